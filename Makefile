@@ -1,0 +1,27 @@
+PYTHON ?= python3
+BIN := .venv/bin
+# JupyterLab refuses to run as root (as in most containers) unless it is told that this is meant.
+AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
+
+.PHONY: env lab test nightly outputs lock clean
+
+env:
+	@$(PYTHON) bootstrap.py
+
+lab: env  ## open the workbook in JupyterLab
+	@$(BIN)/python -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start.ipynb
+
+test: env  ## every test, and every notebook by nbval at quick size
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+nightly: env  ## the long tests
+	@$(BIN)/python -m pytest -n 2 tests -m nightly $(ARGS)
+
+outputs: env  ## run the notebooks and store their outputs, cleaned
+	@$(BIN)/python tests/store_outputs.py $(ARGS)
+
+lock:  ## pin what pyproject.toml asks for; needs uv
+	@uv pip compile --universal --generate-hashes --no-annotate --quiet --extra test pyproject.toml -o requirements.lock
+
+clean:  ## remove the environment and what runs left behind
+	@rm -rf .venv results .hypothesis .pytest_cache build dist

@@ -1,0 +1,1 @@
+"""Room of notebook 02: reverse-mode automatic differentiation, written by hand and compared with torch's."""

@@ -1,0 +1,220 @@
+"""Exercises: a check never raises and never changes what it is given; it says *not yet*, *right*, or which mistake was made.
+
+In a room's `exercises.py`:
+
+    @exercise("outer-sum", notebook="01_tensors")
+    def judge_outer_sum(answer):
+        expect(answer(a, b), right, case="a=[1,2], b=[10,20,30]", mistakes={"transposed": (right.T, "look at the rows …")})
+
+In the notebook: `check("outer-sum", outer_sum)`.
+"""
+
+import ast
+import contextlib
+import copy
+import difflib
+import html
+import inspect
+import random
+import textwrap
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.rooms import import_rooms
+
+
+class Mistake(Exception):
+    """Raised by a judge: the known mistake's name, and a hint that leads on without giving the answer away."""
+
+    def __init__(self, name: str, hint: str) -> None:
+        super().__init__(f"{name}: {hint}")
+        self.name, self.hint = name, hint
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says: `state` is "not yet", "right", or "mistake"; `mistake` is the mistake's name."""
+
+    exercise: str
+    state: str
+    message: str
+    mistake: str = ""
+
+    def __bool__(self) -> bool:
+        return self.state == "right"
+
+    def __repr__(self) -> str:
+        found = f" ({self.mistake})" if self.mistake else ""
+        return f"{self.exercise}: {self.state}{found}. {self.message}"
+
+    def _repr_html_(self) -> str:
+        colour = {"not yet": style.GREY, "right": style.GREEN, "mistake": style.RED}[self.state]
+        found = f" <code>{html.escape(self.mistake)}</code>" if self.mistake else ""
+        return (
+            f'<div role="status" style="border-left:4px solid {colour};padding:.3em .8em">'
+            f"<b>{self.exercise}: {self.state}</b>{found}. {html.escape(self.message)}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: its judge returns for a right answer and raises Mistake for any other."""
+
+    name: str
+    notebook: str
+    judge: Callable[[Any], None]
+
+
+_REGISTRY: dict[str, Exercise] = {}
+
+
+def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register a judge as the exercise `name` of `notebook`."""
+
+    def register(judge: Callable[[Any], None]) -> Callable[[Any], None]:
+        if name in _REGISTRY:
+            raise ValueError(f"two exercises are called {name!r}")
+        _REGISTRY[name] = Exercise(name, notebook, judge)
+        return judge
+
+    return register
+
+
+def every_exercise() -> list[Exercise]:
+    """All exercises, in the order of the notebooks."""
+    import_rooms("exercises")
+    return sorted(_REGISTRY.values(), key=lambda one: one.notebook)
+
+
+def check(name: str, answer: Any) -> Verdict:
+    """Judge `answer`, the very object that the student made, and say what was found.
+
+    Raises only for a name that is no exercise (LabError): that is a mistake in the notebook, not in the answer.
+    """
+    every_exercise()
+    if name not in _REGISTRY:
+        near = difflib.get_close_matches(name, _REGISTRY, n=1)
+        raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
+    if not attempted(answer):
+        return Verdict(name, "not yet", "Replace the ... with your answer, then run this cell again.")
+    try:
+        with _nothing_changes():
+            _REGISTRY[name].judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+    except Mistake as mistake:
+        return Verdict(name, "mistake", mistake.hint, mistake.name)
+    except Exception as error:  # the student's own code failed: any error is possible
+        return Verdict(name, "mistake", f"Your code raised {type(error).__name__}: {error}{_place(error)}", "raises")
+    return Verdict(name, "right", "Well done.")
+
+
+def attempted(answer: Any) -> bool:
+    """False while the answer is `...`, holds one, or is a function whose body is only a docstring, `...` or `pass`."""
+    if answer is ...:
+        return False
+    if isinstance(answer, tuple | list):
+        return not any(item is ... for item in answer)
+    if isinstance(answer, dict):
+        return not any(item is ... for item in answer.values())
+    if not inspect.isfunction(answer):
+        return True
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(answer))).body[0].body
+    except (OSError, TypeError, SyntaxError, AttributeError):
+        return True  # no source to look at: it came from somewhere, so it was written
+    return not all(
+        isinstance(line, ast.Pass) or isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
+        for line in body
+    )
+
+
+@contextlib.contextmanager
+def _nothing_changes():
+    """Random states, gradient mode and default dtype after the check are what they were before."""
+    python, numpy, dtype = random.getstate(), np.random.get_state(), torch.get_default_dtype()
+    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(True):
+        try:
+            yield
+        finally:
+            random.setstate(python)
+            np.random.set_state(numpy)
+            torch.set_default_dtype(dtype)
+
+
+def _place(error: Exception) -> str:
+    """The line of the student's code that failed, as ` (line: …)`; nothing when the source is not at hand."""
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line]
+    own = [frame for frame in frames if "hpml_lab" not in frame.filename and "site-packages" not in frame.filename]
+    return f" (line: {own[-1].line})" if own else ""
+
+
+def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
+    """True where both are numbers, arrays or tensors of one shape and agree within `tolerance`, or are equal otherwise."""
+    if isinstance(right, tuple | list) and isinstance(got, tuple | list):
+        return len(got) == len(right) and all(same(g, r, tolerance) for g, r in zip(got, right, strict=True))
+    if isinstance(right, str | bool | torch.dtype | torch.Size) or right is None:
+        return type(got) is type(right) and got == right
+    try:
+        a, b = (torch.as_tensor(one).detach().to(torch.float64) for one in (got, right))
+    except (TypeError, ValueError, RuntimeError):
+        return False
+    return a.shape == b.shape and torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+
+
+def expect(
+    got: Any, right: Any, *, case: str, mistakes: Mapping[str, tuple[Any, str]] | None = None, tolerance: float = 1e-6
+) -> None:
+    """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that shows both values.
+
+    mistakes  {name: (the value that this mistake gives, hint)}
+    case      the input in words, for the message
+    """
+    if same(got, right, tolerance):
+        return
+    for name, (value, hint) in (mistakes or {}).items():
+        if same(got, value, tolerance):
+            raise Mistake(name, hint)
+    if got is None:
+        raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
+    shapes = [tuple(one.shape) if hasattr(one, "shape") else None for one in (got, right)]
+    if None not in shapes and shapes[0] != shapes[1]:
+        raise Mistake("wrong-shape", f"For {case} the shape should be {shapes[1]}; yours is {shapes[0]}.")
+    raise Mistake("wrong-value", f"For {case} the answer should be {_short(right)}; yours is {_short(got)}.")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, torch.Tensor):
+        value = value.detach().tolist()
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    text = repr(value)
+    return text if len(text) <= 120 else text[:117] + "..."
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A number that the student committed to, beside what was then measured."""
+
+    guess: Any
+    measured: float
+    unit: str
+
+    def __repr__(self) -> str:
+        if self.guess is ...:
+            return "No prediction yet: replace the ... above with your number and run both cells again."
+        if isinstance(self.guess, bool) or not isinstance(self.guess, int | float) or not self.guess > 0:
+            return f"A prediction is one positive number in {self.unit}; {self.guess!r} is not."
+        apart = max(self.guess / self.measured, self.measured / self.guess)
+        verdict = "very close" if apart < 1.25 else f"a factor of {apart:.3g} apart"
+        return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}: {verdict}."
+
+
+def predicted(guess: Any, measured: float, unit: str) -> Prediction:
+    """Set a prediction (made before the costly cell) beside what was measured; `...` means that none was made."""
+    return Prediction(guess, float(measured), unit)

@@ -1,0 +1,148 @@
+"""Honest timing: warm-up, synchronisation, several samples, median and spread; comparisons take turns.
+
+`torch.utils.benchmark.Timer` is the base: it sets the number of threads and synchronises the device around each sample.
+"""
+
+import functools
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median, quantiles
+
+import torch
+
+# The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
+logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
+from torch.utils.benchmark import Timer  # noqa: E402
+
+SAMPLE_SECONDS = 0.01  # a sample repeats the call until it takes this long, so that the clock's own cost does not count
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds per call: several samples of one piece of work, and the bytes and FLOPs that one call accounts for."""
+
+    samples: tuple[float, ...]
+    threads: int
+    bytes: float = 0.0
+    flops: float = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """Median seconds per call."""
+        return median(self.samples)
+
+    @property
+    def spread(self) -> float:
+        """Interquartile range in seconds."""
+        low, _, high = quantiles(self.samples, n=4)
+        return high - low
+
+    @property
+    def gb_per_s(self) -> float:
+        return self.bytes / self.seconds / 1e9
+
+    @property
+    def gflop_per_s(self) -> float:
+        return self.flops / self.seconds / 1e9
+
+    @property
+    def intensity(self) -> float:
+        """Arithmetic intensity in FLOP per byte."""
+        return self.flops / self.bytes
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two pieces of work timed in turns, A B A B …, so that a drift of the machine's speed falls on both."""
+
+    a: Timing
+    b: Timing
+
+    @property
+    def ratio(self) -> float:
+        """Median over the pairs of seconds(A) / seconds(B): how many times faster B is."""
+        return median(self.ratios)
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        return tuple(a / b for a, b in zip(self.a.samples, self.b.samples, strict=True))
+
+
+class _Sampler:
+    """Takes one sample at a time of one function, after a warm-up that also fixes how many calls make a sample."""
+
+    def __init__(self, work: Callable[[], object], threads: int) -> None:
+        self._timer = Timer("work()", globals={"work": work}, num_threads=threads)
+        self._timer.timeit(1)  # allocations, lazy imports and kernel selection happen in the first call
+        once = self._timer.timeit(1).mean
+        self._calls = max(1, round(SAMPLE_SECONDS / once))
+
+    def __call__(self) -> float:
+        return self._timer.timeit(self._calls).mean
+
+
+def all_threads() -> int:
+    """The number of threads that torch uses by itself on this machine."""
+    return torch.get_num_threads()
+
+
+def measure(
+    work: Callable[[], object], *, samples: int = 7, threads: int = 1, bytes: float = 0.0, flops: float = 0.0
+) -> Timing:
+    """Time `work()`: median and spread over `samples`; `bytes` and `flops` are what one call moves and computes.
+
+    One thread is the default because two threads on a busy machine measure the neighbours, not the work.
+    """
+    sample = _Sampler(work, threads)
+    return Timing(tuple(sample() for _ in range(samples)), threads, bytes, flops)
+
+
+def compare(
+    a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1
+) -> Comparison:
+    """Time `a()` and `b()` in turns in one run, and give the ratio pair by pair."""
+    first, second = _Sampler(a, threads), _Sampler(b, threads)
+    pairs = [(first(), second()) for _ in range(samples)]
+    times_a, times_b = zip(*pairs, strict=True)
+    return Comparison(Timing(times_a, threads), Timing(times_b, threads))
+
+
+@dataclass(frozen=True)
+class Ceiling:
+    """The most that was measured on a device: GB/s of a large copy, GFLOP/s of a large matrix product."""
+
+    gb_per_s: float
+    gflop_per_s: float
+    threads: int
+
+    @property
+    def ridge(self) -> float:
+        """Intensity in FLOP/byte at which a kernel stops being bound by memory."""
+        return self.gflop_per_s / self.gb_per_s
+
+    def attainable(self, intensity: float) -> float:
+        """The roofline: min(peak, intensity × bandwidth) in GFLOP/s."""
+        return min(self.gflop_per_s, intensity * self.gb_per_s)
+
+    def fraction(self, timing: Timing) -> float:
+        """How much of what the roofline allows a kernel reaches, 0 to 1 (above 1 it ran out of a cache)."""
+        if timing.flops == 0:
+            return timing.gb_per_s / self.gb_per_s
+        return timing.gflop_per_s / self.attainable(timing.intensity)
+
+
+@functools.cache
+def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1) -> Ceiling:
+    """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product."""
+    large = device.type == "cuda"
+    elements = (1 << 28) if large else (1 << 26)  # 1 GiB on a GPU, 256 MiB on a CPU, in float32
+    source = torch.ones(elements, device=device)
+    target = torch.empty_like(source)
+    copied = measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)
+    del source, target
+    n = 8192 if large else 2048
+    a, b = torch.randn(2, n, n, device=device, dtype=dtype)
+    out = torch.empty_like(a)
+    product = measure(lambda: torch.mm(a, b, out=out), threads=threads, flops=2.0 * n**3, bytes=3.0 * a.nbytes)
+    return Ceiling(copied.gb_per_s, product.gflop_per_s, threads)
