@@ -53,10 +53,7 @@ class Tensor:
         made = f", op={self.op}" if self.op else ""
         return f"Tensor({np.array2string(self.data, precision=4)}{made})"
 
-    def __len__(self) -> int:
-        return len(self.data)
-
-    # Operators and methods; each is the function of that name below.
+    # Each operator is the function of that name below.
     def __add__(self, other): return add(self, other)
     def __radd__(self, other): return add(other, self)
     def __sub__(self, other): return add(self, neg(other))
@@ -70,24 +67,10 @@ class Tensor:
     def __rmatmul__(self, other): return matmul(other, self)
     def __neg__(self): return neg(self)
     def __getitem__(self, index): return getitem(self, index)
-    def exp(self): return exp(self)
-    def log(self): return log(self)
-    def sqrt(self): return power(self, 0.5)
-    def sin(self): return sin(self)
-    def cos(self): return cos(self)
-    def tanh(self): return tanh(self)
-    def sigmoid(self): return sigmoid(self)
-    def relu(self): return relu(self)
-    def abs(self): return absolute(self)
-    def sum(self, axis=None, keepdims=False): return sum_(self, axis, keepdims)
-    def mean(self, axis=None, keepdims=False): return mean(self, axis, keepdims)
-    def max(self, axis=None, keepdims=False): return max_(self, axis, keepdims)
     def reshape(self, *shape): return reshape(self, shape[0] if isinstance(shape[0], tuple) else shape)
     def transpose(self, *axes): return transpose(self, axes or None)
 
-
 # ---- the backward pass --------------------------------------------------------------------------------------------------
-
 
 def backward_steps(root: Tensor, grad=None) -> Iterator[tuple[Tensor, np.ndarray]]:
     """Run the backward pass one node at a time, yielding (node, ∂root/∂node) when that gradient is complete."""
@@ -144,9 +127,7 @@ def unbroadcast(grad: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     grad = grad.sum(axis=tuple(range(grad.ndim - len(shape))))
     return grad.sum(axis=tuple(i for i, n in enumerate(shape) if n == 1 and grad.shape[i] != 1), keepdims=True)
 
-
 # ---- arithmetic: the operands broadcast against each other --------------------------------------------------------------
-
 
 def add(a, b) -> Tensor:
     a, b = tensor(a), tensor(b)  # ∂(a+b)/∂a = 1
@@ -178,9 +159,7 @@ def matmul(a, b) -> Tensor:
                    (a, lambda g: unbroadcast(wide(g) @ np.swapaxes(B, -1, -2), A.shape).reshape(a.shape)),
                    (b, lambda g: unbroadcast(np.swapaxes(A, -1, -2) @ wide(g), B.shape).reshape(b.shape)))
 
-
 # ---- one operand, element by element: (function, derivative in terms of the input x and the output y) -------------------
-
 
 def _elementwise(op: str, function: Callable, derivative: Callable) -> Callable[[Tensor], Tensor]:
     def apply(x) -> Tensor:
@@ -211,9 +190,7 @@ def power(x, exponent: float) -> Tensor:
     slope = exponent * x.data ** (exponent - 1) if exponent else np.zeros_like(x.data)
     return _result(f"^{exponent:g}", x.data**exponent, (x, lambda g: g * slope))
 
-
 # ---- reductions and shapes ----------------------------------------------------------------------------------------------
-
 
 def _widened(reduced: np.ndarray, shape: tuple[int, ...], axis) -> np.ndarray:
     """A reduction's output or gradient with the reduced axes put back as 1, ready to broadcast to `shape`."""
@@ -270,8 +247,7 @@ def concatenate(parts: list[Tensor], axis: int = 0) -> Tensor:
     return _result("concat", np.concatenate([part.data for part in parts], axis=axis), *piece)
 
 
-def cross_entropy(logits: Tensor, labels: np.ndarray) -> Tensor:
-    """Mean of -log softmax(logits)[label] over a batch of `logits` (batch, classes) and integer `labels` (batch,)."""
-    shifted = logits - logits.data.max(axis=1, keepdims=True)  # a constant shift: exp cannot overflow, softmax is the same
-    log_normaliser = shifted.exp().sum(axis=1).log()
-    return (log_normaliser - shifted[np.arange(len(labels)), labels]).mean()
+# The methods are the functions themselves: x.exp() is exp(x).
+Tensor.exp, Tensor.log, Tensor.sin, Tensor.cos, Tensor.tanh = exp, log, sin, cos, tanh
+Tensor.sigmoid, Tensor.relu, Tensor.abs, Tensor.sqrt = sigmoid, relu, absolute, lambda self: power(self, 0.5)
+Tensor.sum, Tensor.mean, Tensor.max = sum_, mean, max_

@@ -1,0 +1,73 @@
+"""Makes nbval sound over the whole of `notebooks/` (nbval 0.11 with pytest 9) and keeps the tests off the user's settings.
+
+What nbval does by itself: waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output
+after 5 s, ignores a trailing `;`, and compares stderr and HTML. Each is mended here, so that leaving nbval stays one file's work.
+"""
+
+import os
+import time
+from pathlib import Path
+from queue import Empty
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+CELL_SECONDS = 180.0
+OUTPUT_SECONDS = 60.0
+
+# The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.
+os.environ.setdefault("HPML_SIZE", "quick")
+os.environ["MPLBACKEND"] = "agg"
+os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
+os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+
+
+def pytest_configure(config):
+    config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
+    config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, CELL_SECONDS)
+
+    from nbval.kernel import RunningKernel
+
+    def await_reply(self, msg_id, timeout=None):
+        """Wait for a cell's reply in steps of a second, so that a dead kernel is noticed."""
+        end = time.monotonic() + (CELL_SECONDS if timeout is None else timeout)
+        while True:
+            try:
+                message = self.get_message(stream="shell", timeout=1.0)
+            except Empty:
+                if not self.is_alive():
+                    raise RuntimeError("the notebook's kernel died in this cell") from None
+                if time.monotonic() >= end:
+                    raise
+                continue
+            if message["parent_header"].get("msg_id") == msg_id:
+                if message["content"]["status"] == "aborted":
+                    raise RuntimeError("the kernel aborted this cell")
+                return
+
+    def execute_cell_input(self, cell_input, allow_stdin=None):
+        """Send a cell with history on: without it IPython takes a trailing `;` for nothing."""
+        return self.kc.execute(cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
+
+    RunningKernel.await_reply, RunningKernel.execute_cell_input = await_reply, execute_cell_input
+
+
+def pytest_collectstart(collector):
+    if type(collector).__name__ == "IPyNbFile":
+        # Progress lines, drawings and tables with measured figures: never the same twice. The text beside them is compared.
+        collector.skip_compare += ("stderr", "text/html", "image/svg+xml", "application/javascript")
+
+
+def pytest_collection_modifyitems(config, items):
+    asked = config.option.markexpr
+    for item in items:
+        if type(item).__name__ == "IPyNbCell":
+            item.output_timeout = OUTPUT_SECONDS
+            item.add_marker(pytest.mark.notebook)
+        if "nightly" in item.keywords and "nightly" not in asked:
+            item.add_marker(pytest.mark.skip(reason="long: runs with `make nightly`"))
+        if "cuda" in item.keywords:
+            import torch
+
+            if not torch.cuda.is_available():
+                item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))

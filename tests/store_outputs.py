@@ -1,0 +1,38 @@
+"""Run notebooks and store their outputs, cleaned, for people who only read: `make outputs [ARGS=notebooks/01_tensors.ipynb]`.
+
+Stored are pictures, tables and text; not stderr, widget state, timings of cells or paths, which differ from run to run.
+"""
+
+import sys
+from pathlib import Path
+
+import nbformat
+from nbclient import NotebookClient
+
+NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
+
+
+def store_outputs(path: Path) -> None:
+    """Execute the notebook at `path` in its own folder and write it back with clean outputs; raises if a cell does."""
+    notebook = nbformat.read(path, as_version=4)
+    client = NotebookClient(notebook, timeout=600, kernel_name="python3", store_widget_state=False, record_timing=False,
+                            resources={"metadata": {"path": str(path.parent)}})
+    client.execute()
+    for cell in notebook.cells:
+        if cell.cell_type == "code":
+            cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
+            for out in cell.outputs:
+                # The model that this view names is gone with the kernel; the picture beside it stays.
+                out.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
+    notebook.metadata = {
+        "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
+        "language_info": {"name": "python"},
+    }
+    nbformat.validate(notebook)
+    nbformat.write(notebook, path)
+
+
+if __name__ == "__main__":
+    for path in [Path(argument) for argument in sys.argv[1:]] or sorted(NOTEBOOKS.glob("*.ipynb")):
+        store_outputs(path)
+        print(f"stored {path.name} ({path.stat().st_size / 1024:.0f} KiB)")
