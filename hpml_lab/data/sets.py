@@ -1,0 +1,51 @@
+"""The data sets of the workbook by name."""
+
+from dataclasses import dataclass
+
+import torch
+
+from hpml_lab.core.errors import LabError
+
+NAMES = ("digits", "mnist")
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """Images (N, 1, H, W) in float32 from 0 to 1 and labels (N,) in int64, split into train and test, on one device."""
+
+    name: str
+    train_x: torch.Tensor
+    train_y: torch.Tensor
+    test_x: torch.Tensor
+    test_y: torch.Tensor
+
+    def to(self, device: torch.device | str) -> "DataSet":
+        """The same data on `device`."""
+        return DataSet(self.name, *(getattr(self, part).to(device) for part in ("train_x", "train_y", "test_x", "test_y")))
+
+
+def load(name: str = "digits", device: torch.device | str = "cpu") -> DataSet:
+    """Load a data set: "digits" (1 797 images of 8 × 8, ships with scikit-learn) or "mnist" (70 000 of 28 × 28, if present).
+
+    Raises LabError for an unknown name, and for MNIST files that are missing or damaged.
+    """
+    if name == "digits":
+        data = _digits()
+    elif name == "mnist":
+        from hpml_lab.data.mnist import read_mnist
+
+        data = read_mnist()
+    else:
+        raise LabError(f"no data set is called {name!r}.", f"Use {' or '.join(NAMES)}.")
+    return data.to(device)
+
+
+def _digits() -> DataSet:
+    from sklearn.datasets import load_digits
+
+    raw = load_digits()
+    images = torch.tensor(raw.images, dtype=torch.float32).unsqueeze(1) / 16  # scikit-learn's pixels go from 0 to 16
+    labels = torch.tensor(raw.target, dtype=torch.int64)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # the split is always the same
+    train, test = order[:1300], order[1300:]
+    return DataSet("digits", images[train], labels[train], images[test], labels[test])

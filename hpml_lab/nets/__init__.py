@@ -1,0 +1,1 @@
+"""Room of notebook 03: networks, their losses, and the first training loops."""
