@@ -9,7 +9,7 @@ env:
 	@$(PYTHON) bootstrap.py
 
 lab: env  ## open the workbook in JupyterLab
-	@$(BIN)/python -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start.ipynb
+	@$(BIN)/python -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start.ipynb $(ARGS)
 
 test: env  ## every test, and every notebook by nbval at quick size
 	@$(BIN)/python -m pytest -n 2 $(ARGS)

@@ -71,7 +71,7 @@ class Experiment:
         result.slug, result.size, result.device, result.seed = self.slug, size, str(chosen), SEED
         result.seconds = time.perf_counter() - start
         result.when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        result.machine = machine.describe()
+        result.machine = dict(machine.describe())
         return result
 
 

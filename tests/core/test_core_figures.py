@@ -1,0 +1,97 @@
+"""Graphs are laid out so that edges run one way, and a live figure follows its controls."""
+
+import base64
+import io
+
+import ipywidgets
+import networkx as nx
+import numpy as np
+import pytest
+from PIL import Image
+
+from hpml_lab.core import style
+from hpml_lab.core.graph import draw_graph, layered_positions
+from hpml_lab.core.live_figure import LiveFigure
+from hpml_lab.core.progress import track
+
+
+def dag():
+    graph = nx.DiGraph([("x", "q"), ("y", "q"), ("q", "f"), ("z", "f"), ("x", "f")])
+    for node in graph:
+        graph.nodes[node].update(label=node, kind="leaf" if graph.in_degree(node) == 0 else "operation")
+    return graph
+
+
+def test_every_edge_leads_to_a_later_layer_and_no_two_nodes_share_a_place():
+    graph = dag()
+    places = layered_positions(graph)
+    assert all(places[a][0] < places[b][0] for a, b in graph.edges)
+    assert len(set(places.values())) == len(graph)
+    assert places["z"][0] == places["q"][0], "a leaf stands just before its first use"
+
+
+def test_a_cycle_is_refused():
+    with pytest.raises(nx.NetworkXUnfeasible):
+        layered_positions(nx.DiGraph([("a", "b"), ("b", "a")]))
+
+
+@pytest.mark.parametrize("downward", [False, True])
+def test_a_graph_is_drawn_with_a_box_for_each_node(downward):
+    figure = style.new_figure()
+    boxes = draw_graph(figure.subplots(), dag(), downward=downward)
+    assert {node: box.get_text() for node, box in boxes.items()} == {n: n for n in "xyzqf"}
+    figure.canvas.draw()
+    extents = [box.get_bbox_patch().get_window_extent() for box in boxes.values()]
+    assert not any(a.overlaps(b) for i, a in enumerate(extents) for b in extents[i + 1:])
+
+
+def pixels(png):
+    return np.asarray(Image.open(io.BytesIO(png)))
+
+
+@pytest.fixture
+def live():
+    def build(figure):
+        axes = figure.subplots()
+        axes.set(xlim=(0, 1), ylim=(0, 10))
+        return axes.plot([], [])
+
+    def update(artists, height):
+        if height == 9:
+            raise OverflowError("nothing to draw")
+        artists[0].set_data([0, 1], [height, height])
+
+    slider = ipywidgets.IntSlider(1, 0, 9)
+    return slider, LiveFigure(build, update, {"height": slider}, "A level line at the chosen height.")
+
+
+def test_a_live_figure_follows_its_slider_and_comes_back(live):
+    slider, figure = live
+    first = figure.image.value
+    slider.value = 5
+    moved = figure.image.value
+    assert (pixels(first) != pixels(moved)).any()
+    slider.value = 1
+    assert (pixels(figure.image.value) == pixels(first)).all(), "nothing of the old line is left"
+
+
+def test_a_live_figure_keeps_the_last_good_picture(live):
+    slider, figure = live
+    slider.value = 5
+    good = figure.image.value
+    slider.value = 9
+    assert figure.image.value == good
+
+
+def test_a_live_figure_leaves_a_picture_and_a_stable_text(live):
+    _, figure = live
+    data, metadata = figure._repr_mimebundle_()
+    assert data["text/plain"] == "LiveFigure: A level line at the chosen height."
+    assert base64.b64decode(data["image/png"]) == figure.image.value
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert metadata["image/png"]["alt"] == figure.alt
+
+
+def test_a_progress_line_hands_on_every_item(capsys):
+    assert list(track(range(3), "three things")) == [0, 1, 2]
+    assert capsys.readouterr().out == "", "it writes to stderr only"

@@ -1,0 +1,19 @@
+"""Answers to `view-or-copy`."""
+
+solution = {
+    "x[:, 1]": True, "x[[0, 2]]": False, "x.T": True, "x.reshape(12)": True, "x.T.reshape(12)": False,
+    "x.to(torch.float32)": True, "torch.from_numpy(a)": True, "torch.tensor(a)": False,
+}
+
+WRONG = [
+    ("list-of-indices-as-view", solution | {"x[[0, 2]]": True}),
+    ("slices-copy", solution | {"x[:, 1]": False}),
+    ("transpose-copies", solution | {"x.T": False}),
+    ("reshape-always-copies", solution | {"x.reshape(12)": False}),
+    ("reshape-never-copies", solution | {"x.T.reshape(12)": True}),
+    ("to-always-copies", solution | {"x.to(torch.float32)": False}),
+    ("numpy-mixed-up", solution | {"torch.from_numpy(a)": False, "torch.tensor(a)": True}),
+    ("several-wrong", dict.fromkeys(solution, True)),
+    ("not-booleans", dict.fromkeys(solution, "yes")),
+    ("wrong-keys", {"x[:, 1]": True}),
+]

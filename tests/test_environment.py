@@ -1,0 +1,78 @@
+"""pyproject.toml, requirements.lock, environment.yml and the Dockerfile describe one environment."""
+
+import re
+import tomllib
+
+import pytest
+import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from hpml_lab.core import machine
+from hpml_lab.core.paths import ROOT
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+LOCK = (ROOT / "requirements.lock").read_text()
+CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # where conda-forge names a package otherwise
+
+
+def wanted(*extras):
+    listed = [*PROJECT["dependencies"], *(one for extra in extras for one in PROJECT["optional-dependencies"][extra])]
+    return {canonicalize_name(r.name): r for r in map(Requirement, listed)}
+
+
+def locked():
+    """{package: set of locked versions}: a universal lock may hold one version for each Python."""
+    pins = {}
+    for name, version in re.findall(r"^([a-z0-9._-]+)==([^\s;\\]+)", LOCK, flags=re.M):
+        pins.setdefault(canonicalize_name(name), set()).add(version)
+    return pins
+
+
+@pytest.mark.parametrize("name, requirement", wanted("test").items())
+def test_the_lock_holds_a_version_that_pyproject_allows(name, requirement):
+    versions = locked()[name]
+    assert versions and all(Version(v) in requirement.specifier for v in versions)
+
+
+def test_every_locked_package_has_hashes_and_no_address():
+    assert "://" not in LOCK and "index-url" not in LOCK
+    entries = re.split(r"^(?=[a-z0-9])", LOCK, flags=re.M)[1:]
+    assert len(entries) > 100
+    assert all("--hash=sha256:" in entry for entry in entries)
+
+
+def test_conda_environment_asks_for_what_pyproject_asks_for():
+    environment = yaml.safe_load((ROOT / "environment.yml").read_text())
+    *conda, pip = environment["dependencies"]
+    by_name = {Requirement(one).name: Requirement(one).specifier for one in conda}
+    assert by_name.pop("python") == Requirement(f"python{PROJECT['requires-python']}").specifier
+    for tool in ("pip", "graphviz"):
+        by_name.pop(tool)
+    assert by_name == {CONDA_NAMES.get(name, name): r.specifier for name, r in wanted().items()}
+    assert pip == {"pip": ["-e .[test]"]}, "the package itself and the test tools come from pyproject"
+
+
+def test_lower_bounds_are_those_that_the_code_checks():
+    oldest = ".".join(map(str, machine.OLDEST_TORCH))
+    assert str(wanted()["torch"].specifier) == f">={oldest}"
+    assert PROJECT["requires-python"].startswith(">=3.11")
+
+
+def test_this_environment_is_the_locked_one():
+    if not (ROOT / ".venv" / "installed.sha256").is_file():
+        pytest.skip("not run in the environment that make builds")
+    pins = locked()
+    for name in wanted("test"):
+        assert machine.installed_version(name).split("+")[0] in pins[name], name
+
+
+def test_dockerfile_uses_known_instructions_and_runs_as_a_user():
+    lines = (ROOT / "Dockerfile").read_text().replace("\\\n", " ").splitlines()
+    steps = [line.split(maxsplit=1) for line in lines if line and not line.startswith("#")]
+    names = [name for name, _ in steps]
+    assert names[0] == "FROM" and names[-1] == "CMD"
+    assert set(names) <= {"FROM", "RUN", "USER", "WORKDIR", "COPY", "EXPOSE", "CMD", "ENV"}
+    assert dict(steps)["USER"] != "root"
+    assert dict(steps)["CMD"].startswith('["make", "lab"')

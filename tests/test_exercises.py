@@ -1,0 +1,164 @@
+"""Every exercise: the stub is not yet an answer, the solution is right, and each known wrong answer is rejected by its name.
+
+`tests/<topic>/answers/<exercise>.py` holds `solution` and `WRONG`, pairs of (name of the mistake, answer).
+"""
+
+import copy
+import importlib.util
+import inspect
+import random
+import re
+from pathlib import Path
+
+import nbformat
+import numpy as np
+import pytest
+import torch
+from nbclient import NotebookClient
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.exercises import check, every_exercise, predicted, same
+from hpml_lab.core.paths import NOTEBOOKS
+
+TESTS = Path(__file__).resolve().parent
+EXERCISES = every_exercise()
+NOTEBOOKS_WITH_EXERCISES = sorted({one.notebook for one in EXERCISES})
+
+
+def answers(exercise):
+    """The module of answers to an exercise, found by the exercise's name."""
+    [path] = TESTS.glob(f"*/answers/{exercise.name.replace('-', '_')}.py")
+    spec = importlib.util.spec_from_file_location(f"answers_{path.stem}", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def wrong_answers():
+    return [
+        pytest.param(one, mistake, answer, id=f"{one.name}-{number}-{mistake}")
+        for one in EXERCISES for number, (mistake, answer) in enumerate(answers(one).WRONG)
+    ]
+
+
+def cells(notebook, tag):
+    return [cell for cell in notebook.cells if tag in cell.metadata.get("tags", [])]
+
+
+def read(name):
+    return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_the_solution_is_right(exercise):
+    verdict = check(exercise.name, answers(exercise).solution)
+    assert verdict.state == "right", verdict
+
+
+@pytest.mark.parametrize("exercise, mistake, answer", wrong_answers())
+def test_a_wrong_answer_is_named(exercise, mistake, answer):
+    verdict = check(exercise.name, answer)
+    assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
+    assert len(verdict.message) > 20, "a hint says something"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exercise):
+    names = [mistake for mistake, _ in answers(exercise).WRONG]
+    assert len(names) >= 5 and len(set(names)) >= 4
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_a_check_changes_neither_the_answer_nor_the_random_state(exercise):
+    for _, answer in [("", answers(exercise).solution), *answers(exercise).WRONG]:
+        kept = None if inspect.isfunction(answer) else copy.deepcopy(answer)
+        states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+        check(exercise.name, answer)
+        assert random.getstate() == states[0]
+        assert np.array_equal(np.random.get_state()[1], states[1])
+        assert torch.equal(torch.get_rng_state(), states[2])
+        assert kept is None or same(answer, kept) or repr(answer) == repr(kept)
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
+def test_notebook_and_checks_name_the_same_exercises(name):
+    notebook = read(name)
+    stubs = [cell.metadata["hpml"]["exercise"] for cell in cells(notebook, "exercise")]
+    checked = [re.search(r'check\("([\w-]+)"', cell.source)[1] for cell in cells(notebook, "exercise-check")]
+    registered = [one.name for one in EXERCISES if one.notebook == name]
+    assert stubs == checked and sorted(stubs) == sorted(registered)
+    assert len(stubs) >= 3
+    headings = [c.source for c in notebook.cells if c.cell_type == "markdown" and c.source.startswith("### Exercise")]
+    assert len(headings) == len(stubs)
+    for heading in headings:
+        assert "●" in heading and re.search(r"\d+ minutes", heading), "difficulty and minutes are told"
+
+
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+def test_no_notebook_gives_a_solution_away(exercise):
+    solution = answers(exercise).solution
+    if inspect.isfunction(solution):
+        lines = [line.strip() for line in inspect.getsource(solution).splitlines()[1:]]
+        body = [line for line in lines if line and not line.startswith(("#", '"""'))]
+    else:
+        body = [repr(solution)]
+    stored = "\n".join(cell.source for cell in read(exercise.notebook).cells)
+    assert not all(line in stored for line in body)
+
+
+def solved(name):
+    """The notebook with every stub replaced by the exercise's solution."""
+    notebook = read(name)
+    by_name = {one.name: one for one in EXERCISES}
+    for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
+        variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]
+        solution = answers(by_name[stub.metadata["hpml"]["exercise"]]).solution
+        if inspect.isfunction(solution):
+            stub.source = inspect.getsource(solution).replace(f"def {solution.__name__}(", f"def {variable}(", 1)
+        else:
+            stub.source = f"{variable} = {solution!r}"
+    return notebook
+
+
+@pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
+def test_the_notebook_is_green_with_everything_solved(name):
+    notebook = solved(name)
+    NotebookClient(
+        notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
+    ).execute()
+    for cell in cells(notebook, "exercise-check"):
+        shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+        assert ": right." in shown, f"{cell.source}: {shown}"
+
+
+def test_an_untouched_stub_is_not_yet_an_answer():
+    def stub(a):
+        """Write me."""
+        ...
+
+    name = EXERCISES[0].name
+    for untouched in (stub, ..., (1, ...), [...], {"a": ...}):
+        assert check(name, untouched).state == "not yet"
+
+
+def test_an_answer_that_raises_anything_is_told_so_and_nothing_escapes():
+    def careless(*arguments):
+        raise ZeroDivisionError("by hand")
+
+    for exercise in EXERCISES:
+        verdict = check(exercise.name, careless)
+        assert verdict.state == "mistake"
+        assert verdict.message
+
+
+def test_an_unknown_exercise_suggests_the_nearest():
+    with pytest.raises(LabError, match=EXERCISES[0].name):
+        check(EXERCISES[0].name + "s", 1)
+
+
+def test_a_prediction_says_how_far_it_was():
+    assert "No prediction yet" in repr(predicted(..., 3.0, "times"))
+    assert "a factor of 2 apart" in repr(predicted(6, 3.0, "times"))
+    assert "very close" in repr(predicted(3.1, 3.0, "times"))
+    for bad in ("three", -1, True, None):
+        assert "one positive number" in repr(predicted(bad, 3.0, "times"))
