@@ -3,7 +3,7 @@ BIN := .venv/bin
 # JupyterLab refuses to run as root (as in most containers) unless it is told that this is meant.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: env lab test nightly outputs lock clean
+.PHONY: env lab test bench nightly outputs lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
@@ -13,6 +13,9 @@ lab: env  ## open the workbook in JupyterLab
 
 test: env  ## every test, and every notebook by nbval at quick size
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+
+bench: env  ## what the fast paths gain, as ratios taken in one run
+	@for file in tests/bench_*.py; do $(BIN)/python $$file; done
 
 nightly: env  ## the long tests
 	@$(BIN)/python -m pytest -n 2 tests -m nightly $(ARGS)

@@ -1,5 +1,6 @@
 """A progress line for long work, in a terminal and in a notebook."""
 
+import sys
 from collections.abc import Iterable
 from typing import TypeVar
 
@@ -9,8 +10,10 @@ Item = TypeVar("Item")
 def track(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
     """Iterate over `items` with a line on stderr that clears itself when done.
 
-    Text, not a widget: a widget leaves a broken output in the saved notebook. It appears only after half a second.
+    Text, not a widget: a widget leaves a broken output in the saved notebook. Text leaves an empty line in a notebook's output,
+    so there the line appears only once the work has taken five seconds.
     """
     from tqdm import tqdm
 
-    return tqdm(items, desc=what, total=total, leave=False, delay=0.5, dynamic_ncols=True)
+    delay = 0.5 if sys.stderr.isatty() else 5.0
+    return tqdm(items, desc=what, total=total, leave=False, delay=delay, dynamic_ncols=True)
