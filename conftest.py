@@ -1,7 +1,7 @@
 """Makes nbval sound over the whole of `notebooks/` (nbval 0.11 with pytest 9) and keeps the tests off the user's settings.
 
-What nbval does by itself: waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output
-after 5 s, ignores a trailing `;`, and compares stderr and HTML. Each is mended here, so that leaving nbval stays one file's work.
+By itself nbval waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output after
+5 s, ignores a trailing `;`, and compares stderr and HTML. Each is mended here, so that leaving nbval stays one file's work.
 """
 
 import os

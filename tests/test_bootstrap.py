@@ -88,8 +88,10 @@ def test_another_supported_python_on_the_path_is_taken(bootstrap, monkeypatch):
 
 def test_a_failing_installer_shows_its_words_and_what_to_do(tmp_path, capsys):
     code = (
-        "import bootstrap, sys, pathlib; bootstrap.VENV = pathlib.Path(sys.argv[1]); bootstrap.ROOT = bootstrap.VENV.parent;"
-        "bootstrap.run_with_progress('Installing packages', [sys.executable, '-c', 'import sys; sys.exit(\"no route to host\")'])"
+        "import bootstrap, sys, pathlib;"
+        "bootstrap.VENV = pathlib.Path(sys.argv[1]); bootstrap.ROOT = bootstrap.VENV.parent;"
+        "bootstrap.run_with_progress('Installing packages',"
+        "[sys.executable, '-c', 'import sys; sys.exit(\"no route to host\")'])"
     )
     (tmp_path / "venv").mkdir()
     done = subprocess.run(

@@ -19,8 +19,9 @@ FORMAT = 1  # of the JSON file; raise it when a change makes old files unreadabl
 class Claim:
     """A sentence that the run itself checked.
 
-    An exact claim holds on every machine (gradients agree, counts are right) and its text may be compared as stored output. A
-    measured claim depends on the machine (4 workers beat 0): `measured` gives the figure, and it may fail without breaking anything.
+    An exact claim holds on every machine (gradients agree, counts are right) and its text may be compared as stored output.
+    A measured claim depends on the machine (4 workers beat 0): `measured` gives the figure, and it may fail without breaking
+    anything.
     """
 
     text: str

@@ -140,7 +140,6 @@ def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: i
     source = torch.ones(elements, device=device)
     target = torch.empty_like(source)
     copied = measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)
-    del source, target
     n = 8192 if large else 2048
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     out = torch.empty_like(a)

@@ -20,11 +20,12 @@ NOTEBOOK = "01_tensors"
 
 
 def draw_tensor_basics(result: Result):
-    """The memory of a 3 × 4 tensor as a strip of twelve cells. Each line is one view of it: the shaded cells are those that it reads, numbered in its own order."""
+    """The memory of a 3 × 4 tensor as a strip of twelve cells. Each line is one view of it: the shaded cells are those that
+    it reads, numbered in its own order."""
     drawn = result.arrays["visits"]
     figure = style.new_figure(8, 0.55 * len(drawn) + 1.2)
     axes = figure.subplots()
-    for line, (name, places) in enumerate(drawn.items()):
+    for line, places in enumerate(drawn.values()):
         for cell in range(12):
             used = cell in places
             axes.add_patch(
@@ -86,8 +87,9 @@ def tensor_basics(size: Size) -> Result:
     moved = x.to(device)
     claims = [
         Claim("a write through NumPy is seen through from_numpy and through slices", seen == [100.0] * 3, str(seen)),
-        Claim("clone, torch.tensor and a list of indices make copies that do not see it", unseen == [1.0, 1.0, 1.0], str(unseen)),
-        Claim("a transpose is a view; reshaping it has to copy", shares_memory(x.T, x) and not shares_memory(x.T.reshape(12), x)),
+        Claim("clone, torch.tensor and a list of indices make copies that do not see it", unseen == [1.0] * 3, str(unseen)),
+        Claim("a transpose is a view; reshaping it has to copy",
+              shares_memory(x.T, x) and not shares_memory(x.T.reshape(12), x)),
         Claim("offset + index · stride, worked out by hand, finds the elements of every view",
               all(x.flatten()[visits(t)].tolist() == t.flatten().tolist() for t in made.values() if shares_memory(t, x))),
         Claim("broadcasting (3, 1) with (4,) gives (3, 4), and expand repeats a value with stride 0, without memory",
@@ -115,7 +117,9 @@ CROSSOVER = "matmul size n below which the GPU loses"
 
 
 def draw_cpu_vs_gpu(result: Result):
-    """Top left: copy bandwidth by working set; where it falls to the right, the data has outgrown a cache. Top right: matrix product rate by size. Bottom left: images a second of a small CNN by batch size, training and inference. Bottom right: roofline; each kernel is a point under the two limits measured in the same run."""
+    """Top left: copy bandwidth by working set; where it falls to the right, the data has outgrown a cache. Top right: matrix
+    product rate by size. Bottom left: images a second of a small CNN by batch size, training and inference. Bottom right:
+    roofline; each kernel is a point under the two limits measured in the same run."""
     figure = style.new_figure(11, 8.5)
     (bandwidth, product), (cnn, roof) = figure.subplots(2, 2)
     for number, device in enumerate(dict.fromkeys(row["device"] for row in result.rows)):
@@ -184,7 +188,8 @@ def cpu_vs_gpu(size: Size) -> Result:
     if size.device.is_cuda:
         quantities |= _speedups(rows, str(size.device)) | _transfers(size, rows)
     else:
-        notes.append("No CUDA GPU here: the GPU half is not measured. Run `hpml-lab run cpu-vs-gpu --size full` on a machine with one.")
+        notes.append("No CUDA GPU here: the GPU half is not measured. Run `hpml-lab run cpu-vs-gpu --size full` on a "
+                     "machine with one.")
     return Result(rows, _cpu_vs_gpu_claims(rows, size), quantities, notes, {"ceilings": ceilings})
 
 
@@ -264,7 +269,8 @@ def _cpu_vs_gpu_claims(rows: list[dict], size: Size) -> list[Claim]:
               f"{max(copies[:-1]):.3g} against {copies[-1]:.3g} GB/s", exact=False),
         Claim("a large matrix product runs at more GFLOP/s than a small one", rates[-1] > rates[0],
               f"{rates[-1]:.3g} against {rates[0]:.3g}", exact=False),
-        Claim("adding two long vectors reaches at least half of the memory bandwidth", all(r["of the roof"] > 0.5 for r in streaming),
+        Claim("adding two long vectors reaches at least half of the memory bandwidth", all(r[
+            "of the roof"] > 0.5 for r in streaming),
               ", ".join(f"{r['of the roof']:.2f} on {r['device']}" for r in streaming), exact=False),
     ]
     if size.device.is_cuda:
