@@ -1,6 +1,6 @@
 """Draws a directed acyclic graph in layers without a system graphviz.
 
-Nodes carry `label` and `kind` (one of KINDS); networkx finds the layers, and nodes are ordered by where their parents stand.
+Nodes carry `label` and `kind` (one of KINDS); networkx finds the layers, and nodes are ordered by where their neighbours stand.
 """
 
 import networkx as nx
@@ -19,23 +19,26 @@ KINDS = {  # fill and edge: kinds differ in lightness too, and each label says w
 
 
 def layered_positions(graph: nx.DiGraph) -> dict[object, tuple[float, float]]:
-    """Positions (x: layer, y: place in the layer, centred on 0); every edge leads to a larger x. Raises on a cycle."""
-    positions: dict[object, tuple[float, float]] = {}
-    for layer, nodes in enumerate(nx.topological_generations(graph)):
-        parents = {node: [positions[p][1] for p in graph.predecessors(node)] for node in nodes}
-        ordered = sorted(nodes, key=lambda node: sum(parents[node]) / len(parents[node]) if parents[node] else 0.0)
-        for place, node in enumerate(ordered):
-            positions[node] = (float(layer), place - (len(ordered) - 1) / 2)
-    # A source stands just before its first use, not in the first column far from it.
-    for node in [n for n in graph if graph.in_degree(n) == 0 and graph.out_degree(n)]:
-        first_use = min(positions[child][0] for child in graph.successors(node))
-        if first_use - 1 > positions[node][0]:
-            taken = {y for n, (x, y) in positions.items() if x == first_use - 1}
-            y = positions[node][1]
-            while any(abs(y - other) < 1 for other in taken):
-                y -= 1.0
-            positions[node] = (first_use - 1, y)
-    return positions
+    """Positions (x: layer, y: place in the layer, around 0); every edge leads to a larger x. Raises on a cycle."""
+    layer = {node: i for i, nodes in enumerate(nx.topological_generations(graph)) for node in nodes}
+    for node in graph:
+        if graph.in_degree(node) == 0 and graph.out_degree(node):
+            # a source stands just before its first use
+            layer[node] = min(layer[child] for child in graph.successors(node)) - 1
+    columns = {x: [node for node in graph if layer[node] == x] for x in sorted(set(layer.values()))}
+    y = {node: place - (len(nodes) - 1) / 2 for nodes in columns.values() for place, node in enumerate(nodes)}
+    # Nodes move towards the middle of their neighbours, forward and back through the layers, and keep 1 apart.
+    for sweep in range(6):
+        for x in sorted(columns, reverse=sweep % 2 == 1):
+            wish = {}
+            for node in columns[x]:
+                near = [y[n] for n in (graph.successors(node) if sweep % 2 else graph.predecessors(node))]
+                wish[node] = sum(near) / len(near) if near else y[node]
+            columns[x].sort(key=wish.get)
+            middle = sum(wish.values()) / len(wish)
+            for place, node in enumerate(columns[x]):
+                y[node] = middle + place - (len(wish) - 1) / 2
+    return {node: (float(x), y[node]) for x, nodes in columns.items() for node in nodes}
 
 
 def draw_graph(
