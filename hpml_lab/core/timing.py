@@ -82,11 +82,6 @@ class _Sampler:
         return self._timer.timeit(self._calls).mean
 
 
-def all_threads() -> int:
-    """The number of threads that torch uses by itself on this machine."""
-    return torch.get_num_threads()
-
-
 def measure(
     work: Callable[[], object], *, samples: int = 7, threads: int = 1, bytes: float = 0.0, flops: float = 0.0
 ) -> Timing:

@@ -9,7 +9,8 @@ from hpml_lab.core import style
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import Timing, all_threads, ceiling, measure
+from hpml_lab.core.threads import all_threads
+from hpml_lab.core.timing import Timing, ceiling, measure
 from hpml_lab.tensors import kernels
 from hpml_lab.tensors.memory import shares_memory, visits
 

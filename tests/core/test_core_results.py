@@ -37,6 +37,7 @@ def planted(monkeypatch):
             Claim("two and two make four", 2 + 2 == 4),
             Claim("water is dry", False, measured="it is wet", exact=False),
         ]
+        assert torch.get_num_threads() == 1
         return Result(rows, claims, {"speed, m/s": 2.5}, ["no wind here"],
                       {"grid": np.eye(2), "odd": [math.nan, math.inf]})
 

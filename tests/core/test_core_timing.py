@@ -5,6 +5,7 @@ from itertools import groupby
 import pytest
 import torch
 
+from hpml_lab.core.threads import all_threads, one_thread
 from hpml_lab.core.timing import Ceiling, Comparison, Timing, ceiling, compare, measure
 
 
@@ -58,6 +59,14 @@ def test_the_ceiling_of_this_machine_is_measured_once(monkeypatch):
     assert first.gb_per_s > 0 and first.gflop_per_s > 0
     monkeypatch.setattr("hpml_lab.core.timing.measure", None)
     assert ceiling(torch.device("cpu")) is first
+
+
+def test_one_thread_holds_inside_and_is_undone_after_an_error():
+    before = torch.get_num_threads()
+    with pytest.raises(KeyError), one_thread():
+        assert torch.get_num_threads() == 1 and all_threads() == before
+        raise KeyError
+    assert torch.get_num_threads() == before
 
 
 @pytest.mark.cuda

@@ -1,0 +1,70 @@
+"""SGD by hand: which spelling has torch's bits, and which changes autograd notices."""
+
+import copy
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hpml_lab.nets import sgd
+from hpml_lab.nets.networks import ThreeLayerNet
+
+
+def nets_after(steps, *updates):
+    """The weights of copies of one net, each trained by its own update on the same data."""
+    torch.manual_seed(0)
+    start, x, y = ThreeLayerNet(), torch.randn(16, 256), torch.randn(16, 10)
+    vectors = []
+    for update in updates:
+        net = copy.deepcopy(start)
+        step = update(net)
+        for _ in range(steps):
+            net.zero_grad()
+            F.mse_loss(net(x), y).backward()
+            step()
+        vectors.append(sgd.all_weights(net))
+    return vectors
+
+
+def by_hand(update):
+    return lambda net: lambda: update(net, 0.05)
+
+
+def by_torch(**how):
+    return lambda net: torch.optim.SGD(net.parameters(), lr=0.05, **how).step
+
+
+def test_alpha_has_the_bits_of_torch_in_the_plain_loop_and_as_it_comes_on_a_cpu():
+    hand, loop, default = nets_after(30, by_hand(sgd.alpha_form), by_torch(foreach=False), by_torch())
+    assert torch.equal(hand, loop) and torch.equal(hand, default)
+
+
+def test_the_slides_form_has_the_bits_of_no_grad_and_the_values_of_torch():
+    slide, plain, loop = nets_after(30, by_hand(sgd.data_form), by_hand(sgd.no_grad_form), by_torch(foreach=False))
+    assert torch.equal(slide, plain)
+    torch.testing.assert_close(plain, loop, rtol=0, atol=1e-5)
+
+
+def test_the_weights_do_move():
+    still, moved = nets_after(1, lambda net: lambda: None, by_hand(sgd.alpha_form))
+    assert not torch.equal(still, moved)
+
+
+@pytest.mark.parametrize("update", sgd.BY_HAND.values(), ids=list(sgd.BY_HAND))
+def test_every_spelling_leaves_leaves_that_still_learn(update):
+    net = ThreeLayerNet()
+    net(torch.randn(2, 256)).sum().backward()
+    update(net, 0.1)
+    assert all(p.is_leaf and p.requires_grad and p.grad is not None for p in net.parameters())
+
+
+def test_a_change_through_data_goes_unnoticed_and_one_under_no_grad_does_not():
+    torch.manual_seed(0)
+    net, x, y = ThreeLayerNet(), torch.randn(8, 256), torch.randn(8, 10)
+    before = sgd.all_weights(net)
+    true = sgd.gradient_after(lambda net: None, net, x, y)
+    wrong = sgd.gradient_after(sgd.halve_through_data, net, x, y)
+    assert (wrong - true).norm() > 0.1 * true.norm()
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        sgd.gradient_after(sgd.halve_under_no_grad, net, x, y)
+    assert torch.equal(sgd.all_weights(net), before), "all of it happened to copies"
