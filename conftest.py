@@ -64,9 +64,9 @@ def pytest_collection_modifyitems(config, items):
         if type(item).__name__ == "IPyNbCell":
             item.output_timeout = OUTPUT_SECONDS
             item.add_marker(pytest.mark.notebook)
-        if "nightly" in item.keywords and "nightly" not in asked:
+        if item.get_closest_marker("nightly") and "nightly" not in asked:
             item.add_marker(pytest.mark.skip(reason="long: runs with `make nightly`"))
-        if "cuda" in item.keywords:
+        if item.get_closest_marker("cuda"):  # not item.keywords: a parameter may be called cuda too
             import torch
 
             if not torch.cuda.is_available():

@@ -68,8 +68,20 @@ def text(result: Result) -> str:
 
 
 def table_html(rows: list[dict[str, Any]]) -> str:
-    """Rows as an HTML table."""
-    return _frame(rows).to_html(index=False, border=0, justify="left") if rows else ""
+    """Rows as an HTML table: words to the left, figures to the right."""
+    if not rows:
+        return ""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+
+    def cell(tag: str, shown: str, words: bool) -> str:
+        return f'<{tag} style="text-align:{"left" if words else "right"}">{html.escape(shown)}</{tag}>'
+
+    words = {name: any(isinstance(row.get(name), str) for row in rows) for name in columns}
+    head = "".join(cell("th", name, words[name]) for name in columns)
+    body = [
+        f"<tr>{''.join(cell('td', number(row.get(name)), words[name]) for name in columns)}</tr>" for row in rows
+    ]
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
 def claims_html(result: Result) -> str:

@@ -1,0 +1,104 @@
+"""Real MNIST, read by torchvision's own class from files whose content was checked first."""
+
+import gzip
+import hashlib
+import os
+import tempfile
+import zlib
+from pathlib import Path
+
+import torch
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.files import write_whole
+from hpml_lab.core.paths import data_folders
+from hpml_lab.data.sets import DataSet
+
+# Of the unpacked content: archives of the same content differ in their headers and compression.
+SHA256 = {
+    "train-images-idx3-ubyte": "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+    "train-labels-idx1-ubyte": "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+    "t10k-images-idx3-ubyte": "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+    "t10k-labels-idx1-ubyte": "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
+}
+FETCH = "run `hpml-lab data fetch mnist`"
+
+
+class Damaged(LabError):
+    """A file of a data set that is there but does not hold what it should."""
+
+
+def torchvision_class() -> type:
+    """torchvision's MNIST class; LabError where torchvision does not load."""
+    try:
+        from torchvision.datasets import MNIST  # late: this import takes seconds
+    except Exception as error:  # a torchvision that does not fit its torch fails in many ways
+        raise LabError(
+            f"torchvision does not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor`: it names the mend."
+        ) from error
+    return MNIST
+
+
+def file_of(raw: Path, name: str) -> Path | None:
+    """The file that holds `name` in the folder `raw`: unpacked, else gzipped, else None."""
+    return next((path for path in (raw / name, raw / f"{name}.gz") if os.path.isfile(path)), None)
+
+
+def checked(data: bytes, name: str, packed: bool) -> bytes:
+    """The content of the MNIST file `name`, unpacked; ValueError where it is not what it should be."""
+    try:
+        content = gzip.decompress(data) if packed else data
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"its gzip archive is broken: {error}") from error
+    if hashlib.sha256(content).hexdigest() != SHA256[name]:
+        raise ValueError(f"its {len(content):,} bytes have the wrong sha256")
+    return content
+
+
+def read_file(path: Path) -> bytes:
+    """The checked content of one of MNIST's files, plain or gzipped. Raises Damaged, naming the file."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise LabError(f"{path} cannot be read ({error.strerror}).", "Check its permissions.") from error
+    try:
+        return checked(data, path.name.removesuffix(".gz"), packed=path.suffix == ".gz")
+    except ValueError as error:
+        raise Damaged(
+            f"{path} is damaged ({error}) and was not used.", f"Delete it, then {FETCH}."
+        ) from error
+
+
+def find_mnist() -> Path:
+    """The folder `MNIST/raw` of the first data folder that has all four files; LabError says where it looked."""
+    looked = []
+    for folder in data_folders():
+        raw = folder / "MNIST" / "raw"
+        absent = [name for name in SHA256 if file_of(raw, name) is None]
+        if not absent:
+            return raw
+        looked.append(str(raw) if len(absent) == len(SHA256) else f"{raw} (it lacks {' and '.join(absent)})")
+    raise LabError(
+        f"MNIST is not here; looked in {', then in '.join(looked)}.",
+        f"To get it, {FETCH}, or set HPML_DATA to a folder that has MNIST/raw.",
+    )
+
+
+def read_mnist() -> DataSet:
+    """MNIST's 60 000 training and 10 000 test images, (N, 1, 28, 28) in 0..1, with their labels.
+
+    The four files may be unpacked or gzipped, in a folder that may be read-only. Raises LabError where they are absent,
+    Damaged where one is damaged.
+    """
+    raw = find_mnist()
+    mnist = torchvision_class()
+    # torchvision reads a copy of the very bytes that were checked. In the folder itself it would want to unpack the
+    # archives beside them, and prefer a `processed` folder of its old versions, which nothing checks.
+    with tempfile.TemporaryDirectory(prefix="hpml-mnist-") as folder:
+        for name in SHA256:
+            write_whole(Path(folder) / "MNIST" / "raw" / name, read_file(file_of(raw, name)))
+        parts = []
+        for train in (True, False):
+            half = mnist(folder, train=train, download=False)
+            parts += [half.data.unsqueeze(1).to(torch.float32) / 255, half.targets.to(torch.int64)]
+    return DataSet("mnist", *parts)

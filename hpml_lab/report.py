@@ -1,0 +1,102 @@
+"""One HTML page of what was run: your figures beside the lecture's and the reference's. Needs nothing but the file itself."""
+
+import base64
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from hpml_lab.core import render, style
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import every
+from hpml_lab.core.files import write_whole
+from hpml_lab.core.result import Result
+
+TEMPLATE = "report.html.j2"
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure as a data URI, with its caption, which is its alternative text too."""
+
+    source: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One result, ready for the page."""
+
+    result: Result
+    body: Markup
+    pictures: list[Picture]
+
+    @property
+    def notebook(self) -> str:
+        return self.result.experiment.notebook
+
+    @property
+    def verdict(self) -> str:
+        """What became of the claims, in words."""
+        exact = [claim for claim in self.result.claims if claim.exact]
+        measured = [claim for claim in self.result.claims if not claim.exact]
+        parts = [
+            f"{sum(claim.holds for claim in some)} of {len(some)} {kind} claims hold"
+            for kind, some in (("exact", exact), ("measured", measured)) if some
+        ]
+        return ", ".join(parts) or "no claims"
+
+
+def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tuple[str, str]]]:
+    """Write `page` (default: `<folder>/report.html`) from the results in `folder`.
+
+    Returns the page and what was left out, as (file name, why). Raises LabError for a folder without a readable result.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise LabError(f"{folder} is not a folder.", "Name the folder that `hpml-lab run SLUG --out DIR` filled.")
+    entries, left_out = [], []
+    for path in sorted(folder.glob("*.json")):
+        try:
+            entries.append(_entry(Result.load(path)))
+        except LabError as error:
+            left_out.append((path.name, str(error)))
+        except Exception as error:  # JSON of the right kind with wrong content fails somewhere in the drawing of it
+            left_out.append((path.name, f"it is not a result of this workbook ({type(error).__name__}: {error})."))
+    if not entries:
+        why = "; ".join(f"{name}: {why}" for name, why in left_out)
+        raise LabError(
+            f"{folder} has no readable result{f' ({why})' if why else ''}.", f"Make one: hpml-lab run all --out {folder}"
+        )
+    target = page or folder / "report.html"
+    write_whole(target, _page(entries, left_out))
+    return target, left_out
+
+
+def _entry(result: Result) -> Entry:
+    pictures = []
+    caption = result.experiment.caption
+    if (figure := result.figure()) is not None:
+        pictures.append(_picture(figure, caption))
+        if (reference := result.reference()) is not None:
+            pictures.append(_picture(reference.figure(), f"Recorded on another machine, {reference.where()}: {caption}"))
+    return Entry(result, Markup(render.html_of(result)), pictures)  # html_of escapes what it is given
+
+
+def _picture(figure, caption: str) -> Picture:
+    return Picture(f"data:image/png;base64,{base64.b64encode(style.png(figure)).decode()}", caption)
+
+
+def _page(entries: list[Entry], left_out: list[tuple[str, str]]) -> str:
+    environment = Environment(
+        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    order = {one.slug: place for place, one in enumerate(every())}
+    entries = sorted(entries, key=lambda entry: order[entry.result.slug])
+    notebooks = [(name, list(some)) for name, some in groupby(entries, key=lambda entry: entry.notebook)]
+    failing = [entry for entry in entries if not entry.result]
+    template = environment.get_template(TEMPLATE)
+    return template.render(notebooks=notebooks, failing=failing, left_out=left_out, total=len(entries))

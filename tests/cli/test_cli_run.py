@@ -1,0 +1,334 @@
+"""`hpml-lab run` and its neighbours: all is checked first, what is finished is kept, and one failure stops nothing else."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import hpml_lab
+from hpml_lab import cli
+from hpml_lab.core import experiment as registry
+from hpml_lab.core import machine, style
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.result import Claim, Result
+
+RAN = []
+
+
+def draw_line(result):
+    """A line of the measured values."""
+    figure = style.new_figure(3, 2)
+    figure.subplots().plot(result.arrays["values"])
+    return figure
+
+
+def plain(size):
+    """A plain experiment."""
+    RAN.append((size.name, str(size.device)))
+    return Result([{"n": 1}], [Claim("one is one", True), Claim("it is fast here", False, "slow", exact=False)],
+                  {"speed, GB/s": 2.5}, arrays={"values": [1, 2]})
+
+
+def untrue(size):
+    """Its exact claim fails."""
+    return Result([], [Claim("two is one", False)])
+
+
+def crashing(size):
+    """It crashes."""
+    raise ZeroDivisionError("on purpose")
+
+
+def refusing(size):
+    """It names what is wrong."""
+    raise LabError("its data are not here.", "Fetch them.")
+
+
+def undrawable(size):
+    """Its figure cannot be drawn."""
+    return Result([{"n": 1}])
+
+
+def interrupting(size):
+    """Ctrl-C comes while it runs."""
+    raise KeyboardInterrupt
+
+
+@pytest.fixture(autouse=True)
+def experiments(monkeypatch):
+    """A registry with six experiments of our own in place of the workbook's."""
+    registry.every()  # so that no room registers itself in the replacement
+    monkeypatch.setattr(registry, "_REGISTRY", {})
+    for function in (plain, untrue, crashing, refusing, undrawable, interrupting):
+        draw = draw_line if function in (plain, undrawable) else None
+        registry.experiment(
+            function.__name__, lecture="L9", notebook="99_test", draw=draw, lecture_says={"speed, GB/s": "77"}
+        )(function)
+    RAN.clear()
+
+
+@pytest.fixture
+def hpml(tmp_path, capsys):
+    """Run the command in this process: exit code, stdout, stderr. Results go to `tmp_path`/out."""
+
+    def run(*arguments):
+        code = cli.main(arguments)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+@pytest.fixture
+def out(tmp_path):
+    return tmp_path / "out"
+
+
+def run(hpml, out, *arguments):
+    return hpml("run", *arguments, "--out", str(out), "--device", "cpu")
+
+
+def test_it_prints_table_figures_and_claims_and_saves_json_and_png(hpml, out):
+    code, said, progress = run(hpml, out, "plain")
+    assert code == 0, "a measured claim that does not hold is no failure"
+    assert "plain: A plain experiment" in said and "quick on cpu" in said
+    assert "77" in said and "2.5" in said, "the lecture's figure beside this run's"
+    assert "holds (exact): one is one" in said and "does not hold here (measured): it is fast here [slow]" in said
+    assert "[1/1] plain, quick on cpu" in progress and "1 of 1 finished" in progress
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+    assert (out / "plain.png").read_bytes().startswith(b"\x89PNG")
+    assert Result.load(out / "plain.json").quantities == {"speed, GB/s": 2.5}
+
+
+def test_several_run_in_order_each_once_and_full_is_full(hpml, out):
+    _, _, progress = run(hpml, out, "plain", "untrue", "plain", "--size", "full")
+    assert "[1/2] plain, full on cpu" in progress and "[2/2] untrue, full on cpu" in progress
+    assert RAN == [("full", "cpu")]
+    assert Result.load(out / "untrue.json").size == "full"
+
+
+def test_all_runs_every_experiment(hpml, out, monkeypatch):
+    for name in ("crashing", "refusing", "undrawable", "interrupting"):
+        del registry._REGISTRY[name]
+    _, _, progress = run(hpml, out, "all")
+    assert "2 of 2 finished" in progress
+
+
+def test_an_exact_claim_that_fails_is_an_exit_code_of_1_at_the_end(hpml, out):
+    code, said, progress = run(hpml, out, "untrue", "plain")
+    assert code == 1
+    assert "FAILS (exact): two is one" in said and "an exact claim FAILS in untrue" in progress
+    assert (out / "plain.json").is_file(), "the next experiment ran all the same"
+
+
+def test_one_that_crashes_is_reported_and_the_others_run(hpml, out):
+    code, _, progress = run(hpml, out, "crashing", "refusing", "plain")
+    assert code == 1
+    assert "ZeroDivisionError: on purpose" in progress and "crashing crashed" in progress
+    assert "hpml-lab: refusing: its data are not here.\n  Fetch them." in progress
+    assert "1 of 3 finished" in progress and "not finished: crashing, refusing" in progress
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+
+
+def test_a_figure_that_cannot_be_drawn_does_not_lose_the_numbers(hpml, out):
+    code, said, progress = run(hpml, out, "undrawable")
+    assert code == 1 and "undrawable: Its figure" in said and "KeyError: 'values'" in progress
+    assert [path.name for path in out.iterdir()] == ["undrawable.json"]
+
+
+def test_ctrl_c_keeps_what_is_finished_and_says_so(hpml, out):
+    code, _, progress = run(hpml, out, "plain", "interrupting", "untrue")
+    assert code == 130
+    assert f"interrupted. Kept in {out}: plain.\n  Not run: interrupting, untrue." in progress
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+    code, _, progress = run(hpml, out, "interrupting")
+    assert code == 130 and "Nothing had finished yet" in progress
+
+
+def test_a_full_disk_shows_the_table_keeps_the_old_file_and_fails(hpml, out, monkeypatch):
+    run(hpml, out, "plain")
+    before = (out / "plain.json").read_bytes()
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hpml_lab.core.files.os.fsync", full)
+    code, said, progress = run(hpml, out, "plain")
+    assert code == 1 and "holds (exact): one is one" in said
+    assert "No space left on device" in progress and "Free some space" in progress
+    assert (out / "plain.json").read_bytes() == before
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+
+
+@pytest.mark.parametrize(
+    "arguments, wrong, mend",
+    [
+        (["plain", "plian"], "no experiment is called 'plian'.", "Did you mean plain?"),
+        (["plain", "zzzzzz"], "no experiment is called 'zzzzzz'.", "`hpml-lab list` shows them all."),
+        (["plain", "--size", "fast"], "'fast' is not a size.", "Use quick or full."),
+        (["plain", "--device", "gpu"], "'gpu' is not a device of this workbook.", "Use cpu, cuda, or cuda:N."),
+        (["plain", "--device", "cuda:99"], "'cuda:99' was asked for", "hpml-lab doctor"),
+        (["plain", "--out", "FILE/out"], "results cannot be saved in", "--out"),
+    ],
+)
+def test_wrong_input_is_told_before_anything_runs(hpml, tmp_path, arguments, wrong, mend):
+    (tmp_path / "file").write_text("in the way")
+    arguments = [argument.replace("FILE", str(tmp_path / "file")) for argument in arguments]
+    if "--out" not in arguments:
+        arguments += ["--out", str(tmp_path / "out")]
+    code, said, progress = hpml("run", *arguments)
+    assert (code, said, RAN) == (2, "", [])
+    assert progress.startswith(f"hpml-lab: {wrong}") and mend in progress.splitlines()[1]
+    assert "Traceback" not in progress
+
+
+def test_a_wrong_device_in_the_environment_is_told_before_anything_runs(hpml, out, monkeypatch):
+    monkeypatch.setenv("HPML_DEVICE", "tpu")
+    code, _, progress = hpml("run", "plain", "--out", str(out))
+    assert code == 2 and "'tpu' is not a device" in progress and RAN == []
+
+
+def test_an_old_torch_is_told_before_anything_runs(hpml, out, monkeypatch):
+    monkeypatch.setattr(machine, "installed_version", {"torch": "2.10.1"}.get)
+    code, _, progress = run(hpml, out, "plain")
+    assert code == 2 and RAN == []
+    assert progress == (
+        "hpml-lab: PyTorch 2.10.1 is too old: the workbook needs 2.11 or newer.\n"
+        "  Run `make lab`, or: pip install --upgrade 'torch>=2.11' torchvision\n"
+    )
+
+
+def test_a_topic_that_does_not_load_sends_to_the_doctor(hpml, monkeypatch):
+    def broken():
+        raise ImportError("libgomp.so.1: cannot open shared object file")
+
+    monkeypatch.setattr(registry, "every", broken)
+    code, _, progress = hpml("list")
+    assert code == 2 and "libgomp" in progress and "hpml-lab doctor" in progress
+
+
+def test_list_shows_slug_notebook_lecture_reference_and_title(hpml, tmp_path, monkeypatch):
+    (tmp_path / "plain.json").write_text("{}")
+    monkeypatch.setattr("hpml_lab.core.paths.REFERENCE", tmp_path)
+    code, said, _ = hpml("list")
+    lines = [line.split(maxsplit=4) for line in said.splitlines()]
+    assert code == 0 and lines[0] == ["slug", "notebook", "lectures", "reference", "title"]
+    assert lines[1] == ["plain", "99_test", "L9", "yes", "A plain experiment"]
+    assert {line[0]: line[3] for line in lines[2:]}["untrue"] == "no"
+
+
+def test_without_a_command_it_shows_its_help(hpml):
+    code, said, _ = hpml()
+    assert code == 2 and "run experiments" in said
+
+
+@pytest.mark.parametrize("arguments", [["run"], ["rnu", "plain"], ["report"], ["data"], ["run", "plain", "--sizes"]])
+def test_a_command_that_is_not_one_is_an_exit_code_of_2(hpml, arguments):
+    with pytest.raises(SystemExit) as caught:
+        hpml(*arguments)
+    assert caught.value.code == 2
+
+
+def test_doctor_passes_its_verdict_on(hpml, monkeypatch):
+    from hpml_lab.start import doctor
+
+    monkeypatch.setattr(doctor, "examine", lambda: doctor.Report([doctor.Finding("python", "ok", "3")], []))
+    monkeypatch.setattr(doctor, "ESSENTIAL", ("python",))
+    code, said, _ = hpml("doctor", "--json")
+    assert code == 0 and json.loads(said)["ready"] is True
+    monkeypatch.setattr(doctor, "examine", lambda: doctor.Report([doctor.Finding("python", "missing", "2")], []))
+    code, said, _ = hpml("doctor")
+    assert code == 1 and "Not ready" in said
+
+
+def test_data_fetch_says_where_it_lies_and_names_what_cannot_be_fetched(hpml, tmp_path, monkeypatch):
+    asked = []
+    monkeypatch.setattr("hpml_lab.data.fetch.fetch_mnist", lambda to: asked.append(to) or tmp_path / "MNIST" / "raw")
+    code, said, _ = hpml("data", "fetch", "mnist", "--to", str(tmp_path))
+    assert code == 0 and asked == [tmp_path] and str(tmp_path / "MNIST" / "raw") in said
+    code, _, progress = hpml("data", "fetch", "cifar")
+    assert code == 2 and "'cifar'" in progress and "mnist" in progress
+
+
+def test_data_fetch_without_network_is_an_error_in_two_lines(hpml, tmp_path, monkeypatch):
+    from torchvision.datasets import MNIST
+
+    monkeypatch.setattr(MNIST, "mirrors", ["http://127.0.0.1:9/"])  # the discard port: nothing listens
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    code, _, progress = hpml("data", "fetch", "mnist", "--to", str(tmp_path))
+    assert code == 2 and len(progress.splitlines()) == 2
+    assert "not reached" in progress and "goes on where it stopped" in progress
+
+
+def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
+    def interrupted(to):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("hpml_lab.data.fetch.fetch_mnist", interrupted)
+    code, _, progress = hpml("data", "fetch", "mnist")
+    assert code == 130 and "Run the same command again" in progress
+
+
+# ---- in a process of its own ----------------------------------------------------------------------------------------
+
+OWN = """
+import sys, time
+from hpml_lab import cli
+from hpml_lab.core import experiment
+from hpml_lab.core.result import Result
+experiment.import_rooms = lambda furniture: None  # only the two experiments here: it starts faster
+
+@experiment.experiment("short", lecture="L0", notebook="99_test")
+def short(size):
+    '''Ends at once – and has a dash.'''
+    return Result([])
+
+@experiment.experiment("long", lecture="L0", notebook="99_test")
+def long(size):
+    '''Never ends.'''
+    while True:
+        time.sleep(0.05)
+
+sys.exit(cli.main())
+"""
+
+
+def test_a_real_ctrl_c_ends_a_run_with_130_and_keeps_what_was_finished(tmp_path):
+    process = subprocess.Popen(
+        [sys.executable, "-c", OWN, "run", "short", "long", "--device", "cpu", "--out", str(tmp_path)],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )
+    for line in process.stderr:
+        if line.startswith("[2/2] long"):
+            break
+    time.sleep(0.3)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "Kept in" in said and "Not run: long" in said and "Traceback" not in said
+    assert [path.name for path in tmp_path.iterdir()] == ["short.json"]
+
+
+def test_help_is_there_before_torch_is_loaded():
+    code = "import sys, hpml_lab.cli as c\ntry: c.main(['--help'])\nexcept SystemExit: print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout.rstrip().endswith("False")
+
+
+def test_a_reader_that_goes_away_and_a_terminal_without_utf8_are_no_errors(tmp_path):
+    (tmp_path / "own.py").write_text(OWN)
+    command = f"{sys.executable} own.py list | true; echo ${{PIPESTATUS[0]}}; {sys.executable} own.py list"
+    environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUNBUFFERED": ""}  # buffered, as in a student's shell
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment)
+    assert done.stderr == ""
+    assert done.stdout.splitlines()[0] == "0"
+    assert "Ends at once ? and has a dash" in done.stdout
+
+
+def test_python_m_hpml_lab_is_the_same_command(tmp_path):
+    done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"hpml-lab {hpml_lab.__version__}\n")
