@@ -114,7 +114,7 @@ def test_a_torchvision_of_another_torch_is_found_and_mended_in_one_line(tmp_path
     assert done.returncode == 1 and not report["ready"]
     assert "operator torchvision::nms does not exist" in found["torchvision"]["means"]
     assert found["torchvision"]["value"].startswith("0.20.0 does not fit torch 2.")
-    assert found["torchvision"]["mend"].startswith("pip install --force-reinstall --no-deps 'torchvision==0.")
+    assert found["torchvision"]["mend"].startswith("pip install --force-reinstall 'torch==2.")
     assert found["torch"]["state"] == OK
     assert all(one["state"] == MISSING for one in report["notebooks"])
 
