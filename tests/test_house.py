@@ -14,7 +14,7 @@ from hpml_lab.core.result import Result
 
 PACKAGE = Path(hpml_lab.__file__).parent
 # Which floor a part of the package stands on: it may import what stands below, and itself.
-FLOORS = [{"core"}, {"data"}, {"nets"}, {"start", "tensors", "autograd"}, {"cli", "report", "__main__"}]
+FLOORS = [{"core"}, {"data"}, {"nets"}, {"start", "tensors", "autograd"}, {"report"}, {"cli"}, {"__main__"}]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = every()
@@ -41,7 +41,8 @@ def test_no_import_runs_upward_and_topics_do_not_import_each_other(path):
         return
     assert part in FLOOR, f"say in this test which floor {part} stands on"
     for other in imports(path):
-        assert other == part or other == "__version__" or FLOOR[other] < FLOOR[part], f"{part} imports {other}"
+        if other != "__version__":
+            assert other == part or FLOOR[other] < FLOOR[part], f"{part} imports {other}"
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.slug)

@@ -154,8 +154,8 @@ def draw_cpu_vs_gpu(result: Result):
 
 @experiment(
     "cpu-vs-gpu", lecture="L0 L2 L1", notebook=NOTEBOOK, draw=draw_cpu_vs_gpu, uses=("cuda",),
-    quick={"copy_kib": (32, 256, 2048, 16384, 131072, 524288), "matmul": (32, 128, 512, 1024), "batches": (1, 16, 128),
-           "elements": 1 << 26, "matvec": 8192, "transfer_mib": 64},
+    quick={"copy_kib": (32, 256, 2048, 16384, 131072, 262144), "matmul": (32, 128, 512, 1024), "batches": (1, 8, 64),
+           "elements": 1 << 25, "matvec": 8192, "transfer_mib": 64},
     full={"copy_kib": (32, 128, 512, 2048, 8192, 32768, 131072, 524288, 2097152),
           "matmul": (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), "batches": (1, 4, 16, 64, 256, 1024),
           "elements": 1 << 27, "matvec": 16384, "transfer_mib": 1024},

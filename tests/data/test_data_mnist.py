@@ -9,11 +9,9 @@ import pytest
 import torch
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.paths import ROOT
 from hpml_lab.data import batches, load, mnist
 
 IMAGES = "train-images-idx3-ubyte"
-SHARED = ROOT.parent / "shared" / "data"
 
 
 def lay(folder, files, packed=()):
@@ -138,12 +136,10 @@ def test_a_torchvision_that_does_not_load_sends_to_the_doctor(files, folder, mon
 
 @pytest.fixture(scope="module")
 def real():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("HPML_DATA", str(SHARED))
-        return load("mnist")
+    return load("mnist")
 
 
-@pytest.mark.skipif(not (SHARED / "MNIST").is_dir(), reason="the real MNIST is not beside the project")
+@pytest.mark.skipif("HPML_DATA" not in os.environ, reason="set HPML_DATA to a folder that holds the real MNIST")
 class TestRealMnist:
     def test_its_sizes_mean_and_deviation_are_the_known_ones(self, real):
         assert real.train_x.shape == (60_000, 1, 28, 28) and real.test_x.shape == (10_000, 1, 28, 28)
@@ -164,7 +160,7 @@ class TestRealMnist:
         assert accuracy > 0.88
 
     def test_a_truncated_copy_of_an_archive_is_named(self, tmp_path, monkeypatch):
-        shutil.copytree(SHARED / "MNIST", tmp_path / "MNIST")
+        shutil.copytree(mnist.find_mnist(), tmp_path / "MNIST" / "raw")
         path = tmp_path / "MNIST" / "raw" / f"{IMAGES}.gz"
         path.write_bytes(path.read_bytes()[:-1000])
         monkeypatch.setenv("HPML_DATA", str(tmp_path))
