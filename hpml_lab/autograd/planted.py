@@ -1,0 +1,47 @@
+"""The cube y = x³ as autograd functions of our own: once right, three times with a planted mistake for
+gradcheck to find."""
+
+import torch
+from torch.autograd import Function
+
+
+class Cube(Function):
+    """y = x³ with the right backward: 3x² times the gradient g = ∂L/∂y that comes in."""
+
+    @staticmethod
+    def forward(ctx, x: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    def backward(ctx, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x**2 * g
+
+
+class WrongFactor(Cube):
+    """The planted mistake: 2x² instead of 3x²."""
+
+    @staticmethod
+    def backward(ctx, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 2 * x**2 * g
+
+
+class WrongWhereNegative(Cube):
+    """The planted mistake: 3x|x|, which is right for x ≥ 0 only."""
+
+    @staticmethod
+    def backward(ctx, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x * x.abs() * g
+
+
+class CutBackward(Cube):
+    """The planted mistake: the first derivative is right, but `detach` hides from autograd that it depends on
+    x."""
+
+    @staticmethod
+    def backward(ctx, g: torch.Tensor) -> torch.Tensor:
+        (x,) = ctx.saved_tensors
+        return 3 * x.detach() ** 2 * g
