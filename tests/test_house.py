@@ -49,7 +49,8 @@ def test_no_import_runs_upward_and_topics_do_not_import_each_other(path):
 def test_an_experiment_is_named_described_and_taught(experiment):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.slug)
     assert experiment.function.__name__ == experiment.slug.replace("-", "_")
-    assert experiment.title and not experiment.title.endswith(".")
+    first, *rest = experiment.function.__doc__.strip().splitlines()
+    assert first.endswith(".") and not (rest and rest[0].strip()), "the title is a sentence on the first line, alone"
     assert experiment.draw is None or len(experiment.caption) > 40, "the drawing's docstring is its alternative text"
     assert set(experiment.quick) == set(experiment.full), "both sizes have the same parameters"
     notebook = nbformat.read(NOTEBOOKS / f"{experiment.notebook}.ipynb", as_version=4)

@@ -210,7 +210,7 @@ class Prediction:
             return "No prediction yet: replace the ... above with your number and run both cells again."
         if isinstance(self.guess, bool) or not isinstance(self.guess, int | float) or not self.guess > 0:
             return f"A prediction is one positive number in {self.unit}; {self.guess!r} is not."
-        if self.measured <= 0:
+        if not self.measured > 0:
             return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}."
         apart = max(self.guess / self.measured, self.measured / self.guess)
         verdict = "very close" if apart < 1.25 else f"a factor of {apart:.3g} apart"
