@@ -29,8 +29,7 @@ def version_of(python: str) -> str | None:
     """`3.12` for an interpreter that starts, None for one that does not."""
     try:
         done = subprocess.run(
-            [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"],
-            capture_output=True, text=True, timeout=20,
+            [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True, timeout=20
         )
     except OSError:
         return None
@@ -114,8 +113,7 @@ def main() -> None:
     uv = [python, "-m", "uv", "pip"]
     # uv itself stays: `sync` would remove what the lock does not name.
     run_with_progress(
-        "Installing packages",
-        [*uv, "install", "--python", python, "--require-hashes", "-r", "requirements.lock"],
+        "Installing packages", [*uv, "install", "--python", python, "--require-hashes", "-r", "requirements.lock"]
     )
     run_with_progress("Installing hpml-lab", [*uv, "install", "--python", python, "--no-deps", "-e", "."])
     STAMP.write_text(wanted())

@@ -141,7 +141,7 @@ def _run(chosen: argparse.Namespace) -> int:
             crashed.append(one.slug)
             _tell(f"{one.slug}: {error.wrong}", error.mend)
         except KeyboardInterrupt:
-            left = [other.slug for other in experiments[place - 1:] if other.slug not in finished]
+            left = [other.slug for other in experiments[place - 1 :] if other.slug not in finished]
             kept = f"Kept in {out}: {', '.join(finished)}." if finished else "Nothing had finished yet."
             _tell(f"interrupted. {kept}", f"Not run: {', '.join(left)}." if left else "")
             return INTERRUPTED
@@ -152,8 +152,12 @@ def _run(chosen: argparse.Namespace) -> int:
             traceback.print_exc()
             _tell(f"{one.slug} crashed (above); the other experiments still run.")
     kept = [slug for slug in finished if slug not in crashed]
-    print(f"{len(kept)} of {total} finished in {time.perf_counter() - start:.1f} s; saved in {out}. "
-          f"One page of them: hpml-lab report {out}", file=sys.stderr, flush=True)
+    print(
+        f"{len(kept)} of {total} finished in {time.perf_counter() - start:.1f} s; saved in {out}. "
+        f"One page of them: hpml-lab report {out}",
+        file=sys.stderr,
+        flush=True,
+    )
     if crashed:
         _tell(f"not finished: {', '.join(dict.fromkeys(crashed))}.")
     if untrue:

@@ -44,7 +44,8 @@ class Entry:
         measured = [claim for claim in self.result.claims if not claim.exact]
         parts = [
             f"{sum(claim.holds for claim in some)} of {len(some)} {kind} claims hold"
-            for kind, some in (("exact", exact), ("measured", measured)) if some
+            for kind, some in (("exact", exact), ("measured", measured))
+            if some
         ]
         return ", ".join(parts) or "no claims"
 
@@ -91,7 +92,10 @@ def _picture(figure, caption: str) -> Picture:
 
 def _page(entries: list[Entry], left_out: list[tuple[str, str]]) -> str:
     environment = Environment(
-        loader=FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        loader=FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
         lstrip_blocks=True,
     )
     order = {one.slug: place for place, one in enumerate(every())}

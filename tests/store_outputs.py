@@ -15,8 +15,15 @@ NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 def store_outputs(path: Path) -> None:
     """Execute the notebook at `path` in its own folder and write it back with clean outputs; raises if a cell does."""
     notebook = nbformat.read(path, as_version=4)
-    client = NotebookClient(notebook, timeout=600, kernel_name="python3", store_widget_state=False, record_timing=False,
-                            coalesce_streams=True, resources={"metadata": {"path": str(path.parent)}})
+    client = NotebookClient(
+        notebook,
+        timeout=600,
+        kernel_name="python3",
+        store_widget_state=False,
+        record_timing=False,
+        coalesce_streams=True,
+        resources={"metadata": {"path": str(path.parent)}},
+    )
     client.execute()
     for cell in notebook.cells:
         if cell.cell_type == "code":

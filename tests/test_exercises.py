@@ -37,7 +37,8 @@ def answers(exercise):
 def wrong_answers():
     return [
         pytest.param(one, mistake, answer, id=f"{one.name}-{number}-{mistake}")
-        for one in EXERCISES for number, (mistake, answer) in enumerate(answers(one).WRONG)
+        for one in EXERCISES
+        for number, (mistake, answer) in enumerate(answers(one).WRONG)
     ]
 
 
@@ -123,9 +124,7 @@ def solved(name):
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
 def test_the_notebook_is_green_with_everything_solved(name):
     notebook = solved(name)
-    NotebookClient(
-        notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
-    ).execute()
+    NotebookClient(notebook, timeout=180, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
     for cell in cells(notebook, "exercise-check"):
         shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
         assert ": right." in shown, f"{cell.source}: {shown}"

@@ -1,11 +1,13 @@
 """Functions whose graph depends on the data, what torch.compile takes from them, and what compiling costs and
 gains."""
 
+import logging
 import time
 from collections.abc import Callable
 
 import torch
 
+from hpml_lab.core.threads import one_thread
 from hpml_lab.core.timing import compare
 
 
@@ -56,8 +58,14 @@ def captured(function: Callable, *inputs: torch.Tensor) -> list[torch.fx.GraphMo
 
     torch.compiler.reset()  # forget what was captured of this function before
     compiled = torch.compile(function, backend=backend)
-    for x in inputs:
-        compiled(x)
+    log = logging.getLogger("torch._dynamo")
+    level = log.level
+    log.setLevel(logging.ERROR)  # torch writes a page about a break, with paths; here breaks are what is counted
+    try:
+        for x in inputs:
+            compiled(x)
+    finally:
+        log.setLevel(level)
     return graphs
 
 
@@ -67,6 +75,7 @@ def gelu(x: torch.Tensor, root_of_two: float = 2**0.5) -> torch.Tensor:
     return x * 0.5 * (1.0 + torch.erf(x / root_of_two))
 
 
+@one_thread()  # a CPU kernel is compiled for a number of threads, and is timed on one
 def compile_gelu(elements: int, device: torch.device) -> dict[str, float]:
     """What compiling `gelu` costs and gains: all times in seconds.
 
@@ -80,28 +89,21 @@ def compile_gelu(elements: int, device: torch.device) -> dict[str, float]:
     from torch._inductor import config
 
     x = torch.randn(elements, device=device)
-    root_of_two = (
-        2**0.5 + (time.time_ns() % 1_000_000) * 1e-13
-    )  # new in every run: no cache on disk knows this program
-    threads = torch.get_num_threads()
+    root_of_two = 2**0.5 + (time.time_ns() % 1_000_000) * 1e-13  # new in every run: no cache on disk knows this program
     torch.compiler.reset()
-    torch.set_num_threads(1)  # a CPU kernel is compiled for a number of threads, and is timed on one
-    try:
-        # By itself torch tries out each vector extension that the processor names: it takes ten seconds.
-        with config.patch({"cpp.vec_isa_ok": True}):
-            start = time.perf_counter()
-            torch.compile(lambda x: x + 1.0)(x)
-            first = time.perf_counter() - start
-            compiled = torch.compile(lambda x: gelu(x, root_of_two))
-            start = time.perf_counter()
-            out = compiled(x)
-            if x.is_cuda:
-                torch.cuda.synchronize(device)
-            latency = time.perf_counter() - start
-        apart = (out - gelu(x, root_of_two)).abs().max().item()
-        both = compare(lambda: gelu(x, root_of_two), lambda: compiled(x))
-    finally:
-        torch.set_num_threads(threads)
+    # By itself torch tries out each vector extension that the processor names: it takes ten seconds.
+    with config.patch({"cpp.vec_isa_ok": True}):
+        start = time.perf_counter()
+        torch.compile(lambda x: x + 1.0)(x)
+        first = time.perf_counter() - start
+        compiled = torch.compile(lambda x: gelu(x, root_of_two))
+        start = time.perf_counter()
+        out = compiled(x)
+        if x.is_cuda:
+            torch.cuda.synchronize(device)
+        latency = time.perf_counter() - start
+    apart = (out - gelu(x, root_of_two)).abs().max().item()
+    both = compare(lambda: gelu(x, root_of_two), lambda: compiled(x))
     return {
         "first": first,
         "latency": latency,

@@ -14,9 +14,7 @@ NOTEBOOK = "02_autograd"
 def _dictionary(answer: object, keys: tuple[str, ...], kind: type | tuple[type, ...], what: str) -> None:
     if not isinstance(answer, dict) or set(answer) != set(keys):
         raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
-    if not all(
-        isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for value in answer.values()
-    ):
+    if not all(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for value in answer.values()):
         raise Mistake("wrong-type", f"Each value is {what}.")
 
 
@@ -33,9 +31,7 @@ def _diamond() -> dict[str, Tensor]:
     return {node.name: node for node in (x, y, a, b, f)}
 
 
-def _sweep(
-    root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0
-) -> dict:
+def _sweep(root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0) -> dict:
     """The reverse sweep with one thing left out."""
     order = topological_order(root)
     found = {node: np.zeros(node.shape) for node in order} | {root: np.full(root.shape, seed)}
@@ -82,9 +78,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
     missing = [name for name, node in nodes.items() if node not in got]
     if set(missing) == {"a", "b", "f"}:
         raise Mistake(
-            "leaves-only",
-            "The leaves are there; a, b and f are not. Their gradients were needed on the way: return them "
-            "too.",
+            "leaves-only", "The leaves are there; a, b and f are not. Their gradients were needed on the way: return them too."
         )
     if missing:
         raise Mistake("nodes-missing", f"No gradient for {', '.join(missing)}.")
@@ -108,8 +102,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
             ),
             "no-chain-factor": (
                 listed(_sweep(root, chain=False)),
-                "Each vjp was given ones. It must be given the gradient that has arrived at "
-                "its own node: that is the chain.",
+                "Each vjp was given ones. It must be given the gradient that has arrived at its own node: that is the chain.",
             ),
             "forward-order": (
                 listed(_sweep(root, backward=False)),
@@ -124,25 +117,14 @@ def judge_reverse_sweep(answer: Callable) -> None:
         },
     )
     if any(node.grad is not None for node in nodes.values()):
-        raise Mistake(
-            "sets-grad", "The gradients are right, but `.grad` of some node was changed: only return them."
-        )
+        raise Mistake("sets-grad", "The gradients are right, but `.grad` of some node was changed: only return them.")
     line = Tensor(3.0, True)
     expect(np.asarray(answer(line * line)[line]), 6.0, case="f = x · x at x = 3")
 
 
 # ---- which-track -------------------------------------------------------------------------------------------
 
-WHICH_TRACK = (
-    "x + y",
-    "x + z",
-    "(x + z)[0]",
-    "z.detach()",
-    "z.clone()",
-    "torch.zeros_like(z)",
-    "z > 0",
-    "no_grad: z * 2",
-)
+WHICH_TRACK = ("x + y", "x + z", "(x + z)[0]", "z.detach()", "z.clone()", "torch.zeros_like(z)", "z > 0", "no_grad: z * 2")
 
 
 def _tracked() -> dict[str, bool]:
@@ -166,26 +148,14 @@ def judge_which_track(answer: dict[str, bool]) -> None:
             "(x + z)[0]",
             "Picking an element is an operation like any other: its gradient goes back to that place.",
         ),
-        "detach-tracks": (
-            "z.detach()",
-            "detach gives the same numbers without their history. That is its only purpose.",
-        ),
-        "clone-cuts": (
-            "z.clone()",
-            "clone copies the numbers and is recorded as an operation. Which call cuts the history?",
-        ),
+        "detach-tracks": ("z.detach()", "detach gives the same numbers without their history. That is its only purpose."),
+        "clone-cuts": ("z.clone()", "clone copies the numbers and is recorded as an operation. Which call cuts the history?"),
         "like-inherits": (
             "torch.zeros_like(z)",
             "zeros_like takes over shape, dtype and device. The zeros do not depend on z's values.",
         ),
-        "comparison-tracks": (
-            "z > 0",
-            "True and False do not move when z moves a little: there is nothing to differentiate.",
-        ),
-        "no-grad-ignored": (
-            "no_grad: z * 2",
-            "Inside the block nothing is recorded, whatever the operands are.",
-        ),
+        "comparison-tracks": ("z > 0", "True and False do not move when z moves a little: there is nothing to differentiate."),
+        "no-grad-ignored": ("no_grad: z * 2", "Inside the block nothing is recorded, whatever the operands are."),
     }
     for name, (text, hint) in known.items():
         if wrong == {text}:
@@ -193,8 +163,7 @@ def judge_which_track(answer: dict[str, bool]) -> None:
     if wrong:
         raise Mistake(
             "several-wrong",
-            f"{len(wrong)} of {len(truth)} are wrong. Print .requires_grad of each; one of them is "
-            f"{sorted(wrong)[0]}.",
+            f"{len(wrong)} of {len(truth)} are wrong. Print .requires_grad of each; one of them is {sorted(wrong)[0]}.",
         )
 
 
@@ -231,14 +200,8 @@ def judge_gradients_after(answer: dict[str, float]) -> None:
     known = {
         ("A", 9.0): ("value-not-slope", "9 is the value of x². .grad holds its derivative."),
         ("A", 3.0): ("factor-lost", "x stands twice in x * x: both contribute."),
-        ("B", 6.0): (
-            "overwrites",
-            "backward does not replace .grad. Look at A again: what happens to what is there already?",
-        ),
-        ("C", 6.0): (
-            "detach-ignored",
-            "x.detach() is a constant to autograd: only the other x is differentiated.",
-        ),
+        ("B", 6.0): ("overwrites", "backward does not replace .grad. Look at A again: what happens to what is there already?"),
+        ("C", 6.0): ("detach-ignored", "x.detach() is a constant to autograd: only the other x is differentiated."),
         ("C", 9.0): ("value-not-slope", "9 is the value of the product. What is the slope of 3 · x?"),
         ("C", 0.0): (
             "all-detached",
@@ -248,10 +211,7 @@ def judge_gradients_after(answer: dict[str, float]) -> None:
         ("D", 6.0): ("vector-ignored", "backward(v) computes v · ∂y/∂x. Here v is 2."),
         ("D", 36.0): ("vector-squared", "v enters once: v · 2x."),
         ("E", -6.0): ("overwrites", "The slope at the new x is right. But nobody cleared x.grad after D."),
-        ("E", 18.0): (
-            "update-ignored",
-            "You added the slope at x = 3. The line before E has moved x: to which value?",
-        ),
+        ("E", 18.0): ("update-ignored", "You added the slope at x = 3. The line before E has moved x: to which value?"),
         ("E", 12.0): ("second-pass-ignored", "That is D's value. One more backward has run since."),
         ("E", 9.0): ("value-not-slope", "9 is the value of x² at the new x."),
     }
@@ -259,11 +219,7 @@ def judge_gradients_after(answer: dict[str, float]) -> None:
         if not same(answer[place], truth[place]):
             name, hint = known.get(
                 (place, float(answer[place])),
-                (
-                    "wrong-value",
-                    f"{answer[place]} is not what x.grad is at {place}. "
-                    "Run the listing up to there and print it.",
-                ),
+                ("wrong-value", f"{answer[place]} is not what x.grad is at {place}. Run the listing up to there and print it."),
             )
             raise Mistake(name, f"{place}: {hint}")
 
@@ -287,19 +243,10 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
             (
                 "second time",
                 "graph-freed",
-                "The first backward gave the graph's memory free. Ask it to keep the graph, or call f again "
-                "for each row.",
+                "The first backward gave the graph's memory free. Ask it to keep the graph, or call f again for each row.",
             ),
-            (
-                "implicitly created",
-                "no-vector",
-                "f(x) has several elements: backward needs a v that says which of them count.",
-            ),
-            (
-                "Mismatch in shape",
-                "vector-too-long",
-                "v has one element for each output of f, not for each input.",
-            ),
+            ("implicitly created", "no-vector", "f(x) has several elements: backward needs a v that says which of them count."),
+            ("Mismatch in shape", "vector-too-long", "v has one element for each output of f, not for each input."),
         ):
             if part in str(error):
                 raise Mistake(name, hint) from error
@@ -314,14 +261,8 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
         tolerance=1e-5,
         mistakes={
             "transposed": (J.T, "Row i belongs to output i: (m, n), outputs first."),
-            "sum-of-rows": (
-                total,
-                "With v = ones you get the sum of all rows. Choose v so that it picks one.",
-            ),
-            "accumulates": (
-                J.cumsum(0),
-                "Each row contains all rows before it: x.grad was not cleared between the passes.",
-            ),
+            "sum-of-rows": (total, "With v = ones you get the sum of all rows. Choose v so that it picks one."),
+            "accumulates": (J.cumsum(0), "Each row contains all rows before it: x.grad was not cleared between the passes."),
             "one-tensor-for-all": (
                 total.expand(4, 3),
                 "All rows are the same: you stored x.grad itself each time, and backward went on adding to "
@@ -329,24 +270,13 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
                 "Clear it between the passes, or use torch.autograd.grad.",
             ),
             "first-row-only": (J[0], "That is the first row. The others need a v of their own."),
-            "square-only": (
-                J[:3],
-                "One row is missing: f has more outputs than inputs. Count the rows by f(x).",
-            ),
+            "square-only": (J[:3], "One row is missing: f has more outputs than inputs. Count the rows by f(x)."),
         },
     )
     if got.requires_grad:
-        raise Mistake(
-            "still-attached",
-            "The numbers are right, but J still hangs on a graph: create_graph is not needed here.",
-        )
+        raise Mistake("still-attached", "The numbers are right, but J still hangs on a graph: create_graph is not needed here.")
     again = torch.tensor([1.0, 3.0], requires_grad=True)
-    expect(
-        answer(lambda t: (t * t).sum().reshape(1), again),
-        [[2.0, 6.0]],
-        case="an f with one output",
-        tolerance=1e-5,
-    )
+    expect(answer(lambda t: (t * t).sum().reshape(1), again), [[2.0, 6.0]], case="an f with one output", tolerance=1e-5)
 
 
 # ---- perceptron-gradient -----------------------------------------------------------------------------------
@@ -367,8 +297,7 @@ def judge_perceptron_gradient(answer: Callable) -> None:
         if "size" in str(error) or "shape" in str(error):
             raise Mistake(
                 "shapes",
-                f"Shapes do not fit: {str(error).splitlines()[0][:80]}. X is (N, n), w (n,), y (N,): the "
-                f"result is (n,).",
+                f"Shapes do not fit: {str(error).splitlines()[0][:80]}. X is (N, n), w (n,), y (N,): the result is (n,).",
             ) from error
         raise
     each = X * (p - y)[:, None]
@@ -378,29 +307,17 @@ def judge_perceptron_gradient(answer: Callable) -> None:
         case="5 samples with 2 inputs",
         tolerance=1e-5,
         mistakes={
-            "flipped": (
-                -right,
-                "The right size with the wrong sign: this would climb the loss. Is it y - p or p - y?",
-            ),
+            "flipped": (-right, "The right size with the wrong sign: this would climb the loss. Is it y - p or p - y?"),
             "summed": (right * N, "That is the sum over the samples. L is their mean: where is 1/N?"),
             "divided-twice": (right / N, "1/N stands there twice."),
-            "not-reduced": (
-                each,
-                "These are the gradients of the samples, (N, n). L is one number: average over the samples.",
-            ),
+            "not-reduced": (each, "These are the gradients of the samples, (N, n). L is one number: average over the samples."),
             "wrong-axis": (
                 each.mean(1),
                 "You averaged over the inputs and kept the samples. Each weight needs a number of its own.",
             ),
-            "all-averaged": (
-                each.mean(),
-                "You averaged over samples and inputs alike. Each weight needs a number of its own.",
-            ),
+            "all-averaged": (each.mean(), "You averaged over samples and inputs alike. Each weight needs a number of its own."),
             "input-missing": ((p - y).mean(), "That is ∂L/∂z. z = w·x: what does ∂z/∂w bring in?"),
-            "slope-twice": (
-                X.T @ ((p - y) * p * (1 - p)) / N,
-                "p(1-p) is already in p - y: it cancelled against ∂L/∂p.",
-            ),
+            "slope-twice": (X.T @ ((p - y) * p * (1 - p)) / N, "p(1-p) is already in p - y: it cancelled against ∂L/∂p."),
             "slope-missing": (
                 X.T @ -(y / p - (1 - y) / (1 - p)) / N,
                 "That is ∂L/∂p · x. Between p and z stands the sigmoid: its slope is missing.",
@@ -417,9 +334,7 @@ def judge_perceptron_gradient(answer: Callable) -> None:
             "Simplify ∂L/∂p · ∂p/∂z on paper first.",
         )
     expect(
-        saturated,
-        torch.tensor([1.0, 0.0]),
-        case="two samples that are surely wrong (z = 400 with y = 0, z = -400 with y = 1)",
+        saturated, torch.tensor([1.0, 0.0]), case="two samples that are surely wrong (z = 400 with y = 0, z = -400 with y = 1)"
     )
 
 
@@ -436,28 +351,20 @@ def judge_mend_the_backward(answer: Callable) -> None:
     if got is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
     if not isinstance(got, tuple | list) or len(got) != 2:
-        raise Mistake(
-            "not-a-pair", "backward returns one gradient for each input of forward: the pair (for a, for b)."
-        )
+        raise Mistake("not-a-pair", "backward returns one gradient for each input of forward: the pair (for a, for b).")
     ga, whole = g / b, -g * a / b**2
     gb = whole.sum(0)
     if same(got[0], gb) and same(got[1], ga):
         raise Mistake("swapped", "Both gradients are right, in the wrong order: the first belongs to a.")
     if same(got[0], 1 / b) or same(got[0], (1 / b).expand(3, 2)):
-        raise Mistake(
-            "upstream-missing",
-            "1/b is the slope. The chain rule multiplies it by g, what comes in from above.",
-        )
+        raise Mistake("upstream-missing", "1/b is the slope. The chain rule multiplies it by g, what comes in from above.")
     expect(
         got[0],
         ga,
         case="the gradient of a",
         mistakes={
             "multiplied": (g * b, "∂(a/b)/∂a is 1/b, not b."),
-            "summed-where-not-repeated": (
-                ga.sum(0),
-                "a was not broadcast: every element of a has a gradient of its own.",
-            ),
+            "summed-where-not-repeated": (ga.sum(0), "a was not broadcast: every element of a has a gradient of its own."),
         },
     )
     expect(
@@ -468,22 +375,12 @@ def judge_mend_the_backward(answer: Callable) -> None:
             "sign": (-gb, "The right size with the wrong sign: when b grows, a/b shrinks."),
             "not-summed": (
                 whole,
-                "b is (F,), and so is its gradient. Each element was used in all N rows: their contributions "
-                "add up.",
+                "b is (F,), and so is its gradient. Each element was used in all N rows: their contributions add up.",
             ),
-            "averaged": (
-                whole.mean(0),
-                "Contributions of the rows are added, not averaged: the rule is a sum over all uses.",
-            ),
-            "summed-to-one-number": (
-                whole.sum(),
-                "You summed over everything. b was repeated along one axis only.",
-            ),
+            "averaged": (whole.mean(0), "Contributions of the rows are added, not averaged: the rule is a sum over all uses."),
+            "summed-to-one-number": (whole.sum(), "You summed over everything. b was repeated along one axis only."),
             "square-missing": ((-g * a / b).sum(0), "b appears squared: ∂(1/b)/∂b = -1/b²."),
-            "upstream-missing": (
-                (-a / b**2).sum(0),
-                "The slope is right, but g, what comes in from above, is missing.",
-            ),
+            "upstream-missing": ((-a / b**2).sum(0), "The slope is right, but g, what comes in from above, is missing."),
             "first-row-only": (whole[0], "Only the first row's use of b is counted: all N rows used it."),
         },
     )

@@ -73,10 +73,7 @@ def backprop_by_hand(size: Size) -> Result:
     gradients = dict(order)
     nodes["f"].backward()
 
-    x, y, z = (
-        torch.tensor(v, dtype=torch.float64, device=size.device.torch, requires_grad=True)
-        for v in (-2.0, 5.0, -4.0)
-    )
+    x, y, z = (torch.tensor(v, dtype=torch.float64, device=size.device.torch, requires_grad=True) for v in (-2.0, 5.0, -4.0))
     q = x + y
     f = q * z
     q.retain_grad()
@@ -113,8 +110,7 @@ def backprop_by_hand(size: Size) -> Result:
         claims=[
             Claim(
                 "q = 3, f = -12 and the gradients -4, -4, 3 of the lecture come out of the engine",
-                [nodes[n].data.item() for n in "qf"] == [3, -12]
-                and [nodes[n].grad.item() for n in "xyz"] == [-4, -4, 3],
+                [nodes[n].data.item() for n in "qf"] == [3, -12] and [nodes[n].grad.item() for n in "xyz"] == [-4, -4, 3],
             ),
             Claim(
                 "by hand, by the engine and by torch: every value and every gradient is exactly the same",
@@ -127,11 +123,7 @@ def backprop_by_hand(size: Size) -> Result:
             Claim(
                 "going back, the engine visits each node once, and only after all that was computed from it",
                 len(visited) == len(set(visited)) == 5
-                and all(
-                    visited.index(node) < visited.index(parent)
-                    for node in visited
-                    for parent, _ in node.parents
-                ),
+                and all(visited.index(node) < visited.index(parent) for node in visited for parent, _ in node.parents),
             ),
             Claim(
                 "the engine by itself trains the XOR net until all four answers are right",
@@ -152,10 +144,7 @@ def backprop_by_hand(size: Size) -> Result:
         arrays={
             "graph": as_lists(graph),
             "on edges": on_edges,
-            "losses": {
-                f"XOR net 2-4-1, sigmoid, lr {size.xor_lr:g}": xor.losses,
-                "digits 64-32-10, ReLU": digits.losses,
-            },
+            "losses": {f"XOR net 2-4-1, sigmoid, lr {size.xor_lr:g}": xor.losses, "digits 64-32-10, ReLU": digits.losses},
         },
     )
 
@@ -235,9 +224,7 @@ def requires_grad(size: Size) -> Result:
     three = torch.allclose(z.grad, 3 * first)
     kept = b.grad is not None
     in_place = tell("z += 1", _attempt(lambda: z.add_(1)))
-    integers = tell(
-        "torch.arange(3, requires_grad=True)", _attempt(lambda: torch.arange(3, requires_grad=True))
-    )
+    integers = tell("torch.arange(3, requires_grad=True)", _attempt(lambda: torch.arange(3, requires_grad=True)))
 
     # How .grad moves, call by call, for a sum: its gradient is ones.
     z.grad = None
@@ -286,18 +273,13 @@ def requires_grad(size: Size) -> Result:
             ),
             Claim(
                 "b.backward without a call does nothing, and with a call it needs a scalar",
-                idle
-                and non_scalar.startswith(
-                    "RuntimeError: grad can be implicitly created only for scalar outputs"
-                ),
+                idle and non_scalar.startswith("RuntimeError: grad can be implicitly created only for scalar outputs"),
             ),
             Claim("there is no method backwards", typo.startswith("AttributeError")),
             Claim("backward adds to .grad: after three passes it is three times the gradient", three),
             Claim(
-                "a second pass over the same graph fails, unless the first one keeps it with "
-                "retain_graph=True",
-                again.startswith("RuntimeError: Trying to backward through the graph a second time")
-                and three,
+                "a second pass over the same graph fails, unless the first one keeps it with retain_graph=True",
+                again.startswith("RuntimeError: Trying to backward through the graph a second time") and three,
             ),
             Claim(
                 "detach and no_grad cut the graph: nothing flows back through them",
@@ -352,11 +334,7 @@ def jacobian_vector(size: Size) -> Result:
     }
     products = {name: pulled_back(z_of, x, v) for name, v in vectors.items()}
     rows = [
-        {
-            "v": name,
-            "x.grad": str(product.flatten().tolist()),
-            "vᵀJ": str((vectors[name].flatten() @ jacobian).tolist()),
-        }
+        {"v": name, "x.grad": str(product.flatten().tolist()), "vᵀJ": str((vectors[name].flatten() @ jacobian).tolist())}
         for name, product in products.items()
     ]
     ones, twos, one = products.values()
@@ -368,9 +346,7 @@ def jacobian_vector(size: Size) -> Result:
         return A @ t**2
 
     full = torch.autograd.functional.jacobian(mixed, t)
-    row_by_row = torch.stack(
-        [pulled_back(mixed, t, unit) for unit in torch.eye(5, device=device, dtype=torch.float64)]
-    )
+    row_by_row = torch.stack([pulled_back(mixed, t, unit) for unit in torch.eye(5, device=device, dtype=torch.float64)])
     engine_x = Tensor(t.cpu().numpy(), requires_grad=True)
     engine.matmul(A.cpu().numpy(), engine_x**2).backward(v.cpu().numpy())
     vector = pulled_back(mixed, t, v)
@@ -383,16 +359,12 @@ def jacobian_vector(size: Size) -> Result:
             ),
             Claim(
                 "backward(v) puts vᵀJ into x.grad, whatever v is",
-                all(
-                    torch.equal(product.flatten(), vectors[name].flatten() @ jacobian)
-                    for name, product in products.items()
-                )
+                all(torch.equal(product.flatten(), vectors[name].flatten() @ jacobian) for name, product in products.items())
                 and torch.allclose(vector, v @ full, rtol=0, atol=1e-12),
             ),
             Claim(
                 "a v with a single 1 picks one row of J; one backward pass for each row gives all of J",
-                torch.equal(one.flatten(), jacobian[0])
-                and torch.allclose(row_by_row, full, rtol=0, atol=1e-12),
+                torch.equal(one.flatten(), jacobian[0]) and torch.allclose(row_by_row, full, rtol=0, atol=1e-12),
             ),
             Claim(
                 "the from-scratch engine gives the same vᵀJ to 1e-12",
@@ -590,24 +562,18 @@ def perceptron_bce(size: Size) -> Result:
             ),
             Claim(
                 "the formula gives an infinite loss and no gradient where σ(z) is rounded to 0 or to 1",
-                all(
-                    np.isinf(ends[label, "formula"][0]) and np.isnan(ends[label, "formula"][1])
-                    for label in (0.0, 1.0)
-                ),
+                all(np.isinf(ends[label, "formula"][0]) and np.isnan(ends[label, "formula"][1]) for label in (0.0, 1.0)),
             ),
             Claim(
-                "BCELoss gives 100 there, whatever z is, and the gradient 0: a net that is surely wrong "
-                "learns nothing",
+                "BCELoss gives 100 there, whatever z is, and the gradient 0: a net that is surely wrong learns nothing",
                 all(near(ends[label, "BCELoss"], 100.0, 0.0) for label in (0.0, 1.0)),
             ),
             Claim(
                 "BCEWithLogitsLoss gives |z| and the gradient p - y, as it should be",
-                near(ends[1.0, "BCEWithLogitsLoss"], 200.0, -1.0)
-                and near(ends[0.0, "BCEWithLogitsLoss"], 20.0, 1.0),
+                near(ends[1.0, "BCEWithLogitsLoss"], 200.0, -1.0) and near(ends[0.0, "BCEWithLogitsLoss"], 20.0, 1.0),
             ),
             Claim(
-                "at p = 0 and y = 1 BCELoss stops the logarithm at -100, and ∂L/∂p is -1e12 instead of minus "
-                "infinity",
+                "at p = 0 and y = 1 BCELoss stops the logarithm at -100, and ∂L/∂p is -1e12 instead of minus infinity",
                 clamped.item() == 100.0 and abs(p.grad.item() / -1e12 - 1) < 1e-6,
             ),
         ],
@@ -664,12 +630,7 @@ def dynamic_graph(size: Size) -> Result:
 
     plus, minus = torch.ones(4, device=device), -torch.ones(4, device=device)
     counts = {}
-    for function, inputs in (
-        (branch, (plus,)),
-        (branch, (plus, minus)),
-        (both_ways, (plus, minus)),
-        (read_out, (plus,)),
-    ):
+    for function, inputs in ((branch, (plus,)), (branch, (plus, minus)), (both_ways, (plus, minus)), (read_out, (plus,))):
         taken = captured(function, *inputs)
         counts[function.__name__, len(inputs)] = len(taken)
         rows.append(
@@ -686,28 +647,21 @@ def dynamic_graph(size: Size) -> Result:
             sorted(_operations(kinds[0])) == ["Log", "Mul", "Mul"] and _operations(kinds[1]) == ["Mul"] * 5,
         ),
         Claim(
-            "gradients follow the graph that was taken: n/w for log(wⁿx), 2n·w²ⁿ⁻¹x² for (wⁿx)², by torch "
-            "and by our engine",
+            "gradients follow the graph that was taken: n/w for log(wⁿx), 2n·w²ⁿ⁻¹x² for (wⁿx)², by torch and by our engine",
             all(
-                np.isclose(found[3.0], 2 / 2, rtol=1e-12)
-                and np.isclose(found[-1.0], 2 * 4 * 2.0**7, rtol=1e-12)
+                np.isclose(found[3.0], 2 / 2, rtol=1e-12) and np.isclose(found[-1.0], 2 * 4 * 2.0**7, rtol=1e-12)
                 for found in (by_torch, by_engine)
             ),
         ),
         Claim(
-            "four heads stand side by side in their graph: 4 operations need not wait for each other; in a "
-            "chain it is 1",
+            "four heads stand side by side in their graph: 4 operations need not wait for each other; in a chain it is 1",
             wide == 4 and narrow == [1, 1],
         ),
         Claim(
-            "a Python `if` on data breaks the compiled graph in two; a second way through it adds a third "
-            "graph",
+            "a Python `if` on data breaks the compiled graph in two; a second way through it adds a third graph",
             counts["branch", 1] == 2 and counts["branch", 2] == 3,
         ),
-        Claim(
-            "torch.where keeps it in one graph for both ways, with the same result",
-            counts["both_ways", 2] == 1 and agree,
-        ),
+        Claim("torch.where keeps it in one graph for both ways, with the same result", counts["both_ways", 2] == 1 and agree),
         Claim("reading a number out with .item() breaks the graph in two", counts["read_out", 1] == 2),
     ]
     arrays = {"graphs": graphs, "compiled": None, "latency": None}
@@ -727,10 +681,7 @@ def dynamic_graph(size: Size) -> Result:
         gain = found["eager"] - found["compiled"]
         calls = found["latency"] / gain if gain > 0 else None
         rows += [
-            {
-                "what": "first compile in this process",
-                "result": f"{found['first']:.1f} s (loads the compiler)",
-            },
+            {"what": "first compile in this process", "result": f"{found['first']:.1f} s (loads the compiler)"},
             {"what": "compile GELU", "result": f"{found['latency']:.2f} s"},
             {
                 "what": f"one call on {size.elements} elements",
@@ -750,17 +701,9 @@ def dynamic_graph(size: Size) -> Result:
         }
         claims += [
             Claim(
-                "the compiled call gives the same values to 1e-5",
-                found["apart"] < 1e-5,
-                f"{found['apart']:.1e}",
-                exact=False,
+                "the compiled call gives the same values to 1e-5", found["apart"] < 1e-5, f"{found['apart']:.1e}", exact=False
             ),
-            Claim(
-                "a compiled call is faster than a plain one",
-                found["ratio"] > 1,
-                f"{found['ratio']:.2f} times",
-                exact=False,
-            ),
+            Claim("a compiled call is faster than a plain one", found["ratio"] > 1, f"{found['ratio']:.2f} times", exact=False),
             Claim(
                 "compiling has to be paid back: it costs more than the first compiled call gains",
                 found["latency"] > gain,
@@ -770,16 +713,13 @@ def dynamic_graph(size: Size) -> Result:
         ]
     if not size.device.is_cuda:
         notes.append(
-            "No CUDA GPU here: the gain is the CPU's. Run `hpml-lab run dynamic-graph --size full` on a "
-            "machine with one."
+            "No CUDA GPU here: the gain is the CPU's. Run `hpml-lab run dynamic-graph --size full` on a machine with one."
         )
     return Result(rows, claims, quantities, notes, arrays)
 
 
 def _graph_of_grown(value: float, device: torch.device) -> nx.DiGraph:
-    return grad_fn_graph(
-        grown(torch.tensor(2.0, device=device, dtype=torch.float64, requires_grad=True), value)
-    )
+    return grad_fn_graph(grown(torch.tensor(2.0, device=device, dtype=torch.float64, requires_grad=True), value))
 
 
 def _operations(labels: list[str]) -> list[str]:
@@ -837,21 +777,12 @@ def torchview_graphs(size: Size) -> Result:
         "ResNet-18, blocks closed": (resnet, image, 2),
         "small Transformer": (transformer, tokens, 3),
     }
-    asked = (
-        shown
-        | {"ResNet-18, all open": (resnet, image, 3)}
-        | {name: (net, image, 3) for name, net in more.items()}
-    )
-    graphs = {
-        name: model_graph(net, x, depth=depth)
-        for name, (net, x, depth) in track(asked.items(), "recording models")
-    }
+    asked = shown | {"ResNet-18, all open": (resnet, image, 3)} | {name: (net, image, 3) for name, net in more.items()}
+    graphs = {name: model_graph(net, x, depth=depth) for name, (net, x, depth) in track(asked.items(), "recording models")}
     rows, ends = [], {}
     for name, (net, x, depth) in asked.items():
         graph = graphs[name].graph
-        ends[name] = [
-            data["label"].split("\n")[1] for _, data in graph.nodes(data=True) if data["kind"] == "output"
-        ]
+        ends[name] = [data["label"].split("\n")[1] for _, data in graph.nodes(data=True) if data["kind"] == "output"]
         rows.append(
             {
                 "network": name,
@@ -874,10 +805,7 @@ def torchview_graphs(size: Size) -> Result:
             "the shapes in the pictures are those that the networks give",
             all(ends[name] == [str(tuple(net(x).shape))] for name, (net, x, _) in shown.items()),
         ),
-        Claim(
-            "ResNet-18 has 8 skip connections: 8 additions with two inputs each",
-            rows[4]["nodes with two inputs"] == 8,
-        ),
+        Claim("ResNet-18 has 8 skip connections: 8 additions with two inputs each", rows[4]["nodes with two inputs"] == 8),
         Claim(
             "a network on the device meta has shapes and no numbers",
             all(p.is_meta for net, _, _ in asked.values() for p in net.parameters()),
@@ -896,9 +824,7 @@ def torchview_graphs(size: Size) -> Result:
             "No graphviz here: the pictures are drawn by networkx and matplotlib alone. For graphviz's own "
             "layout: sudo apt-get install graphviz, or conda install graphviz."
         )
-    return Result(
-        rows, claims, notes=notes, arrays={"graphs": {name: as_lists(graphs[name].graph) for name in shown}}
-    )
+    return Result(rows, claims, notes=notes, arrays={"graphs": {name: as_lists(graphs[name].graph) for name in shown}})
 
 
 def _same(a: nx.DiGraph, b: nx.DiGraph) -> bool:
@@ -931,9 +857,7 @@ def _cost_of_gradcheck(n: int, device: torch.device) -> dict:
         calls = 0
         torch_gradcheck(loss, (x,), fast_mode=fast)
         row[count] = calls
-        row[times] = compare(
-            lambda fast=fast: torch_gradcheck(loss, (x,), fast_mode=fast), plain, samples=5
-        ).ratio
+        row[times] = compare(lambda fast=fast: torch_gradcheck(loss, (x,), fast_mode=fast), plain, samples=5).ratio
     return row
 
 
@@ -1002,29 +926,17 @@ def gradcheck(size: Size) -> Result:
                 "gradgradcheck finds the detach that gradcheck lets pass",
                 verdict["x³ with a detach in its backward"] == (fine, found),
             ),
-            Claim(
-                "gradgradcheck alone is not enough: it passes the wrong factor",
-                verdict["x³ with backward 2x²"][1] == fine,
-            ),
+            Claim("gradgradcheck alone is not enough: it passes the wrong factor", verdict["x³ with backward 2x²"][1] == fine),
             Claim(
                 "false alarms: float32, whose differences are too rough, and a kink",
-                verdict["x³, right, but in float32"][0] == found
-                and verdict["relu, right, at its kink x = 0"][0] == found,
+                verdict["x³, right, but in float32"][0] == found and verdict["relu, right, at its kink x = 0"][0] == found,
             ),
             Claim(
                 "gradcheck calls the function twice for each element of the input, and 2 times more; in fast "
                 "mode 4 times in all",
-                all(
-                    row["calls"] == 2 * row["elements"] + 2 and row["calls in fast mode"] == 4
-                    for row in costs
-                ),
+                all(row["calls"] == 2 * row["elements"] + 2 and row["calls in fast mode"] == 4 for row in costs),
             ),
-            Claim(
-                "gradcheck of 100 elements costs more than ten plain passes",
-                cost > 10,
-                f"{cost:.0f} times",
-                exact=False,
-            ),
+            Claim("gradcheck of 100 elements costs more than ten plain passes", cost > 10, f"{cost:.0f} times", exact=False),
         ],
         quantities={COST: cost},
         arrays={

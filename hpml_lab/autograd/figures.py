@@ -13,9 +13,7 @@ LINES = ("-", "--", "-.", ":")
 
 def as_lists(graph: nx.DiGraph) -> dict[str, list]:
     """A graph as plain lists, which a saved result can hold."""
-    nodes = [
-        {"node": node, "label": data["label"], "kind": data["kind"]} for node, data in graph.nodes(data=True)
-    ]
+    nodes = [{"node": node, "label": data["label"], "kind": data["kind"]} for node, data in graph.nodes(data=True)]
     return {"nodes": nodes, "edges": [list(edge) for edge in graph.edges]}
 
 
@@ -43,9 +41,7 @@ def draw_backprop_by_hand(result: Result):
         axes.annotate(f"{value:g}", (x, y), (0, 6), color=style.BLUE, **near)
         axes.annotate(f"{gradient:g}", (x, y), (0, -15), color=style.RED, **near)
     axes.set_xlim(-0.35, 2.35)
-    axes.set_title(
-        "above an edge: the value that goes forward; below: the gradient that comes back", fontsize=10
-    )
+    axes.set_title("above an edge: the value that goes forward; below: the gradient that comes back", fontsize=10)
 
     for axes, (name, losses), colour in zip(
         bottom.subplots(1, 2), result.arrays["losses"].items(), (style.BLUE, style.ORANGE), strict=True
@@ -84,11 +80,7 @@ def draw_jacobian_vector(result: Result):
     jacobian = np.array(result.arrays["jacobian"])
     top = max(np.abs(one["product"]).max() for one in products)
     for line, one in zip(grid, products, strict=True):
-        parts = (
-            (f"v = {one['name']}", [one["v"]]),
-            ("J = ∂z/∂x", jacobian),
-            ("vᵀJ, as it lands in x.grad", [one["product"]]),
-        )
+        parts = ((f"v = {one['name']}", [one["v"]]), ("J = ∂z/∂x", jacobian), ("vᵀJ, as it lands in x.grad", [one["product"]]))
         for axes, (title, values) in zip(line, parts, strict=True):
             _matrix(axes, np.array(values, dtype=float), top)
             axes.set_title(title, fontsize=10)
@@ -132,14 +124,7 @@ def draw_perceptron_bce(result: Result):
     z = np.array(result.arrays["z"])
     looks = zip((style.GREY, style.RED, style.BLUE), ("o", None, None), (":", "--", "-"), strict=True)
     for (name, curves), (colour, marker, line) in zip(result.arrays["curves"].items(), looks, strict=True):
-        look = {
-            "color": colour,
-            "linestyle": line,
-            "marker": marker,
-            "markersize": 4,
-            "markevery": 8,
-            "label": name,
-        }
+        look = {"color": colour, "linestyle": line, "marker": marker, "markersize": 4, "markevery": 8, "label": name}
         for axes, values in ((left, curves["loss"]), (right, curves["gradient"])):
             values = np.array(values, dtype=float)
             axes.plot(z, np.where(np.isfinite(values), values, np.nan), **look)
@@ -157,9 +142,7 @@ def draw_dynamic_graph(result: Result):
     compiling took, and wins only after the lines have crossed."""
     graphs = {name: from_lists(lists) for name, lists in result.arrays["graphs"].items()}
     sizes = [downward_size(graph) for graph in graphs.values()]
-    figure = style.new_figure(
-        sum(width for width, _ in sizes) + 5.5, max(height for _, height in sizes) + 0.5
-    )
+    figure = style.new_figure(sum(width for width, _ in sizes) + 5.5, max(height for _, height in sizes) + 0.5)
     *panels, lines = figure.subplots(1, 3, width_ratios=[*(width for width, _ in sizes), 5.2])
     deepest = max(height for _, height in sizes)
     for axes, (name, graph), (_, height) in zip(panels, graphs.items(), sizes, strict=True):
@@ -188,9 +171,7 @@ def draw_torchview_graphs(result: Result):
     widths = [max(sizes[name][0] for name in column) for column in columns]
     heights = [sum(sizes[name][1] + 0.4 for name in column) for column in columns]
     figure = style.new_figure(sum(widths) + 0.6, max(heights))
-    for part, column, height in zip(
-        figure.subfigures(1, 3, width_ratios=widths), columns, heights, strict=True
-    ):
+    for part, column, height in zip(figure.subfigures(1, 3, width_ratios=widths), columns, heights, strict=True):
         shares = [sizes[name][1] for name in column] + [max(heights) - height + 0.01]
         *panels, rest = part.subplots(len(shares), 1, height_ratios=shares, squeeze=False)[:, 0]
         rest.set_axis_off()
@@ -208,9 +189,7 @@ def draw_gradcheck(result: Result):
     looks = zip((style.BLUE, style.ORANGE), ("o", "s"), LINES, strict=False)
     for (name, ratios), (colour, marker, line) in zip(result.arrays["ratios"].items(), looks, strict=True):
         axes.plot(result.arrays["sizes"], ratios, color=colour, marker=marker, linestyle=line, label=name)
-    axes.axhline(
-        1, color=style.GREY, linestyle=":", linewidth=1.5, label="one plain forward and backward pass"
-    )
+    axes.axhline(1, color=style.GREY, linestyle=":", linewidth=1.5, label="one plain forward and backward pass")
     axes.set(xscale="log", yscale="log", xlabel="elements of the input", ylabel="time / time of a plain pass")
     axes.set_title("What a check costs")
     axes.legend(fontsize=9)

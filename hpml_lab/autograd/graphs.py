@@ -23,11 +23,7 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.graph import KINDS
 
-LAYER, COLUMN, LANE = (
-    0.56,
-    1.75,
-    0.16,
-)  # inches: between layers, columns of boxes, and lines that go around boxes
+LAYER, COLUMN, LANE = (0.56, 1.75, 0.16)  # inches: between layers, columns of boxes, and lines that go around boxes
 WAYS = ("networkx", "graphviz")
 
 
@@ -95,9 +91,7 @@ def model_graph(model: nn.Module, *inputs: torch.Tensor, depth: int = 3) -> Mode
         for node, number in zip(edge, (start, end), strict=True):
             kind = kinds[type(node).__name__]
             shapes = [node.tensor_shape] if kind == "leaf" else node.output_shape
-            name = node.name.replace(
-                "auxiliary-tensor", "input-tensor"
-            )  # torchview's inner name for an input
+            name = node.name.replace("auxiliary-tensor", "input-tensor")  # torchview's inner name for an input
             shown = ", ".join(str(tuple(shape)) for shape in shapes)
             kind = "output" if name == "output-tensor" else kind
             graph.add_node(number, label=f"{name}\n{shown}", kind=kind)
@@ -130,9 +124,7 @@ def _dot(text: str, form: str) -> bytes:
     mend = "Install graphviz (apt-get install graphviz, or conda install graphviz), or draw by networkx."
     if program is None:
         raise LabError("The program `dot` of graphviz is not installed.", mend)
-    done = subprocess.run(
-        [program, f"-T{form}", "-Gdpi=80"], input=text.encode(), capture_output=True, timeout=60
-    )
+    done = subprocess.run([program, f"-T{form}", "-Gdpi=80"], input=text.encode(), capture_output=True, timeout=60)
     if done.returncode:
         raise LabError(f"graphviz could not draw this graph: {done.stderr.decode()[:200]}", mend)
     return done.stdout
@@ -184,9 +176,7 @@ def _lay_out(graph: nx.DiGraph) -> _Layout:
     for node in nx.topological_sort(graph):
         if node not in places:
             taken = set(places.values())
-            places[node] = next(
-                (c, layers[node]) for c in range(1, len(layers)) if (c, layers[node]) not in taken
-            )
+            places[node] = next((c, layers[node]) for c in range(1, len(layers)) if (c, layers[node]) not in taken)
     boxes, lanes, spans = set(places.values()), {}, []
     for start, end in sorted(graph.edges, key=lambda edge: layers[edge[1]] - layers[edge[0]]):
         (column, first), (other, last) = places[start], places[end]
@@ -236,13 +226,7 @@ def draw_downward(axes: Axes, graph: nx.DiGraph, font_size: float = 8) -> None:
         elif x0 != x1:
             corners.append((x1, -layer) if x0 < x1 else (x0, -last))
         axes.plot(*zip(*corners, strict=True), zorder=1, **line)  # its first end is hidden under the box
-        arrow = {
-            "arrowstyle": "-|>",
-            "shrinkA": 0,
-            "shrinkB": 1,
-            "patchB": boxes[end].get_bbox_patch(),
-            **line,
-        }
+        arrow = {"arrowstyle": "-|>", "shrinkA": 0, "shrinkB": 1, "patchB": boxes[end].get_bbox_patch(), **line}
         axes.annotate("", xy=(x1, -last), xytext=corners[-1], zorder=1, arrowprops=arrow)
     axes.set_axis_off()
     axes.set_xlim(-0.55, layout.right + 0.55)

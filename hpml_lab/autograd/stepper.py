@@ -382,14 +382,20 @@ def stepper(root: Tensor, step: int | None = 0) -> LiveFigure:
     """The graph of `root` with a slider over its steps, which begins at `step` (None: the last)."""
     walk = Walk(root)
     slider = ipywidgets.IntSlider(
-        value=_checked(step, walk), min=0, max=len(walk.steps) - 1, description="step",
+        value=_checked(step, walk),
+        min=0,
+        max=len(walk.steps) - 1,
+        description="step",
         layout=ipywidgets.Layout(width="100%", max_width="700px"),
     )
     picture = _Picture(walk)
     return LiveFigure(
-        picture.build, lambda artists, step: picture.show(step), {"step": slider},
+        picture.build,
+        lambda artists, step: picture.show(step),
+        {"step": slider},
         alt=f"The graph of {walk.names[root]}: step by step values go forward, then gradients come back.",
-        width=picture.width, height=picture.height,
+        width=picture.width,
+        height=picture.height,
     )
 
 

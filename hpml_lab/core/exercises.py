@@ -129,8 +129,7 @@ def attempted(answer: Any) -> bool:
     except (OSError, TypeError, SyntaxError, AttributeError):
         return True  # no source to look at: it came from somewhere, so it was written
     return not all(
-        isinstance(line, ast.Pass) or isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
-        for line in body
+        isinstance(line, ast.Pass) or isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in body
     )
 
 

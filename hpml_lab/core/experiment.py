@@ -103,9 +103,7 @@ def experiment(
     """
 
     def register(function: Callable[[Size], Result]) -> Experiment:
-        made = Experiment(
-            slug, lecture, notebook, function, draw, quick or {}, full or {}, lecture_says or {}, tuple(uses)
-        )
+        made = Experiment(slug, lecture, notebook, function, draw, quick or {}, full or {}, lecture_says or {}, tuple(uses))
         if _REGISTRY.setdefault(slug, made) is not made:
             raise ValueError(f"two experiments are called {slug!r}")
         return made

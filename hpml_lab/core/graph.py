@@ -41,29 +41,37 @@ def layered_positions(graph: nx.DiGraph) -> dict[object, tuple[float, float]]:
     return {node: (float(x), y[node]) for x, nodes in columns.items() for node in nodes}
 
 
-def draw_graph(
-    axes: Axes, graph: nx.DiGraph, *, downward: bool = False, font_size: float = 9
-) -> dict[object, Text]:
+def draw_graph(axes: Axes, graph: nx.DiGraph, *, downward: bool = False, font_size: float = 9) -> dict[object, Text]:
     """Draw `graph` from left to right (or downward) and return the text box of each node, so that it can be changed."""
     axes.set_axis_off()
-    places = {
-        node: (y, -x) if downward else (x, -y) for node, (x, y) in layered_positions(graph).items()
-    }
+    places = {node: (y, -x) if downward else (x, -y) for node, (x, y) in layered_positions(graph).items()}
     boxes = {}
     for node, (x, y) in places.items():
         fill, edge = KINDS[graph.nodes[node].get("kind", "plain")]
         boxes[node] = axes.text(
-            x, y, graph.nodes[node]["label"], ha="center", va="center", fontsize=font_size, zorder=3,
+            x,
+            y,
+            graph.nodes[node]["label"],
+            ha="center",
+            va="center",
+            fontsize=font_size,
+            zorder=3,
             bbox={"boxstyle": "round,pad=0.4", "facecolor": fill, "edgecolor": edge, "linewidth": 1.5},
         )
     for start, end in graph.edges:
         (x0, y0), (x1, y1) = places[start], places[end]
         far = abs(y1 - y0 if downward else x1 - x0) > 1.01 and (x0 == x1 if downward else y0 == y1)
         axes.annotate(
-            "", xy=(x1, y1), xytext=(x0, y0), zorder=1,
+            "",
+            xy=(x1, y1),
+            xytext=(x0, y0),
+            zorder=1,
             arrowprops={
-                "arrowstyle": "-|>", "color": style.GREY, "linewidth": 1.2,
-                "patchA": boxes[start].get_bbox_patch(), "patchB": boxes[end].get_bbox_patch(),
+                "arrowstyle": "-|>",
+                "color": style.GREY,
+                "linewidth": 1.2,
+                "patchA": boxes[start].get_bbox_patch(),
+                "patchB": boxes[end].get_bbox_patch(),
                 "connectionstyle": f"arc3,rad={0.35 if far else 0}",  # around the nodes between
             },
         )

@@ -78,9 +78,7 @@ def table_html(rows: list[dict[str, Any]]) -> str:
 
     words = {name: any(isinstance(row.get(name), str) for row in rows) for name in columns}
     head = "".join(cell("th", name, words[name]) for name in columns)
-    body = [
-        f"<tr>{''.join(cell('td', number(row.get(name)), words[name]) for name in columns)}</tr>" for row in rows
-    ]
+    body = [f"<tr>{''.join(cell('td', number(row.get(name)), words[name]) for name in columns)}</tr>" for row in rows]
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
@@ -91,9 +89,7 @@ def claims_html(result: Result) -> str:
         colour = style.GREEN if claim.holds else style.RED
         kind = "" if claim.exact else " <small>(measured: depends on the machine)</small>"
         figure = f" <code>{html.escape(claim.measured)}</code>" if claim.measured else ""
-        items.append(
-            f'<li><b style="color:{colour}">{claim.mark}</b>: {html.escape(claim.text)}{figure}{kind}</li>'
-        )
+        items.append(f'<li><b style="color:{colour}">{claim.mark}</b>: {html.escape(claim.text)}{figure}{kind}</li>')
     return f"<ul>{''.join(items)}</ul>" if items else ""
 
 

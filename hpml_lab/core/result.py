@@ -96,15 +96,12 @@ class Result:
             record["claims"] = [Claim(**claim) for claim in record["claims"]]
             return cls(**record)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise LabError(
-                f"{path} is not a readable result ({error}).", "Delete it and run the experiment again."
-            ) from error
+            raise LabError(f"{path} is not a readable result ({error}).", "Delete it and run the experiment again.") from error
 
     def where(self) -> str:
         """One line on where, when and how it ran."""
         return (
-            f"{self.size} on {self.device}, {machine.label(self.machine)}, seed {self.seed}, "
-            f"{self.seconds:.1f} s, {self.when}"
+            f"{self.size} on {self.device}, {machine.label(self.machine)}, seed {self.seed}, {self.seconds:.1f} s, {self.when}"
         )
 
     def __repr__(self) -> str:
@@ -143,5 +140,3 @@ def _restored(value: Any) -> Any:
     if isinstance(value, list):
         return [_restored(item) for item in value]
     return value
-
-

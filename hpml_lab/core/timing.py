@@ -93,9 +93,7 @@ def measure(
     return Timing(tuple(sample() for _ in range(samples)), threads, bytes, flops)
 
 
-def compare(
-    a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1
-) -> Comparison:
+def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
     """Time `a()` and `b()` in turns in one run, and give the ratio pair by pair."""
     first, second = _Sampler(a, threads), _Sampler(b, threads)
     pairs = [(first(), second()) for _ in range(samples)]

@@ -112,7 +112,12 @@ def _download(url: str, part: Path) -> None:
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
         bar = tqdm(
-            desc=part.name.removesuffix(".part"), initial=have, total=total, unit="B", unit_scale=True, leave=False,
+            desc=part.name.removesuffix(".part"),
+            initial=have,
+            total=total,
+            unit="B",
+            unit_scale=True,
+            leave=False,
             dynamic_ncols=True,
         )
         try:

@@ -12,7 +12,7 @@ import torch
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import write_whole
 from hpml_lab.core.paths import data_folders
-from hpml_lab.data.sets import DataSet
+from hpml_lab.data.dataset import DataSet
 
 # Of the unpacked content: archives of the same content differ in their headers and compression.
 SHA256 = {
@@ -64,9 +64,7 @@ def read_file(path: Path) -> bytes:
     try:
         return checked(data, path.name.removesuffix(".gz"), packed=path.suffix == ".gz")
     except ValueError as error:
-        raise Damaged(
-            f"{path} is damaged ({error}) and was not used.", f"Delete it, then {FETCH}."
-        ) from error
+        raise Damaged(f"{path} is damaged ({error}) and was not used.", f"Delete it, then {FETCH}.") from error
 
 
 def find_mnist() -> Path:

@@ -1,27 +1,12 @@
 """The data sets of the workbook by name."""
 
-from dataclasses import dataclass
-
 import torch
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.data.dataset import DataSet
+from hpml_lab.data.mnist import read_mnist
 
 NAMES = ("digits", "mnist")
-
-
-@dataclass(frozen=True)
-class DataSet:
-    """Images (N, 1, H, W) in float32 from 0 to 1 and labels (N,) in int64, split into train and test, on one device."""
-
-    name: str
-    train_x: torch.Tensor
-    train_y: torch.Tensor
-    test_x: torch.Tensor
-    test_y: torch.Tensor
-
-    def to(self, device: torch.device | str) -> "DataSet":
-        """The same data on `device`."""
-        return DataSet(self.name, *(getattr(self, part).to(device) for part in ("train_x", "train_y", "test_x", "test_y")))
 
 
 def load(name: str = "digits", device: torch.device | str = "cpu") -> DataSet:
@@ -32,8 +17,6 @@ def load(name: str = "digits", device: torch.device | str = "cpu") -> DataSet:
     if name == "digits":
         data = _digits()
     elif name == "mnist":
-        from hpml_lab.data.mnist import read_mnist
-
         data = read_mnist()
     else:
         raise LabError(f"no data set is called {name!r}.", f"Use {' or '.join(NAMES)}.")

@@ -16,42 +16,33 @@ NOTEBOOK = "03_nets"
 
 # ---- parameter-count ---------------------------------------------------------------------------------------
 
+
 @exercise("parameter-count", notebook=NOTEBOOK)
 def judge_parameter_count(answer: Callable) -> None:
     sizes = [256, 120, 84, 10]
     layers = [(256, 120), (120, 84), (84, 10)]
     weights = sum(a * b for a, b in layers)
     expect(
-        answer(list(sizes)), 41_854, case="sizes = [256, 120, 84, 10]",
+        answer(list(sizes)),
+        41_854,
+        case="sizes = [256, 120, 84, 10]",
         mistakes={
-            "no-biases": (
-                weights,
-                "You have all weights. Each output of a layer adds one more number, b in Wx + b.",
-            ),
+            "no-biases": (weights, "You have all weights. Each output of a layer adds one more number, b in Wx + b."),
             "bias-per-input": (
                 sum(a * (b + 1) for a, b in layers),
                 "b in Wx + b is added to the layer's output: how long is it?",
             ),
-            "one-bias-per-layer": (
-                weights + len(layers),
-                "b is a vector, not one number: one bias for each output.",
-            ),
+            "one-bias-per-layer": (weights + len(layers), "b is a vector, not one number: one bias for each output."),
             "input-has-biases": (
                 41_854 + 256,
                 "The inputs are given, not computed: no layer ends there, so they have no biases.",
             ),
-            "counts-units": (
-                sum(sizes),
-                "So many values flow through the net. Which numbers does training adjust?",
-            ),
+            "counts-units": (sum(sizes), "So many values flow through the net. Which numbers does training adjust?"),
             "last-layer-missing": (
                 30_840 + 10_164,
                 "Four sizes make three layers; one is missing. Does your loop stop too early?",
             ),
-            "multiplies-layers": (
-                math.prod(a * b for a, b in layers),
-                "The layers stand side by side in memory: add them up.",
-            ),
+            "multiplies-layers": (math.prod(a * b for a, b in layers), "The layers stand side by side in memory: add them up."),
         },
     )
     fixed = {"one-net-only": (41_854, "That is the answer for 256-120-84-10; compute it from `sizes`.")}
@@ -61,6 +52,7 @@ def judge_parameter_count(answer: Callable) -> None:
 
 # ---- mend-the-broadcast ------------------------------------------------------------------------------------
 
+
 @exercise("mend-the-broadcast", notebook=NOTEBOOK)
 def judge_mend_the_broadcast(answer: Callable) -> None:
     output = torch.tensor([[1.0], [2.0], [4.0], [8.0]], requires_grad=True)
@@ -69,7 +61,9 @@ def judge_mend_the_broadcast(answer: Callable) -> None:
     pairs = (output.detach() - target) ** 2
     got = answer(output, target.clone())
     expect(
-        got, off.square().mean(), case="output (4, 1) and target (4,)",
+        got,
+        off.square().mean(),
+        case="output (4, 1) and target (4,)",
         mistakes={
             "all-pairs": (
                 pairs.mean(),
@@ -80,25 +74,18 @@ def judge_mend_the_broadcast(answer: Callable) -> None:
                 pairs.sum() / 4,
                 "Dividing by N does not help: there are still N² squares. Look at the shapes.",
             ),
-            "not-averaged": (
-                off.square(),
-                "These are the squares of the four samples; the loss is their mean.",
-            ),
+            "not-averaged": (off.square(), "These are the squares of the four samples; the loss is their mean."),
             "summed": (off.square().sum(), "This is the sum; the mean is asked for, as nn.MSELoss gives it."),
             "absolute": (off.abs().mean(), "That is the mean absolute error: square the differences."),
             "root": (off.square().mean().sqrt(), "That is the root of the mean square: leave the root away."),
             "means-compared": (
                 off.mean().square(),
-                "In yours, differences of opposite sign cancel: "
-                "square each one first and take the mean last.",
+                "In yours, differences of opposite sign cancel: square each one first and take the mean last.",
             ),
         },
     )
     if not isinstance(got, torch.Tensor) or not got.requires_grad:
-        raise Mistake(
-            "detached",
-            "The number is right, but cut off from the graph: backward could not reach the net.",
-        )
+        raise Mistake("detached", "The number is right, but cut off from the graph: backward could not reach the net.")
     got.backward()
     expect(output.grad[:, 0], 2 * off / 4, case="the gradient of the output")
     one = answer(torch.tensor([[3.0]]), torch.tensor([1.0]))
@@ -106,6 +93,7 @@ def judge_mend_the_broadcast(answer: Callable) -> None:
 
 
 # ---- sgd-step ----------------------------------------------------------------------------------------------
+
 
 @exercise("sgd-step", notebook=NOTEBOOK)
 def judge_sgd_step(answer: Callable) -> None:
@@ -122,8 +110,7 @@ def judge_sgd_step(answer: Callable) -> None:
             raise
         raise Mistake(
             "records-the-update",
-            "autograd wants to record the update as part of a "
-            "loss, and refuses: tell it not to watch these lines.",
+            "autograd wants to record the update as part of a loss, and refuses: tell it not to watch these lines.",
         ) from error
     triples = list(zip(parameters, start, slopes, strict=True))
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
@@ -135,13 +122,11 @@ def judge_sgd_step(answer: Callable) -> None:
         if cleared:
             raise Mistake(
                 "zeroed-too-soon",
-                "The weights did not move and the gradients are "
-                "gone: were they cleared before they were used?",
+                "The weights did not move and the gradients are gone: were they cleared before they were used?",
             )
         if not all(torch.equal(p.grad, g) for p, _, g in triples):
             raise Mistake(
-                "steps-the-gradient",
-                "The gradients changed and the weights did not: which of the two is to take the step?",
+                "steps-the-gradient", "The gradients changed and the weights did not: which of the two is to take the step?"
             )
         raise Mistake(
             "rebinds",
@@ -157,22 +142,15 @@ def judge_sgd_step(answer: Callable) -> None:
         if moved_by(change):
             raise Mistake(name, hint)
     if torch.equal(parameters[1].detach(), start[1]):
-        raise Mistake(
-            "first-only",
-            "Only the first parameter moved: does something leave the loop too early?",
-        )
+        raise Mistake("first-only", "Only the first parameter moved: does something leave the loop too early?")
     for p, old, g in triples:
         expect(p, old - lr * g, case=f"weight {old.tolist()}, gradient {g.tolist()}, lr {lr}")
     if not all(p.requires_grad for p in parameters):
         raise Mistake(
-            "stops-tracking",
-            "The step is right, but the weights no longer require gradients: the next backward fails.",
+            "stops-tracking", "The step is right, but the weights no longer require gradients: the next backward fails."
         )
     if not cleared:
-        raise Mistake(
-            "keeps-the-gradient",
-            "The step is right, but the gradient is still there: the next backward adds to it.",
-        )
+        raise Mistake("keeps-the-gradient", "The step is right, but the gradient is still there: the next backward adds to it.")
 
 
 # ---- training-loop -----------------------------------------------------------------------------------------
@@ -233,43 +211,31 @@ def judge_training_loop(answer: Callable) -> None:
         if all(parameter.grad is None for parameter in net.parameters()):
             raise Mistake(
                 "zeroed-before-step",
-                "The net has not changed: the gradients were cleared "
-                "after backward, before step could use them.",
+                "The net has not changed: the gradients were cleared after backward, before step could use them.",
             )
-        raise Mistake(
-            "never-steps",
-            "The net has not changed, though it has gradients: no step ever used one.",
-        )
+        raise Mistake("never-steps", "The net has not changed, though it has gradients: no step ever used one.")
     expect(
-        after, right, case=f"the weights after {STEPS} steps", tolerance=1e-5,
+        after,
+        right,
+        case=f"the weights after {STEPS} steps",
+        tolerance=1e-5,
         mistakes={
-            "accumulates": (
-                _trained(clear=False)[0],
-                "Each backward adds its gradient to those of the steps before.",
-            ),
-            "wrong-loss": (
-                _trained(loss_of=F.mse_loss)[0],
-                "That is the mean squared error; take binary cross-entropy.",
-            ),
-            "one-step-short": (
-                _trained(steps=STEPS - 1)[0],
-                f"The weights have taken {STEPS - 1} steps instead of {STEPS}.",
-            ),
+            "accumulates": (_trained(clear=False)[0], "Each backward adds its gradient to those of the steps before."),
+            "wrong-loss": (_trained(loss_of=F.mse_loss)[0], "That is the mean squared error; take binary cross-entropy."),
+            "one-step-short": (_trained(steps=STEPS - 1)[0], f"The weights have taken {STEPS - 1} steps instead of {STEPS}."),
         },
     )
     if losses is None:
         raise Mistake("returns-nothing", "The net is trained as it should be. Return the losses, too.")
     if isinstance(losses, list) and any(getattr(loss, "requires_grad", False) for loss in losses):
-        raise Mistake(
-            "keeps-graphs",
-            "Each tensor in your list keeps its graph in memory: take the number out of it.",
-        )
+        raise Mistake("keeps-graphs", "Each tensor in your list keeps its graph in memory: take the number out of it.")
     if not isinstance(losses, list | tuple) or len(losses) != STEPS:
         raise Mistake("one-loss", f"Return a list with the loss of each of the {STEPS} steps.")
     expect([float(loss) for loss in losses], right_losses, case="the losses", tolerance=1e-5)
 
 
 # ---- loss-of-logits ----------------------------------------------------------------------------------------
+
 
 @exercise("loss-of-logits", notebook=NOTEBOOK)
 def judge_loss_of_logits(answer: Callable) -> None:
@@ -280,12 +246,11 @@ def judge_loss_of_logits(answer: Callable) -> None:
     except RuntimeError as error:
         if "between 0 and 1" not in str(error):
             raise
-        raise Mistake(
-            "not-probabilities",
-            "BCELoss takes probabilities; z is a logit, any number from -∞ to ∞.",
-        ) from error
+        raise Mistake("not-probabilities", "BCELoss takes probabilities; z is a logit, any number from -∞ to ∞.") from error
     expect(
-        got, each.mean(), case="z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]",
+        got,
+        each.mean(),
+        case="z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]",
         mistakes={
             "double-sigmoid": (
                 F.binary_cross_entropy_with_logits(torch.sigmoid(z), y),
@@ -293,10 +258,7 @@ def judge_loss_of_logits(answer: Callable) -> None:
             ),
             "summed": (each.sum(), "That is the sum over the samples; the mean is asked for."),
             "not-averaged": (each, "These are the losses of the samples; return their mean."),
-            "sign": (
-                -each.mean(),
-                "Right but for the sign: a loss is -log of a probability, so never negative.",
-            ),
+            "sign": (-each.mean(), "Right but for the sign: a loss is -log of a probability, so never negative."),
             "targets-flipped": (
                 F.binary_cross_entropy_with_logits(z, 1 - y),
                 "The answers y = 0 and y = 1 have changed places.",
@@ -328,6 +290,7 @@ def judge_loss_of_logits(answer: Callable) -> None:
 
 # ---- many-nets ---------------------------------------------------------------------------------------------
 
+
 class _Counting(TorchFunctionMode):
     """Counts the calls of torch functions."""
 
@@ -350,13 +313,12 @@ def judge_many_nets(answer: Callable) -> None:
         return torch.sigmoid((a * W2).sum(-1) + b2)
 
     expect(
-        answer(x.clone(), *(part.clone() for part in nets)), torch.sigmoid(z), tolerance=1e-5,
+        answer(x.clone(), *(part.clone() for part in nets)),
+        torch.sigmoid(z),
+        tolerance=1e-5,
         case="4 nets and the 4 points of XOR",
         mistakes={
-            "samples-first": (
-                torch.sigmoid(z).T,
-                "All numbers are there, but one row must be one net: (S, N).",
-            ),
+            "samples-first": (torch.sigmoid(z).T, "All numbers are there, but one row must be one net: (S, N)."),
             "first-net-only": (
                 torch.sigmoid(z[:1]).expand(4, 4),
                 "Every row is the first net's: W1 and W2 have an axis for the nets.",
@@ -370,10 +332,7 @@ def judge_many_nets(answer: Callable) -> None:
                 "With 4 nets and 4 samples the shapes fit by chance: b1 (S, H) "
                 "was added along the samples. It needs an axis of 1 for them.",
             ),
-            "no-hidden-sigmoid": (
-                out(hidden + bias),
-                "The hidden layer has no activation: two linear layers are one.",
-            ),
+            "no-hidden-sigmoid": (out(hidden + bias), "The hidden layer has no activation: two linear layers are one."),
             "no-output-sigmoid": (z, "These are the logits z; the net answers p = σ(z)."),
             "no-hidden-bias": (out(torch.sigmoid(hidden)), "The hidden layer's bias b1 is missing."),
             "no-output-bias": (torch.sigmoid((a * W2).sum(-1)), "The output's bias b2 is missing."),

@@ -18,14 +18,7 @@ from hpml_lab.core.timing import compare, measure
 from hpml_lab.nets import xor as batched
 from hpml_lab.nets.figures import draw_manual_sgd, draw_move_to_gpu, draw_three_layer_net, draw_xor
 from hpml_lab.nets.networks import ThreeLayerNet, XorNet, layer_table, parameter_count, shape_graph
-from hpml_lab.nets.sgd import (
-    BY_HAND,
-    all_gradients,
-    all_weights,
-    gradient_after,
-    halve_through_data,
-    halve_under_no_grad,
-)
+from hpml_lab.nets.sgd import BY_HAND, all_gradients, all_weights, gradient_after, halve_through_data, halve_under_no_grad
 
 NOTEBOOK = "03_nets"
 
@@ -49,9 +42,8 @@ def _loss_and_warning(output: torch.Tensor, target: torch.Tensor) -> tuple[torch
 
 # ---- three-layer-net ---------------------------------------------------------------------------------------
 
-def _fit(
-    net: nn.Module, x: torch.Tensor, target: torch.Tensor, steps: int, lr: float
-) -> tuple[list[float], torch.Tensor]:
+
+def _fit(net: nn.Module, x: torch.Tensor, target: torch.Tensor, steps: int, lr: float) -> tuple[list[float], torch.Tensor]:
     """Train a copy of `net` on MSELoss(net(x), target): the losses as printed, the last predictions (N,)."""
     net = copy.deepcopy(net)
     optimizer, losses = SGD(net.parameters(), lr=lr), []
@@ -66,8 +58,12 @@ def _fit(
 
 
 @experiment(
-    "three-layer-net", lecture="L0", notebook=NOTEBOOK, draw=draw_three_layer_net,
-    quick=dict(samples=64, steps=300, lr=0.05), full=dict(samples=512, steps=3000, lr=0.05),
+    "three-layer-net",
+    lecture="L0",
+    notebook=NOTEBOOK,
+    draw=draw_three_layer_net,
+    quick=dict(samples=64, steps=300, lr=0.05),
+    full=dict(samples=512, steps=3000, lr=0.05),
     lecture_says={"layers": "256-120-84-10"},
 )
 def three_layer_net(size: Size) -> Result:
@@ -76,8 +72,12 @@ def three_layer_net(size: Size) -> Result:
     net, batch = ThreeLayerNet().to(device), torch.randn(4, 256).to(device)
     table = layer_table(net, batch)
     rows = [
-        {"what": f"{row['layer']}: {row['kind']}", "shapes": f"{row['input']} → {row['output']}",
-         "parameters": row["parameters"], "gives": None}
+        {
+            "what": f"{row['layer']}: {row['kind']}",
+            "shapes": f"{row['input']} → {row['output']}",
+            "parameters": row["parameters"],
+            "gives": None,
+        }
         for row in table
     ]
     total = parameter_count(net)
@@ -129,31 +129,47 @@ def three_layer_net(size: Size) -> Result:
     return Result(
         rows,
         claims=[
-            Claim("The net has (256 + 1)·120 + (120 + 1)·84 + (84 + 1)·10 = 41 854 parameters",
-                  parts == [30_840, 10_164, 850] and total == 41_854, " + ".join(map(str, parts))),
-            Claim("The slide's int64 target is promoted in the forward pass without a word: float's loss",
-                  promoted, f"{loss.item():.4f} and {right.item():.4f}"),
-            Claim("Two integer tensors are refused with NotImplementedError",
-                  integers.startswith("NotImplementedError"), integers),
-            Claim("(4, 10) against (10,) only warns, and compares every sample with the same ten numbers",
-                  "target size" in batch_word and torch.allclose(batch_loss, every_sample),
-                  f"{batch_loss.item():.4f} and {every_sample.item():.4f}"),
-            Claim("(N, 1) against (N,) only warns, and gives the mean over all N² pairs: "
-                  "var(output) + var(target) + (difference of their means)²",
-                  "target size" in pairs_word and torch.allclose(pairs, split, rtol=1e-4),
-                  f"{pairs.item():.5f} and {split.item():.5f}"),
-            Claim("(N, 1) against (N, 1) does not warn, and gives the mean over the N samples",
-                  mended_word == "" and torch.allclose(mended, (guess[:, 0] - truth).square().mean()),
-                  f"{mended.item():.5f}"),
-            Claim("Trained on the broadcast loss, the net gives nearly one value, the mean of the targets",
-                  spread < 0.1 and off_mean < 0.1, f"spread {spread:.3f} of the targets'"),
-            Claim("Trained on the mended loss, the same net fits the targets",
-                  error < 0.1, f"error {error:.1e} of the targets' variance"),
+            Claim(
+                "The net has (256 + 1)·120 + (120 + 1)·84 + (84 + 1)·10 = 41 854 parameters",
+                parts == [30_840, 10_164, 850] and total == 41_854,
+                " + ".join(map(str, parts)),
+            ),
+            Claim(
+                "The slide's int64 target is promoted in the forward pass without a word: float's loss",
+                promoted,
+                f"{loss.item():.4f} and {right.item():.4f}",
+            ),
+            Claim(
+                "Two integer tensors are refused with NotImplementedError", integers.startswith("NotImplementedError"), integers
+            ),
+            Claim(
+                "(4, 10) against (10,) only warns, and compares every sample with the same ten numbers",
+                "target size" in batch_word and torch.allclose(batch_loss, every_sample),
+                f"{batch_loss.item():.4f} and {every_sample.item():.4f}",
+            ),
+            Claim(
+                "(N, 1) against (N,) only warns, and gives the mean over all N² pairs: "
+                "var(output) + var(target) + (difference of their means)²",
+                "target size" in pairs_word and torch.allclose(pairs, split, rtol=1e-4),
+                f"{pairs.item():.5f} and {split.item():.5f}",
+            ),
+            Claim(
+                "(N, 1) against (N, 1) does not warn, and gives the mean over the N samples",
+                mended_word == "" and torch.allclose(mended, (guess[:, 0] - truth).square().mean()),
+                f"{mended.item():.5f}",
+            ),
+            Claim(
+                "Trained on the broadcast loss, the net gives nearly one value, the mean of the targets",
+                spread < 0.1 and off_mean < 0.1,
+                f"spread {spread:.3f} of the targets'",
+            ),
+            Claim(
+                "Trained on the mended loss, the same net fits the targets",
+                error < 0.1,
+                f"error {error:.1e} of the targets' variance",
+            ),
         ],
-        quantities={
-            "layers": "-".join(map(str, widths)),
-            "parameters": total,
-        },
+        quantities={"layers": "-".join(map(str, widths)), "parameters": total},
         arrays={
             "nodes": [{"name": name, **data} for name, data in graph.nodes(data=True)],
             "edges": [list(edge) for edge in graph.edges],
@@ -171,8 +187,12 @@ SLIDE, PLAIN, ALPHA = BY_HAND
 
 
 @experiment(
-    "manual-sgd", lecture="L0", notebook=NOTEBOOK, draw=draw_manual_sgd,
-    quick=dict(batch=32, steps=200, lr=0.01), full=dict(batch=32, steps=2000, lr=0.01),
+    "manual-sgd",
+    lecture="L0",
+    notebook=NOTEBOOK,
+    draw=draw_manual_sgd,
+    quick=dict(batch=32, steps=200, lr=0.01),
+    full=dict(batch=32, steps=2000, lr=0.01),
 )
 def manual_sgd(size: Size) -> Result:
     """SGD by hand, bit for bit torch.optim.SGD, and why .data is out of date."""
@@ -209,9 +229,13 @@ def manual_sgd(size: Size) -> Result:
             first_apart_by_rounding = bool((difference <= bound).all())
     same_bits = {name: max(apart[name]) == 0 for name in nets}
     rows = [
-        {"update": name, "bits of torch.optim.SGD": "the same" if same_bits[name] else "others",
-         "largest difference on the way": max(apart[name]), "first loss": losses[name][0],
-         "last loss": losses[name][-1]}
+        {
+            "update": name,
+            "bits of torch.optim.SGD": "the same" if same_bits[name] else "others",
+            "largest difference on the way": max(apart[name]),
+            "first loss": losses[name][0],
+            "last loss": losses[name][-1],
+        }
         for name in nets
     ]
 
@@ -223,25 +247,50 @@ def manual_sgd(size: Size) -> Result:
     return Result(
         rows,
         claims=[
-            Claim("weight.sub_(weight.grad, alpha=lr) has the bits of torch.optim.SGD(foreach=False) "
-                  "after every step", same_bits[ALPHA], f"{size.steps} steps"),
-            Claim("The slide's f.data.sub_(f.grad.data * lr) has the bits of weight -= lr * weight.grad "
-                  "after every step", slide_is_plain, f"{size.steps} steps"),
-            Claim("These two part from torch.optim.SGD at the first step by rounding: ≤ 2ε(|w| + |lr·g|)",
-                  first_apart_by_rounding, f"largest {apart[PLAIN][0]:.1e}"),
-            Claim("weight -= lr * weight.grad has the bits of torch.optim.SGD, too", same_bits[PLAIN],
-                  f"up to {max(apart[PLAIN]):.1e} apart: lr·g is rounded by itself first", exact=False),
-            *(Claim(f"{name} has the bits of foreach=False", same_bits[name], f"{max(apart[name]):.0e} apart",
-                    exact=False) for name in BY_TORCH),
-            Claim("The loss falls under every spelling", all(line[-1] < line[0] for line in losses.values()),
-                  f"{losses[PLAIN][0]:.2f} → {losses[PLAIN][-1]:.3g}"),
-            Claim("Weights halved through .data between forward and backward: a wrong gradient, and no error",
-                  off > 0.1, f"off by {off:.0%} of its length"),
-            Claim("Weights halved under no_grad between forward and backward: backward raises RuntimeError",
-                  refused.startswith("RuntimeError"), refused),
+            Claim(
+                "weight.sub_(weight.grad, alpha=lr) has the bits of torch.optim.SGD(foreach=False) after every step",
+                same_bits[ALPHA],
+                f"{size.steps} steps",
+            ),
+            Claim(
+                "The slide's f.data.sub_(f.grad.data * lr) has the bits of weight -= lr * weight.grad after every step",
+                slide_is_plain,
+                f"{size.steps} steps",
+            ),
+            Claim(
+                "These two part from torch.optim.SGD at the first step by rounding: ≤ 2ε(|w| + |lr·g|)",
+                first_apart_by_rounding,
+                f"largest {apart[PLAIN][0]:.1e}",
+            ),
+            Claim(
+                "weight -= lr * weight.grad has the bits of torch.optim.SGD, too",
+                same_bits[PLAIN],
+                f"up to {max(apart[PLAIN]):.1e} apart: lr·g is rounded by itself first",
+                exact=False,
+            ),
+            *(
+                Claim(f"{name} has the bits of foreach=False", same_bits[name], f"{max(apart[name]):.0e} apart", exact=False)
+                for name in BY_TORCH
+            ),
+            Claim(
+                "The loss falls under every spelling",
+                all(line[-1] < line[0] for line in losses.values()),
+                f"{losses[PLAIN][0]:.2f} → {losses[PLAIN][-1]:.3g}",
+            ),
+            Claim(
+                "Weights halved through .data between forward and backward: a wrong gradient, and no error",
+                off > 0.1,
+                f"off by {off:.0%} of its length",
+            ),
+            Claim(
+                "Weights halved under no_grad between forward and backward: backward raises RuntimeError",
+                refused.startswith("RuntimeError"),
+                refused,
+            ),
         ],
         quantities={
-            "loss before the first step": losses[PLAIN][0], "loss before the last step": losses[PLAIN][-1],
+            "loss before the first step": losses[PLAIN][0],
+            "loss before the last step": losses[PLAIN][-1],
             "steps": size.steps,
         },
         arrays={"losses": losses, "apart": apart},
@@ -254,7 +303,11 @@ EPOCHS_SHOWN = (1000, 2000, 5000, 10_000, 20_000)
 PANELS = (0, 1000, 3000, 4000, 5000, 10_000)
 CURVES = 60  # loss curves kept, of all seeds trained
 LECTURE, FASTER, MOMENTUM, TANH, ADAM = (
-    "SGD 0.1, sigmoid (lecture)", "SGD 1.0", "SGD 0.1, momentum 0.9", "SGD 0.1, tanh hidden", "Adam 0.05",
+    "SGD 0.1, sigmoid (lecture)",
+    "SGD 1.0",
+    "SGD 0.1, momentum 0.9",
+    "SGD 0.1, tanh hidden",
+    "Adam 0.05",
 )
 SETTINGS: dict[str, tuple[batched.MakeOptimizer, str]] = {  # name: (optimizer, hidden activation)
     LECTURE: (lambda parameters: SGD(parameters, lr=0.1), "sigmoid"),
@@ -318,7 +371,10 @@ def _panel(which: str, seed: int, snapshots: dict[int, batched.Parameters]) -> d
 
 
 @experiment(
-    "xor", lecture="L2", notebook=NOTEBOOK, draw=draw_xor,
+    "xor",
+    lecture="L2",
+    notebook=NOTEBOOK,
+    draw=draw_xor,
     quick=dict(seeds=200, epochs=10_000, mended_epochs=2000, checked_epochs=1000),
     full=dict(seeds=1000, epochs=20_000, mended_epochs=10_000, checked_epochs=10_000),
     lecture_says={"predictions for 00, 01, 10, 11": "0 1 1 0"},
@@ -328,8 +384,12 @@ def xor(size: Size) -> Result:
     device, seeds = size.device.torch, range(size.seeds)
     histories = {
         name: batched.train(
-            seeds, size.epochs if name == LECTURE else size.mended_epochs, make_optimizer,
-            activation=activation, device=device, snapshots=PANELS if name == LECTURE else (),
+            seeds,
+            size.epochs if name == LECTURE else size.mended_epochs,
+            make_optimizer,
+            activation=activation,
+            device=device,
+            snapshots=PANELS if name == LECTURE else (),
         )
         for name, (make_optimizer, activation) in SETTINGS.items()
     }
@@ -341,11 +401,14 @@ def xor(size: Size) -> Result:
     rows = []
     for name, one in histories.items():
         learned = sorted(epoch for epoch in one.first_right() if epoch is not None)
-        rows.append({
-            "setting": name, "seeds": size.seeds,
-            **{f"right at {epoch}, %": percent[name].get(epoch) for epoch in marks},
-            "median first right epoch": learned[len(learned) // 2] if learned else None,
-        })
+        rows.append(
+            {
+                "setting": name,
+                "seeds": size.seeds,
+                **{f"right at {epoch}, %": percent[name].get(epoch) for epoch in marks},
+                "median first right epoch": learned[len(learned) // 2] if learned else None,
+            }
+        )
     apart = _apart_from_plain(range(3), size.checked_epochs, device)
     speed = compare(*_one_epoch(seeds, device), samples=5)
     faster = speed.ratio * size.seeds
@@ -362,30 +425,50 @@ def xor(size: Size) -> Result:
     return Result(
         rows,
         claims=[
-            Claim("The lecture's loop, run for seeds 0, 1 and 2 in float64, ends at the parameters of the "
-                  "batched "
-                  "program to 10⁻¹⁰",
-                  apart < 1e-10, f"{apart:.0e} apart after {size.checked_epochs} epochs"),
-            Claim("Under the lecture's setting fewer than 1 seed in 10 is right after 1000 epochs, "
-                  "and the median loss is still within 0.01 of ln 2",
-                  early[LECTURE] < 10 and abs(plateau - math.log(2)) < 0.01,
-                  f"{early[LECTURE]:.1f} %, loss {plateau:.4f}"),
-            Claim("Two changes mend it: with lr 1.0, or with momentum 0.9, more than 9 seeds in 10 are right "
-                  "after 2000 epochs; without them fewer than 1 in 10",
-                  min(late[FASTER], late[MOMENTUM]) > 90 and late[LECTURE] < 10,
-                  f"{late[FASTER]:.1f} %, {late[MOMENTUM]:.1f} %, {late[LECTURE]:.1f} %"),
-            Claim("A tanh hidden layer at the lecture's rate mends it too: over 9 in 10 after 2000 epochs",
-                  late[TANH] > 90, f"{late[TANH]:.1f} %"),
-            Claim("Adam at 0.05 is ahead of the lecture's setting after 1000 epochs, but leaves seeds wrong "
-                  "that 1000 more epochs do not mend",
-                  early[ADAM] > early[LECTURE] and late[ADAM] < 100 and late[ADAM] - early[ADAM] < 1,
-                  f"{early[ADAM]:.1f} %, then {late[ADAM]:.1f} %", exact=False),
-            Claim("After the lecture's 10 000 epochs not every seed is right", end < 100, f"{end:.1f} %",
-                  exact=False),
-            Claim("After the lecture's 10 000 epochs the fraction of right seeds is far from 1 (below 0.8)",
-                  end < 80, f"{end / 100:.3f}; after 5000: {percent[LECTURE][5000] / 100:.3f}", exact=False),
-            Claim("One batch of all seeds beats one seed after another more than tenfold", faster > 10,
-                  f"{faster:.0f} times with {size.seeds} seeds", exact=False),
+            Claim(
+                "The lecture's loop, run for seeds 0, 1 and 2 in float64, ends at the parameters of the "
+                "batched "
+                "program to 10⁻¹⁰",
+                apart < 1e-10,
+                f"{apart:.0e} apart after {size.checked_epochs} epochs",
+            ),
+            Claim(
+                "Under the lecture's setting fewer than 1 seed in 10 is right after 1000 epochs, "
+                "and the median loss is still within 0.01 of ln 2",
+                early[LECTURE] < 10 and abs(plateau - math.log(2)) < 0.01,
+                f"{early[LECTURE]:.1f} %, loss {plateau:.4f}",
+            ),
+            Claim(
+                "Two changes mend it: with lr 1.0, or with momentum 0.9, more than 9 seeds in 10 are right "
+                "after 2000 epochs; without them fewer than 1 in 10",
+                min(late[FASTER], late[MOMENTUM]) > 90 and late[LECTURE] < 10,
+                f"{late[FASTER]:.1f} %, {late[MOMENTUM]:.1f} %, {late[LECTURE]:.1f} %",
+            ),
+            Claim(
+                "A tanh hidden layer at the lecture's rate mends it too: over 9 in 10 after 2000 epochs",
+                late[TANH] > 90,
+                f"{late[TANH]:.1f} %",
+            ),
+            Claim(
+                "Adam at 0.05 is ahead of the lecture's setting after 1000 epochs, but leaves seeds wrong "
+                "that 1000 more epochs do not mend",
+                early[ADAM] > early[LECTURE] and late[ADAM] < 100 and late[ADAM] - early[ADAM] < 1,
+                f"{early[ADAM]:.1f} %, then {late[ADAM]:.1f} %",
+                exact=False,
+            ),
+            Claim("After the lecture's 10 000 epochs not every seed is right", end < 100, f"{end:.1f} %", exact=False),
+            Claim(
+                "After the lecture's 10 000 epochs the fraction of right seeds is far from 1 (below 0.8)",
+                end < 80,
+                f"{end / 100:.3f}; after 5000: {percent[LECTURE][5000] / 100:.3f}",
+                exact=False,
+            ),
+            Claim(
+                "One batch of all seeds beats one seed after another more than tenfold",
+                faster > 10,
+                f"{faster:.0f} times with {size.seeds} seeds",
+                exact=False,
+            ),
         ],
         quantities={
             "predictions for 00, 01, 10, 11": " ".join(str(int(value > 0.5)) for value in p),
@@ -394,10 +477,7 @@ def xor(size: Size) -> Result:
             "one epoch of all seeds as one batch, µs": speed.b.seconds * 1e6,
         },
         arrays={
-            "panels": [
-                _panel(which, seed, history.snapshots)
-                for which, seed in (("median", median), ("slowest", slowest))
-            ],
+            "panels": [_panel(which, seed, history.snapshots) for which, seed in (("median", median), ("slowest", slowest))],
             "epochs": history.epochs[::thin].tolist(),
             "losses": [[round(loss, 4) for loss in line] for line in history.loss[::thin, :CURVES].tolist()],
             "fractions": {name: _curve(one) for name, one in histories.items()},
@@ -408,9 +488,8 @@ def xor(size: Size) -> Result:
 
 # ---- move-to-gpu -------------------------------------------------------------------------------------------
 
-def _training_step(
-    net: nn.Module, x: torch.Tensor, y: torch.Tensor, criterion: nn.Module
-) -> Callable[[], None]:
+
+def _training_step(net: nn.Module, x: torch.Tensor, y: torch.Tensor, criterion: nn.Module) -> Callable[[], None]:
     """One step of training: forward, loss, backward, SGD."""
     optimizer = SGD(net.parameters(), lr=1e-3)
 
@@ -432,8 +511,7 @@ def _step_flops(net: nn.Module, samples: int) -> int:
 
 
 def _times(
-    net: nn.Module, x: torch.Tensor, y: torch.Tensor, criterion: nn.Module, device: torch.device,
-    threads: int, samples: int,
+    net: nn.Module, x: torch.Tensor, y: torch.Tensor, criterion: nn.Module, device: torch.device, threads: int, samples: int
 ) -> dict[str, float]:
     """Columns with the time of a training step on the CPU and, where `device` is a GPU, on it."""
     flops, on_cpu = _step_flops(net, len(x)), copy.deepcopy(net)
@@ -445,19 +523,22 @@ def _times(
     both = compare(step, on_gpu, samples=samples, threads=threads)
     copying = measure(lambda: (x.to(device), y.to(device)), samples=samples)
     return {
-        "CPU step, µs": both.a.seconds * 1e6, "CPU GFLOP/s": flops / both.a.seconds / 1e9,
-        "GPU step, µs": both.b.seconds * 1e6, "GPU GFLOP/s": flops / both.b.seconds / 1e9,
-        "CPU time / GPU time": both.ratio, "copy of the batch, µs": copying.seconds * 1e6,
+        "CPU step, µs": both.a.seconds * 1e6,
+        "CPU GFLOP/s": flops / both.a.seconds / 1e9,
+        "GPU step, µs": both.b.seconds * 1e6,
+        "GPU GFLOP/s": flops / both.b.seconds / 1e9,
+        "CPU time / GPU time": both.ratio,
+        "copy of the batch, µs": copying.seconds * 1e6,
     }
 
 
 @experiment(
-    "move-to-gpu", lecture="L2", notebook=NOTEBOOK, draw=draw_move_to_gpu,
+    "move-to-gpu",
+    lecture="L2",
+    notebook=NOTEBOOK,
+    draw=draw_move_to_gpu,
     quick=dict(widths=(16, 64, 256, 1024), batch=128, same_steps=500, threads=1, samples=5),
-    full=dict(
-        widths=(16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
-        batch=128, same_steps=2000, threads=None, samples=7,
-    ),
+    full=dict(widths=(16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), batch=128, same_steps=2000, threads=None, samples=7),
     uses=("cuda",),
 )
 def move_to_gpu(size: Size) -> Result:
@@ -489,7 +570,10 @@ def move_to_gpu(size: Size) -> Result:
         cases.append((f"256-{width}-{width}-10", width, net, x, y, nn.MSELoss()))
     rows = [
         {
-            "net": name, "width": width, "batch": len(x), "parameters": parameter_count(net),
+            "net": name,
+            "width": width,
+            "batch": len(x),
+            "parameters": parameter_count(net),
             "MFLOP a step": _step_flops(net, len(x)) / 1e6,
             **_times(net, x, y, criterion, device, threads, size.samples),
         }
@@ -499,15 +583,24 @@ def move_to_gpu(size: Size) -> Result:
     tiny, narrow, wide = rows[0], rows[1], rows[-1]
     longer, more = (wide[column] / narrow[column] for column in ("CPU step, µs", "MFLOP a step"))
     claims = [
-        Claim("Trained on the chosen device in float32, the XOR net answers as on the CPU in float64 to 10⁻³",
-              apart < 1e-3, f"{apart:.1e} apart after {size.same_steps} steps on {device}"),
-        Claim("net.to(device) moves the module itself; x.to(device) gives a new tensor and leaves x in place",
-              module_moves and tensor_stays),
-        Claim("A net and its input on two devices are refused with RuntimeError",
-              forgotten.startswith("RuntimeError"), forgotten),
-        Claim("From the narrowest 256-width-width-10 to the widest, the CPU's time grows less than half as "
-              "much as the FLOPs",
-              longer < more / 2, f"{more:.0f} times the FLOPs, {longer:.0f} times the time", exact=False),
+        Claim(
+            "Trained on the chosen device in float32, the XOR net answers as on the CPU in float64 to 10⁻³",
+            apart < 1e-3,
+            f"{apart:.1e} apart after {size.same_steps} steps on {device}",
+        ),
+        Claim(
+            "net.to(device) moves the module itself; x.to(device) gives a new tensor and leaves x in place",
+            module_moves and tensor_stays,
+        ),
+        Claim(
+            "A net and its input on two devices are refused with RuntimeError", forgotten.startswith("RuntimeError"), forgotten
+        ),
+        Claim(
+            "From the narrowest 256-width-width-10 to the widest, the CPU's time grows less than half as much as the FLOPs",
+            longer < more / 2,
+            f"{more:.0f} times the FLOPs, {longer:.0f} times the time",
+            exact=False,
+        ),
     ]
     quantities: dict[str, float | int | str] = {
         "XOR step on the CPU, µs": tiny["CPU step, µs"],
@@ -515,8 +608,10 @@ def move_to_gpu(size: Size) -> Result:
         "CPU threads": threads,
     }
     if device.type == "cpu":
-        note = ("No GPU was used, so only the CPU's half was measured: "
-                "run `hpml-lab run move-to-gpu --size full` on a machine with one.")
+        note = (
+            "No GPU was used, so only the CPU's half was measured: "
+            "run `hpml-lab run move-to-gpu --size full` on a machine with one."
+        )
         return Result(rows, claims, quantities, notes=[note])
     ratio = "CPU time / GPU time"
     pays = [row["width"] for row in rows[1:] if row[ratio] > 1]

@@ -88,14 +88,16 @@ def draw_xor(result: Result):
     curves.plot(thousands, np.array(result.arrays["losses"]), color=style.BLUE, linewidth=0.6, alpha=0.5)
     curves.axhline(math.log(2), color=style.GREY, linestyle=":", linewidth=1.5)
     curves.annotate(
-        "ln 2: says 0.5 to everything", (thousands[-1], math.log(2)), (0, 4), textcoords="offset points",
-        ha="right", fontsize=8,
+        "ln 2: says 0.5 to everything", (thousands[-1], math.log(2)), (0, 4), textcoords="offset points", ha="right", fontsize=8
     )
     curves.set(xlabel="epoch (thousands)", ylabel="BCE loss", title="Loss, one line a seed", ylim=(0, 0.8))
     for place, (name, curve) in enumerate(result.arrays["fractions"].items()):
         fractions.plot(
-            np.array(curve["epochs"]) / 1000, np.array(curve["right"]) * 100,
-            color=style.CYCLE[place], linestyle=LINES[place], label=name,
+            np.array(curve["epochs"]) / 1000,
+            np.array(curve["right"]) * 100,
+            color=style.CYCLE[place],
+            linestyle=LINES[place],
+            label=name,
         )
     fractions.set(xlabel="epoch (thousands)", ylabel="right seeds (%)", title="How many seeds have learned")
     fractions.legend(fontsize=7.5, loc="lower right")
@@ -140,8 +142,13 @@ def draw_move_to_gpu(result: Result):
             times = [row[column] for row in wider]
             ax.plot(widths, times, label=f"256-width-width-10 on the {device}", **look)
             ax.plot(
-                tiny["width"], tiny[column], label=f"XOR net 2-4-1 on the {device}", linestyle="none",
-                markersize=10, markerfacecolor="white", **look,
+                tiny["width"],
+                tiny[column],
+                label=f"XOR net 2-4-1 on the {device}",
+                linestyle="none",
+                markersize=10,
+                markerfacecolor="white",
+                **look,
             )
     measured = tiny.get("GPU step, µs") is not None
     title = "When the move pays" if measured else "A training step on the CPU (no GPU was measured)"

@@ -32,9 +32,7 @@ class XorNet(nn.Module):
     a = activation(W₁x + b₁), p = σ(W₂a + b₂)
     """
 
-    def __init__(
-        self, hidden: int = 4, activation: Callable[[torch.Tensor], torch.Tensor] = torch.sigmoid
-    ) -> None:
+    def __init__(self, hidden: int = 4, activation: Callable[[torch.Tensor], torch.Tensor] = torch.sigmoid) -> None:
         super().__init__()
         self.fc1 = nn.Linear(2, hidden)
         self.fc2 = nn.Linear(hidden, 1)
@@ -55,13 +53,15 @@ def layer_table(net: nn.Module, x: torch.Tensor) -> list[dict]:
 
     def watch(name: str) -> Callable:
         def record(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            rows.append({
-                "layer": name,
-                "kind": type(layer).__name__,
-                "input": str(tuple(inputs[0].shape)),
-                "output": str(tuple(output.shape)),
-                "parameters": parameter_count(layer),
-            })
+            rows.append(
+                {
+                    "layer": name,
+                    "kind": type(layer).__name__,
+                    "input": str(tuple(inputs[0].shape)),
+                    "output": str(tuple(output.shape)),
+                    "parameters": parameter_count(layer),
+                }
+            )
 
         return record
 

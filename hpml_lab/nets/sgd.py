@@ -45,9 +45,7 @@ def all_gradients(net: nn.Module) -> torch.Tensor:
     return torch.cat([parameter.grad.flatten() for parameter in net.parameters()])
 
 
-def gradient_after(
-    change: Callable[[nn.Module], None], net: nn.Module, x: torch.Tensor, y: torch.Tensor
-) -> torch.Tensor:
+def gradient_after(change: Callable[[nn.Module], None], net: nn.Module, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """The gradient that backward gives when `change(net)` happens between forward and backward.
 
     It works on a copy of `net`. Raises torch's RuntimeError where autograd notices that a value which it kept

@@ -53,9 +53,7 @@ def forward(
     return a, z
 
 
-def gradients(
-    parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, activation: str = "sigmoid"
-) -> Parameters:
+def gradients(parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, activation: str = "sigmoid") -> Parameters:
     """The gradient of each net's mean BCE loss, written out by the chain rule; x (N, 2), y (N,).
 
     ∂L/∂z = (p - y)/N, ∂L/∂W₂ = Σₙ ∂L/∂z · a, ∂L/∂b₂ = Σₙ ∂L/∂z
@@ -64,12 +62,7 @@ def gradients(
     a, z = forward(parameters, x, activation)
     dz = (torch.sigmoid(z) - y) / len(x)
     dh = dz[:, :, None] * parameters[2] * ACTIVATIONS[activation][1](a)
-    return [
-        torch.einsum("snh,nd->shd", dh, x),
-        dh.sum(1),
-        (dz[:, :, None] * a).sum(1, keepdim=True),
-        dz.sum(1, keepdim=True),
-    ]
+    return [torch.einsum("snh,nd->shd", dh, x), dh.sum(1), (dz[:, :, None] * a).sum(1, keepdim=True), dz.sum(1, keepdim=True)]
 
 
 @dataclass

@@ -89,8 +89,13 @@ class Report:
         for one in self.notebooks:
             lines.append(f"  {one.state:8} {one.name:12} {one.value}")
             for tool, slugs in one.lacks.items():
-                lines += textwrap.wrap(f"without {tool}: {', '.join(slugs)}", width, initial_indent=INDENT,
-                                       subsequent_indent=INDENT, break_on_hyphens=False)
+                lines += textwrap.wrap(
+                    f"without {tool}: {', '.join(slugs)}",
+                    width,
+                    initial_indent=INDENT,
+                    subsequent_indent=INDENT,
+                    break_on_hyphens=False,
+                )
                 lines.append(f"{INDENT}mend: {self[tool].mend}")
         lines += ["", "Every notebook can be started." if self.ready else "Not ready: mend what is missing, from the top."]
         return "\n".join(lines)

@@ -64,8 +64,12 @@ def ask(device: str | None = None) -> Told:
     groups = (["torch", "device", "experiments", "mnist"], ["torchvision"])
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "hpml_lab.start.torch_probe", *steps], env=environment, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+            [sys.executable, "-m", "hpml_lab.start.torch_probe", *steps],
+            env=environment,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
         )
         for steps in groups
     ]
@@ -207,14 +211,28 @@ def driver(told: Told) -> Finding:
     if seen:
         return Finding("driver", OK, f"{seen[0]['driver_version']} ({len(seen)} GPU{'s' * (len(seen) > 1)})")
     if told["torch"].get("gpus"):
-        return Finding("driver", LIMITED, "torch sees a GPU, but nvidia-smi does not answer",
-                       "GPU use over time cannot be sampled.",
-                       "put nvidia-smi on PATH; in Docker: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility")
+        return Finding(
+            "driver",
+            LIMITED,
+            "torch sees a GPU, but nvidia-smi does not answer",
+            "GPU use over time cannot be sampled.",
+            "put nvidia-smi on PATH; in Docker: -e NVIDIA_DRIVER_CAPABILITIES=compute,utility",
+        )
     if shutil.which("nvidia-smi"):
-        return Finding("driver", MISSING, "nvidia-smi is here but does not answer", "The driver is not loaded or does not fit.",
-                       "restart the machine, or install NVIDIA's driver again")
-    return Finding("driver", MISSING, "no nvidia-smi", "",
-                   "where there is an NVIDIA GPU: install its driver; in Docker: docker run --gpus all")
+        return Finding(
+            "driver",
+            MISSING,
+            "nvidia-smi is here but does not answer",
+            "The driver is not loaded or does not fit.",
+            "restart the machine, or install NVIDIA's driver again",
+        )
+    return Finding(
+        "driver",
+        MISSING,
+        "no nvidia-smi",
+        "",
+        "where there is an NVIDIA GPU: install its driver; in Docker: docker run --gpus all",
+    )
 
 
 def cuda(told: Told) -> Finding:
@@ -225,19 +243,30 @@ def cuda(told: Told) -> Finding:
     if gpus and not facts["why"]:
         return Finding("cuda", OK, value)
     if gpus:
-        return Finding("cuda", MISSING, f"{value}: not usable by this torch", facts["why"],
-                       "install a torch that was built for this GPU: https://docs.pytorch.org has the commands")
+        return Finding(
+            "cuda",
+            MISSING,
+            f"{value}: not usable by this torch",
+            facts["why"],
+            "install a torch that was built for this GPU: https://docs.pytorch.org has the commands",
+        )
     if not seen:
-        return Finding("cuda", MISSING, "no GPU that torch can use", NO_GPU,
-                       "use a machine with an NVIDIA GPU; in Docker: docker run --gpus all")
+        return Finding(
+            "cuda",
+            MISSING,
+            "no GPU that torch can use",
+            NO_GPU,
+            "use a machine with an NVIDIA GPU; in Docker: docker run --gpus all",
+        )
     value = "; ".join(f"{gpu['name']}, {gpu['memory.total']} MiB, compute capability {gpu['compute_cap']}" for gpu in seen)
     if "error" in facts:
         return Finding("cuda", MISSING, value, "torch itself does not work here.", "mend torch first")
     if not facts["cuda"]:
         return Finding("cuda", MISSING, f"{value}: torch is a build without CUDA", NO_GPU, CUDA_BUILD)
     if "CUDA_VISIBLE_DEVICES" in os.environ and "No CUDA GPUs" in facts["why"]:
-        return Finding("cuda", MISSING, f"{value}: hidden from torch", "CUDA_VISIBLE_DEVICES is set.",
-                       "unset CUDA_VISIBLE_DEVICES")
+        return Finding(
+            "cuda", MISSING, f"{value}: hidden from torch", "CUDA_VISIBLE_DEVICES is set.", "unset CUDA_VISIBLE_DEVICES"
+        )
     mend = f"update the driver ({seen[0]['driver_version']}) to one for CUDA {facts['cuda']}"
     return Finding("cuda", MISSING, f"{value}: not usable by torch", facts["why"], mend)
 
@@ -248,8 +277,10 @@ def cudnn(told: Told) -> Finding:
     if version is None:
         return Finding("cudnn", MISSING, "not part of this torch", "", CUDA_BUILD)
     value = f"{version // 10_000}.{version // 100 % 100}.{version % 100}"
-    return Finding("cudnn", OK, value) if told["torch"]["gpus"] else Finding(
-        "cudnn", LIMITED, value, "Installed, but unused without a GPU."
+    return (
+        Finding("cudnn", OK, value)
+        if told["torch"]["gpus"]
+        else Finding("cudnn", LIMITED, value, "Installed, but unused without a GPU.")
     )
 
 
@@ -259,7 +290,9 @@ def device(told: Told) -> Finding:
     if "error" in facts:
         return Finding("device", MISSING, "none could be chosen", facts["error"], facts.get("mend") or "mend torch first")
     return Finding(
-        "device", OK, f"{facts['device']}, mixed precision in {facts['dtype']}",
+        "device",
+        OK,
+        f"{facts['device']}, mixed precision in {facts['dtype']}",
         f"{facts['device']}: {facts['reason']}. {facts['dtype']}: {facts['dtype_reason']}.",
     )
 
@@ -269,8 +302,13 @@ def cores(told: Told) -> Finding:
     mine, all_of_them = machine.cores(), os.cpu_count() or 1
     value = f"{mine}, {machine.cpu_name()}" + (f" ({all_of_them} in the machine)" if mine < all_of_them else "")
     if mine == 1:
-        return Finding("cores", LIMITED, value, "Processes and threads take turns on it: nothing gains from a second one.",
-                       "allow this process more cores (taskset, docker run --cpus)")
+        return Finding(
+            "cores",
+            LIMITED,
+            value,
+            "Processes and threads take turns on it: nothing gains from a second one.",
+            "allow this process more cores (taskset, docker run --cpus)",
+        )
     return Finding("cores", OK, value)
 
 
@@ -280,8 +318,13 @@ def memory(told: Told) -> Finding:
     if total is None:
         return Finding("memory", LIMITED, "unknown", "This system does not tell it without psutil.", "pip install psutil")
     if total < 4e9:
-        return Finding("memory", LIMITED, gigabytes(total), "Full sizes may not fit.",
-                       "close other programs, or give the container more (docker run --memory)")
+        return Finding(
+            "memory",
+            LIMITED,
+            gigabytes(total),
+            "Full sizes may not fit.",
+            "close other programs, or give the container more (docker run --memory)",
+        )
     return Finding("memory", OK, gigabytes(total))
 
 
@@ -308,12 +351,22 @@ def shm(told: Told) -> Finding:
     try:
         usage = shutil.disk_usage("/dev/shm")
     except OSError:
-        return Finding("shm", LIMITED, "no /dev/shm", "Processes share tensors by other means here, which cannot be looked at.",
-                       "use Linux for the notebook on shared memory")
+        return Finding(
+            "shm",
+            LIMITED,
+            "no /dev/shm",
+            "Processes share tensors by other means here, which cannot be looked at.",
+            "use Linux for the notebook on shared memory",
+        )
     value = f"{gigabytes(usage.free)} free of {gigabytes(usage.total)}"
     if usage.free < 1e9:
-        return Finding("shm", LIMITED, value, "Loader workers may die with a bus error when it is full.",
-                       "docker run --shm-size=2g, or remove old files from /dev/shm")
+        return Finding(
+            "shm",
+            LIMITED,
+            value,
+            "Loader workers may die with a bus error when it is full.",
+            "docker run --shm-size=2g, or remove old files from /dev/shm",
+        )
     return Finding("shm", OK, value)
 
 
@@ -330,8 +383,13 @@ def compiler(told: Told) -> Finding:
     name = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
     said = run([*name.split(), "--version"])
     if said is None:
-        return Finding("compiler", MISSING, "no working C++ compiler", "torch.compile cannot build its kernels.",
-                       "Debian, Ubuntu: sudo apt-get install g++; macOS: xcode-select --install; conda install cxx-compiler")
+        return Finding(
+            "compiler",
+            MISSING,
+            "no working C++ compiler",
+            "torch.compile cannot build its kernels.",
+            "Debian, Ubuntu: sudo apt-get install g++; macOS: xcode-select --install; conda install cxx-compiler",
+        )
     return Finding("compiler", OK, f"{Path(name.split()[0]).name} {_version_in(said)}")
 
 
@@ -339,8 +397,13 @@ def graphviz(told: Told) -> Finding:
     """The system's graph layout; without it the workbook draws graphs with its own."""
     said = run(["dot", "-V"])
     if said is None:
-        return Finding("graphviz", MISSING, "no `dot`", "Graphs are drawn with the workbook's own, plainer layout.",
-                       "Debian, Ubuntu: sudo apt-get install graphviz; macOS: brew install graphviz; conda install graphviz")
+        return Finding(
+            "graphviz",
+            MISSING,
+            "no `dot`",
+            "Graphs are drawn with the workbook's own, plainer layout.",
+            "Debian, Ubuntu: sudo apt-get install graphviz; macOS: brew install graphviz; conda install graphviz",
+        )
     return Finding("graphviz", OK, _version_in(said))
 
 
@@ -356,8 +419,13 @@ def nsys(told: Told) -> Finding:
     """NVIDIA Nsight Systems, which draws the timeline of CPU and GPU."""
     said = run(["nsys", "--version"])
     if said is None:
-        return Finding("nsys", MISSING, "not installed", "torch.profiler draws the timelines instead.",
-                       "install Nsight Systems from https://developer.nvidia.com/nsight-systems")
+        return Finding(
+            "nsys",
+            MISSING,
+            "not installed",
+            "torch.profiler draws the timelines instead.",
+            "install Nsight Systems from https://developer.nvidia.com/nsight-systems",
+        )
     return Finding("nsys", OK, _version_in(said))
 
 
@@ -366,8 +434,13 @@ def dali(told: Told) -> Finding:
     found = [f"{version} ({name})" for name in DALI if (version := machine.installed_version(name))]
     if found:
         return Finding("dali", OK, found[0])
-    return Finding("dali", MISSING, "not installed", "Its pipelines are left out of the comparison of loaders.",
-                   f"on Linux: pip install {DALI[0]}")
+    return Finding(
+        "dali",
+        MISSING,
+        "not installed",
+        "Its pipelines are left out of the comparison of loaders.",
+        f"on Linux: pip install {DALI[0]}",
+    )
 
 
 def mnist(told: Told) -> Finding:
@@ -376,11 +449,21 @@ def mnist(told: Told) -> Finding:
     if "error" in facts:
         return Finding("mnist", MISSING, "could not be looked for", facts["error"], "mend torch first")
     if not facts["present"]:
-        return Finding("mnist", MISSING, "not here", "The small digits of scikit-learn are used in its place.",
-                       "hpml-lab data fetch mnist (11 MB), or set HPML_DATA to a folder that has MNIST/raw")
+        return Finding(
+            "mnist",
+            MISSING,
+            "not here",
+            "The small digits of scikit-learn are used in its place.",
+            "hpml-lab data fetch mnist (11 MB), or set HPML_DATA to a folder that has MNIST/raw",
+        )
     if facts["damaged"]:
-        return Finding("mnist", MISSING, f"damaged: {', '.join(facts['damaged'])}", "It will not be used.",
-                       "hpml-lab data fetch mnist: it replaces what is damaged")
+        return Finding(
+            "mnist",
+            MISSING,
+            f"damaged: {', '.join(facts['damaged'])}",
+            "It will not be used.",
+            "hpml-lab data fetch mnist: it replaces what is damaged",
+        )
     return Finding("mnist", OK, "70 000 images, checked")
 
 
@@ -390,6 +473,23 @@ def _version_in(said: str) -> str:
 
 
 PROBES: tuple[Callable[[Told], Finding], ...] = (
-    python, torch, torchvision, packages, workbook, driver, cuda, cudnn, device, cores, memory, shm, disk, compiler,
-    graphviz, py_spy, nsys, dali, mnist,
+    python,
+    torch,
+    torchvision,
+    packages,
+    workbook,
+    driver,
+    cuda,
+    cudnn,
+    device,
+    cores,
+    memory,
+    shm,
+    disk,
+    compiler,
+    graphviz,
+    py_spy,
+    nsys,
+    dali,
+    mnist,
 )

@@ -23,11 +23,13 @@ def torch() -> dict:
         torch.cuda.init()
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            told["gpus"].append({
-                "name": properties.name,
-                "memory_gb": round(properties.total_memory / 1e9, 1),
-                "capability": f"{properties.major}.{properties.minor}",
-            })
+            told["gpus"].append(
+                {
+                    "name": properties.name,
+                    "memory_gb": round(properties.total_memory / 1e9, 1),
+                    "capability": f"{properties.major}.{properties.minor}",
+                }
+            )
             # A GPU that is too old for this build of torch shows itself only when a kernel is asked for.
             assert float(torch.ones(2, device=f"cuda:{index}").sum()) == 2
     except Exception as error:
@@ -41,8 +43,10 @@ def device() -> dict:
 
     chosen = choose_device()
     return {
-        "device": str(chosen), "reason": chosen.reason,
-        "dtype": str(chosen.dtype).removeprefix("torch."), "dtype_reason": chosen.dtype_reason,
+        "device": str(chosen),
+        "reason": chosen.reason,
+        "dtype": str(chosen.dtype).removeprefix("torch."),
+        "dtype_reason": chosen.dtype_reason,
     }
 
 

@@ -8,8 +8,16 @@ from hpml_lab.tensors.memory import shares_memory
 
 NOTEBOOK = "01_tensors"
 
-VIEW_OR_COPY = ("x[:, 1]", "x[[0, 2]]", "x.T", "x.reshape(12)", "x.T.reshape(12)", "x.to(torch.float32)",
-                "torch.from_numpy(a)", "torch.tensor(a)")
+VIEW_OR_COPY = (
+    "x[:, 1]",
+    "x[[0, 2]]",
+    "x.T",
+    "x.reshape(12)",
+    "x.T.reshape(12)",
+    "x.to(torch.float32)",
+    "torch.from_numpy(a)",
+    "torch.tensor(a)",
+)
 
 
 @exercise("view-or-copy", notebook=NOTEBOOK)
@@ -24,25 +32,37 @@ def judge_view_or_copy(answer: dict[str, bool]) -> None:
         raise Mistake("not-booleans", "Each value is True (shares memory) or False (has memory of its own).")
     wrong = {text for text in truth if answer[text] != truth[text]}
     known = {
-        "list-of-indices-as-view": ({"x[[0, 2]]"}, "Rows 0 and 2 fit a stride, but torch does not look: a list could "
-                                                   "say [0, 2, 0]."),
-        "slices-copy": ({"x[:, 1]"}, "A slice needs no new memory: a start and a stride find every element. Try x[:, "
-                                     "1] += 1 and look at x."),
+        "list-of-indices-as-view": (
+            {"x[[0, 2]]"},
+            "Rows 0 and 2 fit a stride, but torch does not look: a list could say [0, 2, 0].",
+        ),
+        "slices-copy": (
+            {"x[:, 1]"},
+            "A slice needs no new memory: a start and a stride find every element. Try x[:, 1] += 1 and look at x.",
+        ),
         "transpose-copies": ({"x.T"}, "Swapping the two strides is all that a transpose does."),
-        "reshape-always-copies": ({"x.reshape(12)"}, "When the elements already lie in the new order, reshape only "
-                                                     "changes shape and strides."),
-        "reshape-never-copies": ({"x.T.reshape(12)"}, "Can one stride walk through x.T in its own order? Write down "
-                                                      "the places in memory."),
+        "reshape-always-copies": (
+            {"x.reshape(12)"},
+            "When the elements already lie in the new order, reshape only changes shape and strides.",
+        ),
+        "reshape-never-copies": (
+            {"x.T.reshape(12)"},
+            "Can one stride walk through x.T in its own order? Write down the places in memory.",
+        ),
         "to-always-copies": ({"x.to(torch.float32)"}, "What does .to do when the tensor already has that dtype and device?"),
-        "numpy-mixed-up": ({"torch.from_numpy(a)", "torch.tensor(a)"},
-            "One of the two borrows the array's memory and the other copies it: change a and look."),
+        "numpy-mixed-up": (
+            {"torch.from_numpy(a)", "torch.tensor(a)"},
+            "One of the two borrows the array's memory and the other copies it: change a and look.",
+        ),
     }
     for name, (texts, hint) in known.items():
         if wrong and wrong <= texts:
             raise Mistake(name, hint)
     if wrong:
-        raise Mistake("several-wrong", f"{len(wrong)} of {len(truth)} are wrong; write through each and see whether x "
-                                       f"changes. One is {sorted(wrong)[0]}.")
+        raise Mistake(
+            "several-wrong",
+            f"{len(wrong)} of {len(truth)} are wrong; write through each and see whether x changes. One is {sorted(wrong)[0]}.",
+        )
 
 
 @exercise("outer-sum", notebook=NOTEBOOK)
@@ -54,16 +74,24 @@ def judge_outer_sum(answer) -> None:
         got = answer(a, b)
     except RuntimeError as error:
         if "must match the size" in str(error):
-            raise Mistake("no-new-axis", "Shapes (3,) and (2,) do not broadcast. Which shapes would give (3, 2)? Add "
-                                         "an axis of length 1.") from error
+            raise Mistake(
+                "no-new-axis", "Shapes (3,) and (2,) do not broadcast. Which shapes would give (3, 2)? Add an axis of length 1."
+            ) from error
         raise
-    expect(got, right, case="a = [1, 2, 3], b = [10, 20]", mistakes={
-        "transposed": (right.T, "Your table has a along the columns. Row i belongs to a[i]: which operand needs the "
-                                "new last axis?"),
-        "flattened": (right.flatten(), "The numbers are right, but they stand in a line: keep the two axes."),
-        "product": (torch.outer(a, b), "torch.outer multiplies; here the entries are added."),
-        "swapped-sign": (a[:, None] - b[None, :], "The entries are sums, not differences."),
-    })
+    expect(
+        got,
+        right,
+        case="a = [1, 2, 3], b = [10, 20]",
+        mistakes={
+            "transposed": (
+                right.T,
+                "Your table has a along the columns. Row i belongs to a[i]: which operand needs the new last axis?",
+            ),
+            "flattened": (right.flatten(), "The numbers are right, but they stand in a line: keep the two axes."),
+            "product": (torch.outer(a, b), "torch.outer multiplies; here the entries are added."),
+            "swapped-sign": (a[:, None] - b[None, :], "The entries are sums, not differences."),
+        },
+    )
     if not (same(a, kept[0]) and same(b, kept[1])):
         raise Mistake("inputs-changed", "The table is right, but your function changed a or b on the way: write a new tensor.")
     square = answer(torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0]))
@@ -85,24 +113,43 @@ def judge_standardise(answer) -> None:
         got = answer(x)
     except RuntimeError as error:
         if "must match the size" in str(error):
-            raise Mistake("no-keepdim", "A mean over the last axis has shape (4,), which does not line up with (4, "
-                                        "3). First: over which axis are columns averaged?") from error
+            raise Mistake(
+                "no-keepdim",
+                "A mean over the last axis has shape (4,), which does not line up with (4, "
+                "3). First: over which axis are columns averaged?",
+            ) from error
         raise
-    expect(got, scaled(mean, deviation), case="a batch of 4 samples with 3 features", tolerance=1e-5, mistakes={
-        "rows-instead-of-columns": (scaled(row_mean, row_deviation), "You standardised each sample. Each feature, a "
-                                                                     "column, needs its own mean: reduce over the samples."),
-        "one-mean-for-all": (scaled(kept.mean(), kept.std(correction=0)),
-            "You took one mean over the whole batch. Features have different scales: one mean a column."),
-        "sample-deviation": (scaled(mean, kept.std(0)), "torch's std divides by N - 1 by itself; here the sum is "
-                                                        "divided by N. Look for `correction` in its documentation."),
-        "variance-instead-of-deviation": (scaled(mean, deviation**2),
-            "You divided by the variance: its root has the units of x."),
-        "not-centred": (kept / deviation, "The columns have deviation 1, but their mean is not 0 yet."),
-        "not-scaled": (kept - mean, "The columns have mean 0, but their deviation is not 1 yet."),
-    })
+    expect(
+        got,
+        scaled(mean, deviation),
+        case="a batch of 4 samples with 3 features",
+        tolerance=1e-5,
+        mistakes={
+            "rows-instead-of-columns": (
+                scaled(row_mean, row_deviation),
+                "You standardised each sample. Each feature, a column, needs its own mean: reduce over the samples.",
+            ),
+            "one-mean-for-all": (
+                scaled(kept.mean(), kept.std(correction=0)),
+                "You took one mean over the whole batch. Features have different scales: one mean a column.",
+            ),
+            "sample-deviation": (
+                scaled(mean, kept.std(0)),
+                "torch's std divides by N - 1 by itself; here the sum is "
+                "divided by N. Look for `correction` in its documentation.",
+            ),
+            "variance-instead-of-deviation": (
+                scaled(mean, deviation**2),
+                "You divided by the variance: its root has the units of x.",
+            ),
+            "not-centred": (kept / deviation, "The columns have deviation 1, but their mean is not 0 yet."),
+            "not-scaled": (kept - mean, "The columns have mean 0, but their deviation is not 1 yet."),
+        },
+    )
     if not same(x, kept):
-        raise Mistake("inputs-changed", "The result is right, but x itself was changed: in-place operations reach the "
-                                        "caller's tensor.")
+        raise Mistake(
+            "inputs-changed", "The result is right, but x itself was changed: in-place operations reach the caller's tensor."
+        )
 
 
 @exercise("matmul-intensity", notebook=NOTEBOOK)
@@ -111,12 +158,22 @@ def judge_matmul_intensity(answer) -> None:
     n, m, k, width = 64, 48, 128, 4
     read, written = (n * k + k * m) * width, n * m * width
     flops = 2 * n * m * k
-    expect(answer(n, m, k, width), flops / (read + written), case="(64, 128) @ (128, 48) in float32", mistakes={
-        "one-flop-a-multiply-add": (flops / 2 / (read + written), "A multiply-add is two operations, by the "
-                                                                  "convention that vendors and the roofline use."),
-        "result-not-counted": (flops / read, "The operands are read, and the result has to be written as well."),
-        "elements-instead-of-bytes": (flops / ((read + written) / width), "You divided by elements. How many bytes is one?"),
-        "upside-down": ((read + written) / flops, "Intensity is FLOPs per byte; yours is bytes per FLOP."),
-        "only-the-result": (flops / written, "Reading A and B costs bytes too."),
-    })
+    expect(
+        answer(n, m, k, width),
+        flops / (read + written),
+        case="(64, 128) @ (128, 48) in float32",
+        mistakes={
+            "one-flop-a-multiply-add": (
+                flops / 2 / (read + written),
+                "A multiply-add is two operations, by the convention that vendors and the roofline use.",
+            ),
+            "result-not-counted": (flops / read, "The operands are read, and the result has to be written as well."),
+            "elements-instead-of-bytes": (
+                flops / ((read + written) / width),
+                "You divided by elements. How many bytes is one?",
+            ),
+            "upside-down": ((read + written) / flops, "Intensity is FLOPs per byte; yours is bytes per FLOP."),
+            "only-the-result": (flops / written, "Reading A and B costs bytes too."),
+        },
+    )
     expect(answer(1024, 1024, 1024, 2), 2 * 1024 / (3 * 2), case="1024 × 1024 matrices in float16")

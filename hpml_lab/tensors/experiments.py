@@ -29,9 +29,7 @@ def draw_tensor_basics(result: Result):
     for line, places in enumerate(drawn.values()):
         for cell in range(12):
             used = cell in places
-            axes.add_patch(
-                Rectangle((cell, -line), 0.94, 0.8, facecolor=style.SKY if used else "#f3f4f6", edgecolor="white")
-            )
+            axes.add_patch(Rectangle((cell, -line), 0.94, 0.8, facecolor=style.SKY if used else "#f3f4f6", edgecolor="white"))
             if used:
                 axes.text(cell + 0.47, 0.4 - line, places.index(cell), ha="center", va="center", fontsize=9)
     axes.set_yticks([0.4 - line for line in range(len(drawn))], list(drawn))
@@ -63,8 +61,12 @@ def tensor_basics(size: Size) -> Result:
     }
     rows = [
         {
-            "expression": name, "shape": str(tuple(t.shape)), "dtype": str(t.dtype), "stride": str(t.stride()),
-            "contiguous": t.is_contiguous(), "memory": "shared with x" if shares_memory(t, x) else "its own",
+            "expression": name,
+            "shape": str(tuple(t.shape)),
+            "dtype": str(t.dtype),
+            "stride": str(t.stride()),
+            "contiguous": t.is_contiguous(),
+            "memory": "shared with x" if shares_memory(t, x) else "its own",
         }
         for name, t in made.items()
     ]
@@ -79,8 +81,14 @@ def tensor_basics(size: Size) -> Result:
     results = {"a + b": a + b, "a - b": a - b, "a * b": a * b, "a / b": a / b}
     results["a + b"].backward(torch.ones_like(a))
     rows += [
-        {"expression": name, "shape": "(3,)", "dtype": str(t.dtype), "stride": "(1,)", "contiguous": True,
-         "memory": f"its own, on {t.device.type}: {[round(v, 4) for v in t.tolist()]}"}
+        {
+            "expression": name,
+            "shape": "(3,)",
+            "dtype": str(t.dtype),
+            "stride": "(1,)",
+            "contiguous": True,
+            "memory": f"its own, on {t.device.type}: {[round(v, 4) for v in t.tolist()]}",
+        }
         for name, t in results.items()
     ]
 
@@ -89,20 +97,31 @@ def tensor_basics(size: Size) -> Result:
     claims = [
         Claim("a write through NumPy is seen through from_numpy and through slices", seen == [100.0] * 3, str(seen)),
         Claim("clone, torch.tensor and a list of indices make copies that do not see it", unseen == [1.0] * 3, str(unseen)),
-        Claim("a transpose is a view; reshaping it has to copy",
-              shares_memory(x.T, x) and not shares_memory(x.T.reshape(12), x)),
-        Claim("offset + index · stride, worked out by hand, finds the elements of every view",
-              all(x.flatten()[visits(t)].tolist() == t.flatten().tolist() for t in made.values() if shares_memory(t, x))),
-        Claim("broadcasting (3, 1) with (4,) gives (3, 4), and expand repeats a value with stride 0, without memory",
-              (column + row).shape == (3, 4) and column.expand(3, 4).stride() == (1, 0)),
-        Claim("the gradient of a + b is ones for a and for b",
-              torch.equal(a.grad, torch.ones_like(a)) and torch.equal(b.grad, torch.ones_like(b))),
-        Claim("moving to the device it is on gives the same tensor back, moving to another a copy",
-              (moved is x) == (device.type == "cpu")),
+        Claim(
+            "a transpose is a view; reshaping it has to copy", shares_memory(x.T, x) and not shares_memory(x.T.reshape(12), x)
+        ),
+        Claim(
+            "offset + index · stride, worked out by hand, finds the elements of every view",
+            all(x.flatten()[visits(t)].tolist() == t.flatten().tolist() for t in made.values() if shares_memory(t, x)),
+        ),
+        Claim(
+            "broadcasting (3, 1) with (4,) gives (3, 4), and expand repeats a value with stride 0, without memory",
+            (column + row).shape == (3, 4) and column.expand(3, 4).stride() == (1, 0),
+        ),
+        Claim(
+            "the gradient of a + b is ones for a and for b",
+            torch.equal(a.grad, torch.ones_like(a)) and torch.equal(b.grad, torch.ones_like(b)),
+        ),
+        Claim(
+            "moving to the device it is on gives the same tensor back, moving to another a copy",
+            (moved is x) == (device.type == "cpu"),
+        ),
     ]
-    notes = [] if size.device.is_cuda else [
-        "No CUDA GPU here: every tensor lives on the CPU. On a machine with one the same cells place them on cuda:0."
-    ]
+    notes = (
+        []
+        if size.device.is_cuda
+        else ["No CUDA GPU here: every tensor lives on the CPU. On a machine with one the same cells place them on cuda:0."]
+    )
     views = {name: visits(t) for name, t in made.items() if shares_memory(t, x) and t.stride().count(0) == 0}
     return Result(rows, claims, notes=notes, arrays={"visits": views})
 
@@ -125,15 +144,25 @@ def draw_cpu_vs_gpu(result: Result):
     (bandwidth, product), (cnn, roof) = figure.subplots(2, 2)
     for number, device in enumerate(dict.fromkeys(row["device"] for row in result.rows)):
         colour, marker = style.CYCLE[number], style.MARKERS[number]
-        of = {part: [r for r in result.rows if r["device"] == device and r["part"] == part] for part in
-              ("copy", "matmul", "inference", "training", "roofline")}
-        bandwidth.plot([r["size"] for r in of["copy"]], [r["GB/s"] for r in of["copy"]],
-                       marker=marker, color=colour, label=device)
-        product.plot([r["size"] for r in of["matmul"]], [r["GFLOP/s"] for r in of["matmul"]],
-                     marker=marker, color=colour, label=device)
+        of = {
+            part: [r for r in result.rows if r["device"] == device and r["part"] == part]
+            for part in ("copy", "matmul", "inference", "training", "roofline")
+        }
+        bandwidth.plot(
+            [r["size"] for r in of["copy"]], [r["GB/s"] for r in of["copy"]], marker=marker, color=colour, label=device
+        )
+        product.plot(
+            [r["size"] for r in of["matmul"]], [r["GFLOP/s"] for r in of["matmul"]], marker=marker, color=colour, label=device
+        )
         for part, line in (("inference", "-"), ("training", "--")):
-            cnn.plot([r["size"] for r in of[part]], [r["images/s"] for r in of[part]],
-                     line, marker=marker, color=colour, label=f"{device}, {part}")
+            cnn.plot(
+                [r["size"] for r in of[part]],
+                [r["images/s"] for r in of[part]],
+                line,
+                marker=marker,
+                color=colour,
+                label=f"{device}, {part}",
+            )
         limit = result.arrays["ceilings"][device]
         peak, width = limit["GFLOP/s"], limit["GB/s"]
         intensities = np.geomspace(0.03, 5000, 200)
@@ -153,12 +182,27 @@ def draw_cpu_vs_gpu(result: Result):
 
 
 @experiment(
-    "cpu-vs-gpu", lecture="L0 L2 L1", notebook=NOTEBOOK, draw=draw_cpu_vs_gpu, uses=("cuda",),
-    quick={"copy_kib": (32, 256, 2048, 16384, 131072, 262144), "matmul": (32, 128, 512, 1024), "batches": (1, 8, 64),
-           "elements": 1 << 25, "matvec": 8192, "transfer_mib": 64},
-    full={"copy_kib": (32, 128, 512, 2048, 8192, 32768, 131072, 524288, 2097152),
-          "matmul": (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), "batches": (1, 4, 16, 64, 256, 1024),
-          "elements": 1 << 27, "matvec": 16384, "transfer_mib": 1024},
+    "cpu-vs-gpu",
+    lecture="L0 L2 L1",
+    notebook=NOTEBOOK,
+    draw=draw_cpu_vs_gpu,
+    uses=("cuda",),
+    quick={
+        "copy_kib": (32, 256, 2048, 16384, 131072, 262144),
+        "matmul": (32, 128, 512, 1024),
+        "batches": (1, 8, 64),
+        "elements": 1 << 25,
+        "matvec": 8192,
+        "transfer_mib": 64,
+    },
+    full={
+        "copy_kib": (32, 128, 512, 2048, 8192, 32768, 131072, 524288, 2097152),
+        "matmul": (32, 64, 128, 256, 512, 1024, 2048, 4096, 8192),
+        "batches": (1, 4, 16, 64, 256, 1024),
+        "elements": 1 << 27,
+        "matvec": 16384,
+        "transfer_mib": 1024,
+    },
     lecture_says={
         INFERENCE: "up to 23 (GoogLeNet, P100 with TensorRT against one Xeon E5-2690v4)",
         TRAINING: "a bar chart of K80, M40 and P100 whose figures the text does not give",
@@ -189,8 +233,9 @@ def cpu_vs_gpu(size: Size) -> Result:
     if size.device.is_cuda:
         quantities |= _speedups(rows, str(size.device)) | _transfers(size, rows)
     else:
-        notes.append("No CUDA GPU here: the GPU half is not measured. Run `hpml-lab run cpu-vs-gpu --size full` on a "
-                     "machine with one.")
+        notes.append(
+            "No CUDA GPU here: the GPU half is not measured. Run `hpml-lab run cpu-vs-gpu --size full` on a machine with one."
+        )
     return Result(rows, _cpu_vs_gpu_claims(rows, size), quantities, notes, {"ceilings": ceilings})
 
 
@@ -206,18 +251,28 @@ def _kernels(size: Size, device: torch.device):
 
 
 def _row(part: str, kernel: str, device: torch.device, extent: int, timing: Timing) -> dict:
-    return {"part": part, "kernel": kernel, "device": str(device), "size": extent,
-            "median, µs": timing.seconds * 1e6, "spread, µs": timing.spread * 1e6}
+    return {
+        "part": part,
+        "kernel": kernel,
+        "device": str(device),
+        "size": extent,
+        "median, µs": timing.seconds * 1e6,
+        "spread, µs": timing.spread * 1e6,
+    }
 
 
 def _kernel_row(part: str, kernel: str, device: torch.device, extent: int, timing: Timing, fraction: float) -> dict:
     return _row(part, kernel, device, extent, timing) | {
-        "GFLOP/s": timing.gflop_per_s, "GB/s": timing.gb_per_s, "FLOP/byte": timing.intensity, "of the roof": fraction,
+        "GFLOP/s": timing.gflop_per_s,
+        "GB/s": timing.gb_per_s,
+        "FLOP/byte": timing.intensity,
+        "of the roof": fraction,
     }
 
 
 def _speedups(rows: list[dict], gpu: str) -> dict:
     """How many times faster the GPU is on the CNN (at its best batch size), and from which matmul size on it wins."""
+
     def best(part: str, device: str) -> float:
         return max(r["images/s"] for r in rows if r["part"] == part and r["device"] == device)
 
@@ -264,15 +319,29 @@ def _cpu_vs_gpu_claims(rows: list[dict], size: Size) -> list[Claim]:
     rates = [r["GFLOP/s"] for r in on_cpu if r["part"] == "matmul"]
     streaming = [r for r in rows if r["kernel"] == "add"]
     claims = [
-        Claim("the CNN's FLOPs by formula equal those that torch counts", counter.get_total_flops() == net.flops(4),
-              f"{net.flops(4)} for 4 images"),
-        Claim("a copy that fits in the caches is faster than one that does not", max(copies[:-1]) > copies[-1],
-              f"{max(copies[:-1]):.3g} against {copies[-1]:.3g} GB/s", exact=False),
-        Claim("a large matrix product runs at more GFLOP/s than a small one", rates[-1] > rates[0],
-              f"{rates[-1]:.3g} against {rates[0]:.3g}", exact=False),
-        Claim("adding two long vectors reaches at least half of the memory bandwidth", all(r[
-            "of the roof"] > 0.5 for r in streaming),
-              ", ".join(f"{r['of the roof']:.2f} on {r['device']}" for r in streaming), exact=False),
+        Claim(
+            "the CNN's FLOPs by formula equal those that torch counts",
+            counter.get_total_flops() == net.flops(4),
+            f"{net.flops(4)} for 4 images",
+        ),
+        Claim(
+            "a copy that fits in the caches is faster than one that does not",
+            max(copies[:-1]) > copies[-1],
+            f"{max(copies[:-1]):.3g} against {copies[-1]:.3g} GB/s",
+            exact=False,
+        ),
+        Claim(
+            "a large matrix product runs at more GFLOP/s than a small one",
+            rates[-1] > rates[0],
+            f"{rates[-1]:.3g} against {rates[0]:.3g}",
+            exact=False,
+        ),
+        Claim(
+            "adding two long vectors reaches at least half of the memory bandwidth",
+            all(r["of the roof"] > 0.5 for r in streaming),
+            ", ".join(f"{r['of the roof']:.2f} on {r['device']}" for r in streaming),
+            exact=False,
+        ),
     ]
     if size.device.is_cuda:
         x = torch.randn(64, 1, 28, 28)

@@ -322,9 +322,7 @@ def test_powers_at_zero(exponent):
     assert_same(lambda x: x**exponent, [0.0, 1.0])
 
 
-@pytest.mark.parametrize(
-    "shapes", [((2, 3), (3,)), ((2, 3), ()), ((2, 1), (1, 3)), ((3,), (2, 1, 3)), ((1,), ()), ((), ())]
-)
+@pytest.mark.parametrize("shapes", [((2, 3), (3,)), ((2, 3), ()), ((2, 1), (1, 3)), ((3,), (2, 1, 3)), ((1,), ()), ((), ())])
 @pytest.mark.parametrize("name", ["add", "sub", "mul", "truediv"])
 def test_operators_broadcast(name, shapes):
     rng = np.random.default_rng(1)

@@ -79,23 +79,11 @@ def test_the_figure_is_drawn_from_a_saved_result(results, name, tmp_path):
         ("backprop_by_hand", lambda p: p.setattr(engine, "mul", engine.add), "come out of the engine"),
         ("backprop_by_hand", lambda p: p.setattr(experiments, "train_xor", lambda **_: _untrained()), "XOR"),
         ("requires_grad", lambda p: p.setattr(experiments, "_attempt", lambda work: "works"), "backwards"),
-        (
-            "jacobian_vector",
-            lambda p: p.setattr(torch.autograd.functional, "jacobian", lambda f, x: _zeros(f, x)),
-            "vᵀJ",
-        ),
+        ("jacobian_vector", lambda p: p.setattr(torch.autograd.functional, "jacobian", lambda f, x: _zeros(f, x)), "vᵀJ"),
         ("chain_rule", lambda p: p.setattr(engine, "mul", engine.add), "dw/dx = y"),
         ("perceptron_bce", lambda p: p.setattr(perceptron, "sum_", engine.mean), "agree to 1e-12"),
-        (
-            "dynamic_graph",
-            lambda p: p.setattr(experiments, "captured", lambda function, *inputs: [None]),
-            "if",
-        ),
-        (
-            "torchview_graphs",
-            lambda p: p.setattr(experiments, "dot_graph", lambda dot: nx.DiGraph()),
-            "graphviz",
-        ),
+        ("dynamic_graph", lambda p: p.setattr(experiments, "captured", lambda function, *inputs: [None]), "if"),
+        ("torchview_graphs", lambda p: p.setattr(experiments, "dot_graph", lambda dot: nx.DiGraph()), "graphviz"),
         ("gradcheck", lambda p: p.setattr(experiments, "WrongFactor", planted.Cube), "planted"),
     ],
 )
@@ -180,9 +168,7 @@ def test_the_room_is_entered_without_the_heavy_imports():
 # ---- dynamic graphs ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "x, multiplications, value", [(3.0, 2, math.log(12)), (-1.0, 4, 256.0), (20.0, 1, math.log(40))]
-)
+@pytest.mark.parametrize("x, multiplications, value", [(3.0, 2, math.log(12)), (-1.0, 4, 256.0), (20.0, 1, math.log(40))])
 def test_grown_multiplies_until_ten_then_takes_log_or_square(x, multiplications, value):
     w = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     f = dynamic.grown(w, x)
@@ -210,11 +196,7 @@ def test_a_grad_fn_graph_holds_what_is_tracked_and_nothing_else():
     x, w = torch.ones(3), torch.ones(3, requires_grad=True)
     root = ((x + 1) * w).sum()
     graph = graphs.grad_fn_graph(root, {"w": w})
-    assert [data["label"] for _, data in graph.nodes(data=True)] == [
-        "SumBackward0",
-        "MulBackward0",
-        "w (3,)\nAccumulateGrad",
-    ]
+    assert [data["label"] for _, data in graph.nodes(data=True)] == ["SumBackward0", "MulBackward0", "w (3,)\nAccumulateGrad"]
     assert list(nx.topological_sort(graph)) == [2, 1, 0], "edges go forward, from the leaf to the root"
     assert {data["kind"] for _, data in graph.nodes(data=True)} == {"leaf", "operation", "output"}
 
@@ -244,8 +226,7 @@ def residual():
 def test_a_models_graph_has_its_modules_functions_and_shapes(residual):
     labels = [data["label"] for _, data in residual.graph.nodes(data=True)]
     assert sorted(labels) == sorted(
-        ["input-tensor\n(2, 4)", "output-tensor\n(2, 4)"]
-        + ["Linear\n(2, 4)", "relu\n(2, 4)", "add\n(2, 4)"] * 2
+        ["input-tensor\n(2, 4)", "output-tensor\n(2, 4)"] + ["Linear\n(2, 4)", "relu\n(2, 4)", "add\n(2, 4)"] * 2
     )
     assert sum(degree == 2 for _, degree in residual.graph.in_degree) == 2
 
@@ -274,9 +255,7 @@ def test_networkx_draws_every_node_and_every_edge(residual):
     [axes] = graphs.model_figure(residual).axes
     labels = [text.get_text() for text in axes.texts if text.get_text()]
     assert sorted(labels) == sorted(data["label"] for _, data in residual.graph.nodes(data=True))
-    assert len([text for text in axes.texts if not text.get_text()]) == residual.graph.number_of_edges(), (
-        "arrows"
-    )
+    assert len([text for text in axes.texts if not text.get_text()]) == residual.graph.number_of_edges(), "arrows"
 
 
 def test_no_two_boxes_stand_in_one_place_and_no_line_runs_through_a_box(residual):
@@ -336,19 +315,12 @@ def test_the_stable_loss_is_the_formula_where_the_formula_works():
     for label in (0.0, 1.0):
         ways = perceptron.three_losses(z, label)
         for loss, gradient in ways.values():
-            assert torch.allclose(loss, ways["formula"][0]) and torch.allclose(
-                gradient, torch.sigmoid(z) - label
-            )
+            assert torch.allclose(loss, ways["formula"][0]) and torch.allclose(gradient, torch.sigmoid(z) - label)
 
 
 @pytest.mark.parametrize(
     "function, slope",
-    [
-        (planted.Cube, 12.0),
-        (planted.CutBackward, 12.0),
-        (planted.WrongWhereNegative, 12.0),
-        (planted.WrongFactor, 8.0),
-    ],
+    [(planted.Cube, 12.0), (planted.CutBackward, 12.0), (planted.WrongWhereNegative, 12.0), (planted.WrongFactor, 8.0)],
 )
 def test_the_planted_functions_are_all_cubes_and_wrong_as_they_say(function, slope):
     x = torch.tensor([2.0], requires_grad=True)

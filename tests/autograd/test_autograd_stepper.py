@@ -288,9 +288,7 @@ def test_the_slider_shows_the_static_pictures(make):
 def test_the_output_has_a_picture_and_a_short_text_that_is_always_the_same():
     bundles = [stepper(lecture_example())._repr_mimebundle_()[0] for _ in range(2)]
     for bundle in bundles:
-        assert bundle["text/plain"] == (
-            "LiveFigure: The graph of f: step by step values go forward, then gradients come back."
-        )
+        assert bundle["text/plain"] == ("LiveFigure: The graph of f: step by step values go forward, then gradients come back.")
         assert Image.open(io.BytesIO(base64.b64decode(bundle["image/png"]))).format == "PNG"
     assert bundles[0]["image/png"] == bundles[1]["image/png"]
 

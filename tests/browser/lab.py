@@ -13,8 +13,14 @@ from pathlib import Path
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 FLAGS = [
-    "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-    "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
 ]
 
 
@@ -30,14 +36,24 @@ def lab_server(root: Path, scratch: Path):
     quiet = '{"fetchNews": "false", "checkForUpdates": false}'
     (settings / "notification.jupyterlab-settings").write_text(quiet)
     folders = {"CONFIG_DIR": "config", "RUNTIME_DIR": "runtime", "DATA_DIR": "data"}
-    env = os.environ | {f"JUPYTER_{name}": str(scratch / folder) for name, folder in folders.items()} | {
-        "JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(scratch / "workspaces"),
-    }
+    env = (
+        os.environ
+        | {f"JUPYTER_{name}": str(scratch / folder) for name, folder in folders.items()}
+        | {"JUPYTERLAB_SETTINGS_DIR": str(scratch / "settings"), "JUPYTERLAB_WORKSPACES_DIR": str(scratch / "workspaces")}
+    )
     env.pop("MPLBACKEND", None)  # as a user's kernel would find it
     command = [
-        sys.executable, "-m", "jupyterlab", "--allow-root", "--no-browser", "--ServerApp.ip=127.0.0.1",
-        f"--ServerApp.port={port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={token}",
-        f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True",
+        sys.executable,
+        "-m",
+        "jupyterlab",
+        "--allow-root",
+        "--no-browser",
+        "--ServerApp.ip=127.0.0.1",
+        f"--ServerApp.port={port}",
+        "--ServerApp.port_retries=0",
+        f"--IdentityProvider.token={token}",
+        f"--ServerApp.root_dir={root}",
+        "--LabApp.expose_app_in_browser=True",
         "--LanguageServerManager.autodetect=False",
     ]
     log = scratch / "lab.log"

@@ -21,10 +21,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
     shutil.copytree(ROOT / "notebooks", tmp_path / "work" / "notebooks")  # a run must not touch the stored outputs
     shots = Path(os.environ.get("HPML_SCREENSHOTS", tmp_path / "shots"))
     shots.mkdir(parents=True, exist_ok=True)
-    with (
-        lab_server(tmp_path / "work", tmp_path / "state") as (address, token),
-        browser(tmp_path / "profile") as context,
-    ):
+    with lab_server(tmp_path / "work", tmp_path / "state") as (address, token), browser(tmp_path / "profile") as context:
         page = open_notebook(context, address, token, "notebooks/02_autograd.ipynb")
         run_all_cells(page)
         assert cell_errors(page) == []

@@ -30,6 +30,7 @@ def experiments(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "_REGISTRY", {})
     monkeypatch.setattr(results, "REFERENCE", tmp_path / "reference")
     for slug, notebook in (("zeta", "91_first"), ("alpha", "91_first"), ("beta", "92_second")):
+
         def function(size):
             """Title <b>of</b> it."""
 
@@ -39,9 +40,16 @@ def experiments(monkeypatch, tmp_path):
 
 def result(slug, holds=True, **changes):
     fields = {
-        "rows": [{"name": "<script>alert(1)</script>", "n": 12345}], "quantities": {"speed, GB/s": 2.5},
-        "claims": [Claim("a < b", holds), Claim("it is fast", False, "x < y", exact=False)], "notes": ["No <GPU> here."],
-        "arrays": {"values": [1, 2]}, "slug": slug, "size": "quick", "device": "cpu", "machine": MACHINE, "when": "today",
+        "rows": [{"name": "<script>alert(1)</script>", "n": 12345}],
+        "quantities": {"speed, GB/s": 2.5},
+        "claims": [Claim("a < b", holds), Claim("it is fast", False, "x < y", exact=False)],
+        "notes": ["No <GPU> here."],
+        "arrays": {"values": [1, 2]},
+        "slug": slug,
+        "size": "quick",
+        "device": "cpu",
+        "machine": MACHINE,
+        "when": "today",
     }
     return Result(**fields | changes)
 
@@ -115,7 +123,7 @@ def test_lecture_and_own_figures_stand_side_by_side(folder):
     text, _ = page_of(folder)
     cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", text)
     at = cells.index("speed, GB/s")
-    assert cells[at:at + 3] == ["speed, GB/s", "77 (P100)", "2.5"]
+    assert cells[at : at + 3] == ["speed, GB/s", "77 (P100)", "2.5"]
     assert "1 of 1 exact claims hold, 0 of 1 measured claims hold" in text
 
 
@@ -138,7 +146,12 @@ def test_a_failing_exact_claim_stands_at_the_top(folder):
 @pytest.mark.parametrize(
     "content",
     [
-        b"", b"{", b"[1, 2]", b"\xff\xfe\x00", b'{"format": 99}', b'{"format": 1, "rows": 5}',
+        b"",
+        b"{",
+        b"[1, 2]",
+        b"\xff\xfe\x00",
+        b'{"format": 99}',
+        b'{"format": 1, "rows": 5}',
         b'{"format": 1, "rows": [5], "claims": [], "slug": "beta", "machine": {}}',
         b'{"format": 1, "rows": [], "claims": [], "slug": "no-such-experiment"}',
     ],

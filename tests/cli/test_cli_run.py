@@ -29,8 +29,12 @@ def draw_line(result):
 def plain(size):
     """A plain experiment."""
     RAN.append((size.name, str(size.device)))
-    return Result([{"n": 1}], [Claim("one is one", True), Claim("it is fast here", False, "slow", exact=False)],
-                  {"speed, GB/s": 2.5}, arrays={"values": [1, 2]})
+    return Result(
+        [{"n": 1}],
+        [Claim("one is one", True), Claim("it is fast here", False, "slow", exact=False)],
+        {"speed, GB/s": 2.5},
+        arrays={"values": [1, 2]},
+    )
 
 
 def untrue(size):
@@ -65,9 +69,9 @@ def experiments(monkeypatch):
     monkeypatch.setattr(registry, "_REGISTRY", {})
     for function in (plain, untrue, crashing, refusing, undrawable, interrupting):
         draw = draw_line if function in (plain, undrawable) else None
-        registry.experiment(
-            function.__name__, lecture="L9", notebook="99_test", draw=draw, lecture_says={"speed, GB/s": "77"}
-        )(function)
+        registry.experiment(function.__name__, lecture="L9", notebook="99_test", draw=draw, lecture_says={"speed, GB/s": "77"})(
+            function
+        )
     RAN.clear()
 
 
@@ -300,7 +304,9 @@ sys.exit(cli.main())
 def test_a_real_ctrl_c_ends_a_run_with_130_and_keeps_what_was_finished(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", OWN, "run", "short", "long", "--device", "cpu", "--out", str(tmp_path)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     for line in process.stderr:
         if line.startswith("[2/2] long"):

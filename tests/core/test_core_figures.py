@@ -42,7 +42,7 @@ def test_a_graph_is_drawn_with_a_box_for_each_node(downward):
     assert {node: box.get_text() for node, box in boxes.items()} == {n: n for n in "xyzqf"}
     figure.canvas.draw()
     extents = [box.get_bbox_patch().get_window_extent() for box in boxes.values()]
-    assert not any(a.overlaps(b) for i, a in enumerate(extents) for b in extents[i + 1:])
+    assert not any(a.overlaps(b) for i, a in enumerate(extents) for b in extents[i + 1 :])
 
 
 def pixels(png):

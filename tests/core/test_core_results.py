@@ -28,18 +28,22 @@ def planted(monkeypatch):
     """An experiment in a registry of its own."""
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
-    @experiment("planted-row", lecture="L0", notebook="99_test", draw=draw_planted, quick={"n": 2}, full={"n": 3},
-                lecture_says={"speed, m/s": "3 (by the slide)"}, uses=("cuda",))
+    @experiment(
+        "planted-row",
+        lecture="L0",
+        notebook="99_test",
+        draw=draw_planted,
+        quick={"n": 2},
+        full={"n": 3},
+        lecture_says={"speed, m/s": "3 (by the slide)"},
+        uses=("cuda",),
+    )
     def planted_row(size):
         """A planted experiment for the tests."""
         rows = [{"value": torch.rand(1).item(), "kind": size.name} for _ in range(size.n)]
-        claims = [
-            Claim("two and two make four", 2 + 2 == 4),
-            Claim("water is dry", False, measured="it is wet", exact=False),
-        ]
+        claims = [Claim("two and two make four", 2 + 2 == 4), Claim("water is dry", False, measured="it is wet", exact=False)]
         assert torch.get_num_threads() == 1
-        return Result(rows, claims, {"speed, m/s": 2.5}, ["no wind here"],
-                      {"grid": np.eye(2), "odd": [math.nan, math.inf]})
+        return Result(rows, claims, {"speed, m/s": 2.5}, ["no wind here"], {"grid": np.eye(2), "odd": [math.nan, math.inf]})
 
     return planted_row
 
@@ -109,8 +113,15 @@ def test_stored_text_holds_exact_claims_only(planted):
 
 def test_a_terminal_shows_all(planted):
     text = render.text(planted("quick"))
-    for part in ("A planted experiment", "value", "does not hold here (measured): water is dry [it is wet]",
-                 "3 (by the slide)", "2.5", "note: no wind here", "No GPU reference has been recorded"):
+    for part in (
+        "A planted experiment",
+        "value",
+        "does not hold here (measured): water is dry [it is wet]",
+        "3 (by the slide)",
+        "2.5",
+        "note: no wind here",
+        "No GPU reference has been recorded",
+    ):
         assert part in text
 
 
@@ -130,8 +141,12 @@ def test_the_reference_is_labelled_with_its_machine(planted, tmp_path, monkeypat
     recorded.save(tmp_path)
     result = planted("quick")
     [row] = render.beside(result)
-    assert row == {"quantity": "speed, m/s", "lecture": "3 (by the slide)", "here": 2.5,
-                   f"reference: Planted GPU (torch {torch.__version__})": 99.0}
+    assert row == {
+        "quantity": "speed, m/s",
+        "lecture": "3 (by the slide)",
+        "here": 2.5,
+        f"reference: Planted GPU (torch {torch.__version__})": 99.0,
+    }
     assert "The reference is another machine's: full on cpu, Planted GPU" in render.text(result)
 
 

@@ -87,7 +87,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         if server.cuts:
             server.cuts -= 1
-            self.wfile.write(body[start:start + server.cut_after])
+            self.wfile.write(body[start : start + server.cut_after])
         else:
             self.wfile.write(body[start:])
 

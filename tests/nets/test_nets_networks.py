@@ -39,7 +39,9 @@ def test_layer_table_tells_shapes_and_parameters_in_the_order_of_the_calls_and_l
     net = ThreeLayerNet()
     rows = layer_table(net, torch.randn(4, 256))
     assert [(row["layer"], row["output"], row["parameters"]) for row in rows] == [
-        ("fc1", "(4, 120)", 30_840), ("fc2", "(4, 84)", 10_164), ("fc3", "(4, 10)", 850),
+        ("fc1", "(4, 120)", 30_840),
+        ("fc2", "(4, 84)", 10_164),
+        ("fc3", "(4, 10)", 850),
     ]
     assert sum(row["parameters"] for row in rows) == parameter_count(net)
     assert not any(layer._forward_hooks for layer in net.modules())
@@ -53,12 +55,8 @@ def test_shape_graph_follows_the_forward_pass():
     path = list(nx.topological_sort(graph))
     assert list(graph.edges) == list(zip(path, path[1:], strict=False)), "a chain"
     labels = [graph.nodes[node]["label"] for node in path]
-    assert [label.splitlines()[0] for label in labels] == [
-        "x", "fc1: Linear", "relu", "fc2: Linear", "relu", "fc3: Linear",
-    ]
-    assert [label.splitlines()[-1] for label in labels] == [
-        "(4, 256)", "(4, 120)", "(4, 120)", "(4, 84)", "(4, 84)", "(4, 10)",
-    ]
+    assert [label.splitlines()[0] for label in labels] == ["x", "fc1: Linear", "relu", "fc2: Linear", "relu", "fc3: Linear"]
+    assert [label.splitlines()[-1] for label in labels] == ["(4, 256)", "(4, 120)", "(4, 120)", "(4, 84)", "(4, 84)", "(4, 10)"]
     assert graph.nodes[path[0]]["kind"] == "leaf" and graph.nodes[path[-1]]["kind"] == "output"
 
 

@@ -82,7 +82,8 @@ def test_history_tells_fractions_and_first_epochs():
     history = xor.History(
         epochs=torch.tensor([0, 10, 20]),
         right=torch.tensor([[False, False, True], [False, True, False], [False, True, True]]),
-        loss=torch.zeros(3, 3), parameters=[],
+        loss=torch.zeros(3, 3),
+        parameters=[],
     )
     assert history.first_right() == [None, 10, 0]
     assert [history.fraction_right(epoch) for epoch in (0, 10, 20)] == pytest.approx([1 / 3, 1 / 3, 2 / 3])

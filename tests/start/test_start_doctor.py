@@ -16,7 +16,11 @@ from hpml_lab.start.probes import LIMITED, MISSING, OK, PROBES, Finding
 
 def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):
     return subprocess.run(
-        [str(python), "-m", "hpml_lab", *arguments], capture_output=True, text=True, timeout=seconds, cwd=ROOT / "tests",
+        [str(python), "-m", "hpml_lab", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=seconds,
+        cwd=ROOT / "tests",
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
     )
 

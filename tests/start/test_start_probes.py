@@ -55,8 +55,11 @@ def versions(monkeypatch, **installed):
 def test_every_finding_that_is_not_ok_says_how_to_mend_it_in_one_line(tools, monkeypatch):
     versions(monkeypatch)
     worst = told(
-        torch={"error": "ModuleNotFoundError: No module named 'torch'"}, device={"error": "no torch"},
-        torchvision={"error": "no torch"}, experiments={"error": "no torch"}, mnist={"error": "no torch"},
+        torch={"error": "ModuleNotFoundError: No module named 'torch'"},
+        device={"error": "no torch"},
+        torchvision={"error": "no torch"},
+        experiments={"error": "no torch"},
+        mnist={"error": "no torch"},
     )
     findings = [probe(worst) for probe in probes.PROBES]
     assert {"torch", "torchvision", "workbook", "cuda", "compiler", "graphviz", "py-spy", "nsys", "dali", "mnist"} <= {
@@ -67,9 +70,7 @@ def test_every_finding_that_is_not_ok_says_how_to_mend_it_in_one_line(tools, mon
         assert "\n" not in one.mend and (one.mend or one.state == OK), one
 
 
-@pytest.mark.parametrize(
-    "version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 13), OK), ((3, 14), LIMITED)], ids=str
-)
+@pytest.mark.parametrize("version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 13), OK), ((3, 14), LIMITED)], ids=str)
 def test_python_too_old_stops_and_too_new_is_untested(version, state, monkeypatch):
     monkeypatch.setattr(probes.sys, "version_info", (*version, 0, "final", 0))
     found = probes.python(told())

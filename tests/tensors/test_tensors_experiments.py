@@ -47,10 +47,15 @@ def test_both_figures_can_be_drawn_from_a_saved_result(small_cpu_vs_gpu, tmp_pat
         assert all(axes.get_xlabel() for axes in figure.axes)
 
 
-@pytest.mark.parametrize("make, flops, size", [
-    (kernels.copy, 0, 2 * 4 * 100), (kernels.add, 100, 3 * 4 * 100),
-    (kernels.matvec, 2 * 100**2, 4 * (100**2 + 200)), (kernels.matmul, 2 * 100**3, 3 * 4 * 100**2),
-])
+@pytest.mark.parametrize(
+    "make, flops, size",
+    [
+        (kernels.copy, 0, 2 * 4 * 100),
+        (kernels.add, 100, 3 * 4 * 100),
+        (kernels.matvec, 2 * 100**2, 4 * (100**2 + 200)),
+        (kernels.matmul, 2 * 100**3, 3 * 4 * 100**2),
+    ],
+)
 def test_kernels_count_flops_and_bytes(make, flops, size):
     kernel = make(100, CPU)
     assert (kernel.flops, kernel.bytes) == (flops, size)

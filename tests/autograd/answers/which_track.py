@@ -1,8 +1,14 @@
 """Answers to `which-track`."""
 
 solution = {
-    "x + y": False, "x + z": True, "(x + z)[0]": True, "z.detach()": False, "z.clone()": True,
-    "torch.zeros_like(z)": False, "z > 0": False, "no_grad: z * 2": False,
+    "x + y": False,
+    "x + z": True,
+    "(x + z)[0]": True,
+    "z.detach()": False,
+    "z.clone()": True,
+    "torch.zeros_like(z)": False,
+    "z > 0": False,
+    "no_grad: z * 2": False,
 }
 
 WRONG = [

@@ -1,8 +1,14 @@
 """Answers to `view-or-copy`."""
 
 solution = {
-    "x[:, 1]": True, "x[[0, 2]]": False, "x.T": True, "x.reshape(12)": True, "x.T.reshape(12)": False,
-    "x.to(torch.float32)": True, "torch.from_numpy(a)": True, "torch.tensor(a)": False,
+    "x[:, 1]": True,
+    "x[[0, 2]]": False,
+    "x.T": True,
+    "x.reshape(12)": True,
+    "x.T.reshape(12)": False,
+    "x.to(torch.float32)": True,
+    "torch.from_numpy(a)": True,
+    "torch.tensor(a)": False,
 }
 
 WRONG = [
