@@ -24,6 +24,30 @@ os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from 
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 
 
+@pytest.fixture(scope="session")
+def same_picture():
+    """(figure, figure) -> bool: as large, and alike but for a few pixels.
+
+    Bytes are not compared: the solver of the layout may round differently from figure to figure, and pytest would spend
+    minutes on the difference of two files.
+    """
+    import io
+
+    import numpy as np
+    from PIL import Image
+
+    from hpml_lab.core import style
+
+    def pixels(figure):
+        return np.asarray(Image.open(io.BytesIO(style.png(figure))).convert("L"), dtype=float)
+
+    def compare(a, b):
+        a, b = pixels(a), pixels(b)
+        return a.shape == b.shape and bool(np.mean(np.abs(a - b) > 32) < 0.01)
+
+    return compare
+
+
 def pytest_configure(config):
     config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
     config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, CELL_SECONDS)

@@ -64,10 +64,10 @@ def test_every_exact_claim_holds(results, name, exact):
 
 
 @pytest.mark.parametrize("name", SMALL)
-def test_the_figure_is_drawn_from_a_saved_result(results, name, tmp_path):
+def test_the_figure_is_drawn_from_a_saved_result(results, name, tmp_path, same_picture):
     loaded = Result.load(results[name].save(tmp_path))
     figure = loaded.figure()
-    assert style.png(figure) == style.png(results[name].figure())
+    assert same_picture(figure, results[name].figure())
     for axes in figure.axes:
         if axes.axison and axes.lines:
             assert axes.get_xlabel() and axes.get_ylabel()

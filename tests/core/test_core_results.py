@@ -80,7 +80,7 @@ def test_runs_are_seeded_and_say_where_they_ran(planted):
     assert "quick on cpu" in first.where() and "seed 0" in first.where()
 
 
-def test_a_result_survives_a_save(planted, tmp_path):
+def test_a_result_survives_a_save(planted, tmp_path, same_picture):
     result = planted("quick", device="cpu")
     path = result.save(tmp_path)
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
@@ -88,7 +88,7 @@ def test_a_result_survives_a_save(planted, tmp_path):
     assert loaded.rows == result.rows and loaded.claims == result.claims and loaded.where() == result.where()
     assert loaded.arrays["grid"] == [[1, 0], [0, 1]]
     assert math.isnan(loaded.arrays["odd"][0]) and loaded.arrays["odd"][1] == math.inf
-    assert style.png(loaded.figure()) == style.png(result.figure()), "drawn from the file as from the run"
+    assert same_picture(loaded.figure(), result.figure()), "drawn from the file as from the run"
 
 
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 1, "rows": []}'])
