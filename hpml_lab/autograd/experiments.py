@@ -31,6 +31,7 @@ from hpml_lab.autograd.graphs import dot_graph, grad_fn_graph, graphviz_graph, m
 from hpml_lab.autograd.numeric import numeric_gradient
 from hpml_lab.autograd.planted import Cube, CutBackward, WrongFactor, WrongWhereNegative
 from hpml_lab.autograd.training import train_digits, train_xor
+from hpml_lab.core.attempt import attempt
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.progress import track
@@ -38,15 +39,6 @@ from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import compare, measure
 
 NOTEBOOK = "02_autograd"
-
-
-def _attempt(work: Callable[[], object]) -> str:
-    """The type and the start of what `work` raises, or "works"."""
-    try:
-        work()
-    except (RuntimeError, AttributeError) as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0].split('. ')[0][:100]}"
-    return "works"
 
 
 # ---- backprop-by-hand --------------------------------------------------------------------------------------
@@ -203,8 +195,8 @@ def requires_grad(size: Size) -> Result:
     b.backward  # noqa: B018
     idle = z.grad is None
     tell("b.backward", f"names a {type(b.backward).__name__} and does not call it: z.grad is {z.grad}")
-    non_scalar = tell("b.backward()", _attempt(b.backward))
-    typo = tell("s.backwards()", _attempt(lambda: s.backwards()))
+    non_scalar = tell("b.backward()", attempt(b.backward))
+    typo = tell("s.backwards()", attempt(lambda: s.backwards()))
 
     s.backward()
     first = z.grad.clone()
@@ -213,7 +205,7 @@ def requires_grad(size: Size) -> Result:
         at_b = b.grad
     told = bool(caught) and "not a leaf" in str(caught[0].message)
     tell("b.grad", f"{at_b}, and a {caught[0].category.__name__}" if caught else f"{at_b}")
-    again = tell("s.backward() a second time", _attempt(s.backward))
+    again = tell("s.backward() a second time", attempt(s.backward))
 
     b = a + z
     b.retain_grad()
@@ -223,8 +215,8 @@ def requires_grad(size: Size) -> Result:
     tell("retain_graph=True, then once more", "works, and z.grad has had three passes added up")
     three = torch.allclose(z.grad, 3 * first)
     kept = b.grad is not None
-    in_place = tell("z += 1", _attempt(lambda: z.add_(1)))
-    integers = tell("torch.arange(3, requires_grad=True)", _attempt(lambda: torch.arange(3, requires_grad=True)))
+    in_place = tell("z += 1", attempt(lambda: z.add_(1)))
+    integers = tell("torch.arange(3, requires_grad=True)", attempt(lambda: torch.arange(3, requires_grad=True)))
 
     # How .grad moves, call by call, for a sum: its gradient is ones.
     z.grad = None

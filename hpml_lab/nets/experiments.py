@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
+from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim, Result
@@ -21,15 +22,6 @@ from hpml_lab.nets.networks import ThreeLayerNet, XorNet, layer_table, parameter
 from hpml_lab.nets.sgd import BY_HAND, all_gradients, all_weights, gradient_after, halve_through_data, halve_under_no_grad
 
 NOTEBOOK = "03_nets"
-
-
-def _attempt(work: Callable[[], object]) -> str:
-    """The type and first sentence of what `work` raises, or "works"."""
-    try:
-        work()
-    except RuntimeError as error:  # NotImplementedError is one of these
-        return f"{type(error).__name__}: {str(error).splitlines()[0].split(': ')[0].split('. ')[0]}"
-    return "works"
 
 
 def _loss_and_warning(output: torch.Tensor, target: torch.Tensor) -> tuple[torch.Tensor, str]:
@@ -93,12 +85,12 @@ def three_layer_net(size: Size) -> Result:
     output = net(sample)
     loss, word = _loss_and_warning(output, target)
     right, _ = _loss_and_warning(net(sample), target.float())
-    integers = _attempt(lambda: nn.MSELoss()(target, target))
+    integers = attempt(lambda: nn.MSELoss()(target, target))
     tell("MSELoss, int64 target", output, target, f"{loss.item():.4f}, {word or 'no warning'}")
     promoted = word == "" and torch.equal(loss, right)
-    tell("… its backward pass in this torch", output, target, _attempt(loss.backward))
+    tell("… its backward pass in this torch", output, target, attempt(loss.backward))
     tell("MSELoss, both int64", target, target, integers)
-    tell("MSELoss, float target", output, target, f"{right.item():.4f}, backward {_attempt(right.backward)}")
+    tell("MSELoss, float target", output, target, f"{right.item():.4f}, backward {attempt(right.backward)}")
 
     # The same target against a batch: every sample meets the same ten numbers.
     outputs = net(batch).detach()
@@ -243,7 +235,7 @@ def manual_sgd(size: Size) -> Result:
     true = gradient_after(lambda net: None, start, x, y)
     silent = gradient_after(halve_through_data, start, x, y)
     off = ((silent - true).norm() / true.norm()).item()
-    refused = _attempt(lambda: gradient_after(halve_under_no_grad, start, x, y))
+    refused = attempt(lambda: gradient_after(halve_under_no_grad, start, x, y))
     return Result(
         rows,
         claims=[
@@ -561,7 +553,7 @@ def move_to_gpu(size: Size) -> Result:
     moved_net, moved_x = net.to("meta"), x.to("meta")
     module_moves = moved_net is net and all(parameter.is_meta for parameter in net.parameters())
     tensor_stays = moved_x.is_meta and x.device.type == "cpu"
-    forgotten = _attempt(lambda: XorNet().to(device)(x if device.type == "cuda" else moved_x))
+    forgotten = attempt(lambda: XorNet().to(device)(x if device.type == "cuda" else moved_x))
 
     cases = [("XOR net", 4, XorNet(), batched.INPUTS, batched.TARGETS, nn.BCELoss())]
     for width in size.widths:

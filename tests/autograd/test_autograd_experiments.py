@@ -78,7 +78,7 @@ def test_the_figure_is_drawn_from_a_saved_result(results, name, tmp_path, same_p
     [
         ("backprop_by_hand", lambda p: p.setattr(engine, "mul", engine.add), "come out of the engine"),
         ("backprop_by_hand", lambda p: p.setattr(experiments, "train_xor", lambda **_: _untrained()), "XOR"),
-        ("requires_grad", lambda p: p.setattr(experiments, "_attempt", lambda work: "works"), "backwards"),
+        ("requires_grad", lambda p: p.setattr(experiments, "attempt", lambda work: "works"), "backwards"),
         ("jacobian_vector", lambda p: p.setattr(torch.autograd.functional, "jacobian", lambda f, x: _zeros(f, x)), "vᵀJ"),
         ("chain_rule", lambda p: p.setattr(engine, "mul", engine.add), "dw/dx = y"),
         ("perceptron_bce", lambda p: p.setattr(perceptron, "sum_", engine.mean), "agree to 1e-12"),

@@ -1,0 +1,12 @@
+"""Runs a line that is expected to fail, such as a lecture's dead API, and tells what it raised."""
+
+from collections.abc import Callable
+
+
+def attempt(work: Callable[[], object]) -> str:
+    """The type and the first sentence of the RuntimeError or AttributeError that `work()` raises, or "works"."""
+    try:
+        work()
+    except (RuntimeError, AttributeError) as error:  # NotImplementedError is a RuntimeError
+        return f"{type(error).__name__}: {str(error).splitlines()[0].split('. ')[0][:100]}"
+    return "works"
