@@ -1,0 +1,207 @@
+"""One step of an optimizer in full: formula, code line, the numbers put in, and the result, line by line.
+
+The lines are those of the rule in hpml_lab.optim.formulas, executed one by one; the last gives the path's next point. The
+class of hpml_lab.optim runs beside it on the same gradients, and the distance between the two is counted in spacings: how
+many float64 numbers lie between them.
+"""
+
+import ast
+import html
+import math
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from typing import Any
+
+import torch
+
+import hpml_lab.optim as classes
+from hpml_lab.adaptive.lab_paths import Pair, Path, state_before
+from hpml_lab.optim.formulas import FORMULAS
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of the rule, for x and for y: `numbers` are texts, `results` what the line gave."""
+
+    formula: str
+    code: str
+    numbers: tuple[str, str]
+    results: Pair
+
+    @property
+    def symbol(self) -> str:
+        """What the line gives, as the formula calls it."""
+        return self.formula.split("=")[0].strip()
+
+
+def step_lines(path: Path, t: int) -> list[Line]:
+    """The lines of step `t` of the path, from 1. Raises IndexError for a step that the path does not have."""
+    if not 1 <= t <= path.steps:
+        raise IndexError(f"the path has the steps 1 to {path.steps}, no step {t}")
+    formula = FORMULAS[path.optimizer]
+    known = path.hyper | {"lr": path.rates[t - 1], "t": t}
+    scopes = [
+        known | {"theta": theta, "g": g, "s": s}
+        for theta, g, s in zip(path.points[t - 1], path.gradients[t - 1], state_before(path, t), strict=True)
+    ]
+    lines = []
+    for text, code in formula.lines:
+        target, value, compiled = _compiled(code)
+        numbers, results = [], []
+        for scope in scopes:
+            numbers.append(_written(value, scope))
+            exec(compiled, formula.step.__globals__, scope)  # the rule's own line, with the rule's own functions
+            results.append(_value(target, scope))
+        lines.append(Line(text, code, tuple(numbers), tuple(results)))
+    return lines
+
+
+@cache
+def _compiled(code: str) -> tuple[ast.expr, ast.expr, Any]:
+    """The target and the value of a statement, and the statement compiled."""
+    statement = ast.parse(code).body[0]
+    return statement.targets[0], statement.value, compile(code, "<formula>", "exec")
+
+
+def _value(node: ast.expr, scope: dict[str, Any]) -> Any:
+    if isinstance(node, ast.Attribute):
+        return getattr(scope[node.value.id], node.attr)
+    return scope[node.id]
+
+
+def show(value: float) -> str:
+    """A number with four digits and a true minus sign."""
+    return f"{value + 0.0:.4g}".replace("-", "−")  # + 0.0 turns −0 into 0
+
+
+# How tightly an operator binds, and how it is written.
+_OPERATORS = {ast.Add: (1, " + "), ast.Sub: (1, " − "), ast.Mult: (2, "·"), ast.Div: (2, " / "), ast.Pow: (4, "^")}
+
+
+def _written(node: ast.expr, scope: dict[str, Any], binding: int = 0, first: bool = True) -> str:
+    """An expression with numbers in place of names; in brackets where what stands around it binds tighter.
+
+    A negative number goes in brackets unless it comes `first`.
+    """
+    if isinstance(node, ast.Constant):
+        return show(node.value)
+    if isinstance(node, ast.Name | ast.Attribute):
+        text = show(_value(node, scope))
+        return f"({text})" if text.startswith("−") and not first else text
+    if isinstance(node, ast.Call):
+        inner = ", ".join(_written(one, scope) for one in node.args)
+        name = node.func.id
+        if name == "sqrt":
+            return f"√{inner}" if isinstance(node.args[0], ast.Name | ast.Attribute) else f"√({inner})"
+        return f"|{inner}|" if name == "abs" else f"max({inner})"
+    own, sign = _OPERATORS[type(node.op)]
+    # What is taken away or divided by needs brackets at equal binding too: a − (b − c).
+    right = own + isinstance(node.op, ast.Sub | ast.Div | ast.Pow)
+    bracketed, power = own < binding, isinstance(node.op, ast.Pow)
+    left = _written(node.left, scope, own + power, (first or bracketed) and not power)
+    text = left + sign + _written(node.right, scope, right, False)
+    return f"({text})" if bracketed else text
+
+
+def class_of(optimizer: str) -> type[torch.optim.Optimizer] | None:
+    """The class of hpml_lab.optim with the rule of this formula, or None for forms that have none."""
+    twin = FORMULAS[optimizer].twin
+    return getattr(classes, twin, None) or getattr(torch.optim, twin) if twin else None
+
+
+def class_options(optimizer: str, hyper: dict[str, float]) -> dict[str, Any]:
+    """The formula's hyperparameters as the class's arguments."""
+    options = {key: value for key, value in hyper.items() if key not in ("beta1", "beta2")}
+    if "beta1" in hyper:
+        options["betas"] = (hyper["beta1"], hyper["beta2"])
+    return options | ({"nesterov": True} if optimizer == "nesterov" and hyper["momentum"] > 0 else {})
+
+
+class Beside:
+    """The class of hpml_lab.optim in float64 on the gradients and rates of `path`, run as far as it was asked for."""
+
+    def __init__(self, path: Path) -> None:
+        self.path, self.points = path, [path.points[0]]
+        self._theta = torch.tensor(path.points[0], dtype=torch.float64, requires_grad=True)
+        self._optimizer = class_of(path.optimizer)([self._theta], **class_options(path.optimizer, path.hyper))
+
+    def point(self, t: int) -> Pair:
+        """Where the class stands after step `t`."""
+        for gradient, rate in zip(*(one[len(self.points) - 1 : t] for one in (self.path.gradients, self.path.rates))):
+            self._theta.grad = torch.tensor(gradient, dtype=torch.float64)
+            self._optimizer.param_groups[0]["lr"] = rate
+            self._optimizer.step()
+            self.points.append(tuple(self._theta.tolist()))
+        return self.points[t]
+
+
+@lru_cache(maxsize=16)
+def beside(path: Path) -> Beside | None:
+    """The class that runs beside `path`, or None where the formula has none."""
+    return Beside(path) if class_of(path.optimizer) else None
+
+
+def spacings(a: float, b: float) -> float:
+    """The distance of two numbers in spacings of float64 at the larger of them."""
+    return abs(a - b) / math.ulp(max(abs(a), abs(b)))
+
+
+def distance(path: Path, t: int) -> Pair | None:
+    """How far the formula's point is from the class's after step `t`, in spacings; None where there is no such class."""
+    other = beside(path)
+    return None if other is None else tuple(map(spacings, path.points[t], other.point(t)))
+
+
+_CSS = (
+    ".hpml-steps{font-size:13px;line-height:1.45;border-collapse:collapse;width:100%}"
+    ".hpml-steps th,.hpml-steps td{text-align:left!important;padding:3px 10px 3px 0;vertical-align:top;"
+    "border-top:1px solid var(--jp-border-color2,#ccc)}"
+    ".hpml-steps code{white-space:pre-wrap;color:inherit;background:none;padding:0}"
+    ".hpml-steps caption{text-align:left;font-weight:bold;padding:4px 0}"
+)
+
+
+def step_table(path: Path, t: int) -> str:
+    """Step `t` of the path as an HTML table."""
+    title, surface = FORMULAS[path.optimizer].title, path.surface
+    if t == 0:
+        x, y = map(show, path.points[0])
+        body = f"<tr><td>Start at x = {x}, y = {y}, f = {show(path.losses[0])}. Go one step forward.</td></tr>"
+        return _table(f"{title}, before the first step", body)
+    if t > path.steps:
+        body = f"<tr><td>{html.escape(title)} {path.end}: there is no step {t} to show. Go back.</td></tr>"
+        return _table(f"{title}, step {t}", body)
+    where = "θ − γ v" if path.optimizer == "lecture_nesterov" else "θ"
+    gx, gy = map(show, path.gradients[t - 1])
+    noisy = path.gradients[t - 1] != surface.gradient(*path.points[t - 1]) and where == "θ"
+    rows = [(f"g = ∇f({where})" + (" + noise" if noisy else ""), "g = gradient(x, y)", f"g = {gx}", f"g = {gy}")]
+    for line in step_lines(path, t):
+        parts = (
+            f"{line.symbol} = {numbers} = {show(result)}" for numbers, result in zip(line.numbers, line.results, strict=True)
+        )
+        rows.append((line.formula, line.code, *parts))
+    head = "".join(f'<th scope="col">{text}</th>' for text in ("formula", "code", "for x", "for y"))
+    body = "".join(
+        f"<tr><td>{html.escape(formula)}</td>" + "".join(f"<td><code>{html.escape(one)}</code></td>" for one in rest) + "</tr>"
+        for formula, *rest in rows
+    )
+    rate = f", α = {show(path.rates[t - 1])}"
+    caption = f"{title}, step {t}{rate}: f from {show(path.losses[t - 1])} to {show(path.losses[t])}"
+    return _table(caption, f"<tr>{head}</tr>{body}{_compared(path, t)}")
+
+
+def _compared(path: Path, t: int) -> str:
+    apart = distance(path, t)
+    if apart is None:
+        return '<tr><td colspan="4">No class has this form: torch and hpml_lab.optim use the other one.</td></tr>'
+    made = class_of(path.optimizer)
+    home = ".".join(made.__module__.split(".")[:2])
+    x, y = (f"{round(one):,} spacing{'' if round(one) == 1 else 's'}" for one in apart)
+    return (
+        f"<tr><td>distance to the class</td><td><code>{home}.{made.__name__}</code>, float64, same gradients</td>"
+        f"<td>{x}</td><td>{y}</td></tr>"
+    )
+
+
+def _table(caption: str, body: str) -> str:
+    return f'<style>{_CSS}</style><table class="hpml-steps"><caption>{html.escape(caption)}</caption>{body}</table>'
