@@ -306,6 +306,67 @@ LECTURE_ADAGRAD_MISTAKES: dict[str, tuple[Rule, str]] = {
 }
 
 
+# ---- RMSprop: v = ρ v + (1 − ρ) g², θ = θ − α g / (√v + ε); ρ is torch's `alpha` ----------------------------
+
+
+def _rmsprop(average: Callable, step: Callable) -> Callable:
+    """RMSprop with `average(v, g², alpha)` for the line of v, and `step(g, v before, v, eps, lr)` for α g / (√v + ε)."""
+
+    def rmsprop(theta, g, s, t, lr, alpha, eps):
+        old, s.v = s.v, average(s.v, g * g, alpha)
+        return theta - step(g, old, s.v, eps, lr)
+
+    return rmsprop
+
+
+def _rms_average(v, g2, alpha):
+    return alpha * v + (1 - alpha) * g2
+
+
+def _rms_step(g, old, v, eps, lr):
+    return lr * g / (sqrt(v) + eps)
+
+
+def _rms_wrong(hint: str, average: Callable = _rms_average, step: Callable = _rms_step) -> tuple[Rule, str]:
+    return _wrong(_rmsprop(average, step), hint, v=0.0)
+
+
+RMSPROP_MISTAKES: dict[str, tuple[Rule, str]] = {
+    "accumulated-after-use": _rms_wrong(
+        "Your step divides by v as it was before this gradient: the first step by √0 + ε. Update v first.",
+        step=lambda g, old, v, eps, lr: lr * g / (sqrt(old) + eps),
+    ),
+    "eps-inside-root": _rms_wrong(
+        "That is Ruder's form, √(v + ε). Asked is torch's: ε is added to the root.",
+        step=lambda g, old, v, eps, lr: lr * g / sqrt(v + eps),
+    ),
+    "eps-on-weights": _rms_wrong(_ON_WEIGHTS_HINT, step=lambda g, old, v, eps, lr: lr * g / sqrt(v) + eps),
+    "eps-on-weights, times α": _rms_wrong(_ON_WEIGHTS_HINT, step=lambda g, old, v, eps, lr: lr * (g / sqrt(v) + eps)),
+    "eps-missing": _rms_wrong(
+        "A gradient that starts at exactly 0 gives 0/0: which term keeps the denominator off zero?",
+        step=lambda g, old, v, eps, lr: lr * g / sqrt(v),
+    ),
+    "squares-not-accumulated": _rms_wrong(
+        "Your v holds only this step's g²; it is a running average of all squares so far.", average=lambda v, g2, alpha: g2
+    ),
+    "squares-not-accumulated, weighted": _rms_wrong(
+        "Your v holds only this step's g²; it is a running average of all squares so far.",
+        average=lambda v, g2, alpha: (1 - alpha) * g2,
+    ),
+    "averages-as-sums": _rms_wrong(
+        "v adds the whole square; a running average adds 1 - ρ of it.", average=lambda v, g2, alpha: alpha * v + g2
+    ),
+    "weights-swapped": _rms_wrong(
+        "The old average keeps ρ and the new square gets 1 - ρ; in yours it is the other way round.",
+        average=lambda v, g2, alpha: (1 - alpha) * v + alpha * g2,
+    ),
+    "adagrad-instead": _rms_wrong("Your v only grows: that is Adagrad's sum.", average=lambda v, g2, alpha: v + g2),
+    "root-missing": _rms_wrong(
+        "v is a mean of squares: take its root before you divide.", step=lambda g, old, v, eps, lr: lr * g / (v + eps)
+    ),
+}
+
+
 # ---- Adam and AdamW ----------------------------------------------------------------------------------------
 
 

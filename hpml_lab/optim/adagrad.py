@@ -1,0 +1,72 @@
+"""Adagrad: each parameter's rate shrinks with the gradients that it has seen."""
+
+import torch
+
+from hpml_lab.optim.base import Optimizer, number
+from hpml_lab.optim.sparse_adam import with_values
+
+
+class Adagrad(Optimizer):
+    """Adagrad (torch.optim.Adagrad). ε stands outside the root; lecture 0 has it inside (formulas.lecture_adagrad)."""
+
+    symbols = {"G": "sum"}
+
+    def __init__(
+        self,
+        params,
+        lr=1e-2,
+        lr_decay=0,
+        weight_decay=0,
+        initial_accumulator_value=0,
+        eps=1e-10,
+        foreach=None,
+        *,
+        maximize=False,
+        differentiable=False,
+        fused=None,
+    ):
+        super().__init__(params, locals())
+        for group in self.param_groups:
+            for p in group["params"]:  # now and not at the first step, as in torch.optim
+                self.state[p] = self.start(p, p, group)
+
+    def start(self, theta, g, group):
+        value = group["initial_accumulator_value"]
+        value = complex(value, value) if theta.is_complex() else value
+        return {"step": number(0.0), "sum": torch.full_like(theta, value, memory_format=torch.preserve_format)}
+
+    @staticmethod
+    def decay(theta, g, lr, weight_decay, decoupled):
+        if weight_decay and g.is_sparse:
+            raise RuntimeError("weight_decay option is not compatible with sparse gradients")
+        return Optimizer.decay(theta, g, lr, weight_decay, decoupled)
+
+    @staticmethod
+    def update(theta, g, G, *, t, lr, lr_decay, eps):
+        """The sum G of squared gradients divides the rate, which may also decay by itself, by η = lr_decay.
+
+            αₜ = α / (1 + (t − 1) η)
+            G = G + g²
+            θ = θ − αₜ g / (√G + ε)
+        Duchi et al. 2011; lecture 0.
+        """
+        rate = lr / (1 + (t - 1) * lr_decay)
+        G.addcmul_(g, g, value=1)
+        theta.addcdiv_(g, G.sqrt().add(eps), value=-rate)
+
+    @staticmethod
+    def update_sparse(theta, g, G, *, t, lr, lr_decay, eps):
+        """The same for the elements that a sparse gradient names; the others stay as they are.
+
+            αₜ = α / (1 + (t − 1) η)
+            g = each element once
+            G = G + g²
+            d = g / (√G + ε)
+            θ = θ − αₜ d
+        After torch.optim.Adagrad.
+        """
+        rate = lr / (1 + (t - 1) * lr_decay)
+        g = g.coalesce()
+        G.add_(with_values(g, g.values().pow(2)))
+        d = g.values() / G.sparse_mask(g).values().sqrt().add(eps)
+        theta.add_(with_values(g, d), alpha=-rate)

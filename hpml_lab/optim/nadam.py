@@ -1,0 +1,68 @@
+"""NAdam: Adam with Nesterov's look-ahead."""
+
+from itertools import chain
+
+from hpml_lab.optim.base import Optimizer, number, zeros
+from hpml_lab.optim.tensors import pairs
+
+
+class NAdam(Optimizer):
+    """NAdam (torch.optim.NAdam), with Dozat's warm-up of the momentum; ψ is torch's `momentum_decay`."""
+
+    symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
+
+    def __init__(
+        self,
+        params,
+        lr=2e-3,
+        betas=(0.9, 0.999),
+        eps=1e-8,
+        weight_decay=0,
+        momentum_decay=4e-3,
+        decoupled_weight_decay=False,
+        *,
+        foreach=None,
+        maximize=False,
+        capturable=False,
+        differentiable=False,
+    ):
+        super().__init__(params, locals())
+
+    def start(self, theta, g, group):
+        return {"step": number(0.0), "mu_product": number(1.0), "exp_avg": zeros(theta), "exp_avg_sq": zeros(theta)}
+
+    @staticmethod
+    def decay(theta, g, lr, weight_decay, decoupled):
+        return Optimizer.decay(pairs(theta), pairs(g), lr, weight_decay, decoupled)  # torch's rounding of complex numbers
+
+    def numbers(self, state, group, new):
+        t = super().numbers(state, group, new)["t"]
+        mu, mu_next = (group["betas"][0] * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (t, t + 1))
+        state["mu_product"] *= mu
+        return {"t": t, "mu": mu, "mu_next": mu_next, "mu_product": state["mu_product"].item()}
+
+    @staticmethod
+    def update(theta, g, m, v, *, t, mu, mu_next, mu_product, lr, beta1, beta2, eps):
+        """The next momentum is applied now. μₜ = β₁ (1 − ½ · 0.96^(t ψ)), and Πμ is the product of all so far.
+
+            m = β₁ m + (1 − β₁) g
+            v = β₂ v + (1 − β₂) g²
+            s = √(v / (1 − β₂ᵗ)) + ε
+            θ = θ − α (1 − μₜ) / (1 − Πμ) · g / s
+            θ = θ − α μₜ₊₁ / (1 − Πμ · μₜ₊₁) · m / s
+        Dozat 2016.
+        """
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        s = v.div(1 - beta2**t).sqrt().add(eps)
+        theta.addcdiv_(g, s, value=-lr * (1 - mu) / (1 - mu_product))
+        theta.addcdiv_(m, s, value=-lr * mu_next / (1 - mu_product * mu_next))
+
+    def load_state_dict(self, state_dict):
+        """As torch's, but Πμ keeps its precision: torch casts it to the parameter's dtype (to 8 bits under bfloat16)."""
+        super().load_state_dict(state_dict)
+        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        mine = chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, p in zip(numbers, mine, strict=True):
+            if p in self.state and index in state_dict["state"]:
+                self.state[p]["mu_product"] = state_dict["state"][index]["mu_product"].clone()

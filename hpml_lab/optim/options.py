@@ -1,0 +1,87 @@
+"""Options that cannot work are refused where they are given, with torch.optim's errors where torch has one."""
+
+import math
+from typing import Any
+
+from torch import Tensor
+
+# Each option's name in torch's error, and the values it may have: from … to (but) …
+_NAMES = {
+    "lr": "learning rate",
+    "eps": "epsilon value",
+    "weight_decay": "weight_decay value",
+    "momentum": "momentum value",
+    "lr_decay": "lr_decay value",
+    "initial_accumulator_value": "initial_accumulator_value value",
+    "rho": "rho value",
+    "alpha": "alpha value",
+    "momentum_decay": "momentum_decay value",
+}
+
+
+def check_options(options: dict[str, Any]) -> None:
+    """Raise ValueError for an option that makes no sense and RuntimeError for options that exclude each other.
+
+    Beyond torch's checks: infinite and nan options, momentum ≥ 1.5, negative dampening, an RMSprop α ≥ 1, betas that are
+    not two.
+    """
+    lr, foreach = options["lr"], options.get("foreach")
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ValueError("Tensor lr must be 1-element")
+    if isinstance(lr, Tensor) and foreach and "amsgrad" in options:
+        raise ValueError("lr as a Tensor is not supported for capturable=False and foreach=True")
+    for name, text in _NAMES.items():
+        if name in options:
+            _check_number(name, text, options[name])
+    if "rho" in options and not options["rho"] <= 1:
+        raise ValueError(f"Invalid rho value: {options['rho']}")
+    if "alpha" in options and not options["alpha"] < 1:
+        raise ValueError(f"Invalid alpha value: {options['alpha']}: an average that keeps {options['alpha']} of its past "
+                         "never forgets; give a number from 0 to just below 1")  # fmt: skip
+    if options.get("momentum", 0) >= 1.5:
+        raise ValueError(f"Invalid momentum value: {options['momentum']}: the velocity grows by that factor at every step, so "
+                         "no learning rate converges; a usual value is 0.9")  # fmt: skip
+    if not 0 <= options.get("dampening", 0) < math.inf:
+        raise ValueError(f"Invalid dampening value: {options['dampening']}: 1 - dampening is the gradient's share in the "
+                         "velocity; give a number from 0 to 1")  # fmt: skip
+    if "betas" in options:
+        _check_betas(options["betas"], foreach)
+    if options.get("nesterov") and (options["momentum"] <= 0 or options["dampening"] != 0):
+        raise ValueError("Nesterov momentum requires a momentum and zero dampening")
+    if options.get("fused"):
+        if options.get("differentiable"):
+            raise RuntimeError("`fused` does not support `differentiable`")
+        if foreach:
+            raise RuntimeError("`fused` and `foreach` cannot be `True` together.")
+        raise RuntimeError("the optimizers of hpml_lab.optim have no fused kernel; leave `fused` out, or take torch.optim's")
+    if options.get("capturable"):
+        raise RuntimeError("the optimizers of hpml_lab.optim count their steps on the CPU; leave `capturable` out")
+    if foreach and options.get("differentiable"):
+        raise RuntimeError("`foreach` works on lists that autograd does not follow; leave it out with `differentiable`")
+
+
+def _check_number(name: str, text: str, value: Any) -> None:
+    if isinstance(value, Tensor):
+        value = value.item()
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}: {value!r}")
+    if not 0 <= value:  # nan too
+        raise ValueError(f"Invalid {text}: {value}")
+    if value == math.inf:
+        raise ValueError(f"Invalid {text}: {value}: one step with it gives only inf and nan")
+
+
+def _check_betas(betas: Any, foreach: bool | None) -> None:
+    if not isinstance(betas, tuple | list) or len(betas) != 2:
+        raise ValueError(f"Invalid betas: {betas}: give two numbers, (beta1, beta2)")
+    for index, beta in enumerate(betas):
+        if not 0 <= beta < 1:
+            raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
+    if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
+        raise ValueError("betas must be either both floats or both Tensors")
+    for index, beta in enumerate(betas):
+        if isinstance(beta, Tensor):
+            if foreach:
+                raise ValueError(f"betas[{index}] as a Tensor is not supported for capturable=False and foreach=True")
+            if beta.numel() != 1:
+                raise ValueError(f"Tensor betas[{index}] must be 1-element")

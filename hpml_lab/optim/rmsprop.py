@@ -1,0 +1,50 @@
+"""RMSprop: the gradient divided by a running average of its recent magnitude."""
+
+from hpml_lab.optim.base import Optimizer, number, zeros
+
+
+class RMSprop(Optimizer):
+    """RMSprop (torch.optim.RMSprop), with momentum γ and the centred form; ρ is torch's `alpha`."""
+
+    symbols = {"v": "square_avg", "b": "momentum_buffer", "g_mean": "grad_avg"}
+
+    def __init__(
+        self,
+        params,
+        lr=1e-2,
+        alpha=0.99,
+        eps=1e-8,
+        weight_decay=0,
+        momentum=0,
+        centered=False,
+        capturable=False,
+        foreach=None,
+        maximize=False,
+        differentiable=False,
+    ):
+        super().__init__(params, locals())
+
+    def start(self, theta, g, group):
+        state = {"step": number(0.0), "square_avg": zeros(theta)}
+        if group["momentum"]:
+            state["momentum_buffer"] = zeros(theta)
+        if group["centered"]:
+            state["grad_avg"] = zeros(theta)
+        return state
+
+    @staticmethod
+    def update(theta, g, v, b=None, g_mean=None, *, lr, alpha, eps, momentum, centered):
+        """v follows g²; centred, its variance divides: less where gradients agree. ε stands outside the root.
+
+            v = ρ v + (1 − ρ) g²
+            ḡ = ρ ḡ + (1 − ρ) g, if centred
+            s = √(v − ḡ²) + ε if centred, √v + ε if not
+            b = γ b + g / s, with momentum
+            θ = θ − α b with momentum, θ − α g / s without
+        Hinton's lecture 6e; Graves 2013 for the centred form.
+        """
+        v.mul_(alpha).addcmul_(g, g, value=1 - alpha)
+        if centered: g_mean.lerp_(g, 1 - alpha)  # fmt: skip
+        s = (v.addcmul(g_mean, g_mean, value=-1) if centered else v).sqrt().add(eps)
+        if momentum: b.mul_(momentum).addcdiv_(g, s)  # fmt: skip
+        theta.add_(b, alpha=-lr) if momentum else theta.addcdiv_(g, s, value=-lr)
