@@ -50,8 +50,9 @@ def draw_adadelta(result: Result):
     for ax, (label, values), colour in zip(top.subplots(1, 5), arrays["lines"].items(), style.CYCLE, strict=False):
         ax.plot(arrays["step"], values, color=colour, linewidth=1.2)
         ax.set(xscale="log", xlabel="step")
-        ax.set_title(label, fontsize=9)
+        ax.set_title(label, fontsize=9, pad=14)  # above the axis's power of ten
         ax.tick_params(labelsize=7)
+        ax.yaxis.get_offset_text().set_fontsize(7)
     left, right = bottom.subplots(1, 2)
     for (label, values), colour, line in zip(arrays["rates"].items(), style.CYCLE, LINES, strict=False):
         left.plot(arrays["step"], values, color=colour, linestyle=line, label=label)
@@ -61,6 +62,7 @@ def draw_adadelta(result: Result):
     left.legend(fontsize=8)
     names = list(arrays["scales"])
     right.barh(names[::-1], [arrays["scales"][name] for name in names[::-1]], color=style.BLUE)
+    right.set_axisbelow(True)
     right.axvline(arrays["unit"], color=style.RED, linestyle="--")
     right.text(arrays["unit"] * 0.8, 3.55, "as it should", ha="right", va="center", color=style.RED, fontsize=8)
     right.set(xscale="log", xlabel="whole way, new unit / old unit", title="A unit 1024 times smaller")
@@ -69,23 +71,26 @@ def draw_adadelta(result: Result):
 
 
 def draw_rmsprop(result: Result):
-    """Left: the moving optimum of one seed, with its jump half-way, and the two rules that follow it. Middle: the distance from
-    the optimum, a moving root mean square, median and quartiles over the seeds; Adagrad stays behind. Right: the effective rate
-    when the gradients shrink a hundredfold half-way; RMSprop's recovers, Adagrad's does not."""
+    """Left: the moving optimum of one seed and the two rules that follow it, in the second half of the run, where the noise has
+    become a tenth. Middle: the distance from the optimum, a moving root mean square, median and quartiles over the seeds.
+    Right: the effective rate when gradients of constant size shrink a hundredfold after step 500; RMSprop's recovers,
+    Adagrad's does not."""
     figure = style.new_figure(12, 3.9)
     left, middle, right = figure.subplots(1, 3)
     arrays = result.arrays
     shown = {"Adagrad": (style.ORANGE, "--"), "RMSprop, ρ = 0.99": (style.BLUE, "-")}
-    left.plot(arrays["step"], arrays["optimum"], color=style.INK, linewidth=1, label="optimum")
+    half = len(arrays["step"]) // 2
+    left.plot(arrays["step"][half:], arrays["optimum"][half:], color=style.INK, linewidth=1, label="optimum")
     for name, (colour, line) in shown.items():
-        left.plot(arrays["step"], arrays["paths"][name], line, color=colour, linewidth=1.2, label=name)
+        left.plot(arrays["step"][half:], arrays["paths"][name][half:], line, color=colour, linewidth=1.2, label=name)
         _shade(middle, arrays["step"], arrays["errors"][name], colour, line, name)
-        right.plot(arrays["step"], arrays["rates"][name], line, color=colour, label=name)
-    left.set(xlabel="step", ylabel="θ", title="One seed")
+        steps = [1 + arrays["rates every"] * i for i in range(len(arrays["rates"][name]))]
+        right.plot(steps, arrays["rates"][name], line, color=colour, label=name)
+    left.set(xlabel="step", ylabel="θ", title="One seed, second half")
     middle.set(
         xlabel="step", ylabel=f"distance from the optimum (over {arrays['window']} steps)", yscale="log", title="All seeds"
     )
-    right.set(xlabel="step", ylabel="effective rate (step / gradient)", yscale="log", title="Gradients shrink half-way")
+    right.set(xlabel="step", ylabel="effective rate (step / gradient)", yscale="log", title="Gradients shrink")
     for ax in (left, middle, right):
         ax.legend(fontsize=8)
     return figure
@@ -94,7 +99,8 @@ def draw_rmsprop(result: Result):
 def draw_adam(result: Result):
     """Left: the length of Adam's first 50 steps under gradients of constant size, with and without bias correction, and in the
     code of the cited study. Middle: the cost in a noisy bowl that is started at its bottom, median and quartiles over the
-    seeds. Right: how far Adam with β₁ = 0 and β₂ near 1 is from Adagrad: nearer with a smaller 1 − β₂, until the digits run out."""
+    seeds. Right: how far Adam with β₁ = 0 and β₂ near 1 is from Adagrad: nearer with a smaller 1 − β₂, until the digits of
+    float32 run out; float64 goes on."""
     figure = style.new_figure(12, 3.9)
     left, middle, right = figure.subplots(1, 3)
     arrays = result.arrays
@@ -126,10 +132,10 @@ def draw_adamax_nadam(result: Result):
     left.axhline(1, color=style.GREY, linestyle=":")
     left.set(xlabel="exponent p", ylabel="v^(1/p) / u, mean over the seeds", title="Adamax is the limit p → ∞")
     left.set_xscale("log", base=2)
-    middle.plot(range(1, len(arrays["mu"]) + 1), arrays["mu"], color=style.GREEN)
+    middle.plot(arrays["mu"]["step"], arrays["mu"]["momentum"], color=style.GREEN)
     middle.axhline(arrays["beta1"], color=style.GREY, linestyle=":")
     middle.text(1, arrays["beta1"] - 0.008, "β₁", va="top")
-    middle.set(xlabel="step", ylabel="momentum μ", title="NAdam's momentum", ylim=(0.4, 0.95))
+    middle.set(xscale="log", xlabel="step", ylabel="momentum μ", title="NAdam's momentum", ylim=(0.4, 0.95))
     for (name, steps), colour, line in zip(arrays["turned"].items(), style.CYCLE, LINES, strict=False):
         right.plot(range(1, len(steps) + 1), steps, color=colour, linestyle=line, label=name)
     right.axhline(0, color=style.GREY, linewidth=1)
@@ -137,3 +143,11 @@ def draw_adamax_nadam(result: Result):
     right.set(xlabel="step", ylabel="step / α", title="The gradient turns round")
     right.legend(fontsize=8, loc="lower left")
     return figure
+
+
+def draw_optimizer_lab(result: Result):
+    """Left: three optimizers walk down Beale's function, whose height is drawn as contours. Right, over the steps: the loss of
+    each, then how far Adam moves x and y in a step, and the state that Adam keeps for them."""
+    from hpml_lab.adaptive.lab import draw_lab  # with its widgets
+
+    return draw_lab(**result.arrays["settings"])

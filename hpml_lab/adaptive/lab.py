@@ -13,7 +13,7 @@ from typing import Any
 import ipywidgets
 from matplotlib.figure import Figure
 
-from hpml_lab.adaptive.lab_panels import HEIGHT, WIDTH, Panels
+from hpml_lab.adaptive.lab_panels import HEIGHT, WIDTH, Panels, label
 from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, Settings, first_rate, settings
 from hpml_lab.adaptive.lab_picture import Picture
 from hpml_lab.adaptive.lab_steps import step_table
@@ -26,6 +26,8 @@ ALT = (
     "Paths of optimizers on the contours of a surface, and over the steps their losses, and the step sizes and the state "
     "of one of them."
 )
+
+AT_ONCE = 40  # steps that the class runs beside the formula while a slider is dragged
 
 # Values that a person wants, for sliders that go by ratio.
 RATES = [round(digit * 10.0**power, 10) for power in range(-5, 1) for digit in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)] + [10.0]
@@ -90,7 +92,7 @@ class OptimizerLab(PictureBox):
     """
 
     def __init__(self, chosen: Settings) -> None:
-        self.chosen, self._panels, self._quiet = chosen, Panels(), 0
+        self.chosen, self._panels, self._quiet, self._told = chosen, Panels(), 0, None
         self._frame = Frame(self._panels.build, WIDTH, HEIGHT)
         self._shown: tuple | None = None
         self._surfaces = SURFACES | {chosen.surface.name: chosen.surface}
@@ -116,18 +118,17 @@ class OptimizerLab(PictureBox):
         )
         self.noise = _slider("noise", NOISES, chosen.noise)
         self.optimizers = {
-            name: ipywidgets.Checkbox(
-                value=name in chosen.hyper, description=one.title, indent=False, layout=ipywidgets.Layout(width="auto")
-            )
-            for name, one in FORMULAS.items()
+            name: ipywidgets.Checkbox(value=name in chosen.hyper, description=label(name), indent=False, layout=_wide("157px"))
+            for name in FORMULAS
         }
         self.follow = dropdown(description="follow", layout=_wide("300px"))
         self.together = ipywidgets.Checkbox(
             value=False, description="sliders for all", indent=False, layout=ipywidgets.Layout(width="130px")
         )
-        self.hyper = {key: _slider(label, values, values[0]) for key, (label, values) in SLIDERS.items()}
+        self.hyper = {key: _slider(text, values, values[0]) for key, (text, values) in SLIDERS.items()}
+        self.hyper["lr"].layout.width = "480px"  # it has the most values
         self.start = [ipywidgets.FloatSlider(description=f"start {name}", layout=_wide("310px")) for name in "xy"]
-        self.step = ipywidgets.IntSlider(value=chosen.step, min=0, max=chosen.steps, description="step", layout=_wide("460px"))
+        self.step = ipywidgets.IntSlider(value=chosen.step, min=0, max=chosen.steps, description="step", layout=_wide("350px"))
         self.back = ipywidgets.Button(description="◀ back", layout=_wide("90px"), tooltip="one step back (left arrow key)")
         self.forward = ipywidgets.Button(
             description="forward ▶", layout=_wide("100px"), tooltip="one step forward (right arrow key)"
@@ -144,19 +145,16 @@ class OptimizerLab(PictureBox):
             ),
         )
         wrap = ipywidgets.Layout(flex_flow="row wrap", max_width="980px")
-        hint = ipywidgets.HTML(
-            "Click on the surface to move the start, on a curve to move the step. Arrow keys there go step by step."
-        )
+        hint = ipywidgets.HTML("Click the surface: start; a curve: step; then arrow keys.")
         self._hyper_row = row([], layout=wrap)
         self._fit_controls()
         return [
             row([self.surface, self.schedule, self.steps], layout=wrap),
             boxes,
-            row([self.follow, self.together], layout=wrap),
+            row([self.follow, self.together, self.hyper["lr"]], layout=wrap),
             self._hyper_row,
-            row([*self.start, self.noise], layout=wrap),
-            row([self.step, self.back, self.forward], layout=wrap),
-            hint,
+            row(self.start, layout=wrap),
+            row([self.step, self.back, self.forward, hint], layout=wrap),
         ]
 
     def _fit_controls(self) -> None:
@@ -164,7 +162,7 @@ class OptimizerLab(PictureBox):
         chosen = self.chosen
         with self._silently():
             names = list(chosen.hyper)
-            options = [(FORMULAS[name].title, name) for name in names]
+            options = [(label(name), name) for name in names]
             if tuple(options) != tuple(self.follow.options):
                 self.follow.options = options
             self.follow.value = chosen.follow
@@ -173,7 +171,8 @@ class OptimizerLab(PictureBox):
                 if key in followed:
                     _offer(slider, SLIDERS[key][1], followed[key])
             if hasattr(self, "_hyper_row"):
-                children = tuple(slider for key, slider in self.hyper.items() if key in followed)
+                decays = [slider for key, slider in self.hyper.items() if key in followed and key != "lr"]
+                children = (*decays, self.noise)
                 if children != self._hyper_row.children:
                     self._hyper_row.children = children
             _offer(self.noise, NOISES, chosen.noise)
@@ -291,7 +290,10 @@ class OptimizerLab(PictureBox):
         return self._frame.png(ground)
 
     def _tell_step(self) -> None:
-        self.table.value = step_table(self.chosen.paths[self.chosen.follow], self.chosen.step)
+        """Show the step in full. The class beside it takes longer than the picture: it runs far only where the step changed."""
+        path, step = self.chosen.paths[self.chosen.follow], self.chosen.step
+        self.table.value = step_table(path, step, compare=step != self._told or step <= AT_ONCE)
+        self._told = step
 
     def figure(self) -> Figure:
         """The picture that is shown, as a figure to keep."""

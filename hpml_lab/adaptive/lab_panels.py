@@ -1,6 +1,7 @@
 """The optimizer lab's picture: paths on a surface, and beside it the losses, step sizes and state over the steps."""
 
 import math
+import re
 import textwrap
 from collections.abc import Iterable
 
@@ -17,7 +18,7 @@ from hpml_lab.landscape.surfaces import Surface
 from hpml_lab.optim.formulas import FORMULAS
 
 WIDTH, HEIGHT = 9.6, 5.5  # inches
-LOWEST_LOSS, LOWEST_STEP, LINEAR_STATE = 1e-6, 1e-5, 1e-2  # where the logarithmic axes end
+LOWEST_LOSS, LOWEST_STEP = 1e-6, 1e-5  # where the logarithmic axes end
 _HEIGHTS = LinearSegmentedColormap.from_list("heights", ["white", "#cdd3dd"])
 _SMALL = 8.5  # points
 
@@ -42,13 +43,18 @@ _LOOKS = {
 }
 # Parameters x and y, in every panel that shows both.
 _PARAMETERS = (("x", style.INK), ("y", style.RED))
-# The state's entries that outlive a step, as the formulas call them; the others are reckoned anew each time.
-_STATE_SYMBOLS = {"b": "b", "G": "G", "E_g2": "E[g²]", "E_delta2": "E[Δ²]", "v": "v", "m": "m", "u": "u"}
+# The state's entries that outlive a step, in TeX; the others are reckoned anew each time.
+_STATE_SYMBOLS = {"b": "b", "G": "G", "E_g2": "E[g^2]", "E_delta2": r"E[\Delta^2]", "v": "v", "m": "m", "u": "u"}
 
 
 def state_names(optimizer: str) -> list[str]:
     """The entries of an optimizer's state that are drawn: at most two."""
     return [name for name in FORMULAS[optimizer].state if name in _STATE_SYMBOLS]
+
+
+def label(optimizer: str) -> str:
+    """An optimizer's name, short enough for three in a row: "Adamax (paper)"."""
+    return re.sub(r", (?:the )?(\w+)'s form", r" (\1)", FORMULAS[optimizer].title)
 
 
 def _decade(value: float) -> float:
@@ -68,7 +74,7 @@ class Panels:
         figure.set_layout_engine("none")
         self.figure = figure
         self.surface_axes = figure.add_axes((0.062, 0.135, 0.42, 0.755))
-        self.loss, self.sizes, self.state = (figure.add_axes((0.575, low, 0.41, 0.225)) for low in (0.70, 0.39, 0.08))
+        self.loss, self.sizes, self.state = (figure.add_axes((0.575, low, 0.41, 0.21)) for low in (0.665, 0.3725, 0.08))
         self.title = figure.text(0.062, 0.945, "", fontsize=11, fontweight="bold")
         self.formula = figure.text(0.062, 0.908, "", fontsize=_SMALL)
         figure.text(0.482, 0.945, "+ start   ★ minimum", fontsize=_SMALL, ha="right")
@@ -89,26 +95,23 @@ class Panels:
 
         top, slots = self.surface_axes, range(MOST_OPTIMIZERS)
         self.marks = [axes.axvline(0, color=style.GREY, lw=1, zorder=1.5) for axes in (self.loss, self.sizes, self.state)]
-        self.paths = [line(top, lw=1.8, zorder=3) for _ in slots]
-        self.dots = line(top, ls="", marker=".", ms=4, zorder=3.5)  # each step of the followed optimizer
+        head = {"mec": "white", "zorder": 3}  # a marker at the step that is looked at, on each line
+        self.paths = [line(top, lw=1.8, ms=9, mew=1.2, **head) for _ in slots]
+        self.dots = line(top, ls="", marker=".", ms=4, zorder=2.9)  # each step of the followed optimizer
         self.begin = line(top, ls="", marker="+", ms=12, mew=2, color=style.INK, zorder=4)
-        self.heads = [line(top, ls="", ms=9, mec="white", mew=1.2, zorder=5) for _ in slots]
-        self.losses = [line(self.loss, lw=1.6, zorder=3) for _ in slots]
-        self.loss_heads = [line(self.loss, ls="", ms=6, mec="white", mew=0.8, zorder=5) for _ in slots]
+        self.losses = [line(self.loss, lw=1.6, ms=6, mew=0.8, **head) for _ in slots]
         self.rate = line(self.sizes, color=style.GREY, lw=1.4, ls=":", zorder=2.5)
         self.size_lines = [line(self.sizes, color=colour, lw=1.6, zorder=3) for _, colour in _PARAMETERS]
         self.state_lines = [
             line(self.state, color=colour, lw=1.6, ls=dash, zorder=3) for dash in ("-", "--") for _, colour in _PARAMETERS
         ]
-        self.note = figure.text(0.062, 0.06, "", fontsize=9, va="top", zorder=6)
+        self.note = figure.text(0.062, 0.068, "", fontsize=9, va="top", zorder=6)
         return [
             *self.marks,
             *self.paths,
             self.dots,
             self.begin,
-            *self.heads,
             *self.losses,
-            *self.loss_heads,
             self.rate,
             *self.size_lines,
             *self.state_lines,
@@ -122,6 +125,8 @@ class Panels:
 
     def dress(self, chosen: Settings) -> None:
         """Set the fixed parts: contours, axes, legends, and which line has which look."""
+        self._drawn: dict[int, Path] = {}
+        self._close: Path | None = None
         surface, follow = chosen.surface, chosen.follow
         with style.in_style():
             if surface not in self._grounds:
@@ -138,16 +143,14 @@ class Panels:
             self._set_scales(surface)
             self._set_legends(chosen)
             names = list(chosen.hyper)
-            for slot, parts in enumerate(zip(self.paths, self.heads, self.losses, self.loss_heads, strict=True)):
-                for part in parts:
-                    part.set_visible(slot < len(names))
+            for slot, (path, loss) in enumerate(zip(self.paths, self.losses, strict=True)):
+                for line in (path, loss):
+                    line.set_visible(slot < len(names))
+                    if slot < len(names):
+                        colour, dash, marker = _LOOKS[names[slot]]
+                        line.set(color=colour, linestyle=dash, marker=marker, markerfacecolor=colour)
                 if slot < len(names):
-                    colour, dash, marker = _LOOKS[names[slot]]
-                    for part in parts[::2]:
-                        part.set(color=colour, linestyle=dash)
-                    for part in parts[1::2]:
-                        part.set(color=colour, marker=marker)
-                    parts[0].set(linewidth=2.2 if names[slot] == follow else 1.6)
+                    path.set_linewidth(2.2 if names[slot] == follow else 1.6)
             self.dots.set_color(_LOOKS[follow][0])
             shown = 2 * len(state_names(follow))
             for place, line in enumerate(self.state_lines):
@@ -157,15 +160,16 @@ class Panels:
         x0, x1, y0, y1 = surface.window
         self.top_loss, self.top_size = self._top_loss[surface], _decade(max(x1 - x0, y1 - y0))
         steep = max(map(abs, surface.gradient(*surface.start)), default=1.0)
-        self.state_range = -_decade(10 * steep), _decade(100 * steep * steep)
+        self.state_range = -_decade(3 * steep), _decade(10 * steep * steep)
         self.loss.set_yscale("log")
         self.loss.set_ylim(LOWEST_LOSS, self.top_loss)
         self.sizes.set_yscale("log")
         self.sizes.set_ylim(LOWEST_STEP, self.top_size)
-        self.state.set_yscale("symlog", linthresh=LINEAR_STATE, linscale=0.5)
+        # Linear about zero, so that a momentum that swings looks like a swing; logarithmic beyond, for squares.
+        self.state.set_yscale("symlog", linthresh=_decade(steep) / 100, linscale=0.8)
         self.state.set_ylim(*self.state_range)
-        low, high = (round(math.log10(abs(one))) for one in self.state_range)
-        ticks = [-(10.0**k) for k in range(low - low % 2, -1, -2)] + [0.0] + [10.0**k for k in range(0, high + 1, 2)]
+        first, low, high = (round(math.log10(abs(one))) for one in (_decade(steep), *self.state_range))
+        ticks = [-(10.0**k) for k in range(first, low + 1, 2)] + [0.0] + [10.0**k for k in range(first, high + 1, 2)]
         self.state.set_yticks(ticks, [_power(tick) for tick in ticks])
         self.state.minorticks_off()
 
@@ -176,20 +180,19 @@ class Panels:
     def _set_legends(self, chosen: Settings) -> None:
         for legend in self._legends:
             legend.remove()
-        names, follow = list(chosen.hyper), FORMULAS[chosen.follow].title
+        names, follow = list(chosen.hyper), label(chosen.follow)
         handles = []
         for name in names:
             colour, dash, marker = _LOOKS[name]
-            handles.append(Line2D([], [], color=colour, ls=dash, marker=marker, mec="white", label=FORMULAS[name].title))
+            handles.append(Line2D([], [], color=colour, ls=dash, marker=marker, mec="white", label=label(name)))
         small = {"frameon": False, "fontsize": _SMALL, "borderaxespad": 0, "handletextpad": 0.4, "columnspacing": 1.0}
         columns = len(names) if len(names) < 4 else 3
-        self._legends = [
-            self.figure.legend(handles=handles, loc="upper right", bbox_to_anchor=(0.99, 0.998), ncols=columns, **small)
-        ]
-        parameters = [Line2D([], [], color=colour, label=f"of {name}") for name, colour in _PARAMETERS]
+        names_box = {"handlelength": 1.8, "labelspacing": 0.3, "bbox_to_anchor": (0.99, 0.995)}
+        self._legends = [self.figure.legend(handles=handles, loc="upper right", ncols=columns, **names_box, **small)]
+        parameters = [Line2D([], [], color=colour, label=f"|Δ{name}|") for name, colour in _PARAMETERS]
         rate = Line2D([], [], color=style.GREY, ls=":", label="rate α")
         tensors = [
-            Line2D([], [], color=colour, ls=dash, label=f"{_STATE_SYMBOLS[one]} of {parameter}")
+            Line2D([], [], color=colour, ls=dash, label=f"${_STATE_SYMBOLS[one]}_{parameter}$")
             for dash, one in zip(("-", "--"), state_names(chosen.follow), strict=False)
             for parameter, colour in _PARAMETERS
         ]
@@ -203,16 +206,15 @@ class Panels:
 
     def show(self, chosen: Settings) -> None:
         """Set what moves."""
-        paths, lowest = chosen.paths, _lowest(chosen.surface)
+        paths = chosen.paths
         for slot, (name, path) in enumerate(paths.items()):
-            points, height = self._in_sight(path.points, chosen.surface), self._height(path.losses, lowest)
-            at = min(chosen.step, path.steps)
-            self.paths[slot].set_data(points.T)
-            self.heads[slot].set_data(points[at : at + 1].T)
-            self.losses[slot].set_data(range(len(height)), height)
-            self.loss_heads[slot].set_data([at], height[at : at + 1])
-            if name == chosen.follow:
-                self.dots.set_data(points.T)
+            if self._drawn.get(slot) is not path:  # setting a line's data costs more than drawing it: leave those that stay
+                self._drawn[slot] = path
+                self.paths[slot].set_data(*self._in_sight(path))
+                self.losses[slot].set_data(np.arange(len(path.losses)), self._height(path))
+            for line in (self.paths[slot], self.losses[slot]):
+                line.set_markevery([min(chosen.step, path.steps)])
+            if name == chosen.follow and self._close is not path:
                 self._show_closely(path)
         self.begin.set_data([chosen.start[0]], [chosen.start[1]])
         for mark in self.marks:
@@ -220,26 +222,27 @@ class Panels:
         self.note.set_text(_note(paths.values()))
 
     def _show_closely(self, path: Path) -> None:
-        points = np.array(path.points)
-        moved, steps = np.abs(np.diff(points, axis=0)), np.arange(1, len(points))
-        for place, line in enumerate(self.size_lines):
-            line.set_data(steps, np.clip(moved[:, place], LOWEST_STEP, self.top_size))
+        self._close = path
+        self.dots.set_data(*self._in_sight(path))
+        steps = np.arange(1, len(path.x))
+        for line, values in zip(self.size_lines, (path.x, path.y), strict=True):
+            line.set_data(steps, np.clip(np.abs(np.diff(values)), LOWEST_STEP, self.top_size))
         self.rate.set_data(steps, np.clip(path.rates, LOWEST_STEP, self.top_size))
         for place, line in enumerate(self.state_lines):
             if line.get_visible():
                 name = state_names(path.optimizer)[place // 2]
-                values = [state[place % 2][name] for state in path.states]
-                line.set_data(range(len(values)), np.clip(values, *self.state_range))
+                values = path.states[place % 2][name]
+                line.set_data(np.arange(len(values)), np.clip(values, *self.state_range))
 
-    def _height(self, losses: list[float], lowest: float) -> np.ndarray:
-        return np.clip(np.array(losses) - lowest, LOWEST_LOSS, self.top_loss)
+    def _height(self, path: Path) -> np.ndarray:
+        return np.clip(np.array(path.losses) - _lowest(path.surface), LOWEST_LOSS, self.top_loss)
 
     @staticmethod
-    def _in_sight(points: list[Pair], surface: Surface) -> np.ndarray:
+    def _in_sight(path: Path) -> np.ndarray:
         """The points, those far outside drawn in to three windows away: a canvas has no room for 1e6."""
-        x0, x1, y0, y1 = surface.window
-        spread = 3 * np.array([x1 - x0, y1 - y0])
-        return np.clip(np.array(points), np.array([x0, y0]) - spread, np.array([x1, y1]) + spread)
+        x0, x1, y0, y1 = path.surface.window
+        wide, high = 3 * (x1 - x0), 3 * (y1 - y0)
+        return np.stack([np.clip(path.x, x0 - wide, x1 + wide), np.clip(path.y, y0 - high, y1 + high)])
 
     def place(self, x: float, y: float) -> tuple[str, Pair] | None:
         """What lies at a point of the picture, both from 0 to 1, from the left and from the top: ("surface", (x, y)) or
@@ -281,12 +284,8 @@ def _contours(axes: Axes, surface: Surface) -> list[Artist]:
 
 
 def _note(paths: Iterable[Path]) -> str:
-    """What happened that the lines do not show; mostly nothing, as text costs more time than all lines together."""
-    told = []
-    for path in paths:
-        title = FORMULAS[path.optimizer].title
-        if path.end:
-            told.append(f"{title} {path.end}.")
-        elif path.left is not None:
-            told.append(f"{title} leaves the window at step {path.left}.")
-    return "\n".join(textwrap.wrap(" ".join(told), 74, max_lines=2, placeholder=" …"))
+    """What happened that the lines do not show, in few letters: they cost more time than all lines together."""
+    diverged = [f"{label(path.optimizer)} {path.end}" for path in paths if path.end]
+    left = [f"{label(path.optimizer)} {path.left}" for path in paths if path.left is not None and not path.end]
+    told = [*diverged, *(["outside from step: " + ", ".join(left)] if left else [])]
+    return "\n".join(textwrap.wrap("; ".join(told), 62, max_lines=2, placeholder=" …"))

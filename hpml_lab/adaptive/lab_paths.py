@@ -6,7 +6,7 @@ millisecond each, so that they can follow a slider. Everything that a step read 
 
 import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
@@ -46,7 +46,7 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 # Rates to begin with. Those without a denominator must fit the surface's curvature; the others move by about α a step.
 _PLAIN_RATES = {
     "quadratic": 0.02,
-    "rosenbrock": 0.001,
+    "rosenbrock": 0.0008,
     "beale": 0.01,
     "himmelblau": 0.005,
     "saddle": 0.1,
@@ -65,29 +65,42 @@ def first_rate(surface: Surface, optimizer: str) -> float:
 
 @dataclass(frozen=True, eq=False)
 class Path:
-    """One optimizer's run. Entry 0 of `points`, `losses` and `states` is the start; entry t is what step t left.
+    """One optimizer's run. Entry 0 of `x`, `y`, `losses` and the states is the start; entry t is what step t left.
 
-    gradients, rates  entry t - 1 is what step t used
-    states            the rule's state for x and for y
-    end               why the path ended early: "diverges at step 7"; else empty
-    left              the first step after which the point is outside the window, or None
+    gx, gy, rates  entry t - 1 is the gradient, the learning rate that step t used
+    states         the rule's state for x and for y: {its name in the formula: values}
+    end            why the path ended early: "diverges at 7", the step; else empty
+    left           the first step after which the point is outside the window, or None
+
+    All are flat lists of floats: lists of pairs would set off Python's garbage collector while a slider moves.
     """
 
     optimizer: str
     surface: Surface
     hyper: dict[str, float]
-    points: list[Pair]
+    x: list[float]
+    y: list[float]
     losses: list[float]
-    gradients: list[Pair]
+    gx: list[float]
+    gy: list[float]
     rates: list[float]
-    states: list[tuple[dict[str, float], dict[str, float]]]
+    states: tuple[dict[str, list[float]], dict[str, list[float]]]
     end: str
     left: int | None
 
     @property
     def steps(self) -> int:
         """How many steps the path has."""
-        return len(self.points) - 1
+        return len(self.x) - 1
+
+    @property
+    def points(self) -> list[Pair]:
+        """The points, the start first."""
+        return list(zip(self.x, self.y, strict=True))
+
+    def state_before(self, t: int) -> tuple[SimpleNamespace, SimpleNamespace]:
+        """The state for x and for y that step `t` finds."""
+        return tuple(SimpleNamespace(**{name: values[t - 1] for name, values in one.items()}) for one in self.states)
 
 
 @lru_cache(maxsize=64)
@@ -107,34 +120,40 @@ def run_path(
     looks_ahead = optimizer == "lecture_nesterov"
     (x, y), (x0, x1, y0, y1) = start, surface.window
     sx, sy = formula.start(x), formula.start(y)
-    points, losses, states = [(x, y)], [surface.value(x, y)], [(vars(sx).copy(), vars(sy).copy())]
-    gradients, rates, end, left = [], [], "", None
+    states = tuple({name: [value] for name, value in vars(s).items()} for s in (sx, sy))
+    kept = [(states[0][name], states[1][name], name) for name in formula.state]
+    vx, vy = vars(sx), vars(sy)
+    path = Path(optimizer, surface, dict(hyper), [x], [y], [surface.value(x, y)], [], [], [], states, "", None)
+    end, left = "", None
     for t in range(1, steps + 1):
         lr = values["lr"] = rate * factor(t, steps)
         try:
             at_x, at_y = x, y
             if looks_ahead:
                 at_x, at_y = x - values["momentum"] * sx.v, y - values["momentum"] * sy.v  # Formula.gradient_point
-            g = surface.seen_gradient(at_x, at_y, t, noise, seed) if noise else surface.gradient(at_x, at_y)
-            x, y = step(x, g[0], sx, t, **values), step(y, g[1], sy, t, **values)
+            gx, gy = surface.seen_gradient(at_x, at_y, t, noise, seed) if noise else surface.gradient(at_x, at_y)
+            x, y = step(x, gx, sx, t, **values), step(y, gy, sy, t, **values)
             loss = surface.value(x, y)
         except ZeroDivisionError:
-            end = f"divides by zero at step {t}"
+            end = f"divides by 0 at {t}"
             break
         except OverflowError:
             loss = math.inf
         if not abs(loss) < DIVERGED:  # nan too
-            end = f"diverges at step {t}"
+            end = f"diverges at {t}"
             break
-        gradients.append(g)
-        rates.append(lr)
-        points.append((x, y))
-        losses.append(loss)
-        states.append((vars(sx).copy(), vars(sy).copy()))
+        path.x.append(x)
+        path.y.append(y)
+        path.losses.append(loss)
+        path.gx.append(gx)
+        path.gy.append(gy)
+        path.rates.append(lr)
+        for of_x, of_y, name in kept:
+            of_x.append(vx[name])
+            of_y.append(vy[name])
         if left is None and not (x0 <= x <= x1 and y0 <= y <= y1):
             left = t
-    values["lr"] = rate
-    return Path(optimizer, surface, values, points, losses, gradients, rates, states, end, left)
+    return replace(path, end=end, left=left)
 
 
 @dataclass(frozen=True)
@@ -164,7 +183,7 @@ class Settings:
 
 
 def settings(
-    surface: str | Surface = "rosenbrock",
+    surface: str | Surface = "beale",
     optimizers: str | Iterable[str] = ("gradient_descent", "momentum", "adam"),
     lr: float | Mapping[str, float] | None = None,
     start: Pair | None = None,
@@ -255,8 +274,3 @@ def checked(key: str, value: float) -> float:
     if value < 0:
         raise LabError(f"{key} = {value:g} is negative.", "It is 0 or more.")
     return value
-
-
-def state_before(path: Path, t: int) -> tuple[SimpleNamespace, SimpleNamespace]:
-    """Copies of the state for x and y that step `t` finds."""
-    return tuple(SimpleNamespace(**state) for state in path.states[t - 1])

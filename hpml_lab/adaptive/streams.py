@@ -16,12 +16,10 @@ def rare_and_frequent(steps: int, seeds: int, every: int) -> torch.Tensor:
     return gradients
 
 
-def drifting_optimum(steps: int, seeds: int, drift: float, jump: float) -> torch.Tensor:
-    """Where the optimum is, (steps, seeds): a random walk of N(0, drift²) a step, that jumps by `jump` half-way."""
+def drifting_optimum(steps: int, seeds: int, drift: float) -> torch.Tensor:
+    """Where the optimum is, (steps, seeds): a random walk of N(0, drift²) a step."""
     made = torch.Generator().manual_seed(2)
-    path = torch.cumsum(drift * torch.randn(steps, seeds, dtype=torch.float64, generator=made), 0)
-    path[steps // 2 :] += jump
-    return path
+    return torch.cumsum(drift * torch.randn(steps, seeds, dtype=torch.float64, generator=made), 0)
 
 
 def drive(

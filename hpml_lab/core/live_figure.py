@@ -63,7 +63,7 @@ class Frame:
 def encode_png(pixels: np.ndarray) -> bytes:
     """`pixels` (height, width, 3 or 4), uint8, as PNG; a fourth channel is left out.
 
-    Each row is stored as the difference to the row above, which is mostly zeros in a drawing: half of Pillow's time, which
+    Each row is stored as its difference to the row above, which in a drawing is mostly zeros: half of Pillow's time, which
     tries five filters a row.
     """
     height, width = pixels.shape[:2]
@@ -75,12 +75,11 @@ def encode_png(pixels: np.ndarray) -> bytes:
     rows[:, 0] = 2  # the filter "Up"
     np.subtract(flat[1:], flat[:-1], out=rows[:, 1:])
 
-    def chunk(kind: bytes, content: bytes) -> bytes:
-        return struct.pack(">I", len(content)) + kind + content + struct.pack(">I", zlib.crc32(kind + content))
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
     header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, no interlace
-    content = zlib.compress(rows, 1)
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", content) + chunk(b"IEND", b"")
+    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
 class PictureBox(ipywidgets.VBox):

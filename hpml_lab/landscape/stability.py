@@ -136,9 +136,7 @@ def stability_map(
     lr = (torch.linspace(0, reach, cells + 1, dtype=torch.float64)[1:] / condition)[None]
     momentum = torch.linspace(0, 0.99, cells, dtype=torch.float64)[:, None]
     keep = [*range(skip, 2 * skip), *range(steps - skip + 1, steps + 1)]
-    grid = run_grid(
-        surface, kind, steps, (1.0, 1.0), keep, dtype=torch.float64, device=device, lr=lr, momentum=momentum
-    )
+    grid = run_grid(surface, kind, steps, (1.0, 1.0), keep, dtype=torch.float64, device=device, lr=lr, momentum=momentum)
     size = grid.kept.abs().amax(1)
     first, first_at = size[:skip].max(0)
     last, last_at = size[skip:].max(0)

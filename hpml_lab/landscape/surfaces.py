@@ -99,15 +99,16 @@ def _rosenbrock_gradient(x, y):
 
 def _beale(x, y):
     y2 = y * y
-    a, b, c = 1.5 - x * (1.0 - y), 2.25 - x * (1.0 - y2), 2.625 - x * (1.0 - y2 * y)
+    a, b, c = x * (y - 1.0) + 1.5, x * (y2 - 1.0) + 2.25, x * (y2 * y - 1.0) + 2.625
     return a * a + b * b + c * c
 
 
 def _beale_gradient(x, y):
-    y2 = y * y
-    u, v, w = 1.0 - y, 1.0 - y2, 1.0 - y2 * y
-    a, b, c = 1.5 - x * u, 2.25 - x * v, 2.625 - x * w
-    return -2.0 * (a * u + b * v + c * w), 2.0 * x * (a + 2.0 * b * y + 3.0 * c * y2)
+    # The dearest of the gradients: written with as few operations as it takes, a is 2 (1.5 − x + x y) and so on.
+    y2, x2 = y * y, x + x
+    u, v, w = y - 1.0, y2 - 1.0, y2 * y - 1.0
+    a, b, c = x2 * u + 3.0, x2 * v + 4.5, x2 * w + 5.25
+    return a * u + b * v + c * w, x * (a + y * (b + b + 3.0 * y * c))
 
 
 def _himmelblau(x, y):

@@ -111,9 +111,7 @@ def run_grid(
     with torch.no_grad(), _quick_arithmetic(dtype, device):
         for part in _parts(shape, chunk if device.type == "cpu" else None):
             cells = {name: _cut(value, part, len(shape)) for name, value in given.items()}
-            theta = torch.stack(
-                [_full(_cut(one, part, len(shape)), ends[0][part].shape, dtype, device) for one in (x, y)]
-            )
+            theta = torch.stack([_full(_cut(one, part, len(shape)), ends[0][part].shape, dtype, device) for one in (x, y)])
             state, gradient = formula.start(theta), torch.empty_like(theta)
             rate, slot = cells["lr"], 0
             for t in range(steps + 1):
@@ -143,7 +141,7 @@ def twin(optimizer: str, parameters: Any, **hyper: float) -> torch.optim.Optimiz
         options["betas"] = (options.pop("beta1"), options.pop("beta2"))
     if optimizer == "nesterov":
         options["nesterov"] = True
-    return getattr(hpml_lab.optim, formula.twin, getattr(torch.optim, formula.twin))(parameters, **options)  # TEMPORARY
+    return getattr(hpml_lab.optim, formula.twin)(parameters, **options)
 
 
 TWINS = tuple(name for name, formula in FORMULAS.items() if formula.twin)

@@ -38,6 +38,6 @@ class Adadelta(Optimizer):
         Zeiler 2012, Algorithm 1; lecture 0.
         """
         E_g2.mul_(rho).addcmul_(g, g, value=1 - rho)
-        delta = E_delta2.add(eps).sqrt() / E_g2.add(eps).sqrt() * g
+        delta = E_delta2.add(eps).sqrt_().div_(E_g2.add(eps).sqrt_()).mul_(g)
         E_delta2.mul_(rho).addcmul_(delta, delta, value=1 - rho)
         theta.add_(delta, alpha=-lr)

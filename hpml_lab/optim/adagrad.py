@@ -52,7 +52,7 @@ class Adagrad(Optimizer):
         """
         rate = lr / (1 + (t - 1) * lr_decay)
         G.addcmul_(g, g, value=1)
-        theta.addcdiv_(g, G.sqrt().add(eps), value=-rate)
+        theta.addcdiv_(g, G.sqrt().add_(eps), value=-rate)
 
     @staticmethod
     def update_sparse(theta, g, G, *, t, lr, lr_decay, eps):

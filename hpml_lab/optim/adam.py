@@ -50,5 +50,5 @@ class Adam(Optimizer):
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         v_bar = largest_(v_max, v) if amsgrad else v
-        s = (v_bar.sqrt() / (1 - beta2**t) ** 0.5).add_(eps)
+        s = v_bar.sqrt().div_((1 - beta2**t) ** 0.5).add_(eps)
         theta.addcdiv_(m, s, value=-(lr / (1 - beta1**t)))

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from hpml_lab.optim.options import check_options
-from hpml_lab.optim.tensors import ComplexStep, Followed, TensorList, pairs, pieces
+from hpml_lab.optim.tensors import ComplexStep, Followed, like, pairs, pieces
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -96,47 +96,54 @@ class Optimizer(torch.optim.Optimizer):
         with torch.set_grad_enabled(follow):
             for group in self.param_groups:
                 parts = [self._part(p, group) for p in group["params"] if p.grad is not None]
-                lists = group.get("foreach")
-                if lists is None:
-                    lists = bool(parts) and all(one.theta.is_cuda for one in parts)
-                if lists and not follow:
+                as_lists = group.get("foreach")
+                if as_lists is None:
+                    as_lists = bool(parts) and all(one.theta.is_cuda for one in parts)
+                if follow:
+                    for one in parts:
+                        self._update_followed(one, group)
+                elif as_lists:
                     self._update_lists(parts, group)
                 else:
                     for one in parts:
-                        self._update_one(one, group, follow)
+                        self._update_one(one, group)
         return loss
 
     def _part(self, p: Tensor, group: Group) -> Part:
         """Sign, decay and state of one parameter; its step is counted."""
-        g = p.grad
+        g, weight_decay = p.grad, group.get("weight_decay", 0)
         if g.is_sparse and not (self.takes_sparse or self.update_sparse):
             raise RuntimeError(self._refusal_of_sparse())
-        g = -g if group["maximize"] else g
-        g = self.decay(p, g, _scalar(group["lr"]), group.get("weight_decay", 0), group.get("decoupled_weight_decay", False))
-        state = self.state.get(p, {})
-        if new := all(value is None for value in state.values()):
+        if group["maximize"]:
+            g = -g
+        if weight_decay:
+            g = self.decay(p, g, _scalar(group["lr"]), weight_decay, group.get("decoupled_weight_decay", False))
+        state = self.state.get(p)
+        if new := not state or all(value is None for value in state.values()):
             state = self.start(p, g, group)
             if state:
                 self.state[p] = state
         numbers = self.numbers(state, group, new)
-        if group.get("differentiable"):
-            # The step before keeps its own tensors for its backward.
-            state.update({name: value.clone() for name, value in state.items() if name in self.symbols.values()})
-        tensors = {symbol: state[name] for symbol, name in self.symbols.items() if name in state}
-        return Part(p, g, tensors, numbers)
+        return Part(p, g, {symbol: state[name] for symbol, name in self.symbols.items() if name in state}, numbers)
 
     def _refusal_of_sparse(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
 
-    def _update_one(self, part: Part, group: Group, follow: bool = False) -> None:
+    def _update_one(self, part: Part, group: Group) -> None:
         rule = self.update_sparse if part.g.is_sparse and self.update_sparse else self.update
         theta = part.theta
         if theta.is_complex() and self.complex_as_pairs:
             part = part.real
             theta = ComplexStep(theta) if self.complex_step else part.theta
-        if follow:
-            theta = Followed(theta)
         rule(theta, part.g, **part.state, **_asked(rule, part.numbers, group))
+
+    def _update_followed(self, part: Part, group: Group) -> None:
+        p, part = part.theta, part.real if self.complex_as_pairs else part
+        theta, state = Followed(part.theta), {symbol: Followed(value) for symbol, value in part.state.items()}
+        self.update(theta, Followed(part.g), **state, **_asked(self.update, part.numbers, group))
+        for symbol, value in state.items():
+            self.state[p][self.symbols[symbol]] = like(p, value.tensor)
+        p.copy_(like(p, theta.tensor))
 
     def _update_lists(self, parts: list[Part], group: Group) -> None:
         """The same rule for lists of tensors, in pieces that stay in the cache. What does not fit in goes by itself."""
@@ -148,10 +155,9 @@ class Optimizer(torch.optim.Optimizer):
                 key = one.theta.device, one.theta.dtype, one.g.dtype, *one.state, *one.numbers.values()
                 alike.setdefault(key, []).append(one)
         for same in alike.values():
-            names, asked = list(same[0].state), _asked(self.update, same[0].numbers, group)
-            for rows in pieces([(one.theta, one.g, *one.state.values()) for one in same]):
-                theta, g, *state = map(TensorList, zip(*rows, strict=True))
-                self.update(theta, g, **dict(zip(names, state, strict=True)), **asked)
+            names, asked = ("theta", "g", *same[0].state), _asked(self.update, same[0].numbers, group)
+            for columns in pieces([(one.theta, one.g, *one.state.values()) for one in same]):
+                self.update(**dict(zip(names, columns, strict=True)), **asked)
 
     def explain(self, parameter: int = 0):
         """Formula, line of code and state tensors of one parameter side by side, as they are now.

@@ -54,7 +54,7 @@ class NAdam(Optimizer):
         """
         m.lerp_(g, 1 - beta1)
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
-        s = v.div(1 - beta2**t).sqrt().add(eps)
+        s = v.div(1 - beta2**t).sqrt_().add_(eps)
         theta.addcdiv_(g, s, value=-lr * (1 - mu) / (1 - mu_product))
         theta.addcdiv_(m, s, value=-lr * mu_next / (1 - mu_product * mu_next))
 

@@ -45,6 +45,6 @@ class RMSprop(Optimizer):
         """
         v.mul_(alpha).addcmul_(g, g, value=1 - alpha)
         if centered: g_mean.lerp_(g, 1 - alpha)  # fmt: skip
-        s = (v.addcmul(g_mean, g_mean, value=-1) if centered else v).sqrt().add(eps)
+        s = (v.addcmul(g_mean, g_mean, value=-1) if centered else v).sqrt().add_(eps)
         if momentum: b.mul_(momentum).addcdiv_(g, s)  # fmt: skip
         theta.add_(b, alpha=-lr) if momentum else theta.addcdiv_(g, s, value=-lr)

@@ -9,7 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-PIECE = 1 << 17  # numbers: θ, gradient, state and temporaries of a piece of this size stay in a core's cache
+# Numbers in a tensor, as measured on one core:
+LARGE = 1 << 18  # above it a tensor is cut into views of this size, so that θ, gradient and state stay in the cache
+SMALL = 1 << 15  # below it the call of an operation costs more than its work, so small tensors share one call
 
 
 class TensorList:
@@ -28,24 +30,45 @@ class TensorList:
 
         return call
 
-    def __truediv__(self, other: Any) -> "TensorList":
-        return self.div(other)
-
-    def __mul__(self, other: Any) -> "TensorList":
-        return self.mul(other)
-
 
 class Followed:
-    """A parameter whose steps take a factor that requires a gradient, which torch's `alpha` and `value` cannot be."""
+    """A tensor that autograd follows: what changes it in place makes a new one here, and a factor may require a gradient.
+
+    Backward needs the tensors of every step as they were, and torch's `alpha` and `value` are plain numbers.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
 
-    def add_(self, other: Tensor, alpha: Any = 1) -> None:
-        self.tensor.add_(other * alpha)
+    def __getattr__(self, name: str) -> Any:
+        operation = getattr(torch, name.removesuffix("_"))
 
-    def addcdiv_(self, a: Tensor, b: Tensor, value: Any = 1) -> None:
-        self.tensor.addcdiv_(a * value, b)
+        def call(*operands: Any) -> "Followed":
+            result = operation(self.tensor, *(one.tensor if isinstance(one, Followed) else one for one in operands))
+            if not name.endswith("_"):
+                return Followed(result)
+            self.tensor = result
+            return self
+
+        return call
+
+    def add_(self, other: Any, alpha: Any = 1) -> "Followed":
+        self.tensor = self.tensor + alpha * getattr(other, "tensor", other)
+        return self
+
+    def add(self, other: Any, alpha: Any = 1) -> "Followed":
+        return Followed(self.tensor).add_(other, alpha)
+
+    def addcmul_(self, a: "Followed", b: "Followed", value: Any = 1) -> "Followed":
+        self.tensor = self.tensor + value * a.tensor * b.tensor
+        return self
+
+    def addcmul(self, a: "Followed", b: "Followed", value: Any = 1) -> "Followed":
+        return Followed(self.tensor).addcmul_(a, b, value)
+
+    def addcdiv_(self, a: "Followed", b: "Followed", value: Any = 1) -> "Followed":
+        self.tensor = self.tensor + value * a.tensor / b.tensor
+        return self
 
 
 class ComplexStep:
@@ -65,39 +88,31 @@ def pairs(value: Tensor) -> Tensor:
 
 def largest_(a: Any, b: Any) -> Any:
     """a = max(a, b), elementwise and in place. Gives a."""
-    if isinstance(a, TensorList):
-        return a.maximum_(b)
-    if a.requires_grad or b.requires_grad:
-        return a.copy_(torch.maximum(a.clone(), b))
-    return torch.maximum(a, b, out=a)
+    return torch.maximum(a, b, out=a) if isinstance(a, Tensor) else a.maximum_(b)
+
+
+def like(theta: Tensor, value: Tensor) -> Tensor:
+    """Pairs of real numbers as the complex tensor that they are where θ is complex; anything else as it is."""
+    return torch.view_as_complex(value) if theta.is_complex() and not value.is_complex() else value
 
 
 Row = tuple[Tensor, ...]
 
 
-def pieces(rows: list[Row], size: int = PIECE) -> Iterator[list[Row]]:
-    """Cut rows of tensors that belong together (θ, gradient, state …) into batches of about `size` numbers.
+def pieces(rows: list[Row]) -> Iterator[tuple]:
+    """Rows of tensors that belong together (θ, gradient, state …) as columns for a rule, so that it runs fast.
 
-    On a CPU large tensors become several views, and so pass through the cache once a step instead of once an operation.
-    A GPU gets all at once: there every operation costs a launch.
+    On a CPU a large tensor is cut into views, which pass through the cache once a step instead of once an operation, and
+    small tensors are gathered into lists. A GPU gets all in lists: there every call costs a launch.
     """
-    if rows[0][0].is_cuda:
-        yield rows
-        return
-    batch, held = [], 0
+    gathered = []
     for row in rows:
-        for part in _cut(row, size):
-            if held and held + part[0].numel() > size:
-                yield batch
-                batch, held = [], 0
-            batch.append(part)
-            held += part[0].numel()
-    if batch:
-        yield batch
-
-
-def _cut(row: Row, size: int) -> Iterable[Row]:
-    """A row as rows of at most `size` numbers, where its tensors lie in memory one number after the other."""
-    if row[0].numel() <= size or not all(one.is_contiguous() for one in row):
-        return [row]
-    return zip(*(one.view(-1).split(size) for one in row), strict=True)
+        theta = row[0]
+        if theta.is_cuda or theta.numel() < SMALL:
+            gathered.append(row)
+        elif theta.numel() > LARGE and all(one.is_contiguous() for one in row):
+            yield from zip(*(one.view(-1).split(LARGE) for one in row), strict=True)
+        else:
+            yield row
+    if gathered:
+        yield tuple(map(TensorList, zip(*gathered, strict=True)))

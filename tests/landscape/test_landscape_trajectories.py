@@ -16,8 +16,13 @@ LOOSE = {"nadam": 1e-6}
 CELLS, STEPS, SAMPLED = 12, 150, 6
 
 
-def settings(name):
-    lr = torch.linspace(0.001, 2.0 if name == "adadelta" else 0.2, CELLS, dtype=torch.float64)[None]
+# Rates for rules that scale the gradient; the others' steps are of the rate's own length.
+RATES = {"rosenbrock": 0.001, "beale": 0.02, "himmelblau": 0.012, "saddle": 0.5, "rastrigin": 0.004}
+
+
+def settings(name, surface="quadratic"):
+    top = {"adadelta": 2.0}.get(name) or (RATES.get(surface, 0.1) if FORMULAS[name].twin == "SGD" else 0.1)
+    lr = torch.linspace(top / 100, top, CELLS, dtype=torch.float64)[None]
     if name not in SECOND:
         return {"lr": lr.expand(CELLS, CELLS)}
     return {"lr": lr, SECOND[name]: torch.linspace(0.01, 0.95, CELLS, dtype=torch.float64)[:, None]}
@@ -37,29 +42,25 @@ def by_class(surface, name, steps, start, **hyper):
 @pytest.mark.parametrize("name", TWINS)
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
 def test_a_cell_is_what_the_class_gives_to_1e_12(surface, name):
-    """Relative to the path's largest coordinate. In chaotic cells, where gradients that differ in the 14th digit lead
-    elsewhere, the bound follows that distance."""
-    hyper = settings(name)
+    """Relative to the path's largest coordinate, in the calm cells: those that end within the bound when each gradient is
+    moved by a twentieth of it. In the others any two roundings part."""
+    hyper = settings(name, surface.name)
     grid = run_grid(surface, name, STEPS, dtype=torch.float64, **hyper)
     bound = LOOSE.get(name, 1e-12)
     shaken = [
-        run_grid(surface, name, STEPS, noise=surface.noise + k * bound / 100, dtype=torch.float64, **hyper) for k in (1, -1)
+        run_grid(surface, name, STEPS, noise=surface.noise + k * bound / 20, dtype=torch.float64, **hyper) for k in (1, -1)
     ]
     chosen = torch.randperm(CELLS * CELLS, generator=torch.Generator().manual_seed(0))[:SAMPLED].tolist()
-    tame = 0
+    calm = 0
     for i, j in (divmod(cell, CELLS) for cell in chosen):
         cell = {key: value.expand(CELLS, CELLS)[i, j].item() for key, value in hyper.items()}
         right, size = by_class(surface, name, STEPS, surface.start, **cell)
         got, *near = (torch.stack((one.x[i, j], one.y[i, j])) for one in (grid, *shaken))
-        if not right.isfinite().all():
-            assert not got.isfinite().all()
-            tame += 1
-            continue
-        sensitivity = max(((one - got).abs().max() / size).item() for one in near)
-        error = ((got - right).abs().max() / size).item()
-        tame += sensitivity < bound / 10
-        assert error <= max(bound, 300 * sensitivity), (i, j, cell)
-    assert tame >= (0 if surface.name in ("rastrigin", "rosenbrock", "beale") else SAMPLED // 2)
+        assert torch.equal(got.isfinite(), right.isfinite())
+        if max((one - got).abs().max().item() for one in near) <= bound * size:
+            calm += 1
+            assert (got - right).abs().max().item() <= bound * size, (i, j, cell)
+    assert calm >= SAMPLED // 3
 
 
 def test_a_cell_that_diverges_stays_alone():

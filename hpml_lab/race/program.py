@@ -1,0 +1,305 @@
+"""Many trainings of one net as a single batched program: forward, backward and step with a leading axis of settings.
+
+A net of the lecture is small: trained alone, its step is mostly the cost of starting operations, and its data loader takes
+longer than its arithmetic. Here all settings (optimizers × learning rates) × seeds of one net take each step together:
+
+- `parameters` is one tensor (settings K, seeds R, numbers of one net n); W and b of each layer are views of it, and so are
+  the tensors that the optimizers see. The gradients lie the same way.
+- Forward and backward are written by hand with batched matrix products. They are in the transposed form, activations
+  (K, R, width, batch), in which every operand is used as it lies in memory.
+- A batch is a slice of the epoch's shuffled images, gathered on the device a few batches at a time. Each seed has its own
+  shuffle and its own start; all settings of a seed share both, so that they differ by the optimizer alone.
+- The optimizers are the workbook's own classes: one instance per class, one parameter group per setting.
+
+No setting influences another: each has its own matrix products. On the CPU, with one thread, its numbers are the same bits
+whoever trains beside it. Nothing in the loop waits for the device.
+
+    program = Program(NETS["net 3"], [Setting("Adam", lr=0.001), Setting("SGD", lr=0.1)], seeds=range(4), x=x, y=y)
+    program.run(1000)
+    loss, accuracy = program.evaluate(x_test, y_test)        # (K, R) each
+
+A schedule sets rates between two calls of `run`, or before each step: `run(1000, before_step=lambda t: program.set_lr(0, …))`.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpml_lab import optim as classes
+
+CLASSES = 10
+GATHER = 16  # batches gathered at once: few starts of kernels on a GPU, and what a CPU's caches still hold
+
+
+# ---- what is trained -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Net:
+    """A fully connected net: hidden layers as (width, "sigmoid" or "relu"), then a linear layer and softmax."""
+
+    hidden: tuple[tuple[int, str], ...] = ()
+
+    def module(self, inputs: int) -> nn.Sequential:
+        """The same net as ordinary torch layers, x (N, inputs) → logits (N, 10)."""
+        layers: list[nn.Module] = []
+        for width, activation in self.hidden:
+            layers += [nn.Linear(inputs, width), {"sigmoid": nn.Sigmoid, "relu": nn.ReLU}[activation]()]
+            inputs = width
+        return nn.Sequential(*layers, nn.Linear(inputs, CLASSES))
+
+    def start(self, inputs: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Sequential:
+        """The net as torch's layers initialise it under `seed`; the process's own random numbers are left as they were."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            return self.module(inputs).to(dtype)  # drawn in float32, so that both precisions start at the same point
+
+    def scaled(self, factor: float) -> "Net":
+        """The same net with hidden layers `factor` times as wide (at least 4)."""
+        return Net(tuple((max(4, round(width * factor)), kind) for width, kind in self.hidden))
+
+    @property
+    def title(self) -> str:
+        """Its layers in words: "100 sigmoid, softmax"."""
+        return ", ".join([f"{width} {'ReLU' if kind == 'relu' else kind}" for width, kind in self.hidden] + ["softmax"])
+
+
+NETS = {"net 1": Net(), "net 2": Net(((100, "sigmoid"),)), "net 3": Net(((300, "sigmoid"), (100, "relu"), (50, "sigmoid")))}
+
+# The optimizers by the lecture's names: the class, and the arguments that make it what it is.
+OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "SGD": ("SGD", {}),
+    "Momentum": ("SGD", {"momentum": 0.9}),
+    "Nesterov": ("SGD", {"momentum": 0.9, "nesterov": True}),
+    "Adagrad": ("Adagrad", {}),
+    "Adadelta": ("Adadelta", {"rho": 0.9, "eps": 1e-6}),
+    "Adam": ("Adam", {"betas": (0.9, 0.999), "eps": 1e-8}),
+    "RMSprop": ("RMSprop", {"alpha": 0.99, "eps": 1e-8}),
+}
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One optimizer with its hyperparameters, by a name of OPTIMIZERS: Setting("Momentum", lr=0.1, weight_decay=1e-4)."""
+
+    optimizer: str
+    hyper: tuple[tuple[str, Any], ...]
+
+    def __init__(self, optimizer: str, **hyper: Any) -> None:
+        named = {**OPTIMIZERS[optimizer][1], **hyper}
+        object.__setattr__(self, "optimizer", optimizer)
+        object.__setattr__(self, "hyper", tuple(sorted(named.items())))
+
+    @property
+    def kind(self) -> str:
+        """The name of the optimizer's class."""
+        return OPTIMIZERS[self.optimizer][0]
+
+    @property
+    def lr(self) -> float:
+        return dict(self.hyper)["lr"]
+
+    def build(self, parameters: Iterable[torch.Tensor]) -> torch.optim.Optimizer:
+        """The optimizer of this setting alone, for an ordinary training loop."""
+        return getattr(classes, self.kind)(parameters, **dict(self.hyper))
+
+
+# ---- the program -----------------------------------------------------------------------------------------------------
+
+
+def _sigmoid_backward(d: torch.Tensor, a: torch.Tensor) -> None:
+    torch.ops.aten.sigmoid_backward.grad_input(d, a, grad_input=d)  # d a (1 − a) in one pass over memory
+
+
+def _relu_backward(d: torch.Tensor, a: torch.Tensor) -> None:
+    torch.ops.aten.threshold_backward.grad_input(d, a, 0, grad_input=d)  # d where a > 0, else 0
+
+
+ACTIVATE = {"sigmoid": torch.sigmoid_, "relu": torch.relu_}
+BACKWARD = {"sigmoid": _sigmoid_backward, "relu": _relu_backward}
+
+
+class Program:
+    """K settings × R seeds of one net, trained together on x (N, inputs) and y (N,) int64 with batches of `batch` images.
+
+    The last images of an epoch that do not fill a batch are left out; the next epoch shuffles anew. `dtype` is that of x, and
+    the device too.
+    """
+
+    def __init__(
+        self, net: Net, settings: Sequence[Setting], seeds: Sequence[int], x: torch.Tensor, y: torch.Tensor, batch: int = 128
+    ) -> None:
+        self.net, self.settings, self.seeds, self.batch = net, list(settings), list(seeds), batch
+        self.x, self.y, self.iteration = x, y, 0
+        self.per_epoch = len(x) // batch
+        if self.per_epoch == 0:
+            raise ValueError(f"a batch of {batch} images needs as many; there are {len(x)}")
+        starts = [[p.detach() for p in net.start(x.shape[1], seed, x.dtype).parameters()] for seed in self.seeds]
+        flat = torch.stack([torch.cat([p.flatten() for p in start]) for start in starts]).to(x.device)
+        self.parameters = flat.repeat(len(self.settings), 1, 1)  # (K, R, n)
+        self.gradients = torch.zeros_like(self.parameters)
+        self.shapes = [p.shape for p in starts[0]]
+        self.weights, self.biases = self._views(self.parameters)
+        self._weight_grads, self._bias_grads = self._views(self.gradients)
+        self._one_hot = torch.eye(CLASSES, dtype=x.dtype, device=x.device)[y]
+        self._loaded: tuple[int, int] | None = None
+        self._order_of: int | None = None
+        rows = min(GATHER, self.per_epoch) * batch
+        self._images = torch.empty(len(self.seeds), rows, x.shape[1], dtype=x.dtype, device=x.device)
+        self._targets = torch.empty(len(self.seeds), rows, CLASSES, dtype=x.dtype, device=x.device)
+        self.optimizers: dict[str, torch.optim.Optimizer] = {}
+        self._group: dict[int, dict[str, Any]] = {}
+        for kind in dict.fromkeys(setting.kind for setting in self.settings):
+            places = [k for k, setting in enumerate(self.settings) if setting.kind == kind]
+            groups = [{"params": [self._leaf(k)], **dict(self.settings[k].hyper)} for k in places]
+            optimizer = getattr(classes, kind)(groups, foreach=False)  # a group is one tensor: nothing to put together
+            self.optimizers[kind] = optimizer
+            self._group.update(zip(places, optimizer.param_groups, strict=True))
+
+    # Views: a layer's W is (K, R, out, in), its b (K, R, out).
+
+    def _views(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        parts = flat.split([shape.numel() for shape in self.shapes], dim=2)
+        shaped = [part.unflatten(2, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        return shaped[0::2], shaped[1::2]
+
+    def _leaf(self, k: int) -> torch.Tensor:
+        """What an optimizer steps: all seeds of setting `k` as one tensor (R, n); the step is elementwise."""
+        leaf = self.parameters[k].requires_grad_()
+        leaf.grad = self.gradients[k]
+        return leaf
+
+    def lr(self, k: int) -> float:
+        """The learning rate of setting `k` now."""
+        return self._group[k]["lr"]
+
+    def set_lr(self, k: int, lr: float) -> None:
+        """Set the learning rate of setting `k`, from its next step on."""
+        self._group[k]["lr"] = lr
+
+    # Batches: the shuffle depends on seed and epoch alone, so any iteration can be come back to.
+
+    def order(self, seed: int, epoch: int) -> torch.Tensor:
+        """The order (N,) in which `seed` sees the images in `epoch`, drawn on the CPU: the same on every device."""
+        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+        return torch.randperm(len(self.x), generator=generator)
+
+    def _next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Images (R, batch, inputs) and one-hot labels (R, batch, 10) of this iteration, as slices."""
+        epoch, place = divmod(self.iteration, self.per_epoch)
+        if self._order_of != epoch:
+            self._orders = torch.stack([self.order(seed, epoch) for seed in self.seeds]).to(self.x.device)
+            self._order_of = epoch
+        block, place = divmod(place, GATHER)
+        if self._loaded != (epoch, block):
+            rows = slice(block * GATHER * self.batch, min((block + 1) * GATHER, self.per_epoch) * self.batch)
+            for r, order in enumerate(self._orders):
+                chosen = order[rows]
+                torch.index_select(self.x, 0, chosen, out=self._images[r, : len(chosen)])
+                torch.index_select(self._one_hot, 0, chosen, out=self._targets[r, : len(chosen)])
+            self._loaded = epoch, block
+        part = slice(place * self.batch, (place + 1) * self.batch)
+        return self._images[:, part], self._targets[:, part]
+
+    # One step.
+
+    def _forward(self, images: torch.Tensor) -> list[torch.Tensor]:
+        """Activations (K, R, width, B) of every layer for images (R, B, inputs); the last are the logits."""
+        k, r = len(self.settings), len(self.seeds)
+        kinds = [kind for _, kind in self.net.hidden]
+        activations: list[torch.Tensor] = []
+        for layer, (w, b) in enumerate(zip(self.weights, self.biases, strict=True)):
+            z = w.new_empty(k, r, w.shape[2], images.shape[1])
+            if layer == 0:  # all settings of a seed multiply the same images: they are read, not copied
+                for seed, x in enumerate(images):
+                    torch.bmm(w[:, seed], x.T.expand(k, -1, -1), out=z[:, seed])
+            else:
+                torch.bmm(w.flatten(0, 1), activations[-1].flatten(0, 1), out=z.flatten(0, 1))
+            z.add_(b.unsqueeze(3))
+            activations.append(ACTIVATE[kinds[layer]](z) if layer < len(kinds) else z)
+        return activations
+
+    def _backward(self, images: torch.Tensor, targets: torch.Tensor) -> None:
+        """Write the gradient of each mean cross entropy over the batch into `gradients`."""
+        activations = self._forward(images)
+        d = activations.pop().softmax(2).sub_(targets.transpose(1, 2)).div_(images.shape[1])  # ∂J/∂z = (p − y) / B
+        for layer in range(len(self.weights) - 1, -1, -1):
+            torch.sum(d, 3, out=self._bias_grads[layer])
+            if layer == 0:
+                for seed, x in enumerate(images):
+                    torch.bmm(d[:, seed], x.expand(len(d), -1, -1), out=self._weight_grads[0][:, seed])
+                break
+            a, one = activations[layer - 1], d.flatten(0, 1)
+            torch.bmm(one, a.flatten(0, 1).transpose(1, 2), out=self._weight_grads[layer].flatten(0, 1))
+            d = torch.bmm(self.weights[layer].flatten(0, 1).transpose(1, 2), one).view_as(a)
+            BACKWARD[self.net.hidden[layer - 1][1]](d, a)
+
+    @torch.no_grad()
+    def run(self, steps: int, before_step: Callable[[int], None] | None = None) -> None:
+        """Take `steps` steps of every setting and seed; `before_step(iteration)` is called before each, from 0."""
+        for _ in range(steps):
+            if before_step is not None:
+                before_step(self.iteration)
+            self._backward(*self._next_batch())
+            for optimizer in self.optimizers.values():
+                optimizer.step()
+            self.iteration += 1
+
+    # Looking at it.
+
+    @torch.no_grad()
+    def evaluate(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Mean cross entropy and accuracy (K, R) on x (M, inputs), y (M,), on the device: reading them waits for it."""
+        k, r = len(self.settings), len(self.seeds)
+        widest = max(shape[0] for shape in self.shapes)
+        rows = max(64, (1 << 24) // (k * r * widest))  # bounds the memory of the activations
+        loss, right = x.new_zeros(k, r), x.new_zeros(k, r)
+        for images, labels in zip(x.split(rows), y.split(rows), strict=True):
+            logits = self._forward(images.expand(r, -1, -1))[-1]
+            wanted = labels.expand(k, r, 1, -1)
+            loss += (logits.logsumexp(2) - logits.gather(2, wanted).squeeze(2)).sum(2)
+            right += (logits.argmax(2) == labels).sum(2)
+        return loss / len(x), right / len(x)
+
+    def module(self, k: int, r: int) -> nn.Sequential:
+        """Setting `k` with its r-th seed as an ordinary net, its parameters copied."""
+        net = self.net.module(self.x.shape[1]).to(self.x)
+        for parameter, part in zip(
+            net.parameters(), self.parameters[k, r].split([s.numel() for s in self.shapes]), strict=True
+        ):
+            parameter.data.copy_(part.view_as(parameter))
+        return net
+
+    # Stopping and going on.
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that going on with the same numbers needs: parameters, the optimizers' states, the iteration."""
+        states = {kind: optimizer.state_dict() for kind, optimizer in self.optimizers.items()}
+        return {"iteration": self.iteration, "parameters": self.parameters.detach(), "optimizers": states}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on where a program with the same net, settings, seeds and data stopped."""
+        self.parameters.copy_(state["parameters"])
+        for kind, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][kind])
+        self._group = {
+            k: group
+            for kind, optimizer in self.optimizers.items()
+            for k, group in zip(
+                [k for k, setting in enumerate(self.settings) if setting.kind == kind], optimizer.param_groups, strict=True
+            )
+        }
+        self.iteration, self._loaded, self._order_of = state["iteration"], None, None
+
+
+def flat_inputs(data, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
+    """Train and test images of a DataSet as rows (N, H·W): minus the training set's mean of each pixel, divided by one
+    standard deviation over all pixels, as in the study that the lecture cites."""
+    train, test = (part.flatten(1).to(dtype) for part in (data.train_x, data.test_x))
+    mean = train.mean(0)
+    spread = (train - mean).std()
+    return (train - mean) / spread, (test - mean) / spread

@@ -1,0 +1,63 @@
+"""Softmax regression by hand: gradient, curvature, power iteration and minimum against autograd and dense linear algebra."""
+
+import pytest
+import torch
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.descent import softmax
+
+
+@pytest.fixture
+def problem():
+    made = torch.Generator().manual_seed(0)
+    x = torch.randn(40, 5, generator=made, dtype=torch.float64)
+    y = torch.nn.functional.one_hot(torch.randint(3, (40,), generator=made), 3).double()
+    return torch.randn(5, 3, generator=made, dtype=torch.float64), x, y
+
+
+def test_gradient_and_curvature_are_autograds(problem):
+    w, x, y = problem
+    right = torch.func.grad(softmax.loss)(w, x, y, 0.1)
+    torch.testing.assert_close(softmax.gradient(w, x, y, 0.1), right, rtol=1e-12, atol=1e-12)
+    v = torch.randn(5, 3, dtype=torch.float64)
+    _, along = torch.func.jvp(lambda w: torch.func.grad(softmax.loss)(w, x, y, 0.1), (w,), (v,))
+    torch.testing.assert_close(softmax.curvature_along(w, v, x, y, 0.1), along, rtol=1e-12, atol=1e-12)
+
+
+def test_leading_axes_are_separate_runs(problem):
+    w, x, y = problem
+    many = torch.stack([w, 2 * w, -w])
+    for i in range(3):
+        torch.testing.assert_close(softmax.gradient(many, x, y, 0.1)[i], softmax.gradient(many[i], x, y, 0.1))
+        torch.testing.assert_close(softmax.loss(many, x, y, 0.1)[i], softmax.loss(many[i], x, y, 0.1))
+    split = softmax.gradient(w, x.view(4, 10, 5), y.view(4, 10, 3))
+    torch.testing.assert_close(split.mean(0), softmax.gradient(w, x, y), rtol=1e-12, atol=1e-13)
+
+
+def test_power_iteration_finds_the_largest_eigenvalue_of_the_hessian(problem):
+    w, x, y = problem
+    hessian = torch.func.hessian(softmax.loss)(w, x, y, 0.1).reshape(15, 15)
+    eigenvalue, direction, residual = softmax.largest_eigenvalue(w, x, y, 0.1)
+    assert eigenvalue == pytest.approx(torch.linalg.eigvalsh(hessian)[-1].item(), rel=1e-8)
+    assert residual < 1e-9 and direction.norm().item() == pytest.approx(1)
+
+
+def test_the_minimum_is_one(problem):
+    _, x, y = problem
+    best = softmax.minimum(x, y, 0.05)
+    assert softmax.gradient(best, x, y, 0.05).norm() < 1e-10
+    assert softmax.loss(best, x, y, 0.05) < softmax.loss(torch.zeros_like(best), x, y, 0.05)
+
+
+def test_missing_mnist_is_told_and_replaced(monkeypatch):
+    def missing(name):
+        if name == "mnist":
+            raise LabError("no MNIST here.", "Fetch it.")
+        return load(name)
+
+    load = softmax.load
+    monkeypatch.setattr(softmax, "load", missing)
+    x, y, name, notes = softmax.real_data("mnist", torch.device("cpu"), most=100)
+    assert name == "digits" and "no MNIST here" in notes[0]
+    assert x.shape == (100, 65) and y.shape == (100, 10) and (x[:, -1] == 1).all() and (y.sum(1) == 1).all()
+    assert softmax.real_data("digits", torch.device("cpu"))[3] == []
