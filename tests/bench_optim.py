@@ -34,7 +34,9 @@ def optimizer(module, name, shapes, **options):
 def main():
     with torch.device("meta"):
         resnet = [tuple(parameter.shape) for parameter in torchvision.models.resnet18().parameters()]
-    print(f"{'step of':28}{'torch, loop':>13}  {'as a share of it:':17}{'ours, loop':>12}{'ours, lists':>13}{'torch foreach':>15}")
+    print(
+        f"{'step of':28}{'torch, loop':>13}  {'as a share of it:':17}{'ours, loop':>12}{'ours, lists':>13}{'torch foreach':>15}"
+    )
     for size, shapes, samples in (("net 3", NET3, 15), ("ResNet-18", resnet, 7)):
         for title, (name, options) in RULES.items():
             ratios = []
@@ -48,7 +50,7 @@ def main():
                 turns = compare(mine.step, loop.step, samples=samples)
                 ratios.append(turns.ratio)
             seconds = f"{turns.b.seconds * 1e6:10.0f} µs"
-            print(f"{size + ', ' + title:28}{seconds}{'':19}" + "".join(f"{ratio:11.2f} x" for ratio in ratios), flush=True)
+            print(f"{size + ', ' + title:30}{seconds}" + "".join(f"{ratio:11.2f} x" for ratio in ratios), flush=True)
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -274,7 +275,7 @@ class Formula:
     state: dict[str, float]  # the state's entries and what they start at
     twin: str | None = None  # the class of torch.optim, and of this package, with the same rule
 
-    @property
+    @cached_property
     def defaults(self) -> dict[str, float]:
         """The hyperparameters by name, with their defaults."""
         parameters = inspect.signature(self.step).parameters.values()

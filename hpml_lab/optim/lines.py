@@ -19,8 +19,13 @@ def formula_lines(function: Callable) -> tuple[tuple[str, str], ...]:
     docstring and a closing `return`. Raises ValueError where the two do not pair off.
     """
     tree = ast.parse(textwrap.dedent(inspect.getsource(function))).body[0]
-    statements = [ast.unparse(one) for one in tree.body[1:] if not isinstance(one, ast.Return)]
+    statements = [_one_line(one) for one in tree.body[1:] if not isinstance(one, ast.Return)]
     formulas = [line.strip() for line in (inspect.getdoc(function) or "").splitlines() if line.startswith("    ")]
     if len(formulas) != len(statements):
         raise ValueError(f"{function.__qualname__} has {len(formulas)} formulas for {len(statements)} statements: {statements}")
     return tuple(zip(formulas, statements, strict=True))
+
+
+def _one_line(statement: ast.stmt) -> str:
+    """A statement as it is written here: `if …: …` on one line."""
+    return " ".join(line.strip() for line in ast.unparse(statement).splitlines())

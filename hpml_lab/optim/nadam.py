@@ -10,6 +10,7 @@ class NAdam(Optimizer):
     """NAdam (torch.optim.NAdam), with Dozat's warm-up of the momentum; ψ is torch's `momentum_decay`."""
 
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
+    explained = ("numbers", "update")
 
     def __init__(
         self,
@@ -36,6 +37,13 @@ class NAdam(Optimizer):
         return Optimizer.decay(pairs(theta), pairs(g), lr, weight_decay, decoupled)  # torch's rounding of complex numbers
 
     def numbers(self, state, group, new):
+        """What momentum does in this step: it warms up with t.
+
+            t = t + 1
+            μₜ, μₜ₊₁ = β₁ (1 − ½ · 0.96^(k ψ)) for k = t, t + 1
+            Πμ = Πμ · μₜ
+        Dozat 2016.
+        """
         t = super().numbers(state, group, new)["t"]
         mu, mu_next = (group["betas"][0] * (1 - 0.5 * 0.96 ** (k * group["momentum_decay"])) for k in (t, t + 1))
         state["mu_product"] *= mu
@@ -43,7 +51,7 @@ class NAdam(Optimizer):
 
     @staticmethod
     def update(theta, g, m, v, *, t, mu, mu_next, mu_product, lr, beta1, beta2, eps):
-        """The next momentum is applied now. μₜ = β₁ (1 − ½ · 0.96^(t ψ)), and Πμ is the product of all so far.
+        """The next momentum is applied now. Πμ is the product of all momenta so far.
 
             m = β₁ m + (1 − β₁) g
             v = β₂ v + (1 − β₂) g²

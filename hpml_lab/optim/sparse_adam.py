@@ -12,9 +12,10 @@ class SparseAdam(Optimizer):
     """SparseAdam (torch.optim.SparseAdam), for gradients such as those of nn.Embedding(sparse=True)."""
 
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
+    takes_sparse = True
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
-        for name, value, text in (("lr", lr, "learning rate"), ("eps", eps, "epsilon value")):
+        for value, text in ((lr, "learning rate"), (eps, "epsilon value")):
             if isinstance(value, int | float) and not value > 0:
                 raise ValueError(f"Invalid {text}: {value}")
         super().__init__(params, locals())
@@ -31,12 +32,13 @@ class SparseAdam(Optimizer):
         state["step"] += 1
         return {"t": state["step"]}
 
-    @staticmethod
-    def update(theta, g, **rest):
-        raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+    def _part(self, p, group):
+        if not p.grad.is_sparse:
+            raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
+        return super()._part(p, group)
 
     @staticmethod
-    def update_sparse(theta, g, m, v, *, t, lr, beta1, beta2, eps):
+    def update(theta, g, m, v, *, t, lr, beta1, beta2, eps):
         """Adam on the named elements. m and v of the others do not fade, so a rare row is not forgotten while it is away.
 
             g = each element once

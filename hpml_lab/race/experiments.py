@@ -44,9 +44,8 @@ def draw_mnist_three_nets(result: Result):
         curves_panel(row[1], found["best"], points, "loss")
         curves_panel(row[2], found["best"], points, "accuracy", found["seconds"])
         sweep_panel(row[3], found["sweep"])
-        row[0].set_ylabel(
-            f"{net}: {found['title']}\n\ntraining loss" if len(found["title"]) < 25 else f"{net}\n\ntraining loss"
-        )
+        title = found["title"].replace(", ", ",\n", 1) if len(found["title"]) > 30 else found["title"]
+        row[0].set_ylabel(f"{net}: {title}\n\ntraining loss")
         for panel in row[:2]:
             panel.set_xlabel("iterations")
         low, high = (f(panel.get_ylim()[place] for panel in row[:2]) for place, f in ((0, min), (1, max)))
@@ -65,14 +64,22 @@ def draw_mnist_three_nets(result: Result):
     notebook=NOTEBOOK,
     draw=draw_mnist_three_nets,
     quick=dict(
-        data="digits", width=0.25, iterations=300, seeds=4, factors=(0.3, 3.0), study=False, points=14, watched=400, share=32
+        data="digits",
+        width=0.25,
+        iterations=300,
+        seeds=4,
+        factors=(0.3, 3.0, 10.0),
+        study=False,
+        points=14,
+        watched=400,
+        share=32,
     ),
     full=dict(
         data="mnist",
         width=1.0,
         iterations=20_000,
         seeds=4,
-        factors=(0.1, 0.3, 3.0),
+        factors=(0.1, 0.3, 3.0, 10.0),
         study=True,
         points=30,
         watched=2000,
@@ -111,7 +118,7 @@ def mnist_three_nets(size: Size) -> Result:
         {
             "net": name,
             "optimizer": optimizer,
-            "rate": f"{record['lr']:g}" + (" (lecture)" if record["lr"] == LECTURE_LR[optimizer] else " (best)"),
+            "rate": f"{record['lr']:g}" + _which(record, lecture[name][optimizer], best[name][optimizer]),
             "loss, median (band)": band(record["end"]),
             "test accuracy %, median (band)": band([100 * value for value in record["final"]]),
             "seeds diverged": record["diverged"],
@@ -122,11 +129,8 @@ def mnist_three_nets(size: Size) -> Result:
         for optimizer in LECTURE_LR
         for record in {id(one[name][optimizer]): one[name][optimizer] for one in (lecture, best)}.values()
     ]
-    start = {
-        name: [max(one["loss"][r][0] for one in some) - min(one["loss"][r][0] for one in some) for r in range(size.seeds)]
-        for name, some in records.items()
-    }
-    apart = max(max(values) for values in start.values())
+    starts = [[[one["loss"][seed][0] for one in some] for seed in seeds] for some in records.values()]
+    apart = max(max(losses) - min(losses) for some in starts for losses in some)
     chosen = [one for group in best.values() for one in group.values()]
     bad = sum(one["diverged"] for some in records.values() for one in some)
     claims = [
@@ -164,7 +168,7 @@ def mnist_three_nets(size: Size) -> Result:
             "`hpml-lab data fetch mnist`, then `hpml-lab run mnist-three-nets --size full`."
         )
     if not on_gpu:
-        notes.append("No CUDA GPU here: full takes about an hour on 2 cores, can be stopped, and goes on where it stopped.")
+        notes.append("No CUDA GPU here: full takes some two hours on 2 cores, can be stopped, and goes on where it stopped.")
     return Result(
         rows=rows,
         claims=claims,
@@ -179,6 +183,10 @@ def mnist_three_nets(size: Size) -> Result:
         notes=notes,
         arrays=arrays,
     )
+
+
+def _which(record, lecture, best) -> str:
+    return " (both)" if lecture is best else " (lecture)" if record is lecture else " (best)"
 
 
 def _curves(group):

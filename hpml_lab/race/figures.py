@@ -3,7 +3,7 @@
 import numpy as np
 
 from hpml_lab.core.result import Result
-from hpml_lab.core.style import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY, new_figure
+from hpml_lab.core.style import BLUE, GREEN, INK, ORANGE, PURPLE, RED, SKY, in_style, new_figure
 
 # One colour and one line style an optimizer, the same in every figure.
 LOOK = {
@@ -68,6 +68,11 @@ def legend_of(figure, axes) -> None:
 def draw_race_curves(result: Result, rates: str = "best"):
     """Loss and accuracy of the race of seven optimizers on three nets, against iterations and against seconds of training
     alone: one row a net, medians over the seeds with bands from the smallest to the largest."""
+    with in_style():
+        return _draw_race_curves(result, rates)
+
+
+def _draw_race_curves(result: Result, rates: str):
     figure = new_figure(15.0, 10.5)
     axes = figure.subplots(3, 4)
     for row, (net, found) in zip(axes, result.arrays["nets"].items(), strict=True):

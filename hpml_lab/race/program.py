@@ -21,6 +21,7 @@ whoever trains beside it. Nothing in the loop waits for the device.
 A schedule sets rates between two calls of `run`, or before each step: `run(1000, before_step=lambda t: program.set_lr(0, …))`.
 """
 
+import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -31,6 +32,7 @@ from torch import nn
 from hpml_lab import optim as classes
 
 CLASSES = 10
+_ONE_AT_A_TIME = threading.Lock()  # layers draw from the process's one generator, which all threads share
 GATHER = 16  # batches gathered at once: few starts of kernels on a GPU, and what a CPU's caches still hold
 
 
@@ -53,8 +55,8 @@ class Net:
 
     def start(self, inputs: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Sequential:
         """The net as torch's layers initialise it under `seed`; the process's own random numbers are left as they were."""
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+        with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(seed)
             return self.module(inputs).to(dtype)  # drawn in float32, so that both precisions start at the same point
 
     def scaled(self, factor: float) -> "Net":

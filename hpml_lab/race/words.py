@@ -13,82 +13,92 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.progress import track
 from hpml_lab.race.program import Setting
+
+FREQUENT = 0.1  # the part of the words that are called frequent; all others are rare
+ROWS = 500  # texts that are looked at together
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Word numbers (R, N, length) and labels (R, N), 0 or 1; a word that comes twice in a text counts once."""
+    """Word numbers (R, N, length) and labels (R, N), 0 or 1; a word that comes twice in a text counts once.
+
+    by_rare (R, N) is True where the rare words decide: the frequent words alone would give the other label.
+    """
 
     words: torch.Tensor
     labels: torch.Tensor
+    by_rare: torch.Tensor
 
     def bags(self, part: slice, vocabulary: int) -> torch.Tensor:
         """1 where a word is in the text, else 0: (R, texts in `part`, V)."""
-        words = self.words[:, part]
-        return torch.zeros(*words.shape[:2], vocabulary, device=words.device).scatter_(2, words, 1.0)
+        return _bags(self.words[:, part], vocabulary)
+
+    def to(self, device: torch.device | str) -> "Texts":
+        return Texts(self.words.to(device), self.labels.to(device), self.by_rare.to(device))
+
+
+def _bags(words: torch.Tensor, vocabulary: int) -> torch.Tensor:
+    return torch.zeros(*words.shape[:2], vocabulary, device=words.device).scatter_(2, words, 1.0)
 
 
 @dataclass(frozen=True)
 class Corpus:
-    """One corpus a seed: texts for training, and for validation and test both common texts and texts of rare words alone."""
+    """One corpus a seed: hidden weights (R, V), and texts for training, for the choice of the rate, and for the test."""
 
-    vocabulary: int
-    weights: torch.Tensor  # (R, V), hidden from the classifier
+    weights: torch.Tensor
     train: Texts
-    parts: dict[str, Texts]
+    valid: Texts
+    test: Texts
 
     def times_seen(self) -> torch.Tensor:
         """In how many training texts each word is, (R, V)."""
         total = torch.zeros_like(self.weights)
-        for start in range(0, self.train.words.shape[1], 500):
-            total += self.train.bags(slice(start, start + 500), self.vocabulary).sum(1)
+        for start in range(0, self.train.words.shape[1], ROWS):
+            total += self.train.bags(slice(start, start + ROWS), self.weights.shape[1]).sum(1)
         return total
 
 
-def corpus(
-    seeds: Sequence[int], vocabulary: int, texts: int, held_out: int, length: int = 20, rare_from: float = 0.1
-) -> Corpus:
+def corpus(seeds: Sequence[int], vocabulary: int, texts: int, held_out: int, power: float, length: int = 20) -> Corpus:
     """Draw a corpus for each seed, on the CPU, so that every device gets the same.
 
-    texts      for training
-    held_out   of each kind, for validation and for test
-    rare_from  a rare word is one beyond this part of the list of words by frequency
+    The weight of the j-th word is a normal number times (j/V)^power: with power 0 all words weigh alike, with ½ a word weighs
+    the more the rarer it is, as in search engines. `texts` are for training, `held_out` each for validation and test.
     """
-    frequency = 1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)
-    rare = frequency.clone()
-    rare[: int(rare_from * vocabulary)] = 0
+    place = torch.arange(1, vocabulary + 1, dtype=torch.float64)
     weights, drawn = [], []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
-        weights.append(torch.randn(vocabulary, generator=generator))
-        counts = ((frequency, texts), (frequency, held_out), (rare, held_out), (frequency, held_out), (rare, held_out))
-        drawn.append([torch.multinomial(p, n * length, True, generator=generator).view(n, length) for p, n in counts])
+        weights.append(torch.randn(vocabulary, generator=generator) * ((place / vocabulary) ** power).float())
+        drawn.append(
+            [torch.multinomial(1 / place, n * length, True, generator=generator).view(n, length) for n in (texts, held_out, held_out)]
+        )
     hidden = torch.stack(weights)
+    return Corpus(hidden, *(_labelled(torch.stack(same), hidden) for same in zip(*drawn, strict=True)))
 
-    def labelled(words: torch.Tensor) -> Texts:
-        made = Texts(words, torch.empty(0))
-        score = torch.stack([made.bags(slice(i, i + 1), vocabulary)[:, 0].mul(hidden).sum(1) for i in range(words.shape[1])], 1)
-        return Texts(words, (score > 0).float())
 
-    made = [labelled(torch.stack(same)) for same in zip(*drawn, strict=True)]
-    names = ("valid", "valid rare", "test", "test rare")
-    return Corpus(vocabulary, hidden, made[0], dict(zip(names, made[1:], strict=True)))
+def _labelled(words: torch.Tensor, hidden: torch.Tensor) -> Texts:
+    frequent = int(FREQUENT * hidden.shape[1])
+    labels, by_rare = [], []
+    for part in words.split(ROWS, dim=1):
+        votes = _bags(part, hidden.shape[1]) * hidden[:, None]
+        label = votes.sum(2) > 0
+        labels.append(label)
+        by_rare.append(label != (votes[:, :, :frequent].sum(2) > 0))
+    return Texts(words, torch.cat(labels, 1).float(), torch.cat(by_rare, 1))
 
 
 @dataclass(frozen=True)
 class Learned:
-    """What the classifiers learned: θ (K, R, V), and their accuracy on each part of the corpus, (K, R)."""
+    """What the classifiers learned: θ (K, R, V), and accuracies (K, R) on validation and test texts, all of them ("valid",
+    "test") and those that the rare words decide ("valid rare", "test rare")."""
 
     theta: torch.Tensor
     accuracy: dict[str, torch.Tensor]
 
 
 @torch.no_grad()
-def learn(
-    settings: Sequence[Setting], made: Corpus, epochs: int, batch: int, device: torch.device | str = "cpu"
-) -> Learned:
+def learn(settings: Sequence[Setting], made: Corpus, epochs: int, batch: int, device: torch.device | str = "cpu") -> Learned:
     """Train one classifier for each setting and seed from θ = 0, with the classes of hpml_lab.optim.
 
     z = Σⱼ xⱼ θⱼ, J = mean cross entropy of σ(z), ∂J/∂θⱼ = mean over the batch of (σ(z) − y) xⱼ
@@ -101,8 +111,8 @@ def learn(
         leaf = theta[k].requires_grad_()
         leaf.grad = gradient[k]
         optimizers.append(setting.build([leaf]))
-    train = Texts(made.train.words.to(device), made.train.labels.to(device))
-    for _ in track(range(epochs), "texts"):
+    train = made.train.to(device)
+    for _ in range(epochs):
         for start in range(0, train.words.shape[1] - batch + 1, batch):
             part = slice(start, start + batch)
             x, y = train.bags(part, vocabulary), train.labels[:, part]
@@ -111,16 +121,67 @@ def learn(
             for optimizer in optimizers:
                 optimizer.step()
     accuracy = {}
-    for name, texts in made.parts.items():
-        there, right = Texts(texts.words.to(device), texts.labels.to(device)), 0
-        for start in range(0, there.words.shape[1], 500):
-            part = slice(start, start + 500)
-            guess = _scores(theta, there.bags(part, vocabulary)) > 0
-            right = right + (guess == there.labels[:, part, None].bool()).sum(1)
-        accuracy[name] = (right.T / there.words.shape[1]).double().cpu()
+    for name, texts in (("valid", made.valid.to(device)), ("test", made.test.to(device))):
+        right = []
+        for start in range(0, texts.words.shape[1], ROWS):
+            part = slice(start, start + ROWS)
+            guess = _scores(theta, texts.bags(part, vocabulary)) > 0
+            right.append(guess == texts.labels[:, part, None].bool())
+        right = torch.cat(right, 1)  # (R, N, K)
+        rare = texts.by_rare[:, :, None]
+        accuracy[name] = right.double().mean(1).T.cpu()
+        accuracy[f"{name} rare"] = ((right & rare).sum(1) / rare.sum(1)).double().T.cpu()
     return Learned(theta.detach().cpu(), accuracy)
 
 
 def _scores(theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
     """z (R, N, K) of all classifiers for x (R, N, V)."""
     return torch.bmm(x, theta.permute(1, 2, 0))
+
+
+# ---- one embedding with a sparse or a dense gradient ------------------------------------------------------------------
+
+
+class WordVectors:
+    """A bag of word vectors (V, dim), summed and read out by a fixed vector: what a text classifier or a recommender does at
+    its input. With sparse=True the gradient names only the rows of the words in the batch."""
+
+    def __init__(
+        self,
+        vocabulary: int,
+        dim: int,
+        sparse: bool,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        generator = torch.Generator().manual_seed(vocabulary)
+        start = torch.randn(vocabulary, dim, generator=generator, dtype=dtype) / dim
+        self.bag = torch.nn.EmbeddingBag(vocabulary, dim, mode="sum", sparse=sparse, _weight=start.to(device))
+        self.readout = torch.randn(dim, generator=generator, dtype=dtype).to(device)
+
+    @property
+    def weight(self) -> torch.nn.Parameter:
+        return self.bag.weight
+
+    def backward(self, words: torch.Tensor, labels: torch.Tensor) -> None:
+        """Put the gradient of the mean cross entropy for `words` (N, length) and `labels` (N,) into weight.grad."""
+        self.weight.grad = None
+        z = self.bag(words) @ self.readout
+        torch.nn.functional.binary_cross_entropy_with_logits(z, labels.to(z.dtype)).backward()
+
+
+def gradient_bytes(gradient: torch.Tensor) -> int:
+    """What a gradient takes in memory: all its values, and for a sparse one their places as well."""
+    if not gradient.is_sparse:
+        return gradient.nbytes
+    gradient = gradient.coalesce()
+    return gradient.indices().nbytes + gradient.values().nbytes
+
+
+def zipf_words(vocabulary: int, texts: int, length: int, seed: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Word numbers (texts, length) with probability ∝ 1/j, for any size of vocabulary."""
+    # torch.multinomial takes at most 2²⁴ kinds; the inverse of the distribution function has no such limit.
+    generator = torch.Generator().manual_seed(seed)
+    total = (1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)).cumsum(0)
+    drawn = torch.rand(texts, length, generator=generator, dtype=torch.float64) * total[-1]
+    return torch.searchsorted(total, drawn).clamp_(max=vocabulary - 1).to(device)

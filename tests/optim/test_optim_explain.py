@@ -1,0 +1,83 @@
+"""`explain` and the lines it shows: formula and code are read from the rule that runs."""
+
+import pytest
+import torch
+
+import hpml_lab.optim
+from hpml_lab.core.errors import LabError
+from hpml_lab.optim import SGD, Adam, AdamW, NAdam, SparseAdam
+from hpml_lab.optim.base import Optimizer
+from hpml_lab.optim.lines import formula_lines
+
+CLASSES = [getattr(hpml_lab.optim, name) for name in hpml_lab.optim.__all__]
+
+
+def stepped(make, steps=3, **options):
+    weight, bias = torch.nn.Parameter(torch.arange(6.0).reshape(2, 3)), torch.nn.Parameter(torch.ones(3))
+    optimizer = make([weight, bias], **options)
+    for _ in range(steps):
+        weight.grad = torch.ones(2, 3).to_sparse() if make is SparseAdam else torch.ones(2, 3)
+        optimizer.step()
+    return optimizer
+
+
+@pytest.mark.parametrize("make", CLASSES, ids=lambda one: one.__name__)
+def test_every_statement_of_a_rule_has_its_formula(make):
+    pairs = formula_lines(make.update) + (formula_lines(make.update_sparse) if make.update_sparse else ())
+    assert len(pairs) >= 3
+    assert pairs[-1][0].startswith("θ = θ") and "theta.add" in pairs[-1][1], "the last line moves the parameter"
+    assert len(formula_lines(Optimizer.decay)) == 2
+
+
+@pytest.mark.parametrize("make", CLASSES, ids=lambda one: one.__name__)
+def test_explain_shows_the_rule_and_every_state_tensor(make):
+    optimizer = stepped(make)
+    explanation = optimizer.explain()
+    shown = [(line.formula, line.code) for line in explanation.lines]
+    assert set(formula_lines(optimizer.update)) <= set(shown)
+    tensors = " ".join(text for line in explanation.lines for text in line.tensors)
+    state = optimizer.state.get(optimizer.param_groups[0]["params"][0], {})
+    for name, value in state.items():
+        if isinstance(value, torch.Tensor) and value.ndim:
+            assert f"= {name} (2, 3) float32" in tensors
+    assert "θ (2, 3) float32" in tensors
+
+
+def test_explain_shows_the_values_as_they_are_now():
+    optimizer = stepped(Adam, 1)
+    assert "m = exp_avg (2, 3) float32: 0.1, 0.1, 0.1, …; norm 0.245" in repr(optimizer.explain())
+    optimizer.step()
+    assert "m = exp_avg (2, 3) float32: 0.19, 0.19, 0.19" in repr(optimizer.explain())
+    assert "after step 2" in repr(optimizer.explain())
+
+
+def test_a_parameter_without_a_step_says_so_and_one_that_is_not_there_is_named():
+    optimizer = stepped(SGD, momentum=0.9)
+    assert "no step yet" in repr(optimizer.explain(1))
+    with pytest.raises(LabError, match="no parameter 2 in this SGD.*from 0 to 1"):
+        optimizer.explain(2)
+
+
+def test_weight_decay_and_nadams_momentum_are_shown_where_they_act():
+    assert any("λ θ" in line.formula for line in stepped(AdamW).explain().lines)
+    assert not any("λ θ" in line.formula for line in stepped(Adam).explain().lines)
+    assert any("Πμ · μₜ" in line.formula for line in stepped(NAdam).explain().lines)
+
+
+def test_the_html_is_escaped_and_leaves_the_colours_to_the_page():
+    page = stepped(Adam).explain()._repr_html_()
+    assert page.count("<tr>") == 6 and "color" not in page
+    assert "<code>m.lerp_(g, 1 - beta1)</code>" in page
+
+
+def test_a_rule_whose_formulas_do_not_pair_is_refused():
+    def rule(theta):
+        """One formula for two statements.
+
+        θ = 2 θ
+        """
+        theta.mul_(2)
+        theta.add_(1)
+
+    with pytest.raises(ValueError, match="1 formulas for 2 statements"):
+        formula_lines(rule)

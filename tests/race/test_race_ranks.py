@@ -1,0 +1,96 @@
+"""Ranks share the settings, and what they find is what one process finds, to the bit."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+
+from hpml_lab.race import ranks
+from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
+from hpml_lab.race.training import shared_out
+
+SCRIPT = """
+import json, os, sys
+import torch
+from pathlib import Path
+from hpml_lab.data import load
+from hpml_lab.race import ranks
+from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
+from hpml_lab.race.training import Inputs, log_points, shared_out, train_all
+torch.set_num_threads(1)
+folder = Path(sys.argv[1])
+settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
+nets = {name: net.scaled(0.2) for name, net in NETS.items()}
+tasks = [task for name, net in nets.items() for task in shared_out(name, net, settings, (0, 1), 3)]
+inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
+curves = train_all(tasks, inputs, log_points(120, 6), folder=folder / "checkpoints", workers=int(sys.argv[2]))
+for found in curves:
+    found.pop("seconds")
+(folder / f"rank{ranks.rank()}.json").write_text(json.dumps([len(ranks.own(tasks)), len(tasks), curves]))
+ranks.leave()
+"""
+
+
+def run(folder, count, workers=1):
+    """The results by rank of `count` ranks, each (own tasks, all tasks, curves)."""
+    folder.mkdir()
+    script = folder / "script.py"
+    script.write_text(SCRIPT)
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
+    command = [sys.executable, *launch, str(script), str(folder), str(workers)]
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=env)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(count)]
+
+
+def test_many_ranks_and_many_workers_find_what_one_finds_to_the_bit(tmp_path):
+    [(own, everything, one)] = run(tmp_path / "one", 1)
+    assert own == everything == len(one)
+    both = run(tmp_path / "two", 2)
+    assert sum(part[0] for part in both) == everything and all(part[0] > 0 for part in both), "each rank took a part"
+    for _, _, curves in both:
+        assert curves == one, "and has the whole result"
+    [(_, _, workers)] = run(tmp_path / "workers", 1, workers=2)
+    assert workers == one
+
+
+def test_parts_are_dealt_so_that_each_has_one_owner(monkeypatch):
+    parts, dealt = list(range(11)), []
+    for rank in range(3):
+        monkeypatch.setenv("WORLD_SIZE", "3")
+        monkeypatch.setenv("RANK", str(rank))
+        assert ranks.rank() == rank and ranks.size() == 3
+        dealt += ranks.own(parts)
+    assert sorted(dealt) == parts
+
+
+def test_without_torchrun_there_is_one_rank(monkeypatch):
+    monkeypatch.delenv("WORLD_SIZE", raising=False)
+    monkeypatch.delenv("RANK", raising=False)
+    assert (ranks.rank(), ranks.size(), ranks.own([1, 2]), ranks.gather("x")) == (0, 1, [1, 2], ["x"])
+    ranks.leave()
+
+
+def test_each_rank_takes_its_own_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    found = []
+    for rank in range(3):
+        monkeypatch.setenv("LOCAL_RANK", str(rank))
+        found.append(ranks.own_device(torch.device("cuda:0")).index)
+    assert found == [0, 1, 0]
+    assert ranks.own_device(torch.device("cpu")) == torch.device("cpu")
+
+
+@pytest.mark.parametrize("at_most", [1, 3, 4, 7, 20])
+def test_tasks_hold_every_setting_once_and_do_not_know_how_many_share_them(at_most, monkeypatch):
+    settings = [Setting(name, lr=lr) for name in OPTIMIZERS for lr in (0.1, 0.01)]
+    alone = shared_out("net 1", NETS["net 1"], settings, (0,), at_most)
+    monkeypatch.setenv("WORLD_SIZE", "5")
+    assert shared_out("net 1", NETS["net 1"], settings, (0,), at_most) == alone
+    assert sorted(map(repr, settings)) == sorted(repr(s) for task in alone for s in task.settings)
+    assert max(len(task.settings) for task in alone) <= at_most

@@ -1,0 +1,167 @@
+"""A race that was killed goes on where it was saved, with the same numbers to the bit, and never from another race's file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+import torch
+
+from hpml_lab.data import load
+from hpml_lab.race.checkpoints import Checkpoint, key_of
+from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
+from hpml_lab.race.training import Inputs, log_points, shared_out, train, train_all
+
+SETTINGS = [Setting(name, lr=0.01) for name in OPTIMIZERS]
+
+# What the killed child runs: it saves after every piece of steps, and prints its curves when it gets so far.
+CHILD = """
+import json, sys
+import torch
+from pathlib import Path
+from hpml_lab.data import load
+from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
+from hpml_lab.race.training import Inputs, log_points, shared_out, train_all
+import hpml_lab.race.training as training
+torch.set_num_threads(1)
+training.WORTH_KEEPING = 0.0
+settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
+tasks = shared_out("net 3", NETS["net 3"].scaled(0.3), settings, (0, 1), 4)
+inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
+steps = int(sys.argv[2])
+curves = train_all(tasks, inputs, log_points(steps, 8), workers=int(sys.argv[3]), folder=Path(sys.argv[1]), every=0.0)
+for found in curves:
+    found.pop("seconds")
+print(json.dumps(curves))
+"""
+
+
+def child(folder, steps, workers=1):
+    command = [sys.executable, "-c", CHILD, str(folder), str(steps), str(workers)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, env={**os.environ})
+
+
+def curves_of(process):
+    out, _ = process.communicate(timeout=150)
+    assert process.returncode == 0
+    return json.loads(out)
+
+
+def saved(folder):
+    """The iterations that the files in `folder` have reached."""
+    found = []
+    for path in folder.glob("*.pt"):
+        try:
+            found.append(torch.load(path, weights_only=True)["state"]["iteration"])
+        except FileNotFoundError:
+            pass
+    return found
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers):
+    steps = 1000
+    killed = child(tmp_path / "a", steps, workers)
+    end = time.monotonic() + 120
+    while not any(100 <= reached < steps for reached in saved(tmp_path / "a")):
+        assert killed.poll() is None and time.monotonic() < end, "it must be caught in the middle"
+        time.sleep(0.02)
+    killed.send_signal(signal.SIGKILL)
+    assert killed.wait() == -signal.SIGKILL
+    reached = saved(tmp_path / "a")
+    assert any(0 < iteration < steps for iteration in reached)
+    assert not list((tmp_path / "a").glob("*.pt")) == []
+    again = curves_of(child(tmp_path / "a", steps, workers))
+    whole = curves_of(child(tmp_path / "b", steps))
+    assert again == whole
+    assert not list(tmp_path.glob("*/*.pt")), "what is done leaves no file"
+
+
+@pytest.fixture
+def inputs():
+    return Inputs.of(load("digits"), 100, torch.device("cpu"))
+
+
+def test_a_program_goes_on_from_its_state_to_the_bit():
+    data = load("digits")
+    x, _ = flat_inputs(data)
+
+    def fresh():
+        return Program(NETS["net 3"].scaled(0.1), SETTINGS, (0, 1), x, data.train_y, batch=32)
+
+    whole, first, second = fresh(), fresh(), fresh()
+    whole.run(95)
+    first.run(47)  # in the middle of an epoch of 40 batches and of a gathered block
+    state = first.state_dict()
+    second.load_state_dict(state)
+    second.run(48)
+    assert torch.equal(whole.parameters, second.parameters)
+    second.set_lr(0, 0.0)
+    before = second.parameters.clone()
+    second.run(1)
+    assert torch.equal(second.parameters[0], before[0]), "set_lr still reaches the optimizer's group"
+    assert not torch.equal(second.parameters[1], before[1])
+
+
+def test_interrupted_it_keeps_what_is_done(inputs, tmp_path, monkeypatch):
+    import threading
+
+    import hpml_lab.race.training as training
+
+    monkeypatch.setattr(training, "WORTH_KEEPING", 0.0)
+    (task,) = shared_out("net 2", NETS["net 2"].scaled(0.1), SETTINGS, (0,), 10)
+    points, stop, ticks = log_points(400, 6), threading.Event(), []
+
+    def tick(steps):
+        ticks.append(steps)
+        if sum(ticks) >= 150:
+            stop.set()
+
+    checkpoint = Checkpoint(key_of(test="interrupted"), tmp_path, every=1e9)
+    with pytest.raises(KeyboardInterrupt):
+        train(task, inputs, points, checkpoint=checkpoint, stop=stop, tick=tick)
+    assert 150 <= checkpoint.load()["iteration"] < 400
+    again = train(task, inputs, points, checkpoint=checkpoint)
+    whole = train(task, inputs, points)
+    for name in ("loss", "accuracy", "final_accuracy"):
+        assert again[name] == whole[name]
+
+
+def test_a_checkpoint_is_never_taken_for_anothers(tmp_path):
+    mine, other = Checkpoint(key_of(lr=0.1), tmp_path), Checkpoint(key_of(lr=0.2), tmp_path)
+    mine.save({"iteration": 3})
+    assert mine.load() == {"iteration": 3} and other.load() is None
+    mine.path.rename(other.path)  # even under the other's name
+    assert other.load() is None
+
+
+def test_the_key_holds_the_versions_and_every_part():
+    key = key_of(lr=0.1, data="digits")
+    assert torch.__version__ in key and "'digits'" in key and "hpml_lab" in key
+
+
+@pytest.mark.parametrize("damage", [b"", b"no file of torch's", None])
+def test_a_damaged_checkpoint_counts_as_absent(tmp_path, damage):
+    checkpoint = Checkpoint("key", tmp_path)
+    checkpoint.save({"x": torch.arange(1000)})
+    content = checkpoint.path.read_bytes()
+    checkpoint.path.write_bytes(content[: len(content) // 2] if damage is None else damage)
+    assert checkpoint.load() is None
+
+
+def test_a_folder_that_cannot_be_written_stops_nothing(inputs, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    tasks = shared_out("net 1", NETS["net 1"], SETTINGS, (0,), 10)
+    (found,) = train_all(tasks, inputs, [0, 60], folder=tmp_path / "file", every=0.0)
+    assert len(found["loss"]) == 2
+
+
+def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):
+    from dataclasses import replace
+
+    tasks = shared_out("net 1", NETS["net 1"], SETTINGS, (0,), 3)
+    with pytest.raises(ValueError, match="needs as many"):
+        train_all(tasks, replace(inputs, x=inputs.x[:5]), [0, 60], workers=2, folder=tmp_path)
