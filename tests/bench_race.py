@@ -137,7 +137,7 @@ def whole(inputs, device):
     """The single-seed comparison from start to end; asked for: 240 s of training on 2 CPU cores, 60 s on a GPU."""
     gpu = device.type == "cuda"
     workers = 1 if gpu else all_threads()
-    tasks = [t for name, net in NETS.items() for t in shared_out(name, net, SETTINGS, [0], 16 if gpu else 2)]
+    tasks = [t for name, net in NETS.items() for t in shared_out(name, net, SETTINGS, [0], 16 if gpu else 4)]
     start, cpu = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         curves = train_all(tasks, inputs, [0, ITERATIONS], BATCH, workers, folder=Path(folder), every=1e9)

@@ -2,14 +2,18 @@
 
 from statistics import median
 
+import torch
+
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Size, experiment
+from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.threads import all_threads
 from hpml_lab.data import load
-from hpml_lab.race import ranks
-from hpml_lab.race.figures import curves_panel, legend_of, sweep_panel
-from hpml_lab.race.program import NETS
+from hpml_lab.race import ranks, scheduled
+from hpml_lab.race import sparse_data as sparse
+from hpml_lab.race.figures import curves_panel, draw_schedules_vs_adaptive, draw_sparse_data, legend_of, sweep_panel
+from hpml_lab.race.program import NETS, flat_inputs
 from hpml_lab.race.three_nets import (
     LECTURE_LR,
     at_best,
@@ -23,6 +27,7 @@ from hpml_lab.race.three_nets import (
     sweep,
 )
 from hpml_lab.race.training import Inputs, log_points, shared_out, train_all
+from hpml_lab.race.words import corpus, learn
 
 NOTEBOOK = "06_race"
 
@@ -103,12 +108,14 @@ def mnist_three_nets(size: Size) -> Result:
     curves = iter(train_all([t for some in tasks.values() for t in some], inputs, points, batch, workers))
     measured = seconds_alone(nets, inputs.x, inputs.y, batch, 3) if ranks.rank() == 0 else None
     alone = ranks.gather(measured)[0]
-    records, seconds = {}, 0.0
+    records, seconds, notes = {}, 0.0, []
     for name, some in tasks.items():
         found = {}
         for task in some:
             part = next(curves)
             seconds += part["seconds"]
+            if part["problem"]:
+                notes.append(f"Had it been stopped, it would have started anew: {part['problem']}")
             for setting, record in zip(task.settings, summarise(task.settings, part, points), strict=True):
                 found[setting] = record
         records[name] = [found[setting] for setting in settings]
@@ -161,7 +168,7 @@ def mnist_three_nets(size: Size) -> Result:
                 for optimizer in LECTURE_LR
             },
         }
-    notes = []
+    notes = list(dict.fromkeys(notes))
     if size.data == "digits":
         notes.append(
             "quick: scikit-learn's digits (8 × 8), hidden layers a quarter as wide, few iterations. The lecture's own: "
@@ -191,3 +198,164 @@ def _which(record, lecture, best) -> str:
 
 def _curves(group):
     return {name: {"lr": one["lr"], "loss": one["loss"], "accuracy": one["accuracy"]} for name, one in group.items()}
+
+
+# ---- sparse-data -----------------------------------------------------------------------------------------------------
+
+CORPORA = {"Rare words weigh more": 0.5, "All words weigh alike": 0.0}  # how a word's weight grows with its rank
+
+
+@experiment(
+    "sparse-data",
+    lecture="L0",
+    notebook=NOTEBOOK,
+    draw=draw_sparse_data,
+    quick=dict(
+        vocabulary=1000,
+        texts=2000,
+        held_out=1000,
+        epochs=2,
+        batch=32,
+        seeds=8,
+        vocabularies=(1_000, 10_000, 100_000),
+        samples=5,
+    ),
+    full=dict(
+        vocabulary=10_000,
+        texts=20_000,
+        held_out=4000,
+        epochs=2,
+        batch=32,
+        seeds=16,
+        vocabularies=(1_000, 10_000, 100_000, 1_000_000),
+        samples=7,
+    ),
+    lecture_says={"leads on sparse data": "one of the adaptive methods"},
+    uses=("cuda",),
+)
+def sparse_data(size: Size) -> Result:
+    """Sparse data: do adaptive methods win, and what does a sparse gradient save."""
+    device, rows, claims, corpora = size.device.torch, [], [], {}
+    for where, power in track(CORPORA.items(), "corpora"):
+        made = corpus(range(size.seeds), size.vocabulary, size.texts, size.held_out, power)
+        found = sparse.summarise(learn(sparse.SETTINGS, made, size.epochs, size.batch, device))
+        corpora[where] = found
+        rows += [
+            {
+                "corpus": where,
+                "optimizer": name,
+                "best rate": one["lr"],
+                "test accuracy %, median (band)": band([100 * value for value in one["test"]]),
+                "decided by rare words %, median (band)": band([100 * value for value in one["rare"]]),
+                "at the first rate of its sweep %": 100 * median(one["first rate"]),
+                "best rate at the sweep's edge": one["edge"],
+            }
+            for name, one in found.items()
+        ]
+        claims += sparse.corpus_claims(found, where)
+    weighted = corpora["Rare words weigh more"]
+    claims.append(sparse.tuning_claim(weighted, "Rare words weigh more"))
+    costs = sparse.step_costs(size.vocabularies, 16, 64, 20, device, size.samples)
+    first, last = costs[0], costs[-1]
+    grown = {name: last[name] / first[name] for name in ("vocabulary", "Adam µs a step", "SparseAdam µs a step")}
+    claims.append(
+        Claim(
+            "From the smallest to the largest vocabulary a step of SparseAdam grows less than a tenth as much as one of Adam",
+            grown["SparseAdam µs a step"] * 10 < grown["Adam µs a step"],
+            ", ".join(f"{name} ×{factor:.3g}" for name, factor in grown.items()),
+            exact=False,
+        )
+    )
+    return Result(
+        rows=rows,
+        claims=[*sparse.sparse_claims(device), *claims],
+        quantities={
+            "leads on sparse data": sparse.winners(weighted)[0],
+            "its lead on texts that rare words decide, points": round(sparse.lead(weighted), 1),
+            "SparseAdam over Adam at the largest vocabulary, times faster": round(last["times faster"], 2),
+            "dense over sparse gradient at the largest vocabulary, times the bytes": round(
+                last["dense gradient KiB"] / last["sparse gradient KiB"], 1
+            ),
+        },
+        notes=[]
+        if device.type == "cuda"
+        else [
+            "No CUDA GPU here: the times are a CPU's. `hpml-lab run sparse-data --size full` on a machine with one shows its."
+        ],
+        arrays={"corpora": corpora, "costs": costs},
+    )
+
+
+# ---- schedules-vs-adaptive -------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "schedules-vs-adaptive",
+    lecture="L0",
+    notebook=NOTEBOOK,
+    draw=draw_schedules_vs_adaptive,
+    quick=dict(data="digits", width=0.25, iterations=400, batch=32, seeds=8, valid=200, wrong=0.2, threshold=0.9, looks=25),
+    full=dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=5000, wrong=0.2, threshold=0.95, looks=25),
+    lecture_says={"ends with the best accuracy": "often SGD with a schedule", "is there first": "an adaptive method"},
+    uses=("cuda",),
+)
+def schedules_vs_adaptive(size: Size) -> Result:
+    """SGD with a schedule of the learning rate against adaptive methods, each at its best rate."""
+    device = size.device.torch
+    data = load(size.data, device)
+    x, test_x = flat_inputs(data)
+    kept = len(x) - size.valid
+    train = x[:kept], scheduled.with_wrong_labels(data.train_y[:kept], size.wrong)
+    valid, test = (x[kept:], data.train_y[kept:]), (test_x, data.test_y)
+    net = NETS["net 2"] if size.width == 1 else NETS["net 2"].scaled(size.width)
+    threads = 1 if size.name == "quick" else all_threads()
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        curves = scheduled.run(net, range(size.seeds), train, valid, test, size.iterations, size.batch, size.looks)
+    finally:
+        torch.set_num_threads(before)
+    found = scheduled.summarise(curves, size.threshold)
+    seconds = scheduled.seconds_a_step(net, *train, size.batch, samples=3)
+    percent = f"{100 * size.threshold:g} %"
+    rows = [
+        {
+            "optimizer": optimizer,
+            "schedule": schedule,
+            "best peak rate": one["lr"],
+            "final test accuracy %, median (band)": band([100 * value for value in one["final"]]),
+            f"iterations to {percent}, median (band)": band(one["reached"]),
+            f"seconds to {percent}, alone": median(one["reached"]) * seconds[optimizer],
+            "best rate at the sweep's edge": one["edge"],
+        }
+        for (optimizer, schedule), one in found.items()
+    ]
+    ends = max(found, key=lambda one: median(found[one]["final"]))
+    quickest = min(found, key=lambda one: median(found[one]["reached"]))
+    notes = [
+        f"{100 * size.wrong:g} % of the training labels were drawn anew at random; without that, the nets learn all "
+        "images by heart, and the noise that a falling rate averages out is gone by itself."
+    ]
+    if size.data == "digits":
+        notes.append(
+            "quick: scikit-learn's digits and a small net 2; `hpml-lab run schedules-vs-adaptive --size full` takes MNIST."
+        )
+    if device.type != "cuda":
+        notes.append("No CUDA GPU here: full takes the better part of an hour on 2 cores; killed, it goes on where it stopped.")
+    return Result(
+        rows=rows,
+        claims=[*scheduled.schedule_claims(device), *scheduled.contest_claims(found, size.threshold)],
+        quantities={
+            "ends with the best accuracy": scheduled.named(ends),
+            "is there first": scheduled.named(quickest),
+            "its final accuracy, %": round(100 * median(found[ends]["final"]), 2),
+            "trainings": len(scheduled.PLACES) * size.seeds,
+        },
+        notes=notes,
+        arrays={
+            "iterations": curves.iterations,
+            "threshold": size.threshold,
+            "entrants": [{"optimizer": a, "schedule": b, **one} for (a, b), one in found.items()],
+            "shapes": {name: [scheduled.factor(name, t, 200) for t in range(200)] for name in scheduled.SCHEDULES},
+        },
+    )

@@ -3,6 +3,7 @@
 torchrun --nproc-per-node 4 -m hpml_lab run mnist-three-nets --size full
 """
 
+import atexit
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -42,6 +43,7 @@ def gather(mine: Part) -> list[Part]:
         return [mine]
     if not distributed.is_initialized():
         distributed.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
+        atexit.register(leave)
     everyone: list[Part | None] = [None] * size()
     distributed.all_gather_object(everyone, mine)
     return everyone  # type: ignore[return-value]

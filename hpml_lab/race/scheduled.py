@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import inf, isfinite
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -13,15 +14,16 @@ from torch.optim import lr_scheduler
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim
 from hpml_lab.core.timing import measure
+from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.program import CLASSES, NETS, Net, Program, Setting
 from hpml_lab.race.schedules import SCHEDULES, STEP_AT, WARM_UP, factor
 from hpml_lab.race.sparse_data import needed
 
 # The peak rates of each optimizer's sweep: the lecture's and its neighbours.
 PEAKS = {
-    "SGD": (0.1, 0.3, 1.0, 3.0),
-    "Momentum": (0.01, 0.03, 0.1, 0.3),
-    "Adagrad": (0.003, 0.01, 0.03, 0.1),
+    "SGD": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "Momentum": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "Adagrad": (0.01, 0.03, 0.1, 0.3),
     "RMSprop": (0.0003, 0.001, 0.003, 0.01),
     "Adam": (0.001, 0.003, 0.01, 0.03),
 }
@@ -53,8 +55,12 @@ def run(
     iterations: int,
     batch: int,
     looks: int,
+    folder: Path = FOLDER,
 ) -> Curves:
-    """Train every entrant at every peak rate and seed as one program; all look at their nets `looks` times, evenly spaced."""
+    """Train every entrant at every peak rate and seed as one program, and look at all nets `looks` times, evenly spaced.
+
+    A run of minutes leaves a checkpoint in `folder` once a minute, and goes on from it when it was killed.
+    """
     settings = [Setting(optimizer, lr=peak) for optimizer, _, peak in PLACES]
     program = Program(net, settings, seeds, *train, batch)
     moving = [(k, schedule, peak) for k, (_, schedule, peak) in enumerate(PLACES) if schedule != "constant"]
@@ -64,13 +70,29 @@ def run(
             program.set_lr(k, peak * factor(schedule, t, iterations))
 
     at = sorted({round(iterations * i / looks) for i in range(looks + 1)})
-    found = []
-    for stop in track(at, "schedules"):
+    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), threads=torch.get_num_threads())
+    plan = dict(net=net, places=PLACES, seeds=list(seeds), iterations=iterations, batch=batch, looks=looks)
+    checkpoint = Checkpoint(key_of(race="schedules", data=digest(*train, *valid, *test), **plan, **where), folder)
+    found: list[tuple[torch.Tensor, ...]] = []
+    if saved := checkpoint.load():
+        found = saved["found"]
+        program.load_state_dict(saved["program"])
+    for stop in track(at[len(found) :], "schedules"):
         program.run(stop - program.iteration, before_step)
         loss, accuracy = program.evaluate(*valid)
-        found.append((accuracy, loss, program.evaluate(*test)[1]))
-    seen, losses, right = (torch.stack(one).double().cpu() for one in zip(*found, strict=True))
+        found.append(tuple(one.double().cpu() for one in (accuracy, loss, program.evaluate(*test)[1])))
+        if checkpoint.due():
+            checkpoint.save({"found": found, "program": program.state_dict()})
+    checkpoint.remove()
+    seen, losses, right = (torch.stack(one) for one in zip(*found, strict=True))
     return Curves(at, seen, losses, right)
+
+
+def with_wrong_labels(y: torch.Tensor, part: float, seed: int = 0) -> torch.Tensor:
+    """A copy of the labels in which `part` of them were drawn anew, at random."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(len(y), generator=generator) < part
+    return torch.where(drawn, torch.randint(CLASSES, (len(y),), generator=generator), y.cpu()).to(y.device)
 
 
 def summarise(curves: Curves, threshold: float) -> dict[tuple[str, str], dict[str, Any]]:
@@ -86,7 +108,7 @@ def summarise(curves: Curves, threshold: float) -> dict[tuple[str, str], dict[st
             "edge": best in (0, len(places) - 1),
             "valid": scores[best],
             "final": curves.test[-1, k].tolist(),
-            "reached": [_first(curves.iterations, curves.valid[:, k, r].tolist(), threshold) for r in range(curves.valid.shape[2])],
+            "reached": [_first(curves.iterations, one, threshold) for one in curves.valid[:, k].T.tolist()],
             "curve": curves.test[:, k].T.tolist(),
         }
     return found

@@ -14,7 +14,7 @@ START, END = 1 / 25, 1 / 25 / 1e4  # where one-cycle starts and ends, as torch.o
 def constant(t: int, T: int) -> float:
     """The rate as it is.
 
-        factor = 1
+    factor = 1
     """
     return 1.0
 
@@ -22,7 +22,7 @@ def constant(t: int, T: int) -> float:
 def step(t: int, T: int) -> float:
     """A tenth of the rate after half of the training, a hundredth after three quarters (MultiStepLR).
 
-        factor = 0.1 ^ (number of milestones ≤ t)
+    factor = 0.1 ^ (number of milestones ≤ t)
     """
     return 0.1 ** sum(t >= int(part * T) for part in STEP_AT)
 
@@ -30,7 +30,7 @@ def step(t: int, T: int) -> float:
 def cosine(t: int, T: int) -> float:
     """Half a cosine wave from 1 to 0 (CosineAnnealingLR).
 
-        factor = (1 + cos(π t / T)) / 2
+    factor = (1 + cos(π t / T)) / 2
     """
     return (1 + math.cos(math.pi * t / T)) / 2
 

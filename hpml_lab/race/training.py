@@ -77,8 +77,8 @@ def train(
     """Train a task up to the last of `points` and return its curves, going on from `checkpoint` where there is one.
 
     loss (points, K, R) on the watched training images and accuracy (points, K, R) on the watched test images at each of the
-    points; final_accuracy (K, R) on all test images; seconds of training, without evaluation. `stop` ends it early: it saves
-    and raises KeyboardInterrupt.
+    points; final_accuracy (K, R) on all test images; seconds of training, without evaluation; problem, why no checkpoint could
+    be written, or "". `stop` ends it early: it saves and raises KeyboardInterrupt.
     """
     program = Program(task.shape, task.settings, task.seeds, inputs.x, inputs.y, batch)
     loss, accuracy, seconds = [], [], 0.0
@@ -115,6 +115,7 @@ def train(
         accuracy.append(test_accuracy.tolist())
     final = program.evaluate(inputs.x_test, inputs.y_test)[1].tolist()
     curves = {"loss": loss, "accuracy": accuracy, "final_accuracy": final, "seconds": seconds}
+    curves["problem"] = checkpoint.problem if checkpoint else ""
     if checkpoint and seconds > WORTH_KEEPING:
         checkpoint.save({"iteration": program.iteration, "curves": curves})
     return curves

@@ -71,7 +71,10 @@ def corpus(seeds: Sequence[int], vocabulary: int, texts: int, held_out: int, pow
         generator = torch.Generator().manual_seed(seed)
         weights.append(torch.randn(vocabulary, generator=generator) * ((place / vocabulary) ** power).float())
         drawn.append(
-            [torch.multinomial(1 / place, n * length, True, generator=generator).view(n, length) for n in (texts, held_out, held_out)]
+            [
+                torch.multinomial(1 / place, n * length, True, generator=generator).view(n, length)
+                for n in (texts, held_out, held_out)
+            ]
         )
     hidden = torch.stack(weights)
     return Corpus(hidden, *(_labelled(torch.stack(same), hidden) for same in zip(*drawn, strict=True)))
@@ -147,12 +150,7 @@ class WordVectors:
     its input. With sparse=True the gradient names only the rows of the words in the batch."""
 
     def __init__(
-        self,
-        vocabulary: int,
-        dim: int,
-        sparse: bool,
-        device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.float32,
+        self, vocabulary: int, dim: int, sparse: bool, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
     ) -> None:
         generator = torch.Generator().manual_seed(vocabulary)
         start = torch.randn(vocabulary, dim, generator=generator, dtype=dtype) / dim

@@ -74,7 +74,8 @@ def test_a_rule_whose_formulas_do_not_pair_is_refused():
     def rule(theta):
         """One formula for two statements.
 
-        θ = 2 θ
+            θ = 2 θ
+        From nowhere.
         """
         theta.mul_(2)
         theta.add_(1)

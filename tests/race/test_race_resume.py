@@ -156,7 +156,7 @@ def test_a_folder_that_cannot_be_written_stops_nothing(inputs, tmp_path):
     (tmp_path / "file").write_text("in the way")
     tasks = shared_out("net 1", NETS["net 1"], SETTINGS, (0,), 10)
     (found,) = train_all(tasks, inputs, [0, 60], folder=tmp_path / "file", every=0.0)
-    assert len(found["loss"]) == 2
+    assert len(found["loss"]) == 2 and "could not be written" in found["problem"]
 
 
 def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):

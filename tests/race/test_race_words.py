@@ -1,0 +1,146 @@
+"""Bags of words: the gradient is autograd's, the texts follow Zipf's law, a sparse gradient holds what the dense one does."""
+
+import math
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hpml_lab.race import sparse_data as sparse
+from hpml_lab.race.program import Setting
+from hpml_lab.race.words import WordVectors, corpus, gradient_bytes, learn, zipf_words
+
+CPU = torch.device("cpu")
+SETTINGS = [Setting("SGD", lr=1.0), Setting("Momentum", lr=0.3), Setting("Adam", lr=0.03), Setting("Adagrad", lr=0.3)]
+
+
+@pytest.fixture(scope="module")
+def made():
+    return corpus(range(3), vocabulary=60, texts=400, held_out=300, power=0.5, length=8)
+
+
+def test_words_follow_zipfs_law():
+    words = zipf_words(1000, 4000, 50, seed=0)
+    share = torch.bincount(words.flatten(), minlength=1000) / words.numel()
+    harmonic = sum(1 / j for j in range(1, 1001))
+    for rank in (1, 2, 10, 100):
+        assert share[rank - 1].item() == pytest.approx(1 / rank / harmonic, rel=0.15)
+    assert words.min() == 0 and words.max() < 1000
+
+
+def test_labels_are_the_sign_of_the_hidden_weights_and_rare_words_decide_where_the_frequent_ones_say_otherwise(made):
+    checked = 0
+    for r in range(3):
+        for n in range(50):
+            present = set(made.test.words[r, n].tolist())
+            whole = sum(made.weights[r, j].item() for j in present)
+            frequent = sum(made.weights[r, j].item() for j in present if j < 6)
+            assert made.test.labels[r, n] == (whole > 0)
+            assert made.test.by_rare[r, n] == ((whole > 0) != (frequent > 0))
+            checked += int(made.test.by_rare[r, n])
+    assert 10 < checked < 140
+
+
+def test_seeds_have_their_own_corpora_and_the_same_seed_the_same(made):
+    again = corpus([1], vocabulary=60, texts=400, held_out=300, power=0.5, length=8)
+    assert torch.equal(again.train.words[0], made.train.words[1])
+    assert not torch.equal(made.train.words[0], made.train.words[1])
+    assert not torch.equal(made.valid.words, made.test.words)
+
+
+def test_power_makes_rare_words_weigh_more():
+    alike, rare = (corpus(range(8), 500, 10, 10, power).weights for power in (0.0, 0.5))
+    assert alike[:, :50].std().item() == pytest.approx(alike[:, -50:].std().item(), rel=0.15)
+    assert rare[:, -50:].std() > 2 * rare[:, :50].std()
+
+
+def test_all_classifiers_learn_what_an_ordinary_loop_teaches_each(made):
+    learned = learn(SETTINGS, made, epochs=2, batch=16)
+    for k, setting in enumerate(SETTINGS):
+        for r in range(3):
+            theta = torch.zeros(60, requires_grad=True)
+            optimizer = setting.build([theta])
+            for _ in range(2):
+                for start in range(0, 400, 16):
+                    x = made.train.bags(slice(start, start + 16), 60)[r]
+                    optimizer.zero_grad()
+                    F.binary_cross_entropy_with_logits(x @ theta, made.train.labels[r, start : start + 16]).backward()
+                    optimizer.step()
+            assert theta.abs().max() > 0.1
+            assert (learned.theta[k, r] - theta.detach()).abs().max() <= 2e-4  # float32, 50 steps
+            bags = made.test.bags(slice(0, None), 60)[r]
+            right = (bags @ learned.theta[k, r] > 0) == made.test.labels[r].bool()
+            assert learned.accuracy["test"][k, r].item() == pytest.approx(right.double().mean().item(), abs=0.005)
+            rare = made.test.by_rare[r]
+            assert learned.accuracy["test rare"][k, r].item() == pytest.approx(right[rare].double().mean().item(), abs=0.02)
+
+
+def test_times_seen_counts_texts_not_words(made):
+    right = [sum(j in text for text in made.train.words[0].tolist()) for j in (0, 5, 59)]
+    assert made.times_seen()[0, [0, 5, 59]].tolist() == right
+
+
+def test_a_sparse_gradient_is_the_dense_one_in_less_memory():
+    words, labels = zipf_words(5000, 16, 10, seed=1), torch.arange(16) % 2
+    dense, sparse_one = (WordVectors(5000, 8, kind) for kind in (False, True))
+    for one in (dense, sparse_one):
+        one.backward(words, labels)
+    assert sparse_one.weight.grad.is_sparse and not dense.weight.grad.is_sparse
+    assert torch.allclose(sparse_one.weight.grad.to_dense(), dense.weight.grad, atol=1e-7)
+    rows = words.unique().numel()
+    assert gradient_bytes(dense.weight.grad) == 5000 * 8 * 4
+    assert gradient_bytes(sparse_one.weight.grad) == rows * (8 + 8 * 4)
+
+
+def test_every_exact_claim_on_sparse_adam_holds_and_is_computed(monkeypatch):
+    claims = sparse.sparse_claims(CPU)
+    assert len(claims) == 5 and all(claim.holds and claim.exact for claim in claims)
+    monkeypatch.setattr(sparse, "SparseAdam", lambda p, **how: torch.optim.SGD(p, lr=how["lr"]))
+    with pytest.raises(KeyError):  # SGD keeps no moments
+        sparse.sparse_claims(CPU)
+    monkeypatch.undo()
+
+    class Leaky(torch.optim.Adam):  # dense Adam in SparseAdam's place
+        def step(self):
+            for group in self.param_groups:
+                for p in group["params"]:
+                    p.grad = p.grad.to_dense()
+            super().step()
+
+    monkeypatch.setattr(sparse, "SparseAdam", Leaky)
+    assert [claim.holds for claim in sparse.sparse_claims(CPU)] == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("seeds", range(5, 20))
+def test_needed_is_the_smallest_count_that_chance_reaches_in_at_most_one_race_of_twenty(seeds):
+    def chance(k):
+        return sum(math.comb(seeds, i) for i in range(k, seeds + 1)) / 2**seeds
+
+    enough = sparse.needed(seeds)
+    assert chance(enough) <= 0.05 < chance(enough - 1)
+
+
+def test_four_seeds_are_too_few_to_decide_anything():
+    assert sparse.needed(4) > 4
+
+
+def test_being_ahead_counts_pairs_and_a_tie_is_no_win():
+    assert sparse.ahead([2] * 8, [1] * 8)[0]
+    assert sparse.ahead([2] * 7 + [0], [1] * 8)[0]
+    assert not sparse.ahead([2] * 6 + [1, 1], [1] * 8)[0]
+    assert not sparse.ahead([1] * 8, [2] * 8)[0]
+
+
+def record(valid, rare):
+    return {"valid": [valid], "test": rare, "rare": rare, "first rate": [value - 0.5 for value in rare]}
+
+
+def test_the_claim_on_sparse_data_can_fail():
+    adaptive = {name: record([0.8] * 8, [0.7] * 8) for name in sparse.ADAPTIVE}
+    others = {name: record([0.7] * 8, [0.6] * 8) for name in sparse.OTHERS}
+    assert all(claim.holds for claim in sparse.corpus_claims({**adaptive, **others}, "x"))
+    lifted = {name: record([0.7] * 8, [0.9] * 8) for name in sparse.OTHERS}
+    assert not any(claim.holds for claim in sparse.corpus_claims({**adaptive, **lifted}, "x"))
+    one = {**adaptive, "Adadelta": record([0.7] * 8, [0.5] * 8), **others}
+    assert [claim.holds for claim in sparse.corpus_claims(one, "x")] == [True, True, False]
+    assert not sparse.tuning_claim({**adaptive, **others}, "x").holds
