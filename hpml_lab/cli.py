@@ -118,6 +118,10 @@ def _list(_: argparse.Namespace) -> int:
 
 def _run(chosen: argparse.Namespace) -> int:
     experiments, device = _checked(chosen)
+    if os.environ.get("RANK", "0") != "0":  # torchrun: the ranks share the work; rank 0 alone tells and saves
+        for one in experiments:
+            one(chosen.size, chosen.device)
+        return FINE
     from hpml_lab.core import render, style
     from hpml_lab.core.files import write_whole
 

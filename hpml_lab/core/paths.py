@@ -7,6 +7,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTEBOOKS = ROOT / "notebooks"
 DATA = ROOT / "data"
 REFERENCE = DATA / "reference"
+RESULTS = ROOT / "results"
 
 
 def data_folders() -> list[Path]:

@@ -187,7 +187,7 @@ def draw_nesterov(result: Result):
     curves.legend(fontsize=8)
     image = _rate_map(rates, result.arrays["map"], "measured", "Nesterov, measured")
     bottom.colorbar(image, ax=rates, label="factor per step (1: no progress)", extend="both")
-    rates.legend(fontsize=8, loc="upper right", labelcolor="white")
+    rates.legend(fontsize=8, loc="upper left", labelcolor="white")
     return figure
 
 

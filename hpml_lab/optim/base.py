@@ -66,8 +66,7 @@ class Optimizer(torch.optim.Optimizer):
 
     def numbers(self, state: State, group: Group, new: bool) -> dict[str, Any]:
         """What is the same for all elements of a parameter in this step: its number t, from 1. Counts the step."""
-        state["step"] += 1
-        return {"t": state["step"].item()}
+        return {"t": state["step"].add_(1).item()}
 
     @staticmethod
     def update(theta: Tensor, g: Tensor, **state_numbers_and_options: Any) -> None:

@@ -11,9 +11,9 @@ import torch
 from hpml_lab import __version__
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import write_whole
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.paths import RESULTS
 
-FOLDER = ROOT / "results" / "checkpoints"
+FOLDER = RESULTS / "checkpoints"
 FORMAT = 1  # of the file and of the numbers in it; raise it when a change of the program changes either
 
 
