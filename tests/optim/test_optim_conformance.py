@@ -1,0 +1,199 @@
+"""The table of conformance: all of torch's inputs and many of our own give torch's bits, and the table sees what does not."""
+
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import hpml_lab.optim
+from hpml_lab.optim import conformance
+from hpml_lab.optim.conformance import CLASSES, DENSE, SPARSE, Trial, own_trials, random_options, suite, takes_lists, walk
+
+REAL = (torch.float32, torch.float64)
+by_dtype = pytest.mark.parametrize("dtype", REAL, ids=["float32", "float64"])
+
+
+@pytest.fixture(scope="module")
+def table():
+    """A row a class, by its name."""
+    return {row["class"]: row for row in conformance.conformance(steps=25, draws=4, long_steps=1000)}
+
+
+def test_all_104_runs_over_torchs_own_inputs_give_torchs_bits(table):
+    rows = [table[name] for name in DENSE]
+    assert sum(row["suite inputs"] for row in rows) == 104
+    assert sum(row["suite same"] for row in rows) == 104
+
+
+def test_all_67_inputs_that_must_fail_fail_as_torchs_do(table):
+    rows = [table[name] for name in DENSE]
+    assert sum(row["error inputs"] for row in rows) >= 67  # torch 2.15 has 8 more than 2.11
+    assert [row["errors alike"] for row in rows] == [row["error inputs"] for row in rows]
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_own_inputs_and_lists_give_torchs_bits_and_no_gradient_is_overwritten(table, name):
+    row = table[name]
+    assert row["own same"] == row["own inputs"] >= 12
+    assert row["lists same"] == row["lists inputs"] and (row["lists inputs"] > 0) == (name in DENSE)
+    assert (row["largest difference, spacings"], row["gradients overwritten"]) == (0, 0)
+    assert row["errors alike"] == row["error inputs"] > 0
+
+
+# ---- the table sees what differs -------------------------------------------------------------------------------
+
+
+class FormulaAdam(torch.optim.Adam):
+    """Adam spelled as the formula: the right numbers, other roundings."""
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        for group in self.param_groups:
+            b1, b2 = group["betas"]
+            for p in (p for p in group["params"] if p.grad is not None):
+                state = self.state[p]
+                t = state["t"] = state.get("t", 0) + 1
+                m = state["m"] = b1 * state.get("m", 0) + (1 - b1) * p.grad
+                v = state["v"] = b2 * state.get("v", 0) + (1 - b2) * p.grad**2
+                p.copy_(p - group["lr"] * (m / (1 - b1**t)) / ((v / (1 - b2**t)).sqrt() + group["eps"]))
+
+
+@by_dtype
+def test_another_spelling_is_some_spacings_apart_and_another_rule_very_many(dtype):
+    [spelled] = walk(Trial("Adam", {"lr": 0.5}, dtype, 100), package=SimpleNamespace(Adam=FormulaAdam))
+    assert not spelled.same and 0 < spelled.spacings < 1000
+    [other] = walk(Trial("Adam", {}, dtype), package=SimpleNamespace(Adam=torch.optim.AdamW))
+    assert not other.same and other.spacings > 1000
+
+
+def test_a_state_that_is_not_torchs_is_seen_though_the_parameters_are_the_same():
+    class Kept(hpml_lab.optim.Adam):
+        def step(self, closure=None):
+            super().step(closure)
+            for state in self.state.values():
+                state["exp_avg_sq"] = state["exp_avg_sq"] + 0.0
+                state["step"] = state["step"].double()
+
+    [outcome] = walk(Trial("Adam", steps=5), package=SimpleNamespace(Adam=Kept))
+    assert outcome.spacings == 0 and not outcome.same
+
+
+def test_nan_is_infinitely_far_from_a_number():
+    class Lost(torch.optim.SGD):
+        @torch.no_grad()
+        def step(self, closure=None):
+            super().step(closure)
+            self.param_groups[0]["params"][3][2] = math.nan
+
+    [outcome] = walk(Trial("SGD", steps=2), package=SimpleNamespace(SGD=Lost))
+    assert outcome.spacings == math.inf and not outcome.same
+
+
+def test_both_signs_of_zero_are_different_bits():
+    zero = torch.zeros(1)
+    assert not conformance._alike(zero, -zero).any() and conformance._alike(zero, zero).all()
+
+
+@by_dtype
+def test_a_difference_is_counted_in_gaps_at_the_largest_value_that_was(dtype):
+    one, gap = torch.ones(1, dtype=dtype), torch.finfo(dtype).eps
+    assert conformance._spacings(one + 3 * gap, one, one) == 3
+    # now near zero, after it was 1: still three gaps of numbers near 1
+    assert conformance._spacings(torch.tensor([3 * gap], dtype=dtype), torch.zeros(1, dtype=dtype), one) == 3
+
+
+NESTEROV = Trial("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0}, steps=4)
+
+
+def test_nesterov_as_lists_leaves_the_gradient_alone_where_torch_overwrites_it():
+    for outcome in walk(NESTEROV, paths=(False, True, None)):
+        assert outcome.same and not outcome.overwritten
+    [torchs] = walk(NESTEROV, paths=(True,), package=torch.optim)
+    assert torchs.overwritten, "torch has mended this: say so in notebook 05"
+
+
+def test_a_class_that_refuses_nothing_is_seen():
+    class Careless(torch.optim.Optimizer):
+        def __init__(self, params, **options):
+            pass
+
+        def step(self):
+            pass
+
+    alike, count = conformance.refused_alike("Adam", SimpleNamespace(Adam=Careless))
+    assert alike == 0 < count
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_torch_itself_agrees_with_itself(name):
+    [outcome] = walk(Trial(name, steps=5, sparse=name == "SparseAdam"), package=torch.optim)
+    assert outcome.same and outcome.spacings == 0
+    assert conformance.refused_alike(name, torch.optim) == (len(suite(name)[1]),) * 2
+
+
+# ---- own inputs ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_own_inputs_are_seeded_and_go_beyond_torchs(name):
+    trials = own_trials(name, draws=12, long_steps=1000)
+    assert str(trials) == str(own_trials(name, draws=12, long_steps=1000)) != str(own_trials(name, draws=12, seed=1))
+    assert {True, False} == {trial.rates for trial in trials}
+    assert sum(trial.steps == 1000 for trial in trials) == 2
+    assert any(isinstance(trial.options.get("lr"), torch.Tensor) for trial in trials)
+    assert any(trial.sparse for trial in trials) == (name in SPARSE)
+    dtypes = {trial.dtype for trial in trials}
+    assert dtypes == set(REAL) if name == "SparseAdam" else dtypes == {*REAL, torch.complex64, torch.complex128}
+    drawn = [trial.options for trial in trials[:12]]
+    for option in drawn[0]:
+        values = {str(options[option]) for options in drawn}
+        assert len(values) == 2 if isinstance(drawn[0][option], bool) else len(values) > 3, option
+
+
+def any_input_agrees(name, draw, dtype, steps, rates, shapes):
+    sparse = name == "SparseAdam"
+    trial = Trial(name, random_options(name, draw), dtype.to_real() if sparse else dtype, steps, rates, sparse, shapes)
+    for outcome in walk(trial, paths=(False, True) if takes_lists(trial) else (False,)):
+        assert outcome.same and not outcome.overwritten, (trial, outcome)
+
+
+inputs = given(
+    st.sampled_from(CLASSES),
+    st.randoms(use_true_random=False),
+    st.sampled_from([*REAL, torch.complex64, torch.complex128]),
+    st.integers(1, 15),
+    st.booleans(),
+    st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), min_size=1, max_size=4).map(tuple),
+)
+
+
+@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
+@inputs
+def test_any_input_agrees(name, draw, dtype, steps, rates, shapes):
+    any_input_agrees(name, draw, dtype, steps, rates, shapes)
+
+
+@pytest.mark.nightly
+@settings(max_examples=2000, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@inputs
+def test_any_input_agrees_at_length(name, draw, dtype, steps, rates, shapes):
+    any_input_agrees(name, draw, dtype, steps, rates, shapes)
+
+
+@pytest.mark.nightly
+def test_two_hundred_draws_a_class_and_a_thousand_steps():
+    for row in conformance.conformance(steps=1000, draws=200, long_steps=5000):
+        assert (row["largest difference, spacings"], row["gradients overwritten"]) == (0, 0)
+        for kind in ("suite", "own", "lists"):
+            assert row[f"{kind} same"] == row[f"{kind} inputs"], row
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", CLASSES)
+def test_on_a_gpu_within_four_spacings(name):
+    [row] = conformance.conformance("cuda", draws=4, long_steps=200, classes=(name,))
+    assert row["largest difference, spacings"] <= 4
+    assert row["gradients overwritten"] == 0
