@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive import conformance
 from hpml_lab.adaptive.figures import (
     draw_adadelta,
     draw_adagrad,
@@ -20,6 +19,7 @@ from hpml_lab.adaptive.streams import adadelta_with_units, drifting_optimum, dri
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim, Result
+from hpml_lab.optim import conformance
 from hpml_lab.optim.formulas import FORMULAS
 
 NOTEBOOK = "05_adaptive"
@@ -807,45 +807,48 @@ def adamax_nadam(size: Size) -> Result:
     "optimizer-conformance",
     lecture="card",
     notebook=NOTEBOOK,
-    quick=dict(steps=25, random=4, random_steps=50),
-    full=dict(steps=25, random=100, random_steps=1000),
+    quick=dict(steps=25, draws=3, long_steps=150),
+    full=dict(steps=25, draws=60, long_steps=1000),
     uses=("cuda",),
 )
 def optimizer_conformance(size: Size) -> Result:
     """Every class against torch.optim's plain loop, in spacings of floating-point numbers."""
-    device = size.device.torch
-    rows, refused, faulty = [], 0, 0
+    judged = []
     for name in track(conformance.CLASSES, "classes against torch.optim"):
-        suite, drawn = conformance.suite_inputs(name), conformance.random_inputs(name, size.random)
-        row = {"class": name, "inputs of PyTorch's suite": len(suite), "random inputs": len(drawn)}
-        for label, dtype in (("float32", torch.float32), ("float64", FLOAT64)):
-            worst = [conformance.spacings_apart(name, one, dtype, device, size.steps) for one in suite]
-            worst += [conformance.spacings_apart(name, one, dtype, device, size.random_steps) for one in drawn]
-            row[f"same bits, {label}"] = f"{sum(one == 0 for one in worst)} of {len(worst)}"
-            row[f"largest distance, {label}, spacings"] = max(worst)
-        alike, count = conformance.refusals_alike(name, torch.float32)
-        row["faulty inputs refused as by torch"] = f"{alike} of {count}"
-        refused, faulty = refused + alike, faulty + count
-        rows.append(row)
-    worst = max(row[f"largest distance, {label}, spacings"] for row in rows for label in ("float32", "float64"))
-    inputs = 2 * sum(row["inputs of PyTorch's suite"] + row["random inputs"] for row in rows)
+        judged += conformance.conformance(size.device.torch, size.steps, size.draws, size.long_steps, [name])
+    rows = [
+        {
+            "class": row["class"],
+            "PyTorch's inputs, same bits": f"{row['suite same']} of {row['suite inputs']}",
+            "own inputs, same bits": f"{row['own same']} of {row['own inputs']}",
+            "as lists (foreach), same bits": f"{row['lists same']} of {row['lists inputs']}" if row["lists inputs"] else None,
+            "largest difference, spacings": row["largest difference, spacings"],
+            "faulty inputs refused in torch's words": f"{row['errors alike']} of {row['error inputs']}",
+        }
+        for row in judged
+    ]
+    runs, same = (
+        sum(row[f"{kind} {what}"] for row in judged for kind in ("suite", "own", "lists")) for what in ("inputs", "same")
+    )
+    refused, faulty = (sum(row[what] for row in judged) for what in ("errors alike", "error inputs"))
+    worst = max(row["largest difference, spacings"] for row in judged)
     return Result(
         rows,
         claims=[
             Claim(
-                "Every class walks as torch.optim's plain loop does, with every input of PyTorch's suite and with random "
-                "ones: the same "
-                "bits on a CPU, within 4 spacings on a GPU",
-                worst <= (4 if size.device.is_cuda else 0),
-                f"{inputs} runs, largest distance {worst:g} spacings",
+                "Every class walks as torch.optim's plain loop does, one by one and as lists, with every input of PyTorch's "
+                "suite and with others: the same bits on a CPU, within 4 spacings on a GPU",
+                worst <= 4 if size.device.is_cuda else same == runs,
+                f"{same} of {runs} runs, largest difference {worst:g} spacings",
             ),
+            Claim("No gradient is overwritten", sum(row["gradients overwritten"] for row in judged) == 0, f"{runs} runs"),
             Claim(
-                "Every input that PyTorch's suite expects a constructor to refuse is refused with the same error or warning",
-                refused == faulty > 40,
+                "Every input that PyTorch's suite expects to be refused is refused with torch's own error or warning",
+                refused == faulty > 60,
                 f"{refused} of {faulty}",
             ),
         ],
-        quantities={"runs compared": inputs, "largest distance, spacings": worst, "faulty inputs refused": refused},
+        quantities={"runs compared": runs, "largest difference, spacings": worst, "faulty inputs refused": refused},
     )
 
 

@@ -95,10 +95,15 @@ def measure(
 
 def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
     """Time `a()` and `b()` in turns in one run, and give the ratio pair by pair."""
-    first, second = _Sampler(a, threads), _Sampler(b, threads)
-    pairs = [(first(), second()) for _ in range(samples)]
-    times_a, times_b = zip(*pairs, strict=True)
-    return Comparison(Timing(times_a, threads), Timing(times_b, threads))
+    turns = in_turns({"a": a, "b": b}, samples=samples, threads=threads)
+    return Comparison(turns["a"], turns["b"])
+
+
+def in_turns(works: dict[str, Callable[[], object]], *, samples: int = 7, threads: int = 1) -> dict[str, Timing]:
+    """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all."""
+    samplers = {name: _Sampler(work, threads) for name, work in works.items()}
+    rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]
+    return {name: Timing(tuple(one[name] for one in rounds), threads) for name in works}
 
 
 @dataclass(frozen=True)

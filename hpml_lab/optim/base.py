@@ -66,7 +66,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def numbers(self, state: State, group: Group, new: bool) -> dict[str, Any]:
         """What is the same for all elements of a parameter in this step: its number t, from 1. Counts the step."""
-        return {"t": state["step"].add_(1).item()}
+        t = state["step"].item() + 1
+        state["step"].fill_(t)  # a third of the time of += 1
+        return {"t": t}
 
     @staticmethod
     def update(theta: Tensor, g: Tensor, **state_numbers_and_options: Any) -> None:
@@ -130,7 +132,7 @@ class Optimizer(torch.optim.Optimizer):
         if weight_decay:
             g = self.decay(p, g, _scalar(group["lr"]), weight_decay, group.get("decoupled_weight_decay", False))
         state = self.state.get(p)
-        if new := not state or all(value is None for value in state.values()):
+        if new := not state:
             state = self.start(p, g, group)
             if state:
                 self.state[p] = state
@@ -184,6 +186,9 @@ class Optimizer(torch.optim.Optimizer):
         for group in self.param_groups:  # one that an older version saved
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
+        for saved in self.state.values():  # torch's SGD without momentum saves that there is no velocity
+            if all(value is None for value in saved.values()):
+                saved.clear()
 
 
 def _somebody_watches() -> bool:

@@ -63,7 +63,11 @@ def suite(name: str) -> tuple[list[Options], list[tuple[Any, Options, bool]]]:
     [info] = [one for one in optim_db if one.optim_cls is getattr(torch.optim, name)]
     works = [dict(one.kwargs) for one in info.optim_inputs_func("cpu")]
     fails = [
-        (one.optimizer_error_input.params, dict(one.optimizer_error_input.kwargs), one.error_on is OptimizerErrorEnum.STEP_ERROR)
+        (
+            one.optimizer_error_input.params,
+            dict(one.optimizer_error_input.kwargs),
+            one.error_on is OptimizerErrorEnum.STEP_ERROR,
+        )
         for one in info.optim_error_inputs_func("cpu", torch.float32)
     ]
     return works, fails
@@ -187,10 +191,7 @@ class Walker:
 
 
 def walk(
-    trial: Trial,
-    device: torch.device | str = "cpu",
-    paths: Iterable[bool | None] = (False,),
-    package: ModuleType = optim,
+    trial: Trial, device: torch.device | str = "cpu", paths: Iterable[bool | None] = (False,), package: ModuleType = optim
 ) -> list[Outcome]:
     """Walk a package's class beside torch.optim's for-loop; one outcome for each of `paths`, the values given to `foreach`."""
     device = torch.device(device)
@@ -215,13 +216,11 @@ def walk(
                     same[i] = False
                     apart[i] = max(apart[i], _spacings(found, truth, largest))
     state = theirs.state()
-    return [
-        Outcome(same[i] and _same_state(one.state(), state), apart[i], one.overwritten) for i, one in enumerate(ours)
-    ]
+    return [Outcome(same[i] and _same_state(one.state(), state), apart[i], one.overwritten) for i, one in enumerate(ours)]
 
 
 def _gradients(trial: Trial, device: torch.device) -> Iterable[tuple[Tensor, list[bool]]]:
-    """For each step the gradients, flat, and which are missing: from 1e-6 to 1e3, a tenth exactly 0, now and then all of one."""
+    """For each step the gradients, flat, and which are missing: from 1e-6 to 1e3, a tenth exactly 0, sometimes a whole one."""
     generator = torch.Generator().manual_seed(1)
     dtype = _wide(trial.dtype)
     if trial.sparse:
@@ -317,7 +316,7 @@ def refused_alike(name: str, package: ModuleType = optim) -> tuple[int, int]:
 
 
 def takes_lists(trial: Trial) -> bool:
-    """Whether the class has a path over lists of tensors for this input: a tensor rate of Adam's is refused there, as by torch."""
+    """Whether the class works on lists of tensors with this input: Adam refuses a tensor rate there, as torch's does."""
     known = inspect.signature(getattr(torch.optim, trial.name)).parameters
     return "foreach" in known and not ("amsgrad" in known and isinstance(trial.options.get("lr"), Tensor))
 

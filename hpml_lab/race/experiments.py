@@ -13,7 +13,7 @@ from hpml_lab.data import load
 from hpml_lab.race import ranks, scheduled
 from hpml_lab.race import sparse_data as sparse
 from hpml_lab.race.figures import curves_panel, draw_schedules_vs_adaptive, draw_sparse_data, legend_of, sweep_panel
-from hpml_lab.race.program import NETS, flat_inputs
+from hpml_lab.race.program import NETS, Setting, flat_inputs, seconds_alone
 from hpml_lab.race.three_nets import (
     LECTURE_LR,
     at_best,
@@ -21,7 +21,7 @@ from hpml_lab.race.three_nets import (
     band,
     plateau_claim,
     program_claims,
-    seconds_alone,
+    seconds_on_each,
     study_claims,
     summarise,
     sweep,
@@ -106,7 +106,7 @@ def mnist_three_nets(size: Size) -> Result:
     tasks = {name: shared_out(name, net, settings, seeds, at_most) for name, net in nets.items()}
     workers = 1 if on_gpu or size.name == "quick" else all_threads()
     curves = iter(train_all([t for some in tasks.values() for t in some], inputs, points, batch, workers))
-    measured = seconds_alone(nets, inputs.x, inputs.y, batch, 3) if ranks.rank() == 0 else None
+    measured = seconds_on_each(nets, inputs.x, inputs.y, batch, 3) if ranks.rank() == 0 else None
     alone = ranks.gather(measured)[0]
     records, seconds, notes = {}, 0.0, []
     for name, some in tasks.items():
@@ -316,7 +316,8 @@ def schedules_vs_adaptive(size: Size) -> Result:
     finally:
         torch.set_num_threads(before)
     found = scheduled.summarise(curves, size.threshold)
-    seconds = scheduled.seconds_a_step(net, *train, size.batch, samples=3)
+    settings = [Setting(name, lr=peaks[0]) for name, peaks in scheduled.PEAKS.items()]
+    seconds = seconds_alone(net, settings, *train, size.batch, samples=3)
     percent = f"{100 * size.threshold:g} %"
     rows = [
         {

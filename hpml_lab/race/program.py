@@ -30,6 +30,7 @@ import torch
 from torch import nn
 
 from hpml_lab import optim as classes
+from hpml_lab.core.timing import in_turns
 
 CLASSES = 10
 _ONE_AT_A_TIME = threading.Lock()  # layers draw from the process's one generator, which all threads share
@@ -296,6 +297,19 @@ class Program:
             )
         }
         self.iteration, self._loaded, self._order_of = state["iteration"], None, None
+
+
+def seconds_alone(
+    net: Net, settings: Sequence[Setting], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
+) -> dict[str, float]:
+    """Seconds of one iteration of `net` trained alone, by each setting's optimizer: on one CPU thread, or on the GPU.
+
+    In a program of many settings an iteration has no seconds of its own; this is what an axis of seconds is made from.
+    """
+    steps = 10
+    programs = {one.optimizer: Program(net, [one], [0], x, y, batch) for one in settings}
+    turns = in_turns({name: lambda one=one: one.run(steps) for name, one in programs.items()}, samples=samples)
+    return {name: timing.seconds / steps for name, timing in turns.items()}
 
 
 def flat_inputs(data, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:

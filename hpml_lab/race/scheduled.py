@@ -13,7 +13,6 @@ from torch.optim import lr_scheduler
 
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim
-from hpml_lab.core.timing import measure
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.program import CLASSES, NETS, Net, Program, Setting
 from hpml_lab.race.schedules import SCHEDULES, STEP_AT, WARM_UP, factor
@@ -160,15 +159,6 @@ def contest_claims(found: dict[tuple[str, str], dict[str, Any]], threshold: floa
         sooner(constant, momentum, 1.0, f"Adam at a constant rate reaches {percent} before SGD with momentum and a schedule"),
         sooner(constant, sgd, 2.0, f"SGD without momentum, with a schedule, takes twice as long as Adam to reach {percent}"),
     ]
-
-
-def seconds_a_step(net: Net, x: torch.Tensor, y: torch.Tensor, batch: int, samples: int) -> dict[str, float]:
-    """Seconds of one step of `net` trained alone by each optimizer, with the batched program."""
-    found = {}
-    for name, peaks in PEAKS.items():
-        program = Program(net, [Setting(name, lr=peaks[0])], [0], x, y, batch)
-        found[name] = measure(lambda program=program: program.run(10), samples=samples).seconds / 10
-    return found
 
 
 # ---- exact checks ----------------------------------------------------------------------------------------------------

@@ -15,8 +15,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.result import Claim
-from hpml_lab.core.timing import measure
-from hpml_lab.race.program import CLASSES, NETS, OPTIMIZERS, Net, Program, Setting
+from hpml_lab.race.program import CLASSES, NETS, OPTIMIZERS, Net, Program, Setting, seconds_alone
 
 LECTURE_LR = {"SGD": 0.1, "Momentum": 0.1, "Nesterov": 0.1, "Adagrad": 0.01, "Adadelta": 1.0, "Adam": 0.001, "RMSprop": 0.01}
 STUDY_LR = {"Momentum": (0.05,), "Adam": (0.002,)}  # the README of github.com/int8/NeuralNetworks
@@ -239,17 +238,12 @@ def program_claims(device: torch.device, steps: int = 30) -> list[Claim]:
 # ---- seconds -------------------------------------------------------------------------------------------------------------
 
 
-def seconds_alone(
+def seconds_on_each(
     nets: dict[str, Net], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
 ) -> dict[str, dict[str, float]]:
     """Seconds that one iteration of each optimizer takes when it trains each net alone, on one CPU thread or the GPU.
 
     In the batched program an iteration has no seconds of its own; this is what the axis of seconds is made from.
     """
-    found: dict[str, dict[str, float]] = {}
-    for name, net in nets.items():
-        found[name] = {}
-        for optimizer in OPTIMIZERS:
-            program = Program(net, [Setting(optimizer, lr=LECTURE_LR[optimizer])], [0], x, y, batch)
-            found[name][optimizer] = measure(lambda program=program: program.run(10), samples=samples).seconds / 10
-    return found
+    settings = [Setting(optimizer, lr=LECTURE_LR[optimizer]) for optimizer in OPTIMIZERS]
+    return {name: seconds_alone(net, settings, x, y, batch, samples) for name, net in nets.items()}

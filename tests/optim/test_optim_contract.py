@@ -261,6 +261,99 @@ def test_sparse_adam_refuses_dense_gradients_and_adagrad_decay_of_sparse_ones():
         Adagrad([p], weight_decay=0.1).step()
 
 
+@by_name
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("saved_by", [hpml_lab.optim, torch.optim], ids=["ours to torch's", "torch's to ours"])
+def test_the_other_package_takes_over_in_mid_run(name, dtype, saved_by):
+    loaded_by = torch.optim if saved_by is hpml_lab.optim else hpml_lab.optim
+    options = {"weight_decay": 0.01, "foreach": False}
+    first = getattr(saved_by, name)(parameters(SHAPES, dtype), lr=0.03, **options)
+    go(first, 6)
+    params = [p.detach().clone().requires_grad_() for p in first.param_groups[0]["params"]]
+    second = getattr(loaded_by, name)(params, lr=7.0, foreach=False)
+    second.load_state_dict(copy.deepcopy(first.state_dict()))
+    assert {**second.param_groups[0], "params": 0} == {**first.param_groups[0], "params": 0}
+    go(first, 6)
+    go(second, 6)
+    if loaded_by is torch.optim and name == "NAdam" and dtype == torch.float64:
+        return  # torch's load rounds the steps that follow: shown below
+    assert_same_bits(second, first)
+
+
+@by_class
+def test_hooks_of_saving_and_loading_may_change_what_is_kept_and_can_be_removed(make):
+    optimizer, seen = make(parameters(SHAPES, torch.float32)), []
+    hooks = [
+        optimizer.register_state_dict_pre_hook(lambda one: seen.append("saving")),
+        optimizer.register_state_dict_post_hook(lambda one, state: {**state, "note": "kept"}),
+        optimizer.register_load_state_dict_post_hook(lambda one: seen.append("loaded")),
+        optimizer.register_step_pre_hook(lambda one, args, options: seen.append("step")),
+    ]
+    go(optimizer, 1)
+    saved = optimizer.state_dict()
+    optimizer.load_state_dict(saved)
+    assert seen == ["step", "saving", "loaded"] and saved["note"] == "kept"
+    for hook in hooks:
+        hook.remove()
+    go(optimizer, 1)
+    assert "note" not in optimizer.state_dict() and len(seen) == 3
+
+
+@by_name
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda one: lr_scheduler.LambdaLR(one, lambda t: 1 / (1 + t)),
+        lambda one: lr_scheduler.ExponentialLR(one, 0.8),
+        lambda one: lr_scheduler.CyclicLR(one, 0.001, 0.1, step_size_up=3, cycle_momentum=False),
+        lambda one: lr_scheduler.ReduceLROnPlateau(one, patience=1),
+        lambda one: lr_scheduler.SequentialLR(
+            one, [lr_scheduler.LinearLR(one, 0.1, total_iters=3), lr_scheduler.CosineAnnealingWarmRestarts(one, 4)], [3]
+        ),
+    ],
+    ids=["lambda", "exponential", "cyclic", "plateau", "sequential"],
+)
+@pytest.mark.parametrize("rate", [0.05, torch.tensor(0.05)], ids=["number", "tensor"])
+def test_more_schedulers_move_numbers_and_tensors(name, schedule, rate):
+    runs, rates = [], []
+    for module in (hpml_lab.optim, torch.optim):
+        own = copy.deepcopy(rate)
+        optimizer = getattr(module, name)(parameters(SHAPES, torch.float32), lr=own, foreach=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of a tensor rate that becomes a number
+            scheduler = schedule(optimizer)
+            for _ in range(10):
+                go(optimizer, 1)
+                scheduler.step(*([1.0] if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau) else []))
+        runs.append(optimizer)
+        rates.append(float(optimizer.param_groups[0]["lr"]))
+    assert rates[0] == rates[1] != 0.05
+    assert_same_bits(*runs)
+
+
+@by_class
+def test_a_tensor_rate_is_kept_as_the_same_object_and_read_anew_at_each_step(make):
+    rate = torch.tensor(0.5)
+    optimizer = make([{"params": [p]} for p in parameters(SHAPES, torch.float32)], lr=rate)
+    go(optimizer, 2)
+    assert all(group["lr"] is rate for group in optimizer.param_groups) and rate.item() == 0.5
+    before = [p.detach().clone() for group in optimizer.param_groups for p in group["params"]]
+    rate.zero_()
+    go(optimizer, 2)
+    after = [p.detach() for group in optimizer.param_groups for p in group["params"]]
+    assert all(torch.equal(a, b) for a, b in zip(before, after, strict=True)), "a rate of 0 moves nothing"
+
+
+@by_class
+def test_gradients_are_set_to_zero_where_asked(make):
+    optimizer = make(parameters(SHAPES, torch.float32))
+    go(optimizer, 1)
+    params = optimizer.param_groups[0]["params"]
+    assert any(p.grad.any() for p in params)
+    optimizer.zero_grad(set_to_none=False)
+    assert all(p.grad is not None and not p.grad.any() for p in params)
+
+
 # ---- better than torch's -----------------------------------------------------------------------------------
 
 
