@@ -41,6 +41,7 @@ def check_options(options: dict[str, Any]) -> None:
     if options.get("momentum", 0) >= 1.5:
         raise ValueError(f"Invalid momentum value: {options['momentum']}: the velocity grows by that factor at every step, so "
                          "no learning rate converges; a usual value is 0.9")  # fmt: skip
+    _check_type("dampening", options.get("dampening", 0))
     if not 0 <= options.get("dampening", 0) < math.inf:
         raise ValueError(f"Invalid dampening value: {options['dampening']}: 1 - dampening is the gradient's share in the "
                          "velocity; give a number from 0 to 1")  # fmt: skip
@@ -60,12 +61,18 @@ def check_options(options: dict[str, Any]) -> None:
         raise RuntimeError("`foreach` works on lists that autograd does not follow; leave it out with `differentiable`")
 
 
+def _check_type(name: str, value: Any) -> None:
+    if not isinstance(value, int | float):
+        raise TypeError(f"{name} must be a number, not {type(value).__name__}: {value!r}")
+
+
 def _check_number(name: str, text: str, value: Any) -> None:
     if isinstance(value, Tensor):
         value = value.item()
-    if not isinstance(value, int | float):
-        raise TypeError(f"{name} must be a number, not {type(value).__name__}: {value!r}")
-    if not 0 <= value:  # nan too
+    _check_type(name, value)
+    if value != value:
+        raise ValueError(f"Invalid {text}: {value}: after one step every parameter would be nan")
+    if value < 0:
         raise ValueError(f"Invalid {text}: {value}")
     if value == math.inf:
         raise ValueError(f"Invalid {text}: {value}: one step with it gives only inf and nan")
@@ -75,6 +82,7 @@ def _check_betas(betas: Any, foreach: bool | None) -> None:
     if not isinstance(betas, tuple | list) or len(betas) != 2:
         raise ValueError(f"Invalid betas: {betas}: give two numbers, (beta1, beta2)")
     for index, beta in enumerate(betas):
+        _check_type(f"betas[{index}]", beta.item() if isinstance(beta, Tensor) and beta.numel() == 1 else beta)
         if not 0 <= beta < 1:
             raise ValueError(f"Invalid beta parameter at index {index}: {beta}")
     if isinstance(betas[0], Tensor) != isinstance(betas[1], Tensor):
