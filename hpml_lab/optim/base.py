@@ -58,6 +58,12 @@ class Optimizer(torch.optim.Optimizer):
         check_options(options)
         super().__init__(params, options)
 
+    def add_param_group(self, param_group: Group) -> None:
+        """As torch's, but a group's own options are checked as the common ones are; torch takes them unseen."""
+        if isinstance(param_group, dict):
+            check_options({**self.defaults, **param_group})
+        super().add_param_group(param_group)
+
     # ---- what a class writes -------------------------------------------------------------------------------
 
     def start(self, theta: Tensor, g: Tensor, group: Group) -> State:
@@ -186,8 +192,8 @@ class Optimizer(torch.optim.Optimizer):
         for group in self.param_groups:  # one that an older version saved
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        for saved in self.state.values():  # torch's SGD without momentum saves that there is no velocity
-            if all(value is None for value in saved.values()):
+        for saved in self.state.values():  # torch's SGD without momentum may save that there is no velocity
+            if isinstance(saved, dict) and all(value is None for value in saved.values()):
                 saved.clear()
 
 

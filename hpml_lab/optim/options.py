@@ -1,6 +1,7 @@
 """Options that cannot work are refused where they are given, with torch.optim's errors where torch has one."""
 
 import math
+from numbers import Real
 from typing import Any
 
 from torch import Tensor
@@ -62,7 +63,7 @@ def check_options(options: dict[str, Any]) -> None:
 
 
 def _check_type(name: str, value: Any) -> None:
-    if not isinstance(value, int | float):
+    if not isinstance(value, Real):  # NumPy's numbers too
         raise TypeError(f"{name} must be a number, not {type(value).__name__}: {value!r}")
 
 

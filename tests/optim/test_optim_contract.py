@@ -451,6 +451,17 @@ def test_what_cannot_work_is_refused_with_the_reason(make, options, why):
         make(parameters(SHAPES, torch.float32), **options)
 
 
+@pytest.mark.parametrize("make, options, why", REFUSED, ids=str)
+def test_a_groups_own_options_are_refused_too(make, options, why):
+    p, late = torch.nn.Parameter(torch.ones(2)), torch.nn.Parameter(torch.ones(2))
+    with pytest.raises(ValueError, match=why):
+        make([{"params": [p], **options}], lr=0.1)
+    optimizer = make([p], lr=0.1)
+    with pytest.raises(ValueError, match=why):
+        optimizer.add_param_group({"params": [late], **options})
+    assert len(optimizer.param_groups) == 1
+
+
 def test_texts_and_missing_kernels_are_refused_with_the_mend():
     with pytest.raises(TypeError, match="lr must be a number, not str: '0.1'"):
         Adam(parameters(SHAPES, torch.float32), lr="0.1")
