@@ -279,7 +279,8 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
 # ---- in a process of its own ----------------------------------------------------------------------------------------
 
 OWN = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, children ignore Ctrl-C
 from hpml_lab import cli
 from hpml_lab.core import experiment
 from hpml_lab.core.result import Result
