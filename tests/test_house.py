@@ -18,7 +18,7 @@ FLOORS = [
     {"core"},
     {"data", "optim"},
     {"nets", "landscape"},
-    {"start", "tensors", "autograd", "descent", "adaptive", "race"},
+    {"start", "tensors", "autograd", "descent", "adaptive", "race", "processes", "loading"},
     {"report"},
     {"cli"},
     {"__main__"},

@@ -1,0 +1,86 @@
+"""Runs a function in a child process with a deadline, and leaves no process behind, whatever the function does.
+
+For what may hang, crash or take the interpreter with it. The module loads nothing but the standard library, so that a child
+which starts anew (spawn) is quick.
+"""
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a child ended.
+
+    how      "returned", "raised", "died" (without a word; `exitcode` is negative for a signal) or "hung" (killed at the deadline)
+    value    what the function returned
+    error    the exception's type and text, and `trace` its traceback
+    seconds  from the start of the child to its word or its end
+    """
+
+    how: str
+    value: Any = None
+    error: str = ""
+    trace: str = ""
+    exitcode: int | None = None
+    seconds: float = 0.0
+
+
+def in_child(function: Callable[..., Any], *arguments: Any, method: str | None = None, deadline: float = 30.0) -> Outcome:
+    """Call `function(*arguments)` in a child process and say how it ended, after `deadline` seconds at the latest.
+
+    function  a function of a module (a start method other than fork finds it by its name)
+    method    "fork", "spawn" or "forkserver"; None takes the platform's default
+    The child leads a process group; when it has ended, or has been killed, so is what it started itself.
+    """
+    context = multiprocessing.get_context(method)
+    here, there = context.Pipe(duplex=False)
+    child = context.Process(target=_work, args=(there, function, arguments), daemon=False)
+    start = time.monotonic()
+    with here:
+        try:
+            child.start()
+            there.close()
+            word = None
+            if here.poll(deadline):  # true also where the child ended without a word
+                with contextlib.suppress(EOFError):
+                    word = here.recv()
+            seconds = time.monotonic() - start
+            child.join(max(0.0, deadline - seconds) if word is None else 1.0)
+            hung = word is None and child.is_alive()
+        finally:
+            _end(child)
+    if word is not None:
+        how, value, error, trace = word
+        return Outcome(how, value, error, trace, child.exitcode, seconds)
+    return Outcome("hung" if hung else "died", exitcode=child.exitcode, seconds=seconds)
+
+
+def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    os.setpgid(0, 0)
+    try:
+        word = ("returned", function(*arguments), "", "")
+    except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the child, not the caller
+        word = ("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc())
+    try:
+        connection.send(word)
+    except Exception as error:  # a value that cannot be pickled
+        connection.send(("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc()))
+    connection.close()
+
+
+def _end(child: Any) -> None:
+    if child.pid is None:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)  # the group, with the child's own children
+    if child.is_alive():
+        child.kill()
+    child.join(5)

@@ -1,0 +1,1 @@
+"""Topic 08: data loading and disks. Where a batch's time goes, and how to hide it."""

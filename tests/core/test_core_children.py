@@ -1,0 +1,92 @@
+"""A child that returns, raises, dies, hangs, or starts others: what is told of it, and that nothing is left."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from hpml_lab.core.children import in_child
+
+METHODS = ("fork", "spawn", "forkserver")
+
+
+def add(a, b):
+    return a + b
+
+
+def fail():
+    raise ValueError("the planted error")
+
+
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave():
+    sys.exit(3)
+
+
+def hang():
+    time.sleep(600)
+
+
+def give_what_cannot_be_sent():
+    return lambda: None
+
+
+def start_another_and(then, note):
+    """A grandchild that would outlive its parent."""
+    other = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    with open(note, "w") as file:
+        file.write(str(other.pid))
+    return then()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_value_comes_back_by_every_start_method(method):
+    outcome = in_child(add, 2, 3, method=method)
+    assert (outcome.how, outcome.value, outcome.exitcode) == ("returned", 5, 0)
+
+
+def test_an_exception_is_told_with_its_traceback():
+    outcome = in_child(fail)
+    assert (outcome.how, outcome.error) == ("raised", "ValueError: the planted error")
+    assert "in fail" in outcome.trace
+
+
+def test_a_value_that_cannot_be_pickled_is_told_as_an_error():
+    outcome = in_child(give_what_cannot_be_sent)
+    assert outcome.how == "raised" and "pickle" in outcome.error
+
+
+def test_a_signal_is_told_by_its_number():
+    outcome = in_child(die)
+    assert (outcome.how, outcome.exitcode) == ("died", -signal.SIGKILL)
+
+
+def test_sys_exit_ends_the_child_alone():
+    outcome = in_child(leave)
+    assert (outcome.how, outcome.error) == ("raised", "SystemExit: 3")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_child_that_hangs_is_killed_at_its_deadline(method):
+    deadline = 1.0
+    outcome = in_child(hang, method=method, deadline=deadline)
+    assert (outcome.how, outcome.exitcode) == ("hung", -signal.SIGKILL)
+    assert deadline <= outcome.seconds < deadline + 5
+
+
+@pytest.mark.parametrize(("then", "how"), [(int, "returned"), (fail, "raised"), (die, "died"), (hang, "hung")])
+def test_what_the_child_started_ends_with_it(tmp_path, then, how):
+    outcome = in_child(start_another_and, then, str(tmp_path / "pid"), deadline=3.0)
+    assert outcome.how == how
+    other = int((tmp_path / "pid").read_text())
+    ends = time.monotonic() + 10
+    while time.monotonic() < ends and psutil.pid_exists(other) and psutil.Process(other).status() != psutil.STATUS_ZOMBIE:
+        time.sleep(0.02)
+    assert not psutil.pid_exists(other) or psutil.Process(other).status() == psutil.STATUS_ZOMBIE
