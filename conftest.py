@@ -48,6 +48,28 @@ def same_picture():
     return compare
 
 
+@pytest.fixture
+def sound(tmp_path, same_picture):
+    """(result) asserts what holds of every experiment: its exact claims hold and read the same on every machine, and the
+    figure of the saved file is the figure of the run, with labelled axes."""
+    import re
+
+    from hpml_lab.core.result import Result
+
+    def check(result):
+        exact = [claim for claim in result.claims if claim.exact]
+        assert exact, "an experiment claims something that holds on every machine"
+        assert [(claim.text, claim.measured) for claim in exact if not claim.holds] == []
+        assert [claim.text for claim in exact if re.search(r"cuda|µs|torch 2\.", claim.text)] == []
+        loaded = Result.load(result.save(tmp_path))
+        figure = loaded.figure()
+        assert same_picture(figure, result.figure())
+        curves = [axes for axes in figure.axes if axes.axison and axes.lines]
+        assert not curves or any(axes.get_xlabel() and axes.get_ylabel() for axes in curves)
+
+    return check
+
+
 def pytest_configure(config):
     config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
     config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, CELL_SECONDS)

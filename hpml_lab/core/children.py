@@ -19,7 +19,7 @@ from typing import Any
 class Outcome:
     """How a child ended.
 
-    how      "returned", "raised", "died" (without a word; `exitcode` is negative for a signal) or "hung" (killed at the deadline)
+    how      "returned", "raised", "died" (without a word; `exitcode` < 0 for a signal) or "hung" (killed at the deadline)
     value    what the function returned
     error    the exception's type and text, and `trace` its traceback
     seconds  from the start of the child to its word or its end
