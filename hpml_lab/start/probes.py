@@ -395,38 +395,25 @@ def compiler(told: Told) -> Finding:
 
 def graphviz(told: Told) -> Finding:
     """The system's graph layout; without it the workbook draws graphs with its own."""
-    said = run(["dot", "-V"])
-    if said is None:
-        return Finding(
-            "graphviz",
-            MISSING,
-            "no `dot`",
-            "Graphs are drawn with the workbook's own, plainer layout.",
-            "Debian, Ubuntu: sudo apt-get install graphviz; macOS: brew install graphviz; conda install graphviz",
-        )
-    return Finding("graphviz", OK, _version_in(said))
+    less = "Graphs are drawn with the workbook's own, plainer layout."
+    return _tool("graphviz", ["dot", "-V"], "no `dot`", less, _packaged("graphviz"))
+
+
+def fio(told: Told) -> Finding:
+    """The disk benchmark that the workbook's own is judged by."""
+    return _tool("fio", ["fio", "--version"], "not installed", "The disk is measured without its judge.", _packaged("fio"))
 
 
 def py_spy(told: Told) -> Finding:
     """The sampling profiler that attaches to a running Python."""
-    said = run(["py-spy", "--version"])
-    if said is None:
-        return Finding("py-spy", MISSING, "not installed", "A running process cannot be profiled.", "pip install py-spy")
-    return Finding("py-spy", OK, _version_in(said))
+    less = "A running process cannot be profiled."
+    return _tool("py-spy", ["py-spy", "--version"], "not installed", less, "pip install py-spy")
 
 
 def nsys(told: Told) -> Finding:
     """NVIDIA Nsight Systems, which draws the timeline of CPU and GPU."""
-    said = run(["nsys", "--version"])
-    if said is None:
-        return Finding(
-            "nsys",
-            MISSING,
-            "not installed",
-            "torch.profiler draws the timelines instead.",
-            "install Nsight Systems from https://developer.nvidia.com/nsight-systems",
-        )
-    return Finding("nsys", OK, _version_in(said))
+    mend = "install Nsight Systems from https://developer.nvidia.com/nsight-systems"
+    return _tool("nsys", ["nsys", "--version"], "not installed", "torch.profiler draws the timelines instead.", mend)
 
 
 def dali(told: Told) -> Finding:
@@ -467,6 +454,16 @@ def mnist(told: Told) -> Finding:
     return Finding("mnist", OK, "70 000 images, checked")
 
 
+def _tool(name: str, asked: list[str], absent: str, less: str, mend: str) -> Finding:
+    """A program that tells its version, or what is less without it."""
+    said = run(asked)
+    return Finding(name, OK, _version_in(said)) if said else Finding(name, MISSING, absent, less, mend)
+
+
+def _packaged(name: str) -> str:
+    return f"Debian, Ubuntu: sudo apt-get install {name}; macOS: brew install {name}; conda install {name}"
+
+
 def _version_in(said: str) -> str:
     found = re.search(r"\d+(\.\d+)+", said)
     return found[0] if found else said.splitlines()[0][:40]
@@ -488,6 +485,7 @@ PROBES: tuple[Callable[[Told], Finding], ...] = (
     disk,
     compiler,
     graphviz,
+    fio,
     py_spy,
     nsys,
     dali,
