@@ -10,3 +10,7 @@ class LabError(Exception):
     def __init__(self, wrong: str, mend: str) -> None:
         super().__init__(f"{wrong} {mend}")
         self.wrong, self.mend = wrong, mend
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        """An exception is pickled by its one text; this one takes two, and comes from workers of pools and loaders."""
+        return type(self), (self.wrong, self.mend)

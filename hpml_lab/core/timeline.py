@@ -86,3 +86,4 @@ def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: 
     axes.set_xlim(0, seconds * scale or 1)
     axes.set_xlabel(f"time in {unit}")
     axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)

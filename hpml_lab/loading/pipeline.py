@@ -1,0 +1,236 @@
+"""How long an epoch should take with N workers, and how long it does take, with the parts of its time.
+
+The symbols: L seconds load an epoch's samples one after the other, C seconds compute on its batches, N workers load.
+"""
+
+import contextlib
+import threading
+import warnings
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
+
+from hpml_lab.core.timeline import CLOCK, Span, span
+from hpml_lab.loading.storage import sleep_until
+
+LECTURE_LOAD, LECTURE_COMPUTE = 114.07, 15.10  # seconds an epoch of UCF101 without workers
+LECTURE_COMPUTE_8, LECTURE_WAIT_8 = 15.33, 4.84  # with 8 workers: compute, and what the loop still waits
+PARTS = ("compute", "waiting", "collate", "queue", "start-up", "end")
+DEADLINE = 120.0  # seconds after which a loader that gives no batch raises
+
+# --- predictions -------------------------------------------------------------------------------------------------------------
+
+
+def lecture_time(load: float, compute: float, workers: int) -> float:
+    """The lecture's ideal: (L + C) / N. It divides the compute too, which the main process does alone."""
+    return (load + compute) / max(1, workers)
+
+
+def lower_bound(load: float, compute: float, workers: int) -> float:
+    """No epoch is faster: max(C, L / N); without workers L + C."""
+    return max(compute, load / workers) if workers else load + compute
+
+
+def expected_time(load: float, compute: float, workers: int, batches: int) -> float:
+    """The bound, plus the first batch, for which nothing can be computed meanwhile: max(C, L / N) + L / batches."""
+    return lower_bound(load, compute, workers) + (load / batches if workers else 0.0)
+
+
+def simulate(loads: Sequence[float], compute: float, workers: int, prefetch: int = 2) -> float:
+    """Seconds of an epoch whose batch i takes loads[i] to load and `compute` to compute, with nothing else in the way.
+
+    Batch i goes to worker i mod N, as DataLoader deals them out. It is asked for when batch i − N·prefetch has been taken,
+    loaded when its worker is free, and taken in order. One thread that works `prefetch` batches ahead is workers = 1.
+    """
+    if workers == 0:
+        return sum(loads) + compute * len(loads)
+    loaded: list[float] = []
+    taken: list[float] = []
+    done = 0.0
+    for i, load in enumerate(loads):
+        asked = taken[i - workers * prefetch] if i >= workers * prefetch else 0.0
+        free = loaded[i - workers] if i >= workers else 0.0
+        loaded.append(max(asked, free) + load)
+        taken.append(max(loaded[i], done))
+        done = taken[i] + compute
+    return done
+
+
+# --- measurement -------------------------------------------------------------------------------------------------------------
+
+
+def lane() -> str:
+    """Who runs this line: "main", "worker 3" of a DataLoader, or a thread's name."""
+    if (info := get_worker_info()) is not None:
+        return f"worker {info.id}"
+    thread = threading.current_thread()
+    return "main" if thread is threading.main_thread() else thread.name.replace("_", " ")
+
+
+class Stamped(Dataset):
+    """Any map-style data set, with time stamps: DataLoader's workers fetch a whole batch through `__getitems__`.
+
+    Use it with `collate_fn=StampedCollate()`; the loader then gives (batch, spans), the spans by the worker's own clock.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitems__(self, indices: Sequence[int]) -> tuple[Any, list[Span]]:
+        spans: list[Span] = []
+        with span(spans, lane(), "load"):
+            fetch = getattr(self.dataset, "__getitems__", None)
+            samples = fetch(indices) if fetch else [self.dataset[index] for index in indices]
+        return samples, spans
+
+
+@dataclass(frozen=True)
+class StampedCollate:
+    """Collates what `Stamped` fetched and stamps it: a class of a module, so that spawned workers find it."""
+
+    collate: Callable[[Any], Any] = default_collate
+
+    def __call__(self, fetched: tuple[Any, list[Span]]) -> tuple[Any, list[Span]]:
+        samples, spans = fetched
+        with span(spans, lane(), "collate"):
+            batch = self.collate(samples)
+        return batch, spans
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Loads and collates one batch in whatever thread calls it: fetch(indices) gives (batch, spans)."""
+
+    dataset: Any
+    collate: Callable[[Any], Any] = default_collate
+
+    def __call__(self, indices: Sequence[int]) -> tuple[Any, list[Span]]:
+        return StampedCollate(self.collate)(Stamped(self.dataset).__getitems__(indices))
+
+
+def stamped_loader(
+    dataset: Any, batch_size: int, workers: int, *, collate: Callable = default_collate, **options
+) -> DataLoader:
+    """A DataLoader of (batch, spans) in the order of the data set, which raises rather than hangs."""
+    if workers:
+        options.setdefault("timeout", DEADLINE)
+    return DataLoader(Stamped(dataset), batch_size, num_workers=workers, collate_fn=StampedCollate(collate), **options)
+
+
+@dataclass(frozen=True)
+class Accelerator:
+    """Stands for a GPU: a step takes `seconds` during which the processor is free. Notes a checksum of every batch."""
+
+    seconds: float
+    seen: list[int] = field(default_factory=list)
+
+    def __call__(self, batch: Any) -> None:
+        end = CLOCK() + self.seconds
+        self.seen.append(checksum(batch))
+        sleep_until(end)
+
+
+def checksum(batch: Any) -> int:
+    """CRC-32 of the tensors of a batch: equal for equal bits."""
+    total = 0
+    for tensor in batch if isinstance(batch, list | tuple) else [batch]:
+        total = zlib.crc32(torch.as_tensor(tensor).detach().cpu().contiguous().numpy().tobytes(), total)
+    return total
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One pass over the data: the main loop's `seconds`, its `parts` (they add up to it), and all spans, workers' too.
+
+    parts["compute"]   the step
+    parts["waiting"]   the loop waits while its batch is loaded, or while that batch's worker loads an earlier one
+    parts["collate"]   … while its batch is collated
+    parts["queue"]     … while its batch is sent: pickled, piped, mapped
+    parts["start-up"]  … while workers start: until a worker that has given nothing yet begins to load
+    parts["end"]       after the last batch
+    """
+
+    seconds: float
+    parts: dict[str, float]
+    spans: list[Span]
+    ordered: bool  # every batch was loaded, then collated, then received
+
+    def accounted(self) -> bool:
+        """Whether the parts are seconds, none negative, that add up to the wall time (to 1 % and 20 ms)."""
+        gap = abs(sum(self.parts.values()) - self.seconds)
+        return min(self.parts.values()) >= 0 and gap <= 0.01 * self.seconds + 0.02
+
+
+def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], object]) -> Epoch:
+    """Run `step(batch)` over (batch, spans) and account for every moment of the loop.
+
+    A moment of waiting is named by what happened to the batch that was waited for, from its worker's time stamps.
+    An error of the loader or the step ends the workers before it is passed on.
+    """
+    parts = dict.fromkeys(PARTS, 0.0)
+    spans: list[Span] = []
+    known: set[str] = set()
+    ordered = True
+    wall = CLOCK()
+    iterator = iter(batches)
+    now = CLOCK()
+    parts["start-up"] = now - wall
+    try:
+        while True:
+            asked = now
+            try:
+                batch, stamps = next(iterator)
+            except StopIteration:
+                break
+            got = CLOCK()
+            load, collate = stamps
+            marks = {
+                "start-up": load.start if load.lane not in known else asked,
+                "waiting": collate.start,
+                "collate": collate.end,
+                "queue": got,
+            }
+            at = asked
+            for what, until in marks.items():
+                until = min(max(until, at), got)
+                parts[what] += until - at
+                at = until
+            ordered &= load.start <= load.end <= collate.start <= collate.end <= got
+            known.add(load.lane)
+            step(batch)
+            now = CLOCK()
+            parts["compute"] += now - got
+            spans += [*stamps, Span("main", "compute", got, now)]
+    except BaseException:
+        end_workers(iterator)
+        raise
+    end = CLOCK()
+    parts["end"] = end - now
+    return Epoch(end - wall, parts, spans, ordered)
+
+
+def end_workers(iterator: Any) -> None:
+    """End the workers or threads behind an iterator at once: an error's traceback would keep it, and them, alive."""
+    for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public word for it; a generator has
+        if (end := getattr(iterator, name, None)) is not None:
+            end()
+
+
+@contextlib.contextmanager
+def many_workers() -> Iterator[None]:
+    """A `with` block that starts more workers than cores on purpose, and forks from a process with threads.
+
+    Exactly those two warnings are kept quiet: waiting workers need no core each, and DataLoader's workers, which set
+    themselves to one thread, are safe after a fork.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        warnings.filterwarnings("ignore", r".*multi-threaded, use of fork\(\)", DeprecationWarning)
+        yield

@@ -1,0 +1,96 @@
+"""A Dataset with a planted fault: right samples, made slowly. Where do the seconds go?"""
+
+import csv
+import io
+import time
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.utils.data import Dataset
+
+STAGES = ("label", "read", "decode", "augment")
+
+
+class Store:
+    """A table of labels and pictures as PNG bytes, as they would lie on a disk; counts what it is asked for.
+
+    tables  how often the table was parsed
+    reads   the numbers of the pictures that were read, in order
+    """
+
+    def __init__(self, count: int, side: int = 48, seed: int = 0) -> None:
+        self.count, self.tables, self.reads = count, 0, []
+        rng = np.random.default_rng(seed)
+        self._labels = rng.integers(0, 10, count).tolist()
+        self._text = "name,label\n" + "".join(f"picture_{i}.png,{label}\n" for i, label in enumerate(self._labels))
+        self._pictures = []
+        for picture in rng.integers(0, 256, (min(count, 64), side, side), dtype=np.uint8):  # 64 pictures serve all numbers
+            buffer = io.BytesIO()
+            Image.fromarray(picture).save(buffer, format="png")
+            self._pictures.append(buffer.getvalue())
+
+    def table(self) -> list[int]:
+        """Parse the whole table: the label of each picture."""
+        self.tables += 1
+        return [int(row["label"]) for row in csv.DictReader(io.StringIO(self._text))]
+
+    def read(self, index: int) -> bytes:
+        """The bytes of one picture. Raises IndexError for a number that is none."""
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        self.reads.append(int(index))
+        return self._pictures[index % len(self._pictures)]
+
+
+def decode(data: bytes) -> torch.Tensor:
+    """PNG bytes to a picture (1, H, W) in [0, 1]."""
+    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)), dtype=np.float32) / 255)[None]
+
+
+def augment(image: torch.Tensor) -> torch.Tensor:
+    """The picture, or by chance its mirror image."""
+    return image.flip(-1) if torch.rand(()) < 0.5 else image
+
+
+class SlowPictures(Dataset):
+    """Samples (image, label) of a Store: right, and slow. `seconds` adds up what each stage took."""
+
+    def __init__(self, store: Store) -> None:
+        self.store, self.seconds = store, dict.fromkeys(STAGES, 0.0)
+
+    def __len__(self) -> int:
+        return self.store.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        clock = time.perf_counter
+        t0 = clock()
+        label = self.store.table()[index]
+        t1 = clock()
+        data = self.store.read(index)
+        t2 = clock()
+        image = decode(data)
+        t3 = clock()
+        image = augment(image)
+        for stage, start, end in zip(STAGES, (t0, t1, t2, t3), (t1, t2, t3, clock()), strict=True):
+            self.seconds[stage] += end - start
+        return image, label
+
+
+def stage_figure(dataset: SlowPictures, samples: int):
+    """Ask for the first `samples` samples and draw the milliseconds that one of them took in each stage."""
+    from hpml_lab.core import style
+
+    dataset.seconds = dict.fromkeys(STAGES, 0.0)
+    for index in range(samples):
+        dataset[index]
+    figure = style.new_figure(7.0, 2.4)
+    with style.in_style():
+        axes = figure.subplots()
+        bars = axes.barh(STAGES, [1e3 * dataset.seconds[stage] / samples for stage in STAGES], color=style.BLUE)
+        axes.bar_label(bars, fmt="%.2g", padding=3)
+        axes.invert_yaxis()
+        axes.margins(x=0.12)
+        axes.set(xlabel="time a sample, ms", ylabel="stage")
+        axes.grid(axis="y", visible=False)
+    return figure

@@ -1,0 +1,140 @@
+"""Samplers decide which sample a DataLoader asks for next; and data sets that show what was asked for and what was drawn."""
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
+
+
+class Indices(Dataset):
+    """`size` samples; a sample is its own index, so that an epoch shows what the sampler drew."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> int:
+        return int(index)
+
+
+class LengthBuckets(Sampler[int]):
+    """Each index once an epoch, in an order whose batches hold samples of like length: little padding, and still random.
+
+    lengths     the length of each sample
+    batch_size  of the loader; an epoch's last batch may be smaller
+    pool        batches that are sorted together: 1 is a plain shuffle, all of them a plain sort
+    generator   the source of the order; None takes torch's own
+
+    The order: shuffle all; cut into pools of `pool` batches; sort each pool by length; shuffle the batches.
+    """
+
+    def __init__(
+        self, lengths: Sequence[int], batch_size: int, pool: int = 8, generator: torch.Generator | None = None
+    ) -> None:
+        self.lengths, self.batch_size, self.pool, self.generator = lengths, batch_size, pool, generator
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    def __iter__(self) -> Iterator[int]:
+        order = torch.randperm(len(self.lengths), generator=self.generator).tolist()
+        many = self.pool * self.batch_size
+        by_length = [
+            i for at in range(0, len(order), many) for i in sorted(order[at : at + many], key=self.lengths.__getitem__)
+        ]
+        batches = [by_length[at : at + self.batch_size] for at in range(0, len(order), self.batch_size)]
+        full = len(order) // self.batch_size  # a smaller last batch stays last, or the loader would cut the others elsewhere
+        shuffled = torch.randperm(full, generator=self.generator).tolist()
+        for number in [*shuffled, *range(full, len(batches))]:
+            yield from batches[number]
+
+
+def padding(lengths: Sequence[int], order: Sequence[int], batch_size: int) -> float:
+    """The share of a padded epoch that is padding: 1 − Σ length / Σ (batch's longest × batch's size)."""
+    batches = [[lengths[i] for i in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
+    return 1 - sum(map(sum, batches)) / sum(max(batch) * len(batch) for batch in batches)
+
+
+class Draws(Dataset):
+    """`size` samples; a sample is one random number below 2³⁰, drawn where the sample is made: in the worker.
+
+    kind  "numpy": NumPy's global generator. "own": a NumPy Generator that the data set brings along. "torch": torch's.
+    """
+
+    def __init__(self, size: int, kind: str) -> None:
+        self.size, self.kind, self.rng = size, kind, np.random.default_rng(0)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[int, int]:
+        """(the worker's number, the random number)."""
+        info = torch.utils.data.get_worker_info()
+        if self.kind == "numpy":
+            drawn = np.random.randint(BIG)
+        elif self.kind == "own":
+            drawn = self.rng.integers(BIG)
+        else:
+            drawn = torch.randint(BIG, ()).item()
+        return (-1 if info is None else info.id), int(drawn)
+
+
+def seed_own(worker_id: int) -> None:
+    """A worker_init_fn that gives the data set's generator the worker's own seed: base_seed + worker_id."""
+    info = torch.utils.data.get_worker_info()
+    info.dataset.rng = np.random.default_rng(info.seed)
+
+
+def seed_numpy_by_number(worker_id: int) -> None:
+    """A worker_init_fn that is seen often and is wrong: the seed knows the worker, but not the epoch."""
+    np.random.seed(worker_id)
+
+
+def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remake: bool = False) -> list[list[list[int]]]:
+    """The numbers that two workers draw in each epoch, [epoch][worker] → list.
+
+    remake  True makes the loader's generator anew, with the same seed, before each epoch; False keeps one for all epochs
+    """
+    generator, result = torch.Generator().manual_seed(0), []
+    for _ in range(epochs):
+        if remake:
+            generator = torch.Generator().manual_seed(0)
+        loader = DataLoader(
+            Draws(size, kind), batch_size=2, num_workers=2, worker_init_fn=init, generator=generator, timeout=120
+        )
+        with quiet_workers():
+            pairs = [pair for workers, numbers in loader for pair in zip(workers.tolist(), numbers.tolist(), strict=True)]
+        result.append([[number for worker, number in pairs if worker == one] for one in range(2)])
+    return result
+
+
+def repeats(draws: list[list[list[int]]]) -> dict[str, bool]:
+    """Whether the two workers drew the same numbers in the first epoch, and whether a worker drew them again in the second."""
+    return {"across workers": draws[0][0] == draws[0][1], "across epochs": any(a == b for a, b in zip(*draws[:2], strict=True))}
+
+
+@contextmanager
+def quiet_workers() -> Iterator[None]:
+    """Leave out two warnings that are expected where a loader with workers starts in a notebook."""
+    with warnings.catch_warnings():
+        # Python 3.12+: a notebook's kernel has threads. Workers set one thread of their own and are safe.
+        warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*", category=DeprecationWarning)
+        warnings.filterwarnings("ignore", message="This DataLoader will create .* worker processes")  # on one core
+        yield
+
+
+def error_of(work: Callable[[], Any]) -> str:
+    """Type and first line of the error that `work()` raises, or "works"."""
+    try:
+        work()
+    except Exception as error:
+        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+    return "works"

@@ -1,0 +1,172 @@
+"""The prefetchers, and the experiments on hiding the time to load."""
+
+import multiprocessing
+import threading
+import time
+
+import pytest
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.result import Result
+from hpml_lab.loading import experiments_overlap as overlap
+from hpml_lab.loading.prefetch import DevicePrefetcher, ThreadPrefetcher
+
+ROWS = (overlap.prefetch, overlap.num_workers, overlap.pinned_memory, overlap.gpu_prefetcher, overlap.io_vs_compute)
+
+
+@pytest.fixture(scope="module", params=ROWS, ids=lambda row: row.slug)
+def run(request):
+    return request.param, request.param("quick", device="cpu")
+
+
+def loader_threads():
+    return [one for one in threading.enumerate() if one.name.startswith("thread_")]
+
+
+def test_the_exact_claims_hold_and_nothing_is_left(run):
+    _, result = run
+    assert result.rows and any(claim.exact for claim in result.claims)
+    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
+    assert not multiprocessing.active_children() and not loader_threads()
+
+
+def test_the_figure_is_drawn_from_a_saved_result(run, tmp_path):
+    row, result = run
+    figure = row.figure(Result.load(result.save(tmp_path)))
+    assert len(style.png(figure)) > 5000
+    assert all(axes.get_xlabel() or axes.get_title() or axes.get_ylabel() for axes in figure.axes)
+
+
+def test_quantities_answer_the_lecture_by_name(run):
+    row, result = run
+    missing = set(row.lecture_says) - set(result.quantities)
+    assert missing <= {"pinned over pageable, times faster"}  # needs a GPU
+
+
+def test_num_workers_redoes_the_lectures_arithmetic():
+    result = overlap.num_workers("quick", device="cpu")
+    assert result.quantities["lecture's formula for 8 workers, s"] == 16.15
+    assert result.quantities["lecture's ideal overhead for 8 workers, s"] == 0.82
+    assert result.quantities["bound for 8 workers with the lecture's figures, s"] == 15.1
+    assert result.quantities["workers that suffice"] == 8
+    for which in ("cold", "warm"):
+        for row, parts in zip(result.rows, result.arrays["parts"][which], strict=True):
+            assert sum(parts.values()) == pytest.approx(row[f"{which}, s"], rel=0.01, abs=0.02)
+    bounds = [one["bound"] for one in result.arrays["theory"]]
+    assert bounds[-1] == bounds[-2]  # 16 workers are no faster than 8
+
+
+def test_without_a_gpu_a_row_says_so_and_makes_nothing_up():
+    if torch.cuda.is_available():
+        pytest.skip("this machine has a GPU")
+    pinned = overlap.pinned_memory("quick")
+    assert not any("pinned" in column for row in pinned.rows for column in row)
+    copied = overlap.gpu_prefetcher("quick")
+    assert all("emulated" in row["schedule"] for row in copied.rows)
+    assert all("emulated" in name for name in copied.quantities)
+    for result in (pinned, copied):
+        assert any(f"hpml-lab run {result.slug} --size full" in note for note in result.notes)
+
+
+# --- the thread prefetcher ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (3, 3), (4, 9)])
+def test_batches_come_in_order_whatever_the_threads(threads, depth):
+    def fetch(number):
+        time.sleep(0.004 if number % 3 == 0 else 0.0)
+        return number * number
+
+    prefetcher = ThreadPrefetcher(fetch, range(20), threads=threads, depth=depth)
+    assert len(prefetcher) == 20
+    assert list(prefetcher) == list(prefetcher) == [number**2 for number in range(20)]
+    assert not loader_threads()
+
+
+@pytest.mark.parametrize(("threads", "depth"), [(1, 1), (1, 3), (2, 4)])
+def test_it_is_never_further_ahead_than_its_depth(threads, depth):
+    begun = []
+    most = 0
+    for taken, _ in enumerate(
+        ThreadPrefetcher(lambda number: begun.append(number), range(30), threads=threads, depth=depth), 1
+    ):
+        time.sleep(0.002)  # time enough to run ahead
+        most = max(most, len(begun) - taken)
+    assert most == depth and sorted(begun) == list(range(30))
+
+
+def test_threads_fetch_at_once():
+    meet = threading.Barrier(3)
+    fetched = list(ThreadPrefetcher(lambda number: (meet.wait(10), number)[1], range(6), threads=3))
+    assert fetched == list(range(6))  # each fetch waits for two others: one thread alone would break the barrier
+
+
+def test_an_error_comes_at_its_batchs_place_and_no_thread_is_left():
+    def fetch(number):
+        if number == 3:
+            raise OSError("disk on fire")
+        return number
+
+    got = []
+    with pytest.raises(OSError, match="disk on fire"):
+        for number in ThreadPrefetcher(fetch, range(100), threads=2, depth=8):
+            got.append(number)
+    assert got == [0, 1, 2] and not loader_threads()
+
+
+def test_leaving_early_stops_the_threads():
+    begun = []
+    for number in ThreadPrefetcher(lambda number: (begun.append(number), number)[1], range(1000), threads=2, depth=4):
+        if number == 5:
+            break
+    assert not loader_threads() and len(begun) <= 6 + 4
+
+
+def test_threads_without_a_batch_each_are_refused():
+    for threads, depth in ((0, 1), (2, 1)):
+        with pytest.raises(ValueError, match=f"threads={threads}, depth={depth}"):
+            ThreadPrefetcher(abs, [1], threads=threads, depth=depth)
+
+
+# --- the device prefetcher ---------------------------------------------------------------------------------------------------
+
+
+def batches(pin=False):
+    made = [(torch.full((256, 1024), float(number)), torch.tensor([number])) for number in range(12)]
+    return [tuple(tensor.pin_memory() for tensor in one) for one in made] if pin else made
+
+
+def test_on_the_cpu_the_batches_pass_through():
+    given = batches()
+    got = list(DevicePrefetcher(given, torch.device("cpu")))
+    assert len(got) == 12 and all(
+        torch.equal(a, b) for one, other in zip(given, got, strict=True) for a, b in zip(one, other, strict=True)
+    )
+    assert list(DevicePrefetcher([], torch.device("cpu"))) == []
+    assert isinstance(got[0], tuple)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_no_batch_is_overwritten_before_it_is_read():
+    device = torch.device("cuda:0")
+    weight = torch.eye(1024, device=device)
+    sums = []
+    prefetcher = DevicePrefetcher(batches(pin=True), device, timed=True)
+    for images, label in prefetcher:
+        work = images
+        for _ in range(20):  # long work, queued while later copies want memory
+            work = work @ weight
+        sums.append((work.mean(), label))
+        del images, work
+    assert [(round(float(mean)), int(label)) for mean, label in sums] == [(number, number) for number in range(12)]
+    assert len(prefetcher.copies) == 12
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize(
+    "row", [overlap.pinned_memory, overlap.gpu_prefetcher, overlap.io_vs_compute], ids=lambda row: row.slug
+)
+def test_on_a_gpu_the_exact_claims_hold(row):
+    result = row("quick", device="cuda")
+    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
