@@ -62,7 +62,7 @@ def overlap(a: Iterable[Span], b: Iterable[Span]) -> float:
 def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: Iterable[str] = ()) -> None:
     """Draw rows of spans: one bar a span, one lane a worker, from the top in the order of `lanes` (else of appearance).
 
-    colours  {what: colour}; the legend has its entries, each with a hatch of its own too, for those who see no colours.
+    colours  {what: colour}; each has a hatch of its own too, for those who see no colours; the legend has what is drawn.
     """
     rows = list(rows)
     lanes = list(lanes) or list(dict.fromkeys(row["lane"] for row in rows))
@@ -70,6 +70,8 @@ def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: 
     scale, unit = (1e3, "ms") if seconds < 2 else (1.0, "s")
     for (what, colour), hatch in zip(colours.items(), itertools.cycle(HATCHES), strict=False):
         bars = [row for row in rows if row["what"] == what]
+        if not bars:
+            continue
         axes.barh(
             [lanes.index(row["lane"]) for row in bars],
             [(row["end"] - row["start"]) * scale for row in bars],

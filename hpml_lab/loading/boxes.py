@@ -1,0 +1,82 @@
+"""Crops and flips that take a detection data set's boxes along, by torchvision and by DALI, judged by a drawn rectangle."""
+
+import io
+from typing import Any
+
+import torch
+
+from hpml_lab.core.result import Claim
+from hpml_lab.loading import dali
+
+HEIGHT, WIDTH = 180, 240
+GROUND, BRIGHT = 100, 255  # levels: the ground is noise up to 100, the rectangle is 255
+PIXEL = 1.5  # DALI's windows lie between pixels: an edge may be rounded by one, and half a pixel is no edge yet
+
+
+def scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """An image (3, 180, 240), uint8, of noise with one bright rectangle, and its box (1, 4) as left, top, right, bottom."""
+    generator = torch.Generator().manual_seed(seed)
+    image = torch.randint(0, GROUND, (3, HEIGHT, WIDTH), dtype=torch.uint8, generator=generator)
+    wide, high = (int(torch.randint(40, 90, (), generator=generator)) for _ in "wh")
+    left = int(torch.randint(0, WIDTH - wide, (), generator=generator))
+    top = int(torch.randint(0, HEIGHT - high, (), generator=generator))
+    image[:, top : top + high, left : left + wide] = BRIGHT
+    return image, torch.tensor([[left, top, left + wide, top + high]], dtype=torch.float32)
+
+
+def extent(image: torch.Tensor) -> torch.Tensor:
+    """Where the bright pixels of (3, H, W) lie: (1, 4) as left, top, right, bottom; NaN where there are none."""
+    bright = (image > (GROUND + BRIGHT) // 2).all(dim=0)
+    rows, columns = bright.any(dim=1).nonzero(), bright.any(dim=0).nonzero()
+    if not len(rows):
+        return torch.full((1, 4), float("nan"))
+    return torch.tensor([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], dtype=torch.float32)
+
+
+def together(image: torch.Tensor, box: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A random crop that keeps a part of the box, and a flip in half of all cases, of image and box."""
+    from torchvision import tv_tensors
+    from torchvision.transforms import v2
+
+    boxes = tv_tensors.BoundingBoxes(box.clone(), format="XYXY", canvas_size=image.shape[-2:])
+    return v2.Compose([v2.RandomIoUCrop(), v2.RandomHorizontalFlip()])(tv_tensors.Image(image), boxes)
+
+
+def claims(scenes: int) -> list[Claim]:
+    """That image and box stay together in torchvision's transforms, and that a flip of the image alone is found out."""
+    gaps, alone = [], []
+    for seed in range(scenes):
+        image, box = scene(seed)
+        torch.manual_seed(seed)
+        moved, boxes = together(image, box)
+        gaps.append((extent(moved) - boxes).abs().max().item())
+        alone.append((extent(image.flip(-1)) - box).abs().max().item())
+    return [
+        Claim(
+            "after a random crop and flip by torchvision, each rectangle fills its box to the pixel",
+            max(gaps) == 0,
+            f"{scenes} scenes, largest gap {max(gaps):g} pixels",
+        ),
+        Claim("where the image alone is flipped, the box is wrong", max(alone) > PIXEL, f"by up to {max(alone):.0f} pixels"),
+    ]
+
+
+def dali_claim(crops: int) -> Claim:
+    """The same of DALI's random_bbox_crop, flip and bb_flip."""
+    from PIL import Image
+
+    image, box = scene(0)
+    png = io.BytesIO()
+    Image.fromarray(image.permute(1, 2, 0).numpy()).save(png, format="png")
+    parts = box / torch.tensor([WIDTH, HEIGHT, WIDTH, HEIGHT])
+    pipeline: Any = dali.boxed_pipeline(png.getvalue(), parts, torch.tensor([1]), crops)
+    pipeline.build()
+    images, boxes, _ = pipeline.run()
+    gaps = []
+    for number in range(crops):
+        picture = torch.from_numpy(images.at(number)).permute(2, 0, 1)
+        height, width = picture.shape[-2:]
+        told = torch.from_numpy(boxes.at(number)) * torch.tensor([width, height, width, height])
+        gaps.append((extent(picture) - told).abs().max().item())
+    measured = f"{crops} crops, largest gap {max(gaps):.2f} pixels"
+    return Claim("after DALI's crop and flip, each rectangle fills its box", max(gaps) <= PIXEL, measured, exact=False)

@@ -1,0 +1,124 @@
+"""NVIDIA DALI's pipelines in today's API: read, decode, crop, flip, normalise, on the CPU or with the decoding on a GPU.
+
+A pipeline is a Python function that is called once and draws a graph of operators; DALI's own threads then run the graph.
+`@pipeline_def` and `fn.…` take the place of the classes in the lecture (`Pipeline` with `ops.FileReader`, `ops.nvJPEGDecoder`).
+DALI is an optional extra of this workbook. Without a GPU its CPU pipelines work all the same (`device_id=None`).
+"""
+
+import importlib.util
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from hpml_lab.core.errors import LabError
+
+MEND = "On Linux: pip install 'hpml-lab[dali]' (in this folder: pip install -e '.[dali]'; about 500 MB)."
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, for values in 0 … 1
+
+
+def available() -> bool:
+    """Whether DALI is installed."""
+    return importlib.util.find_spec("nvidia") is not None and importlib.util.find_spec("nvidia.dali") is not None
+
+
+def parts_of_dali() -> tuple[Any, Any, Any]:
+    """DALI's `pipeline_def`, `fn` and `types`; LabError where it is not installed."""
+    if not available():
+        raise LabError("DALI is not installed.", MEND)
+    from nvidia.dali import fn, pipeline_def, types
+
+    return pipeline_def, fn, types
+
+
+def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None, seed: int = 0) -> Any:
+    """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalise.
+
+    gpu  a CUDA device's number: "mixed" decoding starts on the CPU and ends on the GPU (nvJPEG), the rest runs there.
+         None keeps everything on the CPU.
+    Give it to `Batches`.
+    """
+    pipeline_def, fn, types = parts_of_dali()
+
+    @pipeline_def(batch_size=batch, num_threads=threads, device_id=gpu, seed=seed)
+    def graph():
+        files, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, pad_last_batch=True, name="files")
+        images = fn.decoders.image(files, device="cpu" if gpu is None else "mixed", output_type=types.RGB)
+        images = fn.random_resized_crop(images, size=(side, side))
+        images = fn.crop_mirror_normalize(
+            images,
+            mirror=fn.random.coin_flip(),
+            mean=[255 * value for value in MEAN],
+            std=[255 * value for value in STD],
+            dtype=types.FLOAT,
+            output_layout="CHW",
+        )
+        return images, labels
+
+    return graph()
+
+
+def plain_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None) -> Any:
+    """Nothing random: in the order of the files' names, decoded and resized to `side` × `side`, uint8 (side, side, 3)."""
+    pipeline_def, fn, types = parts_of_dali()
+
+    @pipeline_def(batch_size=batch, num_threads=threads, device_id=gpu)
+    def graph():
+        files, labels = fn.readers.file(file_root=str(folder), pad_last_batch=True, name="files")
+        images = fn.decoders.image(files, device="cpu" if gpu is None else "mixed", output_type=types.RGB)
+        return fn.resize(images, size=(side, side), interp_type=types.INTERP_TRIANGULAR), labels
+
+    return graph()
+
+
+class Batches:
+    """A pipeline's (images, labels) batch by batch, an epoch at a time, the last batch partial, as a DataLoader gives them.
+
+    The readers pad the last batch: else it is filled from the next epoch, which then begins in the middle.
+    """
+
+    def __init__(self, pipeline: Any) -> None:
+        from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+        from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+        names, policy = ["images", "labels"], LastBatchPolicy.PARTIAL
+        self._pairs = DALIGenericIterator(pipeline, names, reader_name="files", last_batch_policy=policy, auto_reset=True)
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        for [pair] in self._pairs:
+            yield pair["images"], pair["labels"].squeeze(-1)
+
+
+def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crops: int, *, seed: int = 0) -> Any:
+    """Box-aware crop and flip, `crops` times the same image.
+
+    `fn.random_bbox_crop` chooses a window that keeps enough of some box, and cuts the boxes with it; `fn.flip` and `fn.bb_flip`
+    share one coin.
+
+    boxes  (K, 4) as left, top, right, bottom in parts of the image, 0 … 1
+    """
+    pipeline_def, fn, types = parts_of_dali()
+    import numpy as np
+
+    encoded, corners, kinds = np.frombuffer(image, np.uint8), boxes.numpy(), labels.numpy().astype(np.int32)
+
+    @pipeline_def(batch_size=crops, num_threads=1, device_id=None, seed=seed)
+    def graph():
+        files, given, named = fn.external_source(source=lambda _: (encoded, corners, kinds), num_outputs=3, batch=False)
+        anchor, shape, given, named = fn.random_bbox_crop(
+            given,
+            named,
+            bbox_layout="xyXY",
+            thresholds=[0.5, 0.8],  # the part of some box that has to stay …
+            threshold_type="overlap",
+            aspect_ratio=[0.7, 1.4],
+            scaling=[0.4, 1.0],
+            allow_no_crop=False,
+            total_num_attempts=400,  # … or, after so many windows, an error: by default DALI would try for ever
+        )
+        images = fn.decoders.image_slice(files, anchor, shape, device="cpu", output_type=types.RGB)
+        coin = fn.random.coin_flip()
+        return fn.flip(images, horizontal=coin), fn.bb_flip(given, horizontal=coin, ltrb=True), named
+
+    return graph()

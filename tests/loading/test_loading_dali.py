@@ -1,0 +1,141 @@
+"""Decoders and pipelines: the same pictures and labels by every way, boxes that stay on their objects, frames by number."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.loading import boxes, dali, video
+from hpml_lab.loading import experiments_dali as row
+from hpml_lab.loading.photographs import CLASSES, make_photographs
+
+SMALL = dict(images=12, batch=4, side=64, rounds=1, workers=(0, 1), threads=(1,), boxes=5, frames=30)
+pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
+needs_dali = pytest.mark.skipif(not dali.available(), reason="DALI is not installed: pip install 'hpml-lab[dali]'")
+needs_av = pytest.mark.skipif(not video.available(), reason="PyAV is not installed: pip install av")
+
+
+@pytest.fixture(scope="module")
+def photographs(tmp_path_factory):
+    return make_photographs(tmp_path_factory.mktemp("set") / "photographs", 12)
+
+
+def test_the_photographs_are_two_classes_of_varied_sizes_and_the_same_for_the_same_seed(photographs, tmp_path):
+    from PIL import Image
+
+    files = sorted(photographs.rglob("*.jpg"))
+    assert [len(list((photographs / name).iterdir())) for name in CLASSES] == [6, 6]
+    assert len({Image.open(file).size for file in files}) > 6
+    again, other = make_photographs(tmp_path / "again", 12), make_photographs(tmp_path / "other", 12, seed=1)
+    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in sorted(again.rglob("*.jpg"))]
+    assert [file.read_bytes() for file in files] != [file.read_bytes() for file in sorted(other.rglob("*.jpg"))]
+
+
+def test_photographs_are_written_whole_or_not_at_all(tmp_path, monkeypatch):
+    from PIL import Image
+
+    def full_disk(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Image.Image, "save", full_disk)
+    with pytest.raises(LabError, match="No space left"):
+        make_photographs(tmp_path / "set", 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_photographs_do_not_overwrite_what_is_there(tmp_path):
+    with pytest.raises(LabError, match="is there already"):
+        make_photographs(tmp_path, 3)
+
+
+def test_the_row_is_sound_and_says_what_is_left_out(sound):
+    result = replace(row.dali_pipelines, quick=SMALL)("quick", device="cpu")
+    sound(result)
+    ways = {(one["pipeline"], one["workers"]) for one in result.rows}
+    assert {(row.PIL, "0 workers"), (row.PIL, "1 workers"), (row.TENSOR, "0 workers"), (row.TENSOR, "1 workers")} <= ways
+    assert any("DALI is not installed" in note for note in result.notes) != dali.available()
+    assert (row.DALI in result.arrays["pictures"]) == dali.available()
+
+
+def test_a_loader_that_gives_another_label_is_found_out(monkeypatch):
+    real = row.epoch
+
+    def wrong(batches, device):
+        took, counts, shape = real(batches, device)
+        return took, [counts[0] + 1, counts[1] - 1], shape
+
+    monkeypatch.setattr(row, "epoch", wrong)
+    result = replace(row.dali_pipelines, quick=SMALL)("quick", device="cpu")
+    assert [claim.text[:9] for claim in result.claims if claim.exact and not claim.holds] == ["every way"]
+
+
+def test_another_resizing_is_found_out(photographs):
+    by_pil, labels = row.resized(photographs, row.pil_image, 64)
+    by_tensor, same = row.resized(photographs, row.tensor_image, 64)
+    assert labels == same and row.apart(by_pil, by_tensor)[0] <= row.LEVELS_TENSOR
+    shifted = [picture.roll(1, dims=1) for picture in by_pil]
+    assert row.apart(by_pil, shifted)[0] > row.LEVELS_TENSOR and row.apart(by_pil, shifted)[1] > row.LEVELS_DALI
+
+
+def test_the_extent_of_a_rectangle_is_its_box():
+    for seed in range(20):
+        image, box = boxes.scene(seed)
+        assert torch.equal(boxes.extent(image), box)
+    assert boxes.extent(torch.zeros(3, 8, 8, dtype=torch.uint8)).isnan().all()
+
+
+def test_boxes_that_are_left_behind_break_the_claim(monkeypatch):
+    assert all(claim.holds for claim in boxes.claims(10))
+    monkeypatch.setattr(boxes, "together", lambda image, box: (image.flip(-1), box))
+    assert [claim.holds for claim in boxes.claims(10)] == [False, True]
+
+
+def test_numbers_in_frames_can_be_read():
+    assert [video.number_in(video.numbered(number)) for number in range(256)] == list(range(256))
+
+
+@pytest.mark.skipif(dali.available(), reason="DALI is installed here")
+def test_without_dali_the_mend_is_told(photographs):
+    with pytest.raises(LabError, match="DALI is not installed"):
+        dali.plain_pipeline(photographs, 4, 64, 1)
+
+
+@pytest.mark.skipif(video.available(), reason="PyAV is installed here")
+def test_without_pyav_the_mend_is_told(tmp_path):
+    with pytest.raises(LabError, match="PyAV is not installed"):
+        video.write_video(tmp_path / "a.mp4", 3)
+
+
+@needs_av
+def test_clips_begin_at_the_frame_that_was_asked_for(tmp_path):
+    path = video.write_video(tmp_path / "a.mp4", 40)
+    for first in range(36):
+        assert [video.number_in(frame) for frame in video.read_video(path, first, 4)] == list(range(first, first + 4))
+    with pytest.raises(LabError, match="no 4 frames from number 37"):
+        video.read_video(path, 37, 4)
+
+
+@needs_dali
+def test_dali_gives_every_epoch_whole_and_in_order(photographs):
+    by_pil, labels = row.resized(photographs, row.pil_image, 64)
+    batches = dali.Batches(dali.plain_pipeline(photographs, 5, 64, 1))
+    for _ in range(3):  # a reader that does not pad begins its second epoch in the middle
+        pairs = list(batches)
+        assert [len(numbers) for _, numbers in pairs] == [5, 5, 2]
+        assert [int(number) for _, numbers in pairs for number in numbers] == labels
+        assert row.apart(by_pil, [image for images, _ in pairs for image in images])[1] <= row.LEVELS_DALI
+
+
+@needs_dali
+def test_dalis_boxes_stay_on_their_objects():
+    assert boxes.dali_claim(30).holds
+
+
+@pytest.mark.cuda
+@needs_dali
+def test_mixed_decoding_gives_the_pictures_of_the_cpu(photographs):
+    by_pil, labels = row.resized(photographs, row.pil_image, 64)
+    pairs = list(dali.Batches(dali.plain_pipeline(photographs, 5, 64, 1, gpu=0)))
+    assert [int(number) for _, numbers in pairs for number in numbers] == labels
+    assert row.apart(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= 2 * row.LEVELS_DALI
