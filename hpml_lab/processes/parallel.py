@@ -1,0 +1,237 @@
+"""The same work on threads and on processes: which of it the global interpreter lock (GIL) holds up.
+
+One thread at a time may run Python bytecode; who sleeps, reads, or computes in a library that has dropped the lock does not
+need it. `measure` runs this module in an interpreter of its own, so that it meets no other threads; the module itself needs
+the standard library only, so that a free-threaded Python (one without the lock) can run it too.
+"""
+
+import contextlib
+import hashlib
+import importlib
+import json
+import multiprocessing
+import shutil
+import statistics
+import subprocess
+import sys
+import sysconfig
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hpml_lab.core.timeline import CLOCK
+from hpml_lab.processes import fresh
+
+KINDS = {
+    "loop": "Python loop",
+    "sleep": "sleep (waiting for I/O)",
+    "sha256": "hashlib.sha256",
+    "numpy": "NumPy matmul",
+    "torch": "torch matmul",
+}
+RUNS, WAITS = "at work", "waits for the lock or a core"
+PROCESSES = "spawn" if sys.platform == "darwin" else "fork"  # the interpreter that measures has no other threads: fork is safe
+FREE_THREADED = ("python3.15t", "python3.14t", "python3.13t", "python3t", "python3.13-nogil")
+# Each worker shall be one thread, so the matrix libraries start none of their own.
+ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")} | {"VECLIB_MAXIMUM_THREADS": "1"}
+
+Trace = list[tuple[str, float, float]]  # what a worker did, from, to
+
+
+def unit_of(kind: str, seconds: float) -> Callable[[], object]:
+    """A small unit of work of about half a millisecond; of "sleep", a whole piece of `seconds`."""
+    if kind == "loop":
+
+        def loop() -> int:
+            total = 0
+            for i in range(5_000):
+                total += i * i
+            return total
+
+        return loop
+    if kind == "sleep":
+        return lambda: time.sleep(seconds)
+    if kind == "sha256":
+        buffer = bytes(1 << 19)
+        return lambda: hashlib.sha256(buffer).digest()
+    if kind == "numpy":
+        import numpy
+
+        matrix = numpy.ones((256, 256), dtype=numpy.float32)
+        return lambda: matrix @ matrix
+    if kind == "torch":
+        import torch
+
+        torch.set_num_threads(1)  # for the calling thread: each worker comes here itself
+        ones = torch.ones(256, 256)
+        return lambda: ones @ ones
+    raise AssertionError(f"{kind} is in KINDS, but not made here")
+
+
+def trace(unit: Callable[[], object], times: int, needs_core: bool) -> Trace:
+    """Call `unit()` `times` times, and say when the worker ran and when it waited.
+
+    From the end of one unit to the end of the next: where that takes more than twice its processor time and a millisecond,
+    the worker stood in line, for the lock or for a core.
+    """
+    found: Trace = []
+    start, used = CLOCK(), time.thread_time()
+    for _ in range(times):
+        unit()
+        end, used_now = CLOCK(), time.thread_time()
+        what = WAITS if needs_core and end - start > 2 * (used_now - used) + 1e-3 else RUNS
+        if found and found[-1][0] == what:
+            found[-1] = (what, found[-1][1], end)  # one bar in the picture for what hangs together
+        else:
+            found.append((what, start, end))
+        start, used = end, used_now
+    return found
+
+
+def _work(connection: Any, kind: str, seconds: float, times: int, pieces: int) -> None:
+    """A worker process: get ready, wait for the word, work, and send the trace of each piece."""
+    with connection:
+        unit = unit_of(kind, seconds)
+        unit()
+        connection.send("ready")
+        connection.recv()
+        connection.send([trace(unit, times, kind != "sleep") for _ in range(pieces)])
+
+
+def _calibrate(connection: Any, kind: str, seconds: float) -> None:
+    with connection:
+        unit, took = unit_of(kind, seconds), []
+        unit()
+        for _ in range(9):
+            start = time.perf_counter()
+            unit()
+            took.append(time.perf_counter() - start)
+        connection.send(max(1, round(seconds / statistics.median(took))))
+
+
+def units_for(kind: str, seconds: float) -> int:
+    """How many units make a piece of `seconds`, measured in a process of its own.
+
+    This process must not have multiplied matrices yet when it forks: libraries keep locks and threads for that.
+    """
+    if kind == "sleep":
+        return 1
+    with _processes(_calibrate, [(kind, seconds)]) as (connection,):
+        return connection.recv()
+
+
+@contextlib.contextmanager
+def _processes(function: Callable[..., None], arguments: Sequence[tuple]):
+    """One process for each tuple of arguments, each with a connection; none is left when the block ends."""
+    context = multiprocessing.get_context(PROCESSES)
+    children, connections = [], []
+    try:
+        for one in arguments:
+            here, there = context.Pipe()
+            connections.append(here)
+            child = context.Process(target=function, args=(there, *one), daemon=True)
+            child.start()
+            children.append(child)
+            there.close()
+        yield connections
+    finally:
+        for connection in connections:
+            connection.close()
+        for child in children:
+            child.join(5)
+            child.kill()
+            child.join()
+
+
+def on_processes(kind: str, workers: int, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
+    """Let each of `workers` processes do its share of pieces; the start of the processes is not part of the traces."""
+    with _processes(_work, [(kind, seconds, times, share) for share in shares[:workers]]) as connections:
+        for connection in connections:
+            connection.recv()
+        for connection in connections:
+            connection.send("go")
+        return [connection.recv() for connection in connections]
+
+
+def on_threads(kind: str, workers: int, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
+    """The same on threads of this process."""
+    line = threading.Barrier(workers)
+    done: list[list[Trace]] = [[] for _ in range(workers)]
+
+    def work(me: int) -> None:
+        unit = unit_of(kind, seconds)
+        unit()
+        line.wait()
+        done[me] = [trace(unit, times, kind != "sleep") for _ in range(shares[me])]
+
+    threads = [threading.Thread(target=work, args=(me,)) for me in range(workers)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return done
+
+
+def compare(
+    kinds: Sequence[str], workers: Sequence[int], pieces: int, seconds: float, repeats: int, hows: Sequence[str]
+) -> dict[str, Any]:
+    """Share `pieces` pieces of `seconds` each among 1..N workers, for every kind of work, on processes and on threads.
+
+    Returns {"python", "gil", "runs": [{kind, on, workers, seconds, traces}]}: of each combination the fastest of `repeats`.
+    """
+    for kind in set(kinds) - set(KINDS):
+        raise ValueError(f"{kind!r} is no kind of work: {', '.join(KINDS)}")
+    runs = []
+    for kind in kinds:
+        if kind in ("numpy", "torch"):
+            importlib.import_module(kind)  # once here, not in each process that is forked from here
+        times = units_for(kind, seconds)
+        for how in sorted(hows):  # processes first: see units_for
+            measure = {"processes": on_processes, "threads": on_threads}[how]
+            best: dict[int, dict] = {}
+            for _ in range(repeats):
+                for count in workers:
+                    shares = [len(range(me, pieces, count)) for me in range(count)]
+                    traces = measure(kind, count, shares, seconds, times)
+                    spans = [span for worker in traces for piece in worker for span in piece]
+                    took = max(end for _, _, end in spans) - min(start for _, start, _ in spans)
+                    if count not in best or took < best[count]["seconds"]:
+                        best[count] = {"kind": kind, "on": how, "workers": count, "seconds": took, "traces": traces}
+            runs += best.values()
+    return {"python": sys.version.split()[0], "gil": has_gil(), "runs": runs}
+
+
+def has_gil() -> bool:
+    """True where this interpreter runs one thread's bytecode at a time."""
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def measure(*, python: str = sys.executable, deadline: float = 120.0, **parameters: Any) -> dict:
+    """`compare(**parameters)` in an interpreter of its own. Raises RuntimeError with its last words where it fails."""
+    command = ["-m", "hpml_lab.processes.parallel", json.dumps(parameters)]
+    done = fresh.run(command, python=python, deadline=deadline, environment=ONE_THREAD_EACH)
+    if done.exitcode != 0:
+        how = "did not finish in time" if done.exitcode is None else f"ended with exit code {done.exitcode}"
+        raise RuntimeError(f"the measuring interpreter {how}: {done.stderr.strip()[-500:]}")
+    return json.loads(done.stdout)
+
+
+def free_threaded_python() -> str | None:
+    """A Python here that runs without the lock: this one, or one on the PATH under its usual names; None without one."""
+    if sysconfig.get_config_var("Py_GIL_DISABLED") and not has_gil():
+        return sys.executable
+    for name in FREE_THREADED:
+        path = shutil.which(name)
+        if path is None:
+            continue
+        question = "import sys; print(sys._is_gil_enabled())"
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            answer = subprocess.run([path, "-c", question], capture_output=True, text=True, timeout=10)
+            if answer.stdout.strip() == "False":
+                return path
+    return None
+
+
+if __name__ == "__main__":
+    print(json.dumps(compare(**json.loads(sys.argv[1]))))

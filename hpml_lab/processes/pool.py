@@ -1,0 +1,130 @@
+"""The lecture's Process and Pool with every start method, from a script or a notebook, each with a deadline."""
+
+import contextlib
+import io
+import multiprocessing
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any
+
+from hpml_lab.core.timeline import CLOCK, Span
+from hpml_lab.processes import fresh, work
+
+STARTS, SQUARES = "starts", "squares"
+
+# What a notebook cell is to a child: code of `__main__` that stands in no file, so no fresh interpreter can import it.
+CELL = """
+import multiprocessing, sys
+
+def square_in_a_cell(x):
+    print(x * x, flush=True)
+
+process = multiprocessing.get_context(sys.argv[1]).Process(target=square_in_a_cell, args=(3,))
+process.start()
+process.join()
+print("exit code", process.exitcode)
+"""
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a process printed, and its exit code."""
+
+    text: str
+    exitcode: int | None
+
+
+@dataclass(frozen=True)
+class Squared:
+    """What a pool gave back, in order, and the spans of its workers: getting ready, and each square."""
+
+    values: list[float]
+    spans: list[Span]
+
+
+@contextlib.contextmanager
+def fork_is_known() -> Iterator[None]:
+    """Keep back the warning of Python 3.12 and newer about forking a process with threads, as a notebook's kernel is.
+
+    The workers of this topic start no threads and take no locks of libraries, so the fork is safe here.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*use of fork\\(\\) may lead to deadlocks", category=DeprecationWarning)
+        yield
+
+
+def process_says(method: str, function: Callable[..., None] = work.greet, *arguments: Any, deadline: float = 30.0) -> Said:
+    """Run `function(*arguments)` in a Process and give what it printed.
+
+    A process returns nothing: what its function returns is lost, and what it prints goes to the terminal. So the child
+    writes into a buffer, and sends that through a pipe. A child that is not done after `deadline` seconds is ended.
+    """
+    context = multiprocessing.get_context(method)
+    here, there = context.Pipe(duplex=False)
+    process = context.Process(target=_print_into, args=(there, function, arguments), daemon=True)
+    with here, fork_is_known():
+        try:
+            process.start()
+            there.close()
+            text = ""
+            begin = CLOCK()
+            if here.poll(deadline):  # true also where the child ended without a word
+                with contextlib.suppress(EOFError):
+                    text = here.recv()
+            process.join(max(0.0, begin + deadline - CLOCK()))
+        finally:
+            if process.pid is not None:
+                process.kill()
+                process.join()
+    return Said(text, process.exitcode)
+
+
+def _print_into(connection: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    with connection, contextlib.redirect_stdout(io.StringIO()) as printed:
+        function(*arguments)
+        connection.send(printed.getvalue())
+
+
+def squares(
+    method: str, workers: int, items: Sequence[float], *, seconds: float = 0.0, chunksize: int = 1, deadline: float = 60.0
+) -> Squared:
+    """`Pool(workers).map(square, items)`, with the time of everything.
+
+    seconds    each square waits so long: it stands for work
+    chunksize  how many items a worker takes at a time; None lets the pool choose
+    Raises multiprocessing.TimeoutError after `deadline` seconds. In any case the workers have ended on return.
+    """
+    context = multiprocessing.get_context(method)
+    arrivals = context.SimpleQueue()
+    begin = CLOCK()
+    with fork_is_known(), context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)) as pool:
+        try:
+            tasks = [(item, seconds) for item in items]
+            done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline)
+            pool.close()  # no more work: each worker ends once it has nothing to do …
+        except BaseException:
+            pool.terminate()  # … or at once
+            raise
+        finally:
+            pool.join()
+    arrived: dict[int, float] = {}
+    while not arrivals.empty():
+        process, when = arrivals.get()
+        arrived[process] = when
+    arrivals.close()
+    lanes = {process: f"worker {number}" for number, process in enumerate(sorted(arrived, key=arrived.get), 1)}
+    spans = [Span(lane, STARTS, begin, arrived[process]) for process, lane in lanes.items()]
+    spans += [Span(lanes[process], SQUARES, start, end) for _, process, start, end in done]
+    return Squared([value for value, *_ in done], spans)
+
+
+def slide(deadline: float = 60.0) -> fresh.Finished:
+    """Run the lecture's example with its two functions f, in an interpreter of its own."""
+    return fresh.run(["-m", "hpml_lab.processes.slide"], deadline=deadline)
+
+
+def from_a_cell(method: str, deadline: float = 30.0) -> fresh.Finished:
+    """Start a process with a function that stands in no module, as one typed into a notebook cell."""
+    return fresh.run(["-c", CELL, method], deadline=deadline)

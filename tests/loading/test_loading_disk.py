@@ -1,0 +1,166 @@
+"""The disk benchmark: what it counts, what it checks, that nothing is left, and how fio judges it."""
+
+import os
+import threading
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.loading import disk, fio
+from hpml_lab.loading import experiments_disk as row
+from hpml_lab.loading.disk import KIB, MIB, Job
+
+SMALL = dict(mib=8, blocks=(4 * KIB, MIB), depths=(1, 4), seconds=0.02, repeats=1, fio_seconds=0.1, pairs=2)
+JOBS = [Job(*mode.split(), block, depth) for mode in row.MODES for block in (4 * KIB, 64 * KIB) for depth in (1, 3)]
+needs_fio = pytest.mark.skipif(fio.version() is None, reason="fio is not installed; on Debian: apt-get install fio")
+
+
+@pytest.fixture
+def file(tmp_path):
+    with disk.disk_file(tmp_path, 4 * MIB) as opened:
+        yield opened
+
+
+@pytest.mark.parametrize("job", JOBS, ids=str)
+def test_a_run_counts_its_requests_and_bytes_and_checks_its_blocks(file, job):
+    threads = threading.active_count()
+    one = disk.sample(file, job, seconds=0.02, warm_up=0.0)
+    assert one.requests == len(one.latencies) >= job.depth
+    assert one.bytes == one.requests * job.block
+    assert one.bytes_per_s == pytest.approx(one.iops * job.block, rel=1e-9)
+    assert one.checked > 0 and one.misplaced == 0
+    assert threading.active_count() == threads
+
+
+def test_a_block_in_the_wrong_place_is_found(file):
+    page = bytearray(os.pread(os.open(file.path, os.O_RDONLY), 4096, 0))
+    assert file.misplaced([0, 4096, MIB]) == 0
+    handle = os.open(file.path, os.O_RDWR)
+    os.pwrite(handle, page, 8192)  # page 0's bytes in the place of page 2
+    os.fsync(handle)
+    os.close(handle)
+    file.drop()
+    assert file.misplaced([0, 4096, 8192]) == 1
+    read = disk.sample(file, Job("sequential", "read", 4 * KIB, 1), seconds=0.2, warm_up=0.0)
+    assert read.misplaced > 0
+
+
+def test_places_are_inside_the_file_and_sequential_threads_share_it():
+    for job in JOBS:
+        per_thread = [disk.places(job, thread, 4 * MIB, seed=1) for thread in range(job.depth)]
+        flat = [place for one in per_thread for place in one]
+        assert all(place % job.block == 0 and 0 <= place <= 4 * MIB - job.block for place in flat)
+        if job.pattern == "sequential":
+            assert all(np.diff(one).tolist() == [job.block] * (len(one) - 1) for one in per_thread)
+            assert len(set(flat)) == len(flat)
+        else:
+            assert per_thread[0] != sorted(per_thread[0])
+
+
+def test_the_file_is_gone_after_an_error_and_after_ctrl_c(tmp_path):
+    for error in (ValueError, KeyboardInterrupt):
+        with pytest.raises(error), disk.disk_file(tmp_path, MIB) as opened:
+            assert opened.path.exists() and opened.path.stat().st_size == MIB
+            raise error
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path):
+    left = tmp_path / f"{disk.NAME}killed.part"
+    left.write_bytes(b"x")
+    with disk.disk_file(tmp_path, MIB) as first, disk.disk_file(tmp_path, MIB) as second:
+        assert not left.exists() and first.path.exists() and second.path.exists()
+
+
+def test_a_file_without_room_or_of_an_odd_size_is_refused(tmp_path, monkeypatch):
+    with pytest.raises(LabError, match="no size for the test file"), disk.disk_file(tmp_path, 1000):
+        pass
+    usage = type("Usage", (), {"free": 100 * MIB})()
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(LabError, match="100 MiB free"), disk.disk_file(tmp_path, 64 * MIB):
+        pass
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(LabError, match="is not a folder that can be written"):
+        disk.choose_folder(tmp_path / "missing")
+
+
+def test_blocks_that_the_disk_cannot_take_are_refused(file):
+    for block in (1000, 2 * MIB):
+        with pytest.raises(LabError, match="no block size"):
+            disk.sample(file, Job("random", "read", block, 1), 0.01)
+
+
+def test_without_o_direct_the_figures_are_labelled_as_buffered(tmp_path, monkeypatch):
+    if not hasattr(os, "O_DIRECT"):
+        pytest.skip("there is no O_DIRECT here")
+    monkeypatch.delattr(disk.os, "O_DIRECT")
+    with disk.disk_file(tmp_path, MIB) as opened:
+        assert opened.access != disk.DIRECT and opened.access in opened.label
+        assert disk.sample(opened, Job("random", "read", 4 * KIB, 2), 0.02).misplaced == 0
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm here")
+def test_a_file_in_memory_says_so():
+    with disk.disk_file("/dev/shm", MIB) as opened:
+        assert opened.in_memory and "memory, not a disk" in opened.label
+
+
+def test_littles_law_and_percentiles_are_taken_over_all_samples():
+    job = Job("random", "read", 4096, 2)
+    samples = [disk.Sample(job, 100.0, 409_600.0, 2, 8192, np.array([0.01, 0.03])) for _ in range(3)]
+    point = disk.Point.of(samples)
+    assert (point.iops, point.mean, point.p50) == (100.0, pytest.approx(0.02), pytest.approx(0.02))
+    assert point.in_flight == pytest.approx(2.0)
+
+
+def test_the_page_cache_is_read_from_the_disk_once(file):
+    ways = {one["way"]: one for one in disk.page_cache(file, turns=1)}
+    assert {"read, buffered, first time", "read, buffered, again", "write, buffered"} <= set(ways)
+    again = ways["read, buffered, again"]["fetched from the disk"]
+    assert again is None or again == 0.0
+    first = ways["read, buffered, first time"]["fetched from the disk"]
+    assert first is None or file.in_memory or first >= 0.9
+
+
+def test_the_row_is_sound(sound, tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_DISK", str(tmp_path))
+    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    assert list(tmp_path.iterdir()) == []
+    assert {one["by"] for one in result.rows} == ({"ours", row.BESIDE, "fio"} if fio.version() else {"ours"})
+    sound(result)
+
+
+def test_a_wrong_count_breaks_the_identity(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_DISK", str(tmp_path))
+    real = disk.sample
+    monkeypatch.setattr(disk, "sample", lambda *a: replace(one := real(*a), bytes_per_s=one.bytes_per_s * 1.01, misplaced=1))
+    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    assert [claim.holds for claim in result.claims if claim.exact] == [False, False, True]
+
+
+@needs_fio
+def test_fio_reports_its_own_identity(file):
+    report = fio.run(file, Job("random", "read", 4 * KIB, 2), 0.2)
+    assert report.bytes == report.requests * 4 * KIB > 0
+    assert report.bytes_per_s == pytest.approx(report.iops * 4 * KIB, rel=0.01)
+    assert 0 < report.p50 <= report.p95 <= report.p99
+    assert [one.name for one in file.path.parent.iterdir()] == [file.path.name]
+
+
+def test_without_fio_the_row_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_DISK", str(tmp_path))
+    monkeypatch.setattr(fio, "version", lambda: None)
+    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    assert result and any("Install fio" in note for note in result.notes)
+
+
+@pytest.mark.parametrize("text", ["", "{}", '{"jobs": []}', '{"jobs": [{"read": {"iops": 1}}]}'])
+def test_a_report_without_figures_is_refused(text):
+    with pytest.raises(LabError, match="not as expected"):
+        fio.parse(text, "read")

@@ -1,0 +1,186 @@
+"""Answers to `ring-buffer`: two counters that only grow; their difference is how many items wait."""
+
+import threading
+
+
+def solution(slots):
+    places = [None] * slots
+    count = {"put": 0, "taken": 0}
+
+    def put(item):
+        if count["put"] - count["taken"] == slots:
+            return False
+        places[count["put"] % slots] = item
+        count["put"] += 1
+        return True
+
+    def take():
+        if count["put"] == count["taken"]:
+            return None
+        item = places[count["taken"] % slots]
+        count["taken"] += 1
+        return item
+
+    return put, take
+
+
+def ring(full, empty, when_full=False, moves=True, overwrite=False):
+    """A ring with the given tests for full and empty of (put, taken, slots)."""
+
+    def make(slots):
+        places, count = [None] * slots, [0, 0]
+
+        def put(item):
+            if full(*count, slots) and not overwrite:
+                return when_full
+            places[count[0] % slots] = item
+            count[0] += 1
+            return True
+
+        def take():
+            if empty(*count, slots):
+                return None
+            item = places[count[1] % slots]
+            count[1] += moves
+            return item
+
+        return put, take
+
+    return make
+
+
+def is_full(put, taken, slots):
+    return put - taken == slots
+
+
+def is_empty(put, taken, slots):
+    return put == taken
+
+
+def says_nothing(slots):
+    put, take = solution(slots)
+    return lambda item: put(item) and None, take
+
+
+def waits_while_full(slots):
+    put, take = solution(slots)
+
+    def waiting(item):
+        while not put(item):
+            pass
+        return True
+
+    return waiting, take
+
+
+def waits_for_a_semaphore(slots):
+    put, take = solution(slots)
+    filled = threading.Semaphore(0)
+
+    def releasing(item):
+        done = put(item)
+        if done:
+            filled.release()
+        return done
+
+    def waiting():
+        filled.acquire()
+        return take()
+
+    return releasing, waiting
+
+
+def pointers_of_a_list(slots):
+    """Write and read position alone: equal positions mean empty, so one slot must stay free."""
+    places, at = [None] * slots, [0, 0]
+
+    def put(item):
+        if (at[0] + 1) % slots == at[1] % slots:
+            return False
+        places[at[0]] = item
+        at[0] = (at[0] + 1) % slots
+        return True
+
+    def take():
+        if at[0] == at[1]:
+            return None
+        at[1] = (at[1] + 1) % slots
+        return places[at[1] - 1]
+
+    return put, take
+
+
+def unbounded(slots):
+    items = []
+    return lambda item: items.append(item) or True, lambda: items.pop(0) if items else None
+
+
+def stack(slots):
+    items = []
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        items.append(item)
+        return True
+
+    return put, lambda: items.pop() if items else None
+
+
+def by_value(slots):
+    items = []
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        items.append(item)
+        return True
+
+    return put, lambda: (items.pop(0) or None) if items else None
+
+
+shared_put, shared_take = [], []
+
+
+def one_for_all(slots):
+    if not shared_put or shared_put[-1][0] != slots:
+        put, take = solution(slots)
+        shared_put.append((slots, put))
+        shared_take.append(take)
+    while len(shared_put) > 1:
+        shared_put.pop(0), shared_take.pop(0)
+    return shared_put[0][1], shared_take[0]
+
+
+def oldest_is_overwritten(slots):
+    items = []
+
+    def put(item):
+        items.append(item)
+        del items[:-slots]
+        return True
+
+    return put, lambda: items.pop(0) if items else None
+
+
+WRONG = [
+    ("overwritten-before-read", ring(is_full, is_empty, overwrite=True)),
+    ("overwritten-before-read", oldest_is_overwritten),
+    ("overwritten-before-read", ring(lambda put, taken, slots: put - taken > slots, is_empty)),
+    ("drops-items", ring(is_full, is_empty, when_full=True)),
+    ("off-by-one-full", ring(lambda put, taken, slots: put - taken == slots - 1, is_empty)),
+    ("off-by-one-full", pointers_of_a_list),
+    ("off-by-one-full", ring(lambda put, taken, slots: put == slots, is_empty)),
+    ("off-by-one-empty", ring(is_full, lambda put, taken, slots: put - taken <= 1)),
+    ("reads-an-empty-slot", ring(is_full, lambda put, taken, slots: False)),
+    ("wrong-item", ring(is_full, is_empty, moves=False)),
+    ("wrong-order", stack),
+    ("blocks-forever", waits_while_full),
+    ("blocks-forever", waits_for_a_semaphore),
+    ("grows", unbounded),
+    ("put-says-nothing", says_nothing),
+    ("empty-by-value", by_value),
+    ("one-ring-for-all", one_for_all),
+    ("not-two-functions", lambda slots: [None] * slots),
+    ("returns-nothing", lambda slots: None),
+]

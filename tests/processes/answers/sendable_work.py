@@ -1,0 +1,103 @@
+"""Answers to `sendable-work`: a partial of a function that any process can import."""
+
+import functools
+import operator
+import sys
+import threading
+import types
+
+
+def solution(factor):
+    import functools
+    import operator
+
+    return functools.partial(operator.mul, factor)
+
+
+def closure(factor):
+    def scale(x):
+        return factor * x
+
+    return scale
+
+
+def partial_of_a_closure(factor):
+    def scale(a, x):
+        return a * x
+
+    return functools.partial(scale, factor)
+
+
+def local_class(factor):
+    class Scale:
+        def __call__(self, x):
+            return factor * x
+
+    return Scale()
+
+
+def in_the_notebook(a, x):
+    return a * x
+
+
+def partial_of_a_cells_function(factor):
+    main = sys.modules["__main__"]
+    in_the_notebook.__module__, main.in_the_notebook = "__main__", in_the_notebook  # as if a cell had defined it
+    return functools.partial(in_the_notebook, factor)
+
+
+class WithALock:
+    def __init__(self, factor):
+        self.factor, self.lock = factor, threading.Lock()
+
+    def __call__(self, x):
+        with self.lock:
+            return self.factor * x
+
+
+class PowerOf:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return x**self.factor
+
+
+class OneForAll:
+    factor = None
+
+    def __init__(self, factor):
+        OneForAll.factor = factor
+
+    def __call__(self, x):
+        return self.factor * x
+
+
+# The classes above as if they stood in a module that is installed; one of its own each time this file is read.
+installed = types.ModuleType(f"hpml_lab_answers_installed_{id(OneForAll)}")
+sys.modules[installed.__name__] = installed
+for one in (WithALock, PowerOf, OneForAll):
+    one.__module__ = installed.__name__
+    setattr(installed, one.__name__, one)
+
+
+def forgets(factor):
+    return functools.partial(operator.mul, 1)
+
+
+WRONG = [
+    ("pickled-closure", closure),
+    ("pickled-closure", partial_of_a_closure),
+    ("pickled-closure", local_class),
+    ("pickled-lambda", lambda factor: lambda x: factor * x),
+    ("pickled-lambda", lambda factor: functools.partial(lambda a, x: a * x, factor)),
+    ("lives-in-the-notebook", partial_of_a_cells_function),
+    ("holds-what-cannot-be-sent", WithALock),
+    ("holds-what-cannot-be-sent", lambda factor: functools.partial(operator.mul, threading.Lock())),
+    ("one-factor-for-all", OneForAll),
+    ("not-a-function", lambda factor: factor * 7),
+    ("factor-forgotten", forgets),
+    ("adds", lambda factor: functools.partial(operator.add, factor)),
+    ("power", PowerOf),
+    ("returns-nothing", lambda factor: None),
+]

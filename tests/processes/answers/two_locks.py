@@ -1,0 +1,162 @@
+"""Answers to `two-locks`: one order for both directions, one lock where both accounts are one."""
+
+import contextlib
+
+
+def solution(source, target, amount):
+    import contextlib
+
+    with contextlib.ExitStack() as held:
+        for account in sorted({source, target}, key=lambda one: one.name):
+            held.enter_context(account.lock)
+        if source.balance < amount:
+            raise ValueError(f"{source.name} has less than {amount}")
+        source.balance -= amount
+        target.balance += amount
+
+
+def no_lock(source, target, amount):
+    if source.balance < amount:
+        raise ValueError("too little")
+    source.balance -= amount
+    target.balance += amount
+
+
+def source_only(source, target, amount):
+    with source.lock:
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+        target.balance += amount
+
+
+def source_first(source, target, amount):
+    with source.lock, target.lock:
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+        target.balance += amount
+
+
+def given_back_too_early(source, target, amount):
+    with source.lock:
+        left = source.balance - amount
+    if left < 0:
+        raise ValueError("too little")
+    with target.lock:
+        target.balance += amount
+    source.balance = left
+
+
+def checked_too_early(source, target, amount):
+    if source.balance < amount:
+        raise ValueError("too little")
+    first, second = sorted((source, target), key=lambda one: one.name)
+    with first.lock, second.lock:
+        source.balance -= amount
+        target.balance += amount
+
+
+def kept_after_the_error(source, target, amount):
+    accounts = sorted({source, target}, key=lambda one: one.name)
+    for account in accounts:
+        account.lock.acquire()
+    if source.balance < amount:
+        raise ValueError("too little")
+    source.balance -= amount
+    target.balance += amount
+    for account in accounts:
+        account.lock.release()
+
+
+def never_given_back(source, target, amount):
+    for account in sorted({source, target}, key=lambda one: one.name):
+        account.lock.acquire()
+    source.balance -= amount
+    target.balance += amount
+
+
+def same_lock_twice(source, target, amount):
+    first, second = sorted((source, target), key=lambda one: one.name)
+    with first.lock, second.lock:
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+        target.balance += amount
+
+
+def ordered(source, target):
+    held = contextlib.ExitStack()
+    for account in sorted({source, target}, key=lambda one: one.name):
+        held.enter_context(account.lock)
+    return held
+
+
+def unchecked(source, target, amount):
+    with ordered(source, target):
+        source.balance -= amount
+        target.balance += amount
+
+
+def checked_after_taking(source, target, amount):
+    with ordered(source, target):
+        source.balance -= amount
+        if source.balance < 0:
+            raise ValueError("too little")
+        target.balance += amount
+
+
+def gone(source, target, amount):
+    with ordered(source, target):
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+
+
+def other_way_round(source, target, amount):
+    with ordered(source, target):
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance += amount
+        target.balance -= amount
+
+
+def local_balances(source, target, amount):
+    with ordered(source, target):
+        a, b = source.balance, target.balance
+        a, b = a - amount, b + amount
+
+
+def read_before_both_are_written(source, target, amount):
+    with ordered(source, target):
+        left, more = source.balance - amount, target.balance + amount
+        if left < 0:
+            raise ValueError("too little")
+        source.balance, target.balance = left, more
+
+
+def waits_for_more(source, target, amount):
+    with ordered(source, target):
+        while source.balance < amount:
+            pass
+        source.balance -= amount
+        target.balance += amount
+
+
+WRONG = [
+    ("lost-update", no_lock),
+    ("lost-update", given_back_too_early),
+    ("lost-update", checked_too_early),
+    ("one-lock-only", source_only),
+    ("opposite-order", source_first),
+    ("lock-kept", kept_after_the_error),
+    ("lock-kept", never_given_back),
+    ("locks-itself", same_lock_twice),
+    ("overdrawn", unchecked),
+    ("half-done", checked_after_taking),
+    ("money-lost", gone),
+    ("wrong-direction", other_way_round),
+    ("nothing-moved", local_balances),
+    ("money-made", read_before_both_are_written),
+    ("blocks-forever", waits_for_more),
+]

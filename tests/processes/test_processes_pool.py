@@ -1,0 +1,83 @@
+"""Process and Pool by every start method, the lecture's two functions called f, functions of a cell, and what goes wrong."""
+
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from hpml_lab.processes import leftovers, pool, start, work
+from hpml_lab.processes.experiments import process_and_pool
+
+METHODS = start.methods()
+
+
+@pytest.fixture(scope="module")
+def result():
+    return process_and_pool("quick")
+
+
+@pytest.fixture
+def nothing_left():
+    before = leftovers.processes()
+    yield
+    assert leftovers.processes() <= before
+
+
+def test_the_experiment_is_sound(result, sound):
+    sound(result)
+
+
+def test_the_lecture_is_answered(result):
+    assert result.quantities["Process(f, 'bob') prints"] == "hello bob"
+    assert result.quantities["Pool(5).map(f, [1, 2, 3]) gives"] == "[1, 4, 9]"
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_prints_and_a_pool_squares(method, nothing_left):
+    assert pool.process_says(method, work.greet, "bob") == pool.Said("hello bob\n", 0)
+    assert pool.squares(method, 2, [3, -1, 0.5]).values == [9, 1, 0.25]
+
+
+def test_the_spans_tell_when_workers_are_ready_and_who_squares():
+    spans = pool.squares("fork", 3, [1, 2, 3, 4, 5], seconds=0.02).spans
+    starts = [span for span in spans if span.what == pool.STARTS]
+    done = [span for span in spans if span.what == pool.SQUARES]
+    assert {span.lane for span in starts} == {"worker 1", "worker 2", "worker 3"} and len(done) == 5
+    ready = {span.lane: span.end for span in starts}
+    assert all(span.start >= ready[span.lane] and span.seconds >= 0.02 for span in done)
+
+
+def test_a_chunk_stays_with_one_worker():
+    spans = pool.squares("fork", 2, [1, 2, 3, 4], seconds=0.01, chunksize=4).spans
+    assert len({span.lane for span in spans if span.what == pool.SQUARES}) == 1
+
+
+def test_a_pool_that_is_too_slow_is_ended(nothing_left):
+    with pytest.raises(multiprocessing.TimeoutError):
+        pool.squares("fork", 2, [1, 2], seconds=600, deadline=0.3)
+
+
+def test_an_item_that_cannot_be_squared_raises_in_the_parent(nothing_left):
+    with pytest.raises(TypeError, match="can't multiply sequence"):
+        pool.squares("fork", 2, [1, "bob"])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_process_that_hangs_or_dies_is_ended(method, nothing_left):
+    begin = time.monotonic()
+    assert pool.process_says(method, time.sleep, 600, deadline=0.5) == pool.Said("", -signal.SIGKILL)
+    assert pool.process_says(method, os._exit, 7) == pool.Said("", 7)
+    assert time.monotonic() - begin < 60
+
+
+def test_the_slides_second_f_takes_the_place_of_the_first():
+    done = pool.slide()
+    assert done.stdout == "exit code of the process: 1\n[1, 4, 9]\n" and done.exitcode == 0
+    assert "TypeError: can't multiply sequence by non-int of type 'str'" in done.stderr
+
+
+@pytest.mark.parametrize(("method", "printed"), [("fork", "9\nexit code 0\n"), ("spawn", "exit code 1\n")])
+def test_a_function_of_a_cell_is_known_to_a_forked_child_only(method, printed):
+    assert pool.from_a_cell(method).stdout == printed
