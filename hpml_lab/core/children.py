@@ -10,7 +10,8 @@ import os
 import signal
 import time
 import traceback
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,7 +45,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(there, function, arguments), daemon=False)
     start = time.monotonic()
-    with here:
+    with here, quiet_fork():
         try:
             child.start()
             there.close()
@@ -61,6 +62,17 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
         how, value, error, trace = word
         return Outcome(how, value, error, trace, child.exitcode, seconds)
     return Outcome("hung" if hung else "died", exitcode=child.exitcode, seconds=seconds)
+
+
+@contextlib.contextmanager
+def quiet_fork() -> Iterator[None]:
+    """Keep back the warning of Python 3.12 and newer about forking a process with threads, as a notebook's kernel is.
+
+    For children that run little code and take no lock that a thread of the parent may hold.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
+        yield
 
 
 def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:

@@ -32,11 +32,18 @@ def parts_of_dali() -> tuple[Any, Any, Any]:
     return pipeline_def, fn, types
 
 
+def decoded(files: Any, gpu: int | None) -> Any:
+    """DALI's node that decodes JPEG files to RGB; "mixed" begins on the CPU and ends on the GPU (nvJPEG)."""
+    _, fn, types = parts_of_dali()
+    device = "cpu" if gpu is None else "mixed"
+    # By default the GPU enlarges the colour channels by copying pixels; the CPU smooths them, and so do PIL and torchvision.
+    return fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=True)
+
+
 def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None, seed: int = 0) -> Any:
     """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalise.
 
-    gpu  a CUDA device's number: "mixed" decoding starts on the CPU and ends on the GPU (nvJPEG), the rest runs there.
-         None keeps everything on the CPU.
+    gpu  a CUDA device's number: decoding ends there, and the rest runs there. None keeps everything on the CPU.
     Give it to `Batches`.
     """
     pipeline_def, fn, types = parts_of_dali()
@@ -44,8 +51,7 @@ def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu:
     @pipeline_def(batch_size=batch, num_threads=threads, device_id=gpu, seed=seed)
     def graph():
         files, labels = fn.readers.file(file_root=str(folder), random_shuffle=True, pad_last_batch=True, name="files")
-        images = fn.decoders.image(files, device="cpu" if gpu is None else "mixed", output_type=types.RGB)
-        images = fn.random_resized_crop(images, size=(side, side))
+        images = fn.random_resized_crop(decoded(files, gpu), size=(side, side))
         images = fn.crop_mirror_normalize(
             images,
             mirror=fn.random.coin_flip(),
@@ -66,8 +72,8 @@ def plain_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: in
     @pipeline_def(batch_size=batch, num_threads=threads, device_id=gpu)
     def graph():
         files, labels = fn.readers.file(file_root=str(folder), pad_last_batch=True, name="files")
-        images = fn.decoders.image(files, device="cpu" if gpu is None else "mixed", output_type=types.RGB)
-        return fn.resize(images, size=(side, side), interp_type=types.INTERP_TRIANGULAR), labels
+        # A triangular filter that widens as the picture shrinks is what PIL and torchvision call bilinear with antialiasing.
+        return fn.resize(decoded(files, gpu), size=(side, side), interp_type=types.INTERP_TRIANGULAR), labels
 
     return graph()
 
@@ -80,14 +86,14 @@ class Batches:
 
     def __init__(self, pipeline: Any) -> None:
         from nvidia.dali.plugin.base_iterator import LastBatchPolicy
-        from nvidia.dali.plugin.pytorch import DALIGenericIterator
+        from nvidia.dali.plugin.pytorch import DALIClassificationIterator
 
-        names, policy = ["images", "labels"], LastBatchPolicy.PARTIAL
-        self._pairs = DALIGenericIterator(pipeline, names, reader_name="files", last_batch_policy=policy, auto_reset=True)
+        policy = LastBatchPolicy.PARTIAL
+        self._pairs = DALIClassificationIterator(pipeline, reader_name="files", last_batch_policy=policy, auto_reset=True)
 
     def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         for [pair] in self._pairs:
-            yield pair["images"], pair["labels"].squeeze(-1)
+            yield pair["data"], pair["label"].squeeze(-1)
 
 
 def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crops: int, *, seed: int = 0) -> Any:

@@ -133,7 +133,7 @@ def disk_iops(size: Size) -> Result:
             exact=False,
         ),
         Claim(
-            "Little's law: IOPS × mean latency is the queue depth, within a quarter, in most runs",
+            "Little's law: IOPS × mean latency is the queue depth, to a quarter, in most runs",
             median(abs(one - 1) for one in law) < 0.25,
             f"median {median(law):.2f} of the depth",
             exact=False,
@@ -183,7 +183,7 @@ def _row(by: str, job: Job, point: Point | fio.FioReport) -> dict[str, Any]:
 
 
 def _beside_fio(size: Size, file: disk.DiskFile) -> tuple[list[dict[str, Any]], list[float]]:
-    """Our rows and fio's by queue depth, and the ratios ours / fio at queue depth 1, pair by pair in turns; nothing without fio."""
+    """Our rows and fio's by queue depth, in turns, and the ratios ours / fio at queue depth 1; nothing without fio."""
     if fio.version() is None:
         return [], []
     rows, ratios = [], []

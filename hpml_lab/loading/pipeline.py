@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
+from hpml_lab.core.children import quiet_fork
 from hpml_lab.core.timeline import CLOCK, Span, span
 from hpml_lab.loading.storage import sleep_until
 
@@ -230,7 +231,6 @@ def many_workers() -> Iterator[None]:
     Exactly those two warnings are kept quiet: waiting workers need no core each, and DataLoader's workers, which set
     themselves to one thread, are safe after a fork.
     """
-    with warnings.catch_warnings():
+    with quiet_fork(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-        warnings.filterwarnings("ignore", r".*multi-threaded, use of fork\(\)", DeprecationWarning)
         yield

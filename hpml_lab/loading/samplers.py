@@ -1,13 +1,13 @@
 """Samplers decide which sample a DataLoader asks for next; and data sets that show what was asked for and what was drawn."""
 
-import warnings
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
+
+from hpml_lab.loading.pipeline import many_workers
 
 BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
 
@@ -110,7 +110,7 @@ def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remak
         loader = DataLoader(
             Draws(size, kind), batch_size=2, num_workers=2, worker_init_fn=init, generator=generator, timeout=120
         )
-        with quiet_workers():
+        with many_workers():
             pairs = [pair for workers, numbers in loader for pair in zip(workers.tolist(), numbers.tolist(), strict=True)]
         result.append([[number for worker, number in pairs if worker == one] for one in range(2)])
     return result
@@ -119,16 +119,6 @@ def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remak
 def repeats(draws: list[list[list[int]]]) -> dict[str, bool]:
     """Whether the two workers drew the same numbers in the first epoch, and whether a worker drew them again in the second."""
     return {"across workers": draws[0][0] == draws[0][1], "across epochs": any(a == b for a, b in zip(*draws[:2], strict=True))}
-
-
-@contextmanager
-def quiet_workers() -> Iterator[None]:
-    """Leave out two warnings that are expected where a loader with workers starts in a notebook."""
-    with warnings.catch_warnings():
-        # Python 3.12+: a notebook's kernel has threads. Workers set one thread of their own and are safe.
-        warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork.*", category=DeprecationWarning)
-        warnings.filterwarnings("ignore", message="This DataLoader will create .* worker processes")  # on one core
-        yield
 
 
 def error_of(work: Callable[[], Any]) -> str:

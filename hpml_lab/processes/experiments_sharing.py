@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core import style
+from hpml_lab.core.children import quiet_fork
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import busy, gantt, rows
@@ -271,7 +272,7 @@ def producer_consumer(size: Size) -> Result:
         UNEVEN: (*uneven, size.slots),
     }
     runs = {}
-    with sharing.quiet_fork():
+    with quiet_fork():
         for name, (make, use, slots) in cases.items():
             runs[name] = relay.run(make, use, slots=slots, shape=shape, method=method)
         started = {

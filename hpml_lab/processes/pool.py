@@ -3,12 +3,12 @@
 import contextlib
 import io
 import multiprocessing
-import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
+from hpml_lab.core.children import quiet_fork
 from hpml_lab.core.timeline import CLOCK, Span
 from hpml_lab.processes import fresh, work
 
@@ -44,17 +44,6 @@ class Squared:
     spans: list[Span]
 
 
-@contextlib.contextmanager
-def fork_is_known() -> Iterator[None]:
-    """Keep back the warning of Python 3.12 and newer about forking a process with threads, as a notebook's kernel is.
-
-    The workers of this topic start no threads and take no locks of libraries, so the fork is safe here.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*use of fork\\(\\) may lead to deadlocks", category=DeprecationWarning)
-        yield
-
-
 def process_says(method: str, function: Callable[..., None] = work.greet, *arguments: Any, deadline: float = 30.0) -> Said:
     """Run `function(*arguments)` in a Process and give what it printed.
 
@@ -64,7 +53,7 @@ def process_says(method: str, function: Callable[..., None] = work.greet, *argum
     context = multiprocessing.get_context(method)
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_print_into, args=(there, function, arguments), daemon=True)
-    with here, fork_is_known():
+    with here, quiet_fork():
         try:
             process.start()
             there.close()
@@ -99,7 +88,7 @@ def squares(
     context = multiprocessing.get_context(method)
     arrivals = context.SimpleQueue()
     begin = CLOCK()
-    with fork_is_known(), context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)) as pool:
+    with quiet_fork(), context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)) as pool:
         try:
             tasks = [(item, seconds) for item in items]
             done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline)

@@ -8,15 +8,13 @@ reused    one of two shared tensors         a handle, and a handle back       th
 ring      nothing: a slot is written        a semaphore is raised             the slot, until it is free again
 """
 
-import contextlib
 import gc
 import multiprocessing
 import os
 import pickle
 import threading
 import tracemalloc
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from multiprocessing import resource_sharer
 from multiprocessing.reduction import ForkingPickler
 from multiprocessing.shared_memory import SharedMemory
@@ -28,7 +26,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import in_child, quiet_fork
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.ring import SHM, Ring
@@ -183,17 +181,6 @@ def segments() -> list[dict[str, Any]]:
 
 
 # ---- throughput ---------------------------------------------------------------------------------------------------------
-
-
-@contextlib.contextmanager
-def quiet_fork() -> Iterator[None]:
-    """Keep Python 3.12's warning about forking a process with threads out of a `with` block.
-
-    The children started here run little code, take no lock of another thread, and have a deadline.
-    """
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*multi-threaded, use of fork", category=DeprecationWarning)
-        yield
 
 
 class Exchange:

@@ -9,7 +9,8 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.exercises import check
 from hpml_lab.loading import exercises, planted
-from hpml_lab.loading.samplers import Draws, quiet_workers, repeats, seed_own
+from hpml_lab.loading.pipeline import many_workers
+from hpml_lab.loading.samplers import Draws, repeats, seed_own
 
 
 def test_the_planted_data_set_is_right_and_its_table_is_parsed_for_each_sample():
@@ -56,7 +57,7 @@ def test_the_played_workers_are_like_real_ones():
         loader = DataLoader(
             Draws(8, "own"), batch_size=2, num_workers=2, worker_init_fn=seed_own, multiprocessing_context="fork", timeout=60
         )
-        with quiet_workers():
+        with many_workers():
             pairs = [p for workers, numbers in loader for p in zip(workers.tolist(), numbers.tolist(), strict=True)]
         return [[number for worker, number in pairs if worker == one] for one in range(2)]
 

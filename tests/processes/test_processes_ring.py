@@ -8,10 +8,11 @@ from multiprocessing.shared_memory import SharedMemory
 import numpy as np
 import pytest
 
+from hpml_lab.core.children import quiet_fork
 from hpml_lab.core.errors import LabError
 from hpml_lab.processes import leftovers, relay, ring
 from hpml_lab.processes.ring import Ring
-from hpml_lab.processes.sharing import named_segments, quiet_fork
+from hpml_lab.processes.sharing import named_segments
 from hpml_lab.processes.start import methods
 
 

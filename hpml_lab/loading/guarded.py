@@ -1,0 +1,86 @@
+"""A DataLoader whose faults are told: a worker that raises, hangs, is killed, or finds no shared memory left.
+
+DataLoader notices all of them, if it has a timeout, but says so in several ways. Here each is one LabError with the mend,
+within a deadline, and no worker is left behind.
+"""
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.loading.pipeline import end_workers, many_workers
+
+FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
+ROOM = "Give more room (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
+DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
+LATE = re.compile(r"DataLoader timed out after")
+RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
+
+
+@contextlib.contextmanager
+def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any]]:
+    """`with guarded(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with the cause kept.
+
+    deadline  seconds to wait for a batch. Without workers the data set runs in this process, and nothing can stop it.
+    Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
+    all went well.
+    """
+    given, loader.timeout = loader.timeout, deadline if loader.num_workers else 0
+    iterator, number, well = None, -1, False
+    try:
+        with many_workers():
+            iterator = iter(loader)
+
+        def batches() -> Iterator[Any]:
+            nonlocal number
+            while True:
+                number += 1
+                try:
+                    batch = next(iterator)
+                except StopIteration:
+                    return
+                except Exception as error:
+                    raise _told(error, number, deadline) from error
+                yield batch
+
+        yield batches()
+        well = True
+    except RuntimeError as error:
+        # A worker's death reaches the main process by a signal: it may strike in the middle of the block.
+        if DIED.search(str(error)):
+            raise _told(error, number + 1, deadline) from error
+        raise
+    finally:
+        loader.timeout = given
+        if not (well and loader.persistent_workers):
+            end_workers(iterator)
+            if loader.persistent_workers:
+                loader._iterator = None  # a new epoch starts new workers
+
+
+def _told(error: Exception, number: int, deadline: float) -> LabError:
+    """What an error of batch `number` means."""
+    text = str(error)
+    where = f"at batch {number}"
+    if FULL.search(text):
+        return LabError(f"No shared memory was left in /dev/shm {where}.", ROOM)
+    if LATE.search(text):
+        return LabError(
+            f"No batch came within {deadline:g} s {where}: a worker hangs, or is slower than that.",
+            "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
+        )
+    if died := DIED.search(text):
+        how = f"was killed by signal {died[2]}" if died[2] else "ended without a word"
+        return LabError(
+            f"A worker (process {died[1]}) {how} {where}.",
+            "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
+            "with num_workers=0 a crash shows its place.",
+        )
+    if raised := RAISED.search(text):
+        last = text.strip().splitlines()[-1]
+        return LabError(f"Worker {raised[2]} raised {last} {where}.", "The traceback above shows where in the data set.")
+    return LabError(f"The data set raised {type(error).__name__}: {text} {where}.", "The traceback above shows where.")

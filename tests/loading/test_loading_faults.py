@@ -1,0 +1,116 @@
+"""Workers that raise, hang, are killed, or find no shared memory: one clear error in time, and nothing left behind."""
+
+import re
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.children import in_child
+from hpml_lab.core.errors import LabError
+from hpml_lab.loading.guarded import guarded
+from hpml_lab.loading.planted_cases import Faulty, Planted
+
+DEADLINE = 3.0
+
+
+def run(fault, method, deadline):
+    """In a child: load the faulty data set to its end, and say how it went and who is left."""
+    torch.set_num_threads(1)
+    loader = DataLoader(Faulty(fault), 4, num_workers=2, multiprocessing_context=method)
+    start = time.monotonic()
+    try:
+        with guarded(loader, deadline) as batches:
+            for _ in batches:
+                pass
+    except LabError as error:
+        told = error.wrong, error.mend, type(error.__cause__).__name__
+    seconds = time.monotonic() - start
+    left = [one.pid for one in psutil.Process().children(recursive=True) if "tracker" not in " ".join(one.cmdline())]
+    return told, seconds, left, loader.timeout
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize(
+    "fault, text, mend",
+    [
+        ("raises", r"Worker \d raised KeyError: 'no label for sample 5' at batch 1", "traceback"),
+        ("killed", r"A worker \(process \d+\) (was killed by signal Killed|ended without a word) at batch \d", "memory"),
+        ("exits", r"A worker \(process \d+\) ended without a word at batch \d", "num_workers=0"),
+        ("hangs", r"No batch came within 3 s at batch 1", "timeout"),
+    ],
+)
+def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, mend, method):
+    deadline = DEADLINE if method == "fork" else 25.0  # a start anew imports torch
+    outcome = in_child(run, fault, method, deadline, deadline=120.0)
+    assert outcome.how == "returned", outcome
+    (wrong, told_mend, cause), seconds, left, timeout = outcome.value
+    assert re.search(text.replace("3 s", f"{deadline:g} s"), wrong), wrong
+    assert mend in told_mend
+    assert cause in ("RuntimeError", "KeyError")
+    assert seconds < deadline + 20
+    assert left == [] and timeout == 0
+
+
+def test_without_workers_the_error_names_the_batch_too():
+    with pytest.raises(LabError, match="raised KeyError: 'no label for sample 5' at batch 1"):
+        with guarded(DataLoader(Faulty("raises"), 4)) as batches:
+            list(batches)
+
+
+def test_errors_of_the_block_pass_unchanged_and_end_the_workers():
+    loader = DataLoader(Planted(32), 4, num_workers=1)
+    before = {one.pid for one in psutil.Process().children()}
+    with pytest.raises(ZeroDivisionError), guarded(loader) as batches:
+        next(batches)
+        raise ZeroDivisionError
+    assert {one.pid for one in psutil.Process().children()} <= before
+
+
+def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoch():
+    loader = DataLoader(Planted(20), 4, num_workers=2, persistent_workers=True)
+    try:
+        for _ in range(2):
+            with guarded(loader) as batches:
+                assert [int(batch[0, 0]) for batch in batches] == [0, 4, 8, 12, 16]
+    finally:
+        loader._iterator._shutdown_workers()
+
+
+SMALL_SHM = """
+import sys, torch
+from torch.utils.data import DataLoader
+from hpml_lab.core.errors import LabError
+from hpml_lab.loading.guarded import guarded
+from hpml_lab.loading.planted_cases import Planted
+loader = DataLoader(Planted(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
+try:
+    with guarded(loader, 20.0) as batches:
+        for _ in batches: pass
+except LabError as error:
+    print("told:", error)
+"""
+
+
+def small_shm(command):
+    """The command under a /dev/shm of 4 MiB, in a mount namespace of its own; None where that is not allowed here."""
+    if sys.platform != "linux" or shutil.which("unshare") is None:
+        return None
+    inner = 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$@"'
+    full = ["unshare", "--map-root-user", "--mount", "sh", "-c", inner, "sh", *command]
+    probe = subprocess.run([*full[:7], "true"], capture_output=True)
+    return full if probe.returncode == 0 else None
+
+
+@pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
+def test_a_full_shared_memory_is_told_with_the_mend():
+    before = set(Path("/dev/shm").iterdir())
+    done = subprocess.run(small_shm([sys.executable, "-c", SMALL_SHM]), capture_output=True, text=True, timeout=120)
+    assert "told: No shared memory was left in /dev/shm at batch 0. Give more room (docker run --shm-size" in done.stdout, done
+    assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]
