@@ -20,7 +20,7 @@ def main():
         chosen = run.trial(tuned.options).epoch(tuned.batches, EPOCHS)
         print(f"{name}: {tuned}")
         print(
-            f"    an epoch: default {default:.3f} s, tuned {chosen:.3f} s, best of the grid {best:.3f} s; tuning took {took:.1f} s"
+            f"    epoch: default {default:.3f} s, tuned {chosen:.3f} s, best of a grid {best:.3f} s; tuning took {took:.1f} s"
         )
 
 

@@ -80,7 +80,13 @@ class Tuned:
     def __repr__(self) -> str:
         return f"Tuned: {_named(self.options)}; {self.reason}"
 
-    def _repr_html_(self) -> str:
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        # The text that a notebook stores is the same on every machine; what was measured stands in the table.
+        display({"text/plain": "Tuned: the table of its trials", "text/html": self._html()}, raw=True)
+
+    def _html(self) -> str:
         rows = "".join(
             f"<tr><td>{html.escape(_named(one.options))}</td><td>{one.start_up:.3f}</td><td>{one.steady * 1e3:.2f}</td>"
             f"<td>{one.epoch(self.batches, self.epochs):.2f}</td></tr>"

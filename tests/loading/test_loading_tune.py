@@ -32,7 +32,7 @@ def test_the_options_are_those_of_a_data_loader():
     tuned = tune(dataset, 8, step_seconds=0.001, max_workers=2, epochs=3)
     loader = torch.utils.data.DataLoader(dataset, 8, **tuned.options)
     assert loader.num_workers == tuned.options["num_workers"] == 2 and loader.persistent_workers
-    assert "num_workers=2" in repr(tuned) and "start-up, s" in tuned._repr_html_()
+    assert "num_workers=2" in repr(tuned) and "start-up, s" in tuned._html()
 
 
 def test_one_epoch_does_not_repay_a_dear_start():

@@ -1,0 +1,39 @@
+"""How fast each way loads photographs, as ratios to PIL without workers, taken in turns in one run: `make bench`.
+
+DALI's rows appear where it is installed: pip install 'hpml-lab[dali]'.
+"""
+
+import tempfile
+from statistics import median
+from types import SimpleNamespace
+
+from hpml_lab.core.device import choose_device
+from hpml_lab.core.threads import one_thread
+from hpml_lab.loading import experiments_dali as row
+from hpml_lab.loading.photographs import make_photographs
+from hpml_lab.loading.pipeline import end_workers, many_workers
+
+ROUNDS = 7
+
+
+def main():
+    size = SimpleNamespace(device=choose_device(), images=256, batch=32, side=224, workers=(0, 1, 2), threads=(1, 2))
+    with tempfile.TemporaryDirectory() as place, one_thread(), many_workers():
+        ways = row._ways(size, make_photographs(f"{place}/photographs", size.images))
+        seconds = {way: [] for way in ways}
+        try:
+            for _ in range(ROUNDS):
+                for way, batches in ways.items():
+                    row.epoch(batches, size.device.torch)  # starts the workers, and takes what DALI has laid ready
+                    seconds[way].append(row.epoch(batches, size.device.torch)[0])
+        finally:
+            for batches in ways.values():
+                end_workers(getattr(batches, "_iterator", None))
+    base = seconds[row.PIL, "0 workers"]
+    for (name, how), times in seconds.items():
+        ratio = median(a / b for a, b in zip(base, times, strict=True))
+        print(f"{name:36} {how:10} {size.images / median(times):7.0f} photographs/s, {ratio:5.2f} of PIL without workers")
+
+
+if __name__ == "__main__":
+    main()
