@@ -1,5 +1,7 @@
 """The experiment of notebook 08 on decoders: dali."""
 
+import base64
+import io
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -89,13 +91,29 @@ def blocks(gap: np.ndarray, size: int = 4) -> np.ndarray:
     return gap[: height * size, : width * size].reshape(height, size, width, size, -1).max(axis=(1, 3, 4))
 
 
+def to_png(picture: torch.Tensor) -> str:
+    """A picture, uint8 (H, W, 3), as base64 PNG: as lists of numbers, two of them make a result's file 5 MB long."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(picture.numpy()).save(buffer, format="png")
+    return base64.b64encode(buffer.getvalue()).decode()
+
+
+def from_png(text: str) -> np.ndarray:
+    """The same picture as an array, uint8 (H, W, 3)."""
+    from PIL import Image
+
+    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
+
+
 def draw_dali(result: Result):
     """Left: photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or of
     threads; the dashed line is PIL without workers, and the number at each bar is how many times that rate it reaches. Right:
     one photograph, decoded and resized by each decoder with nothing random, and below it how far it is from PIL's picture:
     the largest difference in each block of 4 × 4 pixels."""
     bars = [row for row in result.rows if row["photographs/s"] != "–"]
-    pictures = result.arrays["pictures"]
+    pictures = {name: from_png(text) for name, text in result.arrays["pictures"].items()}
     figure = style.new_figure(11.0, 4.8)
     left, right = figure.subfigures(1, 2, width_ratios=(1.25, 1.0))
     axes = left.subplots()
@@ -123,11 +141,11 @@ def draw_dali(result: Result):
     axes.set_axisbelow(True)
     axes.set_title("Decode, crop, flip, normalise")
     panels = right.subplots(2, len(pictures), squeeze=False)
-    base = np.asarray(next(iter(pictures.values())), dtype=float)
-    gaps = {name: blocks(np.abs(np.asarray(picture, dtype=float) - base)) for name, picture in pictures.items()}
+    base = next(iter(pictures.values())).astype(float)
+    gaps = {name: blocks(np.abs(picture - base)) for name, picture in pictures.items()}
     most = max(gap.max() for gap in gaps.values()) or 1.0
     for column, (name, picture) in zip(panels.T, pictures.items(), strict=True):
-        column[0].imshow(np.asarray(picture, dtype=np.uint8))
+        column[0].imshow(picture)
         column[0].set_title(name.split(",")[0], fontsize=9)
         drawn = column[1].imshow(gaps[name], vmin=0, vmax=most)
         column[1].set_title("difference to PIL", fontsize=9)
@@ -224,7 +242,7 @@ def _compare(size: Size, folder: Path) -> Result:
         notes.append(f"PyAV is not installed here: the video reader is left out. {video.MEND}")
     if not size.device.is_cuda:
         notes.append("No CUDA GPU here: decoding there is left out; run `hpml-lab run dali --size full` on a machine with one.")
-    return Result(rows, claims, quantities, notes, {"pictures": {name: picture.tolist() for name, picture in pictures.items()}})
+    return Result(rows, claims, quantities, notes, {"pictures": {name: to_png(picture) for name, picture in pictures.items()}})
 
 
 def _video_claim(path: Path, frames: int) -> Claim:

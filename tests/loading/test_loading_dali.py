@@ -30,6 +30,11 @@ def test_the_row_is_sound_and_says_what_is_left_out(sound):
     assert (row.DALI in result.arrays["pictures"]) == dali.available()
 
 
+def test_pictures_come_back_from_a_results_text_as_they_were(photographs):
+    picture = row.resized(photographs, row.pil_image, 64)[0][0]
+    assert picture.float().std() > 10 and (row.from_png(row.to_png(picture)) == picture.numpy()).all()
+
+
 def test_a_loader_that_gives_another_label_is_found_out(monkeypatch):
     real = row.epoch
 
