@@ -1,6 +1,6 @@
 """How fast each way loads photographs, as ratios to PIL without workers, taken in turns in one run: `make bench`.
 
-DALI's rows appear where it is installed: pip install 'hpml-lab[dali]'.
+DALI's rows appear where it is installed: .venv/bin/uv pip install -e '.[dali]'.
 """
 
 import tempfile

@@ -13,7 +13,10 @@ import traceback
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from typing import Any
+
+END_SECONDS = 10.0  # for a child that has given its word to put its things away
 
 
 @dataclass(frozen=True)
@@ -42,6 +45,9 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
     The child leads a process group; when it has ended, or has been killed, so is what it started itself.
     """
     context = multiprocessing.get_context(method)
+    # The tracker gives back what killed processes held, such as semaphores. Started here, it stays out of the child's group;
+    # a tracker that the child had to start would be killed with it.
+    resource_tracker.ensure_running()
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(there, function, arguments), daemon=False)
     start = time.monotonic()
@@ -54,7 +60,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
                 with contextlib.suppress(EOFError):
                     word = here.recv()
             seconds = time.monotonic() - start
-            child.join(max(0.0, deadline - seconds) if word is None else 1.0)
+            child.join(max(0.0, deadline - seconds) if word is None else END_SECONDS)
             hung = word is None and child.is_alive()
         finally:
             _end(child)

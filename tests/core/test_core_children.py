@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -79,6 +80,26 @@ def test_a_child_that_hangs_is_killed_at_its_deadline(method):
     outcome = in_child(hang, method=method, deadline=deadline)
     assert (outcome.how, outcome.exitcode) == ("hung", -signal.SIGKILL)
     assert deadline <= outcome.seconds < deadline + 5
+
+
+SEMAPHORES = """
+import multiprocessing, time
+from hpml_lab.core.children import in_child
+
+def hold_semaphores(seconds):
+    held = [multiprocessing.get_context("spawn").Semaphore() for _ in range(3)]
+    time.sleep(seconds)
+    return len(held)
+
+print(in_child(hold_semaphores, 0, method="fork").how, in_child(hold_semaphores, 600, method="fork", deadline=1.0).how)
+"""
+
+
+@pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm here")
+def test_semaphores_of_a_killed_child_are_given_back():
+    done = subprocess.run([sys.executable, "-c", SEMAPHORES], capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["returned", "hung"], done
+    assert "leaked semaphore" in done.stderr, "the tracker found those of the killed child, and only it can"
 
 
 @pytest.mark.parametrize(("then", "how"), [(int, "returned"), (fail, "raised"), (die, "died"), (hang, "hung")])

@@ -12,7 +12,7 @@ from hpml_lab.loading.photographs import make_photographs
 
 SMALL = dict(images=12, batch=4, side=64, rounds=1, workers=(0, 1), threads=(1,), boxes=5, frames=30)
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
-needs_dali = pytest.mark.skipif(not dali.available(), reason="DALI is not installed: pip install 'hpml-lab[dali]'")
+needs_dali = pytest.mark.skipif(not dali.available(), reason="DALI is not installed: .venv/bin/uv pip install -e '.[dali]'")
 needs_av = pytest.mark.skipif(not video.available(), reason="PyAV is not installed: pip install av")
 
 
