@@ -224,18 +224,19 @@ def disk_file(folder: Path | str | None = None, size: int = 64 * MIB) -> Iterato
     handle, name = tempfile.mkstemp(dir=folder, prefix=NAME, suffix=".part")
     fd = None
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        fd, access = _open_past_the_cache(name)
-        file = DiskFile(Path(name), fd, size, access, filesystem_of(folder))
-        file.bytes = _fill(file)
-        file.drop()
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            fd, access = _open_past_the_cache(name)
+            file = DiskFile(Path(name), fd, size, access, filesystem_of(folder))
+            file.bytes = _fill(file)
+            file.drop()
+        except OSError as error:
+            raise LabError(
+                f"The disk of {folder} answered: {error.strerror or error}.", "Set HPML_DISK to a folder on another disk."
+            ) from error
         yield file
-    except OSError as error:
-        raise LabError(
-            f"The disk of {folder} answered: {error.strerror or error}.", "Set HPML_DISK to a folder on another disk."
-        ) from error
     finally:
-        os.unlink(name)
+        Path(name).unlink(missing_ok=True)
         os.close(handle)
         if fd is not None:
             os.close(fd)

@@ -17,7 +17,8 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.loading import boxes, dali, video
+from hpml_lab.loading import boxes, video
+from hpml_lab.loading import dali as graphs
 from hpml_lab.loading.photographs import CLASSES, make_photographs
 from hpml_lab.loading.pipeline import end_workers, many_workers
 
@@ -52,7 +53,7 @@ def training_set(folder: Path, decoder: Callable[[str], Any], side: int) -> Any:
         v2.RandomHorizontalFlip(),
         v2.ToImage(),
         v2.ToDtype(torch.float32, scale=True),
-        v2.Normalize(dali.MEAN, dali.STD),
+        v2.Normalize(graphs.MEAN, graphs.STD),
     ]
     return ImageFolder(str(folder), v2.Compose(steps), loader=decoder)
 
@@ -167,7 +168,7 @@ def draw_dali(result: Result):
     lecture_says={"best DALI over best native, times": "above 1 in each bar of its figure"},
     uses=("dali", "cuda"),
 )
-def dali_pipelines(size: Size) -> Result:
+def dali(size: Size) -> Result:
     """JPEG pipelines: PIL, torchvision's decoder, and DALI, on the same photographs."""
     with tempfile.TemporaryDirectory(prefix="hpml-photographs-") as place:
         folder = make_photographs(Path(place) / "photographs", size.images)
@@ -226,7 +227,7 @@ def _compare(size: Size, folder: Path) -> Result:
         "The native way has PIL's or torchvision's decoder and transforms in a DataLoader.",
         "The lecture's ops.nvJPEGDecoder and ops.HostDecoder are today's fn.decoders.image.",
     ]
-    if dali.available():
+    if graphs.available():
         more, found = _dali_rows(size, folder, from_pil, labels)
         rows += more
         claims += found["claims"]
@@ -235,7 +236,7 @@ def _compare(size: Size, folder: Path) -> Result:
         quantities["best DALI over best native, times"] = best_dali / max(best, best_pil)
         quantities["photographs/s, best of DALI"] = best_dali
     else:
-        notes.append(f"DALI is not installed here: its rows are left out. {dali.MEND}")
+        notes.append(f"DALI is not installed here: its rows are left out. {graphs.MEND}")
     if video.available():
         claims.append(_video_claim(folder.parent / "numbered.mp4", size.frames))
     else:
@@ -273,11 +274,11 @@ def _ways(size: Size, folder: Path) -> dict[tuple[str, str], Any]:
                 pin_memory=size.device.is_cuda,
                 timeout=60 if workers else 0,
             )
-    if dali.available():
+    if graphs.available():
         for gpu in _gpus(size):
             for threads in size.threads:
-                pipeline = dali.training_pipeline(folder, size.batch, size.side, threads, gpu=gpu)
-                ways[DALI if gpu is None else MIXED, counted("thread", threads)] = dali.Batches(pipeline)
+                pipeline = graphs.training_pipeline(folder, size.batch, size.side, threads, gpu=gpu)
+                ways[DALI if gpu is None else MIXED, counted("thread", threads)] = graphs.Batches(pipeline)
     return ways
 
 
@@ -293,7 +294,7 @@ def _dali_rows(size: Size, folder: Path, from_pil: list[torch.Tensor], labels: l
     shown, same = {}, []
     for gpu in _gpus(size):
         name, pictures, given = DALI if gpu is None else MIXED, [], []
-        for images, numbers in dali.Batches(dali.plain_pipeline(folder, size.batch, size.side, threads=1, gpu=gpu)):
+        for images, numbers in graphs.Batches(graphs.plain_pipeline(folder, size.batch, size.side, threads=1, gpu=gpu)):
             pictures += list(images.cpu())
             given += numbers.tolist()
         largest, mean = apart(from_pil, pictures)

@@ -22,7 +22,7 @@ def photographs(tmp_path_factory):
 
 
 def test_the_row_is_sound_and_says_what_is_left_out(sound):
-    result = replace(row.dali_pipelines, quick=SMALL)("quick", device="cpu")
+    result = replace(row.dali, quick=SMALL)("quick", device="cpu")
     sound(result)
     ways = {(one["pipeline"], one["workers"]) for one in result.rows}
     assert {(row.PIL, "0 workers"), (row.PIL, "1 worker"), (row.TENSOR, "0 workers"), (row.TENSOR, "1 worker")} <= ways
@@ -43,7 +43,7 @@ def test_a_loader_that_gives_another_label_is_found_out(monkeypatch):
         return took, [counts[0] + 1, counts[1] - 1], shape
 
     monkeypatch.setattr(row, "epoch", wrong)
-    result = replace(row.dali_pipelines, quick=SMALL)("quick", device="cpu")
+    result = replace(row.dali, quick=SMALL)("quick", device="cpu")
     assert [claim.text[:9] for claim in result.claims if claim.exact and not claim.holds] == ["every way"]
 
 

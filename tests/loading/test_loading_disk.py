@@ -36,9 +36,9 @@ def test_a_run_counts_its_requests_and_bytes_and_checks_its_blocks(file, job):
 
 
 def test_a_block_in_the_wrong_place_is_found(file):
-    page = bytearray(os.pread(os.open(file.path, os.O_RDONLY), 4096, 0))
     assert file.misplaced([0, 4096, MIB]) == 0
     handle = os.open(file.path, os.O_RDWR)
+    page = os.pread(handle, 4096, 0)
     os.pwrite(handle, page, 8192)  # page 0's bytes in the place of page 2
     os.fsync(handle)
     os.close(handle)
@@ -158,6 +158,23 @@ def test_without_fio_the_row_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setattr(fio, "version", lambda: None)
     result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
     assert result and any("Install fio" in note for note in result.notes)
+
+
+def test_a_fio_that_fails_is_told_in_a_note(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_DISK", str(tmp_path))
+
+    def fails(*_):
+        raise LabError("fio failed: bad option.", "Update it.")
+
+    monkeypatch.setattr(fio, "run", fails)
+    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    assert result and any("no judge here: fio failed: bad option. Update it." in note for note in result.notes)
+
+
+def test_an_error_of_the_block_is_not_the_disks(tmp_path):
+    with pytest.raises(FileNotFoundError), disk.disk_file(tmp_path, MIB):
+        open(tmp_path / "missing")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": []}', '{"jobs": [{"read": {"iops": 1}}]}'])
