@@ -18,7 +18,7 @@ FLOORS = [
     {"core"},
     {"data", "optim"},
     {"nets", "landscape"},
-    {"start", "tensors", "autograd", "descent", "adaptive", "race", "processes", "loading"},
+    {"start", "tensors", "autograd", "descent", "adaptive", "race", "processes", "loading", "profiling", "tuning", "precision"},
     {"report"},
     {"cli"},
     {"__main__"},

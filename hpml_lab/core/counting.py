@@ -1,0 +1,166 @@
+"""What a piece of work asks of the machine, counted instead of timed: operators and bytes, kernels, memory.
+
+Counts are the same on every run of the same code. Where a saving is real but too small to be timed on a CPU, they show it.
+"""
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+# The profiler writes status lines from C otherwise, which notebooks would store. It reads this at the first profile.
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")
+# Operators that only make or describe a tensor and move none of its elements; views are told apart by the operator itself.
+_BARE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "_reshape_alias"}
+_BARE |= {"_unsafe_view", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
+
+
+@dataclass(frozen=True)
+class Operator:
+    """One call of an operator: its name without `aten::`, and the bytes of the tensors it read and wrote."""
+
+    name: str
+    read: int
+    written: int
+
+    @property
+    def bytes(self) -> int:
+        return self.read + self.written
+
+
+class _Operators(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: list[Operator] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        name = func.overloadpacket.__name__
+        if not func.is_view and name not in _BARE:
+            self.seen.append(Operator(name, _nbytes((args, kwargs)), _nbytes(out)))
+        return out
+
+
+def _nbytes(tree: Any) -> int:
+    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+
+
+def operators(work: Callable[[], object]) -> list[Operator]:
+    """The operators that `work()` calls, in order, forward and backward, without those that move no element (views, empty).
+
+    Run eagerly, each stands for at least one kernel on a GPU. Compiled code is seen only where it calls operators.
+    """
+    with _Operators() as mode:
+        work()
+    return mode.seen
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """All calls of one kernel: how many, and their time together in seconds."""
+
+    name: str
+    calls: int
+    seconds: float
+
+
+def profiled(work: Callable[[], object], device: torch.device, **options: Any) -> torch.profiler.profile:
+    """Run `work()` once to warm up and once under torch.profiler; return the finished profile.
+
+    options  as torch.profiler.profile takes them, such as record_shapes or profile_memory
+    """
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    work()
+    synchronize(device)
+    with torch.profiler.profile(activities=activities, acc_events=True, **options) as profile:
+        work()
+        synchronize(device)
+    return profile
+
+
+def kernels(work: Callable[[], object], device: torch.device) -> list[Kernel]:
+    """The kernels of one `work()`, the dearest first: those of the GPU, copies and fills too; on the CPU the operators that
+    spent time of their own."""
+    events = profiled(work, device).key_averages()
+    if device.type == "cuda":
+        found = [Kernel(e.key, e.count, e.self_device_time_total / 1e6) for e in events if _on_gpu(e)]
+    else:
+        found = [Kernel(e.key, e.count, e.self_cpu_time_total / 1e6) for e in events if e.key.startswith("aten::")]
+    return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
+
+
+def _on_gpu(event: Any) -> bool:
+    return event.device_type == torch.autograd.DeviceType.CUDA and not event.is_user_annotation
+
+
+def synchronize(device: torch.device) -> None:
+    """Wait until the device has done all it was given; a CPU has."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+@contextmanager
+def saved_tensors(besides: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, int]]:
+    """Collect what autograd keeps for the backward pass within a `with` block: {storage: bytes}, each storage once.
+
+    besides  tensors that are there anyway, such as parameters and inputs, and are not counted
+    """
+    known = {tensor.untyped_storage().data_ptr() for tensor in besides}
+    saved: dict[int, int] = {}
+    # Held, so that no later tensor gets the place, and with it the address, of one that was counted.
+    held = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        storage = tensor.untyped_storage()
+        if storage.data_ptr() not in known:
+            saved[storage.data_ptr()] = storage.nbytes()
+            held.append(tensor.detach())
+        return tensor
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        yield saved
+
+
+def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+    """The most memory in bytes that one `work()` had in use at once beyond what was in use before it.
+
+    On a GPU the allocator's own figure; on the CPU the running sum of the profiler's allocations and frees.
+    """
+    if device.type == "cuda":
+        work()  # what stays, such as gradients and a library's workspace, is there before the measured run
+        torch.cuda.synchronize(device)
+        torch.cuda.reset_peak_memory_stats(device)
+        before = torch.cuda.memory_allocated(device)
+        work()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - before
+    return max([0, *memory_curve(profiled(work, device, profile_memory=True))])
+
+
+def memory_curve(profile: torch.profiler.profile) -> list[int]:
+    """Bytes in use on the CPU after each allocation and free of a profile with `profile_memory=True`, from 0 on."""
+    in_use, curve = 0, []
+    for event in trace_events(profile):
+        if event.get("name") == "[memory]" and event["args"]["Device Type"] == 0:
+            in_use += event["args"]["Bytes"]
+            curve.append(in_use)
+    return curve
+
+
+def trace_events(profile: torch.profiler.profile) -> list[dict[str, Any]]:
+    """The events of a profile in Chrome's trace format, in order of time (ts and dur in µs)."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "trace.json"
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    return sorted((one for one in events if "ts" in one), key=lambda one: one["ts"])

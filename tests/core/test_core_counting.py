@@ -1,0 +1,53 @@
+"""Counts are facts about the code: they can be worked out by hand."""
+
+import torch
+from torch import nn
+
+from hpml_lab.core import counting
+
+CPU = torch.device("cpu")
+
+
+def test_operators_are_named_in_order_with_the_bytes_they_move():
+    x = torch.randn(1000)
+    seen = counting.operators(lambda: 0.5 * x * (1 + torch.erf(x / 1.41)))
+    assert [one.name for one in seen] == ["mul", "div", "erf", "add", "mul"]
+    assert [one.bytes for one in seen] == [8000, 8000, 8000, 8000, 12000]
+
+
+def test_views_and_empty_tensors_are_no_work():
+    x = torch.randn(10, 10)
+    assert counting.operators(lambda: x.t()[2:].reshape(80).unsqueeze(0) if x.is_contiguous() else None)[1:] == []
+    assert counting.operators(lambda: (torch.empty(5), x.view(100), x.expand(3, 10, 10).detach())) == []
+
+
+def test_the_backward_pass_is_counted_too():
+    weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3)
+    names = [one.name for one in counting.operators(lambda: (x @ weight.t()).sum().backward())]
+    assert names.count("mm") == 2
+
+
+def test_saved_tensors_counts_each_storage_once_and_not_what_was_there():
+    net, x = nn.Sequential(nn.Linear(100, 200), nn.ReLU(), nn.Linear(200, 10)), torch.randn(512, 100)
+    with counting.saved_tensors([*net.parameters(), x]) as saved:
+        net(x).square().sum()
+    assert sum(saved.values()) == 512 * 200 * 4 + 512 * 10 * 4
+
+
+def test_peak_bytes_is_what_was_in_use_at_once():
+    mib = 1 << 18  # elements of float32
+    both = counting.peak_bytes(lambda: torch.ones(mib) + torch.ones(mib), CPU)
+    assert both == 3 << 20
+
+    def one_after_another():
+        for _ in range(5):
+            torch.ones(mib)
+
+    assert counting.peak_bytes(one_after_another, CPU) == 1 << 20
+
+
+def test_kernels_of_a_cpu_are_its_operators_the_dearest_first():
+    a = torch.randn(256, 256)
+    found = counting.kernels(lambda: [torch.mm(a, a) for _ in range(3)] and torch.relu(a[:2]), CPU)
+    assert found[0].name == "aten::mm" and found[0].calls == 3
+    assert [one.seconds for one in found] == sorted((one.seconds for one in found), reverse=True)
