@@ -14,7 +14,11 @@ from hpml_lab.core.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 LOCK = (ROOT / "requirements.lock").read_text()
-CONDA_NAMES = {"torch": "pytorch", "matplotlib": "matplotlib-base"}  # where conda-forge names a package otherwise
+CONDA_NAMES = {
+    "torch": "pytorch",
+    "matplotlib": "matplotlib-base",
+    "line-profiler": "line_profiler",
+}  # where conda-forge names a package otherwise
 
 
 def wanted(*extras):
