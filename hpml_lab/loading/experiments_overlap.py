@@ -17,6 +17,8 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Tensor
 
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
+from hpml_lab.core.counting import profiled, trace_events
+from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK, Span, gantt, overlap, rows
@@ -659,7 +661,7 @@ def draw_gpu_prefetcher(result: Result):
     """When batches are copied and when they are computed on, one lane each: above, every copy before its step; below,
     the next batch's copy under way during the current step.
 
-    With a GPU the times are those of CUDA's events; without one they are of an emulation, and the title says so.
+    With a GPU the times are those of the profiler's trace; without one they are of an emulation, and the title says so.
     """
     figure = style.new_figure(8, 4.4)
     grid = figure.subplots(2, 1)
@@ -697,21 +699,32 @@ def emulated(batches: int, seconds: float) -> dict[str, tuple[float, list[Span],
     return told
 
 
+def traced(events: list[dict[str, Any]], steps: int) -> list[Span]:
+    """Copies to the GPU and steps on it from the events of a profiler's trace; a step is an equal share of the kernels."""
+    copies = [one for one in events if one.get("cat") == "gpu_memcpy" and "HtoD" in one["name"]]
+    kernels = [one for one in events if one.get("cat") == "kernel"]
+    if not kernels or len(kernels) % steps:
+        raise LabError(
+            f"the profiler's trace has {len(kernels)} kernels for {steps} equal steps.",
+            "Close other tools that use the GPU's counters (nsys, ncu, a second profiler) and run it again.",
+        )
+    share = len(kernels) // steps
+    spans = [Span("copy", "copy", one["ts"] / 1e6, (one["ts"] + one["dur"]) / 1e6) for one in copies]
+    for begin in range(0, len(kernels), share):
+        first, last = kernels[begin], kernels[begin + share - 1]
+        spans.append(Span("compute", "compute", first["ts"] / 1e6, (last["ts"] + last["dur"]) / 1e6))
+    return spans
+
+
 def on_gpu(batches: int, megabytes: int, device: torch.device) -> dict[str, tuple[float, list[Span], list[int]]]:
     """The two schedules on a GPU: pinned batches, copied on the current stream or ahead on a side stream, then computed on.
 
-    Times are CUDA's events; seconds are the wall time of the whole loop, synchronised.
+    Seconds are the wall time of the whole loop, synchronised; the spans come from the profiler's trace of one more run.
     """
     columns = 2048
     height = max(1, (megabytes << 18) // columns)
     host = [torch.full((height, columns), float(number)).pin_memory() for number in range(batches)]
     weight = torch.eye(columns, device=device)
-    current = torch.cuda.current_stream(device)
-
-    def event() -> torch.cuda.Event:
-        made = torch.cuda.Event(enable_timing=True)
-        made.record(current)
-        return made
 
     def step(batch: torch.Tensor, products: int) -> torch.Tensor:
         for _ in range(products):
@@ -719,48 +732,33 @@ def on_gpu(batches: int, megabytes: int, device: torch.device) -> dict[str, tupl
         return batch[-1, -1]
 
     # A step that takes about as long as a copy shows the overlap best.
-    batch = host[0].to(device)
-    step(batch, 3)
-    copied = copy_seconds(host[0], torch.empty_like(batch))[0]
-    torch.cuda.synchronize(device)
-    begin, _, end = event(), step(batch, 10), event()
-    end.synchronize()
-    products = max(1, round(copied / (begin.elapsed_time(end) / 1e3 / 10)))
-    del batch
+    first = host[0].to(device)
+    copied = copy_seconds(host[0], torch.empty_like(first))[0]
+    products = max(1, round(copied / measure(lambda: step(first, 1)).seconds))
 
-    def plain(copies: list) -> Iterator[torch.Tensor]:
-        for one in host:
-            begin = event()
-            batch = one.to(device, non_blocking=True)
-            copies.append((begin, event()))
-            yield batch
+    def run(arriving: Any) -> tuple[float, list[torch.Tensor]]:
+        marks, ends = [], []
+        torch.cuda.synchronize(device)
+        start = CLOCK()
+        for batch in arriving:
+            marks.append(step(batch, products))
+            ends.append(torch.cuda.Event())
+            ends[-1].record()
+            if len(ends) > 1:
+                ends[-2].synchronize()  # at most two steps in flight, or the loop would fill the GPU with batches
+        torch.cuda.synchronize(device)
+        return CLOCK() - start, marks
 
     told = {}
-    ahead = DevicePrefetcher(host, device, timed=True)  # one for both turns: the allocator keeps blocks by their stream
+    ahead = DevicePrefetcher(host, device)  # one for all turns: the allocator keeps blocks by their stream
     for name in ("copy, then compute", "next copy beside the step"):
-        for warm_up in (True, False):  # the allocator's first blocks and the kernels' choice belong to no schedule
-            copies: list = [] if name == "copy, then compute" else ahead.copies
-            copies.clear()
-            arriving = plain(copies) if name == "copy, then compute" else ahead
-            steps, marks = [], []
-            torch.cuda.synchronize(device)
-            wall, zero = CLOCK(), event()
-            for batch in arriving:
-                begin = event()
-                marks.append(step(batch, products))
-                steps.append((begin, event()))
-                if len(steps) > 1:
-                    steps[-2][1].synchronize()  # at most two steps in flight, or the loop would fill the GPU with batches
-            torch.cuda.synchronize(device)
-            wall = CLOCK() - wall
-            if warm_up:
-                continue
-            spans = [
-                Span(lane, lane, zero.elapsed_time(begin) / 1e3, zero.elapsed_time(end) / 1e3)
-                for lane, pairs in (("copy", copies), ("compute", steps))
-                for begin, end in pairs
-            ]
-            told[name] = (wall, spans, [round(float(mark)) for mark in marks])
+
+        def turn(name: str = name) -> tuple[float, list[torch.Tensor]]:
+            return run(ahead if name != "copy, then compute" else (one.to(device, non_blocking=True) for one in host))
+
+        turn()  # the allocator's first blocks and the kernels' choice belong to no schedule
+        wall, marks = turn()
+        told[name] = (wall, traced(trace_events(profiled(turn, device)), batches), [round(float(mark)) for mark in marks])
     return told
 
 
@@ -777,7 +775,7 @@ def gpu_prefetcher(size: Size) -> Result:
     """The next batch copied to the GPU beside the current step (the idea of apex's data prefetcher)."""
     if size.device.is_cuda:
         told = on_gpu(size.batches, size.megabytes, size.device.torch)
-        kind, notes = "CUDA events", []
+        kind, notes = "profiler's trace", []
     else:
         told = emulated(size.batches, size.seconds)
         kind = "emulated: a thread and waits"
@@ -789,7 +787,7 @@ def gpu_prefetcher(size: Size) -> Result:
     for name, (seconds, spans, _) in told.items():
         copies = sorted((one for one in spans if one.what == "copy"), key=lambda one: one.start)
         steps = sorted((one for one in spans if one.what == "compute"), key=lambda one: one.start)
-        # Events are read in milliseconds with microsecond steps.
+        # The trace rounds to nanoseconds or microseconds, as its version has it.
         used_late.append(all(copy.end <= step.start + 1e-5 for copy, step in zip(copies, steps, strict=True)))
         hidden = overlap(copies, steps) / sum(one.seconds for one in copies)
         rows_.append(

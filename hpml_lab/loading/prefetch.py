@@ -49,13 +49,11 @@ class DevicePrefetcher:
 
     batches  host batches: a tensor, or a tuple or list of them; pinned, or the copy does not overlap
     device   a CUDA device; on any other the batches are only moved, nothing overlaps
-    timed    keep a pair of events around each copy in `copies`
     """
 
-    def __init__(self, batches: Iterable[Any], device: torch.device, *, timed: bool = False) -> None:
+    def __init__(self, batches: Iterable[Any], device: torch.device) -> None:
         self.batches, self.device = batches, torch.device(device)
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
-        self.timed, self.copies = timed, []
 
     def __iter__(self) -> Iterator[Any]:
         batches = iter(self.batches)
@@ -70,15 +68,7 @@ class DevicePrefetcher:
         if batch is None or self.stream is None:
             return None if batch is None else _each(batch, lambda tensor: tensor.to(self.device))
         with torch.cuda.stream(self.stream):
-            if self.timed:
-                begin = torch.cuda.Event(enable_timing=True)
-                begin.record(self.stream)
-            batch = _each(batch, lambda tensor: tensor.to(self.device, non_blocking=True))
-            if self.timed:
-                end = torch.cuda.Event(enable_timing=True)
-                end.record(self.stream)
-                self.copies.append((begin, end))
-        return batch
+            return _each(batch, lambda tensor: tensor.to(self.device, non_blocking=True))
 
     def _arrived(self, batch: Any) -> Any:
         if self.stream is None:

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from hpml_lab.core import style
+from hpml_lab.core.errors import LabError
 from hpml_lab.core.result import Result
 from hpml_lab.loading import experiments_overlap as overlap
 from hpml_lab.loading.prefetch import DevicePrefetcher, ThreadPrefetcher
@@ -147,12 +148,31 @@ def test_on_the_cpu_the_batches_pass_through():
     assert isinstance(got[0], tuple)
 
 
+def events(kernels):
+    """A trace as the profiler exports it: times in µs, copies both ways, `kernels` kernels of 10 µs."""
+    copies = [{"cat": "gpu_memcpy", "name": f"Memcpy {way} (Pinned)", "ts": 5.0, "dur": 20.0} for way in ("HtoD", "DtoH")]
+    return [*copies, *({"cat": "kernel", "name": "gemm", "ts": 100.0 + 12 * k, "dur": 10.0} for k in range(kernels))]
+
+
+def test_a_trace_gives_the_copies_to_the_gpu_and_the_steps_on_it():
+    copy, first, second = overlap.traced(events(kernels=6), steps=2)
+    assert (copy.lane, copy.start, copy.end) == ("copy", pytest.approx(5e-6), pytest.approx(25e-6))
+    assert (first.start, first.end) == (pytest.approx(100e-6), pytest.approx(134e-6))
+    assert second.start == pytest.approx(136e-6) and second.lane == "compute"
+
+
+@pytest.mark.parametrize("kernels", [0, 5])
+def test_a_trace_that_lacks_kernels_is_refused(kernels):
+    with pytest.raises(LabError, match=f"{kernels} kernels for 2 equal steps"):
+        overlap.traced(events(kernels), steps=2)
+
+
 @pytest.mark.cuda
 def test_on_a_gpu_no_batch_is_overwritten_before_it_is_read():
     device = torch.device("cuda:0")
     weight = torch.eye(1024, device=device)
     sums = []
-    prefetcher = DevicePrefetcher(batches(pin=True), device, timed=True)
+    prefetcher = DevicePrefetcher(batches(pin=True), device)
     for images, label in prefetcher:
         work = images
         for _ in range(20):  # long work, queued while later copies want memory
@@ -160,7 +180,6 @@ def test_on_a_gpu_no_batch_is_overwritten_before_it_is_read():
         sums.append((work.mean(), label))
         del images, work
     assert [(round(float(mean)), int(label)) for mean, label in sums] == [(number, number) for number in range(12)]
-    assert len(prefetcher.copies) == 12
 
 
 @pytest.mark.cuda
