@@ -1,9 +1,11 @@
 """Makes nbval sound over the whole of `notebooks/` (nbval 0.11 with pytest 9) and keeps the tests off the user's settings.
 
 By itself nbval waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output after
-5 s, ignores a trailing `;`, and compares stderr and HTML. Each is mended here, so that leaving nbval stays one file's work.
+5 s, ignores a trailing `;`, kills its kernels, and compares stderr and HTML. Each is mended here, so that leaving nbval stays
+one file's work.
 """
 
+import contextlib
 import os
 import time
 from pathlib import Path
@@ -97,7 +99,21 @@ def pytest_configure(config):
         """Send a cell with history on: without it IPython takes a trailing `;` for nothing."""
         return self.kc.execute(cell_input, store_history=True, allow_stdin=allow_stdin, stop_on_error=False)
 
+    def stop(self):
+        """Let multiprocessing put its things away, then end the kernel: killed with them, it leaves semaphores and sockets.
+
+        A kernel that only is asked to end waits for the tracker of semaphores, which ends after it, until both are killed.
+        """
+        if self.is_alive():
+            self.kc.execute("import multiprocessing.util as _util; _util._exit_function()", silent=True)
+            with contextlib.suppress(Empty):
+                self.kc.get_shell_msg(timeout=10)
+        self.kc.stop_channels()
+        self.km.shutdown_kernel(now=True)
+        del self.km
+
     RunningKernel.await_reply, RunningKernel.execute_cell_input = await_reply, execute_cell_input
+    RunningKernel.stop = stop
 
 
 def pytest_collectstart(collector):

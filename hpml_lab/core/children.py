@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from multiprocessing import resource_tracker
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
 END_SECONDS = 10.0  # for a child that has given its word to put its things away
@@ -48,6 +49,7 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
     # The tracker gives back what killed processes held, such as semaphores. Started here, it stays out of the child's group;
     # a tracker that the child had to start would be killed with it.
     resource_tracker.ensure_running()
+    get_temp_dir()  # the child's sockets go there, and with this process; a folder of its own would outlive a killed child
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(there, function, arguments), daemon=False)
     start = time.monotonic()

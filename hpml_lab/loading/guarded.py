@@ -7,6 +7,7 @@ within a deadline, and no worker is left behind.
 import contextlib
 import re
 from collections.abc import Iterator
+from multiprocessing.util import get_temp_dir
 from typing import Any
 
 from torch.utils.data import DataLoader
@@ -29,6 +30,7 @@ def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any
     Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
     all went well.
     """
+    get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
     given, loader.timeout = loader.timeout, deadline if loader.num_workers else 0
     iterator, number, well = None, -1, False
     try:

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import psutil
+from multiprocessing.util import get_temp_dir
 import pytest
 
 from hpml_lab.core.children import in_child
@@ -111,3 +112,8 @@ def test_what_the_child_started_ends_with_it(tmp_path, then, how):
     while time.monotonic() < ends and psutil.pid_exists(other) and psutil.Process(other).status() != psutil.STATUS_ZOMBIE:
         time.sleep(0.02)
     assert not psutil.pid_exists(other) or psutil.Process(other).status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
+    assert in_child(get_temp_dir, method=method).value == get_temp_dir()
