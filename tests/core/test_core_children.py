@@ -5,10 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from multiprocessing.util import get_temp_dir
 from pathlib import Path
 
 import psutil
-from multiprocessing.util import get_temp_dir
 import pytest
 
 from hpml_lab.core.children import in_child
