@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_leaves
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 # Operators that only make or describe a tensor and move none of its elements; views are told apart by the operator itself.
 _BARE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "_reshape_alias"}
-_BARE |= {"_unsafe_view", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
+_BARE |= {"_unsafe_view", "as_strided_", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
 
 
 @dataclass(frozen=True)

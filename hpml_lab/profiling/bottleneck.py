@@ -1,0 +1,230 @@
+"""Names what bounds a training loop: `classify(loop)` runs it once, watches it from outside, and decides by the evidence.
+
+Nothing has to be told to it. A thread looks 100 times a second: which threads and workers run, wait for a core, or are blocked,
+and where the loop's own thread stands. On a GPU the profiler's time line and the counted FLOPs and bytes come to that.
+`decide` is a plain function of the evidence; between its limits lie dead zones, in which it says that it cannot tell.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import flop_registry
+
+from hpml_lab.core.counting import operators, synchronize, trace_events
+from hpml_lab.core.timeline import Span, busy
+from hpml_lab.core.timing import ceiling
+from hpml_lab.profiling.watching import Watch
+
+BOUNDS = ("input", "CPU", "transfer", "GPU compute", "GPU memory", "lock", "single thread")
+CANNOT_TELL = "cannot tell"
+SHORTEST = 0.1  # seconds: fewer looks than about ten say nothing
+HIGH, LOW = 0.6, 0.4  # a share above HIGH decides, below LOW it is no cause; between them nothing is certain
+ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
+FREE = 0.15  # threads at a lock, at most, where threads are said to run freely
+REACHED, TWICE = 0.3, 2.0  # a ceiling has to explain so much of the kernels' time, and so many times more than the other
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen of a loop. A share is of the loop's time, 0 to 1; cores and threads are means over it.
+
+    cores_used    cores that its threads and workers used
+    cores_wanted  these, and the ones they waited for while others had them: on a busy machine what counts is what is asked
+    busiest       the same of its busiest single thread
+    workers       the same of the worker processes and of all threads but the loop's own; busiest_worker of one of them
+    input_wait    share in which the loop's thread was blocked inside its input: a DataLoader, a generator, a read
+    input_run     share in which it ran inside its input
+    lock_wait     threads that were blocked at a lock (the interpreter's own too), not counting those that wait for work
+    lock_threads  different threads seen so
+    unknown_wait  share in which the loop's thread was blocked elsewhere, such as a sleep
+    kernels       share in which a GPU ran a kernel; `copies` a copy to or from the host and no kernel
+    compute, memory   the least time for the kernels' FLOPs and bytes at the GPU's ceilings, over the kernels' time
+    """
+
+    seconds: float
+    cores: int = 1
+    cores_used: float = 0.0
+    cores_wanted: float = 0.0
+    busiest: float = 0.0
+    workers: float = 0.0
+    busiest_worker: float = 0.0
+    input_wait: float = 0.0
+    input_run: float = 0.0
+    lock_wait: float = 0.0
+    lock_threads: int = 0
+    interpreter: float = 0.0
+    unknown_wait: float = 0.0
+    kernels: float = 0.0
+    copies: float = 0.0
+    compute: float = 0.0
+    memory: float = 0.0
+    where: str = ""  # the line at which threads waited most
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The evidence as a table."""
+        return [{"evidence": _MEANING[name], "value": getattr(self, name)} for name in _MEANING]
+
+
+_MEANING = {
+    "seconds": "time of the loop, s",
+    "cores": "cores of the machine",
+    "cores_used": "cores used",
+    "cores_wanted": "cores used or waited for",
+    "busiest": "of these by the busiest thread",
+    "workers": "of these by workers and other threads",
+    "busiest_worker": "of these by the busiest",
+    "input_wait": "share of time blocked in the input",
+    "input_run": "share of time running in the input",
+    "lock_wait": "threads blocked at a lock",
+    "lock_threads": "different threads seen at a lock",
+    "unknown_wait": "share of time blocked elsewhere",
+    "kernels": "share of time with a kernel on the GPU",
+    "copies": "share of time with a copy and no kernel",
+    "compute": "share of kernel time the FLOPs need at the ceiling",
+    "memory": "share of kernel time the bytes need at the ceiling",
+    "where": "waited most at",
+}
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """`bound` is one of BOUNDS or CANNOT_TELL; `reason` says by what evidence."""
+
+    bound: str
+    reason: str
+    evidence: Evidence
+
+    def __repr__(self) -> str:
+        return f"Verdict: {self.bound}"
+
+
+def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> Verdict:
+    """Run `loop()` under observation and name its bound.
+
+    loop    any training loop as a function without arguments, some tenths of a second long or longer, that has been run before:
+            a first call's imports and allocations would be judged too
+    device  where it computes; for a CUDA device the loop runs a second time, for its FLOPs and bytes to be counted, so it has
+            to do the same work on every call
+    """
+    device = torch.device(device)
+    if device.type != "cuda":
+        with Watch() as watch:
+            loop()
+        return decide(Evidence(**watch.evidence()))
+    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
+    synchronize(device)
+    with torch.profiler.profile(activities=activities, acc_events=True) as profile, Watch() as watch:
+        loop()
+        synchronize(device)
+    seen = watch.evidence()
+    spans = device_spans(trace_events(profile))
+    return decide(Evidence(**seen, **device_evidence(spans, seen["seconds"], *_needed(loop, device))))
+
+
+def decide(seen: Evidence) -> Verdict:
+    """The bound by the evidence alone: the GPU first, then waiting, then the cores; no figure outside `seen` counts."""
+
+    def verdict(bound: str, reason: str) -> Verdict:
+        return Verdict(bound, reason, seen)
+
+    if seen.seconds < SHORTEST:
+        return verdict(CANNOT_TELL, f"the loop took less than {SHORTEST} s")
+    if seen.kernels >= HIGH:
+        return verdict(*_of_kernels(seen))
+    if seen.copies >= HIGH:
+        return verdict("transfer", f"copies alone keep the GPU for {seen.copies:.0%} of the time")
+    if seen.kernels + seen.copies >= HIGH:
+        return verdict(CANNOT_TELL, "the GPU is busy, but neither kernels nor copies prevail")
+    if seen.lock_threads >= 2 and seen.lock_wait >= HIGH * max(1.0, seen.cores_wanted) and seen.cores_used <= ONE_CORE:
+        at = f", most at {seen.where}" if seen.where else ""
+        return verdict("lock", f"{seen.lock_wait:.1f} threads wait for a lock, {seen.cores_used:.1f} cores are in use{at}")
+    if seen.input_wait >= HIGH:
+        return verdict(*_of_input(seen))
+    if max(seen.input_wait, seen.lock_wait, seen.unknown_wait, seen.kernels + seen.copies) > LOW:
+        return verdict(CANNOT_TELL, "the loop waits for a good part of its time, for no one cause that can be named")
+    if seen.cores_wanted >= MORE_CORES and seen.lock_wait > FREE:
+        return verdict(CANNOT_TELL, "several threads run, but wait for one another now and then")
+    if seen.cores_wanted >= MORE_CORES:
+        return verdict("CPU", f"its threads and workers ask for {seen.cores_wanted:.1f} of {seen.cores} cores")
+    if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:
+        where = ", in the input" if seen.input_run >= HIGH else ""
+        return verdict("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
+                       f"{seen.cores_wanted:.1f} of {seen.cores}{where}")  # fmt: skip
+    return verdict(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
+
+
+def _of_kernels(seen: Evidence) -> tuple[str, str]:
+    busy_ = f"kernels run for {seen.kernels:.0%} of the time"
+    more, less = max(seen.compute, seen.memory), min(seen.compute, seen.memory)
+    if more < REACHED:
+        return CANNOT_TELL, f"{busy_}, but near neither ceiling"
+    if more < TWICE * less:
+        return CANNOT_TELL, f"{busy_}, and FLOPs and bytes need about as long"
+    name, what = ("GPU compute", "FLOPs") if seen.compute > seen.memory else ("GPU memory", "bytes")
+    return name, f"{busy_}, and at the ceiling their {what} need {more:.0%} of it"
+
+
+def _of_input(seen: Evidence) -> tuple[str, str]:
+    waits = f"the loop waits for its input for {seen.input_wait:.0%} of the time"
+    if seen.busiest_worker <= LOW:
+        return "input", f"{waits}, and no worker is busy for more than {LOW:.0%}"
+    if seen.workers >= MORE_CORES:
+        return "CPU", f"{waits}, and its workers ask for {seen.workers:.1f} of {seen.cores} cores"
+    if seen.busiest_worker >= HIGH and seen.workers <= ONE_CORE:
+        return "single thread", f"{waits}, and a single worker asks for {seen.busiest_worker:.0%} of a core"
+    return CANNOT_TELL, f"{waits}, and its workers are half busy"
+
+
+# ---- the GPU --------------------------------------------------------------------------------------------------------------
+
+
+def device_spans(events: Iterable[dict[str, Any]]) -> list[Span]:
+    """Kernels and copies of a profiler's trace as spans; fills of memory count as kernels, copies within the GPU too."""
+    spans = []
+    for event in events:
+        kind = event.get("cat")
+        if kind in ("kernel", "gpu_memset", "gpu_memcpy"):
+            copies = kind == "gpu_memcpy" and "DtoD" not in event["name"]
+            start = event["ts"] / 1e6
+            spans.append(Span("GPU", "copy" if copies else "kernel", start, start + event["dur"] / 1e6))
+    return spans
+
+
+def device_evidence(spans: Iterable[Span], seconds: float, compute_seconds: float, memory_seconds: float) -> dict[str, float]:
+    """The GPU's part of the evidence, from its time line and the least seconds that FLOPs and bytes need."""
+    spans = list(spans)
+    kernels = busy(one for one in spans if one.what == "kernel")
+    return {
+        "kernels": kernels / seconds,
+        "copies": (busy(spans) - kernels) / seconds,
+        "compute": compute_seconds / kernels if kernels else 0.0,
+        "memory": memory_seconds / kernels if kernels else 0.0,
+    }
+
+
+class _Flops(TorchDispatchMode):
+    """Sums the FLOPs by the type of the operands; torch's own counter does not keep types apart."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.by_dtype: dict[torch.dtype, int] = {}
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        count = flop_registry.get(func.overloadpacket)
+        if count is not None:
+            dtype = next((one.dtype for one in args if isinstance(one, torch.Tensor)), torch.float32)
+            self.by_dtype[dtype] = self.by_dtype.get(dtype, 0) + count(*args, **(kwargs or {}), out_val=out)
+        return out
+
+
+def _needed(loop: Callable[[], object], device: torch.device) -> tuple[float, float]:
+    """The least seconds for the loop's FLOPs, and for its operators' bytes, at the ceilings measured here."""
+    with _Flops() as flops:
+        calls = operators(loop)
+    synchronize(device)
+    compute = sum(count / (ceiling(device, dtype).gflop_per_s * 1e9) for dtype, count in flops.by_dtype.items())
+    return compute, sum(one.bytes for one in calls) / (ceiling(device).gb_per_s * 1e9)

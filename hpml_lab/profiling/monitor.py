@@ -1,0 +1,250 @@
+"""Samples processors, memory, disk and GPUs while a `with` block runs: `with Monitor(rate=10) as m: train()`.
+
+Each figure of use is a difference of two readings of a counter, so it is the exact average over the time between them. A
+thread reads, not a process: a reading holds the interpreter for 0.1 ms, and a second interpreter would cost its start and a
+core's share besides (`tests/bench_monitor.py` measures both).
+"""
+
+import csv
+import io
+import threading
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.files import write_whole
+from hpml_lab.core.timeline import CLOCK
+from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
+
+# As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.
+GPU_COLUMNS = ("pci.bus_id", "utilization.gpu [%]", "utilization.memory [%]", "memory.used [MiB]", "power.draw [W]")
+LIVE_SECONDS = 0.5  # between two drawings of the live table
+NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was used between the sample before and this one, and what stood at its time.
+
+    at            seconds from the start of the block; `seconds` since the sample before
+    cores         % of each core's time in use, by whatever process
+    process_cpu   seconds of processor time that this process took, all its threads together
+    rss, memory   MiB: this process's resident memory, and what all processes use
+    disk_read, disk_written   bytes of all disks; None where the system does not tell
+    """
+
+    timestamp: str
+    at: float
+    seconds: float
+    cores: tuple[float, ...]
+    process_cpu: float
+    rss: float
+    memory: float
+    disk_read: int | None
+    disk_written: int | None
+    gpus: tuple[GpuReading, ...]
+
+
+@dataclass(frozen=True)
+class _Counters:
+    """Readings that only grow, taken at one time."""
+
+    at: float
+    cores: tuple[tuple[float, float], ...]  # seconds idle, seconds in all
+    process_cpu: float
+    disk: tuple[int, int] | None
+
+    @classmethod
+    def read(cls) -> "_Counters":
+        cores = tuple((one.idle + getattr(one, "iowait", 0.0), sum(one[:8])) for one in psutil.cpu_times(percpu=True))
+        disk = psutil.disk_io_counters()
+        return cls(CLOCK(), cores, time.process_time(), disk and (disk.read_bytes, disk.write_bytes))
+
+
+class Monitor:
+    """Samples the machine at `rate` per second while its `with` block runs; the last sample is taken at the block's end.
+
+    rate     samples a second
+    live     in a notebook, show the latest sample while the block runs
+    samples  in order; `rows` is the same as a table
+    cost     the sampler's own processor time over the block's time
+    note     why no GPU is sampled, or ""
+    """
+
+    def __init__(self, rate: float = 10.0, live: bool = False) -> None:
+        if not rate > 0:
+            raise LabError(f"{rate!r} samples a second is no rate.", "Use a number above 0, such as 10.")
+        self.rate, self.samples, self.note, self.seconds = rate, [], "", 0.0
+        self._live, self._cpu = live, 0.0
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> "Monitor":
+        if self._thread is not None or self.samples:
+            raise LabError("This monitor has run.", "Make a new one for each run.")
+        self._gpus = Gpus()
+        self.note, self._process, self._stop = self._gpus.note, psutil.Process(), threading.Event()
+        self._display = _live_display() if self._live else None
+        self._start = self._before = _Counters.read()
+        self._thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._stop.set()
+        self._thread.join()
+        self._thread = None
+        try:
+            self._sample()
+        finally:
+            self._gpus.close()
+        self.seconds = self._before.at - self._start.at
+        if self._display:
+            self._display.update(_picture(self, "finished"), raw=True)
+
+    def _sample_on(self) -> None:
+        began, drawn, period = time.thread_time(), 0.0, 1 / self.rate
+        due = self._start.at + period
+        while not self._stop.wait(max(0.0, due - CLOCK())):
+            self._sample()
+            if self._display and CLOCK() - drawn >= LIVE_SECONDS:
+                drawn = CLOCK()
+                self._display.update(_picture(self, "running"), raw=True)
+            due = max(due + period, CLOCK())  # what was missed is not made up for
+            self._cpu = time.thread_time() - began
+
+    def _sample(self) -> None:
+        now, before = _Counters.read(), self._before
+        memory = psutil.virtual_memory()
+        read, written = (
+            (a - b for a, b in zip(now.disk, before.disk, strict=True)) if now.disk and before.disk else (None, None)
+        )
+        self.samples.append(
+            Sample(
+                timestamp=datetime.now().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3],
+                at=now.at - self._start.at,
+                seconds=now.at - before.at,
+                cores=tuple(_percent(a, b) for a, b in zip(now.cores, before.cores, strict=True)),
+                process_cpu=now.process_cpu - before.process_cpu,
+                rss=self._process.memory_info().rss / MIB,
+                memory=(memory.total - memory.available) / MIB,
+                disk_read=read,
+                disk_written=written,
+                gpus=self._gpus.read(),
+            )
+        )
+        self._before = now
+
+    @property
+    def cost(self) -> float:
+        return self._cpu / self.seconds if self.seconds else 0.0
+
+    @property
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a sample; with several GPUs one row a GPU and sample, which repeats the figures of the machine.
+
+        The names are nvidia-smi's where it has the figure. Without a GPU its columns hold None.
+        """
+        return [_row(sample, gpu) for sample in self.samples for gpu in sample.gpus or (None,)]
+
+    def to_csv(self, path: Path | str) -> Path:
+        """Write the rows as `nvidia-smi --format=csv` writes them, whole or not at all."""
+        out = io.StringIO()
+        for number, row in enumerate(self.rows):
+            if number == 0:
+                out.write(", ".join(row) + "\n")
+            out.write(", ".join(_cell(name, value, bool(row["pci.bus_id"])) for name, value in row.items()) + "\n")
+        return write_whole(Path(path), out.getvalue())
+
+
+def read_csv(path: Path | str) -> list[dict[str, Any]]:
+    """The rows of a file of `Monitor.to_csv`, or of nvidia-smi's own: numbers without units, None for what is not given."""
+    with open(path, newline="") as file:
+        return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(file, skipinitialspace=True)]
+
+
+def _row(sample: Sample, gpu: GpuReading | None) -> dict[str, Any]:
+    figures = (gpu.bus_id, gpu.utilization, gpu.memory_utilization, gpu.memory_used, gpu.power) if gpu else (None,) * 5
+    return {
+        "timestamp": sample.timestamp,
+        **{name: _rounded(value) for name, value in zip(GPU_COLUMNS, figures, strict=True)},
+        "elapsed [s]": round(sample.at, 6),
+        **{f"utilization.cpu{number} [%]": round(value, 2) for number, value in enumerate(sample.cores)},
+        "process.cpu [s]": round(sample.process_cpu, 6),
+        "process.rss [MiB]": _rounded(sample.rss),
+        "system.memory [MiB]": _rounded(sample.memory),
+        "disk.read [B]": sample.disk_read,
+        "disk.written [B]": sample.disk_written,
+    }
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value
+
+
+def _unit(name: str) -> str:
+    return name.partition(" [")[2].removesuffix("]")
+
+
+def _cell(name: str, value: Any, has_gpu: bool) -> str:
+    if value is None:
+        return NOT_GIVEN if has_gpu and name in GPU_COLUMNS else ""
+    return f"{value} {_unit(name)}".rstrip()
+
+
+def _value(name: str, cell: str) -> Any:
+    if cell in ("", NOT_GIVEN):
+        return None
+    if not _unit(name):
+        return cell
+    number = cell.removesuffix(f" {_unit(name)}")
+    return float(number) if "." in number or "e" in number else int(number)
+
+
+def _percent(now: tuple[float, float], before: tuple[float, float]) -> float:
+    idle, all_ = now[0] - before[0], now[1] - before[1]
+    if all_ <= 0:  # less than one tick of the system's clock has passed
+        return 0.0
+    return 100 * min(1.0, max(0.0, 1 - idle / all_))
+
+
+# ---- live -----------------------------------------------------------------------------------------------------------------
+
+
+def _live_display() -> Any:
+    """A display in the running notebook that can be updated from the thread, or None elsewhere."""
+    from IPython import get_ipython
+    from IPython.display import display
+
+    if get_ipython() is None:
+        return None
+    return display(_bundle("<p>Monitor: starts</p>"), raw=True, display_id=True)
+
+
+def _bundle(html: str) -> dict[str, str]:
+    # The text that a notebook stores is the same on every machine; what was measured stands in the table.
+    return {"text/plain": "Monitor: its live table", "text/html": html}
+
+
+def _picture(monitor: Monitor, state: str) -> dict[str, str]:
+    last = monitor.samples[-1]
+    lines = [(f"core {number}", value, f"{value:.0f} %") for number, value in enumerate(last.cores)]
+    for number, gpu in enumerate(last.gpus):
+        if gpu.utilization is not None:
+            lines.append((f"GPU {number}", gpu.utilization, f"{gpu.utilization} %"))
+    rows = "".join(
+        f"<tr><td>{name}</td><td><div style='width:{value * 1.5:.0f}px;height:0.8em;background:#0072B2'></div></td>"
+        f"<td>{text}</td></tr>"
+        for name, value, text in lines
+    )
+    disk = (
+        "" if last.disk_read is None else f", disk {last.disk_read / 1e6:.1f} MB read, {last.disk_written / 1e6:.1f} MB written"
+    )
+    return _bundle(
+        f"<p>Monitor, {state}: {last.at:.1f} s, {len(monitor.samples)} samples; this process {last.rss:.0f} MiB, "
+        f"all {last.memory:.0f} MiB{disk}</p><table>{rows}</table>"
+    )

@@ -1,0 +1,78 @@
+"""What NVIDIA's management library (NVML, the source of nvidia-smi) tells of each GPU, and nothing where there is none."""
+
+import importlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class GpuReading:
+    """One look at one GPU; None stands for a figure that this GPU does not give.
+
+    utilization         % of NVML's last sample period (1/6 to 1 s) in which at least one kernel ran
+    memory_utilization  % of that period in which its memory was read or written
+    memory_used         MiB
+    power               W
+    """
+
+    bus_id: str
+    utilization: int | None
+    memory_utilization: int | None
+    memory_used: float | None
+    power: float | None
+
+
+class Gpus:
+    """All GPUs of the machine; `note` says why there is none. Close it, or use it in a `with` block."""
+
+    def __init__(self) -> None:
+        self.note, self._handles = "", []
+        self._nvml = importlib.import_module("pynvml")
+        try:
+            self._nvml.nvmlInit()
+        except self._nvml.NVMLError as error:
+            self._nvml, self.note = None, f"No GPU is read: {error}."
+            return
+        try:
+            for index in range(self._nvml.nvmlDeviceGetCount()):
+                handle = self._nvml.nvmlDeviceGetHandleByIndex(index)
+                self._handles.append((_text(self._nvml.nvmlDeviceGetPciInfo(handle).busId), handle))
+        except self._nvml.NVMLError as error:  # such as no permission for one of them
+            self.note = f"Only {len(self._handles)} GPUs are read: {error}."
+        if not self._handles and not self.note:
+            self.note = "No GPU is read: NVML knows of none."
+
+    def read(self) -> tuple[GpuReading, ...]:
+        """A reading of each GPU, in NVML's order."""
+        return tuple(self._reading(bus_id, handle) for bus_id, handle in self._handles)
+
+    def _reading(self, bus_id: str, handle: Any) -> GpuReading:
+        rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(handle))
+        memory = self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB)
+        power = self._ask(lambda: self._nvml.nvmlDeviceGetPowerUsage(handle) / 1000)
+        return GpuReading(bus_id, rates and rates.gpu, rates and rates.memory, memory, power)
+
+    def _ask(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except self._nvml.NVMLError:  # a figure that this GPU, or a slice of one, does not give
+            return None
+
+    def close(self) -> None:
+        """Give NVML back; closing twice does nothing."""
+        if self._nvml is not None:
+            self._nvml.nvmlShutdown()
+        self._nvml, self._handles = None, []
+
+    def __enter__(self) -> "Gpus":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self.close()
+
+
+def _text(name: bytes | str) -> str:
+    return name.decode() if isinstance(name, bytes) else name

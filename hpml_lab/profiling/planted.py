@@ -1,0 +1,338 @@
+"""Loops whose bound is known because it was planted, to judge the classifier by.
+
+On a machine without a GPU the loops that a GPU would bound are time lines written down here, handed to the same decision.
+"""
+
+import hashlib
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+from hpml_lab.core.timeline import Span
+from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
+
+BLOCK = bytes(1 << 18)  # hashing it takes a few tenths of a millisecond without the interpreter's lock
+SIZE = 64  # features of a sample
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A loop and its truth. Called with seconds, `loop` returns a function that runs for about as long."""
+
+    name: str
+    truth: str
+    loop: Callable[[float], Callable[[], object]]
+
+
+@dataclass(frozen=True)
+class Written:
+    """A GPU's time line that was written down, not measured: the truth is what it was written for."""
+
+    name: str
+    truth: str
+    evidence: Evidence
+
+
+def spin(seconds: float) -> int:
+    """Pure Python for about so long: one thread, the interpreter's lock held."""
+    count, end = 0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        count += 1
+    return count
+
+
+def hash_for(seconds: float) -> None:
+    """Hash for about so long: one thread, without the interpreter's lock."""
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        hashlib.sha256(BLOCK).digest()
+
+
+class Samples(Dataset):
+    """`count` samples, each of which takes `seconds` of `work`: time.sleep is a slow storage, spin a slow transform."""
+
+    def __init__(self, count: int, seconds: float, work: Callable[[float], object]) -> None:
+        self.count, self.seconds, self.work = count, seconds, work
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.work(self.seconds)
+        return torch.full((SIZE,), float(index))
+
+
+def trainer() -> Callable[[torch.Tensor], None]:
+    """One step of a small net on a batch: well under a millisecond."""
+    net = nn.Sequential(nn.Linear(SIZE, 32), nn.ReLU(), nn.Linear(32, 1))
+
+    def step(batch: torch.Tensor) -> None:
+        loss = net(batch).square().mean()
+        loss.backward()
+        for weight in net.parameters():
+            weight.data -= 1e-4 * weight.grad
+            weight.grad = None
+
+    return step
+
+
+def _loader(workers: int, work: Callable[[float], object], each: float) -> Callable[[float], Callable[[], object]]:
+    """A plain training loop over a DataLoader of 4 samples a batch; `each` is the seconds of a sample."""
+
+    def make(seconds: float) -> Callable[[], object]:
+        count = max(8, int(seconds / each / 4) * 4 * max(1, workers))
+        loader, step = DataLoader(Samples(count, each, work), batch_size=4, num_workers=workers), trainer()
+
+        def loop() -> None:
+            for batch in loader:
+                step(batch)
+
+        return loop
+
+    return make
+
+
+def from_generator(seconds: float) -> Callable[[], object]:
+    step = trainer()
+
+    def batches() -> Iterator[torch.Tensor]:
+        for _ in range(int(seconds / 0.02)):
+            time.sleep(0.02)  # a slow storage
+            yield torch.ones(4, SIZE)
+
+    return lambda: [step(batch) for batch in batches()]
+
+
+def thread_ahead(seconds: float) -> Callable[[], object]:
+    step, total = trainer(), int(seconds / 0.02)
+
+    def batches() -> Iterator[torch.Tensor]:
+        waiting: queue.Queue = queue.Queue(2)
+
+        def load() -> None:
+            for _ in range(total):
+                time.sleep(0.02)  # a slow storage, read ahead
+                waiting.put(torch.ones(4, SIZE))
+
+        thread = threading.Thread(target=load)
+        thread.start()
+        for _ in range(total):
+            yield waiting.get()
+        thread.join()
+
+    return lambda: [step(batch) for batch in batches()]
+
+
+def in_threads(*works: Callable[[], object]) -> None:
+    threads = [threading.Thread(target=work) for work in works]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def hashing_threads(seconds: float) -> Callable[[], object]:
+    return lambda: in_threads(*[lambda: hash_for(seconds)] * 3)
+
+
+def thread_products(seconds: float) -> Callable[[], object]:
+    a = torch.ones(256, 256)
+
+    def work() -> None:
+        torch.set_num_threads(1)  # holds for the calling thread: each multiplies alone
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            a @ a
+
+    return lambda: in_threads(work, work, work)
+
+
+def python_steps(seconds: float) -> Callable[[], object]:
+    def loop() -> None:
+        weights, end = [0.0] * SIZE, time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            for k in range(SIZE):  # element by element
+                weights[k] += 1e-3 * (k - weights[k])
+
+    return loop
+
+
+def torch_steps(seconds: float) -> Callable[[], object]:
+    step, batch = trainer(), torch.ones(512, SIZE)
+
+    def loop() -> None:
+        end = time.perf_counter() + seconds
+        while time.perf_counter() < end:
+            step(batch)
+
+    return loop
+
+
+def python_threads(seconds: float) -> Callable[[], object]:
+    return lambda: in_threads(*[lambda: spin(seconds)] * 4)
+
+
+def _under_a_lock(work: Callable[[float], object]) -> Callable[[float], Callable[[], object]]:
+    def make(seconds: float) -> Callable[[], object]:
+        lock, each = threading.Lock(), 0.02
+
+        def use() -> None:
+            for _ in range(max(1, round(seconds / each / 3))):
+                with lock:
+                    work(each)
+
+        return lambda: in_threads(use, use, use)
+
+    return make
+
+
+def half_and_half(seconds: float) -> Callable[[], object]:
+    step = trainer()
+
+    def batches() -> Iterator[torch.Tensor]:
+        for _ in range(round(seconds / 0.06)):
+            time.sleep(0.03)
+            yield torch.ones(4, SIZE)
+
+    def loop() -> None:
+        for batch in batches():
+            step(batch)
+            end = time.perf_counter() + 0.03
+            while time.perf_counter() < end:
+                step(batch)
+
+    return loop
+
+
+def sleeping_step(seconds: float) -> Callable[[], object]:
+    step = trainer()
+
+    def loop() -> None:
+        for _ in range(round(seconds / 0.03)):
+            step(torch.ones(4, SIZE))
+            time.sleep(0.03)  # nobody knows for what
+
+    return loop
+
+
+def too_short(seconds: float) -> Callable[[], object]:
+    return lambda: trainer()(torch.ones(4, SIZE))
+
+
+ON_HOST = (
+    Planted("DataLoader, slow storage, no workers", "input", _loader(0, time.sleep, 0.005)),
+    Planted("DataLoader, slow storage, 2 workers", "input", _loader(2, time.sleep, 0.005)),
+    Planted("generator that reads a slow storage", "input", from_generator),
+    Planted("thread that reads ahead, slow storage", "input", thread_ahead),
+    Planted("DataLoader, heavy transforms, 3 workers", "CPU", _loader(3, hash_for, 0.005)),
+    Planted("3 threads that hash without the GIL", "CPU", hashing_threads),
+    Planted("3 threads that multiply matrices", "CPU", thread_products),
+    Planted("weights updated element by element", "single thread", python_steps),
+    Planted("training steps of torch on one thread", "single thread", torch_steps),
+    Planted("DataLoader, Python transforms, no workers", "single thread", _loader(0, spin, 0.005)),
+    Planted("4 threads of pure Python (the GIL)", "lock", python_threads),
+    Planted("3 threads, storage read under a lock", "lock", _under_a_lock(time.sleep)),
+    Planted("3 threads, hashing under a lock", "lock", _under_a_lock(hash_for)),
+    Planted("half waiting for input, half computing", CANNOT_TELL, half_and_half),
+    Planted("a step that sleeps for no known reason", CANNOT_TELL, sleeping_step),
+    Planted("one step only", CANNOT_TELL, too_short),
+)
+
+
+# ---- a GPU's loops: time lines where there is none, real loops where there is -----------------------------------------------
+
+
+def _steps(kernel: float, copy: float, idle: float, count: int = 10) -> list[Span]:
+    """`count` times a copy, then a kernel, then nothing, in seconds each."""
+    spans, at = [], 0.0
+    for _ in range(count):
+        spans += [Span("GPU", "copy", at, at + copy), Span("GPU", "kernel", at + copy, at + copy + kernel)]
+        at += copy + kernel + idle
+    return spans
+
+
+def _written(name: str, truth: str, spans: list[Span], compute: float, memory: float, **host: float) -> Written:
+    seconds = 0.5
+    return Written(name, truth, Evidence(seconds, 8, **host, **device_evidence(spans, seconds, compute, memory)))
+
+
+WRITTEN = (
+    _written("written: copies of 40 in 50 ms", "transfer", _steps(0.008, 0.040, 0.002), 0.05, 0.01, unknown_wait=0.7),
+    _written(
+        "written: kernels at 80 % of the FLOP ceiling",
+        "GPU compute",
+        _steps(0.045, 0.002, 0.003),
+        0.36,
+        0.05,
+        cores_wanted=1.0,
+        busiest=1.0,
+    ),  # fmt: skip
+    _written(
+        "written: kernels at 85 % of the bandwidth",
+        "GPU memory",
+        _steps(0.046, 0.001, 0.003),
+        0.02,
+        0.39,
+        cores_wanted=1.0,
+        busiest=1.0,
+    ),  # fmt: skip
+    _written(
+        "written: kernels near neither ceiling",
+        CANNOT_TELL,
+        _steps(0.045, 0.0, 0.005),
+        0.02,
+        0.03,
+        cores_wanted=1.0,
+        busiest=1.0,
+    ),  # fmt: skip
+    _written(
+        "written: tiny kernels, host busy",
+        "single thread",
+        _steps(0.010, 0.001, 0.039),
+        0.01,
+        0.01,
+        cores_wanted=1.0,
+        busiest=0.98,
+    ),  # fmt: skip
+    _written("written: GPU waits for the input", "input", _steps(0.006, 0.004, 0.040), 0.01, 0.01, input_wait=0.78),
+)
+
+
+def on_gpu(device: torch.device) -> tuple[Planted, ...]:
+    """Real loops bound by the GPU in three ways, for a CUDA device; each does the same work on every call."""
+
+    def repeat(seconds: float, step: Callable[[], object]) -> Callable[[], object]:
+        def loop(count: int) -> None:
+            for _ in range(count):
+                step()
+                torch.cuda.synchronize(device)
+
+        loop(1)  # loads the library's kernels
+        start = time.perf_counter()
+        loop(3)
+        count = max(3, round(3 * seconds / (time.perf_counter() - start)))
+        return lambda: loop(count)
+
+    def products(seconds: float) -> Callable[[], object]:
+        a = torch.randn(8192, 8192, device=device)
+        return repeat(seconds, lambda: [a @ a for _ in range(4)])
+
+    def additions(seconds: float) -> Callable[[], object]:
+        a = torch.zeros(1 << 28, device=device)
+        return repeat(seconds, lambda: [a.add_(1.0) for _ in range(16)])
+
+    def copies(seconds: float) -> Callable[[], object]:
+        batch, target = torch.ones(1 << 26).pin_memory(), torch.empty(1 << 26, device=device)
+        return repeat(seconds, lambda: target.copy_(batch, non_blocking=True))
+
+    return (
+        Planted("large matrix products on the GPU", "GPU compute", products),
+        Planted("sums of large tensors on the GPU", "GPU memory", additions),
+        Planted("large batches copied to the GPU", "transfer", copies),
+    )

@@ -1,0 +1,1 @@
+"""The room of notebook 10: the tuning guide, one switch at a time."""

@@ -1,0 +1,52 @@
+"""The networks that the rows of this notebook are measured on."""
+
+import torch
+from torch import nn
+
+
+class Block(nn.Module):
+    """x (batch, width) → W₂ gelu(W₁x + b₁) + b₂, of the same shape."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.gelu = nn.GELU()
+        self.second = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.gelu(self.first(x)))
+
+
+def mlp_blocks(blocks: int, width: int) -> nn.Sequential:
+    """A chain of `blocks` blocks. For its backward pass each block keeps three tensors of the shape of x."""
+    return nn.Sequential(*(Block(width) for _ in range(blocks)))
+
+
+def deep_mlp(layers: int, width: int) -> nn.Sequential:
+    """`layers` small layers, ReLU after each: many cheap operators, so that fixed costs of an operator show."""
+    return nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())))
+
+
+def resnet(bias: bool = False) -> nn.Module:
+    """torchvision's ResNet-18 for 10 classes; with `bias` its 20 convolutions, each followed by a batch norm, get one.
+
+    The biases are drawn last and are not zero: both forms have the same weights after the same seed.
+    """
+    from torchvision.models import resnet18
+
+    net = resnet18(weights=None, num_classes=10)
+    if bias:
+        for layer in net.modules():
+            if isinstance(layer, nn.Conv2d):
+                layer.bias = nn.Parameter(torch.randn(layer.out_channels))
+    return net
+
+
+def images_and_classes(batch: int, side: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """Random images (batch, 3, side, side) and their classes, 0 to 9."""
+    return torch.randn(batch, 3, side, side, device=device), torch.randint(10, (batch,), device=device)
+
+
+def gradient_bytes(net: nn.Module) -> int:
+    """Bytes of the gradients that the parameters hold just now."""
+    return sum(parameter.grad.nbytes for parameter in net.parameters() if parameter.grad is not None)

@@ -1,0 +1,136 @@
+"""A training run on which the tuning guide's rows can be switched on one by one: all off is the run that the guide warns of."""
+
+import contextlib
+import math
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+
+@dataclass(frozen=True)
+class Switches:
+    """Which rows of the guide are on.
+
+    search            cudnn.benchmark
+    no_wasted_bias    convolutions before batch norm have no bias
+    gradients_to_none zero_grad(set_to_none=True)
+    fused_pointwise   torch's GELU in place of five operators
+    fused_layer_norm  torch's layer norm in place of a composition
+    fused_optimizer   Adam as one kernel in place of a loop over the parameters
+    channels_last     images pixel by pixel (NHWC)
+    checkpointing     the wide layers keep their input and compute the rest again
+    debugging         anomaly mode is on: the one switch that should be off
+    """
+
+    search: bool = False
+    no_wasted_bias: bool = False
+    gradients_to_none: bool = False
+    fused_pointwise: bool = False
+    fused_layer_norm: bool = False
+    fused_optimizer: bool = False
+    channels_last: bool = False
+    checkpointing: bool = False
+    debugging: bool = False
+
+
+ALL = tuple(field.name for field in fields(Switches) if field.name != "debugging")
+
+
+def gelu(x: torch.Tensor) -> torch.Tensor:
+    """GELU operator by operator: x·½·(1 + erf(x/√2))."""
+    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2)))
+
+
+def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Layer norm operator by operator: (x − μ)/√(σ² + 1e-5)·weight + bias over the last axis."""
+    centred = x - x.mean(-1, keepdim=True)
+    return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * weight + bias
+
+
+class Block(nn.Module):
+    """x + wide layers(layer norm(GELU(batch norm(3 × 3 convolution(x))))), over (N, channels, H, W)."""
+
+    def __init__(self, channels: int, switches: Switches) -> None:
+        super().__init__()
+        self.switches = switches
+        self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=not switches.no_wasted_bias)
+        self.batch_norm = nn.BatchNorm2d(channels)
+        self.layer_norm = nn.LayerNorm(channels)
+        self.up = nn.Linear(channels, 4 * channels)
+        self.down = nn.Linear(4 * channels, channels)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        inner = self.gelu(self.batch_norm(self.conv(x)))
+        if self.switches.checkpointing:
+            # Without the batch norm: computed twice, it would count each batch twice in its running statistics.
+            return x + checkpoint(self.wide, inner, use_reentrant=False)
+        return x + self.wide(inner)
+
+    def wide(self, x: torch.Tensor) -> torch.Tensor:
+        """Layer norm, then two linear layers, for each pixel by itself."""
+        x = x.permute(0, 2, 3, 1)
+        if self.switches.fused_layer_norm:
+            x = self.layer_norm(x)
+        else:
+            x = layer_norm(x, self.layer_norm.weight, self.layer_norm.bias)
+        return self.down(self.gelu(self.up(x))).permute(0, 3, 1, 2)
+
+    def gelu(self, x: torch.Tensor) -> torch.Tensor:
+        return F.gelu(x) if self.switches.fused_pointwise else gelu(x)
+
+
+class Run:
+    """A net, its optimizer and its batches, with some switches on; `step()` trains one batch and gives its loss.
+
+    Two runs with the same seed begin with the same weights and see the same batches, whatever their switches.
+    """
+
+    def __init__(
+        self, switches: Switches, images: torch.Tensor, labels: torch.Tensor, *, channels: int, blocks: int, batch: int
+    ) -> None:
+        self.switches, self.batch, self.number = switches, batch, 0
+        torch.manual_seed(0)
+        # Made with a bias and then relieved of it, so that the switch does not shift the random numbers of what follows.
+        stem, head = nn.Conv2d(1, channels, 3, padding=1), nn.Linear(channels, 10)
+        made = [Block(channels, Switches()) for _ in range(blocks)]
+        kept = [Block(channels, switches) for _ in range(blocks)]
+        for new, old in zip(kept, made, strict=True):
+            new.load_state_dict({name: old.state_dict()[name] for name in new.state_dict()})
+        net = nn.Sequential(stem, *kept, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+        layout = torch.channels_last if switches.channels_last else torch.contiguous_format
+        self.net = net.to(device=images.device, dtype=images.dtype, memory_format=layout)
+        self.images, self.labels = images.contiguous(memory_format=layout), labels
+        self.optimizer = torch.optim.Adam(self.net.parameters(), foreach=False, fused=switches.fused_optimizer)
+
+    def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
+        begin = self.number * self.batch % (len(self.images) - self.batch + 1)
+        self.number += 1
+        return self.images[begin : begin + self.batch], self.labels[begin : begin + self.batch]
+
+    def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        return F.cross_entropy(self.net(images), labels)
+
+    def step(self) -> torch.Tensor:
+        """Train on the next batch; the loss stays on the device."""
+        with _modes(self.switches):
+            self.optimizer.zero_grad(set_to_none=self.switches.gradients_to_none)
+            loss = self.loss(*self.next_batch())
+            loss.backward()
+            self.optimizer.step()
+        return loss.detach()
+
+
+@contextlib.contextmanager
+def _modes(switches: Switches) -> Iterator[None]:
+    """cudnn.benchmark and anomaly mode as the switches say, and as they were afterwards."""
+    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, switches.search
+    try:
+        with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(switches.debugging):
+            yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -1,0 +1,31 @@
+"""The ladder of the slow trainer: what each change gains over the rung below, taken in turns in one run: `make bench`."""
+
+import tempfile
+from pathlib import Path
+
+from hpml_lab.core.device import choose_device
+from hpml_lab.core.threads import one_thread
+from hpml_lab.data import load
+from hpml_lab.profiling.ladder import Ladder, Plan
+from hpml_lab.profiling.slow_trainer import write_folder
+
+
+@one_thread()
+def main():
+    plan = Plan(iterations=40, profiled=40, batch=64, look=20, pairs=5)
+    with tempfile.TemporaryDirectory() as folder:
+        ladder = Ladder(write_folder(Path(folder), load("digits"), 640, 100), choose_device(), plan, compile=False)
+        best = None
+        for rung in ladder.climb():
+            name = rung.step.switch if rung.step else "slow"
+            largest = f"largest part {rung.largest} {100 * rung.share(rung.largest):.0f} %"
+            print(
+                f"{name:17} {rung.seconds * 1e3:7.2f} ms an iteration, {rung.gain:5.2f} times the rung below, off by"
+                f" {rung.difference:.1e} of {rung.bound:g}, {'kept' if rung.kept else 'taken back'}; {largest}"
+            )
+            best = rung if rung.kept else best
+        print(f"slow trainer / best trainer: {ladder.total(best):.1f} times")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,151 @@
+"""Number formats, matrix products by format, lost updates, and the judges' own yardsticks."""
+
+import math
+
+import pytest
+import torch
+
+from hpml_lab.precision import experiments_numbers as numbers
+from hpml_lab.precision import gemm
+from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, FP32, is_lost, round_stochastically
+from hpml_lab.precision.updates import WAYS, train
+
+CPU = torch.device("cpu")
+
+
+def test_fp16_vs_bf16(sound):
+    result = numbers.fp16_vs_bf16("quick", device="cpu")
+    sound(result)
+    by_name = {row["format"]: row for row in result.rows}
+    assert by_name["fp16"]["largest"] == 65504 and by_name["fp16"]["smallest"] == 2.0**-24
+    assert by_name["bf16"]["spacing at 1000"] == 4 and by_name["fp8 e4m3"]["largest"] == 448
+    assert all(len(curve["magnitude"]) == len(curve["spacing"]) > 10 for curve in result.arrays["spacing"].values())
+    assert result.quantities["updates lost, bf16, %"] > result.quantities["updates lost, fp16, %"] > 50
+
+
+def test_gemm_tensor_cores_on_the_cpu(sound):
+    result = numbers.gemm_tensor_cores("quick", device="cpu")
+    sound(result)
+    assert all(row["of the data sheet"] is None for row in result.rows), "no data sheet is made up for a CPU"
+    assert not [name for name in result.quantities if "data sheet" in name]
+    assert any("no data-sheet peak" in note for note in result.notes)
+    assert all(row["kernel"] for row in result.rows)
+    assert {row["format"] for row in result.rows} >= {"fp32"}
+
+
+@pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
+def test_the_spacing_is_the_distance_to_the_next_number(form):
+    for x in (form.smallest_subnormal, form.smallest_normal, 1.0, 1.75, 2.0, 100.0):
+        there = form.round(torch.tensor([x], dtype=torch.float64)).item()
+        following = there + form.spacing(there)
+        near = torch.tensor([there + 0.49 * form.spacing(there), there + 0.51 * form.spacing(there)], dtype=torch.float64)
+        assert form.round(near).tolist() == [there, following]
+
+
+def test_too_large_becomes_infinite_and_ties_go_to_the_even_one():
+    x = torch.tensor([65519.99, 65520.0, -65520.0, math.inf, 1 + 2.0**-11, 1 + 3 * 2.0**-11], dtype=torch.float64)
+    assert FP16.round(x).tolist() == [65504.0, math.inf, -math.inf, math.inf, 1.0, 1 + 2 * 2.0**-10]
+
+
+def test_below_a_power_of_two_half_an_update_is_enough():
+    one, down = torch.ones(1, dtype=torch.float64), torch.tensor([-0.4 * FP16.eps], dtype=torch.float64)
+    assert not is_lost(one, down, FP16) and is_lost(one, -down, FP16)
+    assert (one.half() + down.half()).item() < 1 == (one.half() - down.half()).item()
+
+
+def test_random_rounding_keeps_what_fits_and_never_leaves_the_neighbours():
+    x = torch.tensor([1.0, 1.5, -2.25, 1.001, -1.001])
+    drawn = torch.stack([round_stochastically(x, torch.Generator().manual_seed(seed)).float() for seed in range(50)])
+    assert (drawn[:, :3] == x[:3]).all()
+    assert set(drawn[:, 3].tolist()) == {1.0, 1 + BF16.eps} and set(drawn[:, 4].tolist()) == {-1.0, -1 - BF16.eps}
+
+
+def test_a_weight_stops_where_the_spacing_says_and_goes_on_with_a_master():
+    runs = {way.name: train(way, 50, 1200, 0.01, CPU) for way in WAYS}
+    assert runs["fp16"].stuck == runs["bf16"].stuck == 50
+    assert 0.03 < runs["fp16"].distance <= 1.01 * FP16.eps / 0.02
+    assert runs["fp16, fp32 master"].distance < 1.01 * FP16.eps
+    assert runs["bf16, rounded at random"].losses[-1] < runs["bf16"].losses[-1] / 100
+
+
+@pytest.mark.parametrize("mode", [gemm.FP32, gemm.FP16, gemm.BF16], ids=lambda mode: mode.name)
+def test_the_bound_holds_and_is_not_idle(mode):
+    a, b = gemm.factors(mode, 24, 40, 96, CPU)
+    right, bound = a.double() @ b.double(), gemm.error_bound(mode, a, b)
+    assert ((gemm.product(mode, a, b).double() - right).abs() <= bound).all()
+    coarse = right.float().to(torch.float8_e5m2).double()  # a product stored too short breaks it
+    assert ((coarse - right).abs() > bound).any()
+
+
+def test_tf32_as_worked_out_here_stays_within_its_bound():
+    a, b = gemm.factors(gemm.TF32, 24, 40, 96, CPU)
+    cut = [(x.view(torch.int32) & -(2**13)).view(torch.float32) for x in (a, b)]  # the unit reads 10 fraction bits
+    error = ((cut[0] @ cut[1]).double() - a.double() @ b.double()).abs()
+    assert (error <= gemm.error_bound(gemm.TF32, a, b)).all() and (error > gemm.error_bound(gemm.FP32, a, b)).any()
+
+
+def test_the_switches_are_set_back_even_after_an_error():
+    matmul = torch.backends.cuda.matmul
+    before = matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction
+    with pytest.raises(KeyError), gemm.switched(gemm.TF32):
+        assert matmul.fp32_precision == "tf32" and matmul.allow_fp16_reduced_precision_reduction is False
+        raise KeyError
+    assert (matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction) == before
+    torch.get_float32_matmul_precision()  # raises where the old and the new way were left mixed
+
+
+@pytest.mark.parametrize(
+    "gpu, fp16",
+    [
+        ("Tesla P100-SXM2-16GB", 21.2),
+        ("Tesla V100-SXM2-32GB", 125),
+        ("Tesla T4", 65),
+        ("NVIDIA A100-SXM4-40GB", 312),
+        ("NVIDIA A100 80GB PCIe", 312),
+        ("NVIDIA L4", 121),
+        ("NVIDIA L40S", 362),
+        ("NVIDIA H100 80GB HBM3", 989.5),
+        ("NVIDIA H100 PCIe", 756),
+        ("NVIDIA H200", 989.5),
+        ("NVIDIA GeForce RTX 4090", 165.2),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA L40", None),
+        ("", None),
+    ],
+)
+def test_the_data_sheet_is_that_of_the_very_gpu(gpu, fp16):
+    assert gemm.sheet_peaks(gpu).get("fp16") == fp16
+
+
+def test_the_lectures_eightfold_is_that_of_the_data_sheet():
+    v100 = gemm.sheet_peaks("Tesla V100-SXM2-16GB")
+    assert v100["fp16"] / v100["fp32"] == pytest.approx(8, rel=0.01)
+
+
+def test_the_kernels_name_leaves_standard_output_as_it_was(capfd):
+    a, b = gemm.factors(gemm.FP32, 64, 64, 64, CPU)
+    print("before", flush=True)
+    name = gemm.kernel_name(lambda: a @ b, CPU)
+    print("after", flush=True)
+    assert name and capfd.readouterr().out == "before\nafter\n"
+
+
+def test_formats_agree_with_torch_where_it_has_them():
+    for form in (FP32, FP16, BF16, E4M3):
+        assert (form.largest, form.eps) == (torch.finfo(form.dtype).max, torch.finfo(form.dtype).eps)
+
+
+@pytest.mark.cuda
+def test_tensor_cores_run_16_bits_by_another_kernel_and_within_the_bound(sound):
+    result = numbers.gemm_tensor_cores("quick", device="cuda:0")
+    sound(result)
+    kernels = {name: {row["kernel"] for row in result.rows if row["format"] == name} for name in ("fp32", "fp16")}
+    assert kernels["fp16"] and not kernels["fp16"] & kernels["fp32"]
+    if torch.cuda.get_device_capability() >= (8, 9):
+        assert "best fp8 e4m3, TFLOP/s" in result.quantities
+
+
+@pytest.mark.cuda
+def test_updates_are_lost_on_a_gpu_as_foretold(sound):
+    sound(numbers.fp16_vs_bf16("quick", device="cuda:0"))

@@ -1,0 +1,145 @@
+"""The classifier of bottlenecks: its decisions on fixed evidence, what the watch sees, and the row."""
+
+import sys
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+import torch
+
+from hpml_lab.core.timeline import Span
+from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
+from hpml_lab.profiling.experiments_monitors import bottleneck_classes
+from hpml_lab.profiling.planted import ON_HOST, WRITTEN, hash_for, in_threads, on_gpu
+from hpml_lab.profiling.watching import Watch
+
+HOST = Evidence(seconds=1.0, cores=8)
+GPU = replace(HOST, kernels=0.9, cores_used=1.0, cores_wanted=1.0, busiest=1.0)
+
+FIXED = [
+    ("input", replace(HOST, input_wait=0.9, cores_wanted=0.2, busiest=0.1, busiest_worker=0.1)),
+    ("input", replace(HOST, input_wait=0.7, cores_wanted=3.2, workers=3.1, busiest_worker=0.2)),  # 16 workers that mostly wait
+    ("CPU", replace(HOST, input_wait=0.7, cores_wanted=4.0, workers=3.8, busiest=0.95, busiest_worker=0.95)),
+    ("CPU", replace(HOST, cores_used=3.0, cores_wanted=3.0, busiest=1.0)),
+    ("CPU", replace(HOST, cores_used=0.5, cores_wanted=3.0, busiest=1.0)),  # others have the cores
+    ("single thread", replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.98)),
+    ("single thread", replace(HOST, cores_used=0.3, cores_wanted=1.0, busiest=0.98)),
+    ("single thread", replace(HOST, input_wait=0.8, cores_wanted=1.1, workers=0.95, busiest=0.95, busiest_worker=0.95)),
+    ("lock", replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.3, lock_wait=2.9, lock_threads=4)),
+    ("lock", replace(HOST, cores_used=0.0, cores_wanted=0.1, lock_wait=1.6, lock_threads=3)),
+    ("transfer", replace(HOST, copies=0.8, kernels=0.1, unknown_wait=0.8)),
+    ("GPU compute", replace(GPU, compute=0.8, memory=0.1)),
+    ("GPU memory", replace(GPU, compute=0.1, memory=0.9)),
+    (CANNOT_TELL, replace(GPU, compute=0.6, memory=0.5)),  # both ceilings near
+    (CANNOT_TELL, replace(GPU, compute=0.1, memory=0.2)),  # neither
+    (CANNOT_TELL, replace(HOST, kernels=0.4, copies=0.3)),
+    (CANNOT_TELL, replace(HOST, kernels=0.5, cores_wanted=0.5, busiest=0.5)),
+    (CANNOT_TELL, replace(HOST, input_wait=0.5, cores_wanted=0.5, busiest=0.5)),
+    (CANNOT_TELL, replace(HOST, input_wait=0.7, cores_wanted=1.4, workers=1.3, busiest_worker=0.5)),
+    (CANNOT_TELL, replace(HOST, unknown_wait=0.9)),
+    (CANNOT_TELL, replace(HOST, cores_wanted=1.4, busiest=0.9)),
+    (CANNOT_TELL, replace(HOST, cores_wanted=2.5, busiest=0.9, lock_wait=0.3, lock_threads=3)),
+    (CANNOT_TELL, replace(HOST, seconds=0.01, cores_wanted=1.0, busiest=1.0)),
+]
+
+
+@pytest.mark.parametrize(("bound", "evidence"), FIXED)
+def test_a_decision_follows_from_the_evidence_alone(bound, evidence):
+    verdict = decide(evidence)
+    assert verdict.bound == bound, verdict.reason
+    assert verdict.evidence is evidence and verdict.reason
+
+
+def test_every_bound_can_be_named_and_none_other():
+    assert {decide(evidence).bound for _, evidence in FIXED} == {*BOUNDS, CANNOT_TELL}
+
+
+def test_planted_loops_cover_every_bound():
+    assert {one.truth for one in (*ON_HOST, *WRITTEN)} == {*BOUNDS, CANNOT_TELL}
+    assert len(ON_HOST) >= 14 and sum(one.truth == CANNOT_TELL for one in ON_HOST) >= 2
+    assert all(one.name.startswith("written: ") for one in WRITTEN), "what was not measured says so"
+
+
+def test_the_row_bottleneck_classes_is_sound(sound):
+    result = bottleneck_classes("quick", device="cpu")
+    sound(result)
+    assert {row["evidence"] for row in result.rows} == {"measured", "written down"}
+    assert result.quantities["measured loops"] == len(ON_HOST)
+
+
+def test_a_traces_spans_tell_copies_from_kernels():
+    events = [
+        {"name": "aten::mm", "cat": "cpu_op", "ts": 0.0, "dur": 9e5},
+        {"name": "Memcpy HtoD (Pinned -> Device)", "cat": "gpu_memcpy", "ts": 0.0, "dur": 2e5},
+        {"name": "gemm", "cat": "kernel", "ts": 1e5, "dur": 3e5},
+        {"name": "Memcpy DtoD (Device -> Device)", "cat": "gpu_memcpy", "ts": 6e5, "dur": 1e5},
+        {"name": "Memset (Device)", "cat": "gpu_memset", "ts": 7e5, "dur": 1e5},
+    ]
+    spans = device_spans(events)
+    assert [one.what for one in spans] == ["copy", "kernel", "kernel", "kernel"]
+    seen = device_evidence(spans, seconds=1.0, compute_seconds=0.25, memory_seconds=0.1)
+    assert seen["kernels"] == pytest.approx(0.5) and seen["copies"] == pytest.approx(0.1)  # half of the copy is hidden
+    assert seen["compute"] == pytest.approx(0.5) and seen["memory"] == pytest.approx(0.2)
+    assert device_evidence([Span("GPU", "copy", 0.0, 0.5)], 1.0, 0.0, 0.0)["compute"] == 0.0
+
+
+def test_the_watch_leaves_nothing_behind_when_the_loop_raises():
+    interval = sys.getswitchinterval()
+    with pytest.raises(ZeroDivisionError):
+        classify(lambda: 1 / 0)
+    assert not [one for one in threading.enumerate() if one.name == "hpml-watch"]
+    assert sys.getswitchinterval() == interval
+
+
+def test_the_watch_tells_waiting_in_a_generator_from_waiting_elsewhere():
+    def batches():
+        for _ in range(10):
+            time.sleep(0.03)
+            yield 0
+
+    with Watch() as watch:
+        for _ in batches():
+            pass
+    inside = watch.evidence()
+    with Watch() as watch:
+        for _ in range(10):
+            time.sleep(0.03)
+    outside = watch.evidence()
+    assert inside["input_wait"] > inside["unknown_wait"] and outside["unknown_wait"] > outside["input_wait"]
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's word on a blocked thread is Linux's")
+def test_the_watch_sees_threads_at_a_lock_and_where():
+    lock = threading.Lock()
+
+    def use():
+        for _ in range(5):
+            with lock:
+                time.sleep(0.02)
+
+    with Watch() as watch:
+        in_threads(use, use, use)
+    seen = watch.evidence()
+    if seen["lock_threads"] == 0:
+        pytest.skip("this kernel does not say what a thread is blocked at")
+    assert seen["lock_threads"] >= 2 and seen["lock_wait"] > seen["cores_used"]
+    assert seen["where"].startswith("test_profiling_bottleneck.py:")
+
+
+def test_the_watch_counts_threads_that_the_loop_starts():
+    with Watch() as watch:
+        in_threads(lambda: hash_for(0.3), lambda: hash_for(0.3))
+    seen = watch.evidence()
+    assert seen["cores_wanted"] >= seen["workers"] > 0
+    assert seen["cores_wanted"] >= seen["cores_used"] > 0
+    assert [row["value"] for row in decide(Evidence(**seen)).evidence.rows()]
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("name", ["GPU compute", "GPU memory", "transfer"])
+def test_a_loop_bound_by_the_gpu_is_named(name):
+    device = torch.device("cuda")
+    (planted,) = [one for one in on_gpu(device) if one.truth == name]
+    verdict = classify(planted.loop(0.5), device)
+    assert verdict.bound == name, (verdict.reason, verdict.evidence)

@@ -1,0 +1,44 @@
+"""What the planted loops and devices of notebook 09's exercises are."""
+
+import pytest
+
+from hpml_lab.core.exercises import Mistake
+from hpml_lab.profiling.planted_device import Device
+from hpml_lab.profiling.planted_profiles import CALLERS, planted_loop, to_mend_next
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_planted_loop_is_the_same_each_time_and_every_wrong_way_is_wrong_on_it(seed):
+    rows, mended = planted_loop(seed)
+    assert (rows, mended) == planted_loop(seed)
+    right = to_mend_next(rows, mended)
+    left = [row for row in rows if row["part"] not in mended]
+    assert right not in mended and right not in CALLERS
+    assert right != max(left, key=lambda row: row["total"])["part"] != max(left, key=lambda row: row["calls"])["part"] != right
+    assert len({row["self"] for row in left}) >= len(left) - 1, "no doubt about the largest"
+    if mended:
+        assert max(rows, key=lambda row: row["self"])["part"] in mended
+
+
+def test_a_queued_device_returns_at_once_and_a_lazy_one_drops_what_nobody_holds():
+    queued, lazy = Device((1.0,), queued=True), Device((1.0,), lazy=True)
+    start = queued.clock()
+    queued.work()
+    assert queued.clock() - start < 1e-3
+    queued.synchronize()
+    assert queued.clock() - start == pytest.approx(1.0)
+    lazy.work()
+    lazy.synchronize()
+    assert lazy.dropped == 1
+    held = lazy.work()
+    start = lazy.clock()
+    lazy.synchronize()
+    assert lazy.dropped == 1 and lazy.clock() - start == pytest.approx(1.0, abs=1e-3)
+    del held
+
+
+def test_a_timing_that_calls_without_end_is_stopped():
+    device = Device((1.0,))
+    with pytest.raises(Mistake, match="never-ends"):
+        while True:
+            device.work()

@@ -1,0 +1,147 @@
+"""The slow trainer and its ladder: what a change may alter, what the check must see, and how the next step is chosen."""
+
+from dataclasses import fields
+
+import pytest
+import torch
+
+from hpml_lab.core.device import choose_device
+from hpml_lab.core.threads import one_thread
+from hpml_lab.data import load
+from hpml_lab.profiling.experiments_ladder import TOTAL, profile_loop
+from hpml_lab.profiling.ladder import BITS, ROUNDING, SIXTEEN, STEPS, Ladder, Plan, largest_difference, next_step
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer, write_folder
+
+CPU = torch.device("cpu")
+BEST = dict(
+    decode_once=True,
+    batch_transform=True,
+    prepare_once=True,
+    late_log=True,
+    batch_evaluation=True,
+    debug_off=True,
+    library_layers=True,
+    drop_gradients=True,
+    fused_adam=True,
+)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_folder(tmp_path_factory.mktemp("images"), load("digits"), 96, 12)
+
+
+@pytest.fixture(scope="module")
+def after(folder):
+    """(switches) -> the history of six iterations with them."""
+
+    @one_thread()
+    def run(clock=None, **switches):
+        return Trainer(folder, Switches(**switches), CPU, batch=32, look=3).run(6, clock)
+
+    return run
+
+
+@pytest.fixture(scope="module")
+def slow(after):
+    return after()
+
+
+def test_the_slow_trainer_logs_each_iteration_and_looks_at_the_test_images(slow):
+    assert len(slow.losses) == len(slow.rights) == 6 and len(slow.tests) == 2
+    assert slow.losses[0] > 1.5 and all(0 <= right <= 32 for right in slow.rights)
+    assert len(set(slow.losses)) == 6
+
+
+@pytest.mark.parametrize("step", [one for one in STEPS if not one.needs], ids=lambda one: one.switch)
+def test_each_change_alone_leaves_the_losses_as_they_were(after, slow, step):
+    switches = {step.switch: True} | ({step.on: True} if step.on else {})
+    assert largest_difference(slow, after(**switches)) <= step.bound
+
+
+def test_the_best_trainer_has_the_slow_one_s_losses(after, slow):
+    assert 0 < largest_difference(slow, after(**BEST)) <= ROUNDING
+
+
+def test_16_bits_stay_within_their_bound_and_outside_the_one_for_rounding_in_32(after, slow):
+    assert ROUNDING / 10 < largest_difference(slow, after(**BEST, bfloat16=True)) <= SIXTEEN
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_the_check_sees_every_planted_mistake(after, slow, wrong):
+    assert largest_difference(slow, after(wrong=wrong)) > ROUNDING
+    assert largest_difference(slow, after(**BEST, wrong=wrong)) > ROUNDING
+
+
+def test_evaluation_in_training_mode_is_seen_in_the_test_losses_though_training_goes_on_unharmed(after, slow):
+    found = after(wrong="evaluate in training mode", batch_evaluation=True)
+    assert found.losses == slow.losses and found.tests != slow.tests
+
+
+def test_the_difference_of_histories_is_0_only_for_equal_bits():
+    one = History([2.0, 1.0], [3, 4], [1.5])
+    assert largest_difference(one, History([2.0, 1.0], [3, 4], [1.5])) == BITS
+    assert largest_difference(one, History([2.0, 1.5], [3, 4], [1.25])) == 0.5
+    assert largest_difference(one, History([2.0], [3], [1.5])) == float("inf")
+    assert largest_difference(one, History([2.0, 1.0], [3, 5], [1.5])) == float("inf"), "equal losses, other answers"
+    assert not largest_difference(one, History([2.0, float("nan")], [3, 4], [1.5])) <= SIXTEEN
+    assert not largest_difference(one, History([float("nan"), 1.0], [3, 4], [1.5])) <= SIXTEEN
+
+
+def test_the_clock_counts_inner_time_once_and_changes_nothing(after, slow):
+    clock = Clock(CPU)
+    assert after(clock) == slow
+    assert set(clock.seconds) == set(PARTS)
+    assert all(clock.seconds[part] > 0 for part in PARTS)
+    clock = Clock(CPU)
+    with clock.part("evaluation"), clock.part("input"):
+        torch.randn(400, 400) @ torch.randn(400, 400)
+    assert clock.seconds["input"] > clock.seconds["evaluation"]
+
+
+def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
+    steps = [one for one in STEPS if not one.needs]
+    profile = dict.fromkeys(PARTS, 1.0) | {"transform": 5.0, "logging": 3.0}
+    assert next_step(profile, steps, Switches()).switch == "batch_transform"
+    left = [one for one in steps if one.switch != "batch_transform"]
+    assert next_step(profile, left, Switches()).switch == "late_log", "prepare_once needs decode_once"
+    assert next_step(profile, left, Switches(decode_once=True)).switch == "prepare_once"
+    assert next_step(profile, [], Switches()) is None
+
+
+def test_every_switch_is_a_step_and_every_step_a_switch():
+    assert sorted(one.switch for one in STEPS) == sorted(one.name for one in fields(Switches) if one.name != "wrong")
+    assert {one.part for one in STEPS} <= set(PARTS)
+
+
+def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
+    plan = Plan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
+    with one_thread():
+        rungs = list(Ladder(folder, choose_device("cpu"), plan, compile=False).climb())
+    below = rungs[0]
+    for rung in rungs[1:]:
+        changed = [
+            one.name for one in fields(Switches) if getattr(rung.switches, one.name) != getattr(below.switches, one.name)
+        ]
+        assert changed == [rung.step.switch]
+        assert rung.kept == (rung.same and rung.gain > (1.05 if rung.step.switch == "bfloat16" else 1))
+        below = rung if rung.kept else below
+    assert len(rungs) > 8
+
+
+def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
+    result = profile_loop("quick", "cpu")
+    sound(result)
+    assert len(result.rows) >= 7 and result.quantities[TOTAL] > 1
+    assert all({"attacks", "largest before", "gain", "kept"} <= set(row) for row in result.rows[1:])
+    assert any("No CUDA GPU" in note for note in result.notes)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_the_steps_for_it_are_tried_and_right(folder):
+    plan = Plan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
+    with one_thread():
+        rungs = list(Ladder(folder, choose_device("cuda"), plan, compile=False).climb())
+    tried = {rung.step.switch: rung for rung in rungs[1:]}
+    assert {"channels_last", "pinned_copy", "stay_on_device"} <= set(tried)
+    assert all(rung.same and rung.repeats for rung in rungs)

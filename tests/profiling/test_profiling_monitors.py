@@ -1,0 +1,205 @@
+"""The sampler: its counters, its file, its end; and NVML, played by a module of the test."""
+
+import sys
+import threading
+import time
+import types
+
+import pytest
+import torch
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.profiling import monitor as module
+from hpml_lab.profiling.experiments_monitors import monitors
+from hpml_lab.profiling.monitor import Monitor, read_csv
+from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
+
+
+class NVMLError(Exception):
+    """The library's own kind of error."""
+
+
+def fake_nvml(gpus, initial_error=None):
+    """A module that answers as pynvml does, for `gpus` (a list of dicts); a missing figure raises, as on a slice of a GPU."""
+    nvml = types.ModuleType("pynvml")
+    nvml.NVMLError, nvml.ended = NVMLError, 0
+
+    def start():
+        if initial_error:
+            raise NVMLError(initial_error)
+
+    def end():
+        nvml.ended += 1
+
+    def figure(name):
+        def ask(handle):
+            if name not in handle:
+                raise NVMLError("Not Supported")
+            return handle[name]
+
+        return ask
+
+    nvml.nvmlInit, nvml.nvmlShutdown = start, end
+    nvml.nvmlDeviceGetCount = lambda: len(gpus)
+    nvml.nvmlDeviceGetHandleByIndex = gpus.__getitem__
+    nvml.nvmlDeviceGetPciInfo = lambda handle: types.SimpleNamespace(busId=handle["bus"])
+    nvml.nvmlDeviceGetUtilizationRates = figure("rates")
+    nvml.nvmlDeviceGetMemoryInfo = figure("memory")
+    nvml.nvmlDeviceGetPowerUsage = figure("power")
+    return nvml
+
+
+WHOLE = {
+    "bus": b"00000000:3B:00.0",  # older versions give bytes
+    "rates": types.SimpleNamespace(gpu=87, memory=31),
+    "memory": types.SimpleNamespace(used=2048 * MIB),
+    "power": 312_500,  # mW
+}
+SLICE = {"bus": "00000000:AF:00.0", "memory": types.SimpleNamespace(used=512 * MIB)}
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    nvml = fake_nvml([WHOLE, SLICE])
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    return nvml
+
+
+@pytest.fixture
+def no_gpu(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pynvml", fake_nvml([], "NVML Shared Library Not Found"))
+
+
+def sampler_threads():
+    return [one for one in threading.enumerate() if one.name == "hpml-monitor"]
+
+
+def test_the_row_monitors_is_sound(sound):
+    result = monitors("quick", device="cpu")
+    sound(result)
+    assert not sampler_threads()
+    assert [row["averaged over"] for row in result.rows] == ["each sample", "some cycles", "whole run"]
+    assert result.rows[0]["windows"] > result.rows[1]["windows"] > result.rows[2]["windows"] == 1
+    each, _, whole = result.rows
+    assert each["least, % of a core"] <= whole["least, % of a core"] <= each["most, % of a core"]
+
+
+def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_gpu):
+    with Monitor(rate=0.5) as monitor:
+        sum(range(100_000))
+    (sample,) = monitor.samples
+    assert sample.process_cpu > 0 and sample.seconds == pytest.approx(monitor.seconds) == pytest.approx(sample.at)
+    assert len(sample.cores) >= 1 and all(0 <= one <= 100 for one in sample.cores)
+    assert sample.rss > 1 and sample.memory > 1
+
+
+def test_processor_time_of_the_samples_adds_up(no_gpu):
+    with Monitor(rate=50) as monitor:
+        before = time.process_time()
+        end = time.perf_counter() + 0.3
+        while time.perf_counter() < end:
+            pass
+        own = time.process_time() - before
+    assert sum(one.process_cpu for one in monitor.samples) == pytest.approx(own, abs=0.01 * len(monitor.samples))
+    assert 0 < monitor.cost < 1
+
+
+def test_a_block_that_raises_ends_the_sampler_and_passes_the_error_on(two_gpus):
+    monitor = Monitor(rate=100)
+    with pytest.raises(ZeroDivisionError), monitor:
+        assert sampler_threads()
+        1 / 0  # noqa: B018
+    assert not sampler_threads() and monitor.samples and two_gpus.ended == 1
+
+
+def test_a_monitor_runs_once_and_wants_a_rate(no_gpu):
+    with Monitor() as monitor:
+        pass
+    with pytest.raises(LabError, match="has run"), monitor:
+        pass
+    for rate in (0, -1, float("nan")):
+        with pytest.raises(LabError, match="no rate"):
+            Monitor(rate)
+
+
+def test_two_gpus_give_two_rows_a_sample_in_the_names_and_units_of_nvidia_smi(two_gpus, tmp_path):
+    with Monitor(rate=100) as monitor:
+        time.sleep(0.05)
+    assert monitor.note == "" and two_gpus.ended == 1
+    whole, part = monitor.rows[:2]
+    assert len(monitor.rows) == 2 * len(monitor.samples)
+    assert (whole["pci.bus_id"], whole["utilization.gpu [%]"], whole["utilization.memory [%]"]) == ("00000000:3B:00.0", 87, 31)
+    assert (whole["memory.used [MiB]"], whole["power.draw [W]"]) == (2048.0, 312.5)
+    assert part["utilization.gpu [%]"] is None and part["power.draw [W]"] is None and part["memory.used [MiB]"] == 512.0
+    assert {k: v for k, v in whole.items() if "cpu" in k} == {k: v for k, v in part.items() if "cpu" in k}
+    path = monitor.to_csv(tmp_path / "run.csv")
+    header, first, second = path.read_text().splitlines()[:3]
+    assert header.startswith("timestamp, pci.bus_id, utilization.gpu [%], utilization.memory [%], ")
+    assert first.split(", ")[1:4] == ["00000000:3B:00.0", "87 %", "31 %"]
+    assert second.split(", ")[1:4] == ["00000000:AF:00.0", "[N/A]", "[N/A]"]
+    assert read_csv(path) == monitor.rows
+
+
+def test_a_file_of_nvidia_smi_itself_can_be_read(tmp_path):
+    path = tmp_path / "smi.csv"
+    path.write_text(
+        "timestamp, pci.bus_id, utilization.gpu [%], utilization.memory [%]\n"
+        "2024/03/01 10:00:00.123, 00000000:01:00.0, 35 %, 12 %\n"
+        "2024/03/01 10:00:01.124, 00000000:01:00.0, [N/A], 0 %\n"
+    )
+    first, second = read_csv(path)
+    assert first["utilization.gpu [%]"] == 35 and first["timestamp"] == "2024/03/01 10:00:00.123"
+    assert second["utilization.gpu [%]"] is None and second["utilization.memory [%]"] == 0
+
+
+def test_without_nvml_there_is_a_note_and_the_columns_are_empty(no_gpu, tmp_path):
+    with Monitor(rate=100) as monitor:
+        time.sleep(0.03)
+    assert "Not Found" in monitor.note
+    assert all(row[name] is None for row in monitor.rows for name in module.GPU_COLUMNS)
+    path = monitor.to_csv(tmp_path / "run.csv")
+    assert path.read_text().splitlines()[1].split(", ")[1:6] == [""] * 5
+    assert read_csv(path) == monitor.rows
+
+
+def test_a_gpu_that_may_not_be_opened_is_said(monkeypatch):
+    nvml = fake_nvml([WHOLE])
+    nvml.nvmlDeviceGetCount = lambda: 2
+
+    def handle(index):
+        if index == 1:
+            raise NVMLError("Insufficient Permissions")
+        return WHOLE
+
+    nvml.nvmlDeviceGetHandleByIndex = handle
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with Gpus() as gpus:
+        assert gpus.read() == (GpuReading("00000000:3B:00.0", 87, 31, 2048.0, 312.5),)
+        assert "Only 1 GPUs are read: Insufficient Permissions" in gpus.note
+    assert gpus.read() == () and nvml.ended == 1
+
+
+def test_the_live_table_is_updated_and_its_stored_text_has_no_figures(two_gpus, monkeypatch):
+    shown = []
+    display = types.SimpleNamespace(update=lambda bundle, raw: shown.append(bundle))
+    monkeypatch.setattr(module, "_live_display", lambda: display)
+    monkeypatch.setattr(module, "LIVE_SECONDS", 0.0)
+    with Monitor(rate=50, live=True) as monitor:
+        time.sleep(0.1)
+    assert len(shown) >= 2 and monitor.samples
+    assert {one["text/plain"] for one in shown} == {"Monitor: its live table"}
+    assert "core 0" in shown[-1]["text/html"] and "GPU 0" in shown[-1]["text/html"] and "finished" in shown[-1]["text/html"]
+    assert "GPU 1" not in shown[-1]["text/html"]  # it does not give its utilization
+
+
+@pytest.mark.cuda
+def test_nvml_sees_the_memory_that_torch_takes():
+    with Gpus() as gpus:
+        before = [one.memory_used for one in gpus.read()]
+        block = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
+        torch.cuda.synchronize()
+        after = [one.memory_used for one in gpus.read()]
+        if None in before:
+            pytest.skip("this GPU does not give its memory")
+        assert max(b - a for a, b in zip(before, after, strict=True)) > 900
+        del block

@@ -1,0 +1,219 @@
+"""Profilers of functions, lines and stacks, and the counters of the system: what they say of programs that are known."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+
+import psutil
+import pytest
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.data import DataSet, load
+from hpml_lab.profiling import counters, functions, random_walk, stacks
+from hpml_lab.profiling.experiments_tools import HOT, cprofile_line_profiler, flame_graph, perf_counters
+
+FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
+
+
+def children():
+    return {child.pid for child in psutil.Process().children(recursive=True)}
+
+
+# ---- functions and lines ------------------------------------------------------------------------------------------------
+
+
+def test_the_row_finds_the_planted_function_and_line(sound):
+    result = cprofile_line_profiler("quick", device="cpu")
+    sound(result)
+    tables = {row["profiler"] for row in result.rows}
+    assert tables == {"cProfile", "line_profiler"}
+    assert set(cprofile_line_profiler.lecture_says) <= set(result.quantities)
+    assert [row["started as"] for row in result.arrays["idioms"]][1].startswith("kernprof")
+
+
+def test_every_walker_stands_somewhere():
+    counts = random_walk.simulate(20, walkers=100)
+    assert counts.shape == (20, 59)
+    assert (counts.sum(axis=1) == 100).all()  # in 20 steps nobody leaves the bins
+    assert counts[0].sum() == counts[0, 29] + counts[0, 31]  # after one step all are at −1 or 1
+
+
+def test_a_line_that_is_never_reached_has_no_row():
+    def either(flag):
+        if flag:
+            return "yes"
+        return "no"
+
+    value, profiler = functions.by_line(lambda: [either(True) for _ in range(5)], [either])
+    rows = functions.line_rows(profiler, either)
+    assert value == ["yes"] * 5
+    assert [(row["source"], row["hits"]) for row in rows] == [("if flag:", 5), ('return "yes"', 5)]
+
+
+def test_a_profiler_is_off_again_after_an_error():
+    def fails():
+        raise ZeroDivisionError
+
+    for run in (functions.by_function, lambda work: functions.by_line(work, [fails]), functions.by_sample):
+        with pytest.raises(ZeroDivisionError):
+            run(fails)
+    assert functions.by_function(lambda: 7)[0] == 7  # a second profiler would be refused
+
+
+def test_a_sampler_sees_the_function_that_runs():
+    def waits():
+        time.sleep(0.3)
+        return "done"
+
+    value, seen = functions.by_sample(waits, hz=100)
+    assert value == "done" and seen.total() > 0
+    assert sum(samples for stack, samples in seen.items() if stack.endswith("waits")) > seen.total() / 2
+
+
+# ---- stacks -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_tree_counts_self_and_total_and_recursion_once():
+    root = stacks.tree(FOLDED)
+    assert root.total == 10 and root.children["main"].own == 0
+    rows = {row["frame"]: row for row in stacks.shares(root)}
+    assert list(rows)[0] == "hot"
+    assert (rows["walk"]["self samples"], rows["walk"]["total samples"]) == (3, 3)
+    assert (rows["fit"]["self %"], rows["fit"]["total %"]) == (10, 70)
+    assert stacks.folded(root).splitlines() == sorted(FOLDED.splitlines())
+
+
+def test_frames_with_spaces_are_read_and_other_text_is_refused():
+    root = stacks.tree("<module> (my file.py:1);hot (a b.py:3) 4\n\n")
+    assert stacks.shares(root)[0]["frame"] == "hot (a b.py:3)" and stacks.function_of("hot (a b.py:3)") == "hot"
+    for text in ("main;hot", "main;hot x", "12"):
+        with pytest.raises(LabError, match="no folded stack"):
+            stacks.tree(text)
+
+
+def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
+    before = children()
+    result = flame_graph("quick", device="cpu")
+    sound(result)
+    assert children() <= before
+    if result.quantities:  # py-spy may watch here
+        assert result.arrays["source"] == "py-spy on a training program"
+        assert result.quantities["self share of the planted function, %"] > 20
+    else:
+        assert result.notes
+
+
+def test_without_py_spy_the_row_says_how_to_get_it(monkeypatch, sound):
+    monkeypatch.setattr(stacks, "py_spy", lambda: None)
+    result = flame_graph("quick", device="cpu")
+    sound(result)
+    assert "pip install py-spy" in result.notes[0] and not result.quantities
+    assert result.rows[0]["frame"] == HOT
+
+
+def test_where_py_spy_may_not_watch_the_row_says_how_to_allow_it(monkeypatch, tmp_path, sound):
+    refused = tmp_path / "py-spy"
+    refused.write_text("#!/bin/sh\necho 'Error: Permission Denied' >&2\nexit 1\n")
+    refused.chmod(0o755)
+    monkeypatch.setattr(stacks, "py_spy", lambda: str(refused))
+    before = children()
+    result = flame_graph("quick", device="cpu")
+    sound(result)
+    assert "Permission Denied" in result.notes[0] and "ptrace_scope" in result.notes[0]
+    assert children() <= before
+
+
+def test_a_training_program_that_does_not_start_in_time_is_ended():
+    data, before = load("digits"), children()
+    with pytest.raises(LabError, match="did not start"), stacks.training(data, deadline=0.05):
+        pass
+    assert children() <= before
+
+
+def test_a_training_program_that_fails_is_noticed_at_once():
+    good = load("digits")
+    wrong = DataSet("wrong", good.train_x[:, :, :3], good.train_y, good.test_x, good.test_y)  # 24 pixels for a net of 64
+    start = time.monotonic()
+    with pytest.raises(LabError, match="did not start"), stacks.training(wrong, deadline=120):
+        pass
+    assert time.monotonic() - start < 110
+
+
+def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
+    with pytest.raises(LabError, match="no format"):
+        stacks.record(os.getpid(), tmp_path / "stacks.pdf")
+
+
+def test_a_speedscope_file_with_nulls_is_read(tmp_path):
+    path = tmp_path / "scope.json"
+    frames = [{"name": "main", "file": "a.py", "line": 1, "col": None}, {"name": "hot", "file": None}]
+    profile = {"type": "sampled", "unit": "seconds", "startValue": 0.0, "endValue": 0.3, "samples": [[0], [0, 1], [0, 1]]}
+    profile["weights"] = [0.1, 0.1, 0.1]
+    path.write_text(json.dumps({"activeProfileIndex": None, "shared": {"frames": frames}, "profiles": [profile]}))
+    seen = stacks.speedscope(path)
+    assert seen["frames"] == ["main", "hot"] and seen["samples"] == 3 and seen["end"] == 0.3
+    assert seen["weights"] == pytest.approx(0.3)
+
+
+# ---- counters -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_row_counts_faults_and_switches(sound):
+    result = perf_counters("quick", device="cpu")
+    sound(result)
+    assert [row["program"] for row in result.rows] == ["touch", "sleep", "ordered", "shuffled"]
+    if shutil.which("perf") is None:
+        assert any("perf is" in note for note in result.notes)
+
+
+def test_without_compiler_and_perf_the_row_still_counts(monkeypatch, sound):
+    monkeypatch.setattr(counters.shutil, "which", lambda name: None)
+    result = perf_counters("quick", device="cpu")
+    sound(result)
+    assert result.arrays["language"] == "Python"
+    assert not any(name.startswith("perf") for row in result.rows for name in row)
+    assert any("apt install" in note and "perf" in note for note in result.notes) or sys.platform != "linux"
+
+
+def test_perfs_lines_are_read_with_their_reasons():
+    text = (
+        "# started on Mon\n\n2.5,msec,task-clock:u,100,100.00,0.4,CPUs utilized\n"
+        "<not supported>,,cycles:u,0,100.00,,\n<not counted>,,instructions,0,0.00,,\n"
+    )
+    rows = counters.perf_rows(text)
+    assert [(row["event"], row["value"], row["note"]) for row in rows] == [
+        ("task-clock", 2.5, ""),
+        ("cycles", None, "not supported"),
+        ("instructions", None, "not counted"),
+    ]
+
+
+def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
+    refused = tmp_path / "perf"
+    refused.write_text("#!/bin/sh\necho 'Error: No permission to enable task-clock event.' >&2\nexit 255\n")
+    refused.chmod(0o755)
+    monkeypatch.setattr(counters.shutil, "which", lambda name: str(refused))
+    with pytest.raises(LabError, match="No permission.*perf_event_paranoid"):
+        counters.perf_stat(["true"], tmp_path)
+
+
+def test_a_command_that_hangs_or_fails_is_ended_and_named():
+    before = children()
+    with pytest.raises(LabError, match="must end with 0"):
+        counters.usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline=0.3)
+    with pytest.raises(LabError, match="ended with 3"):
+        counters.usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    assert children() <= before
+
+
+def test_both_languages_of_the_program_print_the_same_sum(tmp_path):
+    if counters.compiler() is None:
+        pytest.skip("no C compiler here")
+    native, _ = counters.program(tmp_path)
+    for command in (native, [sys.executable, "-S", "-c", counters.PYTHON_PROGRAM]):
+        for what in ("ordered", "shuffled"):
+            done = subprocess.run([*command, what, "1000"], capture_output=True, text=True, check=True)
+            assert int(done.stdout) == 3 * 999 * 1000 // 2

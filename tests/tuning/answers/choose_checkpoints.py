@@ -1,0 +1,48 @@
+"""Answers to `choose-checkpoints`: the fewest milliseconds that free enough megabytes."""
+
+
+def solution(plan, need):
+    from itertools import combinations
+
+    choices = [one for count in range(len(plan) + 1) for one in combinations(plan, count)]
+    enough = [one for one in choices if sum(plan[name][0] for name in one) >= need]
+    return min(enough, key=lambda one: sum(plan[name][1] for name in one))
+
+
+def in_order(key):
+    def choose(plan, need):
+        taken = []
+        for name in sorted(plan, key=lambda name: key(*plan[name])):
+            if sum(plan[one][0] for one in taken) >= need:
+                break
+            taken.append(name)
+        return taken
+
+    return choose
+
+
+def by_cost_per_megabyte(plan, need):
+    return in_order(lambda megabytes, ms: ms / megabytes)(plan, need)
+
+
+def one_part(plan, need):
+    return [min(plan, key=lambda name: plan[name][1] / plan[name][0])] if need else []
+
+
+def all_needed_and_one_more(plan, need):
+    chosen = list(solution(plan, need))
+    rest = [name for name in plan if name not in chosen]
+    return chosen + rest[:1]
+
+
+WRONG = [
+    ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
+    ("quickest-first", in_order(lambda megabytes, ms: ms)),
+    ("everything", lambda plan, need: list(plan)),
+    ("kept-not-recomputed", lambda plan, need: [name for name in plan if name not in solution(plan, need)]),
+    ("frees-too-little", one_part),
+    ("too-dear", all_needed_and_one_more),
+    ("not-names", lambda plan, need: "gelu"),
+    ("not-names", lambda plan, need: 3),
+    ("returns-nothing", lambda plan, need: None),
+]

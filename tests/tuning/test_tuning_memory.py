@@ -1,0 +1,135 @@
+"""The search for the largest batch, and the rows batch-size and checkpointing."""
+
+import math
+
+import pytest
+import torch
+
+from hpml_lab.tuning.blocks import gradient_bytes, mlp_blocks
+from hpml_lab.tuning.experiments_checkpoint import VARIANTS, checkpointing
+from hpml_lab.tuning.experiments_memory import BatchStep, batch_size
+from hpml_lab.tuning.limits import capped, largest_batch, until_out_of_memory, within_budget
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 4, 7, 8, 1000, 1023, 1024, 1025])
+def test_the_search_finds_a_planted_limit_in_few_tries(limit):
+    search = largest_batch(lambda batch: batch <= limit)
+    assert search.batch == limit
+    assert (limit, True) in search.tries and (limit + 1, False) in search.tries
+    assert len(search.tries) == len(set(search.tries)) <= 2 * math.log2(limit) + 2
+
+
+def test_the_search_says_0_where_nothing_fits_and_stops_at_the_most():
+    assert largest_batch(lambda batch: False).batch == 0
+    assert largest_batch(lambda batch: False).tries == ((1, False),)
+    for most in (1, 48, 64):
+        search = largest_batch(lambda batch: True, most=most)
+        assert search.batch == most and max(batch for batch, _ in search.tries) == most
+    assert largest_batch(lambda batch: True, most=0).tries == ()
+
+
+def test_where_fitting_is_not_monotone_the_answer_fits_and_one_more_does_not():
+    def odd(batch):  # a hole from 40 to 50, as fragmented memory may have
+        return batch <= 100 and not 40 <= batch <= 50
+
+    search = largest_batch(odd)
+    assert odd(search.batch) and not odd(search.batch + 1)
+    holed = largest_batch(lambda batch: batch <= 100 and not 60 <= batch <= 70)
+    assert holed.batch == 59
+
+
+def test_the_search_never_tries_more_than_twice_what_fits():
+    search = largest_batch(lambda batch: batch <= 700)
+    assert max(batch for batch, _ in search.tries) <= 2 * 700
+
+
+def test_a_budget_gives_the_batch_that_its_bytes_allow():
+    def step(batch):
+        torch.empty(batch, 100)  # 400 bytes each
+
+    assert largest_batch(within_budget(step, 40_000, CPU)).batch == 100
+    assert largest_batch(within_budget(step, 39_999, CPU)).batch == 99
+    assert largest_batch(within_budget(step, 399, CPU)).batch == 0
+
+
+def test_running_out_of_memory_is_no_crash_and_leaves_no_gradients():
+    net = mlp_blocks(1, 8)
+
+    def step(batch):
+        net(torch.ones(batch, 8)).sum().backward()
+        if batch > 5:  # as a GPU does in the middle of a step
+            raise torch.OutOfMemoryError("planted")
+
+    fits = until_out_of_memory(step, lambda: net.zero_grad(set_to_none=True), CPU)
+    assert largest_batch(fits).batch == 5
+    assert gradient_bytes(net) == 0
+
+
+def test_the_tensors_of_a_failed_step_are_free_when_the_next_is_tried():
+    import weakref
+
+    seen = []
+
+    def step(batch):
+        assert all(one() is None for one in seen)
+        held = torch.ones(batch)
+        seen.append(weakref.ref(held))
+        if batch > 3:
+            raise torch.OutOfMemoryError("planted")
+
+    assert largest_batch(until_out_of_memory(step, lambda: None, CPU)).batch == 3
+    assert len(seen) == 4 and all(one() is None for one in seen)
+
+
+def test_another_error_is_not_taken_for_a_lack_of_memory():
+    def step(batch):
+        raise RuntimeError("mat1 and mat2 shapes cannot be multiplied")
+
+    with pytest.raises(RuntimeError, match="mat1"):
+        largest_batch(until_out_of_memory(step, lambda: None, CPU))
+
+
+@pytest.mark.cuda
+def test_a_gpu_that_runs_out_of_memory_gives_all_of_it_back():
+    device = torch.device("cuda:0")
+    step = BatchStep(2, 64, device, torch.bfloat16)
+    step(2)
+    before = torch.cuda.memory_allocated(device)
+    with capped(64 << 20, device):
+        fits = until_out_of_memory(step, step.clear, device)
+        search = largest_batch(fits)
+        assert fits(search.batch) and not fits(search.batch + 1)
+    assert torch.cuda.memory_allocated(device) == before
+    torch.empty(256 << 20, dtype=torch.uint8, device=device)  # the cap is gone
+
+
+# --- the rows ----------------------------------------------------------------------------------------------------------------
+
+
+def test_batch_size(sound):
+    result = batch_size("quick", device="cpu")
+    sound(result)
+    assert all(row["saved autocast, bytes"] < row["saved float32, bytes"] for row in result.rows if row["batch"] >= 64)
+    # Where the activations make the peak, two points of the curve tell the limit: it was found, not assumed.
+    for name in ("float32", "autocast"):
+        (n, low), (m, high) = [(row["batch"], row[f"peak {name}, MB"] * 1e6) for row in result.rows[-2:]]
+        slope = (high - low) / (m - n)
+        assert result.arrays["limits"][name] == math.floor(n + (result.arrays["limit, MB"] * 1e6 - low) / slope)
+
+
+def test_checkpointing(sound):
+    result = checkpointing("quick", device="cpu")
+    sound(result)
+    assert [row["checkpointed"] for row in result.rows] == list(VARIANTS)
+    one = result.rows[0]
+    assert one["saved, MB"] * 1e6 == 47 * 256 * 64 * 4 and one["products forward"] == 32
+    blocks = next(row for row in result.rows if row["checkpointed"] == "each block")
+    assert blocks["GELUs forward"] == 2 * one["GELUs forward"] < blocks["products forward"]
+
+
+@pytest.mark.nightly
+def test_checkpointing_at_the_full_size_has_the_peaks_that_were_measured_before():
+    peaks = {key: round(value, 1) for key, value in checkpointing("full", device="cpu").quantities.items() if "peak" in key}
+    assert list(peaks.values())[:5] == pytest.approx([205.5, 121.7, 79.7, 58.8, 84.0], rel=0.05)

@@ -1,0 +1,199 @@
+"""The kernels in Triton: arithmetic in the interpreter, beside torch's own; what only a GPU shows is marked."""
+
+import copy
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from hpml_lab.core.errors import LabError
+
+pytest.importorskip("triton", reason="Triton has no wheel for this system")
+from hpml_lab.tuning import compiled, triton_adam, triton_gelu  # noqa: E402
+from hpml_lab.tuning.triton_adam import TritonAdam  # noqa: E402
+
+CPU = torch.device("cpu")
+HERE = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
+
+
+def padded(values):
+    """With zeros up to a multiple of 16 elements: what is left over a vector register torch's CPU kernel computes in double
+    precision, so that it does not agree with itself."""
+    return torch.cat([values.flatten(), values.new_zeros(-values.numel() % 16)])
+
+
+def spacings(a, b, largest):
+    gap = torch.nextafter(largest, torch.full_like(largest, torch.inf)) - largest
+    return ((a - b).abs() / gap).max().item()
+
+
+def walk(shapes, device, steps, seed, **options):
+    """The largest difference of p, m and v from torch's fused Adam, in spacings at the largest size so far."""
+    generator = torch.Generator().manual_seed(seed)
+    start = [torch.randn(shape, generator=generator) for shape in shapes]
+    ours = [one.clone().to(device).requires_grad_() for one in start]
+    theirs = [padded(one).to(device).requires_grad_() for one in start]
+    own, torchs = TritonAdam(ours, **options), torch.optim.Adam(theirs, fused=True, **options)
+    largest = [[torch.zeros_like(one) for one in ours] for _ in range(3)]
+    worst = [0.0, 0.0, 0.0]
+    for _ in range(steps):
+        for a, b in zip(ours, theirs, strict=True):
+            size = 10 ** (9 * torch.rand(a.shape, generator=generator) - 6)  # 1e-6 … 1e3
+            grad = torch.randn(a.shape, generator=generator) * size
+            a.grad, b.grad = grad.to(device), padded(grad).to(device)
+        own.step()
+        torchs.step()
+        for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            names = ("exp_avg", "exp_avg_sq")
+            found = (a.detach(), *(own.state[a][name] for name in names))
+            truth = (b.detach(), *(torchs.state[b][name] for name in names))
+            for k, (x, y) in enumerate(zip(found, truth, strict=True)):
+                y = y[: x.numel()].view_as(x)
+                largest[k][i] = torch.maximum(largest[k][i], y.abs())
+                worst[k] = max(worst[k], spacings(x, y, largest[k][i]))
+    return worst
+
+
+@pytest.mark.parametrize("device", HERE, ids=str)
+@pytest.mark.parametrize("seed", range(4))
+def test_adam_is_torchs_fused_adam_within_4_spacings(device, seed):
+    generator = torch.Generator().manual_seed(seed)
+    a, b, c, d = torch.rand(4, generator=generator, dtype=torch.float64).tolist()
+    options = dict(
+        lr=10 ** (-4 + 3 * a),
+        betas=(0.999 * b, 1 - 10 ** (-4 * c)),
+        eps=10 ** (-10 + 4 * d),
+        weight_decay=(0, 0.1 * a)[seed % 2],
+    )
+    shapes = [(1040,), (7,), (), (3, 5)] if device == CPU else [(100_003,), (1040,), (7,), (), (33, 65)]
+    assert max(walk(shapes, device, 25 if device == CPU else 300, seed, maximize=seed == 3, **options)) <= 4
+
+
+def test_a_wrong_adam_is_told(monkeypatch):
+    right = triton_adam.corrected
+    monkeypatch.setattr(triton_adam, "corrected", lambda *given: (right(*given)[0] * (1 + 1e-6), right(*given)[1]))
+    assert max(walk([(16,)], CPU, 10, 0, lr=0.1)) > 4
+
+
+def test_views_odd_places_and_turned_tensors_are_taken():
+    buffer = torch.randn(2100)
+    plain = [buffer[1:1200].clone(), torch.randn(4, 6), torch.randn(2, 3, 4, 4)]
+    odd = [buffer[1:1200], plain[1].t().contiguous().t(), plain[2].to(memory_format=torch.channels_last)]
+    ends = []
+    for tensors in (plain, odd):
+        params = [one.detach().requires_grad_() for one in tensors]
+        optimizer = TritonAdam(params, lr=0.1)
+        for step in range(2):
+            for p in params:
+                p.grad = torch.sin(torch.arange(p.numel(), dtype=torch.float32) + step).view(p.shape)
+            optimizer.step()
+        ends.append([p.detach() for p in params])
+    assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
+    assert odd[0].data_ptr() % 16  # it is not aligned, and what lies beside it is as it was
+    assert buffer[1200:].isfinite().all()
+
+
+def test_groups_missing_gradients_copies_and_saved_states():
+    p, q, empty = (torch.randn(n).requires_grad_() for n in (5, 3, 0))
+    groups = [{"params": [p, empty]}, {"params": [q], "lr": 0.5}]
+    own = TritonAdam(groups, lr=0.1)
+    twins = [one.detach().clone().requires_grad_() for one in (p, empty, q)]
+    torchs = torch.optim.Adam([{"params": twins[:2]}, {"params": twins[2:], "lr": 0.5}], lr=0.1)
+    for step in range(4):
+        for one, twin in zip((p, empty, q), twins, strict=True):
+            one.grad = twin.grad = None if (one is q and step == 1) else torch.full_like(one, step - 1.5)
+        if step == 2:
+            fresh = TritonAdam([{"params": [p, empty]}, {"params": [q], "lr": 0.5}], lr=0.1)
+            fresh.load_state_dict(copy.deepcopy(own.state_dict()))
+            own = fresh
+        own.step()
+        torchs.step()
+    for one, twin in zip((p, q), (twins[0], twins[2]), strict=True):
+        torch.testing.assert_close(one, twin)
+    assert own.state[q]["step"] == 3 and own.state[p]["step"] == 4
+    assert copy.deepcopy(own)._tables == {}
+
+
+def test_what_the_kernel_cannot_take_is_refused():
+    half = torch.zeros(3, dtype=torch.float16, requires_grad=True)
+    half.grad = torch.zeros_like(half)
+    with pytest.raises(LabError, match="float32"):
+        TritonAdam([half]).step()
+    holes = torch.zeros(4, 6)[:, ::2].requires_grad_()
+    holes.grad = torch.zeros(4, 3)
+    with pytest.raises(LabError, match="holes"):
+        TritonAdam([holes]).step()
+    with pytest.raises(ValueError, match="betas"):
+        TritonAdam([torch.zeros(1)], betas=(1.0, 0.9))
+    with pytest.raises(LabError, match="float32"):
+        triton_gelu.triton_gelu(torch.zeros(4, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("device", HERE, ids=str)
+@pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 5000])
+def test_gelu_is_gelu(device, n):
+    x = 4 * torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
+    torch.testing.assert_close(triton_gelu.triton_gelu(x), F.gelu(x.double()).float(), rtol=1e-5, atol=1e-6)
+
+
+def test_without_triton_the_import_says_what_to_do(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "hpml_lab.tuning.triton_gelu")
+    with pytest.raises(LabError, match="macOS"):
+        import hpml_lab.tuning.triton_gelu  # noqa: F401
+
+
+def generated(kernel, pointers, constants):
+    """The PTX that Triton generates for a GPU of compute capability 9.0; no GPU is needed."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    function = kernel.on(torch.device("cuda"))
+    names = function.arg_names
+    kinds = {name: "constexpr" if name in constants else pointers.get(name, "fp32") for name in names}
+    fixed = {(names.index(name),): value for name, value in constants.items()}
+    aligned = {(names.index(name),): [["tt.divisibility", 16]] for name in pointers}
+    target, options = GPUTarget("cuda", 90, 32), {"num_warps": triton_adam.WARPS, "enable_fp_fusion": False}
+    return triton.compile(ASTSource(function, kinds, fixed, aligned), target=target, options=options).asm["ptx"]
+
+
+def test_the_generated_adam_loads_and_stores_four_numbers_at_once_and_shares_nothing():
+    try:
+        ptx = generated(
+            triton_adam.adam_kernel,
+            {name: "*i64" for name in ("table", "block_tensor", "block_start")},
+            dict(DECAY=True, MAXIMIZE=False, GPU=True, COLUMNS=triton_adam.COLUMNS, BLOCK=triton_adam.BLOCK),
+        )
+    except (RuntimeError, FileNotFoundError, AttributeError) as error:
+        pytest.skip(f"this Triton generates no code for another machine: {error}")
+    each = triton_adam.BLOCK // (32 * triton_adam.WARPS)  # elements a thread
+    assert ptx.count("ld.global.v4.b32") == 4 * each // 4 and ptx.count("st.global.v4.b32") == 3 * each // 4
+    assert ptx.count("fma.rn.f32") == 5 * each and ptx.count("sqrt.rn.f32") == each and ptx.count("div.rn.f32") == 2 * each
+    assert "bar.sync" not in ptx and ".shared" not in ptx
+
+
+def test_the_interpreters_fma_rounds_once():
+    pytest.importorskip("triton.runtime.interpreter")
+    from triton.runtime import interpreter
+
+    compiled.one_rounding(interpreter)
+    import numpy as np
+    import triton.language as tl
+
+    a = interpreter.TensorHandle(np.array([1 + 2**-12], np.float32), tl.float32)
+    c = interpreter.TensorHandle(np.array([-1 - 2**-11], np.float32), tl.float32)
+    assert interpreter.interpreter_builder.create_fma(a, a, c).data[0] == 2.0**-24
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_a_whole_model_takes_one_launch():
+    from hpml_lab.core.counting import kernels
+
+    params = [torch.randn(n, device="cuda").requires_grad_() for n in (5, 4096, 100_003)]
+    for p in params:
+        p.grad = torch.randn_like(p)
+    optimizer = TritonAdam(params)
+    ran = kernels(optimizer.step, params[0].device)
+    assert [(one.name, one.calls) for one in ran] == [("adam_kernel", 1)]
