@@ -24,6 +24,7 @@ SHORTEST = 0.1  # seconds: fewer looks than about ten say nothing
 HIGH, LOW = 0.6, 0.4  # a share above HIGH decides, below LOW it is no cause; between them nothing is certain
 ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
 FREE = 0.15  # threads at a lock, at most, where threads are said to run freely
+HELD = 0.1  # share of its looks that the watch waits for the interpreter, at most, where threads are said to run freely
 REACHED, TWICE = 0.3, 2.0  # a ceiling has to explain so much of the kernels' time, and so many times more than the other
 
 
@@ -39,6 +40,7 @@ class Evidence:
     input_run     share in which it ran inside its input
     lock_wait     threads that were blocked at a lock (the interpreter's own too), not counting those that wait for work
     lock_threads  different threads seen so
+    interpreter   share of its looks, their waits for a core apart, that the watch itself waited for the interpreter's lock
     unknown_wait  share in which the loop's thread was blocked elsewhere, such as a sleep
     kernels       share in which a GPU ran a kernel; `copies` a copy to or from the host and no kernel
     compute, memory   the least time for the kernels' FLOPs and bytes at the GPU's ceilings, over the kernels' time
@@ -80,6 +82,7 @@ _MEANING = {
     "input_run": "share of time running in the input",
     "lock_wait": "threads blocked at a lock",
     "lock_threads": "different threads seen at a lock",
+    "interpreter": "share of the looks that waited for the interpreter",
     "unknown_wait": "share of time blocked elsewhere",
     "kernels": "share of time with a kernel on the GPU",
     "copies": "share of time with a copy and no kernel",
@@ -145,8 +148,8 @@ def decide(seen: Evidence) -> Verdict:
         return verdict(*_of_input(seen))
     if max(seen.input_wait, seen.lock_wait, seen.unknown_wait, seen.kernels + seen.copies) > LOW:
         return verdict(CANNOT_TELL, "the loop waits for a good part of its time, for no one cause that can be named")
-    if seen.cores_wanted >= MORE_CORES and seen.lock_wait > FREE:
-        return verdict(CANNOT_TELL, "several threads run, but wait for one another now and then")
+    if seen.cores_wanted >= MORE_CORES and (seen.lock_wait > FREE or seen.interpreter > HELD):
+        return verdict(CANNOT_TELL, "several threads want a core, and may wait for a lock that one of them holds meanwhile")
     if seen.cores_wanted >= MORE_CORES:
         return verdict("CPU", f"its threads and workers ask for {seen.cores_wanted:.1f} of {seen.cores} cores")
     if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:

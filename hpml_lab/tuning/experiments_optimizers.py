@@ -54,6 +54,14 @@ def calls_of(optimizer: torch.optim.Optimizer) -> int:
     return sum(not one.name.startswith("_record_function") for one in operators(optimizer.step))
 
 
+def launches_of(make: Callable[[list[Tensor]], torch.optim.Optimizer], tensors: int, device: torch.device) -> int:
+    """The same for the Triton Adam, on tensors of one element, for the interpreter is slow: the count of steps, and a launch
+    for each table that it keeps, which torch does not see."""
+    optimizer = make(model([1] * tensors, device, seed=0))
+    optimizer.step()
+    return sum(one.name == "_foreach_add_" for one in operators(optimizer.step)) + len(optimizer._tables)
+
+
 def draw_fused_optimizers(result: Result):
     """Time of one Adam step for each way to run it, for a model of many small tensors and for one large tensor, beside the
     time that the memory needs for 28 bytes a parameter; and how many operators each way calls."""
@@ -62,7 +70,7 @@ def draw_fused_optimizers(result: Result):
     for axes, name in zip(panels, result.arrays["floors, µs"], strict=False):
         shown = [row for row in result.rows if row["model"] == name and row["time, µs"] != "-"]
         bars = axes.barh(range(len(shown)), [row["time, µs"] for row in shown], color=style.BLUE, edgecolor="white")
-        axes.bar_label(bars, fmt="%.3g", fontsize=8, padding=2)
+        axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
         axes.axvline(result.arrays["floors, µs"][name], color=style.RED, linestyle="--", label="memory limit")
         axes.set_yticks(range(len(shown)), [row["way"] for row in shown])
         axes.invert_yaxis()
@@ -127,13 +135,13 @@ def fused_optimizers(size: Size) -> Result:
         floors[name] = BYTES * sum(sizes) / bandwidth / 1e3
         timed = {way: optimizer.step for way, optimizer in built.items() if way != OWN or device.type == "cuda"}
         turns = in_turns(timed, samples=size.samples)
-        for way, optimizer in built.items():
+        for (way, make), optimizer in zip(makers.items(), built.values(), strict=True):
             time = turns[way].seconds * 1e6 if way in turns else None
             rows.append(
                 {
                     "model": name,
                     "way": way,
-                    "operator calls": 1 if way == OWN else calls_of(optimizer),
+                    "operator calls": launches_of(make, len(sizes), device) if way == OWN else calls_of(optimizer),
                     "time, µs": time or "-",
                     "share of the memory limit": floors[name] / time if time else "-",
                     "times faster than the loop": turns["for-loop"].seconds * 1e6 / time if time else "-",

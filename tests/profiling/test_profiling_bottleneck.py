@@ -40,6 +40,7 @@ FIXED = [
     (CANNOT_TELL, replace(HOST, unknown_wait=0.9)),
     (CANNOT_TELL, replace(HOST, cores_wanted=1.4, busiest=0.9)),
     (CANNOT_TELL, replace(HOST, cores_wanted=2.5, busiest=0.9, lock_wait=0.3, lock_threads=3)),
+    (CANNOT_TELL, replace(HOST, cores_wanted=2.5, busiest=0.9, interpreter=0.3)),  # threads of Python on a busy machine
     (CANNOT_TELL, replace(HOST, seconds=0.01, cores_wanted=1.0, busiest=1.0)),
 ]
 
