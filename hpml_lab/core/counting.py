@@ -9,6 +9,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 # Operators that only make or describe a tensor and move none of its elements; views are told apart by the operator itself.
 _BARE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "_reshape_alias"}
+_BARE |= {"_record_function_enter_new", "_record_function_exit"}
 _BARE |= {"_unsafe_view", "as_strided_", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
 
 
@@ -134,7 +136,8 @@ def saved_tensors(besides: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, in
 def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
     """The most memory in bytes that one `work()` had in use at once beyond what was in use before it.
 
-    On a GPU the allocator's own figure; on the CPU the running sum of the profiler's allocations and frees.
+    On a GPU the allocator's own figure; on the CPU the running sum of the profiler's allocations and frees. `work` should end
+    with the memory that it began with: the CPU's profiler does not see the end of what was there before.
     """
     if device.type == "cuda":
         work()  # what stays, such as gradients and a library's workspace, is there before the measured run
@@ -144,21 +147,22 @@ def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
         work()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - before
-    return max([0, *memory_curve(profiled(work, device, profile_memory=True))])
+    events = trace_events(profiled(work, device, profile_memory=True))
+    return max([0, *(in_use for _, in_use in memory_curve(events))])
 
 
-def memory_curve(profile: torch.profiler.profile) -> list[int]:
-    """Bytes in use on the CPU after each allocation and free of a profile with `profile_memory=True`, from 0 on."""
-    in_use, curve = 0, []
-    for event in trace_events(profile):
-        if event.get("name") == "[memory]" and event["args"]["Device Type"] == 0:
-            in_use += event["args"]["Bytes"]
-            curve.append(in_use)
-    return curve
+def memory_curve(events: Iterable[dict[str, Any]], device_type: int = 0) -> list[tuple[float, int]]:
+    """(ms from the first event, bytes in use) after each allocation and free of a trace made with `profile_memory=True`.
+
+    device_type  0 for the host's memory, 1 for a CUDA GPU's
+    """
+    found = [one for one in events if one.get("name") == "[memory]" and one["args"]["Device Type"] == device_type]
+    in_use = accumulate(one["args"]["Bytes"] for one in found)
+    return [((one["ts"] - found[0]["ts"]) / 1e3, total) for one, total in zip(found, in_use, strict=True)]
 
 
 def trace_events(profile: torch.profiler.profile) -> list[dict[str, Any]]:
-    """The events of a profile in Chrome's trace format, in order of time (ts and dur in µs)."""
+    """The events of a profile in Chrome's trace format, in order of time (ts and dur in µs); a profile gives them once."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))

@@ -7,6 +7,9 @@ import torch
 
 from hpml_lab.core.errors import LabError
 
+# The note of an experiment that a GPU would show more of.
+NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
+
 
 @dataclass(frozen=True)
 class Device:

@@ -18,6 +18,7 @@ from torch.utils.data import BatchSampler, DataLoader, SequentialSampler, Tensor
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.counting import profiled, trace_events
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
@@ -54,7 +55,6 @@ from hpml_lab.loading.storage import (
 
 NOTEBOOK = "08_loading"
 COLOURS = {"load": style.BLUE, "collate": style.PURPLE, "compute": style.ORANGE}
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from statistics import mean
 import torch
 
 from hpml_lab.core import style
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Verdict, classify, decide
@@ -20,7 +21,6 @@ from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, Sample, read_csv
 from hpml_lab.profiling.planted import BLOCK, ON_HOST, WRITTEN, on_gpu
 
 NOTEBOOK = "09_profiling"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 TICK = 0.01  # seconds: the coarsest clock by which a system counts processor time
 
 

@@ -9,6 +9,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, record_function, schedule
 
 from hpml_lab.core import counting, style
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.data.batches import batches
@@ -17,7 +18,6 @@ from hpml_lab.data.sets import load
 from hpml_lab.profiling import traces
 
 NOTEBOOK = "09_profiling"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 # --- torch-profiler ----------------------------------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def torch_profiler(size: Size) -> Result:
     bare = counting.trace_events(counting.profiled(without_grad, device, profile_memory=True))
     curves, peaks = {}, {}
     for name, work, trace in (("with gradients", forward, events), ("under no_grad", without_grad, bare)):
-        curves[name] = traces.memory(trace, device_type=int(on_gpu))
+        curves[name] = counting.memory_curve(trace, device_type=int(on_gpu))
         peaks[name] = max(b for _, b in curves[name]), counting.peak_bytes(work, device)
     mib = torch.Size([1 << 18])  # elements of float32
     by_hand = counting.peak_bytes(lambda: torch.ones(mib, device=device) + torch.ones(mib, device=device), device)

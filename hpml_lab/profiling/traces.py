@@ -148,19 +148,6 @@ def _levels(calls: list[dict[str, Any]]) -> dict[int, int]:
     return levels
 
 
-def memory(events: Iterable[dict[str, Any]], device_type: int = 0) -> list[tuple[float, int]]:
-    """(ms from the first event, bytes in use) after each allocation and free of a trace made with `profile_memory=True`.
-
-    device_type  0 for the host's memory, 1 for a CUDA GPU's
-    """
-    found = [e for e in events if e.get("name") == "[memory]" and e["args"]["Device Type"] == device_type]
-    curve, in_use = [], 0
-    for event in found:
-        in_use += event["args"]["Bytes"]
-        curve.append(((event["ts"] - found[0]["ts"]) / 1e3, in_use))
-    return curve
-
-
 # --- the kernel table --------------------------------------------------------------------------------------------------------
 
 

@@ -8,13 +8,13 @@ from torch.nn import functional as F
 
 from hpml_lab.core import style
 from hpml_lab.core.counting import kernels, operators, peak_bytes
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import in_turns
 from hpml_lab.tuning.blocks import deep_mlp, gradient_bytes, images_and_classes, resnet
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 def train_step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:

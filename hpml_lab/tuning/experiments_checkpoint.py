@@ -13,13 +13,13 @@ from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_conte
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import in_turns, measure
 from hpml_lab.tuning.blocks import mlp_blocks
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 recompute = functools.partial(checkpoint, use_reentrant=False)
 

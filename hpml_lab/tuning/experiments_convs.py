@@ -10,12 +10,12 @@ from torch.nn import functional as F
 
 from hpml_lab.core import style
 from hpml_lab.core.counting import kernels, operators, synchronize
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import in_turns
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 # --- cudnn-benchmark ---------------------------------------------------------------------------------------------------------

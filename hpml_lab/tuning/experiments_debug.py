@@ -10,13 +10,13 @@ from torch.nn import functional as F
 
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import compare
 from hpml_lab.tuning.blocks import deep_mlp, images_and_classes, resnet
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 def hidden_root(x: torch.Tensor) -> torch.Tensor:

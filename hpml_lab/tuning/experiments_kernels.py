@@ -11,6 +11,7 @@ from torch import Tensor
 
 from hpml_lab.core import style
 from hpml_lab.core.counting import kernels, operators
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
@@ -18,7 +19,6 @@ from hpml_lab.core.timing import Timing, in_turns, measure
 from hpml_lab.tuning.compiled import compiled
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 def draw_against_limit(axes: Any, rows: list[dict[str, Any]], limit: float) -> None:

@@ -7,6 +7,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.counting import peak_bytes, saved_tensors
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import measure
@@ -14,7 +15,6 @@ from hpml_lab.tuning.blocks import mlp_blocks
 from hpml_lab.tuning.limits import capped, clean, largest_batch, until_out_of_memory, within_budget
 
 NOTEBOOK = "10_tuning"
-NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
 class BatchStep:

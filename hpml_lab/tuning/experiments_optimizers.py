@@ -8,11 +8,12 @@ from torch import Tensor
 
 from hpml_lab.core import style
 from hpml_lab.core.counting import operators
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import in_turns
-from hpml_lab.tuning.experiments_kernels import NO_CUDA, NOTEBOOK, copy_bandwidth
+from hpml_lab.tuning.experiments_kernels import NOTEBOOK, copy_bandwidth
 
 OWN = "own kernel in Triton"
 ADAM: dict[str, dict[str, bool]] = {"for-loop": {"foreach": False}, "foreach": {"foreach": True}, "fused": {"fused": True}}
@@ -51,7 +52,7 @@ def walked(
 
 def calls_of(optimizer: torch.optim.Optimizer) -> int:
     """How many operators one step calls; the marks that torch sets for its profiler around a step are none."""
-    return sum(not one.name.startswith("_record_function") for one in operators(optimizer.step))
+    return len(operators(optimizer.step))
 
 
 def launches_of(make: Callable[[list[Tensor]], torch.optim.Optimizer], tensors: int, device: torch.device) -> int:

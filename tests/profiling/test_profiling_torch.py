@@ -109,7 +109,7 @@ def test_regions_are_named_in_a_trace_and_the_hooks_are_gone():
 
 def test_memory_over_time_is_known_for_a_small_case():
     profile = counting.profiled(lambda: torch.ones(1 << 18) + torch.ones(1 << 18), CPU, profile_memory=True)
-    curve = traces.memory(counting.trace_events(profile))
+    curve = counting.memory_curve(counting.trace_events(profile))
     assert [used for _, used in curve][:3] == [1 << 20, 2 << 20, 3 << 20]
     assert curve[-1][1] == 0 and [ms for ms, _ in curve] == sorted(ms for ms, _ in curve)
 
