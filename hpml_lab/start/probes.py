@@ -407,7 +407,13 @@ def fio(told: Told) -> Finding:
 def py_spy(told: Told) -> Finding:
     """The sampling profiler that attaches to a running Python."""
     less = "A running process cannot be profiled."
-    return _tool("py-spy", ["py-spy", "--version"], "not installed", less, "pip install py-spy")
+    return _tool("py-spy", ["py-spy", "--version"], "not installed", less, REMAKE)
+
+
+def perf(told: Told) -> Finding:
+    """Linux's reader of the processor's counters."""
+    mend = "Debian: sudo apt-get install linux-perf; Ubuntu: sudo apt-get install linux-tools-generic"
+    return _tool("perf", ["perf", "--version"], "not installed", "The processor's counters are not read.", mend)
 
 
 def nsys(told: Told) -> Finding:
@@ -487,6 +493,7 @@ PROBES: tuple[Callable[[Told], Finding], ...] = (
     graphviz,
     fio,
     py_spy,
+    perf,
     nsys,
     dali,
     mnist,

@@ -266,6 +266,7 @@ def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
     [
         (probes.graphviz, "dot", "echo 'dot - graphviz version 12.1.0 (20240811)' >&2", "12.1.0"),
         (probes.fio, "fio", "echo fio-3.33", "3.33"),
+        (probes.perf, "perf", "echo perf version 6.1.1", "6.1.1"),
         (probes.py_spy, "py-spy", "echo 'py-spy 0.4.1'", "0.4.1"),
         (probes.nsys, "nsys", "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'", "2025.3.1.90"),
         (probes.compiler, "g++" if sys.platform != "darwin" else "clang++", "echo 'g++ (Debian 12.2.0-14) 12.2.0'", "12.2.0"),
