@@ -6,8 +6,8 @@ from pathlib import Path
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
+from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import Ladder, Plan
-from hpml_lab.profiling.slow_trainer import write_folder
 
 
 @one_thread()

@@ -9,32 +9,9 @@ import torch.nn.functional as F
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.precision.formats import BF16, FP16, is_lost
+from hpml_lab.precision.watched import BARE_STEP, WatchedDescent, WatchedScaler
 
 NOTEBOOK = "11_precision"
-
-
-class _Descent:
-    """Plain descent with what GradScaler asks of an optimizer; it notes the gradients that it steps with."""
-
-    def __init__(self, parameters: list[torch.Tensor], lr: float) -> None:
-        self.param_groups, self.lr = [{"params": parameters}], lr
-        self.stepped: list[torch.Tensor | None] = []
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        for one in self.param_groups[0]["params"]:
-            one.grad = None
-
-    def step(self) -> None:
-        self.stepped.append(self.gradient())
-        with torch.no_grad():
-            for one in self.param_groups[0]["params"]:
-                if one.grad is not None:
-                    one -= self.lr * one.grad
-
-    def gradient(self) -> torch.Tensor | None:
-        """All gradients in one vector (a copy), or None where there is none."""
-        grads = [one.grad.flatten() for one in self.param_groups[0]["params"] if one.grad is not None]
-        return torch.cat(grads) if grads else None
 
 
 # ---- loss-scaler --------------------------------------------------------------------------------------------------------
@@ -52,7 +29,7 @@ def _by_torch(growth: float, backoff: float, interval: int) -> list[list[float]]
         "cpu", init_scale=2.0**16, growth_factor=growth, backoff_factor=backoff, growth_interval=interval
     )
     weight = torch.tensor([1.0, -1.0], requires_grad=True)
-    optimizer, trace = _Descent([weight], 0.1), []
+    optimizer, trace = WatchedDescent([weight], 0.1), []
     for planted in _PLANTED:
         one = scaler.scale(torch.ones(()))
         weight.grad = (one * torch.tensor(planted)).half().float()
@@ -142,51 +119,6 @@ def judge_loss_scaler(answer: Callable) -> None:
 # ---- clip-with-scaler ---------------------------------------------------------------------------------------------------
 
 
-BARE_STEP = "optimizer.step() steps on infinite gradients, too: use scaler.step(optimizer)."
-
-
-class _Watched(torch.amp.GradScaler):
-    """A real GradScaler that notes, for one training step, what was called and the gradients at that moment."""
-
-    def __init__(self, optimizer: _Descent) -> None:
-        super().__init__("cpu", init_scale=1024.0)
-        self.optimizer, self.seen, self.inside = optimizer, {}, False
-
-    def _note(self, name: str) -> None:
-        if not self.inside:
-            self.seen[name] = self.optimizer.gradient()
-
-    def scale(self, outputs):
-        self._note("scale")
-        return super().scale(outputs)
-
-    def unscale_(self, optimizer):
-        if not self.inside and "step" in self.seen:
-            raise Mistake("unscale-after-step", "unscale_ comes after scaler.step: the weights have moved already.")
-        if not self.inside and "unscale_" in self.seen:
-            raise Mistake("unscaled-twice", "unscale_ is called twice in one step. Once, right after backward().")
-        if not self.inside and "scale" not in self.seen:
-            raise Mistake("unscaled-before-backward", "At unscale_ no loss has been scaled yet: it comes after backward().")
-        self._note("unscale_")
-        super().unscale_(optimizer)
-
-    def step(self, optimizer):
-        self._note("step")
-        self.inside = True  # step unscales by itself where nobody has
-        try:
-            return super().step(optimizer)
-        finally:
-            self.inside = False
-
-    def update(self, new_scale=None):
-        if "step" not in self.seen and self.optimizer.stepped:
-            raise Mistake("step-without-scaler", BARE_STEP)
-        if "step" not in self.seen:
-            raise Mistake("update-before-step", "scaler.update() comes before scaler.step(): it closes the step.")
-        self._note("update")
-        super().update(new_scale)
-
-
 _BATCHES = ((3.0, 20.0), (0.1, 0.3), (1e30, 0.0), (2.0, -9.0), (1.0, 3.0))  # size of x, y; the third overflows
 
 
@@ -197,8 +129,8 @@ def judge_clip_with_scaler(answer: Callable) -> None:
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[0.5, -0.5, 1.0]]))
         model.bias.zero_()
-    optimizer = _Descent(list(model.parameters()), 0.01)
-    scaler = _Watched(optimizer)
+    optimizer = WatchedDescent(list(model.parameters()), 0.01)
+    scaler = WatchedScaler(optimizer)
     for x_size, y_size in _BATCHES:
         x = x_size * torch.tensor([[1.0, 0.5, -0.2], [0.2, -1.0, 0.4]])
         y = torch.full((2, 1), y_size)
@@ -208,7 +140,7 @@ def judge_clip_with_scaler(answer: Callable) -> None:
         _judge_step(scaler, optimizer, true, scale)
 
 
-def _judge_step(scaler: _Watched, optimizer: _Descent, true: torch.Tensor, scale: float) -> None:
+def _judge_step(scaler: WatchedScaler, optimizer: WatchedDescent, true: torch.Tensor, scale: float) -> None:
     seen, clipped = scaler.seen, true * min(1.0, 1.0 / (true.norm().item() + 1e-6))
     if "scale" not in seen:
         raise Mistake("loss-not-scaled", "backward() ran on the plain loss. Call it on scaler.scale(loss).")
@@ -288,7 +220,7 @@ def judge_lost_updates(answer: Callable) -> None:
             lambda f, w, u: u < f.eps * w / 2,
             "The spacing is the same from one power of two to the next.",
         ),
-        "upside-down": (lambda f, w, u: not _lost(f, w, u), "True means lost."),
+        "upside-down": (lambda f, w, u: not _lost(f, w, u), "True means lost: your answers are the other way round."),
     }
     for name, (rule, hint) in rules.items():
         if got == _told(rule):

@@ -69,6 +69,7 @@ def draw_fp16_vs_bf16(result: Result):
         axes.plot(curve["magnitude"], relative, marker, ls="-", lw=width, color=colour, label=name, markevery=(0.1, 0.2))
     axes.set_xscale("log", base=2)
     axes.set_yscale("log", base=2)
+    axes.set_xticks([2.0**power for power in range(-120, 121, 40)])
     axes.set(xlabel="magnitude", ylabel="distance to the next number / magnitude", title="range and spacing")
     axes.legend(fontsize=8, loc="center right", bbox_to_anchor=(1, 0.33))
     axes = grid["line"]

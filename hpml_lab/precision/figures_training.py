@@ -5,7 +5,7 @@ from statistics import median
 
 from hpml_lab.core import style
 from hpml_lab.core.result import Result
-from hpml_lab.precision.underflow import SMALLEST, SMALLEST_NORMAL
+from hpml_lab.precision.formats import FP16
 
 COLOURS = (style.BLUE, style.ORANGE, style.GREEN)
 
@@ -53,14 +53,14 @@ def draw_loss_scaling(result: Result):
     looks = ((style.GREEN, "-"), (style.RED, "--"), (style.BLUE, ":"))
     for (name, shares), (colour, dash) in zip(result.arrays["gradients"].items(), looks, strict=True):
         hist.step(edges, [100 * share for share in shares], dash, where="post", color=colour, label=name)
-    for value, text in ((SMALLEST, "2⁻²⁴"), (SMALLEST_NORMAL, "2⁻¹⁴")):
+    for value, text in ((FP16.smallest_subnormal, "2⁻²⁴"), (FP16.smallest_normal, "2⁻¹⁴")):
         power = log2(value)
         hist.axvline(power, color=style.INK, linewidth=1)
         hist.annotate(text, (power, 1), (3, -9), xycoords=("data", "axes fraction"), textcoords="offset points", fontsize=9)
-    hist.axvspan(edges[0], log2(SMALLEST), color=style.GREY, alpha=0.15)
-    hist.set(xlabel="log₂ of the gradient's magnitude", ylabel="share of all gradients, %", xlim=(-50, 5), title="Gradients")
+    hist.axvspan(edges[0], log2(FP16.smallest_subnormal), color=style.GREY, alpha=0.15)
+    hist.set(xlabel="log₂ of the gradient's magnitude", ylabel="share of all gradients, %", xlim=(-48, 28), title="Gradients")
     hist.margins(y=0.12)
-    hist.legend(loc="upper left", fontsize=8)
+    hist.legend(loc="upper right", fontsize=8)
     rows = result.arrays["trace"]
     trace.step([row["step"] for row in rows], [row["scale"] for row in rows], where="mid", color=style.BLUE, label="scale")
     skipped = [row for row in rows if row["overflow"]]

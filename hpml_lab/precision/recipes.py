@@ -1,7 +1,8 @@
 """The five recipes of the lecture's accuracy table, in float32 arithmetic that is rounded to fp16 where a GPU would store fp16.
 
-A CPU multiplies fp16 some forty times slower than float32, so the recipes are emulated (`underflow.rounded`): the effect on
-the training is that of fp16 with float32 accumulation, on every device. All seeds of a recipe train as one batched program.
+Most CPUs have no fp16 arithmetic and multiply it far slower than float32, so the recipes are emulated
+(`underflow.rounded`): the effect on the training is that of fp16 with float32 accumulation, on every device. All seeds of a
+recipe train as one batched program.
 
     trainings = Trainings(RECIPES["mixed"], data, seeds=range(4), batch=32, rate=0.1, steps=600)
     trainings.run()
@@ -11,7 +12,7 @@ Every loss may be multiplied by `loss_factor` while the rate is divided by it. I
 moves the gradients to where those of deep nets lie, so that a small net shows what fp16 does to them.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +22,7 @@ from torch import nn
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision.underflow import rounded
 
-CHANNELS, CLASSES = (8, 16), 10
+CHANNELS, CLASSES, MOMENTUM = (8, 16), 10, 0.9
 
 
 @dataclass(frozen=True)
@@ -139,18 +140,10 @@ class Trainings:
     """
 
     def __init__(
-        self,
-        recipe: Recipe,
-        data: DataSet,
-        seeds: Sequence[int],
-        batch: int,
-        rate: float,
-        steps: int,
-        loss_factor: float = 1.0,
-        momentum: float = 0.9,
+        self, recipe: Recipe, data: DataSet, seeds: Sequence[int], batch: int, rate: float, steps: int, loss_factor: float = 1.0
     ) -> None:
         self.recipe, self.data, self.seeds, self.batch = recipe, data, list(seeds), batch
-        self.rate, self.steps, self.loss_factor, self.momentum = rate, steps, loss_factor, momentum
+        self.rate, self.steps, self.loss_factor = rate, steps, loss_factor
         device = data.train_x.device
         weights = starts(data.train_x.shape[-1], self.seeds, device)
         self.weights = weights if recipe.master else [rounded(weight) for weight in weights]
@@ -191,10 +184,10 @@ class Trainings:
         rate = self.rate * (1 - self.iteration / self.steps) / self.loss_factor
         if self.recipe.master:
             gradients = [g / _each(self.scale, g) for g in gradients]
-            buffers = [b * self.momentum + g for b, g in zip(self.buffers, gradients, strict=True)]
+            buffers = [b * MOMENTUM + g for b, g in zip(self.buffers, gradients, strict=True)]
             weights = [w - rate * b for w, b in zip(self.weights, buffers, strict=True)]
         else:  # everything stays in fp16, the gradients stay scaled, and the rate takes the scale out again
-            buffers = [rounded(rounded(b * self.momentum) + g) for b, g in zip(self.buffers, gradients, strict=True)]
+            buffers = [rounded(rounded(b * MOMENTUM) + g) for b, g in zip(self.buffers, gradients, strict=True)]
             rate /= self.recipe.scale
             weights = [rounded(w - rate * b) for w, b in zip(self.weights, buffers, strict=True)]
         if self.iteration % 10 == 0:
@@ -216,12 +209,10 @@ class Trainings:
         self.lost += (torch.stack(still).sum() / numbers - self.lost) / self._watched
         self.zeros += (torch.stack(zero).sum() / numbers - self.zeros) / self._watched
 
-    def run(self, after_step: Callable[[int], None] | None = None) -> "Trainings":
-        """Take all steps; `after_step(iteration)` is called after each."""
+    def run(self) -> "Trainings":
+        """Take all steps."""
         while self.iteration < self.steps:
             self.step()
-            if after_step is not None:
-                after_step(self.iteration)
         return self
 
     @torch.no_grad()

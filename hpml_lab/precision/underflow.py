@@ -6,7 +6,8 @@ and what is at most 2^-25 becomes zero.
 
 import torch
 
-SMALLEST, SMALLEST_NORMAL, LARGEST = 2.0**-24, 2.0**-14, 65504.0
+from hpml_lab.precision.formats import FP16
+
 EDGES = range(-60, 17)  # of the histograms, as powers of two
 
 
@@ -40,24 +41,18 @@ def histogram(values: torch.Tensor) -> list[float]:
 
 
 def scale_trace(
-    device: torch.device,
-    x: torch.Tensor,
-    y: torch.Tensor,
-    *,
-    steps: int,
-    start: float = 2.0**16,
-    interval: int = 8,
-    rate: float = 0.05,
+    device: torch.device, x: torch.Tensor, y: torch.Tensor, *, steps: int, start: float, interval: int
 ) -> list[dict[str, float | bool]]:
     """Train a small net with autocast in fp16 and torch's own GradScaler; one row a step: the scale it used, whether a
     gradient overflowed, whether any weight changed.
 
-    x (N, inputs) and y (N,) are one batch that is used again and again; `interval` is the scaler's growth interval.
+    x (N, inputs) and y (N,) are one batch that is used again and again; `start` is the scaler's first
+    scale, `interval` its growth interval.
     """
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(0)
         model = torch.nn.Sequential(torch.nn.Linear(x.shape[1], 16), torch.nn.ReLU(), torch.nn.Linear(16, 10)).to(device)
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     scaler = torch.amp.GradScaler(device.type, init_scale=start, growth_interval=interval)
     rows = []
     for step in range(steps):
@@ -75,7 +70,7 @@ def scale_trace(
     return rows
 
 
-def torchs_own(layers: int = 72) -> list[dict[str, object]]:
+def torchs_own() -> list[dict[str, object]]:
     """Linear layer, convolution and ReLU, forward and backward: torch's own fp16 on this CPU beside float32 with rounding.
 
     Two sets of inputs: multiples of 1/16, whose sums are exact in float32, so that only the rounding at the end is seen; and
@@ -92,7 +87,7 @@ def torchs_own(layers: int = 72) -> list[dict[str, object]]:
             return torch.randn(shape, generator=generator).half().float()
 
         for name, call, shapes in (
-            ("linear", torch.nn.functional.linear, ((32, layers), (10, layers))),
+            ("linear", torch.nn.functional.linear, ((32, 72), (10, 72))),
             ("conv2d", lambda x, w: torch.nn.functional.conv2d(x, w, stride=2, padding=1), ((4, 8, 8, 8), (16, 8, 3, 3))),
             ("relu", lambda x, w: (x * w).relu(), ((32, 10), (32, 10))),
         ):
@@ -100,15 +95,12 @@ def torchs_own(layers: int = 72) -> list[dict[str, object]]:
             up = draw(*call(x, w).shape)
             true = _both_ways(call, x.half(), w.half(), up.half())
             emulated = _both_ways(lambda a, b, call=call: rounded(call(rounded(a), rounded(b))), x, w, up)
-            apart = [((a.float() - b).abs().max() / spacing(b.abs().max())).item() for a, b in zip(true, emulated, strict=True)]
+            apart = [
+                (a.float() - b).abs().max().item() / FP16.spacing(b.abs().max().item())
+                for a, b in zip(true, emulated, strict=True)
+            ]
             rows.append({"layer": name, "inputs": inputs, "apart, spacings": max(apart)})
     return rows
-
-
-def spacing(x: torch.Tensor) -> torch.Tensor:
-    """The distance between neighbouring fp16 numbers at |x|: 2^(⌊log₂|x|⌋ − 10), and 2^-24 at least."""
-    _, power = torch.frexp(x)
-    return torch.ldexp(torch.ones_like(x), power - 11).clamp(min=SMALLEST)
 
 
 def _both_ways(call, x: torch.Tensor, w: torch.Tensor, up: torch.Tensor) -> list[torch.Tensor]:

@@ -235,6 +235,7 @@ def async_timing(size: Size) -> Result:
             "simulation: the naive clocks are right in sum: the whole step took at least as long as its work",
             whole_naive >= longest,
             f"{whole_naive * 1e3:.1f} ms of {longest * 1e3:.1f} ms",
+            exact=False,  # a sleep may end early by the clock that is read here
         ),
         Claim("simulation: every way of timing sees the same losses", losses[0] == losses[1] == losses[2]),
         Claim(

@@ -10,8 +10,9 @@ from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.progress import track
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.data import load
+from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import ROUNDING, STEPS, Ladder, Plan, Rung, applicable
-from hpml_lab.profiling.slow_trainer import PARTS, write_folder
+from hpml_lab.profiling.slow_trainer import PARTS
 
 NOTEBOOK = "09_profiling"
 TOTAL = "slow trainer / best trainer, times"
@@ -99,7 +100,7 @@ def _row(rung: Rung, below: Rung | None, so_far: float) -> dict:
     lecture="L1",
     notebook=NOTEBOOK,
     draw=draw_profile_loop,
-    quick=dict(data="digits", train=640, test=40, batch=64, iterations=16, profiled=16, look=8, pairs=2, compile=False),
+    quick=dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, pairs=2, compile=False),
     full=dict(data="mnist", train=60000, test=500, batch=64, iterations=930, profiled=62, look=62, pairs=1, compile=True),
     uses=("cuda",),
 )

@@ -57,7 +57,7 @@ def draw_torch_profiler(result: Result):
     lecture="L1",
     notebook=NOTEBOOK,
     draw=draw_torch_profiler,
-    quick=dict(top=8, hot=80, n=384),
+    quick=dict(top=8, hot=80, n=256),
     full=dict(top=12, hot=100, n=1024),
     lecture_says={"conv2d, one call, µs": "9976.544 (a call of the lecture's machine)"},
     uses=("cuda",),
@@ -112,10 +112,10 @@ def torch_profiler(size: Size) -> Result:
     in_trace = sum(e["name"] == "aten::convolution" for e in calls)
 
     bare = counting.trace_events(counting.profiled(without_grad, device, profile_memory=True))
-    curves, peaks = {}, {}
-    for name, work, trace in (("with gradients", forward, events), ("under no_grad", without_grad, bare)):
-        curves[name] = counting.memory_curve(trace, device_type=int(on_gpu))
-        peaks[name] = max(b for _, b in curves[name]), counting.peak_bytes(work, device)
+    traced = {"with gradients": events, "under no_grad": bare}
+    curves = {name: counting.memory_curve(trace, device_type=int(on_gpu)) for name, trace in traced.items()}
+    peaks = {name: max(in_use for _, in_use in curve) for name, curve in curves.items()}
+    again = counting.peak_bytes(forward, device)
     mib = torch.Size([1 << 18])  # elements of float32
     by_hand = counting.peak_bytes(lambda: torch.ones(mib, device=device) + torch.ones(mib, device=device), device)
     first, hot_share = hottest_region(device, size.hot, size.n)
@@ -137,13 +137,13 @@ def torch_profiler(size: Size) -> Result:
         Claim("the region with the planted hot work is the first row", first == "hot", f"{hot_share:.0f} % of the time"),
         Claim("two tensors of 1 MiB and their sum have a peak of 3 MiB", by_hand == 3 << 20),
         Claim(
-            "the peak of each memory curve is the peak that is counted without the trace, to 1 %",
-            all(abs(curve / counted - 1) < 0.01 for curve, counted in peaks.values()),
-            ", ".join(f"{name}: {curve / 1e6:.2f} MB" for name, (curve, _) in peaks.items()),
+            "the peak of the memory curve is that of another run, which on a GPU the allocator itself counts, to 1 %",
+            abs(peaks["with gradients"] / again - 1) < 0.01,
+            f"{peaks['with gradients'] / 1e6:.2f} MB and {again / 1e6:.2f} MB",
         ),
         Claim(
             "what is kept for the backward pass makes the peak at least 10 times as high",
-            peaks["with gradients"][0] >= 10 * peaks["under no_grad"][0],
+            peaks["with gradients"] >= 10 * peaks["under no_grad"],
         ),
         Claim("of 6 steps, schedule(wait=1, warmup=1, active=2, repeat=1) records 2", recorded == 2),
     ]
@@ -152,8 +152,8 @@ def torch_profiler(size: Size) -> Result:
         "conv2d, one call, µs": (conv2d.device_time_total if on_gpu else conv2d.cpu_time_total) / conv2d.count,
         "forward pass, ms": region["dur"] / 1e3,
         "convolutions, calls": convolved,
-        "peak memory with gradients, MB": peaks["with gradients"][0] / 1e6,
-        "peak memory under no_grad, MB": peaks["under no_grad"][0] / 1e6,
+        "peak memory with gradients, MB": peaks["with gradients"] / 1e6,
+        "peak memory under no_grad, MB": peaks["under no_grad"] / 1e6,
     }
     notes = [] if on_gpu else [NO_CUDA.format(what="the trace has no lanes of kernels and copies", slug="torch-profiler")]
     thinned = {name: curve[:: max(1, len(curve) // 800)] for name, curve in curves.items()}
@@ -162,7 +162,10 @@ def torch_profiler(size: Size) -> Result:
 
 def hottest_region(device: torch.device, hot: int, n: int) -> tuple[str, float]:
     """Of three regions, one of which has `hot` products of n × n matrices and the others one each: the one with the most
-    time, and its share in %."""
+    time, and its share in %.
+
+    Of each region the shortest of three runs counts: another program that has the core meanwhile only adds to it.
+    """
     a = torch.randn(n, n, device=device)
 
     def work() -> None:
@@ -171,10 +174,14 @@ def hottest_region(device: torch.device, hot: int, n: int) -> tuple[str, float]:
                 for _ in range(products):
                     torch.mm(a, a)
 
-    found = [e for e in counting.profiled(work, device).key_averages() if e.key in ("load", "hot", "update")]
-    times: dict[str, float] = {}
-    for e in found:  # on a GPU a region stands there twice, as the host and as the device saw it
-        times[e.key] = max(times.get(e.key, 0.0), e.device_time_total if device.type == "cuda" else e.cpu_time_total)
+    runs = []
+    for _ in range(3):
+        seen = dict.fromkeys(("load", "hot", "update"), 0.0)
+        for e in counting.profiled(work, device).key_averages():
+            if e.key in seen:  # on a GPU a region stands there twice, as the host and as the device saw it
+                seen[e.key] = max(seen[e.key], e.device_time_total if device.type == "cuda" else e.cpu_time_total)
+        runs.append(seen)
+    times = {name: min(run[name] for run in runs) for name in runs[0]}
     first = max(times, key=times.get)
     return first, 100 * times[first] / sum(times.values())
 

@@ -10,8 +10,9 @@ from statistics import median
 import torch
 
 from hpml_lab.core.device import Device
-from hpml_lab.profiling import slow_trainer as trainer
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, Folder, History, Switches, Trainer
+from hpml_lab.profiling import habits
+from hpml_lab.profiling.habits import Folder
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer
 
 # What a loss may differ by between two rungs, largest difference over the iterations that are checked. Training lets rounding
 # differences grow, as it does a change of seed: after hundreds of iterations equal losses mean equal bits, or nothing.
@@ -43,24 +44,24 @@ class Step:
 
 
 STEPS = (
-    Step("decode_once", "input", "decode all files once, before training", BITS, trainer.input_slow, trainer.input_fast),
+    Step("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
     Step(
         "batch_transform",
         "transform",
         "one operation a batch, in place, instead of a loop over samples",
         BITS,
-        trainer.transform_slow,
-        trainer.transform_fast,
+        habits.transform_slow,
+        habits.transform_fast,
     ),
     Step("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
-    Step("late_log", "logging", "keep the figures on the device, ask once at the end", BITS, trainer.LogSlow, trainer.LogFast),
+    Step("late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast),
     Step(
         "batch_evaluation",
         "evaluation",
         "test images in batches, without a graph",
         ROUNDING,
-        trainer.evaluate_slow,
-        trainer.evaluate_fast,
+        habits.evaluate_slow,
+        habits.evaluate_fast,
     ),
     Step("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
     Step(
@@ -68,28 +69,28 @@ STEPS = (
         "backward",
         "torch's batch norm, ReLU and cross-entropy instead of written-out ones",
         ROUNDING,
-        trainer.forward_slow,
-        trainer.forward_fast,
+        habits.forward_slow,
+        habits.forward_fast,
     ),
     Step(
         "drop_gradients",
         "backward",
         "gradients to None, so that backward need not add to zeros",
         BITS,
-        trainer.clear_slow,
-        trainer.clear_fast,
+        habits.clear_slow,
+        habits.clear_fast,
     ),
     Step("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
     Step("compiled", "backward", "torch.compile: operations fused into few kernels", ROUNDING, needs="compile", on="debug_off"),
     Step("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
-    Step("fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, trainer.AdamSlow, trainer.adam_fast),
+    Step("fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast),
     Step(
         "pinned_copy",
         "copy",
         "copy from page-locked memory, without waiting",
         BITS,
-        trainer.copy_slow,
-        trainer.copy_fast,
+        habits.copy_slow,
+        habits.copy_fast,
         needs="cuda",
     ),
     Step("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),

@@ -1,8 +1,8 @@
 """Samples processors, memory, disk and GPUs while a `with` block runs: `with Monitor(rate=10) as m: train()`.
 
 Each figure of use is a difference of two readings of a counter, so it is the exact average over the time between them. A
-thread reads, not a process: a reading holds the interpreter for 0.1 ms, and a second interpreter would cost its start and a
-core's share besides (`tests/bench_monitor.py` measures both).
+thread reads, not a process: a reading takes 0.1 ms, some times that where its data have left the caches meanwhile, and a second
+interpreter would cost its start and as much of a core (`tests/bench_monitor.py` measures both).
 """
 
 import csv

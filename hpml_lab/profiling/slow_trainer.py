@@ -1,28 +1,23 @@
-"""A deliberately slow trainer and its fast form, habit by habit: each `…_slow` stands beside the `…_fast` that replaces it.
+"""A deliberately slow trainer and its fast form: which of the habits in `habits.py` it has is told by `Switches`.
 
-`Switches` says which fast forms are in use. All off is the slow trainer, all on the best one; both train the same net on the
-same batches, and what they leave behind is the same: a log with one line an iteration, and the losses on test images.
+All off is the slow trainer, all on the best one; both train the same net on the same batches, and what they leave behind is
+the same: a log with one line an iteration, and the losses on test images.
 """
 
 import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import torch
-import torch.nn.functional as F
 from PIL import Image
-from torch import nn
 
 from hpml_lab.core.counting import synchronize
-from hpml_lab.data.dataset import DataSet
+from hpml_lab.profiling import habits
+from hpml_lab.profiling.habits import Folder
 
 PARTS = ("input", "transform", "copy", "forward", "backward", "optimizer", "logging", "evaluation")
-MEAN, STD = 0.1307, 0.3081  # of MNIST's pixels
-LR, BETAS, EPS = 1e-3, (0.9, 0.999), 1e-8
-TOGETHER = 256  # test images at a time
 
 
 @dataclass(frozen=True)
@@ -52,215 +47,6 @@ WRONG = {
     "evaluate in training mode": "batch norm uses the test batch's own mean, and learns from it",
     "half a batch": "half of each batch is left out of the loss",
 }
-
-
-# ---- input: from files to pixels -----------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Folder:
-    """PNG files on disk with their labels (N,), for training and for testing, and where the log is written."""
-
-    train: list[Path]
-    train_y: torch.Tensor
-    test: list[Path]
-    test_y: torch.Tensor
-    log: Path
-
-
-def write_folder(folder: Path, data: DataSet, train: int, test: int) -> Folder:
-    """Write the first `train` and `test` images of a data set as PNG files into `folder`."""
-
-    def write(kind: str, images: torch.Tensor) -> list[Path]:
-        paths = [folder / f"{kind}-{number:05}.png" for number in range(len(images))]
-        for path, pixels in zip(paths, (images[:, 0] * 255).round().to(torch.uint8).numpy(), strict=True):
-            Image.fromarray(pixels).save(path, compress_level=1)
-        return paths
-
-    files = write("train", data.train_x[:train]), write("test", data.test_x[:test])
-    return Folder(files[0], data.train_y[:train], files[1], data.test_y[:test], folder / "log.txt")
-
-
-def input_slow(files: list[Path], chosen: torch.Tensor) -> list[np.ndarray]:
-    """Open and decode the chosen files, one after the other: B arrays (H, W) in uint8."""
-    images = []
-    for number in chosen.tolist():
-        with Image.open(files[number]) as image:
-            images.append(np.array(image))
-    return images
-
-
-def input_fast(pixels: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """Take the chosen images from memory, where they lie decoded: one index operation."""
-    return pixels[chosen]
-
-
-# ---- transform: from pixels to a batch (B, 1, H, W) in float32 -----------------------------------------------------------
-
-
-def transform_slow(images) -> torch.Tensor:
-    """Normalise sample by sample, through Python lists, with new tensors all along; then stack."""
-    samples = []
-    for image in images:
-        sample = torch.tensor(image.tolist(), dtype=torch.float32)
-        sample = sample / 255
-        sample = (sample - MEAN) / STD
-        samples.append(sample.unsqueeze(0))
-    return torch.stack(samples)
-
-
-def transform_fast(images) -> torch.Tensor:
-    """Normalise the whole batch, in place: the same three operations on each element."""
-    batch = torch.from_numpy(np.asarray(images)).to(torch.float32)
-    return batch.div_(255).sub_(MEAN).div_(STD).unsqueeze(1)
-
-
-# ---- copy: to the device -------------------------------------------------------------------------------------------------
-
-
-def copy_slow(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy from ordinary memory: the processor waits."""
-    return tensor.to(device)
-
-
-def copy_fast(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """Copy from page-locked memory: the processor goes on, and the device waits by itself."""
-    return tensor.pin_memory().to(device, non_blocking=True)
-
-
-# ---- forward -------------------------------------------------------------------------------------------------------------
-
-
-class Net(nn.Module):
-    """Two convolutions with batch norm and ReLU, and a linear layer: (B, 1, H, W) -> (B, 10)."""
-
-    def __init__(self, height: int, width: int) -> None:
-        super().__init__()
-        self.convs = nn.ModuleList([nn.Conv2d(1, 8, 3, padding=1, bias=False), nn.Conv2d(8, 16, 3, 2, padding=1, bias=False)])
-        self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.BatchNorm2d(16)])
-        self.linear = nn.Linear(16 * ((height + 1) // 2) * ((width + 1) // 2), 10)
-
-
-def forward_slow(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and outputs with everything written out: each line reads and writes whole tensors, and autograd keeps many."""
-    for conv, norm in zip(net.convs, net.norms, strict=True):
-        x = conv(x)
-        mean, variance = norm.running_mean, norm.running_var
-        if norm.training:
-            mean = x.mean((0, 2, 3))
-            variance = ((x - mean[:, None, None]) ** 2).mean((0, 2, 3))
-            with torch.no_grad():
-                count = x.numel() / x.shape[1]
-                norm.running_mean.copy_(0.9 * norm.running_mean + 0.1 * mean)
-                norm.running_var.copy_(0.9 * norm.running_var + 0.1 * variance * count / (count - 1))
-        x = (x - mean[:, None, None]) / (variance[:, None, None] + norm.eps).sqrt()
-        x = x * norm.weight[:, None, None] + norm.bias[:, None, None]
-        x = x * (x > 0)
-    outputs = net.linear(x.flatten(1))
-    exponentials = (outputs - outputs.max(1, keepdim=True).values).exp()
-    probabilities = exponentials / exponentials.sum(1, keepdim=True)
-    return -(F.one_hot(y, 10) * probabilities.log()).sum(1).mean(), outputs
-
-
-def forward_fast(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Loss and outputs with torch's layers: batch norm is one kernel, cross-entropy two."""
-    for conv, norm in zip(net.convs, net.norms, strict=True):
-        x = F.relu(norm(conv(x)))
-    outputs = net.linear(x.flatten(1))
-    return F.cross_entropy(outputs, y), outputs
-
-
-# ---- optimizer: Adam, and clearing the gradients -------------------------------------------------------------------------
-
-
-class AdamSlow:
-    """Adam parameter by parameter in Python: m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², θ ← θ − η m̂ / (√v̂ + ε)."""
-
-    def __init__(self, net: Net) -> None:
-        self.parameters = list(net.parameters())
-        self.m = [torch.zeros_like(one) for one in self.parameters]
-        self.v = [torch.zeros_like(one) for one in self.parameters]
-        self.t = 0
-
-    @torch.no_grad()
-    def step(self) -> None:
-        self.t += 1
-        for number, parameter in enumerate(self.parameters):
-            gradient = parameter.grad
-            self.m[number] = BETAS[0] * self.m[number] + (1 - BETAS[0]) * gradient
-            self.v[number] = BETAS[1] * self.v[number] + (1 - BETAS[1]) * gradient**2
-            mean = self.m[number] / (1 - BETAS[0] ** self.t)
-            square = self.v[number] / (1 - BETAS[1] ** self.t)
-            parameter.copy_(parameter - LR * mean / (square.sqrt() + EPS))
-
-
-def adam_fast(net: Net) -> torch.optim.Adam:
-    """torch's Adam with all parameters in one call, in place."""
-    return torch.optim.Adam(net.parameters(), lr=LR, betas=BETAS, eps=EPS, fused=True)
-
-
-def clear_slow(net: Net) -> None:
-    """Write zeros over every gradient; the backward pass then reads them and adds to them."""
-    for parameter in net.parameters():
-        if parameter.grad is not None:
-            parameter.grad.zero_()
-
-
-def clear_fast(net: Net) -> None:
-    """Let the gradients go; the backward pass hands over new ones."""
-    for parameter in net.parameters():
-        parameter.grad = None
-
-
-# ---- logging: one line an iteration, with the loss and how many were right -----------------------------------------------
-
-
-class LogSlow:
-    """Ask the device for each sample's answer and for the loss, and write a line at once."""
-
-    def __init__(self, path: Path) -> None:
-        self.file = open(path, "w")
-
-    def add(self, loss: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> None:
-        right = 0
-        for number in range(len(y)):
-            right += int(outputs[number].argmax().item() == y[number].item())
-        print(loss.item(), right, file=self.file, flush=True)
-
-    def close(self) -> None:
-        self.file.close()
-
-
-class LogFast:
-    """Count on the device and keep the figures there; ask for all of them once, at the end."""
-
-    def __init__(self, path: Path) -> None:
-        self.path, self.losses, self.rights = path, [], []
-
-    def add(self, loss: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> None:
-        self.losses.append(loss.detach())  # without detach each loss would keep its graph, and the memory would grow
-        self.rights.append((outputs.argmax(1) == y).sum())
-
-    def close(self) -> None:
-        pairs = zip(torch.stack(self.losses).tolist(), torch.stack(self.rights).tolist(), strict=True)
-        self.path.write_text("".join(f"{loss} {right}\n" for loss, right in pairs))
-
-
-# ---- evaluation: the mean loss on the test images ------------------------------------------------------------------------
-
-
-def evaluate_slow(loss_of: Callable[[torch.Tensor], torch.Tensor], count: int) -> float:
-    """One image at a time, each with a graph that nobody uses."""
-    return sum(loss_of(torch.tensor([number])).item() for number in range(count)) / count
-
-
-@torch.inference_mode()
-def evaluate_fast(loss_of: Callable[[torch.Tensor], torch.Tensor], count: int) -> float:
-    """Many images at a time, without a graph, and one question to the device."""
-    return float(sum(loss_of(chosen) * len(chosen) for chosen in torch.arange(count).split(TOGETHER)) / count)
-
-
-# ---- the trainer ---------------------------------------------------------------------------------------------------------
 
 
 class Clock:
@@ -323,9 +109,9 @@ class Trainer:
         start = time.perf_counter()
         self.sources = {"train": (folder.train, folder.train_y), "test": (folder.test, folder.test_y)}
         if switches.decode_once:
-            self._replace(lambda files: torch.from_numpy(np.stack(input_slow(files, torch.arange(len(files))))))
+            self._replace(lambda files: torch.from_numpy(np.stack(habits.input_slow(files, torch.arange(len(files))))))
         if switches.prepare_once:
-            self._replace(transform_fast)
+            self._replace(habits.transform_fast)
         if switches.stay_on_device:
             self._replace(lambda images: images.to(device))
             self.sources = {kind: (images, labels.to(device)) for kind, (images, labels) in self.sources.items()}
@@ -335,10 +121,10 @@ class Trainer:
             width, height = image.size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.net = Net(height, width)
+            self.net = habits.Net(height, width)
         self.net.to(device, memory_format=torch.channels_last if switches.channels_last else torch.contiguous_format)
         self.weights = {name: value.clone() for name, value in self.net.state_dict().items()}
-        self.forward = forward_fast if switches.library_layers else forward_slow
+        self.forward = habits.forward_fast if switches.library_layers else habits.forward_slow
         self.compiled = torch.compile(self.forward) if switches.compiled else self.forward
 
     def _replace(self, change: Callable) -> None:
@@ -349,15 +135,15 @@ class Trainer:
         on, (images, labels) = self.switches, self.sources[kind]
         if on.stay_on_device:
             with clock.part("copy"):
-                chosen = copy_fast(chosen, self.device) if on.pinned_copy else copy_slow(chosen, self.device)
+                chosen = habits.copy_fast(chosen, self.device) if on.pinned_copy else habits.copy_slow(chosen, self.device)
         with clock.part("input"):
-            x, y = (input_fast if on.decode_once else input_slow)(images, chosen), labels[chosen]
+            x, y = (habits.input_fast if on.decode_once else habits.input_slow)(images, chosen), labels[chosen]
         if not on.prepare_once:
             with clock.part("transform"):
-                x = (transform_fast if on.batch_transform else transform_slow)(x)
+                x = (habits.transform_fast if on.batch_transform else habits.transform_slow)(x)
         if not on.stay_on_device:
             with clock.part("copy"):
-                copy = copy_fast if on.pinned_copy else copy_slow
+                copy = habits.copy_fast if on.pinned_copy else habits.copy_slow
                 x, y = copy(x, self.device), copy(y, self.device)
         return (x.contiguous(memory_format=torch.channels_last) if on.channels_last else x), y
 
@@ -366,9 +152,9 @@ class Trainer:
         on, clock = self.switches, clock or NoClock()
         self.net.load_state_dict(self.weights)
         self.net.train()
-        clear_fast(self.net)
-        adam = adam_fast(self.net) if on.fused_adam else AdamSlow(self.net)
-        log = (LogFast if on.late_log else LogSlow)(self.folder.log)
+        habits.clear_fast(self.net)
+        adam = habits.adam_fast(self.net) if on.fused_adam else habits.AdamSlow(self.net)
+        log = (habits.LogFast if on.late_log else habits.LogSlow)(self.folder.log)
         tests = []
         with contextlib.closing(log), torch.autograd.set_detect_anomaly(not on.debug_off):
             for iteration, chosen in enumerate(self._order(iterations), 1):
@@ -377,7 +163,7 @@ class Trainer:
                     x, y = x[: self.batch // 2], y[: self.batch // 2]
                 with clock.part("optimizer"):
                     if on.wrong != "forget to zero":
-                        (clear_fast if on.drop_gradients else clear_slow)(self.net)
+                        (habits.clear_fast if on.drop_gradients else habits.clear_slow)(self.net)
                 with clock.part("forward"), torch.autocast(self.device.type, torch.bfloat16, enabled=on.bfloat16):
                     loss, outputs = self.compiled(self.net, x, y)
                 with clock.part("backward"):
@@ -400,7 +186,8 @@ class Trainer:
             return self.forward(self.net, *self.load("test", chosen, clock))[0]
 
         self.net.train(self.switches.wrong == "evaluate in training mode")
-        mean = (evaluate_fast if self.switches.batch_evaluation else evaluate_slow)(loss_of, len(self.folder.test))
+        evaluate = habits.evaluate_fast if self.switches.batch_evaluation else habits.evaluate_slow
+        mean = evaluate(loss_of, len(self.folder.test))
         self.net.train()
         return mean
 

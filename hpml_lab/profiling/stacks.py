@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 
 import hpml_lab
 from hpml_lab.core import style
@@ -26,6 +27,7 @@ from hpml_lab.data import DataSet
 from hpml_lab.profiling import trained
 
 END_SECONDS = 10.0
+NOTHING_LEFT = "no process and no file is left behind"
 HOT = trained.noise_by_hand.__name__  # the function that was planted in the training program
 FORMATS = {".txt": "raw", ".json": "speedscope", ".svg": "flamegraph"}
 
@@ -242,3 +244,8 @@ def speedscope(path: Path | str) -> dict[str, Any]:
 def temporary() -> tempfile.TemporaryDirectory:
     """A folder for a run's own files; gone at the end of its `with` block."""
     return tempfile.TemporaryDirectory(prefix="hpml-stacks-")
+
+
+def children() -> set[int]:
+    """The numbers of all processes that this one has started and that still run."""
+    return {child.pid for child in psutil.Process().children(recursive=True)}

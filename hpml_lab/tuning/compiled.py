@@ -103,8 +103,9 @@ def compiled(function: Callable[..., Any], use: Callable[[Callable[..., Any]], o
     work = torch.compile(function, dynamic=False)  # the code is for these shapes
     start = time.perf_counter()
     try:
-        # By itself torch tries out each vector extension that the processor names: it takes ten seconds.
-        with torch._inductor.config.patch({"cpp.vec_isa_ok": True}):
+        # By itself torch tries out each vector extension that the processor names, and starts a pool of processes that
+        # compile: for one small function both take longer than the compilation.
+        with torch._inductor.config.patch({"cpp.vec_isa_ok": True, "compile_threads": 1}):
             _, generated = run_and_get_code(use, work)
     except RuntimeError as error:  # errors of Dynamo and of Inductor are RuntimeErrors
         if not no_compiler(error):

@@ -86,7 +86,7 @@ def draw_debug_apis(result: Result):
     axes.margins(x=0.08)
     axes.set_yscale("log")
     axes.set(xlabel="debugging API", ylabel="times as long as the plain step")
-    axes.legend()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
     return figure
 
 
@@ -95,7 +95,7 @@ def draw_debug_apis(result: Result):
     lecture="L4",
     notebook=NOTEBOOK,
     draw=draw_debug_apis,
-    quick=dict(layers=20, width=32, batch=2, side=32, samples=3, inputs=16),
+    quick=dict(layers=20, width=32, batch=2, side=32, samples=2, inputs=16),
     full=dict(layers=20, width=32, batch=64, side=224, samples=7, inputs=64),
     uses=("cuda",),
 )

@@ -26,8 +26,9 @@ def draw_against_limit(axes: Any, rows: list[dict[str, Any]], limit: float) -> N
     timed = [row for row in rows if row["time, µs"] != "-"]
     places = range(len(timed))
     bars = axes.barh(places, [row["time, µs"] for row in timed], color=style.BLUE, edgecolor="white", label="measured")
-    axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=2)
-    axes.axvline(limit, color=style.RED, linestyle="--", label="memory limit of one kernel")
+    # A ground of its own, for the line of the limit may pass through the figure.
+    axes.bar_label(bars, fmt="{:,.0f}", fontsize=8, padding=3, zorder=4, bbox=dict(facecolor="white", edgecolor="none", pad=1))
+    axes.axvline(limit, color=style.RED, linestyle="--", label="memory limit")
     axes.set_yticks(places, [row["way"] for row in timed])
     axes.invert_yaxis()
     axes.margins(x=0.2)
@@ -36,17 +37,16 @@ def draw_against_limit(axes: Any, rows: list[dict[str, Any]], limit: float) -> N
     axes.set(xlabel="time in µs", ylabel="way to run it")
 
 
-def draw_counts(axes: Any, rows: list[dict[str, Any]], name: str) -> None:
-    """Bars of a counted column, one a way."""
-    counted = [row for row in rows if row[name] != "-"]
-    bars = axes.barh(range(len(counted)), [row[name] for row in counted], color=style.ORANGE, hatch="///", edgecolor="white")
+def draw_counts(axes: Any, rows: list[dict[str, Any]]) -> None:
+    """Bars of the kernels that each way runs; of an eager way the operators are counted."""
+    bars = axes.barh(range(len(rows)), [row["kernels"] for row in rows], color=style.ORANGE, hatch="///", edgecolor="white")
     axes.bar_label(bars, fmt="%.4g", fontsize=8, padding=2)
-    axes.set_yticks(range(len(counted)), [row["way"] for row in counted])
+    axes.set_yticks(range(len(rows)), [row["way"] for row in rows])
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
-    axes.set_xlabel(name)
+    axes.set_xlabel("operators or kernels")
 
 
 @cache
@@ -86,8 +86,8 @@ def draw_pointwise_fusion(result: Result):
     shown = [row for row in result.rows if row["elements"] == result.arrays["largest"]]
     draw_against_limit(left, shown, result.arrays["limit, µs"])
     left.set_title(f"GELU of {result.arrays['largest']:,} numbers")
-    left.legend(fontsize=8, loc="lower right")
-    draw_counts(right, shown, "kernels")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
+    draw_counts(right, shown)
     right.set_title("what runs")
     return figure
 
@@ -174,9 +174,12 @@ def pointwise_fusion(size: Size) -> Result:
             sorted(one.name for one in chain) == ["add", "div", "erf", "mul", "mul"],
         ),
         Claim("they move 11 times the bytes of x, and one kernel moves 2", sum(one.bytes for one in chain) == 11 * x.nbytes),
-        Claim("F.gelu is one operator", counts["F.gelu"] == 1),
         Claim(
-            "every way gives GELU: within 5e-6 · (1 + |GELU|) of float64, the lecture's 1.41421 for √2 included",
+            "F.gelu is one operator, and torch.compile, where there is a compiler, makes one kernel of the five",
+            counts["F.gelu"] == 1 == counts.get("torch.compile", 1),
+        ),
+        Claim(
+            "every way gives GELU, the lecture's with 1.41421 for √2 too: within 5e-6 · (1 + |GELU|) of float64",
             max(apart.values()) < 5e-6,
             f"largest error {max(apart.values()):.1e}",
         ),
@@ -187,14 +190,6 @@ def pointwise_fusion(size: Size) -> Result:
             exact=False,
         ),
     ]
-    if "torch.compile" in counts:
-        claims.append(Claim("torch.compile makes one kernel of the five", counts["torch.compile"] == 1))
-    if own is not None:
-        claims.append(
-            Claim(
-                "the Triton kernel, on a GPU or interpreted, gives GELU of every number", apart["own kernel in Triton"] < 5e-6
-            )
-        )
     notes.append(f"torch.jit.script gives a {warning} today: use torch.compile. On the CPU it fuses nothing.")
     if device.type != "cuda":
         notes.append(
@@ -233,8 +228,8 @@ def draw_fused_layernorm(result: Result):
     left, right = figure.subplots(1, 2, width_ratios=(1.5, 1))
     draw_against_limit(left, result.rows, result.arrays["limit, µs"])
     left.set_title("layer norm, forward and backward")
-    left.legend(fontsize=8, loc="lower right")
-    draw_counts(right, result.rows, "kernels")
+    figure.legend(*left.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
+    draw_counts(right, result.rows)
     right.set_title("what runs")
     return figure
 
@@ -294,7 +289,7 @@ def fused_layernorm(size: Size) -> Result:
         }
         for name in ways
     ]
-    gain = rows[1]["times faster"]
+    gain, made_kernels = rows[1]["times faster"], counts.get("composed, torch.compile", 0)
     claims = [
         Claim(
             "torch's own is one operator forward, the composition eight or more",
@@ -315,16 +310,13 @@ def fused_layernorm(size: Size) -> Result:
             max(apart.values()) < 1e-5,
             f"{max(apart.values()):.1e}",
         ),
+        Claim(
+            "torch.compile, where there is a compiler, makes at most a third as many kernels as the composition has operators",
+            made_kernels * 3 <= counts["composed, eager"],
+            f"{made_kernels} of {counts['composed, eager']}" if made_kernels else "no compiler",
+        ),
         Claim("torch's own layer norm is faster than the composition", gain > 1, f"{gain:.2f} times", exact=False),
     ]
-    if "composed, torch.compile" in counts:
-        claims.append(
-            Claim(
-                "torch.compile makes at most a third as many kernels as the composition has operators",
-                counts["composed, torch.compile"] * 3 <= counts["composed, eager"],
-                f"{counts['composed, torch.compile']} of {counts['composed, eager']}",
-            )
-        )
     if device.type != "cuda":
         notes.append(NO_CUDA.format(what="launches cost little on a CPU", slug="fused-layernorm"))
     quantities = {

@@ -48,7 +48,7 @@ class BatchStep:
 
 
 def draw_batch_size(result: Result):
-    """Left: samples per second against the batch size, rising to a plateau. Right: the most memory in use in a step against
+    """Left: samples per second against the batch size. Right: the most memory in use in a step against
     the batch size in float32 and under autocast, with the limit and the largest batches that fit below it."""
     figure = style.new_figure(9.5, 3.8)
     left, right = figure.subplots(1, 2)
@@ -88,13 +88,13 @@ def batch_size(size: Size) -> Result:
     budget = size.gpu_budget if size.device.is_cuda else min(size.cpu_budget, psutil.virtual_memory().available // 4)
     clean(step.clear, device)
     found = {}
-    fits_again = []
+    again = []
     with capped(budget, device):
         for name, amp in (("float32", False), ("autocast", True)):
             run = functools.partial(step, amp=amp)
             fits = until_out_of_memory(run, step.clear, device) if size.device.is_cuda else within_budget(run, budget, device)
             found[name] = largest_batch(fits)
-            fits_again.append(fits(found[name].batch) and not fits(found[name].batch + 1))
+            again.append(fits(found[name].batch))
     # Never beyond the limit: a batch that does not fit on a GPU may fill a CPU's memory.
     batches = [batch for batch in size.batches if batch <= found["float32"].batch]
     rows = []
@@ -133,14 +133,22 @@ def batch_size(size: Size) -> Result:
             len(set(kept["autocast"])) == 1 and kept["autocast"][0] <= 0.6 * kept["float32"][0],
             f"{kept['autocast'][0]:.0f} bytes a sample",
         ),
-        Claim("the peak grows in a straight line with the batch: equal slopes, to 2 %", apart < 0.02, f"{apart:.1e}"),
-        Claim("the search finds a batch that fits while one sample more does not", all(fits_again), str(limits)),
+        # Measured, for a GPU's allocator hands out larger blocks than it was asked for, and others may use the same GPU.
+        Claim(
+            "the peak grows in a straight line with the batch: equal slopes, to 2 %", apart < 0.02, f"{apart:.1e}", exact=False
+        ),
+        Claim(
+            "the search ends with a batch that fitted and one sample more that did not",
+            all({(one.batch, True), (one.batch + 1, False)} <= set(one.tries) for one in found.values()),
+            str(limits),
+        ),
+        Claim("tried once more, each of the two limits still fits", all(again), exact=False),
         Claim(
             "it takes at most 2 log₂ of the batch tries, and 4 for the ends",
             all(steps),
             f"{[len(one.tries) for one in found.values()]}",
         ),
-        Claim("autocast raises the limit by more than 1.4 times", more > 1.4, f"{more:.2f} times"),
+        Claim("autocast raises the limit by more than 1.4 times", more > 1.4, f"{more:.2f} times", exact=False),
         Claim(
             "the largest batch gives at least twice the samples per second of batch 1", times >= 2, f"{times:.1f}×", exact=False
         ),

@@ -9,8 +9,9 @@ from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling.experiments_ladder import TOTAL, profile_loop
+from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import BITS, ROUNDING, SIXTEEN, STEPS, Ladder, Plan, largest_difference, next_step
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer, write_folder
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer
 
 CPU = torch.device("cpu")
 BEST = dict(

@@ -100,7 +100,7 @@ def test_processor_time_of_the_samples_adds_up(no_gpu):
         while time.perf_counter() < end:
             pass
         own = time.process_time() - before
-    assert sum(one.process_cpu for one in monitor.samples) == pytest.approx(own, abs=0.01 * len(monitor.samples))
+    assert sum(one.process_cpu for one in monitor.samples) == pytest.approx(own, abs=0.05)
     assert 0 < monitor.cost < 1
 
 

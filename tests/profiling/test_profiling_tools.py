@@ -7,19 +7,15 @@ import subprocess
 import sys
 import time
 
-import psutil
 import pytest
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.data import DataSet, load
 from hpml_lab.profiling import counters, functions, random_walk, stacks
-from hpml_lab.profiling.experiments_tools import HOT, cprofile_line_profiler, flame_graph, perf_counters
+from hpml_lab.profiling.experiments_counters import perf_counters
+from hpml_lab.profiling.experiments_tools import HOT, cprofile_line_profiler, flame_graph
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
-
-
-def children():
-    return {child.pid for child in psutil.Process().children(recursive=True)}
 
 
 # ---- functions and lines ------------------------------------------------------------------------------------------------
@@ -95,10 +91,10 @@ def test_frames_with_spaces_are_read_and_other_text_is_refused():
 
 
 def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
-    before = children()
+    before = stacks.children()
     result = flame_graph("quick", device="cpu")
     sound(result)
-    assert children() <= before
+    assert stacks.children() <= before
     if result.quantities:  # py-spy may watch here
         assert result.arrays["source"] == "py-spy on a training program"
         assert result.quantities["self share of the planted function, %"] > 20
@@ -119,18 +115,18 @@ def test_where_py_spy_may_not_watch_the_row_says_how_to_allow_it(monkeypatch, tm
     refused.write_text("#!/bin/sh\necho 'Error: Permission Denied' >&2\nexit 1\n")
     refused.chmod(0o755)
     monkeypatch.setattr(stacks, "py_spy", lambda: str(refused))
-    before = children()
+    before = stacks.children()
     result = flame_graph("quick", device="cpu")
     sound(result)
     assert "Permission Denied" in result.notes[0] and "ptrace_scope" in result.notes[0]
-    assert children() <= before
+    assert stacks.children() <= before
 
 
 def test_a_training_program_that_does_not_start_in_time_is_ended():
-    data, before = load("digits"), children()
+    data, before = load("digits"), stacks.children()
     with pytest.raises(LabError, match="did not start"), stacks.training(data, deadline=0.05):
         pass
-    assert children() <= before
+    assert stacks.children() <= before
 
 
 def test_a_training_program_that_fails_is_noticed_at_once():
@@ -201,12 +197,12 @@ def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
 
 
 def test_a_command_that_hangs_or_fails_is_ended_and_named():
-    before = children()
+    before = stacks.children()
     with pytest.raises(LabError, match="must end with 0"):
         counters.usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline=0.3)
     with pytest.raises(LabError, match="ended with 3"):
         counters.usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
-    assert children() <= before
+    assert stacks.children() <= before
 
 
 def test_both_languages_of_the_program_print_the_same_sum(tmp_path):

@@ -113,6 +113,9 @@ def test_batch_size(sound):
     result = batch_size("quick", device="cpu")
     sound(result)
     assert all(row["saved autocast, bytes"] < row["saved float32, bytes"] for row in result.rows if row["batch"] >= 64)
+    assert [
+        claim.text for claim in result.claims if ("straight" in claim.text or "limit" in claim.text) and not claim.holds
+    ] == []
     # Where the activations make the peak, two points of the curve tell the limit: it was found, not assumed.
     for name in ("float32", "autocast"):
         (n, low), (m, high) = [(row["batch"], row[f"peak {name}, MB"] * 1e6) for row in result.rows[-2:]]
