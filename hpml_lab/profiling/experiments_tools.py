@@ -196,6 +196,7 @@ def written_stacks(number: int) -> list[tuple[str, int]]:
     draw=draw_flame_graph,
     quick=dict(seconds=0.6, rate=200, stacks=60, deadline=60.0),
     full=dict(seconds=10.0, rate=100, stacks=600, deadline=120.0),
+    uses=("py-spy",),
 )
 def flame_graph(size: Size) -> Result:
     """Flame graph: where a running training program spends its time, seen from outside."""

@@ -104,7 +104,7 @@ def draw_pointwise_fusion(result: Result):
         "kernels when fused": 1,
         "1 M elements: formula over fused, times": "close to 4",
     },
-    uses=("cuda",),
+    uses=("cuda", "compiler"),
 )
 def pointwise_fusion(size: Size) -> Result:
     """GELU: five trips through memory, or one fused kernel."""
@@ -241,7 +241,7 @@ def draw_fused_layernorm(result: Result):
     draw=draw_fused_layernorm,
     quick=dict(rows=2048, features=512, samples=5),
     full=dict(rows=16384, features=4096, samples=15),
-    uses=("cuda",),
+    uses=("cuda", "compiler"),
 )
 def fused_layernorm(size: Size) -> Result:
     """Layer norm: composed of operators, torch's own kernel, and compiled."""
