@@ -1,7 +1,5 @@
 """The experiments of notebook 10 on convolutions: the search for the fastest algorithm, and the layout of images in memory."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from time import perf_counter
 
 import torch
@@ -14,22 +12,12 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import in_turns
+from hpml_lab.tuning.switched import searching
 
 NOTEBOOK = "10_tuning"
 
 
 # --- cudnn-benchmark ---------------------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def searching(on: bool) -> Iterator[None]:
-    """Let cuDNN try all its algorithms at the first call with a shape and keep the fastest; set the flag back afterwards."""
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = on
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 def draw_cudnn_benchmark(result: Result):
@@ -77,6 +65,7 @@ def draw_cudnn_benchmark(result: Result):
 )
 def cudnn_benchmark(size: Size) -> Result:
     """cuDNN's search for the fastest convolution: what it gains, and what it costs when shapes change."""
+    before = torch.backends.cudnn.benchmark
     device = size.device.torch
     torch.manual_seed(0)
     x = torch.randn(size.batch, size.channels, size.side, size.side, device=device, requires_grad=True)
@@ -111,7 +100,7 @@ def cudnn_benchmark(size: Size) -> Result:
             apart.item() < 2e-3,
             f"{apart:.1e}",
         ),
-        Claim("the flag is back at what it was", torch.backends.cudnn.benchmark is False),
+        Claim("the flag is back at what it was", torch.backends.cudnn.benchmark == before),
         Claim("the search makes the forward pass at least 1.2 times faster", gain >= 1.2, f"{gain:.2f} times", exact=False),
         Claim(
             "with the search on, the first call with a new shape is dearer",

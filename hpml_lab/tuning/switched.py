@@ -2,7 +2,6 @@
 
 import contextlib
 import math
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -125,12 +124,13 @@ class Run:
         return loss.detach()
 
 
+def searching(on: bool) -> contextlib.AbstractContextManager:
+    """cudnn.benchmark for a `with` block: cuDNN tries all its algorithms at the first call with a shape, and keeps the fastest."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=on)
+
+
 @contextlib.contextmanager
 def _modes(switches: Switches) -> Iterator[None]:
     """cudnn.benchmark and anomaly mode as the switches say, and as they were afterwards."""
-    before, torch.backends.cudnn.benchmark = torch.backends.cudnn.benchmark, switches.search
-    try:
-        with warnings.catch_warnings(), torch.autograd.set_detect_anomaly(switches.debugging):
-            yield
-    finally:
-        torch.backends.cudnn.benchmark = before
+    with searching(switches.search), torch.autograd.set_detect_anomaly(switches.debugging):
+        yield
