@@ -1,10 +1,12 @@
 """Honest timing: warm-up, synchronisation, several samples, median and spread; comparisons take turns.
 
-`torch.utils.benchmark.Timer` is the base: it sets the number of threads and synchronises the device around each sample.
+The parts are the standard library's `timeit`, with garbage collection off, and torch's clock, which waits for the device. Not
+`torch.utils.benchmark.Timer`: it warms up at least twice before each sample, so that long work takes three times as long.
 """
 
 import functools
 import logging
+import timeit
 from collections.abc import Callable
 from dataclasses import dataclass
 from statistics import median, quantiles
@@ -13,7 +15,7 @@ import torch
 
 # The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-from torch.utils.benchmark import Timer  # noqa: E402
+from torch.utils.benchmark import set_torch_threads, timer  # noqa: E402
 
 SAMPLE_SECONDS = 0.01  # a sample repeats the call until it takes this long, so that the clock's own cost does not count
 
@@ -73,13 +75,17 @@ class _Sampler:
     """Takes one sample at a time of one function, after a warm-up that also fixes how many calls make a sample."""
 
     def __init__(self, work: Callable[[], object], threads: int) -> None:
-        self._timer = Timer("work()", globals={"work": work}, num_threads=threads)
-        self._timer.timeit(1)  # allocations, lazy imports and kernel selection happen in the first call
-        once = self._timer.timeit(1).mean
-        self._calls = max(1, round(SAMPLE_SECONDS / once))
+        self._timer, self._threads = timeit.Timer(work, timer=timer), threads
+        self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
+        self._calls = max(1, round(SAMPLE_SECONDS / max(self._run(1), 1e-9)))
 
     def __call__(self) -> float:
-        return self._timer.timeit(self._calls).mean
+        return self._run(self._calls) / self._calls
+
+    def _run(self, calls: int) -> float:
+        """Seconds of `calls` calls in a row."""
+        with set_torch_threads(self._threads):
+            return self._timer.timeit(calls)
 
 
 def measure(
@@ -133,13 +139,16 @@ class Ceiling:
 @functools.cache
 def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1) -> Ceiling:
     """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product."""
-    large = device.type == "cuda"
-    elements = (1 << 28) if large else (1 << 26)  # 1 GiB on a GPU, 256 MiB on a CPU, in float32
-    source = torch.ones(elements, device=device)
-    target = torch.empty_like(source)
-    copied = measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)
-    n = 8192 if large else 2048
+    n = 8192 if device.type == "cuda" else 2048
     a, b = torch.randn(2, n, n, device=device, dtype=dtype)
     out = torch.empty_like(a)
-    product = measure(lambda: torch.mm(a, b, out=out), threads=threads, flops=2.0 * n**3, bytes=3.0 * a.nbytes)
-    return Ceiling(copied.gb_per_s, product.gflop_per_s, threads)
+    product = measure(lambda: torch.mm(a, b, out=out), threads=threads, flops=2.0 * n**3)
+    return Ceiling(_copy(device, threads).gb_per_s, product.gflop_per_s, threads)
+
+
+@functools.cache
+def _copy(device: torch.device, threads: int) -> Timing:
+    """A copy, the same for every dtype of the product: 1 GiB on a GPU, 256 MiB on a CPU."""
+    source = torch.ones((1 << 28) if device.type == "cuda" else (1 << 26), device=device)
+    target = torch.empty_like(source)
+    return measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)

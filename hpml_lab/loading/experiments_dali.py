@@ -1,7 +1,5 @@
 """The experiment of notebook 08 on decoders: dali."""
 
-import base64
-import io
 import tempfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -21,6 +19,7 @@ from hpml_lab.loading import boxes, video
 from hpml_lab.loading import dali as graphs
 from hpml_lab.loading.photographs import CLASSES, make_photographs
 from hpml_lab.loading.pipeline import end_workers, many_workers
+from hpml_lab.loading.png import from_png, to_png
 
 NOTEBOOK = "08_loading"
 PIL, TENSOR = "PIL, transforms on PIL", "decode_image, transforms on tensors"
@@ -90,22 +89,6 @@ def blocks(gap: np.ndarray, size: int = 4) -> np.ndarray:
     """(H, W, 3) as (H / size, W / size): the largest value of each block; a lone pixel would be lost in a small figure."""
     height, width = (side // size for side in gap.shape[:2])
     return gap[: height * size, : width * size].reshape(height, size, width, size, -1).max(axis=(1, 3, 4))
-
-
-def to_png(picture: torch.Tensor) -> str:
-    """A picture, uint8 (H, W, 3), as base64 PNG: as lists of numbers, two of them make a result's file 5 MB long."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(picture.numpy()).save(buffer, format="png")
-    return base64.b64encode(buffer.getvalue()).decode()
-
-
-def from_png(text: str) -> np.ndarray:
-    """The same picture as an array, uint8 (H, W, 3)."""
-    from PIL import Image
-
-    return np.asarray(Image.open(io.BytesIO(base64.b64decode(text))))
 
 
 def draw_dali(result: Result):

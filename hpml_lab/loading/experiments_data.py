@@ -1,8 +1,6 @@
 """The experiments of notebook 08 on what is loaded, and in which order: face-landmarks and samplers."""
 
-import base64
 import csv
-import io
 import math
 import tempfile
 from pathlib import Path
@@ -18,20 +16,12 @@ from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.loading import faces
 from hpml_lab.loading import samplers as own
+from hpml_lab.loading.png import from_png, to_png
 
 NOTEBOOK = "08_loading"
 
 
 # ---- face-landmarks ----------------------------------------------------------------------------------------
-
-
-def _png(image: torch.Tensor) -> str:
-    """An image (3, H, W) as base64 PNG, which a result's file can hold."""
-    from PIL import Image
-
-    buffer = io.BytesIO()
-    Image.fromarray(image.permute(1, 2, 0).numpy()).save(buffer, format="png")
-    return base64.b64encode(buffer.getvalue()).decode()
 
 
 def dots(points: torch.Tensor, height: int, width: int, sigma: float = 1.5) -> torch.Tensor:
@@ -118,14 +108,12 @@ def _said(folder: Path, header: list[str], row: list[str]) -> str:
 def draw_face_landmarks(result: Result):
     """Four drawn faces, one a column, with their 17 landmarks as dots: as they lie in the folder, rescaled, cropped and
     flipped. In each row every dot still sits on its feature: the corner of an eye, the tip of the nose, the chin."""
-    from PIL import Image
-
     figure = style.new_figure(7.0, 7.2)
     steps = result.arrays["steps"]
     grid = figure.subplots(len(steps), len(steps[0]["images"]), squeeze=False)
     for axes_row, step in zip(grid, steps, strict=True):
         for axes, image, points in zip(axes_row, step["images"], step["points"], strict=True):
-            picture = np.asarray(Image.open(io.BytesIO(base64.b64decode(image))))
+            picture = from_png(image)
             axes.imshow(picture)
             x, y = np.array(points).T
             axes.scatter(x, y, s=12, color=style.SKY, edgecolors="black", linewidths=0.5)
@@ -259,7 +247,7 @@ def face_landmarks(size: Size) -> Result:
             "steps": [
                 {
                     "name": one["name"],
-                    "images": [_png(sample["image"]) for sample in one["samples"]],
+                    "images": [to_png(sample["image"].permute(1, 2, 0)) for sample in one["samples"]],
                     "points": [sample["landmarks"].tolist() for sample in one["samples"]],
                 }
                 for one in shown

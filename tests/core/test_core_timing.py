@@ -25,7 +25,14 @@ def test_work_is_called_before_it_is_timed_and_each_sample_counts():
     calls, call = recorder()
     timing = measure(call("work"), samples=3)
     assert len(timing.samples) == 3 and all(sample > 0 for sample in timing.samples)
-    assert len(calls) > 5, "warm-up calls and at least one call a sample"
+    assert len(calls) > 5 and (len(calls) - 2) % 3 == 0, "two calls to warm up, and as many calls in one sample as in the other"
+
+
+def test_long_work_is_called_once_a_sample(monkeypatch):
+    calls, call = recorder()
+    monkeypatch.setattr("hpml_lab.core.timing.SAMPLE_SECONDS", 1e-9)
+    measure(call("work"), samples=5)
+    assert len(calls) == 2 + 5
 
 
 def test_a_comparison_takes_turns(monkeypatch):

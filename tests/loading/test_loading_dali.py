@@ -9,6 +9,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.loading import boxes, dali, video
 from hpml_lab.loading import experiments_dali as row
 from hpml_lab.loading.photographs import make_photographs
+from hpml_lab.loading.png import from_png, to_png
 
 SMALL = dict(images=12, batch=4, side=64, rounds=1, workers=(0, 1), threads=(1,), boxes=5, frames=30)
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
@@ -32,7 +33,7 @@ def test_the_row_is_sound_and_says_what_is_left_out(sound):
 
 def test_pictures_come_back_from_a_results_text_as_they_were(photographs):
     picture = row.resized(photographs, row.pil_image, 64)[0][0]
-    assert picture.float().std() > 10 and (row.from_png(row.to_png(picture)) == picture.numpy()).all()
+    assert picture.float().std() > 10 and (from_png(to_png(picture)) == picture.numpy()).all()
 
 
 def test_a_loader_that_gives_another_label_is_found_out(monkeypatch):
