@@ -27,6 +27,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.render import prose_html
 from hpml_lab.core.rooms import import_rooms
 
 
@@ -59,7 +60,7 @@ class Verdict:
         found = f" <code>{html.escape(self.mistake)}</code>" if self.mistake else ""
         return (
             f'<div role="status" style="border-left:4px solid {colour};padding:.3em .8em">'
-            f"<b>{self.exercise}: {self.state}</b>{found}. {html.escape(self.message)}</div>"
+            f"<b>{self.exercise}: {self.state}</b>{found}. {prose_html(self.message)}</div>"
         )
 
 

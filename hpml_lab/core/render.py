@@ -2,6 +2,7 @@
 
 import base64
 import html
+import re
 from typing import Any
 
 from hpml_lab.core import machine, style
@@ -82,6 +83,11 @@ def table_html(rows: list[dict[str, Any]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
 
 
+def prose_html(text: str) -> str:
+    """A sentence with its `code` set as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
+
+
 def claims_html(result: Result) -> str:
     """The claims as a list; a mark in words beside the colour."""
     items = []
@@ -89,7 +95,7 @@ def claims_html(result: Result) -> str:
         colour = style.GREEN if claim.holds else style.RED
         kind = "" if claim.exact else " <small>(measured: depends on the machine)</small>"
         figure = f" <code>{html.escape(claim.measured)}</code>" if claim.measured else ""
-        items.append(f'<li><b style="color:{colour}">{claim.mark}</b>: {html.escape(claim.text)}{figure}{kind}</li>')
+        items.append(f'<li><b style="color:{colour}">{claim.mark}</b>: {prose_html(claim.text)}{figure}{kind}</li>')
     return f"<ul>{''.join(items)}</ul>" if items else ""
 
 
@@ -99,7 +105,7 @@ def html_of(result: Result) -> str:
     if result.quantities or result.experiment.lecture_says:
         parts.append(table_html(beside(result)))
     parts.append(claims_html(result))
-    parts += [f"<p>⚠ {html.escape(note)}</p>" for note in notes(result)]
+    parts += [f"<p>⚠ {prose_html(note)}</p>" for note in notes(result)]
     parts.append(f"<p><small>{html.escape(result.where())}</small></p>")
     return "\n".join(parts)
 
@@ -115,7 +121,7 @@ def show_figure(figure: Any, caption: str) -> None:
 
     # JupyterLab ignores the alt text of PNG outputs, so the caption is written out as well.
     display(picture(style.png(figure), caption), metadata={"image/png": {"alt": caption}}, raw=True)
-    display({"text/html": f"<p><em>{html.escape(caption)}</em></p>", "text/plain": caption}, raw=True)
+    display({"text/html": f"<p><em>{prose_html(caption)}</em></p>", "text/plain": caption}, raw=True)
 
 
 def show(result: Result) -> None:

@@ -128,8 +128,10 @@ def test_a_terminal_shows_all(planted):
 def test_html_escapes_and_marks_claims_in_words(planted):
     result = planted("quick")
     result.claims.append(Claim("<script>alert(1)</script>", True))
+    result.notes.append("run `a < b` instead")
     page = render.html_of(result)
     assert "<script>" not in page and "&lt;script&gt;" in page
+    assert "run <code>a &lt; b</code> instead" in page
     assert "does not hold here" in page and "depends on the machine" in page
 
 
