@@ -222,6 +222,8 @@ def end_workers(iterator: Any) -> None:
     for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public word for it; a generator has
         if (end := getattr(iterator, name, None)) is not None:
             end()
+    for worker in getattr(iterator, "_workers", ()):
+        worker.join(5)  # torch 2.11 ends a hung worker without waiting for its end
 
 
 @contextlib.contextmanager
