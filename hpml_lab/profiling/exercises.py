@@ -124,15 +124,17 @@ def judge_mend_the_timing(answer: Callable) -> None:
             "mean-not-median",
             "Some calls were disturbed and took 30 times as long. The mean carries them; which figure does not?",
         )
-    uneven = Device(JITTER)
-    got = _timed(answer, uneven)
-    if not _close(got, right):
-        low, high = min(JITTER), max(JITTER)
-        if _close(got, low):
-            raise Mistake("minimum-not-median", "You return the shortest call. It says what is possible, not what is usual.")
-        if _close(got, high):
-            raise Mistake("maximum-not-median", "You return the longest call, which may be a disturbed one.")
-        expect(got, right, case="calls of 10, 8 and 12 ms in turns", tolerance=0.06 * right)
+    for uneven in (JITTER, (*JITTER[2:], *JITTER[:2])):  # three calls in a row may lack the shortest, or the longest
+        got = _timed(answer, Device(uneven))
+        if not _close(got, right):
+            low, high = min(JITTER), max(JITTER)
+            if _close(got, low):
+                raise Mistake(
+                    "minimum-not-median", "You return the shortest call. It says what is possible, not what is usual."
+                )
+            if _close(got, high):
+                raise Mistake("maximum-not-median", "You return the longest call, which may be a disturbed one.")
+            expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)
 
 
 # --- copy-share: read a kernel table -----------------------------------------------------------------------------------------

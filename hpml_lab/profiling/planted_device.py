@@ -68,5 +68,5 @@ class Device:
         return handle
 
 
-JITTER = (0.010, 0.008, 0.012)  # seconds; whatever three calls in a row, their median is 10 ms
+JITTER = (0.010, 0.008, 0.010, 0.012)  # seconds; the median of any three or more calls in a row is 10 ms
 OUTLIERS = (0.010, 0.010, 0.010, 0.300, 0.010, 0.010, 0.010, 0.010)

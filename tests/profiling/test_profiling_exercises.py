@@ -1,8 +1,10 @@
 """What the planted loops and devices of notebook 09's exercises are."""
 
+from statistics import median
+
 import pytest
 
-from hpml_lab.core.exercises import Mistake
+from hpml_lab.core.exercises import Mistake, check
 from hpml_lab.profiling.planted_device import Device
 from hpml_lab.profiling.planted_profiles import CALLERS, planted_loop, to_mend_next
 
@@ -35,6 +37,26 @@ def test_a_queued_device_returns_at_once_and_a_lazy_one_drops_what_nobody_holds(
     lazy.synchronize()
     assert lazy.dropped == 1 and lazy.clock() - start == pytest.approx(1.0, abs=1e-3)
     del held
+
+
+@pytest.mark.parametrize("calls", [3, 4, 5, 6, 7, 8, 10, 30])
+@pytest.mark.parametrize("warm", [1, 2, 3, 4])
+def test_a_median_is_right_however_many_calls_it_is_of_and_the_shortest_call_never(warm, calls):
+    def timed_by(figure):
+        def timed(work, device):
+            kept, samples = [work() for _ in range(warm)], []
+            for _ in range(calls):
+                device.synchronize()
+                begin = device.clock()
+                kept.append(work())
+                device.synchronize()
+                samples.append(device.clock() - begin)
+            return figure(samples)
+
+        return timed
+
+    assert check("mend-the-timing", timed_by(median)).state == "right"
+    assert check("mend-the-timing", timed_by(min)).mistake == "minimum-not-median"
 
 
 def test_a_timing_that_calls_without_end_is_stopped():
