@@ -289,7 +289,7 @@ def judge_next_step(answer: Callable) -> None:
             raise Mistake("row-not-name", f"{story}Return the name of the part, not its row.")
         if isinstance(got, (int, float)):
             raise Mistake("time-not-name", f"{story}Return the name of the part, not a number.")
-        if got not in by:
+        if not isinstance(got, str) or got not in by:
             raise Mistake("unknown-part", f"{story}{got!r} is no part of the profile.")
         if got in mended:
             raise Mistake("already-mended", f"{story}You choose {got!r} again. It was mended already: go on with the rest.")

@@ -25,5 +25,6 @@ WRONG = [
     ("time-not-name", lambda rows, mended: most("self", rows, mended)["self"]),
     ("not-the-largest", lambda rows, mended: sorted(without_callers(rows), key=lambda row: -row["self"])[1]["part"]),
     ("unknown-part", lambda rows, mended: "everything"),
+    ("unknown-part", lambda rows, mended: [most("self", rows, mended)["part"]]),
     ("returns-nothing", lambda rows, mended: None),
 ]
