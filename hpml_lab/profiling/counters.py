@@ -175,8 +175,11 @@ def _start(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> subproce
 
 
 def perf_rows(text: str) -> list[dict[str, Any]]:
-    """The rows of `perf stat -x,`: event, value (None where perf has none), unit, and a note that says why."""
-    rows = []
+    """The rows of `perf stat -x,`: event, value (None where perf has none), unit, and a note that says why.
+
+    A processor with two kinds of cores counts on each, such as cpu_core/cycles/ and cpu_atom/cycles/: one row, their sum.
+    """
+    rows: dict[str, dict[str, Any]] = {}
     for line in text.splitlines():
         fields = line.split(",")
         if line.startswith("#") or len(fields) < 4:
@@ -184,8 +187,14 @@ def perf_rows(text: str) -> list[dict[str, Any]]:
         value, unit, event = fields[0].strip(), fields[1], fields[2]
         known = not value.startswith("<")
         note = "" if known else value.strip("<>")
-        rows.append({"event": event.split(":")[0], "value": float(value) if known else None, "unit": unit, "note": note})
-    return rows
+        event = event.split("/")[1] if "/" in event else event.split(":")[0]
+        row = {"event": event, "value": float(value) if known else None, "unit": unit, "note": note}
+        other = rows.get(event)
+        if other is None or other["value"] is None:
+            rows[event] = row
+        elif known:
+            other["value"] += row["value"]
+    return list(rows.values())
 
 
 def perf_stat(

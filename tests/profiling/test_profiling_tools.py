@@ -187,6 +187,25 @@ def test_perfs_lines_are_read_with_their_reasons():
     ]
 
 
+def test_the_counters_of_two_kinds_of_cores_are_one_row():
+    rows = counters.perf_rows(
+        "<not counted>,,cpu_atom/cycles/u,0,0.00,,\n300,,cpu_core/cycles/u,100,100.00,,\n"
+        "40,,cpu_atom/instructions/,50,50.00,,\n2,,cpu_core/instructions/,50,50.00,,\n"
+        "7,,cpu_core/cache-misses/,50,50.00,,\n<not counted>,,cpu_atom/cache-misses/,0,0.00,,\n"
+    )
+    assert [(row["event"], row["value"]) for row in rows] == [("cycles", 300), ("instructions", 42), ("cache-misses", 7)]
+
+
+def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, sound):
+    text = "4000,,page-faults:u,9,100.00,,\n<not counted>,,cpu_atom/{0}/u,0,0.00,,\n99,,cpu_core/{0}/u,9,100.00,,\n"
+    found = counters.perf_rows(text.format("cycles") + text.format("instructions"))
+    monkeypatch.setattr(counters, "perf_stat", lambda *_: found)
+    monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
+    result = perf_counters("quick", device="cpu")
+    sound(result)
+    assert result.quantities["instructions per cycle"] == 1
+
+
 def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
     refused = tmp_path / "perf"
     refused.write_text("#!/bin/sh\necho 'Error: No permission to enable task-clock event.' >&2\nexit 255\n")
