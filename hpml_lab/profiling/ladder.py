@@ -256,8 +256,11 @@ class Ladder:
         return History(history.losses[:count], history.rights[:count], history.tests[: count // self.plan.look])
 
     def off(self, before: History, history: History) -> float:
-        """How far the losses are off: 0 where the whole run left the same bits, else the largest difference at its start."""
-        return largest_difference(before, history) and largest_difference(self.start(before), self.start(history))
+        """How far the losses are off: 0 only where the whole run left the same bits.
+
+        The largest difference at its start; where that left the same bits, of the whole run.
+        """
+        return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
 
     def timed(self, made: Trainer) -> tuple[float, History]:
         """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""

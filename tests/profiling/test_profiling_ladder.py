@@ -89,6 +89,16 @@ def test_the_difference_of_histories_is_0_only_for_equal_bits():
     assert not largest_difference(one, History([float("nan"), 1.0], [3, 4], [1.5])) <= SIXTEEN
 
 
+def test_a_difference_after_the_start_of_a_run_is_not_taken_for_the_same_bits(folder):
+    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=4, profiled=2, batch=32, look=2, pairs=1), compile=False)
+    one = History([2.0, 1.5, 1.25, 1.0], [1, 2, 3, 4], [1.5, 1.0])
+    late = History([2.0, 1.5, 1.25, 0.5], [1, 2, 3, 4], [1.5, 1.0])
+    early = History([2.0, 1.25, 1.0, 0.25], [1, 2, 3, 4], [1.5, 1.0])
+    assert ladder.off(one, one) == BITS
+    assert ladder.off(one, late) == 0.5
+    assert ladder.off(one, early) == 0.25, "later, rounding differences grow"
+
+
 def test_the_clock_counts_inner_time_once_and_changes_nothing(after, slow):
     clock = Clock(CPU)
     assert after(clock) == slow
