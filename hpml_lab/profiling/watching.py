@@ -24,6 +24,7 @@ GENERATOR = 0x20  # CO_GENERATOR of code.co_flags
 # A thread whose innermost Python frame lies in these waits for another to give it work or to end: that is no contention.
 PATIENT_MODULES = ("threading", "queue", "selectors", "concurrent.futures", "multiprocessing", "asyncio")
 READS = ("pipe", "read", "io_schedule", "wait_on_page", "folio_wait", "sock", "skb", "poll", "select", "request", "nfs")
+WRITES = ("write", "send")  # the kernel's names for a full pipe or socket contain one of READS too
 PROC = Path("/proc/self/task")
 
 
@@ -186,4 +187,4 @@ def _blocked_at(thread: int) -> str:
         return "running"
     if "futex" in name:
         return "lock"
-    return "read" if any(part in name for part in READS) else ""
+    return "read" if any(part in name for part in READS) and not any(part in name for part in WRITES) else ""

@@ -1,5 +1,6 @@
 """The classifier of bottlenecks: its decisions on fixed evidence, what the watch sees, and the row."""
 
+import os
 import sys
 import threading
 import time
@@ -108,6 +109,26 @@ def test_the_watch_tells_waiting_in_a_generator_from_waiting_elsewhere():
             time.sleep(0.03)
     outside = watch.evidence()
     assert inside["input_wait"] > inside["unknown_wait"] and outside["unknown_wait"] > outside["input_wait"]
+
+
+def test_a_loop_that_waits_for_the_reader_of_its_output_does_not_wait_for_its_input():
+    reader, writer = os.pipe()
+
+    def read_slowly():
+        while os.read(reader, 1 << 14):
+            time.sleep(0.02)
+
+    def loop():
+        for _ in range(5):
+            os.write(writer, bytes(1 << 16))
+
+    thread = threading.Thread(target=read_slowly)
+    thread.start()
+    verdict = classify(loop)
+    os.close(writer)
+    thread.join()
+    os.close(reader)
+    assert verdict.bound == CANNOT_TELL, (verdict.reason, verdict.evidence)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's word on a blocked thread is Linux's")
