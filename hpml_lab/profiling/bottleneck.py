@@ -2,6 +2,7 @@
 
 Nothing has to be told to it. A thread looks 100 times a second: which threads and workers run, wait for a core, or are blocked,
 and where the loop's own thread stands. On a GPU the profiler's time line and the counted FLOPs and bytes come to that.
+An iterator or generator is taken for the loop's input unless one of torch's optimizers steps in it: then it is the loop.
 `decide` is a plain function of the evidence; between its limits lie dead zones, in which it says that it cannot tell.
 """
 

@@ -17,6 +17,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import psutil
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 PERIOD = 0.01  # seconds between two looks
 SWITCH = 0.0005  # seconds until the watch is given the interpreter; by Python's 0.005 it would hardly see threads that contend
@@ -41,6 +42,8 @@ class Watch:
         self._blocked: Counter[int] = Counter()  # seconds by thread, outside its input
         self._kinds: defaultdict[int, Counter[str]] = defaultdict(Counter)  # by thread: looks at which it was blocked so
         self._places: Counter[str] = Counter()
+        self._trains: set[CodeType] = set()  # iterators in which an optimizer steps: they train, and give no input
+        self._hook = register_optimizer_step_pre_hook(self._at_a_step)
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._look_on, name="hpml-watch", daemon=True)
         self._ready = threading.Event()
@@ -51,6 +54,7 @@ class Watch:
         return self
 
     def __exit__(self, *_: Any) -> None:
+        self._hook.remove()
         self._stop.set()
         self._thread.join()
         sys.setswitchinterval(self._switch)
@@ -133,7 +137,10 @@ class Watch:
 
     def _in_input(self, frame: FrameType | None) -> bool:
         """Whether the thread is inside an iterator, a generator or a data set that the work calls."""
-        return any(_gives_items(code) for code in self._called(frame))
+        return any(_gives_items(code) and code not in self._trains for code in self._called(frame))
+
+    def _at_a_step(self, *_: object) -> None:
+        self._trains.update(filter(_gives_items, self._called(sys._getframe())))
 
     def _called(self, frame: FrameType | None) -> Iterator[CodeType]:
         while frame is not None and frame is not self._home:

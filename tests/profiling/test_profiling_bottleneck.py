@@ -111,6 +111,26 @@ def test_the_watch_tells_waiting_in_a_generator_from_waiting_elsewhere():
     assert inside["input_wait"] > inside["unknown_wait"] and outside["unknown_wait"] > outside["input_wait"]
 
 
+def test_waiting_in_a_generator_that_trains_is_no_waiting_for_input():
+    weight = torch.zeros(4, requires_grad=True)
+    optimizer = torch.optim.SGD([weight], lr=0.1)
+
+    def batches():
+        for _ in range(20):
+            time.sleep(0.01)
+            yield torch.ones(4)
+
+    def train(data, seconds):
+        for batch in data:
+            (weight * batch).sum().backward()
+            optimizer.step()
+            time.sleep(seconds)
+            yield weight
+
+    assert classify(lambda: list(train(torch.ones(20, 4), 0.02))).bound == CANNOT_TELL
+    assert classify(lambda: list(train(batches(), 0.0))).bound == "input"
+
+
 def test_a_loop_that_waits_for_the_reader_of_its_output_does_not_wait_for_its_input():
     reader, writer = os.pipe()
 
