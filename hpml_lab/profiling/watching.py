@@ -1,7 +1,8 @@
 """Watches a piece of work from a thread beside it: who runs, who waits for a core, who is blocked, and where.
 
 The scheduler's counters tell running from waiting for a core, so that a busy machine looks like a quiet one. They, and the
-kernel's word on what a thread is blocked at, are Linux's: elsewhere only running counts, and no lock is recognised.
+kernel's word on what a thread is blocked at, are Linux's: elsewhere only running counts, and no lock is recognised. macOS does
+not even tell which thread ran: there no wait for input is seen, and a loop that waits gets no name.
 """
 
 import contextlib
