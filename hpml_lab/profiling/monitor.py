@@ -197,7 +197,8 @@ def _cell(name: str, value: Any, has_gpu: bool) -> str:
 
 
 def _value(name: str, cell: str) -> Any:
-    if cell in ("", NOT_GIVEN):
+    # Besides [N/A] nvidia-smi writes [Unknown Error] and [Insufficient Permissions], and old ones [Not Supported].
+    if not cell or (cell.startswith("[") and cell.endswith("]")):
         return None
     if not _unit(name):
         return cell

@@ -146,10 +146,12 @@ def test_a_file_of_nvidia_smi_itself_can_be_read(tmp_path):
         "timestamp, pci.bus_id, utilization.gpu [%], utilization.memory [%]\n"
         "2024/03/01 10:00:00.123, 00000000:01:00.0, 35 %, 12 %\n"
         "2024/03/01 10:00:01.124, 00000000:01:00.0, [N/A], 0 %\n"
+        "2024/03/01 10:00:02.125, 00000000:01:00.0, [Not Supported], [Unknown Error]\n"
     )
-    first, second = read_csv(path)
+    first, second, third = read_csv(path)
     assert first["utilization.gpu [%]"] == 35 and first["timestamp"] == "2024/03/01 10:00:00.123"
     assert second["utilization.gpu [%]"] is None and second["utilization.memory [%]"] == 0
+    assert third["utilization.gpu [%]"] is None and third["utilization.memory [%]"] is None
 
 
 def test_without_nvml_there_is_a_note_and_the_columns_are_empty(no_gpu, tmp_path):
