@@ -4,6 +4,7 @@ The first two trace: they stop at every call or line and look at the clock. A sa
 """
 
 import cProfile
+import linecache
 import os
 import pstats
 import subprocess
@@ -72,7 +73,8 @@ def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[dict
     timings = next(
         found for (file, first, _), found in stats.timings.items() if (file, first) == (code.co_filename, code.co_firstlineno)
     )
-    source = Path(code.co_filename).read_text().splitlines() if Path(code.co_filename).is_file() else []
+    linecache.checkcache(code.co_filename)
+    source = linecache.getlines(code.co_filename)  # knows a notebook's cells, which are no files
     whole = sum(ticks for _, _, ticks in timings)
     return [
         {

@@ -1,6 +1,7 @@
 """Profilers of functions, lines and stacks, and the counters of the system: what they say of programs that are known."""
 
 import json
+import linecache
 import os
 import shutil
 import subprocess
@@ -47,6 +48,16 @@ def test_a_line_that_is_never_reached_has_no_row():
     rows = functions.line_rows(profiler, either)
     assert value == ["yes"] * 5
     assert [(row["source"], row["hits"]) for row in rows] == [("if flag:", 5), ('return "yes"', 5)]
+
+
+def test_lines_of_a_function_that_was_written_in_a_notebook_have_their_source():
+    cell, names = "def doubled(n):\n    twice = 2 * n  # a comment\n    return twice\n", {}
+    linecache.cache["<cell 1>"] = len(cell), None, cell.splitlines(keepends=True), "<cell 1>"  # as IPython does
+    exec(compile(cell, "<cell 1>", "exec"), names)
+    doubled = names["doubled"]
+    _, profiler = functions.by_line(lambda: doubled(1), [doubled])
+    assert [row["source"] for row in functions.line_rows(profiler, doubled)] == ["twice = 2 * n", "return twice"]
+    del linecache.cache["<cell 1>"]
 
 
 def test_a_profiler_is_off_again_after_an_error():
