@@ -164,6 +164,17 @@ def test_without_nvml_there_is_a_note_and_the_columns_are_empty(no_gpu, tmp_path
     assert read_csv(path) == monitor.rows
 
 
+def test_where_the_system_does_not_tell_of_disks_their_columns_are_empty(no_gpu, monkeypatch, tmp_path):
+    def unknown():
+        raise NotImplementedError("neither /proc/diskstats nor /sys/block are available")
+
+    monkeypatch.setattr(module.psutil, "disk_io_counters", unknown)
+    with Monitor(rate=100) as monitor:
+        time.sleep(0.03)
+    assert all(one.disk_read is one.disk_written is None for one in monitor.samples)
+    assert read_csv(monitor.to_csv(tmp_path / "run.csv")) == monitor.rows
+
+
 def test_a_gpu_that_may_not_be_opened_is_said(monkeypatch):
     nvml = fake_nvml([WHOLE])
     nvml.nvmlDeviceGetCount = lambda: 2
