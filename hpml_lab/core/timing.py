@@ -140,9 +140,21 @@ class Ceiling:
 def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1) -> Ceiling:
     """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product."""
     n = 8192 if device.type == "cuda" else 2048
-    a, b = torch.randn(2, n, n, device=device, dtype=dtype)
-    out = torch.empty_like(a)
-    product = measure(lambda: torch.mm(a, b, out=out), threads=threads, flops=2.0 * n**3)
+    if dtype.is_floating_point and dtype.itemsize == 1:  # no randn and no mm; and e5m2 has no product with itself
+        a, b = torch.randn(2, n, n, device=device).to(torch.float8_e4m3fn)
+        one = torch.ones((), device=device)
+
+        def multiply() -> None:
+            torch._scaled_mm(a, b.t(), scale_a=one, scale_b=one, out_dtype=torch.bfloat16)
+
+    else:
+        a, b = torch.randn(2, n, n, device=device, dtype=dtype)
+        out = torch.empty_like(a)
+
+        def multiply() -> None:
+            torch.mm(a, b, out=out)
+
+    product = measure(multiply, threads=threads, flops=2.0 * n**3)
     return Ceiling(_copy(device, threads).gb_per_s, product.gflop_per_s, threads)
 
 

@@ -68,6 +68,15 @@ def test_the_ceiling_of_this_machine_is_measured_once(monkeypatch):
     assert ceiling(torch.device("cpu")) is first
 
 
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+def test_products_in_8_bits_have_a_ceiling_too(dtype):
+    try:
+        torch._scaled_mm(*torch.ones(2, 16, 16).to(torch.float8_e4m3fn), *torch.ones(2), out_dtype=torch.bfloat16)
+    except RuntimeError:
+        pytest.skip("this torch has no product in 8 bits on the CPU")
+    assert ceiling(torch.device("cpu"), dtype).gflop_per_s > 0
+
+
 def test_one_thread_holds_inside_and_is_undone_after_an_error():
     before = torch.get_num_threads()
     with pytest.raises(KeyError), one_thread():
