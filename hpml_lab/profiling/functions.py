@@ -19,6 +19,8 @@ from typing import Any
 
 from line_profiler import LineProfiler
 
+from hpml_lab.core.errors import LabError
+
 IDIOMS = """
 from line_profiler import profile as imported
 def work(): return 1
@@ -65,14 +67,15 @@ def by_function(work: Callable[[], Any], clock: Callable[[], float] = time.perf_
 def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[dict[str, Any]]:
     """line_profiler's measurement of one function as rows in the order of its source; share % is of the whole function.
 
-    Lines that were never reached are left out, as they have no time.
+    Lines that were never reached are left out, as they have no time. Raises LabError for a function that was not measured.
     """
     stats = profiler.get_stats()
     code = function.__code__
     # Newer versions name a function with its class, so it is found by its file and first line.
-    timings = next(
-        found for (file, first, _), found in stats.timings.items() if (file, first) == (code.co_filename, code.co_firstlineno)
-    )
+    place = (code.co_filename, code.co_firstlineno)
+    timings = next((found for (file, first, _), found in stats.timings.items() if (file, first) == place), None)
+    if timings is None:
+        raise LabError(f"{function.__name__} was not measured.", "Name it with -f in %lprun, or among by_line's functions.")
     linecache.checkcache(code.co_filename)
     source = linecache.getlines(code.co_filename)  # knows a notebook's cells, which are no files
     whole = sum(ticks for _, _, ticks in timings)

@@ -60,6 +60,12 @@ def test_lines_of_a_function_that_was_written_in_a_notebook_have_their_source():
     del linecache.cache["<cell 1>"]
 
 
+def test_lines_of_a_function_that_was_not_measured_are_refused():
+    _, profiler = functions.by_line(lambda: random_walk.cheap(1), [random_walk.cheap])
+    with pytest.raises(LabError, match="dear was not measured"):
+        functions.line_rows(profiler, random_walk.dear)
+
+
 def test_a_profiler_is_off_again_after_an_error():
     def fails():
         raise ZeroDivisionError
