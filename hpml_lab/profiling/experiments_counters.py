@@ -104,11 +104,9 @@ def perf_counters(size: Size) -> Result:
                 exact=False,
             )
         )
-        cycles = by_name["ordered"]["perf cycles"]
-        if cycles and by_name["ordered"]["perf instructions"]:
-            quantities[CYCLES] = by_name["ordered"]["perf instructions"] / cycles
-            shuffled = by_name["shuffled"]
-            quantities[f"{CYCLES}, shuffled"] = shuffled["perf instructions"] / shuffled["perf cycles"]
+        for name, counted in ((CYCLES, by_name["ordered"]), (f"{CYCLES}, shuffled", by_name["shuffled"])):
+            if counted["perf cycles"] and counted["perf instructions"]:  # perf may fail to count either in one run only
+                quantities[name] = counted["perf instructions"] / counted["perf cycles"]
     if hottest:
         quantities["function with the most samples in the shuffled program"] = hottest[0]["function"]
     return Result(rows, claims, quantities, notes, {"language": language, "hottest": hottest})

@@ -223,6 +223,18 @@ def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, so
     assert result.quantities["instructions per cycle"] == 1
 
 
+def test_the_row_is_sound_where_perf_counts_no_cycles_in_one_of_its_runs(monkeypatch, sound):
+    def stat(command, folder):
+        cycles = "<not counted>" if "shuffled" in command else "50"
+        return counters.perf_rows(f"4000,,page-faults,9,100.00,,\n{cycles},,cycles,9,100.00,,\n99,,instructions,9,100.00,,\n")
+
+    monkeypatch.setattr(counters, "perf_stat", stat)
+    monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
+    result = perf_counters("quick", device="cpu")
+    sound(result)
+    assert "instructions per cycle" in result.quantities and "instructions per cycle, shuffled" not in result.quantities
+
+
 def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
     refused = tmp_path / "perf"
     refused.write_text("#!/bin/sh\necho 'Error: No permission to enable task-clock event.' >&2\nexit 255\n")
