@@ -15,10 +15,10 @@ class SparseAdam(Optimizer):
     takes_sparse = True
 
     def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
+        super().__init__(params, locals())  # first: later local variables would count as options
         for value, text in ((lr, "learning rate"), (eps, "epsilon value")):
-            if isinstance(value, int | float) and not value > 0:
+            if value == 0:
                 raise ValueError(f"Invalid {text}: {value}")
-        super().__init__(params, locals())
         places = [(i, j, p) for i, group in enumerate(self.param_groups) for j, p in enumerate(group["params"])]
         if sparse := [[i, j] for i, j, p in places if p.is_sparse]:
             raise ValueError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")

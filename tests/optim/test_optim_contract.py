@@ -77,6 +77,16 @@ def test_signature_and_groups_are_torchs(name):
     assert {**mine.param_groups[0], "params": 0, "foreach": 0} == {**torchs.param_groups[0], "params": 0, "foreach": 0}
 
 
+def test_sparse_adam_keeps_its_options_and_no_others():
+    p = torch.nn.Parameter(torch.ones(2))
+    saved = [package.SparseAdam([p], lr=0.1).state_dict() for package in (hpml_lab.optim, torch.optim)]
+    assert saved[0] == saved[1]
+    for options in ({"lr": 0.0}, {"eps": 0.0}, {"lr": torch.tensor(0.0)}):
+        for package in (hpml_lab.optim, torch.optim):
+            with pytest.raises(ValueError, match="Invalid .*: "):
+                package.SparseAdam([p], **options)
+
+
 @by_name
 def test_groups_with_options_of_their_own_and_one_that_joins_later(name):
     runs = []
@@ -435,6 +445,7 @@ REFUSED = [
     (Adam, {"lr": math.inf}, "only inf and nan"),
     (SGD, {"lr": 0.1, "momentum": 1.5}, "grows by that factor"),
     (SGD, {"lr": 0.1, "momentum": math.nan}, "momentum value: nan"),
+    (SparseAdam, {"lr": math.nan}, "every parameter would be nan"),
     (RMSprop, {"momentum": 2.0}, "grows by that factor"),
     (SGD, {"lr": 0.1, "momentum": 0.9, "dampening": -1.0}, "dampening value: -1.0"),
     (RMSprop, {"alpha": 1.5}, "never forgets"),
