@@ -206,6 +206,11 @@ LOOK_AHEAD_MISTAKES: dict[str, tuple[Rule, str]] = {
         "You step from the look-ahead point. It is only where the gradient is taken; the step starts at θ.",
         lambda p, g, old, v, i, lr, momentum: p - momentum * old - v[i],
     ),
+    "wrong-sign, in the velocity": _wrong_look_ahead(
+        lambda p, v, lr, momentum: p + momentum * v,
+        "Your steps climb: with v = γ v - α g, θ - v goes up the slope. Mind the sign of α g.",
+        lambda p, g, old, v, i, lr, momentum: p + v[i],
+    ),
     "velocity-as-running-average": (_look_ahead_average, _AVERAGE_HINT),
     "rate-outside-velocity": (
         _look_ahead_outside,
@@ -382,6 +387,7 @@ def _adam(
     whole: bool = False,
     root: bool = True,
     decay: str = "",  # coupled, decoupled, without rate, grows, after, scaled
+    uphill: bool = False,
 ) -> Callable:
     """Adam's formula with the mistakes that are switched on."""
     place = eps
@@ -419,6 +425,8 @@ def _adam(
             step = m / ((sqrt(s.v) + eps) / (1 - beta2**t) ** 0.5)
         else:
             step = m / ((sqrt(v) if root else v) + eps)
+        if uphill:
+            step = -step
         if decay == "after":
             theta = theta - lr * step
             return theta - lr * weight_decay * theta
@@ -496,6 +504,12 @@ ADAMW_MISTAKES: dict[str, tuple[Rule, str]] = {
         "without rate", "You shrink θ by λ; AdamW shrinks it by α λ, so that a schedule slows the decay, too."
     ),
     "decay-grows": _decay("grows", "Your decay makes the parameters larger: mind its sign."),
+    "wrong-sign, of the step alone": _wrong(
+        _adam(decay="decoupled", uphill=True),
+        "The decay is right, but Adam's step has the right length and the wrong direction: it climbs. Mind its sign.",
+        m=0.0,
+        v=0.0,
+    ),
     "decay-after-step": _decay("after", "You decay the parameter after its step; AdamW decays it as it was before."),
     "decay-scaled": _decay("scaled", "You divide the decay by √v̂ + ε, too. Decoupled means: only the gradient is scaled."),
     **_adam_mistakes(decay="decoupled"),

@@ -208,6 +208,19 @@ def uphill(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, wei
         p += lr * m_hat / (v_hat.sqrt() + eps)
 
 
+def decays_and_climbs(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
+    t = state["t"] = state.get("t", 0) + 1
+    for i, (p, g) in enumerate(zip(params, grads)):
+        p *= 1 - lr * weight_decay
+        m, v = state.setdefault(i, (torch.zeros_like(p), torch.zeros_like(p)))
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        state[i] = (m, v)
+        m_hat = m / (1 - beta1**t)
+        v_hat = v / (1 - beta2**t)
+        p += lr * m_hat / (v_hat.sqrt() + eps)
+
+
 def new_name(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
     t = state["t"] = state.get("t", 0) + 1
     for i, (p, g) in enumerate(zip(params, grads)):
@@ -302,6 +315,7 @@ WRONG = [
     ("squares-not-accumulated", this_square),
     ("accumulated-after-use", moments_last),
     ("wrong-sign", uphill),
+    ("wrong-sign", decays_and_climbs),
     ("rebinds", new_name),
     ("state-shared-between-parameters", one_pair),
     ("state-shared-between-optimizers", a_global),

@@ -59,6 +59,14 @@ def uphill(params, gradient, state, lr=0.1, momentum=0.9):
         p += v[i]
 
 
+def velocity_uphill(params, gradient, state, lr=0.1, momentum=0.9):
+    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
+    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
+        v[i] = momentum * v[i] - lr * g
+        p -= v[i]
+
+
 def edits_the_gradient(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
     ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
@@ -93,6 +101,7 @@ WRONG = [
     ("stays-at-look-ahead", moves_and_stays),
     ("velocity-as-running-average", running_average),
     ("wrong-sign", uphill),
+    ("wrong-sign", velocity_uphill),
     ("gradient-edited-in-place", edits_the_gradient),
     ("state-shared-between-parameters", one_velocity_for_all),
     ("state-shared-between-optimizers", shared_default),
