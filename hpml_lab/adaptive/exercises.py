@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, same
 from hpml_lab.optim.formulas import FORMULAS
@@ -12,6 +13,16 @@ NOTEBOOK = "05_adaptive"
 
 # A large ε and low β, so that each of them matters within the judge's 60 steps.
 MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}
+
+
+def _number(answer: Any) -> float | None:
+    """A number as a float, be it Python's, NumPy's or a tensor with one element; None for anything else."""
+    if isinstance(answer, str | bool):
+        return None
+    try:
+        return float(answer)
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 # ---- update rules ------------------------------------------------------------------------------------------
@@ -50,7 +61,9 @@ def _first_steps() -> list[float]:
 
 @exercise("first-steps", notebook=NOTEBOOK)
 def judge_first_steps(answer: tuple) -> None:
-    if not isinstance(answer, tuple | list) or len(answer) != 4 or not all(isinstance(one, int | float) for one in answer):
+    answer = answer.tolist() if hasattr(answer, "tolist") else answer  # of a tensor or an array
+    answer = [_number(one) for one in answer] if isinstance(answer, tuple | list) else []
+    if len(answer) != 4 or None in answer:
         raise Mistake("not-four-numbers", "Give four numbers: the first steps of Adagrad, Adadelta, RMSprop and Adam.")
     if all(one < 0 for one in answer):
         raise Mistake("signed", "Give the lengths, without a sign.")
@@ -98,7 +111,7 @@ def judge_first_steps(answer: tuple) -> None:
 
 @exercise("adagrad-way", notebook=NOTEBOOK)
 def judge_adagrad_way(answer: float) -> None:
-    if isinstance(answer, bool) or not isinstance(answer, int | float):
+    if (answer := _number(answer)) is None:
         raise Mistake("not-a-number", "Give the number of steps as one number.")
     if 2450 <= answer <= 2650:  # (1 / 2α)² = 2500; the sum itself reaches 1 at step 2574
         return
@@ -116,7 +129,7 @@ def judge_adagrad_way(answer: float) -> None:
         "square-forgotten": (200, "The way grows with √T: to go twice as far takes four times as many steps."),
     }
     for name, (value, hint) in known.items():
-        if same(float(answer) / value, 1.0, tolerance=0.02):
+        if same(answer / value, 1.0, tolerance=0.02):
             raise Mistake(name, hint)
     if answer > 1e6 or answer == math.inf:
         raise Mistake(

@@ -157,9 +157,9 @@ def judge_mend_the_schedule(answer: Callable) -> None:
 
 
 def _close(a: list, b: list) -> bool:
-    """Equal up to rounding: rates shrink over many powers of ten, so that an absolute tolerance would not do."""
+    """Equal up to float32's rounding: rates shrink over many powers of ten, so that an absolute tolerance would not do."""
     try:
         a, b = torch.tensor(a, dtype=torch.float64), torch.tensor(b, dtype=torch.float64)
     except (TypeError, ValueError):
         return False
-    return torch.allclose(a, b, rtol=1e-9, atol=0)
+    return torch.allclose(a, b, rtol=1e-6, atol=0)
