@@ -211,11 +211,10 @@ def settings(
     """
     if not isinstance(surface, Surface):
         surface = SURFACES[_one_of(surface, SURFACES, "surface")]
-    names = list(dict.fromkeys([optimizers] if isinstance(optimizers, str) else optimizers))
+    listed = [optimizers] if isinstance(optimizers, str) else _several("optimizers", optimizers)
+    names = list(dict.fromkeys(_one_of(name, FORMULAS, "optimizer") for name in listed))
     if not 1 <= len(names) <= MOST_OPTIMIZERS:
         raise LabError(f"{len(names)} optimizers were chosen.", f"Choose 1 to {MOST_OPTIMIZERS}: more paths hide each other.")
-    for name in names:
-        _one_of(name, FORMULAS, "optimizer")
     chosen = {}
     for name in names:
         chosen[name] = FORMULAS[name].defaults | {"lr": first_rate(surface, name)}
@@ -230,7 +229,7 @@ def settings(
             _one_of(name, names, "chosen optimizer")
             _one_of(key, chosen[name], f"hyperparameter of {name}")
             chosen[name][key] = checked(key, value)
-    start = surface.start if start is None else tuple(_number("start", value) for value in start)
+    start = surface.start if start is None else tuple(_number("start", value) for value in _several("start", start))
     if len(start) != 2:
         raise LabError(f"a start of {len(start)} numbers was given.", "Give two: (x, y).")
     noise = surface.noise if noise is None else _number("noise", noise)
@@ -238,12 +237,20 @@ def settings(
         raise LabError(f"noise = {noise:g} is negative.", "It is a standard deviation: 0 or more.")
     _one_of(schedule, SCHEDULES, "schedule")
     steps, step = _whole("steps", steps, 10, MOST_STEPS), _whole("step", step, 0, MOST_STEPS)
+    seed = _whole("seed", seed, 0, 10**9)
     follow = names[-1] if follow is None else _one_of(follow, names, "chosen optimizer")
-    return Settings(surface, chosen, start, noise, schedule, steps, int(seed), follow, min(step, steps))
+    return Settings(surface, chosen, start, noise, schedule, steps, seed, follow, min(step, steps))
+
+
+def _several(what: str, given) -> list:
+    try:
+        return list(given)
+    except TypeError:
+        raise LabError(f"{what} = {given!r} is one thing.", "Give several, in a list or a tuple.") from None
 
 
 def _one_of(name, known: Iterable[str], what: str) -> str:
-    if name not in known:
+    if not isinstance(name, str) or name not in known:
         raise LabError(f"{name!r} is no {what}.", f"There are {', '.join(known)}.")
     return name
 
