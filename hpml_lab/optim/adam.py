@@ -1,7 +1,7 @@
 """Adam: running averages of the gradient and of its square, freed of their start at zero."""
 
 from hpml_lab.optim.base import Optimizer, number, zeros
-from hpml_lab.optim.tensors import largest_
+from hpml_lab.optim.tensors import largest_, of_type
 
 
 class Adam(Optimizer):
@@ -47,7 +47,7 @@ class Adam(Optimizer):
             θ = θ − α / (1 − β₁ᵗ) · m / s
         Kingma and Ba 2015, Algorithm 1; Reddi et al. 2018 for AMSGrad; lecture 0.
         """
-        m.lerp_(g, 1 - beta1)
+        m.lerp_(g, 1 - of_type(m, beta1))
         v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
         v_bar = largest_(v_max, v) if amsgrad else v
         s = v_bar.sqrt().div_((1 - beta2**t) ** 0.5).add_(eps)

@@ -210,7 +210,7 @@ def _asked(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[str, A
     """What the rule asks for by name, from the step's numbers and the group's options."""
     known = {**group, **numbers, "lr": _scalar(group["lr"])}
     if "betas" in group:
-        known["beta1"], known["beta2"] = group["betas"]
+        known["beta1"], known["beta2"] = map(_scalar, group["betas"])
     return {name: known[name] for name in _names(rule) if name in known}
 
 

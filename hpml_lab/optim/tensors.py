@@ -101,6 +101,11 @@ def largest_(a: Any, b: Any) -> Any:
     return torch.maximum(a, b, out=a) if isinstance(a, Tensor) else a.maximum_(b)
 
 
+def of_type(tensor: Any, value: Any) -> Any:
+    """A number that is a tensor in the dtype of `tensor`, as torch.optim takes it there; anything else as it is."""
+    return value.to(tensor.dtype) if isinstance(value, Tensor) and isinstance(tensor, Tensor) else value
+
+
 def like(theta: Tensor, value: Tensor) -> Tensor:
     """Pairs of real numbers as the complex tensor that they are where θ is complex; anything else as it is."""
     return torch.view_as_complex(value) if theta.is_complex() and not value.is_complex() else value

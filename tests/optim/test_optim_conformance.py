@@ -197,3 +197,12 @@ def test_on_a_gpu_within_four_spacings(name):
     [row] = conformance.conformance("cuda", draws=4, long_steps=200, classes=(name,))
     assert row["largest difference, spacings"] <= 4
     assert row["gradients overwritten"] == 0
+
+
+@pytest.mark.parametrize("dtype", [*REAL, torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("shape", [(), (1,)], ids=str)
+@pytest.mark.parametrize("name", ["Adam", "AdamW"])
+def test_betas_may_be_tensors_in_another_precision(name, shape, dtype):
+    betas = torch.full(shape, 0.034), torch.full(shape, 0.5454)  # 1 - 0.034 has more digits in float64 than in float32
+    [outcome] = walk(Trial(name, {"betas": betas}, dtype))
+    assert outcome.same and not outcome.overwritten

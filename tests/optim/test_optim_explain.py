@@ -67,7 +67,7 @@ def test_weight_decay_and_nadams_momentum_are_shown_where_they_act():
 def test_the_html_is_escaped_and_leaves_the_colours_to_the_page():
     page = stepped(Adam).explain()._repr_html_()
     assert page.count("<tr>") == 6 and "color" not in page
-    assert "<code>m.lerp_(g, 1 - beta1)</code>" in page
+    assert "<code>m.lerp_(g, 1 - of_type(m, beta1))</code>" in page
 
 
 def test_a_rule_whose_formulas_do_not_pair_is_refused():
