@@ -21,6 +21,7 @@ from hpml_lab.race.three_nets import (
     band,
     plateau_claim,
     program_claims,
+    ranking,
     seconds_on_each,
     study_claims,
     summarise,
@@ -186,6 +187,11 @@ def mnist_three_nets(size: Size) -> Result:
             "trainings": 3 * len(settings) * size.seeds,
             "seconds of training, all workers": round(seconds, 1),
             "best accuracy on net 3, %": round(100 * max(median(one["final"]) for one in best["net 3"].values()), 2),
+            **{
+                f"ranking on {name} by loss, {where}": ranking(group[name])
+                for where, group in (("lecture's rates", lecture), ("best rates", best))
+                for name in nets
+            },
         },
         notes=notes,
         arrays=arrays,

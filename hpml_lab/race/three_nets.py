@@ -84,6 +84,11 @@ def at_best(records: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return best
 
 
+def ranking(group: dict[str, dict[str, Any]]) -> str:
+    """The optimizers by the median over the seeds of the final training loss, the lowest first."""
+    return ", ".join(sorted(group, key=lambda name: median(group[name]["end"])))
+
+
 def band(values: Sequence[float]) -> str:
     """Median (smallest–largest), short; ∞ for a diverged seed."""
     texts = ["∞" if math.isinf(value) else f"{value:.3g}" for value in (median(values), min(values), max(values))]

@@ -33,6 +33,14 @@ def test_the_table_has_each_net_and_optimizer_at_the_lectures_rate_and_at_its_be
             assert kinds in (["(both)"], ["(best)", "(lecture)"])
 
 
+def test_each_net_has_a_ranking_by_the_median_loss(result):
+    group = {"a": {"end": [3.0, 1.0, 9.0]}, "b": {"end": [2.0, 2.5, 9.0]}, "c": {"end": [math.inf] * 3}}
+    assert three_nets.ranking(group) == "b, a, c"
+    for net in NETS:
+        for where in ("lecture's rates", "best rates"):
+            assert set(result.quantities[f"ranking on {net} by loss, {where}"].split(", ")) == set(OPTIMIZERS)
+
+
 def test_no_band_is_of_one_seed_and_the_curves_are_whole(result):
     points = result.arrays["points"]
     assert points[0] == 0 and points[-1] == result.quantities["iterations"]
