@@ -2,6 +2,7 @@
 
 import csv
 import math
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
 from hpml_lab.core.errors import LabError
+
+MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of a face lie that the image's edge cuts
 
 
 class FaceLandmarksDataset(Dataset):
@@ -49,10 +52,11 @@ class FaceLandmarksDataset(Dataset):
     def __len__(self) -> int:
         return len(self.landmarks_frame)
 
-    def __getitem__(self, idx: int) -> dict[str, torch.Tensor]:
+    def __getitem__(self, idx: int | torch.Tensor) -> dict[str, torch.Tensor]:
         from torchvision import tv_tensors
         from torchvision.transforms.v2 import functional
 
+        idx = operator.index(idx)  # a sampler over a tensor of indices gives tensors
         line, name = int(self.landmarks_frame.index[idx]), self.landmarks_frame.iloc[idx, 0]
         image = functional.to_image(self._open(line, name, whole=True))
         # The lecture: .as_matrix().astype('float'); pandas dropped as_matrix in 1.0.
@@ -111,7 +115,8 @@ class FaceLandmarksDataset(Dataset):
             raise self._damage(
                 line, name, f"there is no such image in {self.root_dir.name}", "Restore it or remove the row."
             ) from None
-        except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow has SyntaxErrors for some broken files
+        except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
+            # Pillow has SyntaxErrors and ValueErrors for some broken files, the system a ValueError for a NUL in a name.
             if isinstance(error, UnidentifiedImageError):
                 wrong = "its content is of no known format"
             else:  # Pillow tells the end that came too soon in several ways
@@ -121,9 +126,9 @@ class FaceLandmarksDataset(Dataset):
             ) from error
 
     def _inside(self, line: int, name: str, values: list[float], size: tuple[int, int]) -> None:
-        """A landmark may lie on the outermost half pixel: pixel centres are whole numbers."""
+        """A landmark may lie in the image or up to MARGIN of its side outside; beyond that, table and image do not match."""
         for part, (x, y) in enumerate(zip(values[::2], values[1::2], strict=True)):
-            if not (-0.5 <= x <= size[0] - 0.5 and -0.5 <= y <= size[1] - 0.5):
+            if not all(-MARGIN * side <= at <= (1 + MARGIN) * side for at, side in zip((x, y), size, strict=True)):
                 raise self._damage(
                     line,
                     name,

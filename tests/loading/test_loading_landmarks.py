@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, SubsetRandomSampler
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
@@ -139,6 +139,27 @@ def test_the_well_known_table_of_68_landmarks_is_read(tmp_path):
         assert sample["landmarks"][67].tolist() == [77.0, 38.5]
 
 
+def test_landmarks_of_a_face_that_the_edge_cuts_are_read_and_move_with_the_image(tmp_path):
+    """The well-known table has some: they lie a few pixels outside, where its tool guessed them."""
+    Image.new("RGB", (400, 420)).save(tmp_path / "cut.jpg")
+    (tmp_path / "t.csv").write_text("image_name,part_0_x,part_0_y,part_1_x,part_1_y\ncut.jpg,-10,129,248,-6\n")
+    sample = FaceLandmarksDataset(tmp_path / "t.csv", tmp_path, v2.RandomHorizontalFlip(p=1.0))[0]
+    assert sample["landmarks"].tolist() == [[409.0, 129.0], [151.0, -6.0]]
+
+
+def test_a_sample_is_found_by_any_kind_of_index(table):
+    data = read(table)
+    loader = DataLoader(data, batch_size=None, sampler=SubsetRandomSampler(torch.tensor([3])))
+    for sample in (data[np.int64(3)], data[-9], next(iter(loader))):
+        assert torch.equal(sample["landmarks"], data[3]["landmarks"])
+
+
+def test_a_name_that_no_file_can_have_is_a_damaged_row(table):
+    rewrite(table, lambda rows: rows[3].__setitem__(0, "face\0.jpg"))
+    with pytest.raises(LabError, match=r"face_landmarks\.csv, line 4, face\0\.jpg: the image cannot be read"):
+        read(table)
+
+
 def cut_short(table):
     path = table.parent / "face_0002.jpg"
     path.write_bytes(path.read_bytes()[:600])
@@ -153,7 +174,7 @@ DAMAGES = {
     "there is no such image in faces": lambda table: (table.parent / "face_0002.jpg").unlink(),
     "the file is truncated": cut_short,
     "its content is of no known format": lambda table: (table.parent / "face_0002.jpg").write_bytes(b"no image"),
-    r"landmark 16 at \(-30, ": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(33, "-30")),
+    r"landmark 16 at \(-60, ": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(33, "-60")),
 }
 
 
