@@ -351,11 +351,24 @@ def judge_handle_or_copy(answer: Callable) -> None:
 # ---- two-locks: no lost update, no deadlock ---------------------------------------------------------------------------------
 
 
+class _Diary:
+    """Which locks were taken, in order; which are held; and who waits where: (held, wanted) pairs."""
+
+    def __init__(self) -> None:
+        self.taken: list[str] = []
+        self.held: list[str] = []
+        self.waits: set[tuple[str, str]] = set()
+
+
 class _Lock:
     """A lock that keeps a diary and, where a real one would wait for ever, raises."""
 
-    def __init__(self, name: str, diary: list[str]) -> None:
-        self.name, self.held, self._diary = name, False, diary
+    def __init__(self, name: str, diary: _Diary) -> None:
+        self.name, self._diary = name, diary
+
+    @property
+    def held(self) -> bool:
+        return self.name in self._diary.held
 
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self.held:
@@ -364,14 +377,16 @@ class _Lock:
                 f"The lock of {self.name} is taken a second time while it is held: a thread that does that waits for itself."
                 " Source and target may be the same account.",
             )
-        self.held = True
-        self._diary.append(self.name)
+        if blocking and timeout < 0:  # who only tries, or gives up after a while, cannot hang here
+            self._diary.waits |= {(held, self.name) for held in self._diary.held}
+        self._diary.held.append(self.name)
+        self._diary.taken.append(self.name)
         return True
 
     def release(self) -> None:
         if not self.held:
             raise Mistake("released-twice", f"The lock of {self.name} is released, but it is not held.")
-        self.held = False
+        self._diary.held.remove(self.name)
 
     def locked(self) -> bool:
         return self.held
@@ -386,8 +401,8 @@ class _Lock:
 class _Account:
     """An account that notices when its balance is read or written without its lock."""
 
-    def __init__(self, name: str, balance: int, diary: list[str]) -> None:
-        self.name, self.lock, self._balance, self.bare, self.early = name, _Lock(name, diary), balance, set(), False
+    def __init__(self, name: str, balance: int, diary: _Diary) -> None:
+        self.name, self.lock, self._balance, self.bare = name, _Lock(name, diary), balance, set()
 
     @property
     def balance(self) -> int:
@@ -402,20 +417,23 @@ class _Account:
         self._balance = value
 
 
-def _transfer(answer: Callable, source: str, target: str, amount: int) -> tuple[list[str], dict[str, _Account], bool]:
-    diary: list[str] = []
-    accounts = {name: _Account(name, 100, diary) for name in ("ann", "bob")}
-    refused = False
+def _accounts() -> tuple[_Diary, dict[str, _Account]]:
+    diary = _Diary()
+    return diary, {name: _Account(name, 100, diary) for name in ("ann", "bob")}
+
+
+def _refused(answer: Callable, accounts: dict[str, _Account], source: str, target: str, amount: int) -> bool:
     try:
         answer(accounts[source], accounts[target], amount)
     except ValueError:
-        refused = True
-    return diary, accounts, refused
+        return True
+    return False
 
 
 @exercise("two-locks", notebook=NOTEBOOK)
 def judge_two_locks(answer: Callable) -> None:
-    """Both locks, always in the same order, given back on every way out; the money is moved and checked under them."""
+    """No lock is waited for against the order of the other direction, all are given back on every way out, and each balance
+    is read and changed under its lock."""
     with contextlib.suppress(_TooLong), _deadline():
         _judge_transfer(answer)
         return
@@ -423,11 +441,11 @@ def judge_two_locks(answer: Callable) -> None:
 
 
 def _judge_transfer(answer: Callable) -> None:
-    there, accounts, refused = _transfer(answer, "ann", "bob", 30)
-    if refused:
+    diary, accounts = _accounts()
+    if _refused(answer, accounts, "ann", "bob", 30):
         raise Mistake("refuses-too-much", "30 of 100 can be moved, but your transfer raises ValueError.")
     bare = {name: account.bare for name, account in accounts.items() if account.bare}
-    if len(bare) == 2 or (bare and set(there) == {"ann", "bob"}):
+    if len(bare) == 2 or (bare and set(diary.taken) == {"ann", "bob"}):
         raise Mistake(
             "lost-update",
             "A balance is read or written while its lock is not held: between the reading and the writing another thread can"
@@ -435,6 +453,12 @@ def _judge_transfer(answer: Callable) -> None:
         )
     if bare:
         raise Mistake("one-lock-only", f"The account {next(iter(bare))} is changed without its lock.")
+    again = [name for name in accounts if diary.taken.count(name) > 1]
+    if again:
+        raise Mistake(
+            "lost-update",
+            f"The lock of {again[0]} is given back and taken again: what you read before may have changed meanwhile.",
+        )
     balances = [account._balance for account in accounts.values()]
     expect(
         balances,
@@ -448,15 +472,18 @@ def _judge_transfer(answer: Callable) -> None:
         },
     )
     _nothing_held(accounts, "after a transfer")
-    back, _, _ = _transfer(answer, "bob", "ann", 30)
-    if there != back:
+    there, diary.taken = diary.taken, []
+    _refused(answer, accounts, "bob", "ann", 30)  # the same two accounts: an order by id(lock) is an order, too
+    back = diary.taken
+    if diary.waits >= {("ann", "bob"), ("bob", "ann")}:
         raise Mistake(
             "opposite-order",
             f"From ann to bob the locks are taken in the order {', '.join(there)}; from bob to ann {', '.join(back)}."
             " Two threads that do both at once hold one lock each and wait for the other for ever. Choose an order that does"
             " not depend on the direction.",
         )
-    _, accounts, refused = _transfer(answer, "ann", "bob", 500)
+    _, accounts = _accounts()
+    refused = _refused(answer, accounts, "ann", "bob", 500)
     _nothing_held(accounts, "after a transfer that was refused")
     if not refused:
         raise Mistake("overdrawn", "500 of 100 were moved: raise ValueError, under the lock, before anything is changed.")
@@ -466,7 +493,8 @@ def _judge_transfer(answer: Callable) -> None:
         raise Mistake(
             "lost-update", "The balance is checked before its lock is held: it may have changed when the money is moved."
         )
-    _, accounts, _ = _transfer(answer, "ann", "ann", 30)
+    _, accounts = _accounts()
+    _refused(answer, accounts, "ann", "ann", 30)
     _nothing_held(accounts, "after a transfer from ann to ann")
     if accounts["ann"]._balance != 100:
         raise Mistake("money-made", f"From ann to ann: 100 before, {accounts['ann']._balance} after.")

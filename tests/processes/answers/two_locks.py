@@ -143,10 +143,54 @@ def waits_for_more(source, target, amount):
         target.balance += amount
 
 
+def read_in_one_holding_and_written_in_the_next(source, target, amount):
+    with ordered(source, target):
+        left, more = source.balance - amount, target.balance + amount
+        if left < 0:
+            raise ValueError("too little")
+    with ordered(source, target):
+        source.balance, target.balance = left, more
+
+
+def by_id(source, target, amount):
+    with contextlib.ExitStack() as held:
+        for lock in sorted({source.lock, target.lock}, key=id):
+            held.enter_context(lock)
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+        target.balance += amount
+
+
+def tries_and_steps_back(source, target, amount):
+    while source is not target:
+        with source.lock:
+            if target.lock.acquire(blocking=False):
+                try:
+                    if source.balance < amount:
+                        raise ValueError("too little")
+                    source.balance -= amount
+                    target.balance += amount
+                    return
+                finally:
+                    target.lock.release()
+
+
+def never_two_at_once(source, target, amount):
+    with source.lock:
+        if source.balance < amount:
+            raise ValueError("too little")
+        source.balance -= amount
+    with target.lock:
+        target.balance += amount
+
+
+ALSO_RIGHT = [*[by_id] * 8, tries_and_steps_back, never_two_at_once]  # the order of two ids is a matter of chance
 WRONG = [
     ("lost-update", no_lock),
     ("lost-update", given_back_too_early),
     ("lost-update", checked_too_early),
+    ("lost-update", read_in_one_holding_and_written_in_the_next),
     ("one-lock-only", source_only),
     ("opposite-order", source_first),
     ("lock-kept", kept_after_the_error),
