@@ -331,9 +331,10 @@ def judge_find_the_bottleneck(answer: Callable) -> None:
             )
         datasets.append(dataset)
     _seed(0)
-    mirrored: list[set[bool]] = [set() for _ in range(count)]
+    frozen = False
     for number, (dataset, store) in enumerate(zip(datasets, stores, strict=True)):
         labels, pictures = right[number]
+        mirrored: list[set[bool]] = [set() for _ in range(count)]  # of this data set: another one may have drawn otherwise
         if len(dataset) != count:
             raise Mistake("wrong-length", f"len(dataset) should be {count}; yours is {len(dataset)}.")
         for epoch in range(8):
@@ -380,7 +381,8 @@ def judge_find_the_bottleneck(answer: Callable) -> None:
             raise Mistake(
                 "parsed-more-than-once", f"The table is parsed {store.tables} times. Once is enough: where do you keep it?"
             )
-    if all(len(seen) == 1 for seen in mirrored):
+        frozen |= all(len(seen) == 1 for seen in mirrored)
+    if frozen:
         raise Mistake(
             "augmentation-frozen",
             "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept.",

@@ -63,6 +63,16 @@ def always_mirrored(store):
     return Given(lambda i: (decode(store.read(i)).flip(-1), labels[i]), store.count)
 
 
+def drawn_once(store):
+    labels, flips = store.table(), {}
+
+    def item(index):
+        picture = decode(store.read(index))
+        return (picture.flip(-1) if flips.setdefault(index, bool(torch.rand(()) < 0.5)) else picture), labels[index]
+
+    return Given(item, store.count)
+
+
 def shared(store, labels=[]):  # noqa: B006
     if not labels:
         labels.extend(store.table())
@@ -109,6 +119,7 @@ WRONG = [
     ("reads-all-at-the-start", all_read_first),
     ("augmentation-frozen", no_augmentation),
     ("augmentation-frozen", always_mirrored),
+    ("augmentation-frozen", drawn_once),
     ("shared-between-datasets", shared),
     ("wrong-label", shifted),
     ("wrong-picture", first_picture),
