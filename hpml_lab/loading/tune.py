@@ -1,9 +1,10 @@
 """Finds a DataLoader's settings for any data set by short trials: num_workers, prefetch_factor, pin_memory, persistent_workers.
 
 A trial starts a loader, lets it settle, and times some batches together with the step that consumes them. What counts is an
-epoch: the start-up once (with persistent workers) or in every epoch, then batches at the steady rate.
+epoch, the mean over all of them. A start-up brings the first batch; every other one comes at the steady rate.
 
-    epoch = start-up / epochs + (batches − 1) · steady
+    epoch = start-up / epochs + (batches − 1 / epochs) · steady    with persistent workers, which start once
+    epoch = start-up + (batches − 1) · steady                      with workers that start in every epoch
 """
 
 import html
