@@ -243,6 +243,7 @@ def counted(word: str, number: int) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
+@many_workers()  # a DataLoader warns when it is made
 def _ways(size: Size, folder: Path) -> dict[tuple[str, str], Any]:
     """{(pipeline, workers): an iterable over an epoch's batches} for everything that this machine can run."""
     ways: dict[tuple[str, str], Any] = {}

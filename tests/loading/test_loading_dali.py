@@ -1,6 +1,8 @@
 """Decoders and pipelines: the same pictures and labels by every way, boxes that stay on their objects, frames by number."""
 
+import warnings
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -29,6 +31,13 @@ def test_the_row_is_sound_and_says_what_is_left_out(sound):
     assert {(row.PIL, "0 workers"), (row.PIL, "1 worker"), (row.TENSOR, "0 workers"), (row.TENSOR, "1 worker")} <= ways
     assert any("DALI is not installed" in note for note in result.notes) != dali.available()
     assert (row.DALI in result.arrays["pictures"]) == dali.available()
+
+
+def test_more_workers_than_cores_are_meant(photographs):
+    size = SimpleNamespace(workers=(10_000,), side=64, batch=4, threads=(), device=SimpleNamespace(is_cuda=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        assert len(row._ways(size, photographs)) == 2
 
 
 def test_pictures_come_back_from_a_results_text_as_they_were(photographs):
