@@ -28,6 +28,7 @@ GAIN = 0.05  # a setting has to be so much better than a simpler one, or the sim
 HIDDEN = 0.10  # a loop that takes so much longer than its steps alone has its loading hidden
 TIMED = 6  # batches timed in a trial, at least
 ROUNDS = 3  # trials of the best and of the default, in turns
+OURS = ("num_workers", "prefetch_factor", "persistent_workers", "sampler", "batch_sampler")  # a trial has its own
 WORKERS_ONLY = ("multiprocessing_context",)  # DataLoader refuses it without workers
 
 
@@ -120,7 +121,8 @@ def tune(
     budget        seconds after which no further trial begins
     deadline      seconds within which each batch of a trial must come
     given         further options of the DataLoader, the same in all trials: collate_fn, drop_last, multiprocessing_context, …
-    Raises LabError for a data set that is empty, has no length, raises, or does not answer within the deadline.
+    Raises LabError for options that it chooses itself, and for a data set that is empty, has no length, raises, or does not
+    answer within the deadline.
     """
     if isinstance(dataset, IterableDataset) or not hasattr(dataset, "__len__"):
         raise LabError(
@@ -129,6 +131,10 @@ def tune(
         )
     if len(dataset) == 0:
         raise LabError("This data set is empty.", "Give one with samples.")
+    if batch_size < 1 or epochs < 1:
+        raise LabError(f"batch_size={batch_size}, epochs={epochs}: there is nothing to load.", "Each is 1 or more.")
+    if ours := [name for name in OURS if name in given]:
+        raise LabError(f"{', '.join(ours)}: the tuner chooses it for its trials.", "Leave it out.")
     asked = step or (lambda _: sleep_until(CLOCK() + step_seconds))
     limit = max_workers if max_workers is not None else max(8, os.cpu_count() or 1)
     batches = -(-len(dataset) // batch_size)

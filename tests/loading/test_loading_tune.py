@@ -76,6 +76,20 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        (dict(batch_size=0), "batch_size=0, epochs=10"),
+        (dict(batch_size=8, epochs=0), "batch_size=8, epochs=0"),
+        (dict(batch_size=8, persistent_workers=True), "persistent_workers: the tuner chooses it"),
+        (dict(batch_size=8, sampler=range(64), num_workers=2), "num_workers, sampler: the tuner chooses it"),
+    ],
+)
+def test_options_that_make_no_trial_are_refused(options, text):
+    with pytest.raises(LabError, match=text):
+        tune(Planted(64), **options)
+
+
 @pytest.mark.parametrize("dataset, text", [(Stream(), "no length"), (Planted(0), "is empty")])
 def test_what_cannot_be_tuned_is_told(dataset, text):
     with pytest.raises(LabError, match=text):
