@@ -9,14 +9,16 @@ import re
 from collections.abc import Iterator
 from multiprocessing.util import get_temp_dir
 from typing import Any
+from unittest import mock
 
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, _utils
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.loading.pipeline import end_workers, many_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 ROOM = "Give more room (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
+END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
 LATE = re.compile(r"DataLoader timed out after")
 RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
@@ -36,6 +38,7 @@ def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any
     try:
         with many_workers():
             iterator = iter(loader)
+        iterator._timeout = loader.timeout  # persistent workers came with that of their first epoch
 
         def batches() -> Iterator[Any]:
             nonlocal number
@@ -59,7 +62,9 @@ def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any
     finally:
         loader.timeout = given
         if not (well and loader.persistent_workers):
-            end_workers(iterator)
+            patience = _utils.MP_STATUS_CHECK_INTERVAL if well else END_SECONDS
+            with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", patience):
+                end_workers(iterator)
             if loader.persistent_workers:
                 loader._iterator = None  # a new epoch starts new workers
 

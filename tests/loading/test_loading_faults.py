@@ -73,6 +73,52 @@ def test_errors_of_the_block_pass_unchanged_and_end_the_workers():
     assert {one.pid for one in psutil.Process().children()} <= before
 
 
+def hang_together(workers, deadline):
+    """In a child: all workers hang, as they do when their storage is gone; seconds until that is told."""
+    start = time.monotonic()
+    try:
+        with guarded(DataLoader(Planted(32, wait=600.0), 4, num_workers=workers), deadline) as batches:
+            next(batches)
+    except LabError as error:
+        return error.wrong, time.monotonic() - start, len(psutil.Process().children())
+
+
+def test_workers_that_all_hang_delay_the_error_no_more_than_one_does():
+    outcome = in_child(hang_together, 4, 1.0, method="fork", deadline=60.0)
+    wrong, seconds, left = outcome.value
+    assert "No batch came within 1 s" in wrong and left == 0
+    assert seconds < 10, "torch alone waits 5 s for each"
+
+
+def test_persistent_workers_keep_each_epochs_deadline():
+    outcome = in_child(second_epoch_hangs, method="fork", deadline=30.0)
+    assert outcome.value == "No batch came within 1 s at batch 0: a worker hangs, or is slower than that.", outcome
+
+
+class HangsLater(Planted):
+    def __init__(self):
+        super().__init__(16)
+        self.hangs = torch.zeros(1).share_memory_()
+
+    def __getitem__(self, index):
+        time.sleep(600 * self.hangs.item())
+        return super().__getitem__(index)
+
+
+def second_epoch_hangs():
+    """In a child: an epoch with a long deadline, then one with a short one in which the worker hangs."""
+    dataset = HangsLater()
+    loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
+    with guarded(loader, 50.0) as batches:
+        assert len(list(batches)) == 4
+    dataset.hangs.fill_(1)
+    try:
+        with guarded(loader, 1.0) as batches:
+            next(batches)
+    except LabError as error:
+        return error.wrong
+
+
 def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoch():
     loader = DataLoader(Planted(20), 4, num_workers=2, persistent_workers=True)
     try:
