@@ -128,7 +128,7 @@ def judge_ring_buffer(answer: Callable) -> None:
                 )
             for item in (0, "", False):  # an item may be anything but None
                 put, take = answer(2)
-                if put(item) is not True or take() != item:
+                if not put(item) or take() != item:
                     raise Mistake("empty-by-value", f"The item {item!r} was lost: is emptiness told by the item's value?")
     except _TooLong:
         raise Mistake(
