@@ -150,13 +150,16 @@ def _judge_step(scaler: WatchedScaler, optimizer: WatchedDescent, true: torch.Te
         raise Mistake("never-steps", "scaler.step(optimizer) is never called.")
     if "update" not in seen:
         raise Mistake("update-missing", "scaler.update() is missing: the scale never changes, and the next unscale_ raises.")
-    if seen["step"] is None:
-        raise Mistake(
-            "zeroed-too-early", "At scaler.step there are no gradients: zero_grad came between backward() and the step."
-        )
     if not true.isfinite().all():
         if optimizer.stepped:
             raise Mistake("stepped-on-overflow", "The weights moved although the gradients were infinite.")
+        return
+    if len(optimizer.stepped) > 1:
+        raise Mistake("stepped-twice", "The optimizer stepped twice: scaler.step(optimizer) calls optimizer.step() by itself.")
+    if not optimizer.stepped:
+        raise Mistake("wrong-gradient", "scaler.step skipped a batch whose true gradient is finite: yours was not.")
+    [used] = optimizer.stepped
+    if torch.allclose(used, clipped, rtol=1e-3, atol=1e-5):  # on whatever way: max_norm times the scale does it, too
         return
     first = seen.get("unscale_", seen["step"])
     if true.norm() > 1 and first.norm() < 1.001:
@@ -164,9 +167,6 @@ def _judge_step(scaler: WatchedScaler, optimizer: WatchedDescent, true: torch.Te
         raise Mistake(name, "The gradients that were clipped are still scaled: their norm is 1024 times too large.")
     if not torch.allclose(first, scale * true, rtol=1e-3, atol=1e-3):
         raise Mistake("not-zeroed", "The gradient at the step is not this batch's alone: the last one was not cleared.")
-    [used] = optimizer.stepped
-    if torch.allclose(used, clipped, rtol=1e-3, atol=1e-5):
-        return
     if torch.allclose(used, true.clamp(-1, 1), rtol=1e-3):
         raise Mistake("clipped-by-value", "Each element was clipped by itself. Clip the norm of the whole gradient.")
     if torch.allclose(used, true, rtol=1e-3, atol=1e-5):

@@ -58,6 +58,9 @@ class WatchedScaler(torch.amp.GradScaler):
 
     def step(self, optimizer):
         self._note("step")
+        if self.seen["step"] is None:  # GradScaler itself fails here, in words about its inf checks
+            hint = "At scaler.step there are no gradients: backward() comes before it, and zero_grad not between the two."
+            raise Mistake("zeroed-too-early", hint)
         self.inside = True  # step unscales by itself where nobody has
         try:
             return super().step(optimizer)

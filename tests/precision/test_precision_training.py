@@ -4,6 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hpml_lab.core.exercises import check
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops, recipes, underflow
@@ -159,3 +160,14 @@ def test_the_emulation_is_close_to_the_gpus_own_fp16():
 @pytest.mark.parametrize("row", (amp_training, loss_scaling), ids=lambda row: row.slug)
 def test_the_rows_are_sound_on_a_gpu(row, sound):
     sound(row("quick", device="cuda"))
+
+
+def test_clipping_the_scaled_gradient_to_the_scaled_norm_is_right_too():
+    def clipped(model, optimizer, scaler, x, y, max_norm):
+        optimizer.zero_grad()
+        scaler.scale(F.mse_loss(model(x), y)).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
+        scaler.step(optimizer)
+        scaler.update()
+
+    assert check("clip-with-scaler", clipped)
