@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 
@@ -204,7 +205,7 @@ def judge_lost_updates(answer: Callable) -> None:
     got = [answer(weight, update, form.dtype) for form, weight, update in _CASES]
     if any(one is None for one in got):
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-    if not all(isinstance(one, bool) or isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in got):
+    if not all(isinstance(one, bool | np.bool_) or isinstance(one, torch.Tensor) and one.dtype == torch.bool for one in got):
         raise Mistake("not-a-truth-value", "Return True or False.")
     got = [bool(one) for one in got]
     if got == right:

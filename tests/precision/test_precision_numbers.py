@@ -2,9 +2,11 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
+from hpml_lab.core.exercises import check
 from hpml_lab.precision import experiments_numbers as numbers
 from hpml_lab.precision import gemm
 from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, FP32, is_lost, round_stochastically
@@ -149,3 +151,12 @@ def test_tensor_cores_run_16_bits_by_another_kernel_and_within_the_bound(sound):
 @pytest.mark.cuda
 def test_updates_are_lost_on_a_gpu_as_foretold(sound):
     sound(numbers.fp16_vs_bf16("quick", device="cuda:0"))
+
+
+def test_a_truth_value_of_numpys_is_one_too():
+    def lost(weight, update, dtype):
+        info = torch.finfo(dtype)
+        half = info.eps * np.exp2(np.floor(np.log2(max(weight, info.smallest_normal)))) / 2
+        return (update < half) | ((update == half) & (weight / half % 4 == 0))
+
+    assert check("lost-updates", lost)
