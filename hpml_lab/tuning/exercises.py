@@ -19,6 +19,7 @@ PLANS = (
     ({"attention": (200.0, 40.0), "gelu": (400.0, 2.0), "layer norm": (100.0, 1.0), "linear": (300.0, 30.0)}, 450.0),
     ({"conv": (600.0, 90.0), "batch norm": (300.0, 4.0), "relu": (300.0, 1.0), "pool": (10.0, 0.5)}, 550.0),
     ({"wide": (500.0, 10.0), "narrow": (100.0, 9.0), "tiny": (5.0, 0.2)}, 480.0),
+    ({"relu": (100.0, 1.0), "gelu": (300.0, 4.0), "linear": (500.0, 60.0)}, 300.0),
     ({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0),
 )
 
@@ -67,10 +68,13 @@ def judge_choose_checkpoints(answer: Callable[[dict, float], Iterable[str]]) -> 
         raise Mistake("kept-not-recomputed", "These are the parts to keep. Return those to compute again.")
     if all(one == set(plan) for (plan, _), one in zip(PLANS, given, strict=True)):
         raise Mistake("everything", "All of it is computed again: enough memory, but the forward pass is paid twice.")
-    if given[:3] == [_in_order(plan, need, lambda name, plan=plan: -plan[name][0]) for plan, need in PLANS[:3]]:
+    if given[:4] == [_in_order(plan, need, lambda name, plan=plan: -plan[name][0]) for plan, need in PLANS[:4]]:
         raise Mistake("largest-first", "The largest part may be the dearest to compute again. Set its ms against its MB.")
-    if given[:3] == [_in_order(plan, need, lambda name, plan=plan: plan[name][1]) for plan, need in PLANS[:3]]:
+    if given[:4] == [_in_order(plan, need, lambda name, plan=plan: plan[name][1]) for plan, need in PLANS[:4]]:
         raise Mistake("quickest-first", "The quickest part may free next to nothing. Set its ms against its MB.")
+    if given[:4] == [_in_order(plan, need, lambda name, plan=plan: plan[name][1] / plan[name][0]) for plan, need in PLANS[:4]]:
+        hint = "The cheapest parts by the MB come first, and then one that frees enough without them. Try every choice."
+        raise Mistake("cheapest-by-the-megabyte", hint)
     if not all(enough):
         plan, need = PLANS[enough.index(False)]
         freed = _freed(plan, given[enough.index(False)])

@@ -21,10 +21,6 @@ def in_order(key):
     return choose
 
 
-def by_cost_per_megabyte(plan, need):
-    return in_order(lambda megabytes, ms: ms / megabytes)(plan, need)
-
-
 def one_part(plan, need):
     return [min(plan, key=lambda name: plan[name][1] / plan[name][0])] if need else []
 
@@ -38,6 +34,7 @@ def all_needed_and_one_more(plan, need):
 WRONG = [
     ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
     ("quickest-first", in_order(lambda megabytes, ms: ms)),
+    ("cheapest-by-the-megabyte", in_order(lambda megabytes, ms: ms / megabytes)),
     ("everything", lambda plan, need: list(plan)),
     ("kept-not-recomputed", lambda plan, need: [name for name in plan if name not in solution(plan, need)]),
     ("frees-too-little", one_part),
