@@ -125,7 +125,7 @@ class Run:
 
 
 def searching(on: bool) -> contextlib.AbstractContextManager:
-    """cudnn.benchmark for a `with` block: cuDNN tries all algorithms at the first call with a shape, and keeps the fastest."""
+    """cudnn.benchmark for a `with` block: cuDNN tries algorithms at the first call with a shape, and keeps the fastest."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=on)
 
 
