@@ -253,7 +253,7 @@ def fp16_vs_bf16(size: Size) -> Result:
             ", ".join(f"{name}: {run.lost}" for name, run in runs.items() if run.predicted is not None),
         ),
         Claim(
-            "with 16-bit weights alone every weight stands still in the end, at most spacing / (2 lr) from its target",
+            "with 16-bit weights alone every weight stands still in the end, at most spacing / (2 lr) from its target, to 1 %",
             all(run.stuck == size.weights and run.distance <= run.allowed * SLACK for run in plain),
             ", ".join(f"{run.way.name}: {run.distance:.3f} of {run.allowed:.3f}" for run in plain),
         ),
