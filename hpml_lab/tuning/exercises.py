@@ -211,6 +211,8 @@ def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     given = [answer(net) for net, _ in chains]
     if any(one is None for one in given):
         raise Mistake("returns-nothing", "Your function returns None: return the names, such as ['0', '3'].")
+    if not all(isinstance(one, Iterable) for one in given):
+        raise Mistake("not-names", "Return a collection of names, such as ['0', '3'].")
     given = [{str(name).removesuffix(".bias") for name in one} for one in given]
     if given == [right for _, right in chains]:
         return

@@ -49,5 +49,6 @@ WRONG = [
     ("bias-already-gone", chosen(BOTH, NORMS, bias=False)),
     ("names-the-norm", lambda net: [name for name, one in net.named_children() if isinstance(one, NORMS)]),
     ("wrong-value", lambda net: []),
+    ("not-names", lambda net: 0),
     ("returns-nothing", lambda net: None),
 ]
