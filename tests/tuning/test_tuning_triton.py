@@ -134,7 +134,9 @@ def test_what_the_kernel_cannot_take_is_refused():
 @pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 5000])
 def test_gelu_is_gelu(device, n):
     x = 4 * torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
-    torch.testing.assert_close(triton_gelu.triton_gelu(x), F.gelu(x.double()).float(), rtol=1e-5, atol=1e-6)
+    got, truth = triton_gelu.triton_gelu(x), F.gelu(x.double())
+    gap = torch.nextafter(x.abs(), torch.full_like(x, torch.inf)) - x.abs()  # of x, for 1 + erf cancels left of 0
+    assert ((got - truth).abs() <= 4 * gap).all()
 
 
 def test_without_triton_the_import_says_what_to_do(monkeypatch):
