@@ -8,7 +8,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.exercises import Mistake, exercise, expect, same
 from hpml_lab.precision.formats import BF16, FP16, is_lost
 from hpml_lab.precision.watched import BARE_STEP, WatchedDescent, WatchedScaler
 
@@ -18,9 +18,11 @@ NOTEBOOK = "11_precision"
 # ---- loss-scaler --------------------------------------------------------------------------------------------------------
 
 _NAN, _TINY = math.nan, 2.0**-26
+_START_AT = torch.tensor([1.0, -1.0, 0.0])  # the third weight has gradients of 2^-26 alone: beside 1 such a step is lost
 # The true gradients step by step. With a scale of 2^16 those of 2 and more overflow fp16; 2^-26 is zero in it without one.
 _PLANTED = [(0.5, _TINY), (0.25, 0.1), (2.0, 0.1), (0.5, 0.1), (-0.3, _TINY), (0.5, 0.2), (0.1, 0.1), (0.2, 0.1)]
 _PLANTED += [(_NAN, 0.1), (0.5, 0.1), (0.5, 0.3), (0.1, 0.1), (0.1, 0.2), (0.2, -8.0), (0.1, 0.1)]
+_PLANTED = [(*two, _TINY) for two in _PLANTED]
 _OPTIONS = ({"growth": 2.0, "backoff": 0.5, "interval": 3}, {"growth": 4.0, "backoff": 0.25, "interval": 2})
 
 
@@ -29,23 +31,33 @@ def _by_torch(growth: float, backoff: float, interval: int) -> list[list[float]]
     scaler = torch.amp.GradScaler(
         "cpu", init_scale=2.0**16, growth_factor=growth, backoff_factor=backoff, growth_interval=interval
     )
-    weight = torch.tensor([1.0, -1.0], requires_grad=True)
+    weight = _START_AT.clone().requires_grad_()
     optimizer, trace = WatchedDescent([weight], 0.1), []
     for planted in _PLANTED:
         one = scaler.scale(torch.ones(()))
         weight.grad = (one * torch.tensor(planted)).half().float()
         scaler.step(optimizer)
         scaler.update()
-        trace.append([*weight.tolist(), scaler.get_scale()])
+        trace.append(_shown(weight, scaler.get_scale()))
     return trace
+
+
+def _shown(weight: torch.Tensor, scale: float) -> list[float]:
+    """The weights, the third as a multiple of its gradient, and the scale."""
+    *large, tiny = torch.as_tensor(weight).tolist()
+    return [*large, tiny / _TINY, float(scale)]
 
 
 def _played(step: Callable, options: dict[str, Any]) -> list[list[float]]:
     """The same for a student's step."""
-    weight, scale, good, trace = torch.tensor([1.0, -1.0]), 2.0**16, 0, []
+    weight, scale, good, trace = _START_AT, 2.0**16, 0, []
     for planted in _PLANTED:
+        calls = []
 
-        def gradient_of(s: float, true: tuple[float, float] = planted) -> torch.Tensor:
+        def gradient_of(s: float, true: tuple[float, ...] = planted, calls: list = calls) -> torch.Tensor:
+            calls.append(s)
+            if len(calls) > 100:  # some gradients are NaN with every scale
+                raise Mistake("tries-again", "A step asks for its gradient again and again. Skip it: the next step tries anew.")
             return (s * torch.tensor(true)).half().float()
 
         got = step(weight.clone(), scale, good, gradient_of, lr=0.1, **options)
@@ -54,7 +66,7 @@ def _played(step: Callable, options: dict[str, Any]) -> list[list[float]]:
         if not (isinstance(got, tuple | list) and len(got) == 3):
             raise Mistake("not-three-values", "Return three values: the weight, the scale and the count of good steps.")
         weight, scale, good = got
-        trace.append([*torch.as_tensor(weight).tolist(), float(scale)])
+        trace.append(_shown(weight, scale))
     return trace
 
 
@@ -108,13 +120,23 @@ _SCALER_HINTS = {
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, set beside torch.amp.GradScaler over planted gradients."""
     for options in _OPTIONS:
-        got = _played(answer, options)
-        expect(
-            got,
-            _by_torch(**options),
-            case=f"the planted gradients with {', '.join(f'{name} {value:g}' for name, value in options.items())}",
-            mistakes={name: (_played(_known(name), options), hint) for name, hint in _SCALER_HINTS.items()},
+        got, right = _played(answer, options), _by_torch(**options)
+        if same(got, right):
+            continue
+        for name, hint in _SCALER_HINTS.items():
+            if same(got, _played(_known(name), options)):
+                raise Mistake(name, hint)
+        at = next(step for step, (one, other) in enumerate(zip(got, right, strict=True)) if not same(one, other))
+        given = ", ".join(f"{name} {value:g}" for name, value in options.items())
+        raise Mistake(
+            "wrong-value",
+            f"With {given}, weights (the third over 2⁻²⁶) and scale after step {at + 1} of the planted gradients should be "
+            f"{_row(right[at])}; yours are {_row(got[at])}.",
         )
+
+
+def _row(numbers: list[float]) -> str:
+    return ", ".join(f"{number:.6g}" for number in numbers)
 
 
 # ---- clip-with-scaler ---------------------------------------------------------------------------------------------------

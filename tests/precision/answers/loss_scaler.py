@@ -43,6 +43,17 @@ def weight_only(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.
     return weight - lr * gradient_of(scale) / scale
 
 
+def scaled_for_the_look_only(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, interval=3):
+    after, scale, good = solution(weight, scale, good, gradient_of, lr, growth, backoff, interval)
+    return (weight if after is weight else weight - lr * gradient_of(1.0)), scale, good
+
+
+def until_finite(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, interval=3):
+    while not (gradient := gradient_of(scale)).isfinite().all():
+        scale, good = scale * backoff, 0
+    return weight - lr * gradient / scale, scale, good + 1
+
+
 WRONG = [
     ("loss-not-scaled", changed(asked=1.0)),
     ("nan-missed", changed(overflow=lambda g: torch.isinf(g).any())),
@@ -58,6 +69,8 @@ WRONG = [
     ("unscaled-twice", changed(divisor=lambda s: s**2)),
     ("wrong-value", changed(backoff=0.9)),
     ("wrong-value", changed(growth=2.0, backoff=0.5)),
+    ("wrong-value", scaled_for_the_look_only),
+    ("tries-again", until_finite),
     ("returns-nothing", no_return),
     ("not-three-values", weight_only),
 ]
