@@ -114,8 +114,9 @@ def batch_size(size: Size) -> Result:
 
     first, last = rows[0], rows[-1]
     kept = {name: _slopes(batches, [row[f"saved {name}, bytes"] for row in rows]) for name in found}
-    line = _slopes(batches, [row["peak float32, MB"] for row in rows])
     # Small batches are left out: there the gradients, not the activations, make the peak.
+    large = [found["float32"].batch * part // 8 for part in (2, 3, 4)]
+    line = _slopes(large, [peak_bytes(lambda batch=batch: step(batch), device) for batch in large])
     apart = abs(line[-1] / line[-2] - 1)
     limits = {name: one.batch for name, one in found.items()}
     steps = [len(one.tries) <= 2 * max(1, one.batch).bit_length() + 2 for one in found.values()]
