@@ -42,7 +42,7 @@ def draw_all_switches(result: Result):
     draw=draw_all_switches,
     quick=dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=3),
     full=dict(data="mnist", channels=64, blocks=6, batch=512, steps=20, samples=15),
-    uses=("cuda", "mnist"),
+    uses=("cuda",),
 )
 def all_switches(size: Size) -> Result:
     """The whole guide on one training run: each switch alone, and all together."""

@@ -126,6 +126,8 @@ def test_what_the_kernel_cannot_take_is_refused():
         TritonAdam([holes]).step()
     with pytest.raises(ValueError, match="betas"):
         TritonAdam([torch.zeros(1)], betas=(1.0, 0.9))
+    with pytest.raises(ValueError, match="two betas"):
+        TritonAdam([torch.zeros(1)], betas=(0.9,))
     with pytest.raises(LabError, match="float32"):
         triton_gelu.triton_gelu(torch.zeros(4, dtype=torch.float64))
 
