@@ -131,7 +131,7 @@ class TritonAdam(torch.optim.Optimizer):
         maximize: bool = False,
     ) -> None:
         if not (lr >= 0 and eps >= 0 and weight_decay >= 0 and len(betas) == 2 and all(0 <= beta < 1 for beta in betas)):
-            raise ValueError(f"lr={lr}, betas={betas}, eps={eps}, weight_decay={weight_decay}: two betas in [0, 1), the rest ≥ 0")
+            raise ValueError(f"{lr=}, {betas=}, {eps=}, {weight_decay=}: two betas in [0, 1), the rest ≥ 0")
         super().__init__(params, dict(lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, maximize=maximize))
         self._tables: dict[tuple[int, ...], Table] = {}
 
