@@ -39,7 +39,8 @@ def run(
     Raises OSError where `python` cannot be started.
     """
     search = os.pathsep.join(filter(None, [str(PACKAGE_HOME), os.environ.get("PYTHONPATH")]))
-    variables = {**os.environ, **(environment or {}), "PYTHONPATH": search}
+    # A notebook's kernel asks for colours, which Python 3.13 then writes into its tracebacks.
+    variables = {**os.environ, "PYTHON_COLORS": "0", **(environment or {}), "PYTHONPATH": search}
     start = time.monotonic()
     child = subprocess.Popen(
         [python, "-P", *arguments],  # -P: the current folder is not searched for modules

@@ -81,7 +81,7 @@ def cprofile_line_profiler(size: Size) -> Result:
         return random_walk.planted(size.calls, size.power)
 
     # Its own clock for the check that may not fail: a neighbour on the core counts for nothing.
-    _, planted_stats = functions.by_function(program, time.thread_time)
+    _, planted_stats = functions.by_function(program, time.process_time)
     _, planted_profiler = functions.by_line(program, [random_walk.planted, random_walk.dear])
     planted_calls = functions.function_rows(planted_stats)
     dear = sorted(functions.line_rows(planted_profiler, random_walk.dear), key=lambda row: -row["share %"])

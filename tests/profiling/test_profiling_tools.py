@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
@@ -29,6 +30,24 @@ def test_the_row_finds_the_planted_function_and_line(sound):
     assert tables == {"cProfile", "line_profiler"}
     assert set(cprofile_line_profiler.lecture_says) <= set(result.quantities)
     assert [row["started as"] for row in result.arrays["idioms"]][1].startswith("kernprof")
+
+
+def test_the_planted_function_comes_first_beside_other_threads():
+    """Python 3.13's cProfile sees their calls too; with a thread's own clock the sleep of another came first."""
+    ended = threading.Event()
+
+    def elsewhere():
+        while not ended.is_set():
+            time.sleep(0.0005)
+
+    other = threading.Thread(target=elsewhere)
+    other.start()
+    try:
+        _, stats = functions.by_function(lambda: random_walk.planted(200, 300_000), time.process_time)
+    finally:
+        ended.set()
+        other.join()
+    assert functions.function_rows(stats)[0]["function"] == "dear"
 
 
 def test_every_walker_stands_somewhere():
