@@ -57,8 +57,8 @@ def function_rows(stats: pstats.Stats) -> list[dict[str, Any]]:
 def by_function(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, pstats.Stats]:
     """Run `work()` under cProfile; return its value and the measurement.
 
-    clock  what the profiler reads, in seconds: `time.process_time` leaves out the time in which other programs had the core. Not
-           `time.thread_time`: Python 3.13's cProfile sees the calls of other threads too, and would take one clock from another.
+    clock  what the profiler reads, in seconds: `time.process_time` leaves out the time in which other programs had the core.
+           Not `time.thread_time`: Python 3.13's cProfile sees the calls of other threads, and would mix their clocks.
     """
     profile = cProfile.Profile(clock)
     value = profile.runcall(work)
