@@ -84,9 +84,24 @@ def switches_tracking_off(parameters, lr):
         p.grad = None
 
 
+def new_tensors_in_the_list(parameters, lr):
+    for place, p in enumerate(parameters):
+        parameters[place] = (p - lr * p.grad).detach().requires_grad_()
+
+
+def takes_them_out_of_the_list(parameters, lr):
+    with torch.no_grad():
+        while parameters:
+            p = parameters.pop()
+            p -= lr * p.grad
+            p.grad = None
+
+
+ALSO_RIGHT = [takes_them_out_of_the_list]
 WRONG = [
     ("records-the-update", recorded),
     ("rebinds", new_name),
+    ("rebinds", new_tensors_in_the_list),
     ("zeroed-too-soon", cleared_first),
     ("steps-the-gradient", on_the_gradient),
     ("ascends", upwards),
