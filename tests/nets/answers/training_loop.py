@@ -1,5 +1,6 @@
 """Answers to `training-loop`: forward, loss, zero_grad, backward, step, and the loss as a plain number."""
 
+import numpy as np
 import torch.nn.functional as F
 
 
@@ -139,6 +140,35 @@ def no_return(net, optimizer, x, y, steps):
         optimizer.step()
 
 
+def measured_again(net, optimizer, x, y, steps):
+    losses = []
+    for _ in range(steps):
+        loss = F.binary_cross_entropy(net(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(F.binary_cross_entropy(net(x), y).item())
+    return losses
+
+
+def tuple_of_tensors(*given):
+    return tuple(list_of_tensors(*given))
+
+
+def what_backward_returns(net, optimizer, x, y, steps):
+    losses = []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        losses.append(F.binary_cross_entropy(net(x), y).backward())
+        optimizer.step()
+    return losses
+
+
+def numbers_of_numpy(*given):
+    return list(np.array(solution(*given), dtype=np.float32))
+
+
+ALSO_RIGHT = [numbers_of_numpy]
 WRONG = [
     ("accumulates", no_zero_grad),
     ("zeroed-before-step", zero_grad_after_backward),
@@ -150,6 +180,9 @@ WRONG = [
     ("wrong-loss", squared_error),
     ("one-step-short", starts_at_one),
     ("keeps-graphs", list_of_tensors),
+    ("keeps-graphs", tuple_of_tensors),
+    ("loss-after-step", measured_again),
+    ("wrong-value", what_backward_returns),
     ("one-loss", last_loss),
     ("returns-nothing", no_return),
 ]
