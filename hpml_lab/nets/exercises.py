@@ -87,6 +87,8 @@ def judge_mend_the_broadcast(answer: Callable) -> None:
     if not isinstance(got, torch.Tensor) or not got.requires_grad:
         raise Mistake("detached", "The number is right, but cut off from the graph: backward could not reach the net.")
     got.backward()
+    if output.grad is None:
+        raise Mistake("detached", "The number is right, but it hangs on a copy of the output: backward does not reach the net.")
     expect(output.grad[:, 0], 2 * off / 4, case="the gradient of the output")
     one = answer(torch.tensor([[3.0]]), torch.tensor([1.0]))
     expect(one, 4.0, case="a last batch of one sample, output (1, 1) and target (1,)")
@@ -297,6 +299,8 @@ def judge_loss_of_logits(answer: Callable) -> None:
         if not loss.requires_grad:
             raise Mistake("detached", "The number is right, but cut off from the graph: nothing learns from it.")
         loss.backward()
+        if logit.grad is None:
+            raise Mistake("detached", "The number is right, but it hangs on a copy of z: backward does not reach z itself.")
         expect(logit.grad, torch.sigmoid(logit.detach()) - wrong, case=f"the gradient for {case}")
 
 

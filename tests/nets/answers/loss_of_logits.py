@@ -53,6 +53,10 @@ def as_a_number(z, y):
     return F.binary_cross_entropy_with_logits(z, y).item()
 
 
+def from_a_new_leaf(z, y):
+    return F.binary_cross_entropy_with_logits(z.detach().clone().requires_grad_(), y)
+
+
 WRONG = [
     ("double-sigmoid", sigmoid_twice),
     ("not-probabilities", no_sigmoid),
@@ -65,4 +69,5 @@ WRONG = [
     ("targets-flipped", swapped_halves),
     ("half-of-it", first_half),
     ("detached", as_a_number),
+    ("detached", from_a_new_leaf),
 ]

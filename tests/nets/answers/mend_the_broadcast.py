@@ -53,6 +53,10 @@ def assert_on_the_shapes(output, target):
     return ((output - target) ** 2).mean()
 
 
+def from_a_new_leaf(output, target):
+    return F.mse_loss(output.detach()[:, 0].requires_grad_(), target)
+
+
 WRONG = [
     ("all-pairs", as_it_was),
     ("all-pairs", row_instead_of_column),
@@ -64,5 +68,6 @@ WRONG = [
     ("means-compared", difference_of_means),
     ("detached", plain_number),
     ("detached", from_data),
+    ("detached", from_a_new_leaf),
     ("raises", assert_on_the_shapes),
 ]
