@@ -273,7 +273,7 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
             "square-only": (J[:3], "One row is missing: f has more outputs than inputs. Count the rows by f(x)."),
         },
     )
-    if got.requires_grad:
+    if getattr(got, "requires_grad", False):  # an array of NumPy is right, too
         raise Mistake("still-attached", "The numbers are right, but J still hangs on a graph: create_graph is not needed here.")
     again = torch.tensor([1.0, 3.0], requires_grad=True)
     expect(answer(lambda t: (t * t).sum().reshape(1), again), [[2.0, 6.0]], case="an f with one output", tolerance=1e-5)
