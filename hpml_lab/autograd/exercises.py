@@ -63,6 +63,12 @@ def judge_reverse_sweep(answer: Callable) -> None:
     try:
         got = answer(root)
     except KeyError as error:
+        if error.args and error.args[0] in root.inputs:  # from the root one step back: the direction was right
+            raise Mistake(
+                "adds-to-nothing",
+                "`+=` reads the old value first, and at a node's first contribution there is none yet: "
+                "what is a sum before anything is added?",
+            ) from error
         raise Mistake(
             "forward-order",
             "A node was asked for its gradient before any had arrived. Which node has its gradient from "

@@ -96,7 +96,16 @@ def no_return(root):
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
 
 
+def adds_to_nothing(root):
+    arrived = {root: np.ones(root.shape)}
+    for node in reversed(topological_order(root)):
+        for parent, vjp in node.parents:
+            arrived[parent] += vjp(arrived[node])
+    return arrived
+
+
 WRONG = [
+    ("adds-to-nothing", adds_to_nothing),
     ("overwrites", overwrites),
     ("forward-order", from_the_leaves),
     ("forward-order", from_the_leaves_with_zeros),
