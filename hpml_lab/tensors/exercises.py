@@ -88,8 +88,8 @@ def judge_outer_sum(answer) -> None:
                 "Your table has a along the columns. Row i belongs to a[i]: which operand needs the new last axis?",
             ),
             "flattened": (right.flatten(), "The numbers are right, but they stand in a line: keep the two axes."),
-            "product": (torch.outer(a, b), "torch.outer multiplies; here the entries are added."),
-            "swapped-sign": (a[:, None] - b[None, :], "The entries are sums, not differences."),
+            "product": (torch.outer(*kept), "torch.outer multiplies; here the entries are added."),
+            "swapped-sign": (kept[0][:, None] - kept[1], "The entries are sums, not differences."),
         },
     )
     if not (same(a, kept[0]) and same(b, kept[1])):

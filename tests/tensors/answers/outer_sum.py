@@ -41,6 +41,10 @@ def only_three_by_two(a, b):
     return torch.tensor([[11.0, 21.0], [12.0, 22.0], [13.0, 23.0]])
 
 
+def new_axis_in_place(a, b):
+    return a.unsqueeze_(1) + b
+
+
 WRONG = [
     ("no-new-axis", no_new_axis),
     ("transposed", transposed),
@@ -48,6 +52,7 @@ WRONG = [
     ("product", product),
     ("swapped-sign", difference),
     ("inputs-changed", in_place),
+    ("inputs-changed", new_axis_in_place),
     ("returns-nothing", forgot_return),
     ("wrong-shape", only_three_by_two),
 ]
