@@ -74,6 +74,13 @@ def test_experiments_keep_the_catalogue_order_and_unique_slugs():
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
+def test_notebook_00_and_the_readme_list_it(path):
+    first = "".join(cell.source for cell in nbformat.read(NOTEBOOKS / "00_start.ipynb", as_version=4).cells)
+    assert path.stem == "00_start" or f"({path.name})" in first
+    assert f"(notebooks/{path.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_has_its_room_and_its_tests(path):
     topic = path.stem.split("_", 1)[1]
     assert (PACKAGE / topic / "experiments.py").is_file()
