@@ -90,7 +90,7 @@ def backward_steps(root: Tensor, grad=None) -> Iterator[tuple[Tensor, np.ndarray
         raise RuntimeError(f"`grad` has shape {grad.shape}, but the tensor has shape {root.shape}")
     arrived = {root: grad}  # what has come in for each node so far
     for node in reversed(topological_order(root)):
-        if node.requires_grad:
+        if node.requires_grad and node in arrived:  # a leaf marked after the graph was recorded gets nothing, as in torch
             gradient = arrived.pop(node)  # complete: all that was computed from this node came before it
             yield node, gradient
             for parent, vjp in node.parents:

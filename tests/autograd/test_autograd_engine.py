@@ -502,6 +502,15 @@ def test_no_gradient_flows_to_constants_or_through_detach():
     assert not x.detach().requires_grad and x.detach().data is not x.data
 
 
+def test_a_leaf_that_is_marked_after_the_graph_was_recorded_gets_nothing():
+    for make, seven in ((Tensor, 7.0), (torch.tensor, torch.tensor(7.0))):
+        x, late = make(3.0, requires_grad=True), make(7.0)
+        y = x * late
+        late.requires_grad = True
+        y.backward()
+        assert x.grad == seven and late.grad is None
+
+
 def test_the_backward_pass_visits_every_node_once_and_outputs_before_inputs():
     x = Tensor(2.0, requires_grad=True)
     y = x
