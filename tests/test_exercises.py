@@ -162,6 +162,7 @@ def test_a_prediction_says_how_far_it_was():
     assert "No prediction yet" in repr(predicted(..., 3.0, "times"))
     assert "a factor of 2 apart" in repr(predicted(6, 3.0, "times"))
     assert "very close" in repr(predicted(3.1, 3.0, "times"))
+    assert "not measured" in repr(predicted(3, float("nan"), "s"))
     assert repr(predicted(3, 0.0, "%")) == "You predicted 3 %; it is 0 %."
     for bad in ("three", -1, True, None):
         assert "one positive number" in repr(predicted(bad, 3.0, "times"))

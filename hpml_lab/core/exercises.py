@@ -15,6 +15,7 @@ import copy
 import difflib
 import html
 import inspect
+import math
 import random
 import textwrap
 import traceback
@@ -210,6 +211,8 @@ class Prediction:
             return "No prediction yet: replace the ... above with your number and run both cells again."
         if isinstance(self.guess, bool) or not isinstance(self.guess, int | float) or not self.guess > 0:
             return f"A prediction is one positive number in {self.unit}; {self.guess!r} is not."
+        if math.isnan(self.measured):
+            return f"You predicted {self.guess:g} {self.unit}; here it was not measured: see the notes of the result above."
         if not self.measured > 0:
             return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}."
         apart = max(self.guess / self.measured, self.measured / self.guess)
