@@ -49,7 +49,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="hpml-lab", description="Experiments of five lectures on high-performance machine learning, run on this machine."
     )
     parser.add_argument("--version", action="version", version=f"hpml-lab {__version__}")
-    commands = parser.add_subparsers(title="commands", metavar="")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")  # its name in an error, too
 
     one = commands.add_parser("list", help="all experiments: slug, notebook, lectures, title")
     one.set_defaults(command=_list)
@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
     one.set_defaults(command=_doctor)
 
     one = commands.add_parser("data", help="data sets that do not ship with the workbook")
-    actions = one.add_subparsers(title="actions", metavar="", required=True)
+    actions = one.add_subparsers(title="actions", metavar="ACTION", required=True)
     one = actions.add_parser("fetch", help="download a data set, check it, and keep it")
     one.add_argument("name", metavar="NAME", help="mnist")
     one.add_argument("--to", type=Path, metavar="DIR", help="the data folder (default: HPML_DATA, else the project's data/)")

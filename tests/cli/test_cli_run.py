@@ -236,6 +236,13 @@ def test_a_command_that_is_not_one_is_an_exit_code_of_2(hpml, arguments):
     assert caught.value.code == 2
 
 
+@pytest.mark.parametrize("arguments, named", [(["rnu"], "argument COMMAND: invalid"), (["data"], "required: ACTION")])
+def test_the_error_names_what_was_wrong(hpml, capsys, arguments, named):
+    with pytest.raises(SystemExit):
+        hpml(*arguments)
+    assert named in capsys.readouterr().err
+
+
 def test_doctor_passes_its_verdict_on(hpml, monkeypatch):
     from hpml_lab.start import doctor
 
