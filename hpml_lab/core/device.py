@@ -48,7 +48,7 @@ def choose_device(requested: str | None = None) -> Device:
     Raises LabError for a name that is no device here.
     """
     name = requested or os.environ.get("HPML_DEVICE")
-    if name is None:
+    if not name:  # `HPML_DEVICE= hpml-lab …` is how a shell unsets it for one command
         # torch.accelerator.current_accelerator() answers `cuda` on a CUDA build without a GPU: ask for a usable one.
         if torch.cuda.is_available():
             device, reason = torch.device("cuda:0"), "a CUDA GPU is usable here"

@@ -42,6 +42,12 @@ def test_the_environment_variable_is_asked_after_the_argument(monkeypatch):
     assert str(choose_device("cpu")) == "cpu"
 
 
+def test_an_empty_environment_variable_asks_for_nothing(monkeypatch):
+    hide_gpus(monkeypatch)
+    monkeypatch.setenv("HPML_DEVICE", "")
+    assert "no CUDA GPU is usable" in choose_device().reason
+
+
 @pytest.mark.parametrize("name", ["gpu", "mps", "meta", "cpu:x", "cuda:-1", "42"])
 def test_a_name_that_is_no_device_is_refused(monkeypatch, name):
     hide_gpus(monkeypatch)
