@@ -21,6 +21,7 @@ class Notebook:
     experiments  how many it has
     lacks        {tool: slugs of the experiments that show less without it}
     packages     those that it imports and that are not installed
+    damaged      its file is no notebook any more: cut off, or with the marks of a merge in it
     """
 
     name: str
@@ -28,6 +29,7 @@ class Notebook:
     experiments: int
     lacks: dict[str, list[str]] = field(default_factory=dict)
     packages: list[str] = field(default_factory=list)
+    damaged: bool = False
 
     @property
     def less(self) -> int:
@@ -37,6 +39,8 @@ class Notebook:
     @property
     def value(self) -> str:
         """The state in words."""
+        if self.damaged:
+            return "cannot be opened: its file is damaged; get it again (git checkout)"
         if self.packages:
             return f"cannot be started: {', '.join(self.packages)} not installed"
         if self.state == MISSING:
@@ -137,9 +141,13 @@ def notebooks(findings: list[Finding], told: Told) -> list[Notebook]:
             for tool in row["uses"]:
                 if state[tool] != OK:
                     lacks.setdefault(tool, []).append(row["slug"])
-        absent = [one for one in imported_by(files[name]) if importlib.util.find_spec(one) is None] if name in files else []
-        worst = MISSING if absent or not startable else LIMITED if lacks else OK
-        answer.append(Notebook(name, worst, len(mine), lacks, absent))
+        try:
+            imported, damaged = imported_by(files[name]) if name in files else [], False
+        except (ValueError, KeyError, TypeError):  # one damaged notebook is a finding, not the doctor's end
+            imported, damaged = [], True
+        absent = [one for one in imported if importlib.util.find_spec(one) is None]
+        worst = MISSING if damaged or absent or not startable else LIMITED if lacks else OK
+        answer.append(Notebook(name, worst, len(mine), lacks, absent, damaged))
     return answer
 
 

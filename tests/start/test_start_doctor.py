@@ -224,6 +224,14 @@ def test_a_notebook_whose_packages_are_not_installed_cannot_be_started(tmp_path,
     assert far(report).value == "cannot be started: no_such_package not installed"
 
 
+@pytest.mark.parametrize("text", ["", '<<<<<<< HEAD\n{"cells": []}', "[1]", '{"cells": [{}]}'])
+def test_a_damaged_notebook_is_a_finding_and_not_the_doctors_end(tmp_path, monkeypatch, text):
+    (tmp_path / "90_far.ipynb").write_text(text)
+    monkeypatch.setattr(doctor, "NOTEBOOKS", tmp_path)
+    report = report_of(ROWS)
+    assert not report.ready and far(report).state == MISSING and "damaged" in far(report).value
+
+
 def test_every_tool_that_an_experiment_names_is_known_to_the_doctor():
     known = {one.name for one in healthy()}
     named = {tool for one in every() for tool in one.uses}
