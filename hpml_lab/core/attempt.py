@@ -8,5 +8,6 @@ def attempt(work: Callable[[], object]) -> str:
     try:
         work()
     except (RuntimeError, AttributeError) as error:  # NotImplementedError is a RuntimeError
-        return f"{type(error).__name__}: {str(error).splitlines()[0].split('. ')[0][:100]}"
+        first = str(error).partition("\n")[0].split(". ")[0][:100]
+        return f"{type(error).__name__}: {first}" if first else type(error).__name__  # `raise NotImplementedError` has no text
     return "works"

@@ -126,5 +126,6 @@ def error_of(work: Callable[[], Any]) -> str:
     try:
         work()
     except Exception as error:
-        return f"{type(error).__name__}: {str(error).splitlines()[0]}"
+        first = str(error).partition("\n")[0]
+        return f"{type(error).__name__}: {first}" if first else type(error).__name__  # a bare assert has no text
     return "works"

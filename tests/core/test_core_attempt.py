@@ -18,6 +18,7 @@ def raising(error):
         (RuntimeError("it is gone. Use another\nsecond line"), "RuntimeError: it is gone"),
         (NotImplementedError("not for 'Long'"), "NotImplementedError: not for 'Long'"),
         (AttributeError("no attribute"), "AttributeError: no attribute"),
+        (NotImplementedError(), "NotImplementedError"),
     ],
 )
 def test_the_first_sentence_is_told(error, told):

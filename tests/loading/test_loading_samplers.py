@@ -83,3 +83,11 @@ def test_the_row_is_sound(sound):
     seeds = [row for row in result.rows if "random numbers in workers" in row]
     assert len(seeds) == 6 and sum(row["repeat across epochs"] for row in seeds) == 3
     assert len(result.figure().axes) == 6
+
+
+@pytest.mark.parametrize("error, told", [(KeyError("a\nb"), r"KeyError: 'a\nb'"), (AssertionError(), "AssertionError")])
+def test_an_error_is_told_with_and_without_a_text(error, told):
+    def work():
+        raise error
+
+    assert own.error_of(work) == told
