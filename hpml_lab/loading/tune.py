@@ -76,7 +76,7 @@ class Tuned:
     @property
     def speed_up(self) -> float:
         """Seconds of an epoch at the default over seconds at the chosen setting."""
-        default = _middle([one for one in self.trials if one.workers == 0])
+        default = _middle([one for one in self.trials if one.options == self.trials[0].options])  # not those that pin, too
         return default.epoch(self.batches, self.epochs) / self.best.epoch(self.batches, self.epochs)
 
     def __repr__(self) -> str:

@@ -43,6 +43,12 @@ def test_one_epoch_does_not_repay_a_dear_start():
     assert again.epoch(batches=101, epochs=100) == pytest.approx(20)
 
 
+def test_the_speed_up_is_over_the_default_and_not_over_one_that_pins():
+    default, pinned = {"num_workers": 0}, {"num_workers": 0, "pin_memory": True}
+    tuned = tuning.Tuned(pinned, [Trial(default, 1.0, 1.0), Trial(pinned, 0.5, 0.5)], "", batches=10, epochs=1)
+    assert tuned.speed_up == 2.0
+
+
 def test_trials_do_not_begin_after_the_budget():
     start = time.monotonic()
     tuned = tune(Planted(wait=0.02), 16, budget=0.1, max_workers=8)
