@@ -88,6 +88,9 @@ def _told(error: Exception, number: int, deadline: float) -> LabError:
             "with num_workers=0 a crash shows its place.",
         )
     if raised := RAISED.search(text):
-        last = text.strip().splitlines()[-1]
-        return LabError(f"Worker {raised[2]} raised {last} {where}.", "The traceback above shows where in the data set.")
+        lines = re.findall(rf"^\S*\b{raised[1]}\b.*", text, re.MULTILINE)  # a message may have more lines: its first names it
+        return LabError(
+            f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {where}.",
+            "The traceback above shows where in the data set.",
+        )
     return LabError(f"The data set raised {type(error).__name__}: {text} {where}.", "The traceback above shows where.")

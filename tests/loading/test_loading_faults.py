@@ -58,6 +58,19 @@ def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, me
     assert left == [] and timeout == 0
 
 
+class ManyLines(Planted):
+    """A sample whose error has a message of several lines, as errors of schemas and of CUDA have."""
+
+    def __getitem__(self, index):
+        raise ValueError("2 fields are wrong:\n  the label\n  the name")
+
+
+def test_an_error_of_several_lines_is_told_by_its_type_and_first():
+    with pytest.raises(LabError, match=r"^Worker 0 raised ValueError: 2 fields are wrong: at batch 0"):
+        with guarded(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
+            list(batches)
+
+
 def test_without_workers_the_error_names_the_batch_too():
     with pytest.raises(LabError, match="raised KeyError: 'no label for sample 5' at batch 1"):
         with guarded(DataLoader(Faulty("raises"), 4)) as batches:
