@@ -82,4 +82,5 @@ class DevicePrefetcher:
 def _each(batch: Any, work: Callable[[torch.Tensor], torch.Tensor]) -> Any:
     if isinstance(batch, torch.Tensor):
         return work(batch)
-    return type(batch)(work(tensor) for tensor in batch)
+    moved = [work(tensor) for tensor in batch]
+    return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)  # a named tuple takes them one by one

@@ -3,6 +3,7 @@
 import multiprocessing
 import threading
 import time
+from collections import namedtuple
 
 import pytest
 import torch
@@ -146,6 +147,8 @@ def test_on_the_cpu_the_batches_pass_through():
     )
     assert list(DevicePrefetcher([], torch.device("cpu"))) == []
     assert isinstance(got[0], tuple)
+    named = namedtuple("Batch", "image label")(*given[0])  # as default_collate makes of samples that are named tuples
+    assert next(iter(DevicePrefetcher([named], torch.device("cpu")))).label.item() == 0
 
 
 def events(kernels):
