@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import resource
 import shutil
 import signal
@@ -17,6 +18,7 @@ from hpml_lab.core.errors import LabError
 
 PAGE = resource.getpagesize()
 EVENTS = ("task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-misses")
+MODIFIER = re.compile(r":[ukhIGHpPSDWe]+$")
 DEADLINE = 60.0
 MISSING = "perf is not here: `apt install linux-perf` (Debian), `linux-tools-common linux-tools-$(uname -r)` (Ubuntu)."
 
@@ -147,7 +149,7 @@ def usage(command: Sequence[str], deadline: float = DEADLINE) -> tuple[str, dict
     start = time.perf_counter()
     child = _start(command, subprocess.PIPE)
     with _ended(child, deadline), child.stdout:
-        printed = child.stdout.read().decode()
+        printed = child.stdout.read().decode(errors="replace")
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)  # the child is gone: Popen must not wait for it again
     if child.returncode != 0:
@@ -187,7 +189,8 @@ def perf_rows(text: str) -> list[dict[str, Any]]:
         value, unit, event = fields[0].strip(), fields[1], fields[2]
         known = not value.startswith("<")
         note = "" if known else value.strip("<>")
-        event = event.split("/")[1] if "/" in event else event.split(":")[0]
+        # Without its modifier, as in cycles:u; what follows the colon of a tracepoint, as in sched:sched_switch, is its name.
+        event = event.split("/")[1] if "/" in event else MODIFIER.sub("", event)
         row = {"event": event, "value": float(value) if known else None, "unit": unit, "note": note}
         other = rows.get(event)
         if other is None or other["value"] is None:

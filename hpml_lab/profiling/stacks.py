@@ -157,13 +157,14 @@ def record(pid: int, path: Path | str, seconds: float = 1.0, rate: int = 100) ->
 
     path     ends with .txt for folded stacks, .json for speedscope (speedscope.app opens it), .svg for a picture
     rate     samples a second
-    Raises LabError where py-spy is absent or may not watch the process.
+    A file that is there already is replaced. Raises LabError where py-spy is absent, may not watch, or sees nothing.
     """
     path, program = Path(path), py_spy()
     if path.suffix not in FORMATS:
         raise LabError(f"py-spy has no format for {path.name!r}.", f"Let it end with {', '.join(FORMATS)}.")
     if program is None:
         raise LabError("py-spy is not installed here.", "pip install py-spy")
+    path.unlink(missing_ok=True)  # an older watch's file would pass for this one's where py-spy writes none
     # --duration takes whole seconds only; at an interrupt py-spy ends its watch and writes its file.
     command = [program, "record", "--pid", str(pid), "--format", FORMATS[path.suffix], "--output", str(path)]
     command += ["--rate", str(rate), "--function"]
@@ -178,6 +179,8 @@ def record(pid: int, path: Path | str, seconds: float = 1.0, rate: int = 100) ->
                 said = b"it did not end"
         finally:
             watcher.kill()
+    if path.is_file() and not path.stat().st_size and watcher.returncode == 0:
+        raise LabError("py-spy saw the process run no Python.", "Watch it while it works; one that waits has no samples.")
     if not path.is_file() or not path.stat().st_size:
         reason = next((line for line in said.decode(errors="replace").splitlines() if line.strip()), "it saw nothing")
         raise LabError(

@@ -179,6 +179,20 @@ def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
         stacks.record(os.getpid(), tmp_path / "stacks.pdf")
 
 
+@pytest.mark.parametrize(
+    "script, said", [("echo 'Error: no such process' >&2; exit 1", "Error: no such process"), (': > "$7"', "run no Python")]
+)
+def test_a_watch_without_a_stack_is_told_and_an_older_file_is_not_taken_for_its(monkeypatch, tmp_path, script, said):
+    program, path = tmp_path / "py-spy", tmp_path / "stacks.txt"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    path.write_text("main;an older run 10\n")
+    monkeypatch.setattr(stacks, "py_spy", lambda: str(program))
+    with pytest.raises(LabError, match=said) as told:
+        stacks.record(os.getpid(), path)
+    assert ("ptrace_scope" in str(told.value)) == ("Error" in said)
+
+
 def test_a_speedscope_file_with_nulls_is_read(tmp_path):
     path = tmp_path / "scope.json"
     frames = [{"name": "main", "file": "a.py", "line": 1, "col": None}, {"name": "hot", "file": None}]
@@ -221,6 +235,22 @@ def test_perfs_lines_are_read_with_their_reasons():
         ("cycles", None, "not supported"),
         ("instructions", None, "not counted"),
     ]
+
+
+def test_tracepoints_keep_their_names():
+    rows = counters.perf_rows(
+        "12,,sched:sched_switch,9,100.00,,\n3,,sched:sched_wakeup,9,100.00,,\n5,,instructions:ukH,9,9,,\n"
+    )
+    assert [(row["event"], row["value"]) for row in rows] == [
+        ("sched:sched_switch", 12),
+        ("sched:sched_wakeup", 3),
+        ("instructions", 5),
+    ]
+
+
+def test_a_command_may_print_what_is_no_text():
+    command = [sys.executable, "-S", "-c", r"import sys; sys.stdout.buffer.write(b'\xff 7')"]
+    assert counters.usage(command)[0] == "\ufffd 7"
 
 
 def test_the_counters_of_two_kinds_of_cores_are_one_row():
