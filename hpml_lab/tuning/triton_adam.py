@@ -159,7 +159,13 @@ class TritonAdam(torch.optim.Optimizer):
         return loss
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """After a copy or a pickle the tensors lie elsewhere: the tables are made again."""
+        """After a copy or a pickle the tensors lie elsewhere: the tables are made again. LabError for a rule of others."""
+        for group in state["param_groups"]:  # load_state_dict comes here too, and would go on by another rule without a word
+            if group.get("amsgrad") or (group.get("decoupled_weight_decay") and group["weight_decay"]):
+                raise LabError(
+                    "this is the state of an Adam with amsgrad or decoupled weight decay, which the kernel does not have.",
+                    "Load it into torch.optim.Adam or AdamW.",
+                )
         super().__setstate__(state)
         self._tables = {}
 

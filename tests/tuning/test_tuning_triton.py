@@ -115,6 +115,16 @@ def test_groups_missing_gradients_copies_and_saved_states():
     assert copy.deepcopy(own)._tables == {}
 
 
+@pytest.mark.parametrize("options", [{"amsgrad": True}, {"decoupled_weight_decay": True, "weight_decay": 0.1}])
+def test_the_state_of_an_adam_with_another_rule_is_refused(options):
+    p = torch.ones(3).requires_grad_()
+    saved = torch.optim.Adam([p], lr=0.5, **options).state_dict()
+    optimizer = TritonAdam([p])
+    with pytest.raises(LabError, match="amsgrad or decoupled weight decay"):
+        optimizer.load_state_dict(saved)
+    assert optimizer.param_groups[0]["lr"] == 1e-3, "nothing was changed"
+
+
 def test_what_the_kernel_cannot_take_is_refused():
     half = torch.zeros(3, dtype=torch.float16, requires_grad=True)
     half.grad = torch.zeros_like(half)
