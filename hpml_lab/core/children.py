@@ -55,7 +55,8 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
     start = time.monotonic()
     with here, quiet_fork():
         try:
-            child.start()
+            with deaf_children():
+                child.start()
             there.close()
             word = None
             if here.poll(deadline):  # true also where the child ended without a word
@@ -83,9 +84,28 @@ def quiet_fork() -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def deaf_children() -> Iterator[None]:
+    """Let the children that are started in the block not hear a Ctrl-C, nor a notebook's interrupt: their parent ends them.
+
+    Both go to the whole process group, and a child that is still importing prints a traceback beside the parent's one line.
+    The parent hears an interrupt at the end of the block. A fork server that is started in the block stays deaf as well.
+    """
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    resource_tracker.ensure_running()  # its start would take the interrupt off the mask again
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.setpgid(0, 0)
     try:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # in a group of its own it hears only what is meant for it
         word = ("returned", function(*arguments), "", "")
     except BaseException as error:  # also SystemExit and KeyboardInterrupt: they end the child, not the caller
         word = ("raised", None, f"{type(error).__name__}: {error}", traceback.format_exc())

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.children import quiet_fork
+from hpml_lab.core.children import deaf_children, quiet_fork
 from hpml_lab.core.timeline import CLOCK, Span
 from hpml_lab.processes import fresh, work
 
@@ -55,7 +55,8 @@ def process_says(method: str, function: Callable[..., None] = work.greet, *argum
     process = context.Process(target=_print_into, args=(there, function, arguments), daemon=True)
     with here, quiet_fork():
         try:
-            process.start()
+            with deaf_children():
+                process.start()
             there.close()
             text = ""
             begin = CLOCK()
@@ -88,7 +89,9 @@ def squares(
     context = multiprocessing.get_context(method)
     arrivals = context.SimpleQueue()
     begin = CLOCK()
-    with quiet_fork(), context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)) as pool:
+    with quiet_fork(), contextlib.ExitStack() as ending:
+        with deaf_children():
+            pool = ending.enter_context(context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)))
         try:
             tasks = [(item, seconds) for item in items]
             done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline)

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from hpml_lab.core.children import deaf_children
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK, Span, span
 from hpml_lab.processes.ring import Ring
@@ -80,9 +81,10 @@ def run(make: Sequence[float], use: Sequence[float], *, slots: int, shape: Seque
             answers[side], there = context.Pipe(duplex=False)
             undo.callback(answers[side].close)
             process = context.Process(target=_tell, args=(there, work, ring, list(pauses), both_ready), daemon=True)
-            process.start()
+            with deaf_children():
+                process.start()
+                undo.callback(_end, process)
             there.close()
-            undo.callback(_end, process)
         told = _told(answers, patience)
     produced, consumed = told[PRODUCER], told[CONSUMER]
     spans = produced["spans"] + consumed["spans"]

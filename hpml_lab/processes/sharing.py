@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.children import in_child, quiet_fork
+from hpml_lab.core.children import deaf_children, in_child, quiet_fork
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.ring import SHM, Ring
@@ -200,9 +200,12 @@ class Exchange:
         queues = (self._plain, self._handles, self._back)
         self._consumer = context.Process(target=_consume, args=(there, *queues, self._ring), daemon=True)
         try:
-            with quiet_fork():
+            with quiet_fork(), deaf_children():
                 self._consumer.start()
         except BaseException:
+            if self._consumer.pid is not None:  # it has started: an interrupt was held back until then
+                self._consumer.kill()
+                self._consumer.join()
             self._ring.close()
             raise
         there.close()

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import deaf_children, in_child
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -22,6 +22,12 @@ def add(a, b):
 
 def fail():
     raise ValueError("the planted error")
+
+
+def interrupts_itself():
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.kill(os.getpid(), signal.SIGINT)
+    time.sleep(60)
 
 
 def die():
@@ -117,3 +123,52 @@ def test_what_the_child_started_ends_with_it(tmp_path, then, how):
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
     assert in_child(get_temp_dir, method=method).value == get_temp_dir()
+
+
+CTRL_C = """
+import os, signal, sys, threading, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, children ignore Ctrl-C
+from hpml_lab.core.children import in_child
+from hpml_lab.processes import pool, relay
+
+if __name__ == "__main__":
+    ways = {
+        "in_child": lambda: in_child(time.sleep, 60, method="spawn", deadline=60),
+        "process_says": lambda: pool.process_says("spawn", time.sleep, 60, deadline=60),
+        "squares": lambda: pool.squares("spawn", 2, [1, 2], seconds=60),
+        "relay": lambda: relay.run([60.0], [60.0], slots=1, shape=(1,), method="spawn"),
+    }
+    # As a terminal does it: to the whole group. The children are importing by then.
+    threading.Timer(0.2, os.killpg, (0, signal.SIGINT)).start()
+    try:
+        ways[sys.argv[1]]()
+    except KeyboardInterrupt:
+        print("interrupted")
+"""
+
+
+@pytest.mark.parametrize("way", ["in_child", "process_says", "squares", "relay"])
+def test_a_ctrl_c_while_children_start_is_told_by_the_parent_alone(tmp_path, way):
+    (tmp_path / "own.py").write_text(CTRL_C)
+    command = [sys.executable, str(tmp_path / "own.py"), way]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, start_new_session=True)
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_in_its_own_group_a_child_hears_an_interrupt_again(method):
+    assert in_child(interrupts_itself, method=method).how == "raised"
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
+def test_the_parent_hears_at_the_end_what_came_while_its_children_started():
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    heard = []
+    kept = signal.signal(signal.SIGINT, lambda *_: heard.append("interrupt"))
+    try:
+        with deaf_children():
+            os.kill(os.getpid(), signal.SIGINT)
+            inside = list(heard)
+    finally:
+        signal.signal(signal.SIGINT, kept)
+    assert (inside, heard) == ([], ["interrupt"]) and signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

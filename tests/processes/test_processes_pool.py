@@ -40,6 +40,16 @@ def test_a_process_prints_and_a_pool_squares(method, nothing_left):
     assert pool.squares(method, 2, [3, -1, 0.5]).values == [9, 1, 0.25]
 
 
+def print_mask():
+    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+
+@pytest.mark.parametrize("method", [one for one in METHODS if one != "forkserver"])  # the server may have started before
+def test_a_process_does_not_hear_the_ctrl_c_that_is_meant_for_its_parent(method):
+    assert pool.process_says(method, print_mask).text == "True\n"
+    assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_the_spans_tell_when_workers_are_ready_and_who_squares():
     spans = pool.squares("fork", 3, [1, 2, 3, 4, 5], seconds=0.02).spans
     starts = [span for span in spans if span.what == pool.STARTS]
