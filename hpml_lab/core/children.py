@@ -8,6 +8,7 @@ import contextlib
 import multiprocessing
 import os
 import signal
+import threading
 import time
 import traceback
 import warnings
@@ -96,14 +97,24 @@ def deaf_children() -> Iterator[None]:
         return
     resource_tracker.ensure_running()  # its start would take the interrupt off the mask again
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+    kept, heard = signal.getsignal(signal.SIGINT), []
+    noting = callable(kept) and threading.current_thread() is threading.main_thread()
+    if noting:  # where another thread takes the signal, Python would raise here all the same, and lose it in a hook of a fork
+        signal.signal(signal.SIGINT, lambda *_: heard.append(True))
     try:
         yield
     finally:
+        if noting:
+            signal.signal(signal.SIGINT, kept)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        if heard:
+            signal.raise_signal(signal.SIGINT)
 
 
 def _work(connection: Any, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
     os.setpgid(0, 0)
+    if callable(signal.getsignal(signal.SIGINT)):
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a forked child has the one that only notes
     try:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGINT])  # in a group of its own it hears only what is meant for it
         word = ("returned", function(*arguments), "", "")

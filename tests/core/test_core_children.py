@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from multiprocessing.util import get_temp_dir
 from pathlib import Path
@@ -25,7 +26,6 @@ def fail():
 
 
 def interrupts_itself():
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.kill(os.getpid(), signal.SIGINT)
     time.sleep(60)
 
@@ -161,14 +161,21 @@ def test_in_its_own_group_a_child_hears_an_interrupt_again(method):
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
-def test_the_parent_hears_at_the_end_what_came_while_its_children_started():
+@pytest.mark.parametrize("threads", [0, 1])
+def test_the_parent_hears_at_the_end_what_came_while_its_children_started(threads):
+    over = threading.Event()
+    others = [threading.Thread(target=over.wait) for _ in range(threads)]  # they take the signal that this one does not
+    for other in others:
+        other.start()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     heard = []
     kept = signal.signal(signal.SIGINT, lambda *_: heard.append("interrupt"))
     try:
         with deaf_children():
             os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.05)
             inside = list(heard)
     finally:
+        over.set()
         signal.signal(signal.SIGINT, kept)
     assert (inside, heard) == ([], ["interrupt"]) and signal.pthread_sigmask(signal.SIG_BLOCK, []) == before
