@@ -3,17 +3,20 @@
 On a machine without a GPU the loops that a GPU would bound are time lines written down here, handed to the same decision.
 """
 
+import contextlib
 import hashlib
 import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing.util import get_temp_dir
 
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
+from hpml_lab.core.children import deaf_children
 from hpml_lab.core.timeline import Span
 from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
 
@@ -90,7 +93,10 @@ def _loader(workers: int, work: Callable[[float], object], each: float) -> Calla
         loader, step = DataLoader(Samples(count, each, work), batch_size=4, num_workers=workers), trainer()
 
         def loop() -> None:
-            for batch in loader:
+            get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
+            with deaf_children():  # an interrupt in the middle of a fork would be lost, and only end the workers
+                batches = iter(loader)
+            for batch in batches:
                 step(batch)
 
         return loop
@@ -114,17 +120,26 @@ def thread_ahead(seconds: float) -> Callable[[], object]:
 
     def batches() -> Iterator[torch.Tensor]:
         waiting: queue.Queue = queue.Queue(2)
+        gone = threading.Event()
 
         def load() -> None:
             for _ in range(total):
+                if gone.is_set():
+                    return
                 time.sleep(0.02)  # a slow storage, read ahead
                 waiting.put(torch.ones(4, SIZE))
 
-        thread = threading.Thread(target=load)
+        thread = threading.Thread(target=load, daemon=True)
         thread.start()
-        for _ in range(total):
-            yield waiting.get()
-        thread.join()
+        try:
+            for _ in range(total):
+                yield waiting.get()
+        finally:  # also where the loop was interrupted: a put that waits gets its room, and is the last one
+            gone.set()
+            with contextlib.suppress(queue.Empty):
+                while True:
+                    waiting.get_nowait()
+            thread.join()
 
     return lambda: [step(batch) for batch in batches()]
 

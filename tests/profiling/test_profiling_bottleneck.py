@@ -1,6 +1,7 @@
 """The classifier of bottlenecks: its decisions on fixed evidence, what the watch sees, and the row."""
 
 import os
+import signal
 import sys
 import threading
 import time
@@ -10,6 +11,7 @@ import pytest
 import torch
 
 from hpml_lab.core.timeline import Span
+from hpml_lab.profiling import planted
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
 from hpml_lab.profiling.experiments_monitors import bottleneck_classes
 from hpml_lab.profiling.planted import ON_HOST, WRITTEN, hash_for, in_threads, on_gpu
@@ -131,6 +133,37 @@ def test_waiting_in_a_generator_that_trains_is_no_waiting_for_input():
     assert classify(lambda: list(train(batches(), 0.0))).bound == "input"
 
 
+def test_an_interrupted_loop_leaves_no_thread_that_waits_to_put(monkeypatch):
+    seen = []
+
+    def interrupted(batch):
+        seen.append(batch)
+        if len(seen) == 2:
+            time.sleep(0.1)  # the thread is ahead by now, and waits for room
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(planted, "trainer", lambda: interrupted)
+    before = set(threading.enumerate())
+    with pytest.raises(KeyboardInterrupt):
+        planted.thread_ahead(0.4)()
+    ends = time.monotonic() + 5
+    while time.monotonic() < ends and set(threading.enumerate()) - before:
+        time.sleep(0.02)
+    assert set(threading.enumerate()) - before == set()
+
+
+def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(monkeypatch):
+    heard = []
+    monkeypatch.setattr(planted, "trainer", lambda: lambda batch: heard.append(batch[:, 0].tolist()))
+
+    def masked(_):
+        if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []):
+            raise RuntimeError("the worker would hear it")
+
+    planted._loader(2, masked, 0.005)(0.1)()
+    assert heard and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
+
+
 def test_a_loop_that_waits_for_the_reader_of_its_output_does_not_wait_for_its_input():
     reader, writer = os.pipe()
 
@@ -182,6 +215,6 @@ def test_the_watch_counts_threads_that_the_loop_starts():
 @pytest.mark.parametrize("name", ["GPU compute", "GPU memory", "transfer"])
 def test_a_loop_bound_by_the_gpu_is_named(name):
     device = torch.device("cuda")
-    (planted,) = [one for one in on_gpu(device) if one.truth == name]
-    verdict = classify(planted.loop(0.5), device)
+    (known,) = [one for one in on_gpu(device) if one.truth == name]
+    verdict = classify(known.loop(0.5), device)
     assert verdict.bound == name, (verdict.reason, verdict.evidence)
