@@ -345,3 +345,9 @@ def test_a_reader_that_goes_away_and_a_terminal_without_utf8_are_no_errors(tmp_p
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"hpml-lab {hpml_lab.__version__}\n")
+
+
+def test_data_without_an_action_names_what_is_missing(capsys):
+    with pytest.raises(SystemExit):
+        cli.main(["data"])
+    assert "required: ACTION" in capsys.readouterr().err
