@@ -1,14 +1,16 @@
 """Number formats, matrix products by format, lost updates, and the judges' own yardsticks."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
 from hpml_lab.core.exercises import check
+from hpml_lab.core.timing import Timing
 from hpml_lab.precision import experiments_numbers as numbers
-from hpml_lab.precision import gemm
+from hpml_lab.precision import gemm, products
 from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, FP32, is_lost, round_stochastically
 from hpml_lab.precision.updates import WAYS, train
 
@@ -23,6 +25,16 @@ def test_fp16_vs_bf16(sound):
     assert by_name["bf16"]["spacing at 1000"] == 4 and by_name["fp8 e4m3"]["largest"] == 448
     assert all(len(curve["magnitude"]) == len(curve["spacing"]) > 10 for curve in result.arrays["spacing"].values())
     assert result.quantities["updates lost, bf16, %"] > result.quantities["updates lost, fp16, %"] > 50
+    assert {name: row["integers exact up to"] for name, row in by_name.items()} == {
+        "fp32": 2**24, "tf32": 2**11, "bf16": 2**8, "fp16": 2**11, "fp8 e5m2": 2**3, "fp8 e4m3": 2**4
+    }  # fmt: skip
+    spacing = result.arrays["spacing"]["fp16"]
+    assert dict(zip(spacing["magnitude"], spacing["spacing"], strict=True)).items() >= {
+        2.0**-24: 2.0**-24, 2.0**-14: 2.0**-24, 1.0: 2.0**-10, 2.0**15: 2.0**5
+    }.items()  # fmt: skip
+    runs = {way.name: train(way, 500, 1200, 0.01, CPU) for way in WAYS}
+    for name, drawn in result.arrays["losses"].items():
+        assert drawn["loss"] == [runs[name].losses[step] for step in drawn["step"]], f"the curve of {name} is that of its run"
 
 
 def test_gemm_tensor_cores_on_the_cpu(sound):
@@ -33,6 +45,34 @@ def test_gemm_tensor_cores_on_the_cpu(sound):
     assert any("no data-sheet peak" in note for note in result.notes)
     assert all(row["kernel"] for row in result.rows)
     assert {row["format"] for row in result.rows} >= {"fp32"}
+
+
+def test_with_planted_times_every_figure_of_the_products_is_what_they_say(monkeypatch):
+    def planted(works, **_):
+        """fp32 takes 4 ms, 16 bits 2 ms; of sizes side by side a FLOP takes 3 times as long where no multiple of 8 is."""
+        seconds = {name: 4e-3 if name == "fp32" else 2e-3 for name in works}
+        seconds |= {n: gemm.flops(*[int(n)] * 3) * (1e-9 if int(n) % 8 == 0 else 3e-9) for n in works if n.isdigit()}
+        return {name: Timing((one, 0.5 * one, 9 * one), 1) for name, one in seconds.items()}
+
+    monkeypatch.setattr(products, "in_turns", planted)
+    some = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
+    result = replace(numbers.gemm_tensor_cores, quick=some)("quick", device="cpu")
+    by = {(row["format"], row["M"], row["K"]): row for row in result.rows}
+    fp32, half, small = by["fp32", 32, 32], by["fp16", 32, 32], by["fp32", 16, 16]
+    assert fp32["ms"] == 4 and half["ms"] == 2
+    assert fp32["TFLOP/s"] == pytest.approx(2 * 32**3 / 4e-3 / 1e12) == pytest.approx(half["TFLOP/s"] / 2)
+    assert fp32["FLOP/byte"] == 2 * 32**3 / (3 * 4 * 32**2) == half["FLOP/byte"] / 2
+    assert (fp32["of the best here"], small["of the best here"]) == (1, pytest.approx(1 / 8))
+    assert result.quantities["best fp32, TFLOP/s"] == fp32["TFLOP/s"]
+    assert result.quantities["16-bit over fp32, times faster at most"] == pytest.approx(2)
+    assert result.quantities["multiples of 8 over the sizes between, times faster"] == pytest.approx(3)
+    [group] = result.arrays["sides"]
+    assert [one["n"] for one in group["products"]] == list(range(96, 105)), "both multiples of 8 and all between"
+    assert group["products"][0]["ms"] == pytest.approx(0.5 * 2 * 96**3 * 1e-9 * 1e3), "the shortest of the samples"
+    [shapes] = [claim for claim in result.claims if "long K" in claim.text]
+    assert shapes.measured.startswith("K = 128:") and "K = 8:" in shapes.measured
+    for curve in result.arrays["errors"].values():
+        assert all(one["error"] < 1 for one in curve), "relative: a sum that stops growing is off by less than itself"
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)

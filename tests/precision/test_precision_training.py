@@ -1,5 +1,8 @@
 """The AMP loop and the five recipes: what they compute, and what the two experiments show."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -7,9 +10,9 @@ import torch.nn.functional as F
 from hpml_lab.core.exercises import check
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision import loops, recipes, underflow
+from hpml_lab.precision import comparison, experiments_training, loops, recipes, underflow
 from hpml_lab.precision.experiments_training import amp_training, loss_scaling
-from hpml_lab.precision.scaling import doubled_in_time
+from hpml_lab.precision.scaling import FACTOR, doubled_in_time, gone, underflowing
 
 CPU = torch.device("cpu")
 
@@ -25,6 +28,23 @@ def test_amp_training_is_sound_and_shows_both_columns(sound):
     assert [row["loop"] for row in result.rows] == ["fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"]
     assert set(amp_training.lecture_says) <= set(result.quantities)
     assert result.rows[0]["ms a step"] > 0 and result.rows[1]["ms a step"] is None
+
+
+def test_with_planted_times_the_amp_row_says_how_many_times_faster(monkeypatch):
+    monkeypatch.setattr(experiments_training, "timed", lambda _: {"fp32": 0.008, "AMP, bf16, no scaler": 0.002})
+    small = dict(data="digits", seeds=1, epochs=1, batch=64, rate=0.1, channels=8, blocks=1, images=4, side=8, samples=2)
+    result = replace(amp_training, quick=small)("quick", device="cpu")
+    assert [row["ms a step"] for row in result.rows] == [8, None, 2]
+    assert [row["times faster"] for row in result.rows] == [1, None, 4]
+    assert result.quantities["AMP over fp32, times faster"] == 4
+
+
+def test_accuracy_is_told_of_the_test_images(digits):
+    _, told, model = comparison.trained(digits, None, 0, 64, 1, 0.1)
+    with torch.no_grad():
+        right = (model(digits.test_x).argmax(1) == digits.test_y).double().mean().item()
+        assert right != (model(digits.train_x).argmax(1) == digits.train_y).double().mean().item(), "else nothing is shown"
+    assert told == pytest.approx(100 * right)
 
 
 def test_loss_scaling_is_sound_and_answers_the_lectures_table(sound):
@@ -54,6 +74,52 @@ def test_the_histogram_puts_magnitudes_into_their_powers_of_two():
     shares = underflow.histogram(torch.tensor([0.0, 2.0**-24, -1.5 * 2.0**-24, 1.0]))
     assert shares[underflow.EDGES.index(-24)] == 0.5 and shares[underflow.EDGES.index(0)] == 0.25
     assert sum(shares) == 0.75  # the zero is in none
+
+
+def test_what_is_gone_is_a_share_of_what_was_there():
+    assert gone(torch.tensor([0.0, 1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 2.0, 4.0])) == pytest.approx(1 / 3)
+
+
+def test_factor_and_scale_move_the_histogram_by_their_powers_of_two(digits):
+    histograms, _ = underflowing(digits, 128, 0.1)
+    middle = {
+        name: sum(power * share for power, share in zip(underflow.EDGES, shares, strict=True)) / sum(shares)
+        for name, shares in histograms.items()
+    }
+    assert middle["loss × 1"] - middle["loss × 2e-5"] == pytest.approx(-math.log2(FACTOR), abs=0.1)
+    assert middle["loss × 2e-5, scale 1000"] - middle["loss × 2e-5"] == pytest.approx(math.log2(1000), abs=0.1)
+
+
+def test_an_epoch_has_each_image_once_and_the_next_has_another_order(digits):
+    one = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0,), 64, 0.1, 8)
+    steps = len(digits.train_x) // 64
+    first, second = ([one.batch_of(epoch * steps + step)[0][0] for step in range(steps)] for epoch in (0, 1))
+    assert len({image.numpy().tobytes() for batch in first for image in batch}) >= 0.99 * 64 * steps, "a few images are alike"
+    assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_accuracy_counts_all_images_also_those_of_a_smaller_last_piece(digits):
+    one = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0, 1), 64, 0.1, 20).run()
+    x, y = digits.train_x, digits.train_y
+    assert len(x) > 1000 and len(x) % 1000
+    logits, _ = recipes.forward(one.weights, x.expand(2, *x.shape), half=False)
+    assert one.accuracy(x, y) == pytest.approx((logits.argmax(2) == y).double().mean(1).tolist())
+
+
+def test_lost_updates_and_zero_gradients_are_the_mean_shares_of_every_tenth_step(digits):
+    one = recipes.Trainings(recipes.RECIPES["fp16, scale 1000"], digits, (0,), 64, 0.1, 20)
+    lost, zeros = [], []
+    for number in range(20):
+        gradients, _ = one.gradients(*one.batch_of(number))
+        before = one.weights
+        one.step()
+        if number % 10 == 0:
+            numbers = sum(w.numel() for w in before)
+            stood = zip(before, one.weights, one.buffers, strict=True)
+            lost.append(sum(((a == b) & (update != 0)).sum().item() for a, b, update in stood) / numbers)
+            zeros.append(sum((g == 0).sum().item() for g in gradients) / numbers)
+    assert float(one.lost) == pytest.approx(sum(lost) / 2) and float(one.zeros) == pytest.approx(sum(zeros) / 2)
+    assert 0 < sum(zeros) and 0 < sum(lost) < 1
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
