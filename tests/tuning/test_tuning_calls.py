@@ -4,7 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.tuning.blocks import resnet
+from hpml_lab.tuning import experiments_calls
+from hpml_lab.tuning.blocks import gradient_bytes, resnet
 from hpml_lab.tuning.experiments_calls import WAYS, clear, conv_bias_bn, zero_grad
 from hpml_lab.tuning.experiments_debug import FAULTS, anomaly_report, debug_apis, quiet
 
@@ -56,6 +57,29 @@ def test_zero_grad(sound):
     assert [row["zero_"] for row in result.rows] == [62, 0, 0]
     peaks = [row["peak, MB"] for row in result.rows]
     assert peaks[0] == peaks[1] > 1.3 * peaks[2]  # gradients make up most of the memory of so small a batch
+
+
+def test_the_clearing_that_is_timed_has_gradients_to_clear(planted_times, monkeypatch):
+    held = []
+
+    def noted(net, way):
+        held.append(gradient_bytes(net))
+        clear(net, way)
+
+    def seconds(way, work):
+        work()
+        full.append(held[-1])
+        return dict(zip(WAYS, (6e-3, 3e-3, 1e-3), strict=True))[way]
+
+    full, net = [], nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))  # a small net: only times are looked at
+    monkeypatch.setattr(experiments_calls, "resnet", lambda: net)
+    monkeypatch.setattr(experiments_calls, "clear", noted)
+    planted_times(experiments_calls, seconds)
+    result = zero_grad("quick", device="cpu")
+    assert len(full) == 6 and set(full) == {sum(parameter.nbytes for parameter in net.parameters())}
+    assert [row["clearing, µs"] for row in result.rows] == pytest.approx([6000, 3000, 1000])
+    assert [row["step, ms"] for row in result.rows] == pytest.approx([6, 3, 1])
+    assert result.quantities["clearing with None, times faster"] == pytest.approx(6)
 
 
 def test_debug_apis(sound):

@@ -1,10 +1,13 @@
 """Fusion: GELU, layer norm and the optimizers, as chains of operators and as single kernels."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.timing import Timing
 from hpml_lab.tuning import compiled as compiling
 from hpml_lab.tuning import experiments_kernels, experiments_optimizers
 from hpml_lab.tuning.experiments_kernels import composed, fused_layernorm, gelu, moved, pointwise_fusion
@@ -39,6 +42,46 @@ def test_fused_optimizers(sound):
 
 def test_fused_layernorm(sound):
     sound(fused_layernorm("quick"))
+
+
+def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):
+    monkeypatch.setattr(experiments_kernels, "measure", lambda work, bytes, **_: Timing((1.0,), 1, bytes))
+    assert experiments_kernels.copy_bandwidth.__wrapped__(CPU) == 2 * 4 * 2**25 / 1e9
+
+
+def test_with_planted_times_and_bandwidth_fusion_is_set_against_the_memory_limit(planted_times, no_compiler, monkeypatch):
+    monkeypatch.setattr(experiments_kernels, "copy_bandwidth", lambda _: 100.0)  # GB/s
+    seconds = {"formula, eager": 8e-6, "composed, eager": 8e-6}
+    planted_times(experiments_kernels, lambda name, _: seconds.get(name, 2e-6))
+    small = dict(sizes=(1000,), rows=10, features=20, samples=3, checked=10)
+    for row, passes in ((pointwise_fusion, 2 * 1000), (fused_layernorm, 5 * 10 * 20)):
+        result = replace(row, quick=small)("quick", device="cpu")
+        limit = passes * 4 / 100e9  # seconds that the memory needs for those float32
+        assert result.arrays["limit, µs"] == pytest.approx(limit * 1e6)
+        eager, fused = result.rows[0], next(one for one in result.rows if one["way"] in ("F.gelu", "nn.LayerNorm"))
+        assert (eager["time, µs"], fused["time, µs"]) == (pytest.approx(8), pytest.approx(2))
+        assert eager["share of the memory limit"] == pytest.approx(limit / 8e-6)
+        assert (eager["times faster"], fused["times faster"]) == (pytest.approx(1), pytest.approx(4))
+        assert pytest.approx(4) in result.quantities.values()
+
+
+def test_with_planted_times_an_adam_step_is_set_against_28_bytes_a_parameter(planted_times, monkeypatch):
+    monkeypatch.setattr(experiments_optimizers, "copy_bandwidth", lambda _: 100.0)
+
+    def seconds(name, step):
+        many = len(step.__self__.param_groups[0]["params"]) > 1
+        return {"for-loop": 12e-6 if many else 6e-6, "foreach": 4e-6}.get(name, 2e-6)
+
+    planted_times(experiments_optimizers, seconds)
+    small = dict(tensors=3, side=5, large=1000, steps=2, checked=(7,), samples=3)
+    result = replace(fused_optimizers, quick=small)("quick", device="cpu")
+    by = {(row["model"].split()[0], row["way"]): row for row in result.rows}
+    assert by["1", "fused"]["time, µs"] == pytest.approx(2) and by["3", "for-loop"]["time, µs"] == pytest.approx(12)
+    assert by["1", "fused"]["share of the memory limit"] == pytest.approx(28 * 1000 / 100e9 / 2e-6)
+    assert by["3", "foreach"]["share of the memory limit"] == pytest.approx(28 * 75 / 100e9 / 4e-6)
+    assert list(result.arrays["floors, µs"].values()) == pytest.approx([28 * 75 / 100e3, 28 * 1000 / 100e3])
+    told = {name: value for name, value in result.quantities.items() if "for-loop, " in name and "times" in name}
+    assert list(told.values()) == pytest.approx([6, 3, 3]), "fused and foreach for many tensors, fused for one"
 
 
 @pytest.mark.parametrize("row", [pointwise_fusion, fused_layernorm], ids=lambda row: row.slug)

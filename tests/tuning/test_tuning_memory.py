@@ -1,11 +1,14 @@
 """The search for the largest batch, and the rows batch-size and checkpointing."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
 
 from hpml_lab.core.counting import peak_bytes
+from hpml_lab.core.timing import Timing
+from hpml_lab.tuning import experiments_checkpoint, experiments_memory
 from hpml_lab.tuning.blocks import gradient_bytes, mlp_blocks
 from hpml_lab.tuning.experiments_checkpoint import VARIANTS, checkpointing
 from hpml_lab.tuning.experiments_memory import BatchStep, batch_size
@@ -121,6 +124,32 @@ def test_batch_size(sound):
         (n, low), (m, high) = [(row["batch"], row[f"peak {name}, MB"] * 1e6) for row in result.rows[-2:]]
         slope = (high - low) / (m - n)
         assert result.arrays["limits"][name] == math.floor(n + (result.arrays["limit, MB"] * 1e6 - low) / slope)
+
+
+def test_with_planted_times_the_curve_tells_samples_a_second(monkeypatch):
+    monkeypatch.setattr(experiments_memory, "measure", lambda *_, **__: Timing((0.5,), 1))
+    small = dict(blocks=1, width=8, batches=(1, 4, 16), cpu_budget=1 << 16, gpu_budget=1 << 30, samples=3)
+    result = replace(batch_size, quick=small)("quick", device="cpu")
+    assert [(row["batch"], row["samples/s"], row["step, ms"]) for row in result.rows] == [
+        (1, 2, 500),
+        (4, 8, 500),
+        (16, 32, 500),
+    ]
+    assert result.quantities["throughput of the largest over batch 1, times"] == 16
+    assert result.quantities["best throughput, samples/s"] == 32
+
+
+def test_with_planted_times_recomputing_costs_what_they_say(planted_times, monkeypatch):
+    planted_times(experiments_checkpoint, lambda name, _: 0.5 if name == "none" else 2.0)
+    monkeypatch.setattr(experiments_checkpoint, "measure", lambda *_, **__: Timing((0.004,), 1))
+    result = replace(checkpointing, quick=dict(batch=8, width=16, depth=32, samples=3))("quick", device="cpu")
+    by = {row["checkpointed"]: (row["step, ms"], row["times as long"]) for row in result.rows}
+    assert by["none"] == (500, 1) and by["8 segments"] == by["GELU + next linear"] == (2000, 4)
+    assert result.quantities["8 segments, times as long"] == 4
+    kinds = {one["operator"]: one for one in result.arrays["operators"]}
+    out = 8 * 32 * 4 / 1e6
+    assert (kinds["ReLU"]["output, MB"], kinds["ReLU"]["ms"]) == (out, 4)
+    assert kinds["ReLU"]["MB per ms"] == out / 4 == kinds["upsampling ×4"]["MB per ms"] / 4
 
 
 def test_checkpointing(sound):
