@@ -119,6 +119,20 @@ def test_littles_law_and_percentiles_are_taken_over_all_samples():
     assert point.in_flight == pytest.approx(2.0)
 
 
+def test_a_row_of_the_disk_has_the_units_of_its_columns():
+    job, latencies = Job("random", "read", 4096, 1), np.arange(1, 101) * 1e-6
+    point = disk.Point.of([disk.Sample(job, iops, 4096 * iops, 100, 409_600, latencies) for iops in (900.0, 1000.0, 5000.0)])
+    told = row._row("ours", job, point)
+    assert (told["IOPS"], told["MB/s"]) == (1000, pytest.approx(4.096)), "medians"
+    assert (told["p50, µs"], told["p95, µs"], told["p99, µs"]) == pytest.approx((50.5, 95.05, 99.01), abs=0.5)
+
+
+def test_the_page_caches_rate_is_its_bytes_over_their_seconds(file, monkeypatch):
+    clock = iter(range(1000))
+    monkeypatch.setattr(disk.time, "perf_counter", lambda: float(next(clock)))
+    assert {one["MB/s"] for one in disk.page_cache(file, size=2 * MIB, turns=2, limit=1e6)} == {2 * MIB / 1e6}
+
+
 def test_the_page_cache_is_read_from_the_disk_once(file):
     ways = {one["way"]: one for one in disk.page_cache(file, turns=1)}
     assert {"read, buffered, first time", "read, buffered, again", "write, buffered"} <= set(ways)

@@ -4,6 +4,7 @@ import multiprocessing
 import threading
 import time
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
 import torch
@@ -11,6 +12,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.result import Result
+from hpml_lab.core.timing import Timing
 from hpml_lab.loading import experiments_overlap as overlap
 from hpml_lab.loading.prefetch import DevicePrefetcher, ThreadPrefetcher
 
@@ -44,6 +46,14 @@ def test_quantities_answer_the_lecture_by_name(run):
     row, result = run
     missing = set(row.lecture_says) - set(result.quantities)
     assert missing <= {"pinned over pageable, times faster"}  # needs a GPU
+
+
+def test_with_planted_times_a_copys_bandwidth_is_what_they_say(monkeypatch):
+    monkeypatch.setattr(overlap, "measure", lambda *_, **__: Timing((0.5,), 1))
+    result = replace(overlap.pinned_memory, quick=dict(kilobytes=(64, 1024)))("quick", device="cpu")
+    assert [row["MB"] for row in result.rows] == [1 / 16, 1]
+    assert [row["host to host, GB/s"] for row in result.rows] == [64 * 1024 / 0.5 / 1e9, 2**20 / 0.5 / 1e9]
+    assert result.quantities["host to host, GB/s"] == 2**20 / 0.5 / 1e9
 
 
 def test_num_workers_redoes_the_lectures_arithmetic():

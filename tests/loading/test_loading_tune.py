@@ -77,6 +77,14 @@ def test_the_tuned_setting_must_win_again_in_turns(monkeypatch):
     assert tuned.options == {"num_workers": 0} and "the default was as fast" in tuned.reason
 
 
+def test_the_speed_up_is_that_of_whole_epochs_by_the_medians_of_their_trials():
+    alone, two = {"num_workers": 0}, {"num_workers": 2, "persistent_workers": True}
+    trials = [Trial(alone, 0.2, 0.2), *(Trial(two, start, steady) for start, steady in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.05)))]
+    tuned = tuning.Tuned(two, trials, "", batches=10, epochs=4)
+    assert (tuned.best.start_up, tuned.best.steady) == (2.0, 0.1)
+    assert tuned.speed_up == pytest.approx((10 * 0.2) / (2.0 / 4 + 0.1 * (10 - 1 / 4)))
+
+
 class Stream(IterableDataset):
     def __iter__(self):
         return iter(range(10))

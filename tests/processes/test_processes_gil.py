@@ -66,6 +66,41 @@ def test_where_there_is_a_free_threaded_python_the_loop_runs_in_it_too(monkeypat
     assert not any("free-threaded" in note for note in result.notes)
 
 
+def test_of_several_runs_the_fastest_counts_from_its_first_start_to_its_last_end(monkeypatch):
+    seconds = iter([4.0, 1.5, 3.0])
+
+    def took(kind, workers, shares, *_):
+        assert shares == [2, 1], "three pieces on two workers"
+        return [[[(parallel.RUNS, 10.0, 11.0)]], [[(parallel.RUNS, 10.5, 10.0 + next(seconds))]]]
+
+    monkeypatch.setattr(parallel, "units_for", lambda *_: 1)
+    monkeypatch.setattr(parallel, "on_threads", took)
+    [run] = parallel.compare(["loop"], [2], 3, 0.01, 3, ["threads"])["runs"]
+    assert (run["kind"], run["on"], run["workers"], run["seconds"]) == ("loop", "threads", 2, 1.5)
+
+
+def test_with_planted_times_the_row_tells_who_is_how_many_times_faster(monkeypatch):
+    took = {("threads", 1): 8.0, ("threads", 2): 10.0, ("processes", 1): 9.0, ("processes", 2): 4.0}
+
+    def measured(kinds, hows, pieces, **_):
+        trace = [[[(parallel.RUNS, 0.0, 1.0)]] * pieces]
+        runs = [{"on": on, "workers": n, "seconds": s, "traces": trace} for (on, n), s in took.items() if on in hows]
+        return {"python": "3", "runs": [{"kind": kind, **run} for kind in kinds for run in runs]}
+
+    monkeypatch.setattr(parallel, "measure", measured)
+    monkeypatch.setattr(parallel, "free_threaded_python", lambda: None)
+    size = Size(name="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, repeats=1)
+    result = gil.function(size)
+    told = {(row["work"], row["on"]): row for row in result.rows}
+    threads, processes = (told[parallel.KINDS["loop"], on] for on in ("threads", "processes"))
+    assert (threads["1 worker, ms"], threads["2 workers, ms"], threads["2, times faster"]) == (8000, 10_000, 0.8)
+    assert (processes["2 workers, ms"], processes["2, times faster"]) == (4000, 2), "against one thread"
+    assert result.quantities["Python loop on 2 threads, times faster"] == 0.8
+    assert result.quantities["Python loop on 2 processes, times faster"] == 2
+    drawn = {on: next(one["times"] for one in kinds) for on, kinds in result.arrays["speed-up"].items()}
+    assert drawn == {"threads": [1, 0.8], "processes": [8 / 9, 2]}
+
+
 def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
     """-S leaves site-packages out, as in a fresh free-threaded Python."""
     code = (

@@ -47,6 +47,7 @@ def test_tensor_queues_measures_every_route_at_every_size(queues):
     }
     for row in queues.rows:
         assert row["MB/s"] == pytest.approx(row["KB"] * row["messages/s"] / 1e3)
+        assert row["µs per message"] == pytest.approx(1e6 / row["messages/s"])
     assert queues.quantities["message of a handle, bytes"] < 1000
 
 

@@ -33,6 +33,12 @@ def test_a_worker_is_ready_before_it_has_ended():
         assert 0 < found["ready"] <= found["ended"]
 
 
+def test_a_row_has_the_medians_in_milliseconds():
+    found = [{"ready": 0.001, "ended": 0.004}, {"ready": 0.002, "ended": 0.005}, {"ready": 0.09, "ended": 0.1}]
+    row = start._row("spawn", False, found)
+    assert (row["to the first line, ms"], row["until it ended, ms"], row["starts"]) == (2, 5, 3)
+
+
 def stuck(connection):
     time.sleep(600)
 

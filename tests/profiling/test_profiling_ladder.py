@@ -8,9 +8,9 @@ import torch
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
-from hpml_lab.profiling.experiments_ladder import TOTAL, profile_loop
+from hpml_lab.profiling.experiments_ladder import TOTAL, _row, profile_loop
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import BITS, ROUNDING, SIXTEEN, STEPS, Ladder, Plan, largest_difference, next_step
+from hpml_lab.profiling.ladder import BITS, ROUNDING, SIXTEEN, STEPS, Ladder, Plan, Rung, largest_difference, next_step
 from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer
 
 CPU = torch.device("cpu")
@@ -120,6 +120,29 @@ def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
     assert next_step(profile, [], Switches()) is None
 
 
+def test_gain_and_total_are_how_many_times_as_fast_a_planted_trainer_is(folder, monkeypatch):
+    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=2, profiled=2, batch=32, look=2, pairs=2), compile=False)
+    with one_thread():
+        slow, fast = ladder.make(Switches()), ladder.make(Switches(debug_off=True))
+        below = ladder.assess(slow, None, None, None)
+        monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == Switches() else 2.0, below.history))
+        found = ladder.assess(fast, next(one for one in STEPS if one.switch == "debug_off"), slow, below)
+        assert (found.gain, found.seconds) == (3, 2)
+        assert ladder.total(found) == 3
+
+
+def test_a_row_tells_the_most_that_the_part_alone_could_give():
+    step = next(one for one in STEPS if one.switch == "batch_transform")
+    history = History([2.0], [3], [1.5])
+    before, mended = (dict.fromkeys(PARTS, 0.0) | {"transform": one, "input": 0.1} for one in (0.3, 0.05))
+    below = Rung(None, Switches(), before, 0.5, history, 0.0, True)
+    after = Rung(step, Switches(batch_transform=True), mended, 0.2, history, 0.0, True, gain=2.5)
+    row = _row(after, below, 2.5)
+    assert row["most by that part alone"] == pytest.approx(4), "three quarters gone: a quarter is left"
+    assert (row["ms of the part before"], row["ms of it after"], row["ms an iteration"]) == pytest.approx((300, 50, 200))
+    assert row["largest before"] == "transform"
+
+
 def test_every_switch_is_a_step_and_every_step_a_switch():
     assert sorted(one.switch for one in STEPS) == sorted(one.name for one in fields(Switches) if one.name != "wrong")
     assert {one.part for one in STEPS} <= set(PARTS)
@@ -144,6 +167,10 @@ def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
     result = profile_loop("quick", "cpu")
     sound(result)
     assert len(result.rows) >= 7 and result.quantities[TOTAL] > 1
+    so_far = 1.0
+    for row in result.rows[1:]:
+        assert row["speed-up so far"] == pytest.approx(so_far * row["gain"]), "a step that was taken back leaves nothing"
+        so_far *= row["gain"] if row["kept"] else 1.0
     assert all({"attacks", "largest before", "gain", "kept"} <= set(row) for row in result.rows[1:])
     assert any("No CUDA GPU" in note for note in result.notes)
 

@@ -93,6 +93,31 @@ def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_g
     assert sample.rss > 1 and sample.memory > 1
 
 
+def test_counters_are_told_as_what_they_count(no_gpu, monkeypatch):
+    ticks = iter(((1000, 70), (5000, 170)))
+
+    def disk():
+        read, written = next(ticks)
+        return types.SimpleNamespace(read_bytes=read, write_bytes=written)
+
+    memory = types.SimpleNamespace(total=100 * MIB, available=30 * MIB)
+    monkeypatch.setattr(module.psutil, "disk_io_counters", disk)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: memory)
+    with Monitor(rate=0.01) as monitor:
+        pass
+    (sample,) = monitor.samples
+    assert (sample.disk_read, sample.disk_written, sample.memory) == (4000, 100, 70)
+    assert sample.rss == pytest.approx(module.psutil.Process().memory_info().rss / 2**20, rel=0.02)
+    assert module._percent((1.0, 4.0), (0.0, 0.0)) == 75, "idle for a quarter"
+
+
+def test_the_last_sample_is_taken_at_the_end_of_a_long_block_too(no_gpu):
+    with Monitor(rate=20) as monitor:
+        time.sleep(0.2)
+    assert len(monitor.samples) > 1 and monitor.samples[-1].at == pytest.approx(monitor.seconds)
+    assert sum(one.seconds for one in monitor.samples) == pytest.approx(monitor.seconds)
+
+
 def test_processor_time_of_the_samples_adds_up(no_gpu):
     with Monitor(rate=50) as monitor:
         before = time.process_time()

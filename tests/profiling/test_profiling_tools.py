@@ -79,6 +79,22 @@ def test_lines_of_a_function_that_was_written_in_a_notebook_have_their_source():
     del linecache.cache["<cell 1>"]
 
 
+def test_milliseconds_of_lines_and_functions_are_those_that_were_slept():
+    def work():
+        time.sleep(0.02)
+        time.sleep(0.04)
+
+    _, profiler = functions.by_line(work, [work])
+    first, second = functions.line_rows(profiler, work)
+    assert 19 < first["ms"] < 2000 and 39 < second["ms"] < 2000
+    assert first["share %"] + second["share %"] == pytest.approx(100)
+    assert first["share %"] / second["share %"] == pytest.approx(first["ms"] / second["ms"])
+    _, stats = functions.by_function(work)
+    by = {row["function"]: row for row in functions.function_rows(stats)}
+    assert by["work"]["own ms"] < by["work"]["total ms"] and 59 < by["work"]["total ms"] < 2000
+    assert sum(row["share %"] for row in by.values()) == pytest.approx(100)
+
+
 def test_lines_of_a_function_that_was_not_measured_are_refused():
     _, profiler = functions.by_line(lambda: random_walk.cheap(1), [random_walk.cheap])
     with pytest.raises(LabError, match="dear was not measured"):
