@@ -23,6 +23,16 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
     sound(result)
     assert any(f"hpml-lab run {row.slug} --size full" in note for note in result.notes)
     assert not any("GPU" in name or "host-to-device" in name for name in result.quantities)
+    if row is torch_profiler:  # parts of one whole, which is the forward pass
+        whole = [100 * one["self, ms"] / one["self, %"] for one in result.rows]
+        assert whole == pytest.approx([whole[0]] * len(whole)) and sum(one["self, %"] for one in result.rows) <= 100.0001
+        assert 0.2 < whole[0] / result.quantities["forward pass, ms"] < 1.1
+        assert all(one["total, ms"] >= one["self, ms"] for one in result.rows)
+        assert any(one["total, ms"] > one["self, ms"] for one in result.rows)
+        assert result.quantities["conv2d, one call, µs"] * 120 <= 1.02e3 * result.quantities["forward pass, ms"]
+    elif row is async_timing:
+        backward = next(one for one in result.rows if one["part"] == "backward")
+        assert all(19 < backward[f"{clock}, ms"] < 2000 for clock in ("synchronised", "events")), "it sleeps 20 ms"
 
 
 # --- traces ------------------------------------------------------------------------------------------------------------------
