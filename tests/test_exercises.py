@@ -147,10 +147,14 @@ def test_an_answer_that_raises_anything_is_told_so_and_nothing_escapes():
     def careless(*arguments):
         raise ZeroDivisionError("by hand")
 
+    def leaves(*arguments):
+        raise SystemExit(3)
+
     for exercise in EXERCISES:
-        verdict = check(exercise.name, careless)
-        assert verdict.state == "mistake"
-        assert verdict.message
+        for answer in (careless, leaves):
+            verdict = check(exercise.name, answer)
+            assert verdict.state == "mistake"
+            assert verdict.message
 
 
 def test_an_unknown_exercise_suggests_the_nearest():

@@ -111,7 +111,7 @@ def check(name: str, answer: Any) -> Verdict:
             _REGISTRY[name].judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
     except Mistake as mistake:
         return Verdict(name, "mistake", mistake.hint, mistake.name)
-    except Exception as error:  # the student's own code failed: any error is possible
+    except (Exception, SystemExit) as error:  # the student's own code failed: any error is possible
         return Verdict(name, "mistake", f"Your code raised {type(error).__name__}: {error}{_place(error)}", "raises")
     return Verdict(name, "right", "Well done.")
 
