@@ -137,6 +137,7 @@ def _run(chosen: argparse.Namespace) -> int:
                 result.save(out)
             finally:
                 print(render.text(result), flush=True)  # on a full disk the table is at least seen
+            (out / f"{one.slug}.png").unlink(missing_ok=True)  # an older picture shall not stand beside a newer result
             finished.append(one.slug)
             if (figure := result.figure()) is not None:
                 write_whole(out / f"{one.slug}.png", style.png(figure))
@@ -177,8 +178,9 @@ def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     if chosen.size not in registry.SIZES:
         raise LabError(f"{chosen.size!r} is not a size.", f"Use {' or '.join(registry.SIZES)}.")
     device = choose_device(chosen.device)
-    slugs = [one.slug for one in registry.every()] if "all" in chosen.slugs else dict.fromkeys(chosen.slugs)
-    experiments = [registry.find(slug) for slug in slugs]
+    experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
+    if "all" in chosen.slugs:  # beside it, too, a slug that does not exist is told
+        experiments = list(registry.every())
     try:
         chosen.out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=chosen.out).close()

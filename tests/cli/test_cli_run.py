@@ -107,6 +107,13 @@ def test_it_prints_table_figures_and_claims_and_saves_json_and_png(hpml, out):
     assert Result.load(out / "plain.json").quantities == {"speed, GB/s": 2.5}
 
 
+def test_an_older_picture_does_not_stand_beside_a_newer_result(hpml, out):
+    out.mkdir()
+    (out / "undrawable.png").write_bytes(b"of an older run")
+    run(hpml, out, "undrawable")
+    assert sorted(path.name for path in out.iterdir()) == ["undrawable.json"]
+
+
 def test_several_run_in_order_each_once_and_full_is_full(hpml, out):
     _, _, progress = run(hpml, out, "plain", "untrue", "plain", "--size", "full")
     assert "[1/2] plain, full on cpu" in progress and "[2/2] untrue, full on cpu" in progress
@@ -171,6 +178,7 @@ def test_a_full_disk_shows_the_table_keeps_the_old_file_and_fails(hpml, out, mon
     "arguments, wrong, mend",
     [
         (["plain", "plian"], "no experiment is called 'plian'.", "Did you mean plain?"),
+        (["all", "plian"], "no experiment is called 'plian'.", "Did you mean plain?"),
         (["plain", "zzzzzz"], "no experiment is called 'zzzzzz'.", "`hpml-lab list` shows them all."),
         (["plain", "--size", "fast"], "'fast' is not a size.", "Use quick or full."),
         (["plain", "--device", "gpu"], "'gpu' is not a device of this workbook.", "Use cpu, cuda, or cuda:N."),
@@ -345,9 +353,3 @@ def test_a_reader_that_goes_away_and_a_terminal_without_utf8_are_no_errors(tmp_p
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, f"hpml-lab {hpml_lab.__version__}\n")
-
-
-def test_data_without_an_action_names_what_is_missing(capsys):
-    with pytest.raises(SystemExit):
-        cli.main(["data"])
-    assert "required: ACTION" in capsys.readouterr().err
