@@ -1,6 +1,7 @@
 """The experiments sparse-data and schedules-vs-adaptive hold what they claim, and their figures can be drawn from a file."""
 
 from dataclasses import replace
+from statistics import median
 
 import pytest
 
@@ -44,6 +45,35 @@ def test_schedules_tell_every_entrant_and_say_who_was_first(results):
     assert len(result.rows) == 13 and result.quantities["trainings"] == 59 * 5
     assert set(result.experiment.lecture_says) <= set(result.quantities)
     assert any("labels" in note for note in result.notes) and any("MNIST" in note for note in result.notes)
+
+
+def test_the_table_of_sparse_data_tells_the_corpora(results):
+    result = results["sparse_data"]
+    for row in result.rows:
+        one = result.arrays["corpora"][row["corpus"]][row["optimizer"]]
+        assert row["test accuracy %, median (band)"] == experiments.band([100 * value for value in one["test"]])
+        assert row["decided by rare words %, median (band)"] == experiments.band([100 * value for value in one["rare"]])
+        assert row["at the first rate of its sweep %"] == 100 * median(one["first rate"])
+        assert (row["best rate"], row["best rate at the sweep's edge"]) == (one["lr"], one["edge"])
+
+
+def test_the_seconds_to_an_accuracy_are_iterations_times_an_iterations_own(monkeypatch):
+    made = {"Momentum": 60.0, "Adam": 20.0}
+    found = {}
+    for name, schedule in experiments.scheduled.ENTRANTS:
+        final = 0.91 if (name, schedule) == ("Momentum", "step") else 0.9
+        curve = {"valid": (0.9, 0.0), "final": [final] * 5, "reached": [made.get(name, 40.0)] * 5, "curve": [[0.1, 0.9]] * 5}
+        found[name, schedule] = {"lr": 0.1, "edge": False, **curve}
+    seconds = {name: 0.001 * (place + 1) for place, name in enumerate(experiments.scheduled.PEAKS)}
+    monkeypatch.setattr(experiments.scheduled, "run", lambda *_: experiments.scheduled.Curves([0, 40], *[None] * 3))
+    monkeypatch.setattr(experiments.scheduled, "summarise", lambda *_: found)
+    monkeypatch.setattr(experiments, "seconds_alone", lambda *_, **__: seconds)
+    result = replace(experiments.schedules_vs_adaptive, quick=SMALL["schedules_vs_adaptive"])("quick", device="cpu")
+    for row in result.rows:
+        assert row["seconds to 60 %, alone"] == pytest.approx(made.get(row["optimizer"], 40) * seconds[row["optimizer"]])
+    assert result.quantities["ends with the best accuracy"] == "Momentum, step"
+    assert result.quantities["is there first"].startswith("Adam,")
+    assert result.quantities["its final accuracy, %"] == 91
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hpml_lab.core.timing import Comparison, Timing
 from hpml_lab.race import sparse_data as sparse
 from hpml_lab.race.program import Setting
-from hpml_lab.race.words import WordVectors, corpus, gradient_bytes, learn, zipf_words
+from hpml_lab.race.words import Learned, WordVectors, corpus, gradient_bytes, learn, zipf_words
 
 CPU = torch.device("cpu")
 SETTINGS = [Setting("SGD", lr=1.0), Setting("Momentum", lr=0.3), Setting("Adam", lr=0.03), Setting("Adagrad", lr=0.3)]
@@ -144,3 +145,48 @@ def test_the_claim_on_sparse_data_can_fail():
     one = {**adaptive, "Adadelta": record([0.7] * 8, [0.5] * 8), **others}
     assert [claim.holds for claim in sparse.corpus_claims(one, "x")] == [True, True, False]
     assert not sparse.tuning_claim({**adaptive, **others}, "x").holds
+
+
+def test_the_best_rate_is_chosen_on_validation_texts_and_told_on_test_texts():
+    count = len(sparse.SETTINGS)
+    made = {part: torch.arange(2.0 * count, dtype=torch.float64).view(count, 2) / 1000 + shift for part, shift in (
+        ("test", 0.1), ("test rare", 0.2), ("valid rare", 0.3))}  # fmt: skip
+    valid = torch.full((count, 2), 0.5, dtype=torch.float64)
+    for name, best in (("SGD", 2), ("Adam", 5), ("Adagrad", 1)):
+        valid[[setting.optimizer for setting in sparse.SETTINGS].index(name) + best] = 0.9
+    found = sparse.summarise(Learned(torch.zeros(0), {"valid": valid, **made}))
+    for name, best in (("SGD", 2), ("Adam", 5), ("Adagrad", 1)):
+        first = [setting.optimizer for setting in sparse.SETTINGS].index(name)
+        one, k = found[name], first + best
+        assert one["lr"] == sparse.RATES[name][best] and one["edge"] == (best == 5)
+        assert one["test"] == made["test"][k].tolist() and one["rare"] == made["test rare"][k].tolist()
+        assert one["first rate"] == made["test"][first].tolist() and one["valid"][best] == [0.9, 0.9]
+
+
+def test_the_lead_is_on_the_texts_that_rare_words_decide_in_points():
+    found = {name: record([0.6] * 3, [0.1] * 3) for name in (*sparse.ADAPTIVE, *sparse.OTHERS)}
+    found["Adam"] = {**record([0.8] * 3, [0.75] * 3), "test": [0.99] * 3}
+    found["Momentum"] = {**record([0.7] * 3, [0.5] * 3), "test": [0.6] * 3}
+    assert sparse.winners(found) == ("Adam", "Momentum") and sparse.lead(found) == pytest.approx(25)
+
+
+def test_the_costs_of_a_step_name_dense_and_sparse_as_they_are(monkeypatch):
+    seconds = {"Adam": 0.008, "SparseAdam": 0.002}
+    ran = []
+
+    def planted(a, b, **_):
+        for work in (a, b):
+            ran.append(type(work.__defaults__[1]).__name__)
+            work()
+        return Comparison(*(Timing((seconds[name],) * 3, 1) for name in ran[-2:]))
+
+    monkeypatch.setattr(sparse, "compare", planted)
+    for row in sparse.step_costs((50, 400), 4, 6, 10, CPU, 2):
+        words = zipf_words(row["vocabulary"], 6, 10, 0)
+        touched = len(set(words.flatten().tolist()))
+        assert row["rows touched"] == touched < 60
+        assert row["dense gradient KiB"] == row["vocabulary"] * 4 * 4 / 1024
+        assert row["sparse gradient KiB"] == touched * (8 + 4 * 4) / 1024
+        assert (row["Adam µs a step"], row["SparseAdam µs a step"]) == pytest.approx((8000, 2000))
+        assert row["times faster"] == pytest.approx(4)
+    assert ran == ["Adam", "SparseAdam"] * 2
