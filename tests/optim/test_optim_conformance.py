@@ -115,6 +115,43 @@ def test_nesterov_as_lists_leaves_the_gradient_alone_where_torch_overwrites_it()
     assert torchs.overwritten, "torch has mended this: say so in notebook 05"
 
 
+def test_a_row_counts_lists_and_own_inputs_and_its_difference_is_the_largest_of_all(monkeypatch):
+    one, lists = Trial("Adam"), conformance.Outcome(False, 7.0, True)
+    outcomes = {25: [conformance.Outcome(True, 0.0, False), lists], 9: [conformance.Outcome(False, 3.0, False)]}
+    monkeypatch.setattr(conformance, "suite_trials", lambda name, steps: [one] * 3)
+    monkeypatch.setattr(conformance, "own_trials", lambda *_: [Trial("Adam", {"lr": torch.tensor(0.1)}, steps=9)] * 2)
+    monkeypatch.setattr(conformance, "walk", lambda trial, device, paths, package: outcomes[trial.steps][: len(paths)])
+    monkeypatch.setattr(conformance, "refused_alike", lambda *_: (5, 6))
+    [row] = conformance.conformance(classes=("Adam",))
+    assert [row[f"{kind} inputs"] for kind in ("suite", "own", "lists")] == [3, 2, 3]
+    assert [row[f"{kind} same"] for kind in ("suite", "own", "lists")] == [3, 0, 0]
+    assert (row["largest difference, spacings"], row["gradients overwritten"]) == (7.0, 3)
+    assert (row["errors alike"], row["error inputs"]) == (5, 6)
+
+
+@pytest.mark.parametrize("bad", [0, 2, 5])
+def test_a_single_bad_step_is_seen_and_its_size_stays(bad):
+    class Once(torch.optim.SGD):
+        """In step `bad` the parameter is a 64th off and the gradient is changed; in the next both are as they should be."""
+
+        taken = 0
+
+        @torch.no_grad()
+        def step(self, closure=None):
+            p = self.param_groups[0]["params"][3]
+            if self.taken == bad + 1:
+                p.copy_(self.right)
+            super().step(closure)
+            if self.taken == bad:
+                self.right = p.clone()
+                p.add_(2.0**-6)
+                p.grad.add_(1.0)
+            self.taken += 1
+
+    [outcome] = walk(Trial("SGD", {"lr": 1e-9}, steps=6), package=SimpleNamespace(SGD=Once))
+    assert not outcome.same and outcome.overwritten and outcome.spacings > 2.0**-6 / torch.finfo(torch.float32).eps / 8
+
+
 def test_a_class_that_refuses_nothing_is_seen():
     class Careless(torch.optim.Optimizer):
         def __init__(self, params, **options):
