@@ -30,7 +30,37 @@ def test_adagrad_tells_the_lectures_eps_from_torchs(results):
     assert rates["in 1 step of 20", 2000] == pytest.approx(1 / math.sqrt(100), rel=0.2)
 
 
-def test_adadelta_reports_that_one_eps_is_not_correct_in_units(results):
+def test_adagrads_table_counts_the_gradients_and_tells_the_two_features_apart(results):
+    result, seen = results["adagrad"], (streams.rare_and_frequent(2000, 16, 20) != 0).cumsum(0)
+    for row in result.rows:
+        place = ["in every step", "in 1 step of 20"].index(row["feature"])
+        assert row["gradients seen, median"] == seen[row["after step"] - 1, :, place].median().item()
+    end = {row["feature"]: row["rate / α"] for row in result.rows if row["after step"] == 2000}
+    found = result.quantities
+    assert found["rate of the frequent feature at the end / α"] == pytest.approx(end["in every step"])
+    assert found["rate of the rare feature at the end / α"] == pytest.approx(end["in 1 step of 20"])
+
+
+def test_a_band_is_the_median_and_the_quartiles():
+    band = experiments._band(torch.arange(9.0, dtype=torch.float64).flip(0)[None])
+    assert band == {"low": [2.0], "median": [4.0], "high": [6.0]}
+
+
+def test_adadeltas_rates_are_steps_over_gradients(results):
+    arrays, found = results["adadelta"].arrays, results["adadelta"].quantities
+    assert found["Adagrad's rate at the end / at step 10"] == pytest.approx(math.sqrt(10 / 600))
+    assert found["Adadelta's rate at the end / at step 10"] > 1
+    for step, g, moved, rate in zip(
+        arrays["step"],
+        arrays["lines"]["g, line 3"],
+        arrays["lines"]["Δ, line 5"],
+        arrays["rates"]["Adadelta, noisy bowl"],
+        strict=True,
+    ):
+        assert rate == pytest.approx(moved / g, rel=1e-9), step
+
+
+def test_adadeltas_rows_are_the_one_eps_is_not_correct_in_units(results):
     [claim] = [claim for claim in results["adadelta"].claims if not claim.exact]
     assert not claim.holds and "whole way scales with the unit" in claim.text, "reported as it is"
     assert results["adadelta"].arrays["scales"]["Adadelta, each ε in its unit"] == experiments.UNIT
@@ -51,6 +81,19 @@ def test_rmsprop_is_compared_at_each_rules_best_rate(results):
     assert all(claim.holds for claim in result.claims)
 
 
+def test_rmsprops_halves_and_its_moving_error_are_those_of_the_paths(results):
+    result = results["rmsprop"]
+    rows = {row["rule"]: row for row in result.rows}
+    for row in rows.values():  # mean squares add up: seeds differ little
+        both = math.sqrt((row["first half"] ** 2 + row["second half"] ** 2) / 2)
+        assert row["tracking error, mean over seeds"] == pytest.approx(both, rel=0.02)
+    assert rows["RMSprop, ρ = 0.99"]["second half"] < 0.9 * rows["RMSprop, ρ = 0.99"]["first half"], "the noise became a tenth"
+    window, errors = result.arrays["window"], result.arrays["errors"]["RMSprop, ρ = 0.99"]["median"]
+    assert window == 40 and result.arrays["step"][-1] == 3991
+    last = sum(errors[-100:]) / 100
+    assert last == pytest.approx(rows["RMSprop, ρ = 0.99"]["second half"], rel=0.25)
+
+
 def test_adam_has_the_known_first_steps(results):
     quantities = results["adam"].quantities
     assert quantities["first step without correction / α"] == pytest.approx(math.sqrt(10), rel=1e-6)
@@ -58,6 +101,61 @@ def test_adam_has_the_known_first_steps(results):
         max((1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in range(1, 51)), rel=1e-6
     )
     assert quantities["steady step of the study's Adam / α"] == pytest.approx(0.316, rel=0.01)
+
+
+def test_adams_table_and_costs_are_the_closed_forms(results):
+    result = results["adam"]
+    for row in result.rows:
+        t = row["step"]
+        closed = (1 - 0.9**t) / math.sqrt(1 - 0.999**t)
+        assert row["(1 − β₁ᵗ)/√(1 − β₂ᵗ)"] == pytest.approx(closed) == pytest.approx(row["without correction"], rel=1e-5)
+        assert row["Adam, step / α"] == pytest.approx(1, abs=1e-6)
+    # the first step from the bottom is α in each of ten coordinates, whatever the noise; ½ θ² of that
+    assert result.arrays["costs"]["Adam"]["median"][0] == pytest.approx(0.5 * 10 * 1e-6, rel=1e-4)
+
+
+def test_a_rule_turns_round_in_the_step_that_first_goes_back(results):
+    result = results["adamax_nadam"]
+    for row in result.rows:
+        steps = result.arrays["turned"][row["rule"]]
+        last = 29 + row["turns round in step"]  # place of that step: 30 went the other way before
+        assert steps[last] < 0 and all(step >= 0 for step in steps[:last])
+
+
+def test_the_conformance_table_keeps_its_three_kinds_of_inputs_apart(monkeypatch):
+    def row(*_):
+        [name] = _[-1]
+        one = {"class": name, "suite inputs": 11, "suite same": 10, "own inputs": 13, "own same": 12, "lists inputs": 7}
+        one |= {"lists same": 5, "largest difference, spacings": 2.0 * (name == "Adam"), "gradients overwritten": 0}
+        return [one | {"errors alike": 8, "error inputs": 9}]
+
+    monkeypatch.setattr(experiments.conformance, "conformance", row)
+    result = experiments.optimizer_conformance("quick", device="cpu")
+    count = len(experiments.conformance.CLASSES)
+    assert [one["class"] for one in result.rows] == list(experiments.conformance.CLASSES)
+    assert list(result.rows[0].values())[1:4] == ["10 of 11", "12 of 13", "5 of 7"]
+    assert result.rows[0]["faulty inputs refused in torch's words"] == "8 of 9"
+    assert list(result.quantities.values()) == [31 * count, 2.0, 8 * count]
+    assert [claim.holds for claim in result.claims] == [False, True, False]
+
+
+def test_the_labs_table_tells_each_optimizers_worst_surface_and_both_latencies(monkeypatch):
+    from hpml_lab.adaptive import lab_checks
+
+    made = [{"optimizer": "Adam", "surface": f"s{place}", "apart": apart} for place, apart in enumerate((1e-13, 3e-11, 2e-12))]
+    monkeypatch.setattr(lab_checks, "compare_with_classes", lambda steps: made)
+    monkeypatch.setattr(lab_checks, "steps_that_miss", lambda steps: 3)
+    monkeypatch.setattr(lab_checks, "back_and_forth", lambda moves: True)
+    monkeypatch.setattr(lab_checks, "drawn_afresh", lambda moves: False)
+    monkeypatch.setattr(lab_checks, "OptimizerLab", lambda chosen: len(chosen.paths))
+    seconds = {3: [k / 1000 for k in range(1, 101)], 6: [k / 500 for k in range(1, 101)]}
+    monkeypatch.setattr(lab_checks, "slider_seconds", lambda shown, moves: seconds[shown])
+    result = experiments.optimizer_lab("quick", device="cpu")
+    [row] = result.rows
+    assert (row["surfaces"], row["largest distance of formula and class / width of the window"], row["on"]) == (3, 3e-11, "s1")
+    assert [claim.holds for claim in result.claims] == [False, False, True, False, False]
+    # 95 of 100 moves take at most 95.95 ms (interpolated), and twice that
+    assert list(result.quantities.values()) == pytest.approx([50.5, 95.95, 101, 191.9])
 
 
 def failing(name, **changed):
