@@ -1,5 +1,6 @@
 """The disk benchmark: what it counts, what it checks, that nothing is left, and how fio judges it."""
 
+import json
 import os
 import threading
 from dataclasses import replace
@@ -127,6 +128,71 @@ def test_a_row_of_the_disk_has_the_units_of_its_columns():
     assert (told["p50, µs"], told["p95, µs"], told["p99, µs"]) == pytest.approx((50.5, 95.05, 99.01), abs=0.5)
 
 
+def test_the_rate_of_threads_is_the_sum_of_theirs_each_by_its_own_clock(file, monkeypatch):
+    class Worker:
+        ident, error = 1, None
+
+        def __init__(self, _, job, number, *rest):
+            self.requests, self.took, self.misplaced = 10, number + 1.0, number  # 10 in 1 s, 10 in 2 s
+            self.bytes, self.latencies = 10 * job.block, np.full(10, 10**6 * (number + 1))
+
+        start = is_alive = lambda self: None
+        join = lambda self, _: None  # noqa: E731
+
+    monkeypatch.setattr(disk, "_Worker", Worker)
+    one = disk.sample(file, Job("random", "read", 4 * KIB, 2), 0.01, warm_up=0.0)
+    assert (one.iops, one.bytes_per_s, one.requests, one.bytes) == (15, 15 * 4096, 20, 20 * 4096)
+    assert sorted(set(one.latencies)) == [0.001, 0.002] and (one.checked, one.misplaced) == (20, 1)
+
+
+def planted(job, iops):
+    """A sample of so many requests a second, each as long as the queue depth makes it."""
+    return disk.Sample(job, iops, iops * job.block, 10, 10 * job.block, np.full(10, job.depth / iops), 10, 0)
+
+
+def test_with_planted_samples_the_row_tells_rates_and_who_measured_them(tmp_path, monkeypatch):
+    """A queue of four gives three times the requests, a block of 1 MiB a 64th of them; fio counts twice as many as we do."""
+    base = {"random read": 1000.0, "random write": 500.0, "sequential read": 4000.0, "sequential write": 2000.0}
+
+    def grid(file, jobs, *_):
+        return {
+            one: [planted(one, base[one.mode] * (3 if one.depth == 4 else 1) / (64 if one.block == MIB else 1))] for one in jobs
+        }
+
+    ours, theirs = iter([700.0, 1000.0, 1500.0, 2500.0]), iter([1400.0, 3000.0, 2000.0, 5000.0])
+
+    def run(file, job, seconds):
+        iops = next(theirs)
+        return fio.FioReport(iops, iops * job.block, 10, 10 * job.block, 1e-3, 2e-3, 3e-3, 4e-3)
+
+    ways = {f"read, {disk.DIRECT}": 100.0, "read, buffered, first time": 50.0, "read, buffered, again": 200.0}
+    monkeypatch.setenv("HPML_DISK", str(tmp_path))
+    monkeypatch.setattr(disk, "grid", grid)
+    monkeypatch.setattr(disk, "sample", lambda file, job, seconds: planted(job, next(ours)))
+    monkeypatch.setattr(disk, "page_cache", lambda *_, **__: [{"way": way, "MB/s": rate} for way, rate in ways.items()])
+    monkeypatch.setattr(fio, "run", run)
+    result = replace(row.disk_iops, quick={**SMALL, "pairs": 3})("quick", device="cpu")
+    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
+    measured = {claim.text.split(":")[0].split(" (")[0]: claim.measured for claim in result.claims}
+    assert measured["more outstanding requests give more IOPS"] == "1000 at depth 1, 3000 at 4"
+    assert measured["large blocks give more bandwidth than small ones, at fewer requests a second"] == "12 and 49 MB/s"
+    assert measured["Little's law"] == "median 1.00 of the depth"
+    assert measured["the second buffered read is faster than the first"] == "4.0×"
+    judged = measured["at queue depth 1 our benchmark is within a quarter of fio's figure"]
+    assert judged == "0.50 of fio's, 3 pairs in turns, 0.33 to 0.75"
+    assert result.quantities["IOPS with requests outstanding over one"] == 3
+    assert result.quantities["random reads of 4 KiB, depth 1, IOPS"] == 1000
+    assert result.quantities["most bandwidth, MB/s"] == 4000 * 3 / 64 * MIB / 1e6
+    by = {(one["by"], one["queue depth"]): one for one in result.rows if one["by"] != "ours"}
+    assert {key: one["IOPS"] for key, one in by.items()} == {
+        (row.BESIDE, 1): 1000,
+        (row.BESIDE, 4): 2500,
+        ("fio", 1): 2000,
+        ("fio", 4): 5000,
+    }
+    assert [by["fio", 1][f"{p}, µs"] for p in ("p50", "p95", "p99")] == pytest.approx([2000, 3000, 4000])
+
+
 def test_the_page_caches_rate_is_its_bytes_over_their_seconds(file, monkeypatch):
     clock = iter(range(1000))
     monkeypatch.setattr(disk.time, "perf_counter", lambda: float(next(clock)))
@@ -189,6 +255,15 @@ def test_an_error_of_the_block_is_not_the_disks(tmp_path):
     with pytest.raises(FileNotFoundError), disk.disk_file(tmp_path, MIB):
         open(tmp_path / "missing")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_report_of_fio_is_read_in_seconds_and_bytes():
+    times = {"mean": 2e6, "percentile": {"50.000000": 1_000_000, "95.000000": 5_000_000, "99.000000": 9_000_000}}
+    other = {"iops": 1, "bw_bytes": 2, "total_ios": 3, "io_bytes": 4, "clat_ns": {**times, "mean": 0}}
+    read = {"iops": 250.5, "bw": 1002, "bw_bytes": 1_026_048, "total_ios": 501, "io_bytes": 2_052_096, "clat_ns": times}
+    text = "fio: a note\n" + json.dumps({"jobs": [{"read": read, "write": other}]})
+    assert fio.parse(text, "read") == fio.FioReport(250.5, 1_026_048, 501, 2_052_096, 0.002, 0.001, 0.005, 0.009)
+    assert fio.parse(text, "write").iops == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": []}', '{"jobs": [{"read": {"iops": 1}}]}'])

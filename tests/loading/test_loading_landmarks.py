@@ -264,7 +264,15 @@ def test_each_kind_of_damage_is_planted(table):
 def test_the_row_is_sound(sound):
     result = face_landmarks("quick", device="cpu")
     sound(result)
-    assert result.quantities["skipped after damage, images"] == 8
+    assert result.quantities["skipped after damage, images"] == 8 and result.quantities["landmarks an image"] == 17
+    moved = result.rows[:4]
+    assert all(row["dot to key point, px"] < 1 and row["image moved alone, px"] > 10 for row in moved)
+    assert [row["image before → after, px"].split(" → ")[1] for row in moved] == [
+        "120 × 96",
+        "480 × 384",
+        "180 × 144",
+        "240 × 192",
+    ]
     assert sum(str(row["step"]).startswith("damage: ") for row in result.rows) == 8
     assert [row["what is said"] for row in result.rows if "as_matrix" in row["step"]][0].startswith("AttributeError")
     axes = result.figure().axes

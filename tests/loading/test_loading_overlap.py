@@ -12,8 +12,10 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import Span
 from hpml_lab.core.timing import Timing
 from hpml_lab.loading import experiments_overlap as overlap
+from hpml_lab.loading.pipeline import PARTS, Epoch
 from hpml_lab.loading.prefetch import DevicePrefetcher, ThreadPrefetcher
 
 ROWS = (overlap.prefetch, overlap.num_workers, overlap.pinned_memory, overlap.gpu_prefetcher, overlap.io_vs_compute)
@@ -54,6 +56,100 @@ def test_with_planted_times_a_copys_bandwidth_is_what_they_say(monkeypatch):
     assert [row["MB"] for row in result.rows] == [1 / 16, 1]
     assert [row["host to host, GB/s"] for row in result.rows] == [64 * 1024 / 0.5 / 1e9, 2**20 / 0.5 / 1e9]
     assert result.quantities["host to host, GB/s"] == 2**20 / 0.5 / 1e9
+
+
+def planted_epoch(seconds, **parts):
+    """An epoch in which a batch is loaded from 0 to 3 s and computed on from 2 to 7 s."""
+    spans = [Span("main", "load", 0.0, 3.0), Span("main", "compute", 2.0, 7.0)]
+    return Epoch(seconds, dict.fromkeys(PARTS, 0.0) | parts, spans, True)
+
+
+@pytest.mark.parametrize("last, sound", [(14.0, True), (11.0, False)])
+def test_with_planted_epochs_prefetch_tells_who_gains_how_much(monkeypatch, last, sound):
+    """Five batches are there at once and the sixth takes 6 s: how early it is asked for is all that counts."""
+    seconds = iter([12.0, 6.0, 4.0, 3.0, 2.0, 8.0, 5.0, 10.0, last])
+    parts = {"compute": 50.0, "waiting": 1.0, "collate": 0.5, "queue": 0.25, "start-up": 0.125}
+    steps = []
+
+    def run_epoch(batches, accelerator):
+        steps.append(accelerator.seconds)
+        return planted_epoch(next(seconds), **parts)
+
+    monkeypatch.setattr(overlap, "run_epoch", run_epoch)
+    monkeypatch.setattr(overlap, "batch_loads", lambda *_: [0.0] * 5 + [6.0])
+    size = dict(batches=6, batch_size=1, scale=0.0, depths=(1, 2, 4), workers=(1, 2), ratios=(1, 2))
+    result = replace(overlap.prefetch, quick=size)("quick", device="cpu")
+    assert steps == [1.0] * 8 + [2.0], "a batch's share of the load, then twice that"
+    assert {row["way"]: (row["simulated, s"], row["times faster"]) for row in result.rows} == {
+        "plain loop": (12, 1),
+        "thread, depth 1": (11, 2),  # asked for at 4 s, when the fifth is taken
+        "thread, depth 2": (10, 3),
+        "thread, depth 4": (8, 4),
+        "2 threads, depth 4": (8, 6),
+        "DataLoader, 1 worker": (10, 1.5),
+        "DataLoader, 2 workers": (8, 2.4),
+    }
+    for row in result.rows:
+        assert (row["load and compute at once, s"], row["waiting, s"], row["start-up, s"]) == (1, 1.75, 0.125)
+    assert result.arrays["limits"] == [
+        {"compute / load": 1.0, "simulated": 1.2, "measured": 1.2, "seconds": 10.0, "bound": 6.0},
+        {"compute / load": 2.0, "simulated": 18 / 14, "measured": 18 / last, "seconds": last, "bound": 12.0},
+    ]
+    assert [claim.holds for claim in result.claims if "no epoch is faster" in claim.text] == [sound]
+    told = ("load, s", "plain loop, s", "one thread ahead, times faster", "best, times faster")
+    assert [result.quantities[name] for name in told] == [6, 12, 3, 6]
+
+
+def test_with_planted_epochs_num_workers_tells_where_the_time_goes(monkeypatch):
+    """Four batches that take the lecture's 114.07 s to load, and its 15.10 s to compute."""
+    took = {0: [200.0], 4: [60.0, 40.0], 8: [30.0, 20.0]}
+    parts = {200.0: {}, 60.0: {}, 40.0: {}, 30.0: {"start-up": 10.0, "waiting": 4.0}}
+    parts[20.0] = {"compute": 16.0, "waiting": 2.0, "collate": 0.5, "queue": 1.5}
+    cheap = {(0, False): 4.0, (0, True): 0.5, (1, False): 6.0, (1, True): 0.75, (8, False): 9.0, (8, True): 1.25}
+    one, asked = overlap.LECTURE_LOAD / 4, []
+
+    def run_epoch(loader, accelerator):
+        assert accelerator.seconds == pytest.approx(overlap.LECTURE_COMPUTE / 4), "of a batch"
+        seconds = took[loader.num_workers].pop(0)
+        return planted_epoch(seconds, **parts[seconds])
+
+    def batch_loads(storage, batches, batch_size):
+        asked.append((storage.scale, batches, batch_size))
+        return [one] * batches
+
+    def cheap_epoch(images, batch_size, workers):
+        return cheap[workers, isinstance(images, overlap.BatchedImages)], len(images)
+
+    for planted in (run_epoch, batch_loads, cheap_epoch):
+        monkeypatch.setattr(overlap, planted.__name__, planted)
+    size = dict(workers=(0, 4, 8), batches=4, batch_size=1, scale=0.5, cheap=10, cheap_workers=(0, 1, 8))
+    result = replace(overlap.num_workers, quick=size)("quick", device="cpu")
+    assert asked == [(0.5, 4, 1), (1.0, 21, 32)], "the second at the lecture's own latencies"
+    none, four, eight = result.rows
+    assert [(row["cold, s"], row["warm, s"], row["times faster (warm)"]) for row in result.rows] == [
+        (200, 200, 1),
+        (60, 40, 5),
+        (30, 20, 10),
+    ]
+    assert none["simulated, s"] == pytest.approx(129.17) and none["bound, s"] == pytest.approx(129.17)
+    assert four["bound, s"] == pytest.approx(one) and four["bound + first batch, s"] == pytest.approx(2 * one)
+    assert four["lecture's formula, s"] == pytest.approx(129.17 / 4)
+    assert (eight["simulated, s"], eight["bound + first batch, s"]) == pytest.approx((one + 15.1, one + 15.1))
+    assert (eight["bound, s"], eight["lecture's formula, s"]) == pytest.approx((15.1, 129.17 / 8))
+    assert (eight["start-up (cold), s"], none["start-up (cold), s"]) == (10, 0)
+    assert [eight[f"{part} (warm), s"] for part in ("waiting", "collate", "queue")] == [2, 0.5, 1.5]
+    found = result.quantities
+    assert found["8 workers, times faster"] == 10
+    assert found["8 workers: waiting over computing, ratio"] == 0.25
+    assert found["8 workers, share of the epoch beyond the bound"] == pytest.approx(4.9 / 20)
+    assert found["workers' worth that 8 workers delivered there"] == pytest.approx(114.07 / 20.17)
+    assert found["16 workers: simulated over the lecture's formula, ratio"] == pytest.approx((one + 15.1) / (129.17 / 16))
+    # Three rounds of loading; then the five batches of the third are computed on.
+    lectures = "8 workers, 21 batches of 32 simulated at the lecture's latencies, s"
+    assert found[lectures] == pytest.approx(3 * one + 5 * 15.1 / 21)
+    assert [found[f"cheap images, {n}, s"] for n in ("0 workers", "1 worker", "8 workers")] == [4, 6, 9]
+    assert found["cheap images, 8 workers, whole batches, s"] == 1.25
+    assert [(one["workers"], one["one by one"], one["whole batches"]) for one in result.arrays["cheap"]][1] == (1, 6, 0.75)
 
 
 def test_num_workers_redoes_the_lectures_arithmetic():

@@ -31,6 +31,8 @@ def test_a_pool_of_all_batches_sorts_and_a_pool_of_one_does_not():
     sort = own.LengthBuckets(lengths, 8, 100, torch.Generator().manual_seed(1))
     batches = sorted((min(lengths[i] for i in b), max(lengths[i] for i in b)) for b in in_batches(list(sort), 8))
     assert all(high <= low for (_, high), (low, _) in zip(batches, batches[1:], strict=False))
+    drawn = [min(lengths[i] for i in b) for b in in_batches(list(sort), 8)]
+    assert drawn != sorted(drawn), "an epoch does not go from the short ones to the long ones"
 
 
 def test_padding_counts_what_is_filled_up():
@@ -80,6 +82,12 @@ def test_the_row_is_sound(sound):
     assert list(rows) == list(SAMPLERS)
     assert rows["weighted"]["rare class, % of draws"] > 4 * rows["random"]["rare class, % of draws"]
     assert rows["weighted"]["different indices"] < rows["weighted"]["draws an epoch"] == 120
+    assert rows["random"]["rare class, % of draws"] == result.quantities["rare class in random order, % of draws"] == 10
+    assert 45 < rows["weighted"]["rare class, % of draws"] == result.quantities["rare class with weights, % of draws"] < 55
+    _, lengths = imbalanced(120)
+    for name, epochs in result.arrays["epochs"].items():
+        longest = sum(max(lengths[i] for i in b) * len(b) for b in in_batches(epochs[0], 8))
+        assert rows[name]["padding, %"] == pytest.approx(100 - 100 * sum(lengths[i] for i in epochs[0]) / longest)
     seeds = [row for row in result.rows if "random numbers in workers" in row]
     assert len(seeds) == 6 and sum(row["repeat across epochs"] for row in seeds) == 3
     assert len(result.figure().axes) == 6
