@@ -6,12 +6,13 @@ import sys
 import threading
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from hpml_lab.core.timeline import Span
-from hpml_lab.profiling import planted
+from hpml_lab.profiling import bottleneck, planted
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
 from hpml_lab.profiling.experiments_monitors import bottleneck_classes
 from hpml_lab.profiling.planted import ON_HOST, WRITTEN, hash_for, in_threads, on_gpu
@@ -40,6 +41,7 @@ FIXED = [
     (CANNOT_TELL, replace(HOST, kernels=0.5, cores_wanted=0.5, busiest=0.5)),
     (CANNOT_TELL, replace(HOST, input_wait=0.5, cores_wanted=0.5, busiest=0.5)),
     (CANNOT_TELL, replace(HOST, input_wait=0.7, cores_wanted=1.4, workers=1.3, busiest_worker=0.5)),
+    (CANNOT_TELL, replace(HOST, input_wait=0.8, cores_wanted=1.5, workers=1.4, busiest=0.95, busiest_worker=0.95)),
     (CANNOT_TELL, replace(HOST, unknown_wait=0.9)),
     (CANNOT_TELL, replace(HOST, cores_wanted=1.4, busiest=0.9)),
     (CANNOT_TELL, replace(HOST, cores_wanted=2.5, busiest=0.9, lock_wait=0.3, lock_threads=3)),
@@ -53,6 +55,34 @@ def test_a_decision_follows_from_the_evidence_alone(bound, evidence):
     verdict = decide(evidence)
     assert verdict.bound == bound, verdict.reason
     assert verdict.evidence is evidence and verdict.reason
+
+
+def test_a_reason_tells_the_figures_that_it_goes_by():
+    one = replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.98, input_wait=0.1)
+    assert decide(one).reason == "one thread asks for 98% of a core, all together for 1.0 of 8"
+    assert decide(replace(one, input_run=0.9)).reason.endswith(", in the input")
+    assert decide(replace(HOST, cores_used=3.0, cores_wanted=4.0, busiest=1.0)).reason.endswith("ask for 4.0 of 8 cores")
+    lock = replace(HOST, cores_used=1.0, cores_wanted=1.2, lock_wait=2.9, lock_threads=4, where="a.py:7")
+    assert decide(lock).reason == "2.9 threads wait for a lock, 1.0 cores are in use, most at a.py:7"
+    waits = replace(HOST, input_wait=0.7, cores_wanted=4.0, workers=3.8, busiest_worker=0.95)
+    assert decide(waits).reason == "the loop waits for its input for 70% of the time, and its workers ask for 3.8 of 8 cores"
+    assert decide(replace(GPU, compute=0.8, memory=0.1)).reason.endswith(
+        "90% of the time, and at the ceiling their FLOPs need 80% of it"
+    )
+    assert decide(replace(GPU, compute=0.1, memory=0.7)).reason.endswith("at the ceiling their bytes need 70% of it")
+
+
+def test_flops_of_each_type_are_summed_and_set_against_the_ceilings(monkeypatch):
+    ceilings = {torch.float32: 2.0, torch.bfloat16: 8.0}  # GFLOP/s
+
+    def ceiling(device, dtype=torch.float32):
+        return SimpleNamespace(gflop_per_s=ceilings[dtype], gb_per_s=4.0)
+
+    monkeypatch.setattr(bottleneck, "ceiling", ceiling)
+    a, half = torch.ones(10, 10), torch.ones(10, 10, dtype=torch.bfloat16)
+    compute, memory = bottleneck._needed(lambda: (a @ a, a @ a, half @ half), torch.device("cpu"))
+    assert compute == pytest.approx(2 * 2000 / 2e9 + 2000 / 8e9)
+    assert memory == pytest.approx((2 * 3 * 400 + 3 * 200) / 4e9), "two operands and a result each"
 
 
 def test_every_bound_can_be_named_and_none_other():

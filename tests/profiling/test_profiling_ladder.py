@@ -131,6 +131,37 @@ def test_gain_and_total_are_how_many_times_as_fast_a_planted_trainer_is(folder, 
         assert ladder.total(found) == 3
 
 
+def test_a_profile_is_of_one_iteration_and_of_several_runs_the_fastest_counts(folder, monkeypatch):
+    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=4, profiled=2, batch=32, look=2, pairs=3), compile=False)
+
+    class Planted(Clock):
+        def _turn(self):
+            self.seconds = dict.fromkeys(PARTS, 6.0)
+
+    with one_thread():
+        made = ladder.make(Switches(**BEST))
+        history, seconds = made.run(4), iter([0.03, 0.01, 0.02])
+        monkeypatch.setattr("hpml_lab.profiling.ladder.Clock", Planted)
+        monkeypatch.setattr(ladder, "timed", lambda _: (next(seconds), history))
+        rung = ladder.assess(made, None, None, None)
+    assert rung.profile == dict.fromkeys(PARTS, 3.0) and rung.share("input") == 1 / len(PARTS)
+    assert rung.seconds == 0.01 and rung.once == made.once > 0 and rung.repeats
+    assert _row(rung, None, 1.0)["s once before"] == made.once
+
+
+def test_a_planted_mistake_is_told_with_how_much_faster_it_looks(folder, monkeypatch):
+    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=2, profiled=2, batch=32, look=2, pairs=3), compile=False)
+    best = Rung(None, Switches(**BEST), {}, 1.0, History([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
+    wrong = History([2.25, 1.0], [3, 4], [1.5])
+    monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
+    with one_thread():
+        rows = ladder.planted(best)
+    assert [row["mistake"] for row in rows] == list(WRONG)
+    for row in rows:
+        assert (row["gain"], row["largest difference"], row["losses"], row["tests"]) == (4, 0.5, [2.25, 1.0], [1.5])
+        assert row["allowed"] == (ROUNDING if row["mistake"] == "half a batch" else BITS)
+
+
 def test_a_row_tells_the_most_that_the_part_alone_could_give():
     step = next(one for one in STEPS if one.switch == "batch_transform")
     history = History([2.0], [3], [1.5])

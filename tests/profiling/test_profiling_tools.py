@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 
+import matplotlib.pyplot as plt
 import pytest
 
 from hpml_lab.core.errors import LabError
@@ -95,6 +96,14 @@ def test_milliseconds_of_lines_and_functions_are_those_that_were_slept():
     assert sum(row["share %"] for row in by.values()) == pytest.approx(100)
 
 
+def test_calls_of_a_function_by_itself_count():
+    def down(n):
+        return down(n - 1) if n else 0
+
+    _, stats = functions.by_function(lambda: down(4))
+    assert [row["calls"] for row in functions.function_rows(stats) if row["function"] == "down"] == [5]
+
+
 def test_lines_of_a_function_that_was_not_measured_are_refused():
     _, profiler = functions.by_line(lambda: random_walk.cheap(1), [random_walk.cheap])
     with pytest.raises(LabError, match="dear was not measured"):
@@ -132,6 +141,15 @@ def test_the_tree_counts_self_and_total_and_recursion_once():
     assert (rows["walk"]["self samples"], rows["walk"]["total samples"]) == (3, 3)
     assert (rows["fit"]["self %"], rows["fit"]["total %"]) == (10, 70)
     assert stacks.folded(root).splitlines() == sorted(FOLDED.splitlines())
+
+
+def test_an_icicle_s_boxes_are_as_wide_as_their_shares_and_lie_below_their_callers():
+    figure, axes = plt.subplots()
+    stacks.icicle(axes, stacks.tree(FOLDED))
+    boxes = [(round(box.get_x()), round(box.get_width()), round(box.get_y() + 0.48)) for box in axes.patches]
+    plt.close(figure)
+    # all, main; fit with hot in it; walk, which calls itself: left edge, width in %, depth
+    assert boxes == [(0, 100, 0), (0, 100, 1), (0, 70, 2), (0, 60, 3), (70, 30, 2), (70, 20, 3)]
 
 
 def test_frames_with_spaces_are_read_and_other_text_is_refused():
@@ -214,10 +232,11 @@ def test_a_speedscope_file_with_nulls_is_read(tmp_path):
     frames = [{"name": "main", "file": "a.py", "line": 1, "col": None}, {"name": "hot", "file": None}]
     profile = {"type": "sampled", "unit": "seconds", "startValue": 0.0, "endValue": 0.3, "samples": [[0], [0, 1], [0, 1]]}
     profile["weights"] = [0.1, 0.1, 0.1]
-    path.write_text(json.dumps({"activeProfileIndex": None, "shared": {"frames": frames}, "profiles": [profile]}))
-    seen = stacks.speedscope(path)
-    assert seen["frames"] == ["main", "hot"] and seen["samples"] == 3 and seen["end"] == 0.3
-    assert seen["weights"] == pytest.approx(0.3)
+    for threads in (1, 2):
+        path.write_text(json.dumps({"activeProfileIndex": None, "shared": {"frames": frames}, "profiles": [profile] * threads}))
+        seen = stacks.speedscope(path)
+        assert seen["frames"] == ["main", "hot"] and seen["samples"] == 3 * threads and seen["end"] == 0.3 * threads
+        assert seen["weights"] == pytest.approx(0.3 * threads)
 
 
 # ---- counters -----------------------------------------------------------------------------------------------------------

@@ -30,6 +30,11 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
         assert all(one["total, ms"] >= one["self, ms"] for one in result.rows)
         assert any(one["total, ms"] > one["self, ms"] for one in result.rows)
         assert result.quantities["conv2d, one call, µs"] * 120 <= 1.02e3 * result.quantities["forward pass, ms"]
+        for name, curve in result.arrays["memory"].items():  # of which the figure draws a part
+            peak = result.quantities[f"peak memory {name}, MB"]
+            assert 0.9 * peak <= max(in_use for _, in_use in curve) / 1e6 <= peak
+    elif row is kernel_table:
+        assert result.quantities["first row, share of the time in %"] == result.rows[0]["time %"]
     elif row is async_timing:
         backward = next(one for one in result.rows if one["part"] == "backward")
         assert all(19 < backward[f"{clock}, ms"] < 2000 for clock in ("synchronised", "events")), "it sleeps 20 ms"
@@ -79,6 +84,33 @@ def test_the_lanes_stand_under_each_other_as_the_calls_do():
     assert traces.lanes([]) == []
 
 
+def test_lanes_begin_with_the_first_event_and_a_call_s_lane_says_how_many_operators_called_it():
+    events = [
+        call("net", 1000.0, 100.0, cat="user_annotation"),
+        call("block", 1000.0, 90.0, cat="user_annotation"),
+        call("aten::conv2d", 1010.0, 70.0),
+        call("aten::convolution", 1015.0, 60.0),
+        call("aten::_convolution", 1020.0, 50.0),
+        call("aten::mkldnn_convolution", 1025.0, 40.0),
+        call("aten::relu", 1082.0, 6.0),
+        call("Memcpy HtoD (Pinned -> Device)", 1090.0, 100.0, tid=7, cat="gpu_memcpy"),
+        call("aten::too_short", 1089.0, 0.1),
+    ]
+    rows = traces.lanes(events)
+    assert [(row["name"], row["lane"]) for row in rows] == [
+        ("net", "regions"),
+        ("block", "regions within"),
+        ("aten::conv2d", "operators"),
+        ("aten::convolution", "called by them"),
+        ("aten::_convolution", "called by these"),
+        ("aten::mkldnn_convolution", "called by these"),
+        ("aten::relu", "operators"),
+        ("Memcpy HtoD (Pinned -> Device)", "GPU: copies"),
+    ]
+    assert (rows[0]["start"], rows[2]["start"], rows[-1]["end"]) == pytest.approx((0, 10e-6, 190e-6))
+    assert [row["what"] for row in rows[-2:]] == ["activation", "copying"]
+
+
 def test_a_kernel_table_of_a_gpu_has_copies_under_nvprofs_names():
     rows = traces.kernel_rows(PLANTED, gpu=True)
     assert [(row["name"], row["calls"], row["time, µs"]) for row in rows] == [
@@ -105,6 +137,8 @@ def test_the_lectures_log_is_read_with_its_units():
     rows = traces.read_nvprof(traces.LECTURE_LOG)
     assert len(rows) == 6 and rows[0]["time, µs"] == pytest.approx(19.0811e6) and rows[0]["min, µs"] == pytest.approx(0.736)
     assert (rows[-1]["name"], rows[-1]["calls"], rows[-1]["time %"]) == ("[CUDA memcpy HtoD]", 2888, 0.12)
+    spread = [rows[-1][f"{one}, µs"] for one in ("time", "avg", "min", "max")]
+    assert spread == pytest.approx([204_610, 70.846, 0.672, 869.67])
     with_calls = traces.LECTURE_LOG + "      API calls:   90.00%  9.0s  10  900ms  1ms  2s  cudaMemcpy\n"
     assert traces.read_nvprof(with_calls) == rows
 
