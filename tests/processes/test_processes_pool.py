@@ -29,6 +29,15 @@ def test_the_experiment_is_sound(result, sound):
     sound(result)
 
 
+def test_the_row_s_figures_are_those_of_its_timelines(result):
+    pools = {row["start method"]: row for row in result.rows if row["what"] == "the lecture's Process and Pool"}
+    assert set(pools) == set(METHODS)
+    for method, spans in result.arrays["timelines"].items():
+        ready = max(one["end"] for one in spans if one["what"] == pool.STARTS)
+        assert result.quantities[f"Pool(5) ready with {method}, ms"] == pytest.approx(1e3 * ready)
+        assert pools[method]["workers with work"] == len({one["lane"] for one in spans if one["what"] == pool.SQUARES}) <= 3
+
+
 def test_the_lecture_is_answered(result):
     assert result.quantities["Process(f, 'bob') prints"] == "hello bob"
     assert result.quantities["Pool(5).map(f, [1, 2, 3]) gives"] == "[1, 4, 9]"

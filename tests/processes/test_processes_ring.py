@@ -1,5 +1,6 @@
 """A ring passes every item once and in order, waits with a deadline, and leaves nothing behind."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,7 @@ import pytest
 
 from hpml_lab.core.children import quiet_fork
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.timeline import Span
 from hpml_lab.processes import leftovers, relay, ring
 from hpml_lab.processes.ring import Ring
 from hpml_lab.processes.sharing import named_segments
@@ -167,6 +169,72 @@ def test_no_slot_is_filled_before_its_last_item_was_read():
     assert len(fills) == len(reads) == 8
     assert all(fill.start >= read.end for fill, read in zip(fills[3:], reads, strict=False))
     assert all(read.start >= fill.end for fill, read in zip(fills, reads, strict=True))
+
+
+class Alone:
+    """Stands for a ring whose partner takes 10 s to come and for a barrier; it moves a planted clock."""
+
+    def __init__(self, monkeypatch, items):
+        self.now, self.left, self.put_count, self.taken_count = 100.0, items, 0, 0
+        self.slot = np.zeros(4, np.float32)
+        monkeypatch.setattr(relay, "CLOCK", lambda: self.now)
+        monkeypatch.setattr("hpml_lab.core.timeline.CLOCK", lambda: self.now)
+        monkeypatch.setattr(relay.time, "sleep", self.pass_by)
+
+    def pass_by(self, seconds):
+        self.now += seconds
+
+    def wait(self, *_):
+        self.now += 1000.0
+
+    @contextlib.contextmanager
+    def filling(self):
+        self.now += 10.0
+        yield self.slot
+        self.put_count += 1
+
+    @contextlib.contextmanager
+    def reading(self):
+        self.now += 10.0
+        if not self.left:
+            raise EOFError
+        self.left -= 1
+        yield self.slot
+
+    def finish(self):
+        pass
+
+
+@pytest.mark.parametrize(
+    "side, lane, kinds",
+    [
+        (relay._produce, relay.PRODUCER, (relay.WAITS_FREE, relay.FILLS)),
+        (relay._consume, relay.CONSUMER, (relay.WAITS_ITEM, relay.READS)),
+    ],
+)
+def test_each_side_s_waits_and_works_are_told_apart_on_a_planted_clock(monkeypatch, side, lane, kinds):
+    alone = Alone(monkeypatch, items=2)
+    told = side(alone, [3.0, 4.0], alone)
+    spans = [(one.lane, one.what, one.start, one.end) for one in told["spans"]]
+    waits, works = kinds
+    assert spans == [
+        (lane, waits, 1100, 1110),
+        (lane, works, 1110, 1113),
+        (lane, waits, 1113, 1123),
+        (lane, works, 1123, 1127),
+    ], "the wait for the other process to start is no wait for the ring"
+    assert told.get("ahead", [1, 2]) == [1, 2] and told.get("order", [0, 0]) == [0, 0]
+
+
+def test_a_relay_takes_from_the_first_filling_to_the_last_reading():
+    spans = [
+        Span(relay.PRODUCER, relay.WAITS_FREE, 0.0, 1.0),
+        Span(relay.PRODUCER, relay.FILLS, 1.0, 2.0),
+        Span(relay.PRODUCER, relay.FILLS, 2.0, 5.0),
+        Span(relay.CONSUMER, relay.READS, 2.0, 4.0),
+        Span(relay.CONSUMER, relay.READS, 5.0, 9.0),
+    ]
+    assert relay.Relay(spans, 0, 0, [0, 1], [1, 1], "").seconds == 8
 
 
 @pytest.mark.parametrize("side, make, use", [("producer", [0.0, 0.0, -1.0], [0.0] * 3), ("consumer", [0.0] * 30, [0.0, -1.0])])

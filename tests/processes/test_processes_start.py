@@ -28,6 +28,15 @@ def test_every_way_to_start_has_its_row_from_the_fastest_on(result):
     assert times == sorted(times) and times[0] > 0
 
 
+def test_the_ratios_are_those_of_the_rows_times(result):
+    ready = {row["start"]: row["to the first line, ms"] for row in result.rows}
+    if "fork" in ready:
+        slower = {("fork", "thread"), ("forkserver", "fork"), ("spawn", "fork")}
+        for way, other in slower:
+            name = f"{way} against {'a thread' if other == 'thread' else other}, times slower"
+            assert result.quantities[name] == ready[way] / ready[other]
+
+
 def test_a_worker_is_ready_before_it_has_ended():
     for found in (start.start_thread(), *(start.start_one(multiprocessing.get_context(one)) for one in start.methods())):
         assert 0 < found["ready"] <= found["ended"]
