@@ -30,9 +30,6 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
         assert all(one["total, ms"] >= one["self, ms"] for one in result.rows)
         assert any(one["total, ms"] > one["self, ms"] for one in result.rows)
         assert result.quantities["conv2d, one call, µs"] * 120 <= 1.02e3 * result.quantities["forward pass, ms"]
-        for name, curve in result.arrays["memory"].items():  # of which the figure draws a part
-            peak = result.quantities[f"peak memory {name}, MB"]
-            assert 0.9 * peak <= max(in_use for _, in_use in curve) / 1e6 <= peak
     elif row is kernel_table:
         assert result.quantities["first row, share of the time in %"] == result.rows[0]["time %"]
     elif row is async_timing:
