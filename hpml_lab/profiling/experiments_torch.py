@@ -156,8 +156,14 @@ def torch_profiler(size: Size) -> Result:
         "peak memory under no_grad, MB": peaks["under no_grad"] / 1e6,
     }
     notes = [] if on_gpu else [NO_CUDA.format(what="the trace has no lanes of kernels and copies", slug="torch-profiler")]
-    thinned = {name: curve[:: max(1, len(curve) // 800)] for name, curve in curves.items()}
-    return Result(rows, claims, quantities, notes, {"lanes": traces.lanes(events), "memory": thinned})
+    shown = {name: thinned(curve) for name, curve in curves.items()}
+    return Result(rows, claims, quantities, notes, {"lanes": traces.lanes(events), "memory": shown})
+
+
+def thinned(curve: list, most: int = 800) -> list:
+    """About `most` points of a memory curve: of neighbours the one with the most bytes, so that the figure has the peak."""
+    step = max(1, len(curve) // most)
+    return [max(curve[at : at + step], key=lambda point: point[1]) for at in range(0, len(curve), step)]
 
 
 def hottest_region(device: torch.device, hot: int, n: int) -> tuple[str, float]:

@@ -10,7 +10,7 @@ from hpml_lab.core import counting
 from hpml_lab.profiling import experiments_async as clocks
 from hpml_lab.profiling import traces
 from hpml_lab.profiling.experiments_async import async_timing
-from hpml_lab.profiling.experiments_torch import hottest_region, kernel_table, scheduled_steps, torch_profiler
+from hpml_lab.profiling.experiments_torch import hottest_region, kernel_table, scheduled_steps, thinned, torch_profiler
 from hpml_lab.profiling.planted_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.queued import QueuedDevice
 
@@ -258,3 +258,10 @@ def test_on_a_gpu_a_row_has_what_only_a_gpu_shows(row, sound):
         assert any(one["name"] == "[CUDA memcpy HtoD]" for one in result.rows)
     else:
         assert {one["where"] for one in result.rows} == {"simulation", "GPU"}
+
+
+def test_a_thinned_memory_curve_keeps_its_peak():
+    curve = [(at, 1000 if at == 1777 else at % 7) for at in range(4000)]
+    thin = thinned(curve, most=100)
+    assert len(thin) == 100 and (1777, 1000) in thin and thin == sorted(thin)
+    assert thinned(curve[:50], most=100) == curve[:50]
