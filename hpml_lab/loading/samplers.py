@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from hpml_lab.core.attempt import first_line
 from hpml_lab.loading.pipeline import many_workers
 
 BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
@@ -126,6 +127,5 @@ def error_of(work: Callable[[], Any]) -> str:
     try:
         work()
     except Exception as error:
-        first = str(error).partition("\n")[0]
-        return f"{type(error).__name__}: {first}" if first else type(error).__name__  # a bare assert has no text
+        return first_line(error)
     return "works"
