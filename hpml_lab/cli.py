@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return code
     except LabError as error:
-        _tell(error.wrong, error.mend)
+        _tell(error.problem, error.fix)
         return WRONG_INPUT
     except KeyboardInterrupt:
         _tell("interrupted.", "Run the same command again; what was finished is kept.")
@@ -89,7 +89,7 @@ def _registry():
     try:
         from hpml_lab.core import experiment
 
-        experiment.every()
+        experiment.all_experiments()
     except Exception as error:  # a broken installation fails in many ways
         raise LabError(
             f"the experiments do not load ({type(error).__name__}: {error}).", "`hpml-lab doctor` says what to mend."
@@ -104,7 +104,7 @@ def _list(_: argparse.Namespace) -> int:
     from hpml_lab.core.paths import REFERENCE
 
     rows = [("slug", "notebook", "lectures", "reference", "title")]
-    for one in _registry().every():
+    for one in _registry().all_experiments():
         recorded = "yes" if (REFERENCE / f"{one.slug}.json").is_file() else "no"
         rows.append((one.slug, one.notebook, one.lecture, recorded, one.title))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
@@ -123,7 +123,7 @@ def _run(chosen: argparse.Namespace) -> int:
             one(chosen.size, chosen.device)
         return FINE
     from hpml_lab.core import render, style
-    from hpml_lab.core.files import write_whole
+    from hpml_lab.core.files import atomic_write
 
     out, start, total = chosen.out, time.perf_counter(), len(experiments)
     finished, crashed, untrue = [], [], []
@@ -140,11 +140,11 @@ def _run(chosen: argparse.Namespace) -> int:
             (out / f"{one.slug}.png").unlink(missing_ok=True)  # an older picture shall not stand beside a newer result
             finished.append(one.slug)
             if (figure := result.figure()) is not None:
-                write_whole(out / f"{one.slug}.png", style.png(figure))
+                atomic_write(out / f"{one.slug}.png", style.png(figure))
             print(flush=True)
         except LabError as error:
             crashed.append(one.slug)
-            _tell(f"{one.slug}: {error.wrong}", error.mend)
+            _tell(f"{one.slug}: {error.problem}", error.fix)
         except KeyboardInterrupt:
             left = [other.slug for other in experiments[place - 1 :] if other.slug not in finished]
             kept = f"Kept in {out}: {', '.join(finished)}." if finished else "Nothing had finished yet."
@@ -180,7 +180,7 @@ def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     device = choose_device(chosen.device)
     experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
     if "all" in chosen.slugs:  # beside it, too, a slug that does not exist is told
-        experiments = list(registry.every())
+        experiments = list(registry.all_experiments())
     try:
         chosen.out.mkdir(parents=True, exist_ok=True)
         tempfile.TemporaryFile(dir=chosen.out).close()

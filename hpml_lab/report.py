@@ -10,8 +10,8 @@ from markupsafe import Markup
 
 from hpml_lab.core import render, style
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import every
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.experiment import all_experiments
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.result import Result
 
 TEMPLATE = "report.html.j2"
@@ -72,7 +72,7 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
             f"{folder} has no readable result{f' ({why})' if why else ''}.", f"Make one: hpml-lab run all --out {folder}"
         )
     target = page or folder / "report.html"
-    write_whole(target, _page(entries, left_out))
+    atomic_write(target, _page(entries, left_out))
     return target, left_out
 
 
@@ -98,7 +98,7 @@ def _page(entries: list[Entry], left_out: list[tuple[str, str]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    order = {one.slug: place for place, one in enumerate(every())}
+    order = {one.slug: place for place, one in enumerate(all_experiments())}
     entries = sorted(entries, key=lambda entry: order[entry.result.slug])
     notebooks = [(name, list(some)) for name, some in groupby(entries, key=lambda entry: entry.notebook)]
     failing = [entry for entry in entries if not entry.result]

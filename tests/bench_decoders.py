@@ -11,14 +11,14 @@ from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.loading import experiments_dali as row
 from hpml_lab.loading.photographs import make_photographs
-from hpml_lab.loading.pipeline import end_workers, many_workers
+from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
 
 ROUNDS = 7
 
 
 def main():
     size = SimpleNamespace(device=choose_device(), images=256, batch=32, side=224, workers=(0, 1, 2), threads=(1, 2))
-    with tempfile.TemporaryDirectory() as place, one_thread(), many_workers():
+    with tempfile.TemporaryDirectory() as place, one_thread(), allow_oversubscription():
         ways = row._ways(size, make_photographs(f"{place}/photographs", size.images))
         seconds = {way: [] for way in ways}
         try:
@@ -28,7 +28,7 @@ def main():
                     seconds[way].append(row.epoch(batches, size.device.torch)[0])
         finally:
             for batches in ways.values():
-                end_workers(getattr(batches, "_iterator", None))
+                shutdown_workers(getattr(batches, "_iterator", None))
     base = seconds[row.PIL, "0 workers"]
     for (name, how), times in seconds.items():
         ratio = median(a / b for a, b in zip(base, times, strict=True))

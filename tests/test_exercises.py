@@ -18,11 +18,11 @@ import torch
 from nbclient import NotebookClient
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import check, every_exercise, predicted, same
+from hpml_lab.core.exercises import check, all_exercises, predicted, same
 from hpml_lab.core.paths import NOTEBOOKS
 
 TESTS = Path(__file__).resolve().parent
-EXERCISES = every_exercise()
+EXERCISES = all_exercises()
 NOTEBOOKS_WITH_EXERCISES = sorted({one.notebook for one in EXERCISES})
 
 

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 
 import hpml_lab
-from hpml_lab.core.experiment import SIZES, every
+from hpml_lab.core.experiment import SIZES, all_experiments
 from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
 from hpml_lab.core.result import Result
 
@@ -25,7 +25,7 @@ FLOORS = [
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
-EXPERIMENTS = every()
+EXPERIMENTS = all_experiments()
 
 
 def imports(path):

@@ -17,7 +17,7 @@ from hpml_lab.adaptive.figures import (
 )
 from hpml_lab.adaptive.streams import adadelta_with_units, drifting_optimum, drive, rare_and_frequent, steps_of
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.optim import conformance
 from hpml_lab.optim.formulas import FORMULAS
@@ -382,7 +382,7 @@ def rmsprop(size: Size) -> Result:
     for name, (rule, hyper) in rules.items():
         formula, theta = FORMULAS[rule], torch.zeros(size.rates, size.seeds, dtype=FLOAT64, device=device)
         state, walked = formula.start(theta), []
-        for t in track(range(steps), f"{name} on a moving optimum"):
+        for t in progress(range(steps), f"{name} on a moving optimum"):
             walked.append(theta)
             theta = formula.step(theta, theta - optimum[t] + noise[t], state, t + 1, lr=rates, **hyper)
         walked = torch.stack(walked)  # (steps, rates, seeds)
@@ -814,7 +814,7 @@ def adamax_nadam(size: Size) -> Result:
 def optimizer_conformance(size: Size) -> Result:
     """Every class against torch.optim's plain loop, in spacings of floating-point numbers."""
     judged = []
-    for name in track(conformance.CLASSES, "classes against torch.optim"):
+    for name in progress(conformance.CLASSES, "classes against torch.optim"):
         judged += conformance.conformance(size.device.torch, size.steps, size.draws, size.long_steps, [name])
     rows = [
         {

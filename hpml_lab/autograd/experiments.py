@@ -34,7 +34,7 @@ from hpml_lab.autograd.training import train_digits, train_xor
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timing import compare, measure
 
@@ -770,7 +770,7 @@ def torchview_graphs(size: Size) -> Result:
         "small Transformer": (transformer, tokens, 3),
     }
     asked = shown | {"ResNet-18, all open": (resnet, image, 3)} | {name: (net, image, 3) for name, net in more.items()}
-    graphs = {name: model_graph(net, x, depth=depth) for name, (net, x, depth) in track(asked.items(), "recording models")}
+    graphs = {name: model_graph(net, x, depth=depth) for name, (net, x, depth) in progress(asked.items(), "recording models")}
     rows, ends = [], {}
     for name, (net, x, depth) in asked.items():
         graph = graphs[name].graph
@@ -899,7 +899,7 @@ def gradcheck(size: Size) -> Result:
     verdict = {row["function"]: (row["gradcheck"], row["gradgradcheck"]) for row in rows}
     fine, found = "passes", "finds a mismatch"
 
-    costs = [_cost_of_gradcheck(n, device) for n in track(size.sizes, "gradcheck")]
+    costs = [_cost_of_gradcheck(n, device) for n in progress(size.sizes, "gradcheck")]
     rows += costs
     cost = next(row[TIMES] for row in costs if row["elements"] == 100)
     return Result(

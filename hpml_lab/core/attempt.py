@@ -8,11 +8,11 @@ def attempt(work: Callable[[], object]) -> str:
     try:
         work()
     except (RuntimeError, AttributeError) as error:  # NotImplementedError is a RuntimeError
-        return first_line(error).split(". ")[0][: len(f"{type(error).__name__}: ") + 100]
+        return error_message_of(error).split(". ")[0][: len(f"{type(error).__name__}: ") + 100]
     return "works"
 
 
-def first_line(error: Exception) -> str:
+def error_message_of(error: Exception) -> str:
     """An error's type and the first line of its text; a bare `raise NotImplementedError` or `assert` has no text."""
     text = str(error).partition("\n")[0]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

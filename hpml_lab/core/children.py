@@ -22,7 +22,7 @@ END_SECONDS = 10.0  # for a child that has given its word to put its things away
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ChildOutcome:
     """How a child ended.
 
     how      "returned", "raised", "died" (without a word; `exitcode` < 0 for a signal) or "hung" (killed at the deadline)
@@ -39,7 +39,7 @@ class Outcome:
     seconds: float = 0.0
 
 
-def in_child(function: Callable[..., Any], *arguments: Any, method: str | None = None, deadline: float = 30.0) -> Outcome:
+def run_in_child(function: Callable[..., Any], *arguments: Any, method: str | None = None, deadline: float = 30.0) -> ChildOutcome:
     """Call `function(*arguments)` in a child process and say how it ended, after `deadline` seconds at the latest.
 
     function  a function of a module (a start method other than fork finds it by its name)
@@ -54,9 +54,9 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
     here, there = context.Pipe(duplex=False)
     child = context.Process(target=_work, args=(there, function, arguments), daemon=False)
     start = time.monotonic()
-    with here, quiet_fork():
+    with here, suppress_fork_warning():
         try:
-            with deaf_children():
+            with shield_children_from_sigint():
                 child.start()
             there.close()
             word = None
@@ -70,12 +70,12 @@ def in_child(function: Callable[..., Any], *arguments: Any, method: str | None =
             _end(child)
     if word is not None:
         how, value, error, trace = word
-        return Outcome(how, value, error, trace, child.exitcode, seconds)
-    return Outcome("hung" if hung else "died", exitcode=child.exitcode, seconds=seconds)
+        return ChildOutcome(how, value, error, trace, child.exitcode, seconds)
+    return ChildOutcome("hung" if hung else "died", exitcode=child.exitcode, seconds=seconds)
 
 
 @contextlib.contextmanager
-def quiet_fork() -> Iterator[None]:
+def suppress_fork_warning() -> Iterator[None]:
     """Keep back the warning of Python 3.12 and newer about forking a process with threads, as a notebook's kernel is.
 
     For children that run little code and take no lock that a thread of the parent may hold.
@@ -86,7 +86,7 @@ def quiet_fork() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deaf_children() -> Iterator[None]:
+def shield_children_from_sigint() -> Iterator[None]:
     """Let the children that are started in the block not hear a Ctrl-C, nor a notebook's interrupt: their parent ends them.
 
     Both go to the whole process group, and a child that is still importing prints a traceback beside the parent's one line.

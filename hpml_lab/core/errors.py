@@ -7,10 +7,10 @@ class LabError(Exception):
     Library code raises it for bad input and for limits of the machine; the command line prints it without a traceback.
     """
 
-    def __init__(self, wrong: str, mend: str) -> None:
-        super().__init__(f"{wrong} {mend}")
-        self.wrong, self.mend = wrong, mend
+    def __init__(self, problem: str, fix: str) -> None:
+        super().__init__(f"{problem} {fix}")
+        self.problem, self.fix = problem, fix
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
         """An exception is pickled by its one text; this one takes two, and comes from workers of pools and loaders."""
-        return type(self), (self.wrong, self.mend)
+        return type(self), (self.problem, self.fix)

@@ -29,7 +29,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.render import prose_html
-from hpml_lab.core.rooms import import_rooms
+from hpml_lab.core.topics import import_topics
 
 
 class Mistake(Exception):
@@ -89,9 +89,9 @@ def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], C
     return register
 
 
-def every_exercise() -> list[Exercise]:
+def all_exercises() -> list[Exercise]:
     """All exercises, in the order of the notebooks."""
-    import_rooms("exercises")
+    import_topics("exercises")
     return sorted(_REGISTRY.values(), key=lambda one: one.notebook)
 
 
@@ -100,7 +100,7 @@ def check(name: str, answer: Any) -> Verdict:
 
     Raises only for a name that is no exercise (LabError): that is a mistake in the notebook, not in the answer.
     """
-    every_exercise()
+    all_exercises()
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=1)
         raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")

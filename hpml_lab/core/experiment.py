@@ -16,7 +16,7 @@ from hpml_lab.core import machine, style
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.result import Result
-from hpml_lab.core.rooms import import_rooms
+from hpml_lab.core.topics import import_topics
 from hpml_lab.core.threads import one_thread
 
 SIZES = ("quick", "full")
@@ -111,16 +111,16 @@ def experiment(
     return register
 
 
-def every() -> list[Experiment]:
+def all_experiments() -> list[Experiment]:
     """All experiments, in the order of the notebooks and, within one, of the file that defines them."""
-    import_rooms("experiments")
+    import_topics("experiments")
     return sorted(_REGISTRY.values(), key=lambda one: one.notebook)
 
 
 def find(slug: str) -> Experiment:
     """The experiment called `slug`; an unknown name raises LabError with the nearest known ones."""
     if slug not in _REGISTRY:
-        every()
+        all_experiments()
     if slug not in _REGISTRY:
         near = difflib.get_close_matches(slug, _REGISTRY, n=3, cutoff=0.5)
         raise LabError(

@@ -7,7 +7,7 @@ from pathlib import Path
 from hpml_lab.core.errors import LabError
 
 
-def write_whole(path: Path, content: bytes | str) -> Path:
+def atomic_write(path: Path, content: bytes | str) -> Path:
     """Write `content` to `path` so that a reader finds the old file or the new one, never a part.
 
     The bytes go to a temporary file in the same folder, reach the disk, and then take the name in one step. A full disk, a

@@ -7,7 +7,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def track(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
+def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
     """Iterate over `items` with a line on stderr that clears itself when done.
 
     Text, not a widget: a widget leaves a broken output in the saved notebook. Text leaves an empty line in a notebook's output,

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpml_lab.core import machine
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import REFERENCE
 
 FORMAT = 1  # of the JSON file; raise it when a change makes old files unreadable
@@ -82,7 +82,7 @@ class Result:
     def save(self, folder: Path | str) -> Path:
         """Write `<folder>/<slug>.json`, whole or not at all."""
         content = json.dumps({"format": FORMAT, **_plain(asdict(self))}, indent=1, allow_nan=False)
-        return write_whole(Path(folder) / f"{self.slug}.json", content + "\n")
+        return atomic_write(Path(folder) / f"{self.slug}.json", content + "\n")
 
     @classmethod
     def load(cls, path: Path | str) -> "Result":

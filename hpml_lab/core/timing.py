@@ -101,11 +101,11 @@ def measure(
 
 def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
     """Time `a()` and `b()` in turns in one run, and give the ratio pair by pair."""
-    turns = in_turns({"a": a, "b": b}, samples=samples, threads=threads)
+    turns = interleaved({"a": a, "b": b}, samples=samples, threads=threads)
     return Comparison(turns["a"], turns["b"])
 
 
-def in_turns(works: dict[str, Callable[[], object]], *, samples: int = 7, threads: int = 1) -> dict[str, Timing]:
+def interleaved(works: dict[str, Callable[[], object]], *, samples: int = 7, threads: int = 1) -> dict[str, Timing]:
     """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all."""
     samplers = {name: _Sampler(work, threads) for name, work in works.items()}
     rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]

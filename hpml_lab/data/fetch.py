@@ -10,7 +10,7 @@ from pathlib import Path
 from tqdm import tqdm
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import data_folders
 from hpml_lab.data import mnist
 
@@ -78,7 +78,7 @@ def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
                 if before == 0:
                     break  # otherwise the piece from an earlier run may be at fault: try again from the start
             else:
-                write_whole(raw / name, content)
+                atomic_write(raw / name, content)
                 part.unlink()
                 return
         failures.append(f"{mirror} ({why})")

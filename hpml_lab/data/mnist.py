@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import data_folders
 from hpml_lab.data.dataset import DataSet
 
@@ -94,7 +94,7 @@ def read_mnist() -> DataSet:
     # archives beside them, and prefer a `processed` folder of its old versions, which nothing checks.
     with tempfile.TemporaryDirectory(prefix="hpml-mnist-") as folder:
         for name in SHA256:
-            write_whole(Path(folder) / "MNIST" / "raw" / name, read_file(file_of(raw, name)))
+            atomic_write(Path(folder) / "MNIST" / "raw" / name, read_file(file_of(raw, name)))
         parts = []
         for train in (True, False):
             half = mnist(folder, train=train, download=False)

@@ -29,7 +29,7 @@ import psutil
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.paths import RESULTS
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 
 KIB, MIB = 1024, 1024 * 1024
 PAGE = 4 * KIB  # the smallest block, and the alignment that O_DIRECT asks for on every common disk
@@ -279,7 +279,7 @@ def _fill(file: DiskFile) -> int:
     buffer, end = file.write_buffer(0), time.perf_counter() + WRITE_SECONDS
     words, pages = _words(buffer), np.arange(MIB // PAGE)
     words[:, 1] = 0
-    for place in track(range(0, file.bytes, MIB), "writing the test file"):
+    for place in progress(range(0, file.bytes, MIB), "writing the test file"):
         words[:, 0] = pages + place // PAGE
         if os.pwritev(file.fd, [buffer], place) != MIB:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -448,7 +448,7 @@ def grid(file: DiskFile, jobs: Sequence[Job], seconds: float, repeats: int) -> d
     """Take `repeats` samples of every job, in turns: a drift of the disk's speed falls on all of them."""
     taken: dict[Job, list[Sample]] = {job: [] for job in jobs}
     turns = [job for _ in range(repeats) for job in jobs]
-    for job in track(turns, "disk"):
+    for job in progress(turns, "disk"):
         taken[job].append(sample(file, job, seconds))
     return taken
 

@@ -18,7 +18,7 @@ from hpml_lab.core.timeline import CLOCK
 from hpml_lab.loading import boxes, video
 from hpml_lab.loading import dali as graphs
 from hpml_lab.loading.photographs import CLASSES, make_photographs
-from hpml_lab.loading.pipeline import end_workers, many_workers
+from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
 from hpml_lab.loading.png import from_png, to_png
 
 NOTEBOOK = "08_loading"
@@ -164,7 +164,7 @@ def _compare(size: Size, folder: Path) -> Result:
     seconds: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
     labels_seen, shapes = set(), set()
     try:
-        with many_workers():
+        with allow_oversubscription():
             for _ in range(size.rounds):
                 for way, batches in ways.items():  # in turns
                     # The second of two epochs is timed: the first starts the workers, and takes what DALI, which never
@@ -176,7 +176,7 @@ def _compare(size: Size, folder: Path) -> Result:
                     seconds[way].append(took)
     finally:
         for batches in ways.values():
-            end_workers(getattr(batches, "_iterator", None))  # persistent workers hang on the loader
+            shutdown_workers(getattr(batches, "_iterator", None))  # persistent workers hang on the loader
     rates = {way: size.images / median(times) for way, times in seconds.items()}
     base = rates[PIL, "0 workers"]
     rows = [
@@ -243,7 +243,7 @@ def counted(word: str, number: int) -> str:
     return f"{number} {word}" if number == 1 else f"{number} {word}s"
 
 
-@many_workers()  # a DataLoader warns when it is made
+@allow_oversubscription()  # a DataLoader warns when it is made
 def _ways(size: Size, folder: Path) -> dict[tuple[str, str], Any]:
     """{(pipeline, workers): an iterable over an epoch's batches} for everything that this machine can run."""
     ways: dict[tuple[str, str], Any] = {}

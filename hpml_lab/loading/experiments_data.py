@@ -99,7 +99,7 @@ def _said(folder: Path, header: list[str], row: list[str]) -> str:
     try:
         FaceLandmarksDataset(table, folder)[0]
     except LabError as error:
-        return error.wrong
+        return error.problem
     finally:
         table.unlink()
     return "works"

@@ -36,7 +36,7 @@ from hpml_lab.loading.pipeline import (
     expected_time,
     lecture_time,
     lower_bound,
-    many_workers,
+    allow_oversubscription,
     run_epoch,
     simulate,
     stamped_loader,
@@ -136,7 +136,7 @@ def prefetch(size: Size) -> Result:
     load = sum(loads)
     rows_, timelines, limits, seen, orders = [], {}, [], [], []
 
-    with clips_on_disk(size.batches * size.batch_size, storage) as clips, many_workers():
+    with clips_on_disk(size.batches * size.batch_size, storage) as clips, allow_oversubscription():
         indices = list(BatchSampler(SequentialSampler(clips), size.batch_size, drop_last=False))
 
         def run(batches: Any, step: float) -> Epoch:
@@ -333,7 +333,7 @@ def cheap_epoch(images: CheapImages, batch_size: int, workers: int) -> tuple[flo
         seen = sum(len(labels) for _, labels in iterator)
         return CLOCK() - start, seen
     finally:
-        pipeline.end_workers(iterator)
+        pipeline.shutdown_workers(iterator)
 
 
 @experiment(
@@ -364,7 +364,7 @@ def num_workers(size: Size) -> Result:
     step = compute / size.batches
     rows_, parts, seen, epochs = [], {"cold": [], "warm": []}, [], []
 
-    with clips_on_disk(size.batches * size.batch_size, storage) as clips, many_workers():
+    with clips_on_disk(size.batches * size.batch_size, storage) as clips, allow_oversubscription():
         for workers in size.workers:
             loader = stamped_loader(clips, size.batch_size, workers, persistent_workers=workers > 0)
             told = {}
@@ -948,7 +948,7 @@ class Trainer:
 def io_vs_compute(size: Size) -> Result:
     """Where a batch's time goes, and what overlap or a faster accelerator can gain."""
     device = size.device.torch
-    with tempfile.TemporaryDirectory(prefix="hpml-photos-") as folder, many_workers():
+    with tempfile.TemporaryDirectory(prefix="hpml-photos-") as folder, allow_oversubscription():
         photos = Photos(make_photos(Path(folder), size.batches * size.batch_size, side=size.side), size.crop)
         trainer = Trainer(device, size.width)
 

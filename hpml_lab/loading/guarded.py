@@ -14,7 +14,7 @@ from unittest import mock
 from torch.utils.data import DataLoader, _utils
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.pipeline import end_workers, many_workers
+from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 ROOM = "Give more room (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
@@ -25,8 +25,8 @@ RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
 
 
 @contextlib.contextmanager
-def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any]]:
-    """`with guarded(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with the cause kept.
+def with_deadline(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any]]:
+    """`with with_deadline(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with the cause kept.
 
     deadline  seconds to wait for a batch. Without workers the data set runs in this process, and nothing can stop it.
     Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
@@ -36,7 +36,7 @@ def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any
     given, loader.timeout = loader.timeout, deadline if loader.num_workers else 0
     iterator, number, well = None, -1, False
     try:
-        with many_workers():
+        with allow_oversubscription():
             iterator = iter(loader)
         iterator._timeout = loader.timeout  # persistent workers came with that of their first epoch
 
@@ -64,7 +64,7 @@ def guarded(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any
         if not (well and loader.persistent_workers):
             patience = _utils.MP_STATUS_CHECK_INTERVAL if well else END_SECONDS
             with mock.patch.object(_utils, "MP_STATUS_CHECK_INTERVAL", patience):
-                end_workers(iterator)
+                shutdown_workers(iterator)
             if loader.persistent_workers:
                 loader._iterator = None  # a new epoch starts new workers
 

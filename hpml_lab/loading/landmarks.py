@@ -44,7 +44,7 @@ class FaceLandmarksDataset(Dataset):
             except LabError as damage:
                 if on_damage == "raise":
                     raise
-                self.skipped.append(damage.wrong)
+                self.skipped.append(damage.problem)
             else:
                 good.append((line, row[0], *values))
         self.landmarks_frame = pd.DataFrame(good, columns=["line", *names]).set_index("line")  # the index: lines of the file

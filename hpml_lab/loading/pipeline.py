@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
-from hpml_lab.core.children import quiet_fork
+from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.timeline import CLOCK, Span, span
 from hpml_lab.loading.storage import sleep_until
 
@@ -210,14 +210,14 @@ def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], o
             parts["compute"] += now - got
             spans += [*stamps, Span("main", "compute", got, now)]
     except BaseException:
-        end_workers(iterator)
+        shutdown_workers(iterator)
         raise
     end = CLOCK()
     parts["end"] = end - now
     return Epoch(end - wall, parts, spans, ordered)
 
 
-def end_workers(iterator: Any) -> None:
+def shutdown_workers(iterator: Any) -> None:
     """End the workers or threads behind an iterator at once: an error's traceback would keep it, and them, alive."""
     for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public word for it; a generator has
         if (end := getattr(iterator, name, None)) is not None:
@@ -227,12 +227,12 @@ def end_workers(iterator: Any) -> None:
 
 
 @contextlib.contextmanager
-def many_workers() -> Iterator[None]:
+def allow_oversubscription() -> Iterator[None]:
     """A `with` block that starts more workers than cores on purpose, and forks from a process with threads.
 
     Exactly those two warnings are kept quiet: waiting workers need no core each, and DataLoader's workers, which set
     themselves to one thread, are safe after a fork.
     """
-    with quiet_fork(), warnings.catch_warnings():
+    with suppress_fork_warning(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         yield

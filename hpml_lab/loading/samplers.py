@@ -7,8 +7,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from hpml_lab.core.attempt import first_line
-from hpml_lab.loading.pipeline import many_workers
+from hpml_lab.core.attempt import error_message_of
+from hpml_lab.loading.pipeline import allow_oversubscription
 
 BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
 
@@ -111,7 +111,7 @@ def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remak
         loader = DataLoader(
             Draws(size, kind), batch_size=2, num_workers=2, worker_init_fn=init, generator=generator, timeout=120
         )
-        with many_workers():
+        with allow_oversubscription():
             pairs = [pair for workers, numbers in loader for pair in zip(workers.tolist(), numbers.tolist(), strict=True)]
         result.append([[number for worker, number in pairs if worker == one] for one in range(2)])
     return result
@@ -127,5 +127,5 @@ def error_of(work: Callable[[], Any]) -> str:
     try:
         work()
     except Exception as error:
-        return first_line(error)
+        return error_message_of(error)
     return "works"

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.loading.guarded import guarded
-from hpml_lab.loading.pipeline import many_workers
+from hpml_lab.loading.with_deadline import with_deadline
+from hpml_lab.loading.pipeline import allow_oversubscription
 from hpml_lab.loading.storage import sleep_until
 
 GAIN = 0.05  # a setting has to be so much better than a simpler one, or the simpler one stays
@@ -230,7 +230,7 @@ class _Trials:
         settle = min(settle, wanted - 1)
         samples = self._samples((wanted + ahead) * self.batch_size)
         given = {name: value for name, value in self.given.items() if workers or name not in WORKERS_ONLY}
-        with many_workers():
+        with allow_oversubscription():
             loader = DataLoader(Subset(self.dataset, samples), self.batch_size, **{**given, **options})
         if workers:
             return self._timed(loader, options, wanted, settle)
@@ -261,7 +261,7 @@ class _Trials:
 
     def _timed(self, loader: DataLoader, options: dict[str, Any], wanted: int, settle: int) -> Trial:
         marks = [CLOCK()]
-        with guarded(loader, self.deadline) as batches:
+        with with_deadline(loader, self.deadline) as batches:
             for batch in batches:
                 marks.append(CLOCK())
                 self.step(batch)

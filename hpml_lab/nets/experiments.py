@@ -12,7 +12,7 @@ from torch.optim import SGD, Adam
 
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.threads import all_threads
 from hpml_lab.core.timing import compare, measure
@@ -202,7 +202,7 @@ def manual_sgd(size: Size) -> Result:
     losses: dict[str, list[float]] = {name: [] for name in nets}
     apart: dict[str, list[float]] = {name: [] for name in nets}
     slide_is_plain, first_apart_by_rounding = True, False
-    for step in track(range(size.steps), "steps by hand and by torch"):
+    for step in progress(range(size.steps), "steps by hand and by torch"):
         judge.zero_grad()
         F.mse_loss(judge(x), y).backward()
         before, moved = all_weights(judge), lr * all_gradients(judge)
@@ -569,7 +569,7 @@ def move_to_gpu(size: Size) -> Result:
             "MFLOP a step": _step_flops(net, len(x)) / 1e6,
             **_times(net, x, y, criterion, device, threads, size.samples),
         }
-        for name, width, net, x, y, criterion in track(cases, "widths")
+        for name, width, net, x, y, criterion in progress(cases, "widths")
     ]
 
     tiny, narrow, wide = rows[0], rows[1], rows[-1]

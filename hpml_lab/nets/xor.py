@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.threads import one_thread
 from hpml_lab.nets.networks import XorNet
 
@@ -113,7 +113,7 @@ def train(
     x, y = INPUTS.to(device, dtype), TARGETS[:, 0].to(device, dtype)
     optimizer = make_optimizer(parameters)
     looked, right, loss, taken = [], [], [], {}
-    for epoch in track(range(epochs + 1), f"{len(parameters[0])} XOR nets"):
+    for epoch in progress(range(epochs + 1), f"{len(parameters[0])} XOR nets"):
         if epoch:
             for parameter, gradient in zip(parameters, gradients(parameters, x, y, activation), strict=True):
                 parameter.grad = gradient

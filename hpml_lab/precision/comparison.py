@@ -6,7 +6,7 @@ from torch import nn
 
 from hpml_lab.core.counting import peak_bytes, saved_tensors
 from hpml_lab.core.experiment import Size
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 from hpml_lab.data.batches import batches
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops, recipes
@@ -100,7 +100,7 @@ def timed(size: Size) -> dict[str, float]:
             works[name] = _step(model, x, y, device, dtype, tf32=False)
     if size.device.is_cuda:
         works["fp32, TF32 allowed"] = _step(model, x, y, device, None, tf32=True)
-    return {name: one.seconds for name, one in in_turns(works, samples=size.samples).items()}
+    return {name: one.seconds for name, one in interleaved(works, samples=size.samples).items()}
 
 
 def _step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, device: torch.device, dtype, tf32: bool):

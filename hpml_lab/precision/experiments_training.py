@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.data import load
 from hpml_lab.precision import loops, recipes, underflow
@@ -193,7 +193,7 @@ def _loss_scaling(size: Size) -> Result:
     cases = [(name, 1.0, size.rate) for name in recipes.RECIPES] + [(name, FACTOR, size.rate) for name in recipes.RECIPES]
     cases += [(name, 1.0, small) for name in ("fp32", SCALED, MASTER)]
     found: dict[tuple[str, float, float], dict[str, Any]] = {}
-    for name, factor, rate in track(cases, "recipes"):
+    for name, factor, rate in progress(cases, "recipes"):
         one = recipes.Trainings(recipes.RECIPES[name], data, seeds, size.batch, rate, size.steps, factor)
         start = one.mean_loss(data.train_x[:2000], data.train_y[:2000])
         one.run()

@@ -7,7 +7,7 @@ import torch
 from torch.utils.flop_counter import mm_flop
 
 from hpml_lab.core.experiment import Size
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 from hpml_lab.precision import gemm
 
 CHECKED_ROWS = 64  # of each product; they tell as much about rounding as all rows
@@ -48,7 +48,7 @@ def sweep(size: Size, modes: list[gemm.Mode]) -> tuple[list[dict[str, Any]], lis
             if mode.name not in slow:
                 a, b = gemm.factors(mode, m, n, k, device)
                 works[mode.name] = (mode, a, b, multiply(mode, a, b))
-        times = in_turns({name: work for name, (*_, work) in works.items()}, samples=5)
+        times = interleaved({name: work for name, (*_, work) in works.items()}, samples=5)
         for name, (mode, a, b, work) in works.items():
             seconds = times[name].seconds
             rows.append(
@@ -79,7 +79,7 @@ def beside_multiples(size: Size, mode: gemm.Mode) -> list[dict[str, Any]]:
     groups = []
     for start in size.starts:
         works = {str(n): multiply(mode, *gemm.factors(mode, n, n, n, size.device.torch)) for n in range(start, start + 9)}
-        times = in_turns(works, samples=5)
+        times = interleaved(works, samples=5)
         groups.append({"format": mode.name, "products": [{"n": int(n), "ms": min(t.samples) * 1e3} for n, t in times.items()]})
     return groups
 

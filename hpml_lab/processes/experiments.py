@@ -9,7 +9,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
 from hpml_lab.core import machine, style
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import run_in_child
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK, HATCHES, Span, gantt, rows
@@ -258,11 +258,11 @@ def start_methods(size: Size) -> Result:
     methods = start.methods()
     table = start.measure(methods=methods, samples=size.starts, preload=size.preload)
     held = {
-        case: in_child(held_lock.start_while_held, case, size.hold, size.patience, method="spawn", deadline=DEADLINE)
+        case: run_in_child(held_lock.start_while_held, case, size.hold, size.patience, method="spawn", deadline=DEADLINE)
         for case in held_lock.CASES
     }
     arguments = (CLOCK(), size.starts, size.patience, size.device.is_cuda)
-    torch_child = in_child(start.with_torch, *arguments, method="spawn", deadline=3 * DEADLINE)
+    torch_child = run_in_child(start.with_torch, *arguments, method="spawn", deadline=3 * DEADLINE)
     loaded = torch_child.value or {"rows": [], "fork after OpenMP": {}, "fork after CUDA": ""}
     table = sorted(table + loaded["rows"], key=lambda row: row["to the first line, ms"])
     ready = {row["start"]: row["to the first line, ms"] for row in table}

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core import style
-from hpml_lab.core.children import quiet_fork
+from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import busy, gantt, rows
@@ -272,7 +272,7 @@ def producer_consumer(size: Size) -> Result:
         UNEVEN: (*uneven, size.slots),
     }
     runs = {}
-    with quiet_fork():
+    with suppress_fork_warning():
         for name, (make, use, slots) in cases.items():
             runs[name] = relay.run(make, use, slots=slots, shape=shape, method=method)
         started = {

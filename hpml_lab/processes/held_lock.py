@@ -27,7 +27,7 @@ def start_while_held(case: str, hold: float, patience: float) -> dict[str, Any]:
     hold      seconds for which the thread holds the lock
     patience  seconds that the child gets for it once the thread has given it back
     Returns {"asked", "child has it", "parent has it", "spans"}; "asked": the child lived to ask for the lock.
-    Call it in a child (core.children.in_child): the hooks stay for good.
+    Call it in a child (core.children.run_in_child): the hooks stay for good.
     """
     context = multiprocessing.get_context("spawn" if case == "spawn" else "fork")
     if case == "fork with hooks":

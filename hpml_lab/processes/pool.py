@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.children import deaf_children, quiet_fork
+from hpml_lab.core.children import shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.timeline import CLOCK, Span
 from hpml_lab.processes import fresh, work
 
@@ -53,9 +53,9 @@ def process_says(method: str, function: Callable[..., None] = work.greet, *argum
     context = multiprocessing.get_context(method)
     here, there = context.Pipe(duplex=False)
     process = context.Process(target=_print_into, args=(there, function, arguments), daemon=True)
-    with here, quiet_fork():
+    with here, suppress_fork_warning():
         try:
-            with deaf_children():
+            with shield_children_from_sigint():
                 process.start()
             there.close()
             text = ""
@@ -89,8 +89,8 @@ def squares(
     context = multiprocessing.get_context(method)
     arrivals = context.SimpleQueue()
     begin = CLOCK()
-    with quiet_fork(), contextlib.ExitStack() as ending:
-        with deaf_children():
+    with suppress_fork_warning(), contextlib.ExitStack() as ending:
+        with shield_children_from_sigint():
             pool = ending.enter_context(context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)))
         try:
             tasks = [(item, seconds) for item in items]

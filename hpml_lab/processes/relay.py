@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.children import deaf_children
+from hpml_lab.core.children import shield_children_from_sigint
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK, Span, span
 from hpml_lab.processes.ring import Ring
@@ -81,7 +81,7 @@ def run(make: Sequence[float], use: Sequence[float], *, slots: int, shape: Seque
             answers[side], there = context.Pipe(duplex=False)
             undo.callback(answers[side].close)
             process = context.Process(target=_tell, args=(there, work, ring, list(pauses), both_ready), daemon=True)
-            with deaf_children():
+            with shield_children_from_sigint():
                 process.start()
                 undo.callback(_end, process)
             there.close()

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.children import deaf_children, in_child, quiet_fork
+from hpml_lab.core.children import shield_children_from_sigint, run_in_child, suppress_fork_warning
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.ring import SHM, Ring
@@ -172,8 +172,8 @@ def segments() -> list[dict[str, Any]]:
     rows = [look_at_ring()]
     strategies = ("file_descriptor", "file_system") if SHM.is_dir() else ()
     for strategy in strategies:  # a strategy holds for a whole process: each gets one
-        with quiet_fork():
-            outcome = in_child(look_at_handles, strategy, method="fork", deadline=DEADLINE)
+        with suppress_fork_warning():
+            outcome = run_in_child(look_at_handles, strategy, method="fork", deadline=DEADLINE)
         if outcome.how != "returned":
             raise LabError(f"Looking at {strategy} in a child failed: it {outcome.how}. {outcome.error}", "Run it again.")
         rows.append(outcome.value)
@@ -200,7 +200,7 @@ class Exchange:
         queues = (self._plain, self._handles, self._back)
         self._consumer = context.Process(target=_consume, args=(there, *queues, self._ring), daemon=True)
         try:
-            with quiet_fork(), deaf_children():
+            with suppress_fork_warning(), shield_children_from_sigint():
                 self._consumer.start()
         except BaseException:
             if self._consumer.pid is not None:  # it has started: an interrupt was held back until then

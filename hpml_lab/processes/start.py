@@ -57,9 +57,9 @@ def start_thread() -> dict[str, float]:
 def _stamps(connection: Connection, begin: float, worker: Any) -> dict[str, float]:
     if not connection.poll(PATIENCE):
         raise TimeoutError("the worker did not get to its first line")
-    first_line = connection.recv()
+    error_message_of = connection.recv()
     worker.join(PATIENCE)
-    return {"ready": first_line - begin, "ended": CLOCK() - begin}
+    return {"ready": error_message_of - begin, "ended": CLOCK() - begin}
 
 
 def costs(methods: Sequence[str], samples: int, preload: bool) -> list[dict[str, Any]]:
@@ -117,7 +117,7 @@ def measure(deadline: float = 180.0, **parameters: Any) -> list[dict[str, Any]]:
 
 
 def with_torch(called: float, samples: int, patience: float, cuda: bool) -> dict[str, Any]:
-    """Run by core.children.in_child in a spawned child: what torch adds to a start, and what it does to a fork.
+    """Run by core.children.run_in_child in a spawned child: what torch adds to a start, and what it does to a fork.
 
     called    CLOCK when the parent called start()
     patience  seconds that a forked child gets for one matrix product before it counts as hung

@@ -7,7 +7,7 @@ import numpy as np
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
@@ -114,7 +114,7 @@ def profile_loop(size: Size) -> Result:
     with tempfile.TemporaryDirectory(prefix="hpml-ladder-") as folder:
         files = write_folder(Path(folder), load(size.data), size.train, size.test)
         ladder = Ladder(files, size.device, plan, compile=size.compile)
-        rungs = list(track(ladder.climb(), "rungs", len(ladder.steps) + 1))
+        rungs = list(progress(ladder.climb(), "rungs", len(ladder.steps) + 1))
         best = [one for one in rungs if one.kept][-1]
         total = ladder.total(best)
         planted = ladder.planted(best)

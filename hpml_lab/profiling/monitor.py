@@ -18,7 +18,7 @@ from typing import Any
 import psutil
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 
@@ -161,7 +161,7 @@ class Monitor:
             if number == 0:
                 out.write(", ".join(row) + "\n")
             out.write(", ".join(_cell(name, value, bool(row["pci.bus_id"])) for name, value in row.items()) + "\n")
-        return write_whole(Path(path), out.getvalue())
+        return atomic_write(Path(path), out.getvalue())
 
 
 def read_csv(path: Path | str) -> list[dict[str, Any]]:

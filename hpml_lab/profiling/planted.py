@@ -16,7 +16,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hpml_lab.core.children import deaf_children
+from hpml_lab.core.children import shield_children_from_sigint
 from hpml_lab.core.timeline import Span
 from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
 
@@ -94,7 +94,7 @@ def _loader(workers: int, work: Callable[[float], object], each: float) -> Calla
 
         def loop() -> None:
             get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
-            with deaf_children():  # an interrupt in the middle of a fork would be lost, and only end the workers
+            with shield_children_from_sigint():  # an interrupt in the middle of a fork would be lost, and only end the workers
                 batches = iter(loader)
             for batch in batches:
                 step(batch)

@@ -10,7 +10,7 @@ import torch
 
 from hpml_lab import __version__
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import write_whole
+from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import RESULTS
 
 FOLDER = RESULTS / "checkpoints"
@@ -54,9 +54,9 @@ class Checkpoint:
         buffer = io.BytesIO()
         torch.save({"key": self.key, "state": state}, buffer)
         try:
-            write_whole(self.path, buffer.getvalue())
+            atomic_write(self.path, buffer.getvalue())
         except LabError as error:
-            self.problem = error.wrong
+            self.problem = error.problem
         self.saved = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.threads import all_threads
 from hpml_lab.data import load
@@ -242,7 +242,7 @@ CORPORA = {"Rare words weigh more": 0.5, "All words weigh alike": 0.0}  # how a 
 def sparse_data(size: Size) -> Result:
     """Sparse data: do adaptive methods win, and what does a sparse gradient save."""
     device, rows, claims, corpora = size.device.torch, [], [], {}
-    for where, power in track(CORPORA.items(), "corpora"):
+    for where, power in progress(CORPORA.items(), "corpora"):
         made = corpus(range(size.seeds), size.vocabulary, size.texts, size.held_out, power)
         found = sparse.summarise(learn(sparse.SETTINGS, made, size.epochs, size.batch, device))
         corpora[where] = found

@@ -30,7 +30,7 @@ import torch
 from torch import nn
 
 from hpml_lab import optim as classes
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 
 CLASSES = 10
 _ONE_AT_A_TIME = threading.Lock()  # layers draw from the process's one generator, which all threads share
@@ -308,7 +308,7 @@ def seconds_alone(
     """
     steps = 10
     programs = {one.optimizer: Program(net, [one], [0], x, y, batch) for one in settings}
-    turns = in_turns({name: lambda one=one: one.run(steps) for name, one in programs.items()}, samples=samples)
+    turns = interleaved({name: lambda one=one: one.run(steps) for name, one in programs.items()}, samples=samples)
     return {name: timing.seconds / steps for name, timing in turns.items()}
 
 

@@ -11,7 +11,7 @@ import torch
 from torch.nn import functional as F
 from torch.optim import lr_scheduler
 
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.program import CLASSES, NETS, Net, Program, Setting
@@ -76,7 +76,7 @@ def run(
     if saved := checkpoint.load():
         found = saved["found"]
         program.load_state_dict(saved["program"])
-    for stop in track(at[len(found) :], "schedules"):
+    for stop in progress(at[len(found) :], "schedules"):
         program.run(stop - program.iteration, before_step)
         loss, accuracy = program.evaluate(*valid)
         found.append(tuple(one.double().cpu() for one in (accuracy, loss, program.evaluate(*test)[1])))

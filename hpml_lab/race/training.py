@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.data import DataSet
 from hpml_lab.race import ranks
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
@@ -162,7 +162,7 @@ def train_all(
         }
         steps = _ticks(ticks, list(futures.values()))
         try:
-            for _ in track(steps, what, total=len(mine) * points[-1] // PIECE) if ranks.rank() == 0 else steps:
+            for _ in progress(steps, what, total=len(mine) * points[-1] // PIECE) if ranks.rank() == 0 else steps:
                 pass
             done = {place: future.result() for place, future in futures.items()}
         except BaseException:

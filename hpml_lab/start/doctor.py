@@ -76,7 +76,7 @@ class Report:
             "ready": self.ready,
             "findings": [asdict(one) for one in self.findings],
             "notebooks": [
-                asdict(one) | {"value": one.value, "mend": {tool: self[tool].mend for tool in one.lacks}}
+                asdict(one) | {"value": one.value, "fix": {tool: self[tool].fix for tool in one.lacks}}
                 for one in self.notebooks
             ],
         }
@@ -88,7 +88,7 @@ class Report:
         for one in self.findings:
             lines.append(f"  {one.state:8} {one.name:12} {one.value}")
             lines += textwrap.wrap(one.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
-            lines += [f"{INDENT}mend: {one.mend}"] if one.mend else []
+            lines += [f"{INDENT}fix: {one.fix}"] if one.fix else []
         lines += ["", "What each notebook can show here"]
         for one in self.notebooks:
             lines.append(f"  {one.state:8} {one.name:12} {one.value}")
@@ -100,7 +100,7 @@ class Report:
                     subsequent_indent=INDENT,
                     break_on_hyphens=False,
                 )
-                lines.append(f"{INDENT}mend: {self[tool].mend}")
+                lines.append(f"{INDENT}fix: {self[tool].fix}")
         lines += ["", "Every notebook can be started." if self.ready else "Not ready: mend what is missing, from the top."]
         return "\n".join(lines)
 

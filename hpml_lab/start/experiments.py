@@ -71,7 +71,7 @@ def environment(size: Size) -> Result:
         ),
         Claim("torch can use a CUDA GPU here", report["cuda"].state == OK, report["cuda"].value, exact=False),
     ]
-    notes = [f"{one.name}: {one.mend}." for one in report.findings if one.mend]
+    notes = [f"{one.name}: {one.fix}." for one in report.findings if one.fix]
     shown = [
         {"name": n.name, "state": n.state, "experiments": n.experiments, "less": n.less, "lacks": list(n.lacks)}
         for n in report.notebooks

@@ -46,7 +46,7 @@ class Finding:
     state: str
     value: str
     means: str = ""
-    mend: str = ""
+    fix: str = ""
 
 
 # ---- asking ----------------------------------------------------------------------------------------------------------------
@@ -141,7 +141,7 @@ def torch(told: Told) -> Finding:
     if "error" in facts:
         version = machine.installed_version("torch")
         value = f"{version} does not work" if version else "not installed"
-        mend = facts.get("mend") or f"{REMAKE}: it installs a torch that works"
+        mend = facts.get("fix") or f"{REMAKE}: it installs a torch that works"
         return Finding("torch", MISSING, value, facts["error"], mend)
     build = f"A CUDA {facts['cuda']} build." if facts["cuda"] else "A build without CUDA."
     return Finding("torch", OK, facts["version"], build)
@@ -288,7 +288,7 @@ def device(told: Told) -> Finding:
     """The device and the dtype that experiments take here, with the reasons."""
     facts = told["device"]
     if "error" in facts:
-        return Finding("device", MISSING, "none could be chosen", facts["error"], facts.get("mend") or "mend torch first")
+        return Finding("device", MISSING, "none could be chosen", facts["error"], facts.get("fix") or "mend torch first")
     return Finding(
         "device",
         OK,
@@ -460,7 +460,7 @@ def mnist(told: Told) -> Finding:
     return Finding("mnist", OK, "70 000 images, checked")
 
 
-def _tool(name: str, asked: list[str], absent: str, less: str, mend: str) -> Finding:
+def _tool(name: str, asked: list[str], absent: str, less: str, fix: str) -> Finding:
     """A program that tells its version, or what is less without it."""
     said = run(asked)
     return Finding(name, OK, _version_in(said)) if said else Finding(name, MISSING, absent, less, mend)

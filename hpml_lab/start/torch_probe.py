@@ -33,7 +33,7 @@ def torch() -> dict:
             # A GPU that is too old for this build of torch shows itself only when a kernel is asked for.
             assert float(torch.ones(2, device=f"cuda:{index}").sum()) == 2
     except Exception as error:
-        told["why"] = first_line(error)
+        told["why"] = error_message_of(error)
     return told
 
 
@@ -63,9 +63,9 @@ def torchvision() -> dict:
 
 def experiments() -> dict:
     """Slug, notebook and needs of every experiment."""
-    from hpml_lab.core.experiment import every
+    from hpml_lab.core.experiment import all_experiments
 
-    return {"all": [{"slug": one.slug, "notebook": one.notebook, "uses": one.uses} for one in every()]}
+    return {"all": [{"slug": one.slug, "notebook": one.notebook, "uses": one.uses} for one in all_experiments()]}
 
 
 def mnist() -> dict:
@@ -89,7 +89,7 @@ def mnist() -> dict:
 STEPS = {step.__name__: step for step in (torch, device, torchvision, experiments, mnist)}
 
 
-def first_line(error: BaseException) -> str:
+def error_message_of(error: BaseException) -> str:
     """Kind and first line of an error, without the folders of this machine: the report may be stored in a notebook."""
     text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
     return re.sub(r"(?<![\w:/])(/[^\s/:'\"]+)+/", "…/", text)
@@ -102,9 +102,9 @@ def main(names: list[str]) -> None:
         try:
             told = STEPS[name]() if torch_works else {"error": "torch does not work"}
         except LabError as error:
-            told = {"error": error.wrong, "mend": error.mend}
+            told = {"error": error.problem, "fix": error.fix}
         except Exception as error:
-            told = {"error": first_line(error)}
+            told = {"error": error_message_of(error)}
         print(json.dumps({"step": name} | told), flush=True)
         torch_works = torch_works and not (name == "torch" and "error" in told)
 

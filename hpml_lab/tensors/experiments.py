@@ -7,7 +7,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Size, experiment
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.threads import all_threads
 from hpml_lab.core.timing import Timing, ceiling, measure
@@ -221,11 +221,11 @@ def cpu_vs_gpu(size: Size) -> Result:
     for device in devices:
         limit = ceiling(device, threads=threads)
         ceilings[str(device)] = {"GB/s": limit.gb_per_s, "GFLOP/s": limit.gflop_per_s}
-        for kernel, part, extent in track(list(_kernels(size, device)), f"kernels on {device}"):
+        for kernel, part, extent in progress(list(_kernels(size, device)), f"kernels on {device}"):
             timing = measure(kernel.work, threads=threads, bytes=kernel.bytes, flops=kernel.flops)
             rows.append(_kernel_row(part, kernel.name, device, extent, timing, limit.fraction(timing)))
         for part, make in (("inference", kernels.cnn_inference), ("training", kernels.cnn_training)):
-            for batch in track(size.batches, f"{part} on {device}"):
+            for batch in progress(size.batches, f"{part} on {device}"):
                 timing = measure(make(batch, device), threads=threads)
                 rows.append(_row(part, "small CNN", device, batch, timing) | {"images/s": batch / timing.seconds})
 

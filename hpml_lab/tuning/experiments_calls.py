@@ -11,7 +11,7 @@ from hpml_lab.core.counting import kernels, operators, peak_bytes
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 from hpml_lab.tuning.blocks import deep_mlp, gradient_bytes, images_and_classes, resnet
 
 NOTEBOOK = "10_tuning"
@@ -112,7 +112,7 @@ def conv_bias_bn(size: Size) -> Result:
         )
         if size.device.is_cuda:
             rows[-1]["kernels"] = sum(one.calls for one in kernels(works[name], device))
-    times = in_turns(works, samples=size.samples)
+    times = interleaved(works, samples=size.samples)
     for row in rows:
         row["step, ms"] = times[row["convolutions"]].seconds * 1e3
         row["± ms"] = times[row["convolutions"]].spread * 1e3
@@ -256,8 +256,8 @@ def zero_grad(size: Size) -> Result:
             }
         )
     kept = [torch.zeros_like(parameter) for parameter in net.parameters()]
-    clearing = in_turns({way: lambda way=way: clear_full(way, kept) for way in WAYS}, samples=size.samples)
-    whole = in_turns({way: lambda way=way: step(way) for way in WAYS}, samples=size.samples)
+    clearing = interleaved({way: lambda way=way: clear_full(way, kept) for way in WAYS}, samples=size.samples)
+    whole = interleaved({way: lambda way=way: step(way) for way in WAYS}, samples=size.samples)
     for row in rows:
         row["clearing, µs"] = clearing[row["gradients cleared by"]].seconds * 1e6
         row["step, ms"] = whole[row["gradients cleared by"]].seconds * 1e3

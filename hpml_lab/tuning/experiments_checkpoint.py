@@ -16,7 +16,7 @@ from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import in_turns, measure
+from hpml_lab.core.timing import interleaved, measure
 from hpml_lab.tuning.blocks import mlp_blocks
 
 NOTEBOOK = "10_tuning"
@@ -160,7 +160,7 @@ def checkpointing(size: Size) -> Result:
         net.zero_grad()
 
     right = gradients(VARIANTS["none"])
-    times = in_turns({name: functools.partial(step, way) for name, way in VARIANTS.items()}, samples=size.samples)
+    times = interleaved({name: functools.partial(step, way) for name, way in VARIANTS.items()}, samples=size.samples)
     rows = []
     for name, way in VARIANTS.items():
         called = [one.name for one in operators(functools.partial(step, way))]

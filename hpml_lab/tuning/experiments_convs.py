@@ -11,7 +11,7 @@ from hpml_lab.core.counting import kernels, operators, synchronize
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 from hpml_lab.tuning.switched import searching
 
 NOTEBOOK = "10_tuning"
@@ -81,7 +81,7 @@ def cudnn_benchmark(size: Size) -> Result:
 
     rows = []
     for name, work in (("forward", forward), ("forward + backward", both)):
-        told = in_turns({"off": lambda work=work: work(False), "on": lambda work=work: work(True)}, samples=size.samples)
+        told = interleaved({"off": lambda work=work: work(False), "on": lambda work=work: work(True)}, samples=size.samples)
         rows.append(
             {
                 "pass": name,
@@ -229,7 +229,7 @@ def channels_last(size: Size) -> Result:
         formats[str(size.device.dtype).removeprefix("torch.")] = size.device.dtype
     rows = []
     for name, dtype in formats.items():
-        told = in_turns({k: lambda k=k, dtype=dtype: step(k, dtype) for k in pairs}, samples=size.samples)
+        told = interleaved({k: lambda k=k, dtype=dtype: step(k, dtype) for k in pairs}, samples=size.samples)
         rows.append(
             {
                 "format": name,

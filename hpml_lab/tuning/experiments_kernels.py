@@ -15,7 +15,7 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import Timing, in_turns, measure
+from hpml_lab.core.timing import Timing, interleaved, measure
 from hpml_lab.tuning.compiled import compiled
 
 NOTEBOOK = "10_tuning"
@@ -150,7 +150,7 @@ def pointwise_fusion(size: Size) -> Result:
     passes = {name: sum(one.bytes for one in chain) / x.nbytes if counts.get(name, 1) > 1 else 2 for name in every}
     for n in size.sizes:
         numbers = torch.randn(n, device=device)
-        turns = in_turns({name: lambda way=way, v=numbers: way(v) for name, way in ways.items()}, samples=size.samples)
+        turns = interleaved({name: lambda way=way, v=numbers: way(v) for name, way in ways.items()}, samples=size.samples)
         floor = 8 * n / limit / 1e3  # one read and one write of 4 bytes
         for name in every:
             time = turns[name].seconds * 1e6 if name in turns else None
@@ -274,7 +274,7 @@ def fused_layernorm(size: Size) -> Result:
         name: max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(both(way), truth, strict=True))
         for name, way in ways.items()
     }
-    turns: dict[str, Timing] = in_turns({name: lambda way=way: both(way) for name, way in ways.items()}, samples=size.samples)
+    turns: dict[str, Timing] = interleaved({name: lambda way=way: both(way) for name, way in ways.items()}, samples=size.samples)
     # Forward reads x and writes y; backward reads x and the gradient of y and writes that of x: five tensors as large as x.
     limit = 5 * x.nbytes / copy_bandwidth(device) / 1e3
     rows = [

@@ -12,7 +12,7 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import in_turns
+from hpml_lab.core.timing import interleaved
 from hpml_lab.tuning.experiments_kernels import NOTEBOOK, copy_bandwidth
 
 OWN = "own kernel in Triton"
@@ -137,7 +137,7 @@ def fused_optimizers(size: Size) -> Result:
         built = {way: make(model(sizes, device, seed=0)) for way, make in makers.items()}
         floors[name] = BYTES * sum(sizes) / bandwidth / 1e3
         timed = {way: optimizer.step for way, optimizer in built.items() if way != OWN or device.type == "cuda"}
-        turns = in_turns(timed, samples=size.samples)
+        turns = interleaved(timed, samples=size.samples)
         for (way, make), optimizer in zip(makers.items(), built.values(), strict=True):
             time = turns[way].seconds * 1e6 if way in turns else None
             rows.append(

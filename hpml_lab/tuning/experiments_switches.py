@@ -7,7 +7,7 @@ from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.core.timing import Comparison, in_turns
+from hpml_lab.core.timing import Comparison, interleaved
 from hpml_lab.data import sets
 from hpml_lab.tuning.blocks import gradient_bytes
 from hpml_lab.tuning.switched import ALL, Run, Switches
@@ -68,7 +68,7 @@ def all_switches(size: Size) -> Result:
     losses = {name: _losses(run(one, torch.float64), size.steps) for name, one in settings.items()}
     runs = {name: run(one) for name, one in settings.items()}
     runs["all on, batch × 4"] = run(settings["all on"], times=4)
-    told = in_turns({name: one.step for name, one in runs.items()}, samples=size.samples)
+    told = interleaved({name: one.step for name, one in runs.items()}, samples=size.samples)
     rows = []
     for name, one in runs.items():
         images, labels = one.next_batch()

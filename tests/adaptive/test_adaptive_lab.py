@@ -158,7 +158,7 @@ def test_values_that_make_no_sense_are_refused_in_words(wrong):
     for make in (draw_lab, lab):
         with pytest.raises(LabError) as caught:
             make(**wrong)
-        assert caught.value.wrong and caught.value.mend
+        assert caught.value.problem and caught.value.fix
 
 
 def test_a_hyperparameter_goes_to_all_that_have_it_or_to_one():

@@ -26,7 +26,7 @@ def draw(result):
 
 @pytest.fixture(autouse=True)
 def experiments(monkeypatch, tmp_path):
-    registry.every()
+    registry.all_experiments()
     monkeypatch.setattr(registry, "_REGISTRY", {})
     monkeypatch.setattr(results, "REFERENCE", tmp_path / "reference")
     for slug, notebook in (("zeta", "91_first"), ("alpha", "91_first"), ("beta", "92_second")):

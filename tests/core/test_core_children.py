@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpml_lab.core.children import deaf_children, in_child
+from hpml_lab.core.children import shield_children_from_sigint, run_in_child
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -56,49 +56,49 @@ def start_another_and(then, note):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_value_comes_back_by_every_start_method(method):
-    outcome = in_child(add, 2, 3, method=method)
+    outcome = run_in_child(add, 2, 3, method=method)
     assert (outcome.how, outcome.value, outcome.exitcode) == ("returned", 5, 0)
 
 
 def test_an_exception_is_told_with_its_traceback():
-    outcome = in_child(fail)
+    outcome = run_in_child(fail)
     assert (outcome.how, outcome.error) == ("raised", "ValueError: the planted error")
     assert "in fail" in outcome.trace
 
 
 def test_a_value_that_cannot_be_pickled_is_told_as_an_error():
-    outcome = in_child(give_what_cannot_be_sent)
+    outcome = run_in_child(give_what_cannot_be_sent)
     assert outcome.how == "raised" and "pickle" in outcome.error
 
 
 def test_a_signal_is_told_by_its_number():
-    outcome = in_child(die)
+    outcome = run_in_child(die)
     assert (outcome.how, outcome.exitcode) == ("died", -signal.SIGKILL)
 
 
 def test_sys_exit_ends_the_child_alone():
-    outcome = in_child(leave)
+    outcome = run_in_child(leave)
     assert (outcome.how, outcome.error) == ("raised", "SystemExit: 3")
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_child_that_hangs_is_killed_at_its_deadline(method):
     deadline = 1.0
-    outcome = in_child(hang, method=method, deadline=deadline)
+    outcome = run_in_child(hang, method=method, deadline=deadline)
     assert (outcome.how, outcome.exitcode) == ("hung", -signal.SIGKILL)
     assert deadline <= outcome.seconds < deadline + 5
 
 
 SEMAPHORES = """
 import multiprocessing, time
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import run_in_child
 
 def hold_semaphores(seconds):
     held = [multiprocessing.get_context("spawn").Semaphore() for _ in range(3)]
     time.sleep(seconds)
     return len(held)
 
-print(in_child(hold_semaphores, 0, method="fork").how, in_child(hold_semaphores, 600, method="fork", deadline=1.0).how)
+print(run_in_child(hold_semaphores, 0, method="fork").how, run_in_child(hold_semaphores, 600, method="fork", deadline=1.0).how)
 """
 
 
@@ -111,7 +111,7 @@ def test_semaphores_of_a_killed_child_are_given_back():
 
 @pytest.mark.parametrize(("then", "how"), [(int, "returned"), (fail, "raised"), (die, "died"), (hang, "hung")])
 def test_what_the_child_started_ends_with_it(tmp_path, then, how):
-    outcome = in_child(start_another_and, then, str(tmp_path / "pid"), deadline=3.0)
+    outcome = run_in_child(start_another_and, then, str(tmp_path / "pid"), deadline=3.0)
     assert outcome.how == how
     other = int((tmp_path / "pid").read_text())
     ends = time.monotonic() + 10
@@ -122,18 +122,18 @@ def test_what_the_child_started_ends_with_it(tmp_path, then, how):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
-    assert in_child(get_temp_dir, method=method).value == get_temp_dir()
+    assert run_in_child(get_temp_dir, method=method).value == get_temp_dir()
 
 
 CTRL_C = """
 import os, signal, sys, threading, time
 signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, children ignore Ctrl-C
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import run_in_child
 from hpml_lab.processes import pool, relay
 
 if __name__ == "__main__":
     ways = {
-        "in_child": lambda: in_child(time.sleep, 60, method="spawn", deadline=60),
+        "run_in_child": lambda: run_in_child(time.sleep, 60, method="spawn", deadline=60),
         "process_says": lambda: pool.process_says("spawn", time.sleep, 60, deadline=60),
         "squares": lambda: pool.squares("spawn", 2, [1, 2], seconds=60),
         "relay": lambda: relay.run([60.0], [60.0], slots=1, shape=(1,), method="spawn"),
@@ -147,7 +147,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", ["in_child", "process_says", "squares", "relay"])
+@pytest.mark.parametrize("way", ["run_in_child", "process_says", "squares", "relay"])
 def test_a_ctrl_c_while_children_start_is_told_by_the_parent_alone(tmp_path, way):
     (tmp_path / "own.py").write_text(CTRL_C)
     command = [sys.executable, str(tmp_path / "own.py"), way]
@@ -157,7 +157,7 @@ def test_a_ctrl_c_while_children_start_is_told_by_the_parent_alone(tmp_path, way
 
 @pytest.mark.parametrize("method", METHODS)
 def test_in_its_own_group_a_child_hears_an_interrupt_again(method):
-    assert in_child(interrupts_itself, method=method).how == "raised"
+    assert run_in_child(interrupts_itself, method=method).how == "raised"
 
 
 @pytest.mark.skipif(not hasattr(signal, "pthread_sigmask"), reason="there are no signal masks here")
@@ -171,7 +171,7 @@ def test_the_parent_hears_at_the_end_what_came_while_its_children_started(thread
     heard = []
     kept = signal.signal(signal.SIGINT, lambda *_: heard.append("interrupt"))
     try:
-        with deaf_children():
+        with shield_children_from_sigint():
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(0.05)
             inside = list(heard)

@@ -60,4 +60,4 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_number_that_is(monkeypatch,
     hide_gpus(monkeypatch)
     with pytest.raises(LabError, match="torch sees 0 CUDA GPUs") as caught:
         choose_device(name)
-    assert "doctor" in caught.value.mend
+    assert "doctor" in caught.value.fix

@@ -12,7 +12,7 @@ from PIL import Image
 from hpml_lab.core import style
 from hpml_lab.core.graph import draw_graph, layered_positions
 from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.progress import track
+from hpml_lab.core.progress import progress
 
 
 def dag():
@@ -93,5 +93,5 @@ def test_a_live_figure_leaves_a_picture_and_a_stable_text(live):
 
 
 def test_a_progress_line_hands_on_every_item(capsys):
-    assert list(track(range(3), "three things")) == [0, 1, 2]
+    assert list(progress(range(3), "three things")) == [0, 1, 2]
     assert capsys.readouterr().out == "", "it writes to stderr only"

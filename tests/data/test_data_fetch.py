@@ -57,7 +57,7 @@ def test_a_later_run_goes_on_with_what_an_earlier_one_left(server, files, folder
     server.cut_after, server.cuts = 500, 99
     with pytest.raises(LabError, match="cut after 1,500 of") as caught:
         fetch.fetch_mnist()
-    assert "goes on where it stopped" in caught.value.mend
+    assert "goes on where it stopped" in caught.value.fix
     raw = folder / "MNIST" / "raw"
     assert [path.name for path in raw.iterdir()] == [f"{FIRST}.part"], "no file of the data set has its name yet"
     assert (raw / f"{FIRST}.part").read_bytes() == server.content[f"/{FIRST}"][:1500]
@@ -114,8 +114,8 @@ def test_a_file_that_no_mirror_has_is_told_with_each_mirrors_answer(server, fold
     del server.content[f"/{FIRST}"]
     with pytest.raises(LabError) as caught:
         fetch.fetch_mnist()
-    assert f"{server.address} (it answered 404 Not Found)" in caught.value.wrong
-    assert "copy the four files" in caught.value.mend
+    assert f"{server.address} (it answered 404 Not Found)" in caught.value.problem
+    assert "copy the four files" in caught.value.fix
 
 
 def test_without_network_the_error_says_so(files, folder, monkeypatch):
@@ -154,7 +154,7 @@ def test_a_full_disk_while_downloading_is_told(server, files, folder):
     (raw / f"{FIRST}.part").symlink_to("/dev/full")
     with pytest.raises(LabError, match="No space left on device") as caught:
         fetch.fetch_mnist()
-    assert "Free some space" in caught.value.mend
+    assert "Free some space" in caught.value.fix
     assert not (raw / "train-images-idx3-ubyte").exists()
 
 
@@ -176,7 +176,7 @@ def test_a_target_that_cannot_be_a_folder_is_told(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(LabError, match="cannot be made") as caught:
         fetch.fetch_mnist(tmp_path / "file")
-    assert "--to" in caught.value.mend
+    assert "--to" in caught.value.fix
     assert server.requests == []
 
 

@@ -78,8 +78,8 @@ def test_a_damaged_file_is_named_and_not_used(files, folder, name, packed, damag
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(mnist.Damaged) as caught:
         load("mnist")
-    assert str(path) in caught.value.wrong and "not used" in caught.value.wrong
-    assert "hpml-lab data fetch mnist" in caught.value.mend
+    assert str(path) in caught.value.problem and "not used" in caught.value.problem
+    assert "hpml-lab data fetch mnist" in caught.value.fix
 
 
 def test_a_page_saved_under_the_name_of_an_archive_is_damaged(files, folder):
@@ -92,9 +92,9 @@ def test_a_page_saved_under_the_name_of_an_archive_is_damaged(files, folder):
 def test_an_absent_data_set_says_where_it_looked_and_how_to_get_it(folder, tmp_path):
     with pytest.raises(LabError) as caught:
         load("mnist")
-    assert str(folder / "MNIST" / "raw") in caught.value.wrong
-    assert str(tmp_path / "no-such-folder" / "MNIST" / "raw") in caught.value.wrong
-    assert "hpml-lab data fetch mnist" in caught.value.mend and "HPML_DATA" in caught.value.mend
+    assert str(folder / "MNIST" / "raw") in caught.value.problem
+    assert str(tmp_path / "no-such-folder" / "MNIST" / "raw") in caught.value.problem
+    assert "hpml-lab data fetch mnist" in caught.value.fix and "HPML_DATA" in caught.value.fix
 
 
 def test_an_incomplete_folder_is_passed_over_and_told(files, folder, tmp_path, monkeypatch):
@@ -131,7 +131,7 @@ def test_a_torchvision_that_does_not_load_sends_to_the_doctor(files, folder, mon
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)  # an import of it now raises
     with pytest.raises(LabError) as caught:
         load("mnist")
-    assert "torchvision does not load" in caught.value.wrong and "hpml-lab doctor" in caught.value.mend
+    assert "torchvision does not load" in caught.value.problem and "hpml-lab doctor" in caught.value.fix
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.exercises import check
 from hpml_lab.loading import exercises, planted
-from hpml_lab.loading.pipeline import many_workers
+from hpml_lab.loading.pipeline import allow_oversubscription
 from hpml_lab.loading.samplers import Draws, repeats, seed_own
 
 
@@ -57,7 +57,7 @@ def test_the_played_workers_are_like_real_ones():
         loader = DataLoader(
             Draws(8, "own"), batch_size=2, num_workers=2, worker_init_fn=seed_own, multiprocessing_context="fork", timeout=60
         )
-        with many_workers():
+        with allow_oversubscription():
             pairs = [p for workers, numbers in loader for p in zip(workers.tolist(), numbers.tolist(), strict=True)]
         return [[number for worker, number in pairs if worker == one] for one in range(2)]
 

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import run_in_child
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.guarded import guarded
+from hpml_lab.loading.with_deadline import with_deadline
 from hpml_lab.loading.planted_cases import Faulty, Planted
 
 DEADLINE = 3.0
@@ -26,11 +26,11 @@ def run(fault, method, deadline):
     loader = DataLoader(Faulty(fault), 4, num_workers=2, multiprocessing_context=method)
     start = time.monotonic()
     try:
-        with guarded(loader, deadline) as batches:
+        with with_deadline(loader, deadline) as batches:
             for _ in batches:
                 pass
     except LabError as error:
-        told = error.wrong, error.mend, type(error.__cause__).__name__
+        told = error.problem, error.fix, type(error.__cause__).__name__
     seconds = time.monotonic() - start
     left = [one.pid for one in psutil.Process().children(recursive=True) if "tracker" not in " ".join(one.cmdline())]
     return told, seconds, left, loader.timeout
@@ -48,7 +48,7 @@ def run(fault, method, deadline):
 )
 def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, mend, method):
     deadline = DEADLINE if method == "fork" else 25.0  # a start anew imports torch
-    outcome = in_child(run, fault, method, deadline, deadline=120.0)
+    outcome = run_in_child(run, fault, method, deadline, deadline=120.0)
     assert outcome.how == "returned", outcome
     (wrong, told_mend, cause), seconds, left, timeout = outcome.value
     assert re.search(text.replace("3 s", f"{deadline:g} s"), wrong), wrong
@@ -67,20 +67,20 @@ class ManyLines(Planted):
 
 def test_an_error_of_several_lines_is_told_by_its_type_and_first():
     with pytest.raises(LabError, match=r"^Worker 0 raised ValueError: 2 fields are wrong: at batch 0"):
-        with guarded(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
+        with with_deadline(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
             list(batches)
 
 
 def test_without_workers_the_error_names_the_batch_too():
     with pytest.raises(LabError, match="raised KeyError: 'no label for sample 5' at batch 1"):
-        with guarded(DataLoader(Faulty("raises"), 4)) as batches:
+        with with_deadline(DataLoader(Faulty("raises"), 4)) as batches:
             list(batches)
 
 
 def test_errors_of_the_block_pass_unchanged_and_end_the_workers():
     loader = DataLoader(Planted(32), 4, num_workers=1)
     before = {one.pid for one in psutil.Process().children()}
-    with pytest.raises(ZeroDivisionError), guarded(loader) as batches:
+    with pytest.raises(ZeroDivisionError), with_deadline(loader) as batches:
         next(batches)
         raise ZeroDivisionError
     assert {one.pid for one in psutil.Process().children()} <= before
@@ -90,21 +90,21 @@ def hang_together(workers, deadline):
     """In a child: all workers hang, as they do when their storage is gone; seconds until that is told."""
     start = time.monotonic()
     try:
-        with guarded(DataLoader(Planted(32, wait=600.0), 4, num_workers=workers), deadline) as batches:
+        with with_deadline(DataLoader(Planted(32, wait=600.0), 4, num_workers=workers), deadline) as batches:
             next(batches)
     except LabError as error:
-        return error.wrong, time.monotonic() - start, len(psutil.Process().children())
+        return error.problem, time.monotonic() - start, len(psutil.Process().children())
 
 
 def test_workers_that_all_hang_delay_the_error_no_more_than_one_does():
-    outcome = in_child(hang_together, 4, 1.0, method="fork", deadline=60.0)
+    outcome = run_in_child(hang_together, 4, 1.0, method="fork", deadline=60.0)
     wrong, seconds, left = outcome.value
     assert "No batch came within 1 s" in wrong and left == 0
     assert seconds < 10, "torch alone waits 5 s for each"
 
 
 def test_persistent_workers_keep_each_epochs_deadline():
-    outcome = in_child(second_epoch_hangs, method="fork", deadline=30.0)
+    outcome = run_in_child(second_epoch_hangs, method="fork", deadline=30.0)
     assert outcome.value == "No batch came within 1 s at batch 0: a worker hangs, or is slower than that.", outcome
 
 
@@ -122,21 +122,21 @@ def second_epoch_hangs():
     """In a child: an epoch with a long deadline, then one with a short one in which the worker hangs."""
     dataset = HangsLater()
     loader = DataLoader(dataset, 4, num_workers=1, persistent_workers=True)
-    with guarded(loader, 50.0) as batches:
+    with with_deadline(loader, 50.0) as batches:
         assert len(list(batches)) == 4
     dataset.hangs.fill_(1)
     try:
-        with guarded(loader, 1.0) as batches:
+        with with_deadline(loader, 1.0) as batches:
             next(batches)
     except LabError as error:
-        return error.wrong
+        return error.problem
 
 
 def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoch():
     loader = DataLoader(Planted(20), 4, num_workers=2, persistent_workers=True)
     try:
         for _ in range(2):
-            with guarded(loader) as batches:
+            with with_deadline(loader) as batches:
                 assert [int(batch[0, 0]) for batch in batches] == [0, 4, 8, 12, 16]
     finally:
         loader._iterator._shutdown_workers()
@@ -146,11 +146,11 @@ SMALL_SHM = """
 import sys, torch
 from torch.utils.data import DataLoader
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.guarded import guarded
+from hpml_lab.loading.with_deadline import with_deadline
 from hpml_lab.loading.planted_cases import Planted
 loader = DataLoader(Planted(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
 try:
-    with guarded(loader, 20.0) as batches:
+    with with_deadline(loader, 20.0) as batches:
         for _ in batches: pass
 except LabError as error:
     print("told:", error)

@@ -19,7 +19,7 @@ from hpml_lab.loading.pipeline import (
     expected_time,
     lecture_time,
     lower_bound,
-    many_workers,
+    allow_oversubscription,
     run_epoch,
     simulate,
     stamped_loader,
@@ -138,7 +138,7 @@ def test_every_number_of_workers_and_threads_gives_the_same_bits(clips):
     indices = [list(range(b, b + 4)) for b in range(0, 24, 4)]
     plain = [checksum(torch.utils.data.default_collate([clips[i] for i in one])) for one in indices]
     assert len(set(plain)) == 6
-    with many_workers():
+    with allow_oversubscription():
         ways = [stamped_loader(clips, 4, workers) for workers in (0, 1, 2, 3)]
         ways += [ThreadPrefetcher(Fetch(clips), indices, threads=threads, depth=4) for threads in (1, 2, 4)]
         for batches in ways:
@@ -150,7 +150,7 @@ def test_every_number_of_workers_and_threads_gives_the_same_bits(clips):
 
 
 def test_spans_name_who_loaded(clips):
-    with many_workers():
+    with allow_oversubscription():
         for workers, lanes in ((0, {"main"}), (2, {"worker 0", "worker 1"})):
             epoch = run_epoch(stamped_loader(clips, 4, workers), Accelerator(0.0))
             assert {one.lane for one in epoch.spans if one.what == "load"} == lanes
@@ -167,7 +167,7 @@ def test_a_data_set_that_fetches_whole_batches_keeps_its_way():
 def test_an_error_in_a_worker_reaches_the_loop_and_leaves_no_process(tmp_path):
     broken = Clips(make_clips(tmp_path, 8))
     broken.clips[5] += "_gone"
-    with many_workers(), pytest.raises(FileNotFoundError, match="_gone"):
+    with allow_oversubscription(), pytest.raises(FileNotFoundError, match="_gone"):
         run_epoch(stamped_loader(broken, 2, 2), Accelerator(0.0))
     assert not multiprocessing.active_children()
 
@@ -178,7 +178,7 @@ def test_an_error_of_the_step_ends_the_workers(clips, persistent):
         raise KeyboardInterrupt
 
     loader = stamped_loader(clips, 4, 2, persistent_workers=persistent)
-    with many_workers(), pytest.raises(KeyboardInterrupt):
+    with allow_oversubscription(), pytest.raises(KeyboardInterrupt):
         run_epoch(loader, step)
     assert not multiprocessing.active_children()
 
@@ -193,7 +193,7 @@ def test_a_checksum_sees_one_bit():
 def test_only_the_two_expected_warnings_are_kept_quiet():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        with many_workers():
+        with allow_oversubscription():
             warnings.warn("This DataLoader will create 8 worker processes in total.", stacklevel=1)
             warnings.warn(
                 "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child.",

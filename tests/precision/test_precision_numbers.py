@@ -54,7 +54,7 @@ def test_with_planted_times_every_figure_of_the_products_is_what_they_say(monkey
         seconds |= {n: gemm.flops(*[int(n)] * 3) * (1e-9 if int(n) % 8 == 0 else 3e-9) for n in works if n.isdigit()}
         return {name: Timing((one, 0.5 * one, 9 * one), 1) for name, one in seconds.items()}
 
-    monkeypatch.setattr(products, "in_turns", planted)
+    monkeypatch.setattr(products, "interleaved", planted)
     some = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
     result = replace(numbers.gemm_tensor_cores, quick=some)("quick", device="cpu")
     by = {(row["format"], row["M"], row["K"]): row for row in result.rows}

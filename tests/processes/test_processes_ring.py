@@ -9,7 +9,7 @@ from multiprocessing.shared_memory import SharedMemory
 import numpy as np
 import pytest
 
-from hpml_lab.core.children import quiet_fork
+from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import Span
 from hpml_lab.processes import leftovers, relay, ring
@@ -142,7 +142,7 @@ def test_a_child_that_dies_with_a_slot_in_its_hands_does_not_take_the_parent_wit
             os.kill(os.getpid(), signal.SIGKILL)
 
     context = multiprocessing.get_context("fork")
-    with Ring(3, (1,), context=context, deadline=0.3) as one, quiet_fork():
+    with Ring(3, (1,), context=context, deadline=0.3) as one, suppress_fork_warning():
         child = context.Process(target=dies, args=(one,))
         child.start()
         child.join(10)
@@ -155,7 +155,7 @@ def test_a_child_that_dies_with_a_slot_in_its_hands_does_not_take_the_parent_wit
 
 @pytest.mark.parametrize("method", methods())
 def test_a_relay_passes_every_byte_in_order_by_every_start_method(method):
-    with quiet_fork():
+    with suppress_fork_warning():
         run = relay.run([0.0] * 9, [0.0] * 9, slots=2, shape=(50, 3), method=method)
     assert run.put == run.taken == relay.checksum(9, (50, 3))
     assert run.order == list(range(9)) and max(run.ahead) <= 2
@@ -163,7 +163,7 @@ def test_a_relay_passes_every_byte_in_order_by_every_start_method(method):
 
 
 def test_no_slot_is_filled_before_its_last_item_was_read():
-    with quiet_fork():
+    with suppress_fork_warning():
         run = relay.run([0.0] * 8, [0.003] * 8, slots=3, shape=(10,), method=methods()[0])
     fills, reads = run.of(relay.FILLS), run.of(relay.READS)
     assert len(fills) == len(reads) == 8
@@ -239,7 +239,7 @@ def test_a_relay_takes_from_the_first_filling_to_the_last_reading():
 
 @pytest.mark.parametrize("side, make, use", [("producer", [0.0, 0.0, -1.0], [0.0] * 3), ("consumer", [0.0] * 30, [0.0, -1.0])])
 def test_a_side_that_fails_is_named_and_the_other_one_is_ended(side, make, use):
-    with quiet_fork(), pytest.raises(LabError, match=f"The {side} did not finish: ValueError: sleep length"):
+    with suppress_fork_warning(), pytest.raises(LabError, match=f"The {side} did not finish: ValueError: sleep length"):
         relay.run(make, use, slots=2, shape=(4,), method=methods()[0])
 
 

@@ -6,7 +6,7 @@ import time
 import psutil
 import pytest
 
-from hpml_lab.core.children import in_child
+from hpml_lab.core.children import run_in_child
 from hpml_lab.processes import held_lock, leftovers, start
 from hpml_lab.processes.experiments import start_methods
 from hpml_lab.processes.work import tell_the_time
@@ -68,7 +68,7 @@ def test_a_fork_server_can_have_torch_before_its_workers_start():
 
 
 def case(name, hold=0.05, patience=0.3):
-    outcome = in_child(held_lock.start_while_held, name, hold, patience, method="spawn", deadline=60)
+    outcome = run_in_child(held_lock.start_while_held, name, hold, patience, method="spawn", deadline=60)
     assert outcome.how == "returned", outcome
     return outcome.value
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.experiment import every
+from hpml_lab.core.experiment import all_experiments
 from hpml_lab.core.paths import NOTEBOOKS, ROOT
 from hpml_lab.start import doctor
 from hpml_lab.start.probes import LIMITED, MISSING, OK, PROBES, Finding
@@ -78,9 +78,9 @@ def test_the_driver_is_seen_through_nvidia_smi_and_torch_has_its_own_say(sound):
 def test_a_notebook_that_shows_less_names_the_tool_the_experiments_and_the_mend(sound):
     report, found = findings(sound)
     for one in report["notebooks"]:
-        uses = {(tool, e.slug) for e in every() if e.notebook == one["name"] for tool in e.uses if found[tool]["state"] != OK}
+        uses = {(tool, e.slug) for e in all_experiments() if e.notebook == one["name"] for tool in e.uses if found[tool]["state"] != OK}
         assert {(tool, slug) for tool, slugs in one["lacks"].items() for slug in slugs} == uses
-        assert one["mend"] == {tool: found[tool]["mend"] for tool in one["lacks"]}
+        assert one["fix"] == {tool: found[tool]["fix"] for tool in one["lacks"]}
         assert (one["state"] == LIMITED) == bool(uses)
     assert any(one["lacks"] for one in report["notebooks"])
 
@@ -95,7 +95,7 @@ def test_a_python_without_torch_or_anything_else_gets_a_whole_report(bare):
     report, found = findings(done)
     assert done.returncode == 1 and not report["ready"]
     assert found["torch"]["value"] == found["torchvision"]["value"] == "not installed"
-    assert "make lab" in found["torch"]["mend"] and found["cuda"]["state"] == MISSING
+    assert "make lab" in found["torch"]["fix"] and found["cuda"]["state"] == MISSING
     assert found["cores"]["state"] in (OK, LIMITED) and "GB" in found["memory"]["value"]
     assert all(one["state"] == MISSING and "cannot be started" in one["value"] for one in report["notebooks"])
     text = hpml_lab("doctor", python=bare)
@@ -118,7 +118,7 @@ def test_a_torchvision_of_another_torch_is_found_and_mended_in_one_line(tmp_path
     assert done.returncode == 1 and not report["ready"]
     assert "operator torchvision::nms does not exist" in found["torchvision"]["means"]
     assert found["torchvision"]["value"].startswith("0.20.0 does not fit torch 2.")
-    assert found["torchvision"]["mend"].startswith("pip install --force-reinstall 'torch==2.")
+    assert found["torchvision"]["fix"].startswith("pip install --force-reinstall 'torch==2.")
     assert found["torch"]["state"] == OK
     assert all(one["state"] == MISSING for one in report["notebooks"])
 
@@ -126,7 +126,7 @@ def test_a_torchvision_of_another_torch_is_found_and_mended_in_one_line(tmp_path
 def test_an_old_torch_is_told_by_the_doctor_and_by_run(tmp_path):
     path = package(tmp_path, "torch", "2.5.1")
     _, found = findings(hpml_lab("doctor", "--json", PYTHONPATH=path))
-    assert "2.5.1 is too old" in found["torch"]["means"] and "torch>=2.11" in found["torch"]["mend"]
+    assert "2.5.1 is too old" in found["torch"]["means"] and "torch>=2.11" in found["torch"]["fix"]
     done = hpml_lab("run", "xor", PYTHONPATH=path)
     assert done.returncode == 2 and "PyTorch 2.5.1 is too old" in done.stderr and "Traceback" not in done.stderr
 
@@ -234,5 +234,5 @@ def test_a_damaged_notebook_is_a_finding_and_not_the_doctors_end(tmp_path, monke
 
 def test_every_tool_that_an_experiment_names_is_known_to_the_doctor():
     known = {one.name for one in healthy()}
-    named = {tool for one in every() for tool in one.uses}
+    named = {tool for one in all_experiments() for tool in one.uses}
     assert named and named <= known

@@ -45,7 +45,7 @@ def test_the_figure_is_drawn_from_a_saved_result(result, tmp_path):
 
 def test_its_exact_claims_fail_where_python_and_torch_do_not_fit(monkeypatch):
     states = {"torchvision": MISSING, "shm": LIMITED, "cuda": MISSING}
-    findings = [Finding(p.__name__.replace("_", "-"), states.get(p.__name__, OK), "cpu, x", mend="do it") for p in PROBES]
+    findings = [Finding(p.__name__.replace("_", "-"), states.get(p.__name__, OK), "cpu, x", fix="do it") for p in PROBES]
     broken = Report(findings, [Notebook("00_start", MISSING, 1)])
     monkeypatch.setattr(experiments, "examine", lambda device: broken)
     result = find("environment")("quick", device="cpu")

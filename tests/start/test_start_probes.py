@@ -67,7 +67,7 @@ def test_every_finding_that_is_not_ok_says_how_to_mend_it_in_one_line(tools, mon
     }
     for one in findings:
         assert one.state in (OK, LIMITED, MISSING)
-        assert "\n" not in one.mend and (one.mend or one.state == OK), one
+        assert "\n" not in one.fix and (one.fix or one.state == OK), one
 
 
 @pytest.mark.parametrize("version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 13), OK), ((3, 14), LIMITED)], ids=str)
@@ -87,7 +87,7 @@ def test_a_working_torch_shows_its_version_and_cuda_build():
 def test_a_missing_torch_is_told_from_one_that_does_not_load(monkeypatch):
     versions(monkeypatch)
     found = probes.torch(told(torch={"error": "ModuleNotFoundError: No module named 'torch'"}))
-    assert (found.state, found.value) == (MISSING, "not installed") and "make lab" in found.mend
+    assert (found.state, found.value) == (MISSING, "not installed") and "make lab" in found.fix
     versions(monkeypatch, torch="2.15.0")
     found = probes.torch(told(torch={"error": "OSError: libcudart.so.13: cannot open shared object file"}))
     assert found.value == "2.15.0 does not work" and "libcudart" in found.means
@@ -97,9 +97,9 @@ def test_an_old_torch_is_named_with_the_oldest_that_works(monkeypatch):
     versions(monkeypatch, torch="2.5.1")
     with pytest.raises(LabError) as caught:
         machine.require_torch()
-    found = probes.torch(told(torch={"error": caught.value.wrong, "mend": caught.value.mend}))
+    found = probes.torch(told(torch={"error": caught.value.problem, "fix": caught.value.fix}))
     assert found.state == MISSING
-    assert "2.5.1 is too old" in found.means and "torch>=2.11" in found.mend
+    assert "2.5.1 is too old" in found.means and "torch>=2.11" in found.fix
 
 
 NMS = "RuntimeError: operator torchvision::nms does not exist"
@@ -119,13 +119,13 @@ def test_a_torchvision_of_another_torch_is_told_with_the_one_that_fits(torch, me
     found = probes.torchvision(told(torchvision={"error": NMS}))
     assert (found.state, found.value) == (MISSING, f"0.20.0 does not fit torch {torch}")
     assert "torchvision::nms does not exist" in found.means
-    assert mend in found.mend
+    assert mend in found.fix
 
 
 def test_a_missing_or_broken_torchvision_is_told(monkeypatch):
     versions(monkeypatch, torch="2.13.0")
     found = probes.torchvision(told(torchvision={"error": "ModuleNotFoundError: No module named 'torchvision'"}))
-    assert (found.state, found.value) == (MISSING, "not installed") and "0.28" in found.mend
+    assert (found.state, found.value) == (MISSING, "not installed") and "0.28" in found.fix
     versions(monkeypatch, torch="2.13.0", torchvision="0.28.0")
     found = probes.torchvision(told(torchvision={"error": "ImportError: libjpeg"}))
     assert found.value == "0.28.0 does not work" and "libjpeg" in found.means
@@ -158,7 +158,7 @@ def test_packages_of_the_extras_are_not_asked_for(monkeypatch):
 def test_experiments_that_do_not_load_stop_the_workbook():
     assert probes.workbook(told()).state == OK
     found = probes.workbook(told(experiments={"error": "ImportError: cannot import name 'x'"}))
-    assert (found.state, found.mend) == (MISSING, probes.REMAKE) and "cannot import" in found.means
+    assert (found.state, found.fix) == (MISSING, probes.REMAKE) and "cannot import" in found.means
 
 
 def test_nvidia_smi_is_read(tools):
@@ -186,7 +186,7 @@ def test_a_usable_gpu_shows_name_memory_and_compute_capability():
 
 def test_no_gpu_names_the_docker_flag(tools):
     found = probes.cuda(told())
-    assert found.state == MISSING and "--gpus all" in found.mend and "recorded GPU runs" in found.means
+    assert found.state == MISSING and "--gpus all" in found.fix and "recorded GPU runs" in found.means
     assert probes.driver(told()).state == MISSING
     assert probes.cudnn(told()).state == LIMITED
     assert probes.cudnn(told(torch=torch_with(cuda=None, cudnn=None))).state == MISSING
@@ -196,18 +196,18 @@ def test_a_gpu_that_torch_cannot_use_is_shown_with_the_reason(tools, monkeypatch
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen = {"gpus": [SEEN]}
     without_cuda = probes.cuda(told(torch=torch_with(cuda=None), nvidia_smi=seen))
-    assert "Tesla T4, 15360 MiB, compute capability 7.5" in without_cuda.value and "CUDA build of torch" in without_cuda.mend
+    assert "Tesla T4, 15360 MiB, compute capability 7.5" in without_cuda.value and "CUDA build of torch" in without_cuda.fix
     old = torch_with(why="RuntimeError: The NVIDIA driver on your system is too old (found version 12020)")
     old_driver = probes.cuda(told(torch=old, nvidia_smi=seen))
-    assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2" in old_driver.mend
+    assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2" in old_driver.fix
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     hidden = probes.cuda(told(torch=torch_with(why="RuntimeError: No CUDA GPUs are available"), nvidia_smi=seen))
-    assert hidden.mend == "unset CUDA_VISIBLE_DEVICES"
+    assert hidden.fix == "unset CUDA_VISIBLE_DEVICES"
     kernels = torch_with(gpus=[H200], why="RuntimeError: CUDA error: no kernel image is available for execution on the device")
     too_new = probes.cuda(told(torch=kernels, nvidia_smi=seen))
     assert too_new.state == MISSING and "no kernel image" in too_new.means
     broken = probes.cuda(told(torch={"error": "ImportError"}, nvidia_smi=seen))
-    assert broken.mend == "mend torch first"
+    assert broken.fix == "mend torch first"
 
 
 def test_a_driver_that_does_not_answer_differs_from_none(tools):
@@ -221,8 +221,8 @@ def test_the_device_is_shown_with_both_reasons():
     found = probes.device(told())
     assert found.value == "cpu, mixed precision in float32"
     assert "no GPU" in found.means and "an old processor" in found.means
-    wrong = probes.device(told(device={"error": "'gpu' is not a device of this workbook.", "mend": "Use cpu."}))
-    assert (wrong.state, wrong.mend) == (MISSING, "Use cpu.")
+    wrong = probes.device(told(device={"error": "'gpu' is not a device of this workbook.", "fix": "Use cpu."}))
+    assert (wrong.state, wrong.fix) == (MISSING, "Use cpu.")
 
 
 def test_one_core_is_a_limit(monkeypatch):
@@ -307,7 +307,7 @@ def test_dali_is_found_in_either_build(monkeypatch):
 def test_mnist_is_present_absent_or_damaged():
     assert probes.mnist(told()).state == OK
     absent = probes.mnist(told(mnist={"present": False}))
-    assert absent.state == MISSING and "hpml-lab data fetch mnist" in absent.mend and "HPML_DATA" in absent.mend
+    assert absent.state == MISSING and "hpml-lab data fetch mnist" in absent.fix and "HPML_DATA" in absent.fix
     damaged = probes.mnist(told(mnist={"present": True, "damaged": ["train-images-idx3-ubyte.gz"]}))
     assert damaged.state == MISSING and "train-images-idx3-ubyte.gz" in damaged.value
 

@@ -7,13 +7,13 @@ from hpml_lab.core.timing import Timing
 
 @pytest.fixture
 def planted_times(monkeypatch):
-    """(module, seconds) lets the module's `in_turns` find that each work takes `seconds(name, work)`, to the last bit: then
+    """(module, seconds) lets the module's `interleaved` find that each work takes `seconds(name, work)`, to the last bit: then
     every figure that is made of times is known."""
 
     def plant(module, seconds):
         def turns(works, **_):
             return {name: Timing((seconds(name, work),) * 3, 1) for name, work in works.items()}
 
-        monkeypatch.setattr(module, "in_turns", turns)
+        monkeypatch.setattr(module, "interleaved", turns)
 
     return plant
