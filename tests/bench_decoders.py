@@ -9,9 +9,9 @@ from types import SimpleNamespace
 
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
+from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 from hpml_lab.loading import experiments_dali as row
 from hpml_lab.loading.photographs import make_photographs
-from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
 
 ROUNDS = 7
 

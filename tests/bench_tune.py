@@ -1,8 +1,8 @@
 """What the tuner chooses on the planted cases, and how near that comes to the best of a grid: `make bench`."""
 
 from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import sleep_until
 from hpml_lab.loading.planted_cases import CASES
-from hpml_lab.loading.storage import sleep_until
 from hpml_lab.loading.tune import _options, _Trials, tune
 
 EPOCHS, BATCH = 5, 16

@@ -15,10 +15,10 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 from hpml_lab.loading import boxes, video
 from hpml_lab.loading import dali as graphs
 from hpml_lab.loading.photographs import CLASSES, make_photographs
-from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
 from hpml_lab.loading.png import from_png, to_png
 
 NOTEBOOK = "08_loading"

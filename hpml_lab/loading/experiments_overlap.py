@@ -24,6 +24,7 @@ from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK, Span, gantt, overlap, rows
 from hpml_lab.core.timing import measure
+from hpml_lab.core.workers import allow_oversubscription, shutdown_workers, sleep_until
 from hpml_lab.loading import pipeline
 from hpml_lab.loading.pipeline import (
     LECTURE_COMPUTE,
@@ -36,7 +37,6 @@ from hpml_lab.loading.pipeline import (
     expected_time,
     lecture_time,
     lower_bound,
-    allow_oversubscription,
     run_epoch,
     simulate,
     stamped_loader,
@@ -333,7 +333,7 @@ def cheap_epoch(images: CheapImages, batch_size: int, workers: int) -> tuple[flo
         seen = sum(len(labels) for _, labels in iterator)
         return CLOCK() - start, seen
     finally:
-        pipeline.shutdown_workers(iterator)
+        shutdown_workers(iterator)
 
 
 @experiment(
@@ -681,7 +681,7 @@ def emulated(batches: int, seconds: float) -> dict[str, tuple[float, list[Span],
 
     def copy(number: int) -> tuple[int, Span]:
         start = CLOCK()
-        pipeline.sleep_until(start + seconds)
+        sleep_until(start + seconds)
         return number, Span("copy", "copy", start, CLOCK())
 
     told = {}
@@ -692,7 +692,7 @@ def emulated(batches: int, seconds: float) -> dict[str, tuple[float, list[Span],
         spans, order, begin = [], [], CLOCK()
         for number, copied in arriving:
             start = CLOCK()
-            pipeline.sleep_until(start + seconds)
+            sleep_until(start + seconds)
             spans += [copied, Span("compute", "compute", start, CLOCK())]
             order.append(number)
         told[name] = (CLOCK() - begin, spans, order)

@@ -3,9 +3,7 @@
 The symbols: L seconds load an epoch's samples one after the other, C seconds compute on its batches, N workers load.
 """
 
-import contextlib
 import threading
-import warnings
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,9 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
-from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.timeline import CLOCK, Span, span
-from hpml_lab.loading.storage import sleep_until
+from hpml_lab.core.workers import shutdown_workers, sleep_until
 
 LECTURE_LOAD, LECTURE_COMPUTE = 114.07, 15.10  # seconds an epoch of UCF101 without workers
 LECTURE_COMPUTE_8, LECTURE_WAIT_8 = 15.33, 4.84  # with 8 workers: compute, and what the loop still waits
@@ -215,24 +212,3 @@ def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], o
     end = CLOCK()
     parts["end"] = end - now
     return Epoch(end - wall, parts, spans, ordered)
-
-
-def shutdown_workers(iterator: Any) -> None:
-    """End the workers or threads behind an iterator at once: an error's traceback would keep it, and them, alive."""
-    for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public word for it; a generator has
-        if (end := getattr(iterator, name, None)) is not None:
-            end()
-    for worker in getattr(iterator, "_workers", ()):
-        worker.join(5)  # torch 2.11 ends a hung worker without waiting for its end
-
-
-@contextlib.contextmanager
-def allow_oversubscription() -> Iterator[None]:
-    """A `with` block that starts more workers than cores on purpose, and forks from a process with threads.
-
-    Exactly those two warnings are kept quiet: waiting workers need no core each, and DataLoader's workers, which set
-    themselves to one thread, are safe after a fork.
-    """
-    with suppress_fork_warning(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
-        yield

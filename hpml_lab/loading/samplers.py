@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from hpml_lab.core.attempt import error_message_of
-from hpml_lab.loading.pipeline import allow_oversubscription
+from hpml_lab.core.workers import allow_oversubscription
 
 BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
 

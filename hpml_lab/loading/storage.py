@@ -8,7 +8,6 @@ A wait takes its time on a busy machine and on an idle one, so that workers can 
 import io
 import math
 import random
-import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +17,7 @@ import torch
 from torch.utils.data import Dataset
 
 from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import sleep_until
 
 READ = (0.018, 0.600)  # seconds: ReadSegmentFlow in the lecture
 TRANSFORM = (0.013, 0.027)  # seconds: video_transform
@@ -53,12 +53,6 @@ class StorageModel:
 
 
 INSTANT = StorageModel(scale=0.0)
-
-
-def sleep_until(moment: float) -> None:
-    """Sleep until `moment` seconds of core.timeline's CLOCK, never less."""
-    while (left := moment - CLOCK()) > 0:
-        time.sleep(left)
 
 
 def make_clips(folder: Path | str, clips: int, *, frames: int = 4, side: int = 16, seed: int = 0) -> Path:

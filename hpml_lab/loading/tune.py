@@ -20,9 +20,8 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.loading.with_deadline import with_deadline
-from hpml_lab.loading.pipeline import allow_oversubscription
-from hpml_lab.loading.storage import sleep_until
+from hpml_lab.core.workers import allow_oversubscription, sleep_until
+from hpml_lab.loading.deadline import with_deadline
 
 GAIN = 0.05  # a setting has to be so much better than a simpler one, or the simpler one stays
 HIDDEN = 0.10  # a loop that takes so much longer than its steps alone has its loading hidden

@@ -8,8 +8,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.exercises import check
+from hpml_lab.core.workers import allow_oversubscription
 from hpml_lab.loading import exercises, planted
-from hpml_lab.loading.pipeline import allow_oversubscription
 from hpml_lab.loading.samplers import Draws, repeats, seed_own
 
 

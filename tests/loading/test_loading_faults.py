@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.with_deadline import with_deadline
+from hpml_lab.loading.deadline import with_deadline
 from hpml_lab.loading.planted_cases import Faulty, Planted
 
 DEADLINE = 3.0
@@ -146,7 +146,7 @@ SMALL_SHM = """
 import sys, torch
 from torch.utils.data import DataLoader
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.with_deadline import with_deadline
+from hpml_lab.loading.deadline import with_deadline
 from hpml_lab.loading.planted_cases import Planted
 loader = DataLoader(Planted(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
 try:

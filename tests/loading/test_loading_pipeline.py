@@ -3,12 +3,12 @@
 import heapq
 import multiprocessing
 import random
-import warnings
 
 import pytest
 import torch
 
 from hpml_lab.core.timeline import Span
+from hpml_lab.core.workers import allow_oversubscription
 from hpml_lab.loading import pipeline
 from hpml_lab.loading.pipeline import (
     LECTURE_COMPUTE,
@@ -19,7 +19,6 @@ from hpml_lab.loading.pipeline import (
     expected_time,
     lecture_time,
     lower_bound,
-    allow_oversubscription,
     run_epoch,
     simulate,
     stamped_loader,
@@ -188,17 +187,3 @@ def test_a_checksum_sees_one_bit():
     assert checksum((one, torch.ones(2))) == checksum([other, torch.ones(2)])
     other[3] = 1e-30
     assert checksum((one, torch.ones(2))) != checksum((other, torch.ones(2)))
-
-
-def test_only_the_two_expected_warnings_are_kept_quiet():
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with allow_oversubscription():
-            warnings.warn("This DataLoader will create 8 worker processes in total.", stacklevel=1)
-            warnings.warn(
-                "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child.",
-                DeprecationWarning,
-                stacklevel=1,
-            )
-            warnings.warn("something else", stacklevel=1)
-    assert [str(one.message) for one in caught] == ["something else"]

@@ -18,7 +18,6 @@ from hpml_lab.loading.storage import (
     StorageModel,
     make_clips,
     make_photos,
-    sleep_until,
 )
 
 
@@ -52,13 +51,6 @@ def test_a_sample_takes_at_least_its_time(tmp_path):
         start = CLOCK()
         clips[index]
         assert CLOCK() - start >= model.load([index])
-
-
-def test_sleep_until_never_wakes_early():
-    for seconds in (0.0, 0.0005, 0.003):
-        moment = CLOCK() + seconds
-        sleep_until(moment)
-        assert CLOCK() >= moment
 
 
 def test_clips_are_read_from_the_files(tmp_path):

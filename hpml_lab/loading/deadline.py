@@ -14,7 +14,7 @@ from unittest import mock
 from torch.utils.data import DataLoader, _utils
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.pipeline import shutdown_workers, allow_oversubscription
+from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 ROOM = "Give more room (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."

@@ -1,0 +1,62 @@
+"""Worker processes and waits: what is started on purpose, how it is ended, and which processes are left.
+
+The module loads nothing but the standard library, so that a child which starts anew (spawn) is quick.
+"""
+
+import contextlib
+import time
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from hpml_lab.core.children import suppress_fork_warning
+from hpml_lab.core.timeline import CLOCK
+
+JOIN_SECONDS = 5.0  # for a worker that has been told to end
+
+# multiprocessing starts each of these once, when it first needs it, and they end with the process that started them.
+HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+
+def sleep_until(moment: float) -> None:
+    """Sleep until `moment` seconds of core.timeline's CLOCK, never less."""
+    while (left := moment - CLOCK()) > 0:
+        time.sleep(left)
+
+
+@contextlib.contextmanager
+def allow_oversubscription() -> Iterator[None]:
+    """Start more DataLoader workers than cores in this `with` block, on purpose, and fork from a process with threads.
+
+    Exactly the two warnings about that are suppressed. Workers that wait need no core each, and DataLoader's workers set
+    themselves to one thread, so they are safe after a fork.
+    """
+    with suppress_fork_warning(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        yield
+
+
+def shutdown_workers(iterator: Any) -> None:
+    """End the workers or threads behind an iterator now: the traceback of an error would keep it, and them, alive."""
+    for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public method for it; a generator has
+        if (end := getattr(iterator, name, None)) is not None:
+            end()
+    for worker in getattr(iterator, "_workers", ()):
+        worker.join(JOIN_SECONDS)  # torch 2.11 ends a hung worker without waiting for its end
+
+
+def child_pids() -> set[int]:
+    """Process ids of everything that this process has started and that still runs.
+
+    multiprocessing's own helpers, the resource tracker and the fork server, are left out: they stay until this process ends.
+    """
+    import psutil  # here, because children that start anew do not need it
+
+    me = psutil.Process()
+    found = set()
+    for child in me.children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            helper = child.ppid() == me.pid and any(name in " ".join(child.cmdline()) for name in HELPERS)
+            if not helper:  # a fork server's workers look like it, but they are its children, not ours
+                found.add(child.pid)
+    return found

@@ -1,0 +1,64 @@
+"""Waits that never end early, warnings that are expected, workers that end, and the processes that are left."""
+
+import subprocess
+import sys
+import warnings
+
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import allow_oversubscription, child_pids, shutdown_workers, sleep_until
+
+
+def test_sleep_until_never_wakes_early():
+    for seconds in (0.0, 0.0005, 0.003):
+        moment = CLOCK() + seconds
+        sleep_until(moment)
+        assert CLOCK() >= moment
+
+
+def test_only_the_two_expected_warnings_are_suppressed():
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with allow_oversubscription():
+            warnings.warn("This DataLoader will create 8 worker processes in total.", stacklevel=1)
+            warnings.warn(
+                "This process (pid=1) is multi-threaded, use of fork() may lead to deadlocks in the child.",
+                DeprecationWarning,
+                stacklevel=1,
+            )
+            warnings.warn("something else", stacklevel=1)
+    assert [str(warning.message) for warning in caught] == ["something else"]
+
+
+def test_the_workers_of_an_iterator_end_at_once():
+    before = child_pids()
+    with allow_oversubscription():
+        iterator = iter(DataLoader(range(8), 2, num_workers=2))
+    assert len(child_pids() - before) == 2
+    shutdown_workers(iterator)
+    assert child_pids() <= before
+
+
+def test_a_generator_is_closed_and_anything_else_is_left_alone():
+    closed = []
+
+    def batches():
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    generator = batches()
+    next(generator)
+    shutdown_workers(generator)
+    shutdown_workers(None)
+    assert closed == [True]
+
+
+def test_a_process_is_counted_while_it_runs():
+    before = child_pids()
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
+        assert process.pid in child_pids()
+        process.communicate(b"\n")
+    assert child_pids() <= before
