@@ -9,13 +9,12 @@ from typing import Any
 
 import torch
 from torch.nn import functional as F
-from torch.optim import lr_scheduler
 
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim
+from hpml_lab.optim.schedules import SCHEDULES, factor, torch_scheduler
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.program import CLASSES, NETS, Net, Program, Setting
-from hpml_lab.race.schedules import SCHEDULES, STEP_AT, WARM_UP, factor
 from hpml_lab.race.sparse_data import needed
 
 # The peak rates of each optimizer's sweep: the lecture's and its neighbours.
@@ -162,17 +161,6 @@ def contest_claims(found: dict[tuple[str, str], dict[str, Any]], threshold: floa
 
 
 # ---- exact checks ----------------------------------------------------------------------------------------------------
-
-
-def torch_scheduler(name: str, optimizer: torch.optim.Optimizer, peak: float, T: int) -> lr_scheduler.LRScheduler:
-    """torch's own scheduler for one of our schedules over `T` steps."""
-    if name == "step":
-        return lr_scheduler.MultiStepLR(optimizer, [int(part * T) for part in STEP_AT], gamma=0.1)
-    if name == "cosine":
-        return lr_scheduler.CosineAnnealingLR(optimizer, T_max=T)
-    if name == "one-cycle":
-        return lr_scheduler.OneCycleLR(optimizer, max_lr=peak, total_steps=T, pct_start=WARM_UP, cycle_momentum=False)
-    return lr_scheduler.ConstantLR(optimizer, factor=1.0, total_iters=0)
 
 
 def schedule_claims(device: torch.device, T: int = 60) -> list[Claim]:
