@@ -6,12 +6,14 @@ import io
 import matplotlib
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
 # Okabe and Ito's colours, which people with any common colour blindness can tell apart; grey is for references.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 GREY, INK = "#6b7280", "#1f2937"
 CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # never by colour alone
+LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 STYLE = {
     "axes.prop_cycle": matplotlib.cycler(color=CYCLE),
@@ -46,6 +48,18 @@ def new_figure(width: float = 7.0, height: float = 4.0) -> Figure:
         figure = Figure(figsize=(width, height), layout="constrained")
         FigureCanvasAgg(figure)
     return figure
+
+
+def time_unit(longest_seconds: float) -> tuple[float, str]:
+    """The factor and the unit for an axis of times up to `longest_seconds`: (1e3, "ms") below two seconds, else (1.0, "s")."""
+    return (1e3, "ms") if longest_seconds < 2 else (1.0, "s")
+
+
+def label_log_axis(axis, text: str = "{x:,g}") -> None:
+    """Label a logarithmic axis (`axes.xaxis` or `axes.yaxis`) with plain numbers at 1, 2 and 5 times each power of ten."""
+    axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    axis.set_major_formatter(StrMethodFormatter(text))
+    axis.set_minor_formatter(NullFormatter())
 
 
 def png(figure: Figure, dpi: int = 100) -> bytes:

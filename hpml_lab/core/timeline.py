@@ -64,10 +64,12 @@ def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: 
 
     colours  {what: colour}; each has a hatch of its own too, for those who see no colours; the legend has what is drawn.
     """
+    from hpml_lab.core import style  # here, because a child process that only records spans needs no matplotlib
+
     rows = list(rows)
     lanes = list(lanes) or list(dict.fromkeys(row["lane"] for row in rows))
     seconds = max((row["end"] for row in rows), default=0.0)
-    scale, unit = (1e3, "ms") if seconds < 2 else (1.0, "s")
+    scale, unit = style.time_unit(seconds)
     for (what, colour), hatch in zip(colours.items(), itertools.cycle(HATCHES), strict=False):
         bars = [row for row in rows if row["what"] == what]
         if not bars:
