@@ -106,8 +106,8 @@ def _written(node: ast.expr, scope: dict[str, Any], binding: int = 0, first: boo
 
 def class_of(optimizer: str) -> type[torch.optim.Optimizer] | None:
     """The class of hpml_lab.optim with the rule of this formula, or None for forms that have none."""
-    twin = FORMULAS[optimizer].twin
-    return getattr(classes, twin) if twin else None
+    name = FORMULAS[optimizer].torch_equivalent
+    return getattr(classes, name) if name else None
 
 
 def class_options(optimizer: str, hyper: dict[str, float]) -> dict[str, Any]:

@@ -134,17 +134,17 @@ def twin(optimizer: str, parameters: Any, **hyper: float) -> torch.optim.Optimiz
     Raises ValueError for a formula that has no such class, as the lecture's own forms.
     """
     formula = FORMULAS[optimizer]
-    if formula.twin is None:
+    if formula.torch_equivalent is None:
         raise ValueError(f"no class has the rule {optimizer!r}")
     options = {**formula.defaults, **hyper}
     if "beta1" in options:
         options["betas"] = (options.pop("beta1"), options.pop("beta2"))
     if optimizer == "nesterov":
         options["nesterov"] = True
-    return getattr(hpml_lab.optim, formula.twin)(parameters, **options)
+    return getattr(hpml_lab.optim, formula.torch_equivalent)(parameters, **options)
 
 
-TWINS = tuple(name for name, formula in FORMULAS.items() if formula.twin)
+TWINS = tuple(name for name, formula in FORMULAS.items() if formula.torch_equivalent)
 
 
 def _number(value: Number, dtype: torch.dtype, device: torch.device) -> Number:

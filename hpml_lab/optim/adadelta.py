@@ -1,4 +1,4 @@
-"""Adadelta: a step that bears the parameter's own unit."""
+"""Adadelta: a step in the parameter's own unit."""
 
 from hpml_lab.optim.base import Optimizer, number, zeros
 

@@ -1,4 +1,4 @@
-"""Adagrad: each parameter's rate shrinks with the gradients that it has seen."""
+"""Adagrad: each parameter's learning rate shrinks with the gradients that it has had."""
 
 import torch
 
@@ -43,7 +43,7 @@ class Adagrad(Optimizer):
 
     @staticmethod
     def update(theta, g, G, *, t, lr, lr_decay, eps):
-        """The sum G of squared gradients divides the rate, which may also decay by itself, by η = lr_decay.
+        """The sum G of squared gradients divides the rate, which may also decay with the step by η = lr_decay.
 
             αₜ = α / (1 + (t − 1) η)
             G = G + g²
@@ -56,7 +56,7 @@ class Adagrad(Optimizer):
 
     @staticmethod
     def update_sparse(theta, g, G, *, t, lr, lr_decay, eps):
-        """The same for the elements that a sparse gradient names; the others stay as they are.
+        """The same for the elements of a sparse gradient; all others stay unchanged.
 
             αₜ = α / (1 + (t − 1) η)
             g = each element once

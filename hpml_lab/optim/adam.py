@@ -1,4 +1,4 @@
-"""Adam: running averages of the gradient and of its square, freed of their start at zero."""
+"""Adam: running averages of the gradient and of its square, corrected for their start at zero."""
 
 from hpml_lab.optim.base import Optimizer, number, zeros
 from hpml_lab.optim.tensors import largest_, of_type
@@ -33,16 +33,16 @@ class Adam(Optimizer):
             state["max_exp_avg_sq"] = zeros(theta)
         return state
 
-    def _refusal_of_sparse(self):
+    def _sparse_error_message(self):
         return "Adam does not support sparse gradients, please consider SparseAdam instead"
 
     @staticmethod
     def update(theta, g, m, v, v_max=None, *, t, lr, beta1, beta2, eps, amsgrad):
-        """m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) are never stored: their divisors go where they cost least.
+        """m̂ = m / (1 − β₁ᵗ) and v̂ = v / (1 − β₂ᵗ) are never stored: their divisors are applied where they cost least.
 
             m = β₁ m + (1 − β₁) g
             v = β₂ v + (1 − β₂) g²
-            v̄ = max(v̄, v) for AMSGrad, v if not
+            v̄ = max(v̄, v) for AMSGrad, v otherwise
             s = √v̄ / √(1 − β₂ᵗ) + ε
             θ = θ − α / (1 − β₁ᵗ) · m / s
         Kingma and Ba 2015, Algorithm 1; Reddi et al. 2018 for AMSGrad; lecture 0.

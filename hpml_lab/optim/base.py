@@ -4,9 +4,9 @@ A class of this package is a `torch.optim.Optimizer`, so parameter groups, sched
 with it. It adds only its options, the state that it keeps for a parameter, and `update`, whose statements are the lines of
 the formula. The same `update` works on
 
-- tensors, one parameter after the other: torch's plain for-loop, to the same bits on the CPU;
-- lists of tensors that calculate as one: `foreach=True`, and by default on a GPU, as in torch;
-- tensors that autograd follows: `differentiable=True`.
+- tensors, one parameter after the other: bitwise identical to torch's plain for-loop on the CPU;
+- lists of tensors updated together: `foreach=True`, the default on a GPU, as in torch;
+- tensors that autograd tracks: `differentiable=True`.
 """
 
 import inspect
@@ -20,36 +20,36 @@ from torch import Tensor
 from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hpml_lab.optim.options import check_options
-from hpml_lab.optim.tensors import ComplexStep, Followed, like, pairs, pieces
+from hpml_lab.optim.tensors import ComplexStep, Tracked, chunks, like, pairs
 
 State = dict[str, Any]
 Group = dict[str, Any]
 
 
 @dataclass
-class Part:
-    """One parameter's part in a step: θ, its gradient (signed, with L2 decay), its state, and what is said of this step."""
+class ParamState:
+    """One parameter in a step: θ, its gradient (sign and L2 decay applied), its state, and the numbers of this step."""
 
     theta: Tensor
     g: Tensor
-    state: dict[str, Tensor]  # by the formula's names
+    state: dict[str, Tensor]  # under the formula's names
     numbers: dict[str, Any]
 
     @property
-    def real(self) -> "Part":
-        """The same with complex numbers seen as pairs of real ones."""
+    def real(self) -> "ParamState":
+        """The same parameter with complex numbers viewed as pairs of real numbers."""
         state = {name: pairs(value) for name, value in self.state.items()}
-        return Part(pairs(self.theta), pairs(self.g), state, self.numbers)
+        return ParamState(pairs(self.theta), pairs(self.g), state, self.numbers)
 
 
 class Optimizer(torch.optim.Optimizer):
     """An optimizer given by `symbols`, `start`, `numbers` and `update`."""
 
     symbols: dict[str, str] = {}  # a state tensor's name in the formula: its name in state_dict, which is torch.optim's
-    takes_sparse = False  # `update` works on sparse gradients as it stands
+    takes_sparse = False  # `update` also works on sparse gradients
     complex_as_pairs = True  # a complex parameter is updated as pairs of real numbers
-    complex_step = False  # … but for the last line, as in torch.optim: complex numbers are rounded otherwise
-    update_sparse: Callable | None = None  # the rule for sparse gradients, where it is another one
+    complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
+    update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
     explained: tuple[str, ...] = ("update",)  # the methods whose lines `explain` shows
 
     def __init__(self, params: Iterable, options: dict[str, Any]) -> None:
@@ -59,33 +59,33 @@ class Optimizer(torch.optim.Optimizer):
         super().__init__(params, options)
 
     def add_param_group(self, param_group: Group) -> None:
-        """As torch's, but a group's own options are checked as the common ones are; torch takes them unseen."""
+        """Like torch's method, but options given for one group are checked too; torch accepts them unchecked."""
         if isinstance(param_group, dict):
             check_options({**self.defaults, **param_group})
         super().add_param_group(param_group)
 
-    # ---- what a class writes -------------------------------------------------------------------------------
+    # ---- what a class defines -------------------------------------------------------------------------------
 
     def start(self, theta: Tensor, g: Tensor, group: Group) -> State:
         """The state before the first step, in torch.optim's names and order."""
         raise NotImplementedError
 
     def numbers(self, state: State, group: Group, new: bool) -> dict[str, Any]:
-        """What is the same for all elements of a parameter in this step: its number t, from 1. Counts the step."""
+        """The numbers shared by all elements of a parameter in this step. Counts the step: t starts at 1."""
         t = state["step"].item() + 1
-        state["step"].fill_(t)  # a third of the time of += 1
+        state["step"].fill_(t)  # takes a third of the time of += 1
         return {"t": t}
 
     @staticmethod
     def update(theta: Tensor, g: Tensor, **state_numbers_and_options: Any) -> None:
-        """The rule: changes θ and the state in place, one statement a line of the formula."""
+        """The rule: changes θ and the state in place, one statement for each line of the formula."""
         raise NotImplementedError
 
-    # ---- what all share ------------------------------------------------------------------------------------
+    # ---- what all classes share ------------------------------------------------------------------------------------
 
     @staticmethod
     def decay(theta: Tensor, g: Tensor, lr: Any, weight_decay: Any, decoupled: bool) -> Tensor:
-        """Weight decay λ: taken from θ itself (decoupled, as in AdamW), or added to the gradient (L2). Gives g.
+        """Weight decay λ: subtracted from θ itself (decoupled, as in AdamW) or added to the gradient (L2). Returns g.
 
             θ = θ − α λ θ, if decoupled
             g = g + λ θ, if not
@@ -96,12 +96,12 @@ class Optimizer(torch.optim.Optimizer):
         return g
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
-        """One step of every parameter that has a gradient. Gives the closure's loss, None without a closure."""
-        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _somebody_watches():
-            return self._watched_step(closure)
+        """One step of every parameter that has a gradient. Returns the closure's loss, or None without a closure."""
+        if self._optimizer_step_pre_hooks or self._optimizer_step_post_hooks or _hooks_or_profiler_active():
+            return self._step_with_hooks(closure)
         return self._step(closure)
 
-    # torch.optim would wrap `step` by itself; its record for a profiler costs a fifth of a small net's step when there is none.
+    # torch.optim would wrap `step` on its own; its profiler record costs a fifth of a small net's step even without a profiler.
     step.hooked = True
 
     def _step(self, closure: Callable[[], Any] | None) -> Any:
@@ -109,30 +109,30 @@ class Optimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        follow = self.defaults.get("differentiable", False)
-        with torch.set_grad_enabled(follow):
+        tracked = self.defaults.get("differentiable", False)
+        with torch.set_grad_enabled(tracked):
             for group in self.param_groups:
-                parts = [self._part(p, group) for p in group["params"] if p.grad is not None]
+                updates = [self._param_state(p, group) for p in group["params"] if p.grad is not None]
                 as_lists = group.get("foreach")
                 if as_lists is None:
-                    as_lists = bool(parts) and all(one.theta.is_cuda for one in parts)
-                if follow:
-                    for one in parts:
-                        self._update_followed(one, group)
+                    as_lists = bool(updates) and all(update.theta.is_cuda for update in updates)
+                if tracked:
+                    for update in updates:
+                        self._update_tracked(update, group)
                 elif as_lists:
-                    self._update_lists(parts, group)
+                    self._update_lists(updates, group)
                 else:
-                    for one in parts:
-                        self._update_one(one, group)
+                    for update in updates:
+                        self._update_single(update, group)
         return loss
 
-    _watched_step = torch.optim.Optimizer.profile_hook_step(_step)
+    _step_with_hooks = torch.optim.Optimizer.profile_hook_step(_step)
 
-    def _part(self, p: Tensor, group: Group) -> Part:
-        """Sign, decay and state of one parameter; its step is counted."""
+    def _param_state(self, p: Tensor, group: Group) -> ParamState:
+        """Apply sign and decay to the gradient of one parameter, create its state if needed, and count its step."""
         g, weight_decay = p.grad, group.get("weight_decay", 0)
         if g.is_sparse and not (self.takes_sparse or self.update_sparse):
-            raise RuntimeError(self._refusal_of_sparse())
+            raise RuntimeError(self._sparse_error_message())
         if group["maximize"]:
             g = -g
         if weight_decay:
@@ -143,61 +143,61 @@ class Optimizer(torch.optim.Optimizer):
             if state:
                 self.state[p] = state
         numbers = self.numbers(state, group, new)
-        return Part(p, g, {symbol: state[name] for symbol, name in self.symbols.items() if name in state}, numbers)
+        return ParamState(p, g, {symbol: state[name] for symbol, name in self.symbols.items() if name in state}, numbers)
 
-    def _refusal_of_sparse(self) -> str:
+    def _sparse_error_message(self) -> str:
         return f"{type(self).__name__} does not support sparse gradients"
 
-    def _update_one(self, part: Part, group: Group) -> None:
-        rule = self.update_sparse if part.g.is_sparse and self.update_sparse else self.update
-        theta = part.theta
+    def _update_single(self, param: ParamState, group: Group) -> None:
+        rule = self.update_sparse if param.g.is_sparse and self.update_sparse else self.update
+        theta = param.theta
         if theta.is_complex() and self.complex_as_pairs:
-            part = part.real
-            theta = ComplexStep(theta) if self.complex_step else part.theta
-        rule(theta, part.g, **part.state, **_asked(rule, part.numbers, group))
+            param = param.real
+            theta = ComplexStep(theta) if self.complex_step else param.theta
+        rule(theta, param.g, **param.state, **_arguments(rule, param.numbers, group))
 
-    def _update_followed(self, part: Part, group: Group) -> None:
-        p, part = part.theta, part.real if self.complex_as_pairs else part
-        theta, state = Followed(part.theta), {symbol: Followed(value) for symbol, value in part.state.items()}
-        self.update(theta, Followed(part.g), **state, **_asked(self.update, part.numbers, group))
+    def _update_tracked(self, param: ParamState, group: Group) -> None:
+        p, param = param.theta, param.real if self.complex_as_pairs else param
+        theta, state = Tracked(param.theta), {symbol: Tracked(value) for symbol, value in param.state.items()}
+        self.update(theta, Tracked(param.g), **state, **_arguments(self.update, param.numbers, group))
         for symbol, value in state.items():
             self.state[p][self.symbols[symbol]] = like(p, value.tensor)
         p.copy_(like(p, theta.tensor))
 
-    def _update_lists(self, parts: list[Part], group: Group) -> None:
-        """The same rule for lists of tensors, in pieces that stay in the cache. What does not fit in goes by itself."""
-        alike: dict[tuple, list[Part]] = {}
-        for one in parts:
-            if one.g.is_sparse or one.theta.is_complex():
-                self._update_one(one, group)
+    def _update_lists(self, params: list[ParamState], group: Group) -> None:
+        """The same rule for lists of tensors, in chunks that stay in the cache. Sparse and complex ones are updated singly."""
+        batches: dict[tuple, list[ParamState]] = {}
+        for param in params:
+            if param.g.is_sparse or param.theta.is_complex():
+                self._update_single(param, group)
             else:
-                key = one.theta.device, one.theta.dtype, one.g.dtype, *one.state, *one.numbers.values()
-                alike.setdefault(key, []).append(one)
-        for same in alike.values():
-            names, asked = ("theta", "g", *same[0].state), _asked(self.update, same[0].numbers, group)
-            for columns in pieces([(one.theta, one.g, *one.state.values()) for one in same]):
-                self.update(**dict(zip(names, columns, strict=True)), **asked)
+                key = param.theta.device, param.theta.dtype, param.g.dtype, *param.state, *param.numbers.values()
+                batches.setdefault(key, []).append(param)
+        for batch in batches.values():
+            names, arguments = ("theta", "g", *batch[0].state), _arguments(self.update, batch[0].numbers, group)
+            for columns in chunks([(param.theta, param.g, *param.state.values()) for param in batch]):
+                self.update(**dict(zip(names, columns, strict=True)), **arguments)
 
     def explain(self, parameter: int = 0):
-        """Formula, line of code and state tensors of one parameter side by side, as they are now.
+        """Show formula, line of code and state tensors of one parameter side by side, with their present values.
 
-        parameter  its number, counted through the groups; LabError where there is none.
+        parameter  its index, counted over all groups. Raises LabError if there is no such parameter.
         """
-        from hpml_lab.optim.explain import Explanation  # a training loop does not need what draws
+        from hpml_lab.optim.explain import Explanation  # a training loop does not need it
 
         return Explanation(self, parameter)
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)
-        for group in self.param_groups:  # one that an older version saved
+        for group in self.param_groups:  # a group saved by an older version
             for name, value in self.defaults.items():
                 group.setdefault(name, value)
-        for saved in self.state.values():  # torch's SGD without momentum may save that there is no velocity
+        for saved in self.state.values():  # torch's SGD without momentum may save a velocity of None
             if isinstance(saved, dict) and all(value is None for value in saved.values()):
                 saved.clear()
 
 
-def _somebody_watches() -> bool:
+def _hooks_or_profiler_active() -> bool:
     return torch.autograd._profiler_enabled() or bool(_global_optimizer_pre_hooks or _global_optimizer_post_hooks)
 
 
@@ -206,8 +206,8 @@ def _names(rule: Callable) -> tuple[str, ...]:
     return tuple(inspect.signature(rule).parameters)
 
 
-def _asked(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[str, Any]:
-    """What the rule asks for by name, from the step's numbers and the group's options."""
+def _arguments(rule: Callable, numbers: dict[str, Any], group: Group) -> dict[str, Any]:
+    """The rule's arguments by name, taken from the step's numbers and the group's options."""
     known = {**group, **numbers, "lr": _scalar(group["lr"])}
     if "betas" in group:
         known["beta1"], known["beta2"] = map(_scalar, group["betas"])
@@ -220,10 +220,10 @@ def zeros(theta: Tensor) -> Tensor:
 
 
 def number(value: float) -> Tensor:
-    """A number in the state: on the CPU, and in float32 unless the default dtype is float64, as torch.optim keeps it."""
+    """A number in the state: on the CPU, in float32 unless the default dtype is float64, as in torch.optim."""
     return torch.tensor(value, dtype=torch.float64 if torch.get_default_dtype() == torch.float64 else torch.float32)
 
 
 def _scalar(value: Any) -> Any:
-    """A tensor with one element as a 0-dimensional one; anything else as it is."""
+    """A one-element tensor as a 0-dimensional one; anything else unchanged."""
     return value.squeeze() if isinstance(value, Tensor) and value.ndim else value

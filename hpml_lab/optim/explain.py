@@ -1,4 +1,4 @@
-"""An optimizer laid open: each line of its formula beside the line of code that computes it and the tensors that it changed."""
+"""`optimizer.explain()`: each line of the formula next to the line of code that computes it and the tensors it changes."""
 
 import ast
 import html
@@ -11,8 +11,8 @@ from hpml_lab.optim.lines import formula_lines
 
 
 @dataclass(frozen=True)
-class Line:
-    """A formula, its statement, and the tensors that the statement changes, as they are now."""
+class ExplainedLine:
+    """A formula, its statement, and the present values of the tensors that the statement changes."""
 
     formula: str
     code: str
@@ -20,7 +20,7 @@ class Line:
 
 
 class Explanation:
-    """What `optimizer.explain()` gives: a table in a notebook, plain text in a terminal, `lines` for a program."""
+    """What `optimizer.explain()` returns: a table in a notebook, plain text in a terminal, `lines` for a program."""
 
     def __init__(self, optimizer, parameter: int = 0) -> None:
         numbered = [(p, group) for group in optimizer.param_groups for p in group["params"]]
@@ -43,7 +43,7 @@ class Explanation:
         for rule in rules:
             for formula, code in formula_lines(rule):
                 changed = [symbol for symbol in _changed(code) if symbol in values]
-                self.lines.append(Line(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
+                self.lines.append(ExplainedLine(formula, code, tuple(_summary(symbol, *values[symbol]) for symbol in changed)))
         step = state.get("step")
         options = {name: group[name] for name in group if name in ("lr", "weight_decay") or name in _OPTIONS}
         self.options = ", ".join(f"{name}={_plain(value)}" for name, value in options.items())
@@ -51,9 +51,9 @@ class Explanation:
 
     def __repr__(self) -> str:
         rows = [f"{self.title}, {self.steps} ({self.options})"]
-        width, code = max(len(one.formula) for one in self.lines), max(len(one.code) for one in self.lines)
-        for one in self.lines:
-            rows.append(f"  {one.formula:{width}}  │ {one.code:{code}}  │ {'; '.join(one.tensors)}".rstrip(" │"))
+        width, code = max(len(line.formula) for line in self.lines), max(len(line.code) for line in self.lines)
+        for line in self.lines:
+            rows.append(f"  {line.formula:{width}}  │ {line.code:{code}}  │ {'; '.join(line.tensors)}".rstrip(" │"))
         return "\n".join(rows)
 
     def _repr_html_(self) -> str:
@@ -62,9 +62,9 @@ class Explanation:
 
         head = "".join(cell(text, "th") for text in ("formula", "code", "state now"))
         rows = "".join(
-            f"<tr>{cell(html.escape(one.formula))}{cell(f'<code>{html.escape(one.code)}</code>')}"
-            f"{cell('<br>'.join(map(html.escape, one.tensors)))}</tr>"
-            for one in self.lines
+            f"<tr>{cell(html.escape(line.formula))}{cell(f'<code>{html.escape(line.code)}</code>')}"
+            f"{cell('<br>'.join(map(html.escape, line.tensors)))}</tr>"
+            for line in self.lines
         )
         caption = html.escape(f"{self.title}, {self.steps} ({self.options})")
         return f"<table><caption>{caption}</caption><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>"
@@ -90,9 +90,9 @@ def _changed(code: str) -> list[str]:
 
 
 def _summary(symbol: str, name: str, value: torch.Tensor) -> str:
-    """`m = exp_avg (300, 784) float32: 0.01, -0.2, …; norm 3.1`, short whatever the size."""
+    """`m = exp_avg (300, 784) float32: 0.01, -0.2, …; norm 3.1`: short for any size."""
     value = value.detach()
-    first = ", ".join(f"{one:.3g}" for one in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
+    first = ", ".join(f"{number:.3g}" for number in value.flatten()[:3].tolist()) + (", …" if value.numel() > 3 else "")
     dtype = str(value.dtype).removeprefix("torch.")
     norm = torch.linalg.vector_norm(value.to(torch.promote_types(value.dtype, torch.float32))).item() if value.numel() else 0.0
     label = name if symbol == "theta" else f"{symbol} = {name}"

@@ -1,16 +1,16 @@
 """The update rules as the papers and the lecture print them: one line of code for each line of the formula.
 
-A rule takes the parameter θ, the gradient g at θ and the rule's state, and gives the new θ. It only calculates (+, -, *, /,
-√, max), so the same lines move one Python float under a slider, a tensor of 40 000 settings at once, or a number of mpmath.
-`s` holds the state by the formula's names; its entries are replaced, never changed in place. The classes in the other
-modules of this package compute the same rules in torch.optim's rounding order.
+A rule takes the parameter θ, the gradient g at θ and the rule's state, and returns the new θ. It uses only arithmetic (+, -, *,
+/, √, max), so the same lines update a Python float under a slider, a tensor of 40 000 settings, or an mpmath number. `s` holds
+the state under the formula's names; its entries are replaced, never changed in place. The classes in the other modules of this
+package compute the same rules in torch.optim's order of operations, and so with its rounding.
 
 α learning rate, γ momentum, ρ and β decay rates, ε smoothing term, t the number of the step, from 1.
 """
 
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from types import SimpleNamespace
@@ -20,7 +20,7 @@ import torch
 
 from hpml_lab.optim.lines import formula_lines
 
-# A Python float, a tensor, or anything else that calculates.
+# A Python float, a tensor, or any other type with arithmetic.
 Number = Any
 State = SimpleNamespace
 
@@ -82,7 +82,7 @@ def adagrad(theta, g, s, t, lr=0.01, eps=1e-10):
 
 
 def adadelta(theta, g, s, t, lr=1.0, rho=0.9, eps=1e-6):
-    """Adadelta: the step bears the parameter's unit, so α = 1.
+    """Adadelta: the step has the parameter's unit, so α = 1.
 
         E[g²] = ρ E[g²] + (1 − ρ) g²
         Δ = √(E[Δ²] + ε) / √(E[g²] + ε) · g
@@ -110,7 +110,7 @@ def rmsprop(theta, g, s, t, lr=0.01, alpha=0.99, eps=1e-8):
 
 
 def adam(theta, g, s, t, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
-    """Adam: both moments as running averages, freed of their start at zero.
+    """Adam: both moments as running averages, corrected for their start at zero.
 
         m = β₁ m + (1 − β₁) g
         v = β₂ v + (1 − β₂) g²
@@ -128,7 +128,7 @@ def adam(theta, g, s, t, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 def adamw(theta, g, s, t, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):
-    """AdamW: Adam with the decay λ taken from the parameter, not added to the gradient.
+    """AdamW: Adam with the decay λ subtracted from the parameter, not added to the gradient.
 
         θ = θ − α λ θ
         m = β₁ m + (1 − β₁) g
@@ -267,19 +267,19 @@ def ruder_nadam(theta, g, s, t, lr=0.002, beta1=0.9, beta2=0.999, eps=1e-8):
 
 @dataclass(frozen=True)
 class Formula:
-    """One update rule: `step(theta, g, state, t, **hyperparameters)` gives the new θ."""
+    """One update rule: `step(theta, g, state, t, **hyperparameters)` returns the new θ."""
 
     name: str
     title: str
     step: Callable[..., Number]
-    state: dict[str, float]  # the state's entries and what they start at
-    twin: str | None = None  # the class of torch.optim, and of this package, with the same rule
+    state: dict[str, float]  # the state's entries and their start values
+    torch_equivalent: str | None = None  # the class of torch.optim, and of this package, with the same rule
 
     @cached_property
     def defaults(self) -> dict[str, float]:
         """The hyperparameters by name, with their defaults."""
         parameters = inspect.signature(self.step).parameters.values()
-        return {one.name: one.default for one in parameters if one.default is not one.empty}
+        return {option.name: option.default for option in parameters if option.default is not option.empty}
 
     @property
     def lines(self) -> tuple[tuple[str, str], ...]:
@@ -290,20 +290,44 @@ class Formula:
         """The state before the first step, of θ's shape."""
         return State(**{name: 0 * theta + value for name, value in self.state.items()})
 
+    def run(
+        self,
+        start: Number,
+        stream: Iterable,
+        gradient: Callable[[Number, Any], Number] | None = None,
+        lr: Number | Callable[[int], Number] | None = None,
+        **hyper: Number,
+    ) -> Iterator[tuple[Number, Number, State]]:
+        """Apply the rule along a list of gradients: yields (θ, g, state) after each step.
+
+        stream    one gradient per step; with `gradient`, whatever that function needs for a step
+        gradient  (θ, item of the stream) -> gradient, for gradients that depend on where they are taken
+        lr        a learning rate, or a function of the step t = 1, 2, …
+
+        The state is the same object in every step: copy the entries that you keep.
+        """
+        theta, state = start, self.start(start)
+        for t, item in enumerate(stream, 1):
+            if lr is not None:
+                hyper["lr"] = lr(t) if callable(lr) else lr
+            g = item if gradient is None else gradient(self.gradient_point(theta, state, **hyper), item)
+            theta = self.step(theta, g, state, t, **hyper)
+            yield theta, g, state
+
     def gradient_point(self, theta: Number, s: State, **hyper: Number) -> Number:
-        """Where the rule wants its gradient: at θ, but for the lecture's Nesterov momentum at θ − γ v."""
+        """Where the rule needs its gradient: at θ, except for the lecture's Nesterov momentum, which needs it at θ − γ v."""
         if self.step is lecture_nesterov:
             return theta - hyper.get("momentum", self.defaults["momentum"]) * s.v
         return theta
 
 
-def _formula(title: str, step: Callable[..., Number], twin: str | None = None, **state: float) -> Formula:
-    return Formula(step.__name__, title, step, state, twin)
+def _formula(title: str, step: Callable[..., Number], torch_equivalent: str | None = None, **state: float) -> Formula:
+    return Formula(step.__name__, title, step, state, torch_equivalent)
 
 
 FORMULAS: dict[str, Formula] = {
-    one.name: one
-    for one in (
+    formula.name: formula
+    for formula in (
         _formula("gradient descent", gradient_descent, "SGD"),
         _formula("momentum", momentum, "SGD", b=0.0),
         _formula("Nesterov", nesterov, "SGD", b=0.0),

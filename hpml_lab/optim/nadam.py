@@ -37,7 +37,7 @@ class NAdam(Optimizer):
         return Optimizer.decay(pairs(theta), pairs(g), lr, weight_decay, decoupled)  # torch's rounding of complex numbers
 
     def numbers(self, state, group, new):
-        """What momentum does in this step: it warms up with t.
+        """The momentum of this step: it warms up with t.
 
             t = t + 1
             μₜ, μₜ₊₁ = β₁ (1 − ½ · 0.96^(k ψ)) for k = t, t + 1
@@ -51,7 +51,7 @@ class NAdam(Optimizer):
 
     @staticmethod
     def update(theta, g, m, v, *, t, mu, mu_next, mu_product, lr, beta1, beta2, eps):
-        """The next momentum is applied now. Πμ is the product of all momenta so far.
+        """The momentum of the next step is applied already. Πμ is the product of all momenta so far.
 
             m = β₁ m + (1 − β₁) g
             v = β₂ v + (1 − β₂) g²
@@ -67,7 +67,7 @@ class NAdam(Optimizer):
         theta.addcdiv_(m, s, value=-lr * mu_next / (1 - mu_product * mu_next))
 
     def load_state_dict(self, state_dict):
-        """As torch's, but Πμ keeps its precision: torch casts it to the parameter's dtype (to 8 bits under bfloat16)."""
+        """Like torch's method, but Πμ keeps its precision: torch casts it to the parameter's dtype (8 bits for bfloat16)."""
         super().load_state_dict(state_dict)
         numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
         mine = chain.from_iterable(group["params"] for group in self.param_groups)

@@ -1,4 +1,4 @@
-"""Options that cannot work are refused where they are given, with torch.optim's errors where torch has one."""
+"""Checks of the options when an optimizer is created, with torch.optim's own error where torch has one."""
 
 import math
 from numbers import Real
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-# Each option's name in torch's error, and the values it may have: from … to (but) …
+# Each option's name in torch's error message
 _NAMES = {
     "lr": "learning rate",
     "eps": "epsilon value",
@@ -23,8 +23,8 @@ _NAMES = {
 def check_options(options: dict[str, Any]) -> None:
     """Raise ValueError for an option that makes no sense and RuntimeError for options that exclude each other.
 
-    Beyond torch's checks: infinite and nan options, momentum ≥ 1.5, negative dampening, an RMSprop α ≥ 1, betas that are
-    not two.
+    In addition to torch's checks: infinite and nan options, momentum ≥ 1.5, negative dampening, an RMSprop α ≥ 1, a number of
+    betas other than two.
     """
     lr, foreach = options["lr"], options.get("foreach")
     if isinstance(lr, Tensor) and lr.numel() != 1:
@@ -59,7 +59,7 @@ def check_options(options: dict[str, Any]) -> None:
     if options.get("capturable"):
         raise RuntimeError("the optimizers of hpml_lab.optim count their steps on the CPU; leave `capturable` out")
     if foreach and options.get("differentiable"):
-        raise RuntimeError("`foreach` works on lists that autograd does not follow; leave it out with `differentiable`")
+        raise RuntimeError("`foreach` works on lists that autograd does not track; leave it out with `differentiable`")
 
 
 def _check_type(name: str, value: Any) -> None:

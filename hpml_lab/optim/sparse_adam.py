@@ -1,4 +1,4 @@
-"""SparseAdam: Adam for the rows that a sparse gradient names; moments of the other rows wait."""
+"""SparseAdam: Adam for the rows that occur in a sparse gradient; the moments of the other rows stay as they are."""
 
 import math
 
@@ -19,10 +19,10 @@ class SparseAdam(Optimizer):
         for value, text in ((lr, "learning rate"), (eps, "epsilon value")):
             if value == 0:
                 raise ValueError(f"Invalid {text}: {value}")
-        places = [(i, j, p) for i, group in enumerate(self.param_groups) for j, p in enumerate(group["params"])]
-        if sparse := [[i, j] for i, j, p in places if p.is_sparse]:
+        indexed = [(i, j, p) for i, group in enumerate(self.param_groups) for j, p in enumerate(group["params"])]
+        if sparse := [[i, j] for i, j, p in indexed if p.is_sparse]:
             raise ValueError(f"Sparse params at indices {sparse}: SparseAdam requires dense parameter tensors")
-        if complex_ := [[i, j] for i, j, p in places if p.is_complex()]:
+        if complex_ := [[i, j] for i, j, p in indexed if p.is_complex()]:
             raise ValueError(f"Complex params at indices {complex_}: SparseAdam does not support complex parameters")
 
     def start(self, theta, g, group):
@@ -32,23 +32,23 @@ class SparseAdam(Optimizer):
         state["step"] += 1
         return {"t": state["step"]}
 
-    def _part(self, p, group):
+    def _param_state(self, p, group):
         if not p.grad.is_sparse:
             raise RuntimeError("SparseAdam does not support dense gradients, please consider Adam instead")
-        return super()._part(p, group)
+        return super()._param_state(p, group)
 
     @staticmethod
     def update(theta, g, m, v, *, t, lr, beta1, beta2, eps):
-        """Adam on the named elements. m and v of the others do not fade, so a rare row is not forgotten while it is away.
+        """Adam on the elements of the gradient. m and v of all others do not fade, so a rare row keeps its moments.
 
             g = each element once
-            m₀, v₀ = m, v of the named elements
+            m₀, v₀ = m, v of these elements
             dm, dv = (1 − β₁)(g − m₀), (1 − β₂)(g² − v₀)
             m = m + dm
             v = v + dv
             d = −α √(1 − β₂ᵗ) / (1 − β₁ᵗ) · m / (√v + ε)
             θ = θ + d
-        After torch.optim.SparseAdam; the mathematics is Kingma and Ba's.
+        After torch.optim.SparseAdam; the formulas are Kingma and Ba's.
         """
         g = g.coalesce()
         m0, v0 = m.sparse_mask(g).values(), v.sparse_mask(g).values()
@@ -60,5 +60,5 @@ class SparseAdam(Optimizer):
 
 
 def with_values(g: Tensor, values: Tensor) -> Tensor:
-    """A sparse tensor with other values at the places of the coalesced sparse tensor `g`."""
+    """A sparse tensor with the indices of the coalesced sparse tensor `g` and other values."""
     return torch.sparse_coo_tensor(g.indices(), values, g.shape, is_coalesced=True, check_invariants=False)

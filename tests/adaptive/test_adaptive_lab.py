@@ -207,7 +207,7 @@ def test_the_class_beside_is_a_few_spacings_away(name):
     for t in (1, 20, 5, 50):
         apart = distance(path, t)
         assert max(apart) < 1000, t
-        assert f"hpml_lab.optim.{FORMULAS[name].twin}" in words(step_table(path, t))
+        assert f"hpml_lab.optim.{FORMULAS[name].torch_equivalent}" in words(step_table(path, t))
 
 
 def test_nadams_class_keeps_its_product_in_float32_and_the_table_says_so():

@@ -21,7 +21,7 @@ RATES = {"rosenbrock": 0.001, "beale": 0.02, "himmelblau": 0.012, "saddle": 0.5,
 
 
 def settings(name, surface="quadratic"):
-    top = {"adadelta": 2.0}.get(name) or (RATES.get(surface, 0.1) if FORMULAS[name].twin == "SGD" else 0.1)
+    top = {"adadelta": 2.0}.get(name) or (RATES.get(surface, 0.1) if FORMULAS[name].torch_equivalent == "SGD" else 0.1)
     lr = torch.linspace(top / 100, top, CELLS, dtype=torch.float64)[None]
     if name not in SECOND:
         return {"lr": lr.expand(CELLS, CELLS)}

@@ -1,4 +1,4 @@
-"""To the bit, beyond test_optim_conformance.py: large tensors in pieces, complex numbers, 16 bits, rates in tensors."""
+"""To the bit, beyond test_optim_conformance.py: large tensors in chunks, complex numbers, 16 bits, rates in tensors."""
 
 import copy
 import random
@@ -73,7 +73,7 @@ def compare(name, options, dtype, steps=25, shapes=SHAPES, **ours):
 
 
 @pytest.mark.parametrize("name, options", INPUTS)
-def test_large_tensors_go_through_lists_in_pieces(name, options):
+def test_large_tensors_go_through_lists_in_chunks(name, options):
     if isinstance(options.get("lr"), torch.Tensor) and name.startswith("Adam"):
         pytest.skip("a tensor lr with foreach is refused, as by torch")
     compare(name, options, torch.float32, shapes=(*SHAPES, (40_000,), (3, 100_000)), steps=8, foreach=True)

@@ -79,7 +79,7 @@ START = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
 def test_a_formula_is_its_class(package, name, hyper, options, changes):
     lr = 0.5 if name == "adadelta" else 0.02
     theta = START.clone().requires_grad_()
-    optimizer = getattr(package, FORMULAS[name].twin)([theta], lr=lr, **options)
+    optimizer = getattr(package, FORMULAS[name].torch_equivalent)([theta], lr=lr, **options)
     track = []
     for t, g in enumerate(gradients()):
         optimizer.param_groups[0]["lr"] = rate(t, lr, changes)
@@ -90,17 +90,17 @@ def test_a_formula_is_its_class(package, name, hyper, options, changes):
 
 
 def test_every_formula_has_a_twin_here_or_a_relation_below():
-    assert {name for name, formula in FORMULAS.items() if formula.twin} == TWINS
+    assert {name for name, formula in FORMULAS.items() if formula.torch_equivalent} == TWINS
     assert set(FORMULAS) - TWINS == {
         "lecture_momentum", "lecture_nesterov", "lecture_adagrad", "ruder_rmsprop", "paper_adamax", "ruder_nadam",
     }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", [name for name, formula in FORMULAS.items() if formula.twin not in (None, "SGD")])
+@pytest.mark.parametrize("name", [name for name, formula in FORMULAS.items() if formula.torch_equivalent not in (None, "SGD")])
 def test_a_formulas_defaults_are_its_classs(name):
     """Not SGD's, which start at the lecture's rate and momentum."""
     formula = FORMULAS[name]
-    defaults = getattr(torch.optim, formula.twin)([torch.zeros(1)]).defaults
+    defaults = getattr(torch.optim, formula.torch_equivalent)([torch.zeros(1)]).defaults
     options = {**defaults, **dict(zip(("beta1", "beta2"), defaults.get("betas", ()), strict=False))}
     assert formula.defaults == {key: options[key] for key in formula.defaults}
 

@@ -1,0 +1,68 @@
+"""One color, line and marker for each optimizer, the same in every figure of notebooks 04, 05 and 06.
+
+    axes.plot(steps, losses, **optimizer_style("momentum"), label="momentum")
+
+Colors are Okabe and Ito's and Tol's, which people with common forms of color blindness can tell apart. There are too many
+optimizers to rely on color alone, so lines and markers differ as well.
+"""
+
+from hpml_lab.core import style
+
+OPTIMIZER_COLORS = {
+    "SGD": style.INK,
+    "momentum": style.BLUE,
+    "Nesterov": style.SKY,
+    "Adagrad": style.GREEN,
+    "Adadelta": style.ORANGE,
+    "RMSprop": style.PURPLE,
+    "Adam": style.RED,
+    "AdamW": "#882255",
+    "Adamax": "#999933",
+    "NAdam": "#332288",
+    "SparseAdam": "#7F4F24",
+}
+OPTIMIZER_LINES = {
+    "SGD": "-",
+    "momentum": "--",
+    "Nesterov": "-.",
+    "Adagrad": "-",
+    "Adadelta": "--",
+    "RMSprop": (0, (1, 1)),
+    "Adam": "-",
+    "AdamW": "--",
+    "Adamax": "-.",
+    "NAdam": (0, (5, 1, 1, 1, 1, 1)),
+    "SparseAdam": (0, (3, 1)),
+}
+OPTIMIZER_MARKERS = {
+    "SGD": "o",
+    "momentum": "s",
+    "Nesterov": "v",
+    "Adagrad": "^",
+    "Adadelta": "D",
+    "RMSprop": "P",
+    "Adam": "X",
+    "AdamW": "<",
+    "Adamax": ">",
+    "NAdam": "d",
+    "SparseAdam": "p",
+}
+_KEYS = {name.lower(): name for name in OPTIMIZER_COLORS} | {"gradient descent": "SGD", "gradient_descent": "SGD"}
+
+
+def optimizer_key(name: str) -> str:
+    """The name under which an optimizer stands in the tables above: of a class, or of a rule in FORMULAS.
+
+    Gradient descent is SGD; the forms of the lecture and of the papers have the name of the rule that they are a form of.
+    """
+    key = name.split(",")[0].lower()
+    for form in ("lecture_", "ruder_", "paper_"):
+        key = key.removeprefix(form)
+    return _KEYS[key]
+
+
+def optimizer_style(name: str, marker: bool = False) -> dict:
+    """The keyword arguments of `axes.plot` for an optimizer: color and linestyle, and marker if asked for."""
+    key = optimizer_key(name)
+    look = {"color": OPTIMIZER_COLORS[key], "linestyle": OPTIMIZER_LINES[key]}
+    return look | ({"marker": OPTIMIZER_MARKERS[key]} if marker else {})
