@@ -1,10 +1,15 @@
 """Exercises: a check never raises and never changes what it is given; it says *not yet*, *right*, or which mistake was made.
 
-In a room's `exercises.py`:
+In a topic's `exercises`:
 
     @exercise("outer-sum", notebook="01_tensors")
     def judge_outer_sum(answer):
-        expect(answer(a, b), right, case="a=[1,2], b=[10,20,30]", mistakes={"transposed": (right.T, "look at the rows …")})
+        expect_function(
+            answer,
+            lambda a, b: a[:, None] + b,
+            {"a = [1, 2], b = [10, 20, 30]": (a, b)},
+            mistakes={"transposed": (lambda a, b: a + b[:, None], "Row i belongs to a[i]: …")},
+        )
 
 In the notebook: `check("outer-sum", outer_sum)`.
 """
@@ -92,7 +97,7 @@ def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], C
 def all_exercises() -> list[Exercise]:
     """All exercises, in the order of the notebooks."""
     import_topics("exercises")
-    return sorted(_REGISTRY.values(), key=lambda one: one.notebook)
+    return sorted(_REGISTRY.values(), key=lambda found: found.notebook)
 
 
 def check(name: str, answer: Any) -> Verdict:
@@ -112,7 +117,7 @@ def check(name: str, answer: Any) -> Verdict:
     except Mistake as mistake:
         return Verdict(name, "mistake", mistake.hint, mistake.name)
     except (Exception, SystemExit) as error:  # the student's own code failed: any error is possible
-        return Verdict(name, "mistake", f"Your code raised {type(error).__name__}: {error}{_place(error)}", "raises")
+        return Verdict(name, "mistake", f"Your code raised {type(error).__name__}: {error}{_failing_line(error)}", "raises")
     return Verdict(name, "right", "Well done.")
 
 
@@ -148,7 +153,7 @@ def _nothing_changes():
             torch.set_default_dtype(dtype)
 
 
-def _place(error: Exception) -> str:
+def _failing_line(error: Exception) -> str:
     """The line of the student's code that failed, as ` (line: …)`; nothing when the source is not at hand."""
     frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line]
     own = [frame for frame in frames if "hpml_lab" not in frame.filename and "site-packages" not in frame.filename]
@@ -162,7 +167,7 @@ def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
     if isinstance(right, str | bool | torch.dtype | torch.Size) or right is None:
         return type(got) is type(right) and got == right
     try:
-        a, b = (torch.as_tensor(one).detach().to(torch.float64) for one in (got, right))
+        a, b = (torch.as_tensor(value).detach().to(torch.float64) for value in (got, right))
     except (TypeError, ValueError, RuntimeError):
         return False
     return a.shape == b.shape and torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
@@ -183,10 +188,57 @@ def expect(
             raise Mistake(name, hint)
     if got is None:
         raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
-    shapes = [tuple(one.shape) if hasattr(one, "shape") else None for one in (got, right)]
+    shapes = [tuple(value.shape) if hasattr(value, "shape") else None for value in (got, right)]
     if None not in shapes and shapes[0] != shapes[1]:
         raise Mistake("wrong-shape", f"For {case} the shape should be {shapes[1]}; yours is {shapes[0]}.")
     raise Mistake("wrong-value", f"For {case} the answer should be {_short(right)}; yours is {_short(got)}.")
+
+
+def expect_function(
+    answer: Callable[..., Any],
+    right: Callable[..., Any],
+    cases: Mapping[str, tuple[Any, ...]],
+    *,
+    mistakes: Mapping[str, tuple[Callable[..., Any], str]] | None = None,
+    errors: Mapping[str, tuple[str, str]] | None = None,
+    tolerance: float = 1e-6,
+) -> None:
+    """Judge a function over cases: return if it agrees with `right` on all, else raise the Mistake that explains it.
+
+    cases     {the arguments in words: the arguments}; every call gets copies of its own
+    mistakes  {name: (the function that this mistake gives, hint)}; a mistake is named if it agrees with the answer on every case
+    errors    {text in the error that the answer raises: (name, hint)}
+    A right answer that changes its arguments is the mistake "inputs-changed".
+    """
+    got, changed = {}, []
+    for case, arguments in cases.items():
+        handed = copy.deepcopy(arguments)
+        try:
+            got[case] = answer(*handed)
+        except Exception as error:
+            for text, (name, hint) in (errors or {}).items():
+                if text in str(error):
+                    raise Mistake(name, hint) from error
+            raise
+        if not same(handed, arguments):
+            changed.append(case)
+    wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
+    wrong = [case for case in cases if not same(got[case], wanted[case], tolerance)]
+    for name, (function, hint) in (mistakes or {}).items() if wrong else ():
+        if all(same(got[case], _value(function, arguments), tolerance) for case, arguments in cases.items()):
+            raise Mistake(name, hint)
+    for case in wrong:
+        expect(got[case], wanted[case], case=case, tolerance=tolerance)
+    if changed:
+        raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
+
+
+def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a known mistake gives for a case; a mistake that cannot be computed there is recognized by the other cases only."""
+    try:
+        return function(*copy.deepcopy(arguments))
+    except Exception as error:
+        return error
 
 
 def _short(value: Any) -> str:
@@ -200,7 +252,7 @@ def _short(value: Any) -> str:
 
 @dataclass(frozen=True)
 class Prediction:
-    """A number that the student committed to, beside what was then measured."""
+    """A number that the student committed to, compared with what was then measured."""
 
     guess: Any
     measured: float
@@ -213,13 +265,22 @@ class Prediction:
             return f"A prediction is one positive number in {self.unit}; {self.guess!r} is not."
         if math.isnan(self.measured):
             return f"You predicted {self.guess:g} {self.unit}; here it was not measured: see the notes of the result above."
-        if not self.measured > 0:
+        if not self.measured > 0 and not self.unit.startswith("%"):
             return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}."
-        apart = max(self.guess / self.measured, self.measured / self.guess)
-        verdict = "very close" if apart < 1.25 else f"a factor of {apart:.3g} apart"
-        return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}: {verdict}."
+        return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}: {self._distance}."
+
+    @property
+    def _distance(self) -> str:
+        if self.unit.startswith("%"):  # shares are compared by difference: 78 % for 96.9 % is not close
+            points = abs(self.guess - self.measured)
+            return "very close" if points < 3 else f"{points:.3g} percentage points apart"
+        factor = max(self.guess / self.measured, self.measured / self.guess)
+        return "very close" if factor < 1.25 else f"a factor of {factor:.3g} apart"
 
 
 def predicted(guess: Any, measured: float, unit: str) -> Prediction:
-    """Set a prediction (made before the costly cell) beside what was measured; `...` means that none was made."""
+    """Compare a prediction (made before the expensive cell) with what was measured; `...` means that none was made.
+
+    Percentages (a unit that starts with %) are compared by difference, other numbers by ratio.
+    """
     return Prediction(guess, float(measured), unit)

@@ -1,11 +1,14 @@
 """The one shape of every experiment, and the registry through which everything else knows them."""
 
 import difflib
+import os
 import random
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,30 +18,35 @@ import torch
 from hpml_lab.core import machine, style
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.result import Result
-from hpml_lab.core.topics import import_topics
+from hpml_lab.core.paths import REFERENCE
+from hpml_lab.core.result import Result, from_record, read_record
 from hpml_lab.core.threads import one_thread
+from hpml_lab.core.topics import import_topics
 
 SIZES = ("quick", "full")
 SEED = 0
 
 
-class Size(SimpleNamespace):
-    """What an experiment is handed: `name` (quick or full), `device` (core.device.Device) and that size's parameters."""
+class Params(SimpleNamespace):
+    """What an experiment is given: `size` ("quick" or "full"), `device` (core.device.Device) and that size's parameters."""
+
+
+def default_size() -> str:
+    """The size that a notebook runs at: the environment variable `HPML_SIZE`, or quick."""
+    return os.environ.get("HPML_SIZE") or "quick"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One row of the catalogue: call it with "quick" or "full" to get a Result."""
+    """One row of the catalogue: call it, optionally with "quick" or "full", to get a Result."""
 
     slug: str
     lecture: str
     notebook: str
-    function: Callable[[Size], Result]
+    function: Callable[[Params], Result]
     draw: Callable[[Result], Any] | None
     quick: dict[str, Any]
     full: dict[str, Any]
-    lecture_says: dict[str, str]
     uses: tuple[str, ...]
 
     @property
@@ -51,26 +59,45 @@ class Experiment:
         """The docstring of the drawing: the figure's caption and its alternative text."""
         return " ".join(self.draw.__doc__.split()) if self.draw else ""
 
+    @property
+    def topic(self) -> str:
+        """The package that it belongs to, such as `tuning`."""
+        return self.notebook.split("_", 1)[1]
+
     def figure(self, result: Result):
-        """Draw a result of this experiment, this run's or a recorded one."""
+        """Draw a result of this experiment, this run's or a recorded one; None if it draws nothing."""
         if self.draw is None:
             return None
         with style.in_style():
             return self.draw(result)
 
-    def __call__(self, size: str = "quick", device: str | None = None) -> Result:
-        """Run at `size` on `device` (default: the best one here, or `HPML_DEVICE`), seeded, on one CPU thread, and record
-        where it ran."""
+    def reference(self) -> Result | None:
+        """The run recorded in `data/reference/`, or None if none was recorded."""
+        path = REFERENCE / f"{self.slug}.json"
+        return self.load(path) if path.is_file() else None
+
+    def load(self, path: Path | str) -> Result:
+        """Read a saved result of this experiment. Raises LabError for a file that is damaged or of an older version."""
+        return from_record(Path(path), vars(sys.modules[self.function.__module__]), self)
+
+    def __call__(self, size: str | None = None, device: str | None = None) -> Result:
+        """Run the experiment, seeded and on one CPU thread, and record where it ran.
+
+        size    "quick" or "full"; by default the environment variable `HPML_SIZE`, or quick
+        device  by default the best device here, or `HPML_DEVICE`
+        """
+        size = size or default_size()
         if size not in SIZES:
-            raise LabError(f"{size!r} is not a size.", f"Use {' or '.join(SIZES)}.")
+            raise LabError(f"{size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
         machine.require_torch()
         chosen = choose_device(device)
         random.seed(SEED)
         np.random.seed(SEED)
         torch.manual_seed(SEED)
         start = time.perf_counter()
-        with one_thread():  # what measures the whole processor asks for its threads itself
-            result = self.function(Size(name=size, device=chosen, **getattr(self, size)))
+        with one_thread():  # an experiment that measures the whole processor asks for its threads itself
+            result = self.function(Params(size=size, device=chosen, **getattr(self, size)))
+        result.experiment = self
         result.slug, result.size, result.device, result.seed = self.slug, size, str(chosen), SEED
         result.seconds = time.perf_counter() - start
         result.when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
@@ -89,21 +116,19 @@ def experiment(
     draw: Callable[[Result], Any] | None = None,
     quick: dict[str, Any] | None = None,
     full: dict[str, Any] | None = None,
-    lecture_says: dict[str, str] | None = None,
     uses: Iterable[str] = (),
-) -> Callable[[Callable[[Size], Result]], Experiment]:
-    """Register a function `(size) -> Result` as the experiment `slug`.
+) -> Callable[[Callable[[Params], Result]], Experiment]:
+    """Register a function `(params) -> Result` as the experiment `slug`.
 
     lecture       the lectures it comes from, "L0 L2"
     notebook      the notebook that teaches it, "01_tensors"
     draw          (Result) -> Figure; its docstring is the caption and the alternative text
-    quick, full   the parameters of the two sizes, side by side; the function reads them as attributes of `size`
-    lecture_says  the lecture's figures, by the names that the result's `quantities` bear
+    quick, full   the parameters of the two sizes; the function reads them as attributes of `params`
     uses          what it shows more with, as the doctor names it: "cuda", "graphviz", …
     """
 
-    def register(function: Callable[[Size], Result]) -> Experiment:
-        made = Experiment(slug, lecture, notebook, function, draw, quick or {}, full or {}, lecture_says or {}, tuple(uses))
+    def register(function: Callable[[Params], Result]) -> Experiment:
+        made = Experiment(slug, lecture, notebook, function, draw, quick or {}, full or {}, tuple(uses))
         if _REGISTRY.setdefault(slug, made) is not made:
             raise ValueError(f"two experiments are called {slug!r}")
         return made
@@ -112,15 +137,28 @@ def experiment(
 
 
 def all_experiments() -> list[Experiment]:
-    """All experiments, in the order of the notebooks and, within one, of the file that defines them."""
+    """All experiments that load here, in the order of the notebooks and of the headings in each.
+
+    A topic's `__all__` lists its experiments in the order of its notebook's headings.
+    """
     import_topics("experiments")
-    return sorted(_REGISTRY.values(), key=lambda one: one.notebook)
+
+    def position(row: Experiment) -> tuple[str, int]:
+        names, name = getattr(sys.modules.get(f"hpml_lab.{row.topic}"), "__all__", []), row.function.__name__
+        return row.notebook, names.index(name) if name in names else len(names)
+
+    return sorted(_REGISTRY.values(), key=position)
+
+
+def topics_that_do_not_load() -> dict[str, str]:
+    """{topic: why} for the topics whose experiments cannot be imported on this system."""
+    return dict(import_topics("experiments"))
 
 
 def find(slug: str) -> Experiment:
     """The experiment called `slug`; an unknown name raises LabError with the nearest known ones."""
     if slug not in _REGISTRY:
-        all_experiments()
+        import_topics("experiments")
     if slug not in _REGISTRY:
         near = difflib.get_close_matches(slug, _REGISTRY, n=3, cutoff=0.5)
         raise LabError(
@@ -128,3 +166,8 @@ def find(slug: str) -> Experiment:
             f"Did you mean {' or '.join(near)}?" if near else "`hpml-lab list` shows them all.",
         )
     return _REGISTRY[slug]
+
+
+def load_result(path: Path | str) -> Result:
+    """Read a saved result of any experiment. Raises LabError for a file that is damaged or of an unknown experiment."""
+    return find(str(read_record(Path(path)).get("slug"))).load(path)

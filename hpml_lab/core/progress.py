@@ -7,7 +7,7 @@ from typing import TypeVar
 Item = TypeVar("Item")
 
 
-def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iterable[Item]:
+def progress(items: Iterable[Item], description: str, total: int | None = None) -> Iterable[Item]:
     """Iterate over `items` with a line on stderr that clears itself when done.
 
     Text, not a widget: a widget leaves a broken output in the saved notebook. Text leaves an empty line in a notebook's output,
@@ -16,4 +16,4 @@ def progress(items: Iterable[Item], what: str, total: int | None = None) -> Iter
     from tqdm import tqdm
 
     delay = 0.5 if sys.stderr.isatty() else 5.0
-    return tqdm(items, desc=what, total=total, leave=False, delay=delay, dynamic_ncols=True)
+    return tqdm(items, desc=description, total=total, leave=False, delay=delay, dynamic_ncols=True)

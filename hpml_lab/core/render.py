@@ -1,16 +1,23 @@
-"""How a result shows itself: as text in a terminal, as a table, claims and figure in a notebook and in the report."""
+"""How a result shows itself in a notebook, in the report and in a terminal, everywhere in the same order.
+
+Picture and caption, key figures, claims, tables, checks, notes, and a small line with the machine. HTML uses inline styles
+and words besides colors, because GitHub and notebooks that JupyterLab does not trust drop style sheets.
+"""
 
 import base64
 import html
 import re
+from collections.abc import Sequence
 from typing import Any
 
-from hpml_lab.core import machine, style
-from hpml_lab.core.result import Result
+from hpml_lab.core import style
+from hpml_lab.core.findings import Claim, Table
+
+SHOWN_ROWS = 8  # longer tables are folded, and cut short in a terminal
 
 
 def number(value: Any) -> str:
-    """A cell of a table: four significant digits for floats, thin groups for large integers."""
+    """A cell of a table: four significant digits for floats, thin groups for large integers, – for a missing value."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "–"}[value]
     if isinstance(value, int):
@@ -20,67 +27,7 @@ def number(value: Any) -> str:
     return str(value)
 
 
-def _frame(rows: list[dict[str, Any]]):
-    import pandas
-
-    return pandas.DataFrame([{key: number(item) for key, item in row.items()} for row in rows]).fillna("–")
-
-
-def beside(result: Result) -> list[dict[str, Any]]:
-    """The lecture's figures, this run's and the reference's, side by side: one row a quantity."""
-    lecture, reference = result.experiment.lecture_says, result.reference()
-    rows = []
-    for name in dict.fromkeys([*lecture, *result.quantities]):
-        row = {"quantity": name, "lecture": lecture.get(name), "here": result.quantities.get(name)}
-        if reference:
-            row[f"reference: {machine.label(reference.machine)}"] = reference.quantities.get(name)
-        rows.append(row)
-    return rows
-
-
-def _reference_note(result: Result) -> str | None:
-    if result.machine.get("gpu") or "cuda" not in result.experiment.uses:
-        return None
-    reference = result.reference()
-    if reference is None:
-        return "No GPU reference has been recorded for this experiment yet."
-    return f"The reference is another machine's: {reference.where()}."
-
-
-def notes(result: Result) -> list[str]:
-    """What this machine could not do, and whose the reference is."""
-    extra = _reference_note(result)
-    return [*result.notes, extra] if extra else list(result.notes)
-
-
-def text(result: Result) -> str:
-    """The whole result for a terminal."""
-    parts = [f"{result.slug}: {result.experiment.title}", result.where()]
-    if result.rows:
-        parts.append(_frame(result.rows).to_string(index=False))
-    if result.quantities or result.experiment.lecture_says:
-        parts.append(_frame(beside(result)).to_string(index=False))
-    for claim in result.claims:
-        kind = "exact" if claim.exact else "measured"
-        figure = f" [{claim.measured}]" if claim.measured else ""
-        parts.append(f"  {claim.mark} ({kind}): {claim.text}{figure}")
-    parts += [f"  note: {note}" for note in notes(result)]
-    return "\n".join(parts)
-
-
-def table_html(rows: list[dict[str, Any]]) -> str:
-    """Rows as an HTML table: words to the left, figures to the right."""
-    if not rows:
-        return ""
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-
-    def cell(tag: str, shown: str, words: bool) -> str:
-        return f'<{tag} style="text-align:{"left" if words else "right"}">{html.escape(shown)}</{tag}>'
-
-    words = {name: any(isinstance(row.get(name), str) for row in rows) for name in columns}
-    head = "".join(cell("th", name, words[name]) for name in columns)
-    body = [f"<tr>{''.join(cell('td', number(row.get(name)), words[name]) for name in columns)}</tr>" for row in rows]
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(body)}</tbody></table>"
+# ---- HTML ------------------------------------------------------------------------------------------------------------
 
 
 def prose_html(text: str) -> str:
@@ -88,26 +35,93 @@ def prose_html(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(text))
 
 
-def claims_html(result: Result) -> str:
-    """The claims as a list; a mark in words beside the colour."""
-    items = []
-    for claim in result.claims:
-        colour = style.GREEN if claim.holds else style.RED
-        kind = "" if claim.exact else " <small>(measured: depends on the machine)</small>"
-        figure = f" <code>{html.escape(claim.measured)}</code>" if claim.measured else ""
-        items.append(f'<li><b style="color:{colour}">{claim.mark}</b>: {prose_html(claim.text)}{figure}{kind}</li>')
-    return f"<ul>{''.join(items)}</ul>" if items else ""
+def table_html(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Headings and rows as an HTML table: words to the left, numbers to the right."""
+    words = [any(isinstance(row[i], str) for row in rows) for i in range(len(headings))]
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        shown = (
+            f'<{tag} style="text-align:{"left" if left else "right"}">{html.escape(cell)}</{tag}>'
+            for cell, left in zip(cells, words, strict=True)
+        )
+        return f"<tr>{''.join(shown)}</tr>"
+
+    body = "".join(line("td", [number(value) for value in row]) for row in rows)
+    return f"<table><thead>{line('th', headings)}</thead><tbody>{body}</tbody></table>"
 
 
-def html_of(result: Result) -> str:
-    """Table, side-by-side figures, claims and notes, without the picture."""
-    parts = [table_html(result.rows)]
-    if result.quantities or result.experiment.lecture_says:
-        parts.append(table_html(beside(result)))
-    parts.append(claims_html(result))
-    parts += [f"<p>⚠ {prose_html(note)}</p>" for note in notes(result)]
-    parts.append(f"<p><small>{html.escape(result.where())}</small></p>")
-    return "\n".join(parts)
+def folded(summary: str, content: str, unfolded: bool = False) -> str:
+    """`content` behind a line that opens it; nothing for no content."""
+    if not content:
+        return ""
+    return (
+        f'<details{" open" if unfolded else ""}><summary style="cursor:pointer;padding:.3em 0">{summary}</summary>'
+        f"{content}</details>"
+    )
+
+
+def claim_html(claim: Claim) -> str:
+    """One claim; that it fails is said in words, and its text keeps the color of the theme."""
+    color = style.GREEN if claim.holds else style.RED
+    word = "" if claim.holds else f"<b>{'Fails' if claim.exact else 'Does not hold here'}:</b> "
+    figure = f" <code>{html.escape(claim.measured)}</code>" if claim.measured else ""
+    kind = "" if claim.exact else " <small>(depends on the machine)</small>"
+    return (
+        f'<p style="border-left:4px solid {color};padding-left:.6em;margin:.3em 0">'
+        f"{word}{prose_html(claim.text)}.{figure}{kind}</p>"
+    )
+
+
+def claims_html(claims: Sequence[Claim]) -> str:
+    """Failing claims in full, the others behind one line that counts them."""
+    holding = [claim for claim in claims if claim.holds]
+    failing = "".join(claim_html(claim) for claim in claims if not claim.holds)
+    return failing + folded(f"<b>{counted(claims)}</b>", "".join(map(claim_html, holding)))
+
+
+def counted(claims: Sequence[Claim], noun: str = "claim") -> str:
+    """ "8 of 9 claims hold"."""
+    count = sum(claim.holds for claim in claims)
+    return f"{count} of {plural(len(claims), noun)} {'holds' if len(claims) == 1 else 'hold'}"
+
+
+def plural(count: int, noun: str) -> str:
+    """ "1 row", "2 rows"."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def tables_html(tables: Sequence[Table]) -> str:
+    """Each table under its title; a long one is folded."""
+    parts = []
+    for table in tables:
+        if table.rows:
+            title = f"{html.escape(table.title)} ({plural(len(table.rows), "row")})"
+            body = table_html(list(table.columns.values()), table.cells())
+            parts.append(folded(title, body, unfolded=len(table.rows) <= SHOWN_ROWS))
+    return "".join(parts)
+
+
+def card(result: Any) -> str:
+    """All of a result but its pictures."""
+    headings, rows = result.comparison()
+    caption = result.experiment.caption
+    parts = [f"<p><em>{prose_html(caption)}</em></p>" if caption else ""]
+    parts.append(table_html(headings, rows) if rows else "")
+    parts.append(claims_html(result.claims))
+    parts.append(tables_html(result.tables))
+    failing = [check for check in result.checks if not check.holds]
+    parts.append(folded(counted(result.checks, "self-check"), "".join(map(claim_html, result.checks)), bool(failing)))
+    parts += [f"<p>{prose_html(note)}</p>" for note in result.all_notes()]
+    parts.append(f"<p><small>{html.escape(result.where)}</small></p>")
+    return "\n".join(part for part in parts if part)
+
+
+# ---- pictures --------------------------------------------------------------------------------------------------------
+
+
+def data_uri(figure: Any) -> str:
+    """A figure as the address of an image, for a page that is one file."""
+    return f"data:image/png;base64,{base64.b64encode(style.png(figure)).decode()}"
 
 
 def picture(png: bytes, caption: str) -> dict[str, str]:
@@ -115,23 +129,61 @@ def picture(png: bytes, caption: str) -> dict[str, str]:
     return {"image/png": base64.b64encode(png).decode(), "text/plain": f"Figure: {caption}"}
 
 
-def show_figure(figure: Any, caption: str) -> None:
-    """Display a figure in a notebook with its caption under it, which is also its alternative text."""
+def show_picture(figure: Any, caption: str) -> None:
+    """Display a figure in a notebook; the caption is its alternative text."""
     from IPython.display import display
 
-    # JupyterLab ignores the alt text of PNG outputs, so the caption is written out as well.
     display(picture(style.png(figure), caption), metadata={"image/png": {"alt": caption}}, raw=True)
+
+
+def show_figure(figure: Any, caption: str) -> None:
+    """Display a figure that is not an experiment's, with its caption under it."""
+    from IPython.display import display
+
+    show_picture(figure, caption)
+    # JupyterLab ignores the alternative text of PNG outputs, so the caption is written out as well.
     display({"text/html": f"<p><em>{prose_html(caption)}</em></p>", "text/plain": caption}, raw=True)
 
 
-def show(result: Result) -> None:
-    """Display a result in a notebook: table and claims, its figure, and the reference's figure where one was recorded."""
-    from IPython.display import display
+# ---- terminal --------------------------------------------------------------------------------------------------------
 
-    display({"text/html": html_of(result), "text/plain": repr(result)}, raw=True)
-    if (figure := result.figure()) is not None:
-        show_figure(figure, result.experiment.caption)
-        reference = result.reference()
-        if reference is not None:
-            label = f"Recorded on another machine, {reference.where()}: {result.experiment.caption}"
-            show_figure(reference.figure(), label)
+
+def table_text(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
+    """Headings and rows in aligned columns: words to the left, numbers to the right."""
+    lines = [list(headings), *([number(value) for value in row] for row in rows)]
+    words = [any(isinstance(row[i], str) for row in rows) for i in range(len(headings))]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
+    return "\n".join(
+        "  ".join(
+            cell.ljust(width) if left else cell.rjust(width)
+            for cell, width, left in zip(line, widths, words, strict=True)
+        ).rstrip()
+        for line in lines
+    )
+
+
+def claim_text(claim: Claim) -> str:
+    kind = "" if claim.exact else " (depends on the machine)"
+    return f"  {claim.mark}: {claim.text}{f' [{claim.measured}]' if claim.measured else ''}{kind}"
+
+
+def text(result: Any) -> str:
+    """The whole result for a terminal."""
+    parts = [f"{result.slug}: {result.experiment.title}"]
+    headings, rows = result.comparison()
+    if rows:
+        parts.append(table_text(headings, rows))
+    if result.claims:
+        ordered = sorted(result.claims, key=lambda claim: claim.holds)  # failing ones first
+        parts.append("\n".join([counted(result.claims), *map(claim_text, ordered)]))
+    for table in result.tables:
+        if table.rows:
+            cut = table.cells()[:SHOWN_ROWS]
+            more = f"\n… {len(table.rows) - len(cut)} more rows in the JSON file" if len(table.rows) > len(cut) else ""
+            parts.append(f"{table.title}\n{table_text(list(table.columns.values()), cut)}{more}")
+    failing = [claim_text(check) for check in result.checks if not check.holds]
+    if result.checks:
+        parts.append("\n".join([counted(result.checks, "self-check"), *failing]))
+    parts += [f"Note: {note}" for note in result.all_notes()]
+    parts.append(result.where)
+    return "\n\n".join(parts)

@@ -109,7 +109,19 @@ def interleaved(works: dict[str, Callable[[], object]], *, samples: int = 7, thr
     """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all."""
     samplers = {name: _Sampler(work, threads) for name, work in works.items()}
     rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]
-    return {name: Timing(tuple(one[name] for one in rounds), threads) for name in works}
+    return {name: Timing(tuple(turn[name] for turn in rounds), threads) for name in works}
+
+
+def event_seconds(work: Callable[[], object], device: torch.device) -> float:
+    """Seconds that a CUDA GPU spends on one `work()`, between two events in its stream: Python's launch time counts only
+    where the GPU waits for it."""
+    with torch.cuda.device(device):
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        work()
+        end.record()
+        end.synchronize()
+    return begin.elapsed_time(end) / 1e3
 
 
 @dataclass(frozen=True)
@@ -155,12 +167,12 @@ def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: i
             torch.mm(a, b, out=out)
 
     product = measure(multiply, threads=threads, flops=2.0 * n**3)
-    return Ceiling(_copy(device, threads).gb_per_s, product.gflop_per_s, threads)
+    return Ceiling(copy_bandwidth(device, threads).gb_per_s, product.gflop_per_s, threads)
 
 
 @functools.cache
-def _copy(device: torch.device, threads: int) -> Timing:
-    """A copy, the same for every dtype of the product: 1 GiB on a GPU, 256 MiB on a CPU."""
+def copy_bandwidth(device: torch.device, threads: int = 1) -> Timing:
+    """Time a copy far larger than the caches, once per process: 1 GiB on a GPU, 256 MiB on a CPU; `gb_per_s` counts read and write."""
     source = torch.ones((1 << 28) if device.type == "cuda" else (1 << 26), device=device)
     target = torch.empty_like(source)
     return measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)

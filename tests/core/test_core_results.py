@@ -2,173 +2,255 @@
 
 import json
 import math
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
 
 from hpml_lab.core import experiment as registry
-from hpml_lab.core import machine, render, style
+from hpml_lab.core import machine, style
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import experiment, find
-from hpml_lab.core.result import Claim, Result
+from hpml_lab.core.experiment import experiment, find, load_result
+from hpml_lab.core.findings import Claim, Table, column
+from hpml_lab.core.result import Result
 
 
-def draw_planted(result):
+@dataclass
+class Draw:
+    """A row of the experiment below."""
+
+    value: float = column("value", "m")
+    kind: str = column("kind")
+    remark: str | None = column("remark", default=None)
+    hidden: int = 7
+
+
+@dataclass
+class Limit:
+    """A row of its second table."""
+
+    limit: float = column("limit")
+
+
+def draw_sample(result):
     """A line through the measured values, for the tests of the core."""
     figure = style.new_figure()
     axes = figure.subplots()
-    axes.plot([row["value"] for row in result.rows])
+    axes.plot([row.value for row in result.rows(Draw)])
     axes.set(xlabel="run", ylabel="value, 1")
     return figure
 
 
 @pytest.fixture
-def planted(monkeypatch):
+def sample(monkeypatch):
     """An experiment in a registry of its own."""
     monkeypatch.setattr(registry, "_REGISTRY", dict(registry._REGISTRY))
 
     @experiment(
-        "planted-row",
-        lecture="L0",
-        notebook="99_test",
-        draw=draw_planted,
-        quick={"n": 2},
-        full={"n": 3},
-        lecture_says={"speed, m/s": "3 (by the slide)"},
-        uses=("cuda",),
+        "sample-row", lecture="L0", notebook="99_test", draw=draw_sample, quick={"n": 2}, full={"n": 12}, uses=("cuda",)
     )
-    def planted_row(size):
-        """A planted experiment for the tests."""
-        rows = [{"value": torch.rand(1).item(), "kind": size.name} for _ in range(size.n)]
-        claims = [Claim("two and two make four", 2 + 2 == 4), Claim("water is dry", False, measured="it is wet", exact=False)]
+    def sample_row(params):
+        """A sample experiment for the tests."""
         assert torch.get_num_threads() == 1
-        return Result(rows, claims, {"speed, m/s": 2.5}, ["no wind here"], {"grid": np.eye(2), "odd": [math.nan, math.inf]})
+        rows = [Draw(torch.rand(1).item(), params.size) for _ in range(params.n)]
+        result = Result([Table("Values that were drawn", rows), Table("Limits", [Limit(math.inf)]), Table("Nothing", [])])
+        result.key_figure("speed", 2.5, unit="m/s", lecture="3 (by the slide)")
+        result.claim("Two and two make four", 2 + 2 == 4)
+        result.measured("Water is dry", False, "it is wet")
+        result.check("The lamp is off again", True)
+        result.notes.append("no wind here")
+        result.arrays |= {"grid": np.eye(2), "odd": [math.nan, math.inf]}
+        return result
 
-    return planted_row
+    return sample_row
 
 
-def test_a_size_brings_its_parameters(planted):
-    assert len(planted("quick").rows) == 2 and len(planted("full").rows) == 3
+def test_a_size_brings_its_parameters(sample, monkeypatch):
+    assert len(sample("quick").rows()) == 2 and len(sample("full").rows()) == 12
+    monkeypatch.delenv("HPML_SIZE", raising=False)
+    assert sample().size == "quick"
+    monkeypatch.setenv("HPML_SIZE", "full")
+    assert sample().size == "full", "a notebook runs at the size that the environment names"
 
 
-@pytest.mark.parametrize("size", ["medium", "", "QUICK", None, 3])
-def test_a_wrong_size_is_refused_before_anything_runs(planted, size):
+@pytest.mark.parametrize("size", ["medium", "QUICK", 3])
+def test_a_wrong_size_is_refused_before_anything_runs(sample, size):
     with pytest.raises(LabError, match="quick or full"):
-        planted(size)
+        sample(size)
 
 
-def test_a_wrong_device_is_refused_before_anything_runs(planted):
+def test_a_wrong_device_is_refused_before_anything_runs(sample):
     with pytest.raises(LabError, match="not a device"):
-        planted("quick", device="toaster")
+        sample("quick", device="toaster")
 
 
-def test_an_old_torch_is_refused_with_the_mend(planted, monkeypatch):
+def test_an_old_torch_is_refused_with_the_mend(sample, monkeypatch):
     monkeypatch.setattr(machine, "installed_version", lambda package: "2.4.1+cu121")
     with pytest.raises(LabError, match="2.4.1.*too old.*2.11"):
-        planted("quick")
+        sample("quick")
     monkeypatch.setattr(machine, "installed_version", lambda package: None)
     with pytest.raises(LabError, match="make lab"):
-        planted("quick")
+        sample("quick")
 
 
-def test_runs_are_seeded_and_say_where_they_ran(planted):
-    first, second = planted("quick"), planted("quick")
-    assert first.rows == second.rows
+def test_runs_are_seeded_and_say_where_they_ran(sample):
+    first, second = sample("quick"), sample("quick")
+    assert first.rows() == second.rows()
     assert first.machine["torch"] == torch.__version__ and first.machine["cores"] >= 1
-    assert first.slug == "planted-row" and first.device == "cpu" and first.seconds > 0
-    assert "quick on cpu" in first.where() and "seed 0" in first.where()
+    assert first.slug == "sample-row" and first.device == "cpu" and first.seconds > 0
+    assert "quick on cpu" in first.where and "seed 0" in first.where
 
 
-def test_a_result_survives_a_save(planted, tmp_path, same_picture):
-    result = planted("quick", device="cpu")
+def test_a_result_survives_a_save(sample, tmp_path, same_picture):
+    result = sample("quick", device="cpu")
     path = result.save(tmp_path)
     json.loads(path.read_text(), parse_constant=lambda word: pytest.fail(f"{word} is not JSON"))
-    loaded = Result.load(path)
-    assert loaded.rows == result.rows and loaded.claims == result.claims and loaded.where() == result.where()
+    loaded = load_result(path)
+    assert loaded.tables == result.tables and loaded.key_figures == result.key_figures
+    assert loaded.claims == result.claims and loaded.where == result.where
     assert loaded.arrays["grid"] == [[1, 0], [0, 1]]
     assert math.isnan(loaded.arrays["odd"][0]) and loaded.arrays["odd"][1] == math.inf
     assert same_picture(loaded.figure(), result.figure()), "drawn from the file as from the run"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 1, "rows": []}'])
-def test_a_damaged_result_is_named(tmp_path, content):
-    path = tmp_path / "planted-row.json"
+@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 2, "slug": "sample-row"}'])
+def test_a_damaged_result_is_named(sample, tmp_path, content):
+    path = tmp_path / "sample-row.json"
     path.write_text(content)
-    with pytest.raises(LabError, match="planted-row.json is not a readable result"):
-        Result.load(path)
+    with pytest.raises(LabError, match="sample-row.json is not a readable result"):
+        load_result(path)
 
 
-def test_a_failed_exact_claim_makes_a_result_false_and_a_measured_one_does_not(planted):
-    result = planted("quick")
-    assert result
-    result.claims.append(Claim("two and two make five", 2 + 2 == 5))
-    assert not result and "FAILS: two and two make five" in repr(result)
+def test_a_saved_result_of_an_unknown_experiment_is_named(tmp_path):
+    path = tmp_path / "no-such-row.json"
+    path.write_text('{"format": 2, "slug": "no-such-row"}')
+    with pytest.raises(LabError, match="no experiment is called 'no-such-row'"):
+        load_result(path)
 
 
-def test_stored_text_holds_exact_claims_only(planted):
-    text = repr(planted("quick"))
-    assert text == "planted-row\n  holds: two and two make four"
+def test_a_result_of_an_older_row_type_is_named(sample, tmp_path):
+    path = sample("quick").save(tmp_path)
+    path.write_text(path.read_text().replace('"kind"', '"sort"'))
+    with pytest.raises(LabError, match="not a readable result"):
+        load_result(path)
 
 
-def test_a_terminal_shows_all(planted):
-    text = render.text(planted("quick"))
-    for part in (
-        "A planted experiment",
-        "value",
-        "does not hold here (measured): water is dry [it is wet]",
+def test_a_failed_exact_claim_or_check_makes_a_result_false_and_a_measured_one_does_not(sample):
+    assert sample("quick")
+    result = sample("quick")
+    result.claim("Two and two make five", 2 + 2 == 5)
+    assert not result and "FAILS: Two and two make five" in repr(result)
+    result = sample("quick")
+    result.check("The lamp is on", False)
+    assert not result
+
+
+def test_key_figures_are_found_by_their_label(sample):
+    result = sample("quick")
+    assert result.here("speed") == 2.5
+    with pytest.raises(KeyError, match="no key figure is called 'sped'; there are speed"):
+        result.here("sped")
+
+
+def test_rows_are_found_by_their_type(sample):
+    result = sample("full")
+    assert [row.limit for row in result.rows(Limit)] == [math.inf]
+    assert result.rows() == result.rows(Draw) and len(result.rows(Draw)) == 12
+
+
+def test_stored_text_holds_exact_claims_only(sample):
+    assert repr(sample("quick")) == "sample-row\n  holds: Two and two make four"
+
+
+def in_this_order(text, *parts):
+    positions = [text.index(part) for part in parts]
+    return positions == sorted(positions)
+
+
+def test_a_terminal_shows_all_in_the_order_of_a_notebook(sample):
+    text = sample("full").text()
+    assert in_this_order(
+        text,
+        "A sample experiment",
+        "speed, m/s  3 (by the slide)   2.5",
+        "1 of 2 claims hold",
+        "does not hold here: Water is dry [it is wet] (depends on the machine)",
+        "holds: Two and two make four",
+        "Values that were drawn",
+        "value, m",
+        "… 4 more rows in the JSON file",
+        "Limits",
+        "1 of 1 self-check holds",
+        "Note: no wind here",
+        "full on cpu",
+    )
+    assert "Nothing" not in text and "hidden" not in text
+
+
+def test_html_has_the_same_order_folds_what_is_long_and_says_failures_in_words(sample):
+    page = sample("full").html()
+    assert in_this_order(
+        page,
+        "A line through the measured values",
         "3 (by the slide)",
-        "2.5",
-        "note: no wind here",
-        "No GPU reference has been recorded",
-    ):
-        assert part in text
+        "<b>Does not hold here:</b> Water is dry.",
+        "1 of 2 claims hold",
+        "Two and two make four",
+        "Values that were drawn (12 rows)",
+        "Limits (1 row)",
+        "self-check",
+        "no wind here",
+        "full on cpu",
+    )
+    assert "<style" not in page, "GitHub and untrusted notebooks drop style sheets"
+    assert page.count("<details open>") == 1, "the short table is open, the long one is folded"
+    assert page.index("Water is dry") < page.index("<details"), "a failing claim is not folded away"
 
 
-def test_html_escapes_and_marks_claims_in_words(planted):
-    result = planted("quick")
-    result.claims.append(Claim("<script>alert(1)</script>", True))
+def test_html_escapes_what_it_is_given(sample):
+    result = sample("quick")
+    result.claim("<script>alert(1)</script>", True)
     result.notes.append("run `a < b` instead")
-    page = render.html_of(result)
+    page = result.html()
     assert "<script>" not in page and "&lt;script&gt;" in page
     assert "run <code>a &lt; b</code> instead" in page
-    assert "does not hold here" in page and "depends on the machine" in page
 
 
-def test_the_reference_is_labelled_with_its_machine(planted, tmp_path, monkeypatch):
-    monkeypatch.setattr("hpml_lab.core.result.REFERENCE", tmp_path)
-    recorded = planted("full")
-    recorded.machine |= {"gpu": "Planted GPU"}
-    recorded.quantities["speed, m/s"] = 99.0
+def test_the_reference_is_labelled_with_its_machine(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    recorded = sample("full")
+    recorded.machine |= {"gpu": "Some GPU"}
+    recorded.key_figures[0] = replace(recorded.key_figures[0], here=99.0)
     recorded.save(tmp_path)
-    result = planted("quick")
-    [row] = render.beside(result)
-    assert row == {
-        "quantity": "speed, m/s",
-        "lecture": "3 (by the slide)",
-        "here": 2.5,
-        f"reference: Planted GPU (torch {torch.__version__})": 99.0,
-    }
-    assert "The reference is another machine's: full on cpu, Planted GPU" in render.text(result)
+    result = sample("quick")
+    headings, rows = result.comparison()
+    assert headings == ["", "lecture", "here", f"reference: Some GPU (torch {torch.__version__})"]
+    assert rows == [["speed, m/s", "3 (by the slide)", 2.5, 99.0]]
+    assert "The reference was recorded on another machine: full on cpu, Some GPU" in result.text()
+    assert [caption.partition(",")[0] for _, caption in result.pictures()] == [
+        "A line through the measured values",
+        "Recorded on another machine",
+    ]
 
 
-def test_a_notebook_gets_table_figure_and_caption(planted, monkeypatch):
+def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda data, **options: shown.append((data, options)))
-    planted("quick")._ipython_display_()
-    (table, _), (picture, options), (caption, _) = shown
-    assert table["text/plain"].startswith("planted-row") and "<table" in table["text/html"]
+    sample("quick")._ipython_display_()
+    (picture, options), (card, _) = shown
     assert picture["image/png"] and "A line through the measured values" in picture["text/plain"]
-    assert options["metadata"]["image/png"]["alt"] == caption["text/plain"]
+    assert options["metadata"]["image/png"]["alt"] in card["text/html"]
+    assert card["text/plain"].startswith("sample-row") and "<table" in card["text/html"]
 
 
-def test_an_unknown_slug_suggests_the_nearest(planted):
-    with pytest.raises(LabError, match="Did you mean planted-row"):
-        find("planted-rwo")
+def test_an_unknown_slug_suggests_the_nearest(sample):
+    with pytest.raises(LabError, match="Did you mean sample-row"):
+        find("sample-rwo")
     with pytest.raises(LabError, match="hpml-lab list"):
         find("zzzzzz")
 
 
-def test_two_experiments_cannot_bear_one_slug(planted):
-    with pytest.raises(ValueError, match="planted-row"):
-        experiment("planted-row", lecture="L0", notebook="99_test")(lambda size: None)
+def test_two_experiments_cannot_have_one_slug(sample):
+    with pytest.raises(ValueError, match="sample-row"):
+        experiment("sample-row", lecture="L0", notebook="99_test")(lambda size: None)

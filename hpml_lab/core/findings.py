@@ -1,0 +1,72 @@
+"""What an experiment finds: claims, key figures, and tables of typed rows."""
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import MISSING, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence that the run itself checked, and that could have failed.
+
+    An exact claim holds on every machine (gradients agree, counts are right) and its text may be compared as stored output.
+    A measured claim depends on the machine (4 workers beat 0): `measured` gives the figure, and it may fail without breaking
+    anything.
+    """
+
+    text: str
+    holds: bool
+    measured: str = ""
+    exact: bool = True
+
+    @property
+    def mark(self) -> str:
+        return "holds" if self.holds else ("FAILS" if self.exact else "does not hold here")
+
+
+@dataclass(frozen=True)
+class KeyFigure:
+    """One line of the comparison with the lecture: what it said, and what this run measured (None: not measured here)."""
+
+    label: str
+    here: float | int | str | None = None
+    unit: str = ""
+    lecture: float | int | str | None = None
+
+    @property
+    def heading(self) -> str:
+        return heading(self.label, self.unit)
+
+
+def heading(label: str, unit: str) -> str:
+    """A label with its unit, as tables and axes write it."""
+    return f"{label}, {unit}" if unit else label
+
+
+def column(label: str, unit: str = "", default: Any = MISSING) -> Any:
+    """A field of a row's dataclass that is shown as a column: its heading and unit stand here, code uses the field's name.
+
+    A field without `column` is saved with the result and not shown.
+    """
+    return dataclasses.field(default=default, metadata={"label": label, "unit": unit})
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of one dataclass under one title."""
+
+    title: str
+    rows: Sequence[Any]
+
+    @property
+    def columns(self) -> dict[str, str]:
+        """{field: heading} of the columns that are shown; an empty table has none."""
+        if not self.rows:
+            return {}
+        shown = [field for field in dataclasses.fields(self.rows[0]) if "label" in field.metadata]
+        return {field.name: heading(field.metadata["label"], field.metadata["unit"]) for field in shown}
+
+    def cells(self) -> list[list[Any]]:
+        """The values that are shown, row by row."""
+        return [[getattr(row, name) for name in self.columns] for row in self.rows]
