@@ -95,7 +95,7 @@ def tables_html(tables: Sequence[Table]) -> str:
     parts = []
     for table in tables:
         if table.rows:
-            title = f"{html.escape(table.title)} ({plural(len(table.rows), "row")})"
+            title = f"{html.escape(table.title)} ({plural(len(table.rows), 'row')})"
             body = table_html(list(table.columns.values()), table.cells())
             parts.append(folded(title, body, unfolded=len(table.rows) <= SHOWN_ROWS))
     return "".join(parts)
