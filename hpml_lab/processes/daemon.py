@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from hpml_lab.processes import fresh
+from hpml_lab.core import programs
 
 KINDS = ("plain", "daemon", "joined")
 SHORT, LONG = 0.2, 60.0  # seconds of work; an interpreter that waited for the long one would miss its deadline
@@ -34,9 +34,9 @@ def main(kind: str) -> None:
     print("main done", flush=True)
 
 
-def at_exit(kind: str, deadline: float = 30.0) -> fresh.Finished:
+def at_exit(kind: str, deadline_seconds: float = 30.0) -> programs.Finished:
     """Run one kind in an interpreter of its own, to see how that interpreter ends."""
-    return fresh.run(["-m", "hpml_lab.processes.daemon", kind], deadline=deadline)
+    return programs.run_python(["-m", "hpml_lab.processes.daemon", kind], deadline_seconds=deadline_seconds)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ from hpml_lab.core.children import run_in_child
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.core.timeline import CLOCK, HATCHES, Span, gantt, rows
-from hpml_lab.processes import daemon, held_lock, leftovers, parallel, pool, start
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import daemon, held_lock, parallel, pool, start
 
 NOTEBOOK = "07_processes"
 NOTHING_LEFT = "no process is left behind"
@@ -63,7 +64,7 @@ def draw_gil(result: Result):
 )
 def gil(size: Size) -> Result:
     """Threads and processes: which work the interpreter's lock holds up."""
-    before = leftovers.processes()
+    before = child_pids()
     others = psutil.cpu_percent(0.1)
     ends = {kind: daemon.at_exit(kind) for kind in daemon.KINDS}
     parameters = dict(workers=size.workers, pieces=size.pieces, seconds=size.seconds, repeats=size.repeats)
@@ -95,7 +96,7 @@ def gil(size: Size) -> Result:
             lines["joined"] == ["thread done", "thread tidied up", "main done"],
             ", ".join(lines["joined"]),
         ),
-        Claim(NOTHING_LEFT, leftovers.processes() <= before),
+        Claim(NOTHING_LEFT, child_pids() <= before),
         Claim("two threads do not speed up a Python loop", *_below(faster["loop", "threads", 2], 1.3), exact=False),
         Claim("two processes speed up a Python loop", *_above(faster["loop", "processes", 2], 1.5), exact=False),
         Claim("two threads speed up sleeping", *_above(faster["sleep", "threads", 2], 1.7), exact=False),
@@ -254,15 +255,17 @@ def _key(colours: dict[str, str]) -> list[Patch]:
 )
 def start_methods(size: Size) -> Result:
     """What fork, forkserver and spawn cost, and the deadlock that comes from a fork."""
-    before = leftovers.processes()
+    before = child_pids()
     methods = start.methods()
     table = start.measure(methods=methods, samples=size.starts, preload=size.preload)
     held = {
-        case: run_in_child(held_lock.start_while_held, case, size.hold, size.patience, method="spawn", deadline=DEADLINE)
+        case: run_in_child(
+            held_lock.start_while_held, case, size.hold, size.patience, method="spawn", deadline_seconds=DEADLINE
+        )
         for case in held_lock.CASES
     }
     arguments = (CLOCK(), size.starts, size.patience, size.device.is_cuda)
-    torch_child = run_in_child(start.with_torch, *arguments, method="spawn", deadline=3 * DEADLINE)
+    torch_child = run_in_child(start.with_torch, *arguments, method="spawn", deadline_seconds=3 * DEADLINE)
     loaded = torch_child.value or {"rows": [], "fork after OpenMP": {}, "fork after CUDA": ""}
     table = sorted(table + loaded["rows"], key=lambda row: row["to the first line, ms"])
     ready = {row["start"]: row["to the first line, ms"] for row in table}
@@ -283,7 +286,7 @@ def start_methods(size: Size) -> Result:
             lock["fork with hooks"],
         ),
         Claim("a spawned child gets it: its lock is its own", told["spawn"].get("child has it") is True, lock["spawn"]),
-        Claim(NOTHING_LEFT, leftovers.processes() <= before),
+        Claim(NOTHING_LEFT, child_pids() <= before),
         Claim(
             "a thread starts faster than any process",
             ready["thread"] < min(ready[method] for method in methods),
@@ -368,7 +371,7 @@ def draw_process_and_pool(result: Result):
 )
 def process_and_pool(size: Size) -> Result:
     """The lecture's Process and Pool with every start method, and the two functions called f."""
-    before = leftovers.processes()
+    before = child_pids()
     numbers, table, timelines = list(size.numbers), [], {}
     said, squared, cell = {}, {}, {}
     for method in start.methods():
@@ -440,7 +443,7 @@ def process_and_pool(size: Size) -> Result:
             "with two functions called f the child ends with a TypeError and exit code 1, and the parent goes on",
             "TypeError" in slide.stderr and code == 1 and ast.literal_eval(squares) == [1, 4, 9] and slide.exitcode == 0,
         ),
-        Claim(NOTHING_LEFT, leftovers.processes() <= before),
+        Claim(NOTHING_LEFT, child_pids() <= before),
     ]
     notes = []
     if "fork" not in squared:

@@ -13,9 +13,10 @@ from hpml_lab.core import style
 from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
+from hpml_lab.core.ring import SHM, Ring
 from hpml_lab.core.timeline import busy, gantt, rows
-from hpml_lab.processes import leftovers, relay, sharing
-from hpml_lab.processes.ring import SHM, Ring
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import relay, sharing
 from hpml_lab.processes.start import methods
 
 NOTEBOOK = "07_processes"
@@ -34,7 +35,7 @@ CROSSOVER, MESSAGE = "handles win from, KB", "message of a handle, bytes"
 
 
 def _traces() -> tuple[set[int], set[str]]:
-    return leftovers.processes(), sharing.named_segments()
+    return child_pids(), sharing.named_segments()
 
 
 # ---- tensor-queues ------------------------------------------------------------------------------------------------------
@@ -205,10 +206,10 @@ def draw_producer_consumer(result: Result):
     return figure
 
 
-def alone_with_a_ring(slots: int, deadline: float = 0.05) -> dict[str, str]:
+def alone_with_a_ring(slots: int, seconds: float = 0.05) -> dict[str, str]:
     """The errors of a side whose partner never comes: a take from an empty ring, and one put more than there are slots."""
     told = {}
-    with Ring(slots, (1,), deadline=deadline) as ring:
+    with Ring(slots, (1,), deadline_seconds=seconds, start_seconds=seconds) as ring:
         for what, work in (("take", ring.take), ("put", lambda: [ring.put(number) for number in range(slots + 1)])):
             try:
                 work()

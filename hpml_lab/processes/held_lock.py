@@ -6,6 +6,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any
 
+from hpml_lab.core.children import child_process
 from hpml_lab.core.timeline import CLOCK, Span, span
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
@@ -41,23 +42,15 @@ def start_while_held(case: str, hold: float, patience: float) -> dict[str, Any]:
             may_end.wait(hold)
 
     thread = threading.Thread(target=hold_it)
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=want_the_lock, args=(there,), daemon=True)
     thread.start()
     held.wait()
-    try:
-        with span(spans, "the parent", STARTS):
-            child.start()
-        there.close()
+    with child_process(want_the_lock, context=context) as child:
+        spans.append(Span("the parent", STARTS, child.called, child.started))
         thread.join()
-        asked = here.recv() if here.poll(30) else None
-        child_has = asked is not None and here.poll(patience)
-        until = here.recv() if child_has else CLOCK()
+        asked = child.receive(30)
+        got = child.receive(patience) if asked is not None else None
+        until = CLOCK() if got is None else got
         parent_has = LOCK.acquire(timeout=patience)
-    finally:
-        child.kill()
-        child.join()
-        here.close()
     if asked is not None:
-        spans.append(Span("the child", WAITS if child_has else NEVER, asked, until))
-    return {"asked": asked is not None, "child has it": child_has, "parent has it": parent_has, "spans": spans}
+        spans.append(Span("the child", NEVER if got is None else WAITS, asked, until))
+    return {"asked": asked is not None, "child has it": got is not None, "parent has it": parent_has, "spans": spans}

@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import importlib
 import json
-import multiprocessing
 import shutil
 import statistics
 import subprocess
@@ -20,8 +19,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from hpml_lab.core import programs
+from hpml_lab.core.children import child_process
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.processes import fresh
 
 KINDS = {
     "loop": "Python loop",
@@ -117,36 +117,18 @@ def units_for(kind: str, seconds: float) -> int:
     """
     if kind == "sleep":
         return 1
-    with _processes(_calibrate, [(kind, seconds)]) as (connection,):
-        return connection.recv()
-
-
-@contextlib.contextmanager
-def _processes(function: Callable[..., None], arguments: Sequence[tuple]):
-    """One process for each tuple of arguments, each with a connection; none is left when the block ends."""
-    context = multiprocessing.get_context(PROCESSES)
-    children, connections = [], []
-    try:
-        for one in arguments:
-            here, there = context.Pipe()
-            connections.append(here)
-            child = context.Process(target=function, args=(there, *one), daemon=True)
-            child.start()
-            children.append(child)
-            there.close()
-        yield connections
-    finally:
-        for connection in connections:
-            connection.close()
-        for child in children:
-            child.join(5)
-            child.kill()
-            child.join()
+    with child_process(_calibrate, kind, seconds, method=PROCESSES) as child:
+        return child.connection.recv()
 
 
 def on_processes(kind: str, workers: int, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
     """Let each of `workers` processes do its share of pieces; the start of the processes is not part of the traces."""
-    with _processes(_work, [(kind, seconds, times, share) for share in shares[:workers]]) as connections:
+    how = {"method": PROCESSES, "duplex": True, "grace_seconds": 5.0}
+    with contextlib.ExitStack() as started:
+        children = [
+            started.enter_context(child_process(_work, kind, seconds, times, share, **how)) for share in shares[:workers]
+        ]
+        connections = [child.connection for child in children]
         for connection in connections:
             connection.recv()
         for connection in connections:
@@ -207,14 +189,10 @@ def has_gil() -> bool:
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def measure(*, python: str = sys.executable, deadline: float = 120.0, **parameters: Any) -> dict:
-    """`compare(**parameters)` in an interpreter of its own. Raises RuntimeError with its last words where it fails."""
-    command = ["-m", "hpml_lab.processes.parallel", json.dumps(parameters)]
-    done = fresh.run(command, python=python, deadline=deadline, environment=ONE_THREAD_EACH)
-    if done.exitcode != 0:
-        how = "did not finish in time" if done.exitcode is None else f"ended with exit code {done.exitcode}"
-        raise RuntimeError(f"the measuring interpreter {how}: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout)
+def measure(*, python: str = sys.executable, deadline_seconds: float = 120.0, **parameters: Any) -> dict:
+    """`compare(**parameters)` in an interpreter of its own. Raises RuntimeError with the end of its errors if it fails."""
+    options = {"python": python, "deadline_seconds": deadline_seconds, "environment": ONE_THREAD_EACH}
+    return programs.call_python_module("hpml_lab.processes.parallel", parameters, **options)
 
 
 def free_threaded_python() -> str | None:

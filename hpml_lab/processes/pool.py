@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.children import shield_children_from_sigint, suppress_fork_warning
+from hpml_lab.core import programs
+from hpml_lab.core.children import child_process, shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.timeline import CLOCK, Span
-from hpml_lab.processes import fresh, work
+from hpml_lab.processes import work
 
 STARTS, SQUARES = "starts", "squares"
 
@@ -44,31 +45,19 @@ class Squared:
     spans: list[Span]
 
 
-def process_says(method: str, function: Callable[..., None] = work.greet, *arguments: Any, deadline: float = 30.0) -> Said:
-    """Run `function(*arguments)` in a Process and give what it printed.
+def process_says(
+    method: str, function: Callable[..., None] = work.greet, *arguments: Any, deadline_seconds: float = 30.0
+) -> Said:
+    """Run `function(*arguments)` in a Process and return what it printed.
 
     A process returns nothing: what its function returns is lost, and what it prints goes to the terminal. So the child
-    writes into a buffer, and sends that through a pipe. A child that is not done after `deadline` seconds is ended.
+    writes into a buffer, and sends that through a pipe. A child that is not done after `deadline_seconds` is ended.
     """
-    context = multiprocessing.get_context(method)
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=_print_into, args=(there, function, arguments), daemon=True)
-    with here, suppress_fork_warning():
-        try:
-            with shield_children_from_sigint():
-                process.start()
-            there.close()
-            text = ""
-            begin = CLOCK()
-            if here.poll(deadline):  # true also where the child ended without a word
-                with contextlib.suppress(EOFError):
-                    text = here.recv()
-            process.join(max(0.0, begin + deadline - CLOCK()))
-        finally:
-            if process.pid is not None:
-                process.kill()
-                process.join()
-    return Said(text, process.exitcode)
+    with child_process(_print_into, function, arguments, method=method) as child:
+        end = CLOCK() + deadline_seconds
+        text = child.receive(deadline_seconds, default="")
+        child.process.join(max(0.0, end - CLOCK()))
+    return Said(text, child.exitcode)
 
 
 def _print_into(connection: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
@@ -78,13 +67,19 @@ def _print_into(connection: Connection, function: Callable[..., None], arguments
 
 
 def squares(
-    method: str, workers: int, items: Sequence[float], *, seconds: float = 0.0, chunksize: int = 1, deadline: float = 60.0
+    method: str,
+    workers: int,
+    items: Sequence[float],
+    *,
+    seconds: float = 0.0,
+    chunksize: int = 1,
+    deadline_seconds: float = 60.0,
 ) -> Squared:
     """`Pool(workers).map(square, items)`, with the time of everything.
 
     seconds    each square waits so long: it stands for work
     chunksize  how many items a worker takes at a time; None lets the pool choose
-    Raises multiprocessing.TimeoutError after `deadline` seconds. In any case the workers have ended on return.
+    Raises multiprocessing.TimeoutError after `deadline_seconds`. In any case the workers have ended on return.
     """
     context = multiprocessing.get_context(method)
     arrivals = context.SimpleQueue()
@@ -94,7 +89,7 @@ def squares(
             pool = ending.enter_context(context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)))
         try:
             tasks = [(item, seconds) for item in items]
-            done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline)
+            done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline_seconds)
             pool.close()  # no more work: each worker ends once it has nothing to do …
         except BaseException:
             pool.terminate()  # … or at once
@@ -112,11 +107,11 @@ def squares(
     return Squared([value for value, *_ in done], spans)
 
 
-def slide(deadline: float = 60.0) -> fresh.Finished:
+def slide(deadline_seconds: float = 60.0) -> programs.Finished:
     """Run the lecture's example with its two functions f, in an interpreter of its own."""
-    return fresh.run(["-m", "hpml_lab.processes.slide"], deadline=deadline)
+    return programs.run_python(["-m", "hpml_lab.processes.slide"], deadline_seconds=deadline_seconds)
 
 
-def from_a_cell(method: str, deadline: float = 30.0) -> fresh.Finished:
-    """Start a process with a function that stands in no module, as one typed into a notebook cell."""
-    return fresh.run(["-c", CELL, method], deadline=deadline)
+def from_a_cell(method: str, deadline_seconds: float = 30.0) -> programs.Finished:
+    """Start a process with a function that is not part of any module, as one typed into a notebook cell."""
+    return programs.run_python(["-c", CELL, method], deadline_seconds=deadline_seconds)

@@ -3,26 +3,29 @@
 Both write down when they worked and when they waited, and the checksum of all bytes in order. Needs no torch.
 """
 
-import contextlib
 import multiprocessing
 import time
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.children import shield_children_from_sigint
+from hpml_lab.core.children import START_SECONDS, run_in_children
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.ring import Ring
 from hpml_lab.core.timeline import CLOCK, Span, span
-from hpml_lab.processes.ring import Ring
 
 WAITS_FREE, WAITS_ITEM = "waits for a free slot", "waits for an item"
 FILLS, READS = "fills a slot", "reads a slot"
 PRODUCER, CONSUMER = "producer", "consumer"
 DEADLINE = 20.0  # seconds
+PROBLEMS = {
+    "raised": "did not finish: {error}",
+    "died": "died without an answer",
+    "hung": "did not finish within {seconds:.0f} s; a loaded machine may need longer",
+}
 
 
 @dataclass(frozen=True)
@@ -68,32 +71,38 @@ def run(make: Sequence[float], use: Sequence[float], *, slots: int, shape: Seque
     """Send `len(make)` items through a ring of `slots`; item i takes make[i] seconds to make and use[i] to use.
 
     method  how both processes are started
-    Raises LabError where a side fails or has not finished after the work's own time and `DEADLINE` seconds more. Both
-    processes have ended and the ring's memory is gone when it returns or raises.
+    Raises LabError if a side fails or has not finished after the work's own time and `DEADLINE` seconds more. Both
+    processes have ended and the ring's memory is released when it returns or raises.
     """
     context = multiprocessing.get_context(method)
-    patience = DEADLINE + sum(make) + sum(use)
-    with contextlib.ExitStack() as undo:
-        ring = undo.enter_context(Ring(slots, shape, context=context, deadline=patience))
+    deadline = DEADLINE + sum(make) + sum(use)
+    with Ring(slots, shape, context=context, deadline_seconds=deadline) as ring:
         segment, both_ready = ring.name, context.Barrier(2)
-        answers = {}
-        for side, work, pauses in ((PRODUCER, _produce, make), (CONSUMER, _consume, use)):
-            answers[side], there = context.Pipe(duplex=False)
-            undo.callback(answers[side].close)
-            process = context.Process(target=_tell, args=(there, work, ring, list(pauses), both_ready), daemon=True)
-            with shield_children_from_sigint():
-                process.start()
-                undo.callback(_end, process)
-            there.close()
-        told = _told(answers, patience)
-    produced, consumed = told[PRODUCER], told[CONSUMER]
+        calls = {
+            PRODUCER: (_side, _produce, ring, list(make), both_ready),
+            CONSUMER: (_side, _consume, ring, list(use), both_ready),
+        }
+        outcomes = run_in_children(calls, context=context, deadline_seconds=deadline)
+    for how, problem in PROBLEMS.items():
+        sides = [side for side, outcome in outcomes.items() if outcome.how == how]
+        if sides:
+            error = outcomes[sides[0]].error
+            raise LabError(f"The {' and the '.join(sides)} {problem.format(error=error, seconds=deadline)}.", "Run it again.")
+    produced, consumed = outcomes[PRODUCER].value, outcomes[CONSUMER].value
     spans = produced["spans"] + consumed["spans"]
     return Relay(spans, produced["crc"], consumed["crc"], consumed["order"], produced["ahead"], segment)
 
 
+def _side(work: Callable[..., dict[str, Any]], ring: Ring, *arguments: Any) -> dict[str, Any]:
+    try:
+        return work(ring, *arguments)
+    finally:
+        ring.close()
+
+
 def _produce(ring: Ring, pauses: Sequence[float], both_ready: Any) -> dict[str, Any]:
     spans, ahead, crc = [], [], 0
-    both_ready.wait(DEADLINE)
+    both_ready.wait(START_SECONDS)
     for number, pause in enumerate(pauses):
         begin = CLOCK()
         with ring.filling() as slot:
@@ -109,7 +118,7 @@ def _produce(ring: Ring, pauses: Sequence[float], both_ready: Any) -> dict[str, 
 
 def _consume(ring: Ring, pauses: Sequence[float], both_ready: Any) -> dict[str, Any]:
     spans, order, crc = [], [], 0
-    both_ready.wait(DEADLINE)
+    both_ready.wait(START_SECONDS)
     while True:
         begin = CLOCK()
         try:
@@ -121,42 +130,3 @@ def _consume(ring: Ring, pauses: Sequence[float], both_ready: Any) -> dict[str, 
                     crc = zlib.crc32(slot, crc)  # last: a slot that was filled again too early would be noticed
         except EOFError:
             return {"spans": spans, "order": order, "crc": crc}
-
-
-def _tell(answer: Any, work: Callable[..., dict[str, Any]], ring: Ring, *arguments: Any) -> None:
-    try:
-        answer.send(work(ring, *arguments))
-    except Exception as error:  # the other process shall read why
-        answer.send(f"{type(error).__name__}: {error}")
-    finally:
-        ring.close()
-        answer.close()
-
-
-def _told(answers: dict[str, Any], patience: float) -> dict[str, dict[str, Any]]:
-    """What both sides gave, or a LabError as soon as one of them has failed."""
-    told, end = {}, time.monotonic() + patience
-    while len(told) < len(answers):
-        open_ones = {answer: side for side, answer in answers.items() if side not in told}
-        ready = wait(list(open_ones), max(0.0, end - time.monotonic()))
-        if not ready:
-            raise LabError(
-                f"No word from the {' and the '.join(open_ones.values())} after {patience:.0f} s.",
-                "Run it again; a loaded machine may need longer.",
-            )
-        for answer in ready:
-            side = open_ones[answer]
-            try:
-                told[side] = answer.recv()
-            except EOFError:
-                told[side] = "it died without a word"
-            if isinstance(told[side], str):
-                raise LabError(f"The {side} did not finish: {told[side]}.", "The other side was ended too. Run it again.")
-    return told
-
-
-def _end(process: Any) -> None:
-    process.join(0.2)  # it has given its answer and has little left to do, or it is not needed any more
-    process.kill()
-    process.join()
-    process.close()

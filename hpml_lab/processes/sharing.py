@@ -8,6 +8,7 @@ reused    one of two shared tensors         a handle, and a handle back       th
 ring      nothing: a slot is written        a semaphore is raised             the slot, until it is free again
 """
 
+import contextlib
 import gc
 import multiprocessing
 import os
@@ -26,10 +27,10 @@ import numpy as np
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.children import shield_children_from_sigint, run_in_child, suppress_fork_warning
+from hpml_lab.core.children import START_SECONDS, child_process, run_in_child
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.ring import SHM, Ring
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.processes.ring import SHM, Ring
 
 ROUTES = ("pickle", "bytes", "torch", "reused", "ring")
 DEADLINE = 30.0  # seconds that either side waits for the other
@@ -172,8 +173,7 @@ def segments() -> list[dict[str, Any]]:
     rows = [look_at_ring()]
     strategies = ("file_descriptor", "file_system") if SHM.is_dir() else ()
     for strategy in strategies:  # a strategy holds for a whole process: each gets one
-        with suppress_fork_warning():
-            outcome = run_in_child(look_at_handles, strategy, method="fork", deadline=DEADLINE)
+        outcome = run_in_child(look_at_handles, strategy, method="fork", deadline_seconds=DEADLINE)
         if outcome.how != "returned":
             raise LabError(f"Looking at {strategy} in a child failed: it {outcome.how}. {outcome.error}", "Run it again.")
         rows.append(outcome.value)
@@ -194,21 +194,16 @@ class Exchange:
         context = torch.multiprocessing.get_context(method)
         self.right = True  # every message so far was the one expected, with its stamp at both ends
         self._buffers: list[torch.Tensor] = []
-        self._ring = Ring(WAITING, (largest // 4,), context=context, deadline=DEADLINE)
-        self._plain, self._handles, self._back = context.Queue(WAITING), context.Queue(WAITING), context.Queue(WAITING)
-        self._control, there = context.Pipe()
-        queues = (self._plain, self._handles, self._back)
-        self._consumer = context.Process(target=_consume, args=(there, *queues, self._ring), daemon=True)
-        try:
-            with suppress_fork_warning(), shield_children_from_sigint():
-                self._consumer.start()
-        except BaseException:
-            if self._consumer.pid is not None:  # it has started: an interrupt was held back until then
-                self._consumer.kill()
-                self._consumer.join()
-            self._ring.close()
-            raise
-        there.close()
+        self._undo = contextlib.ExitStack()
+        with contextlib.ExitStack() as undo:
+            self._ring = undo.enter_context(Ring(WAITING, (largest // 4,), context=context, deadline_seconds=DEADLINE))
+            self._plain, self._handles, self._back = (context.Queue(WAITING) for _ in range(3))
+            undo.callback(self._close_queues)
+            arguments = (self._plain, self._handles, self._back, self._ring)
+            child = undo.enter_context(child_process(_consume, *arguments, context=context, duplex=True))
+            self._consumer, self._control = child.process, child.connection
+            self._answer(START_SECONDS)  # it has imported torch: what follows is the work
+            self._undo = undo.pop_all()
 
     def __enter__(self) -> "Exchange":
         return self
@@ -237,14 +232,15 @@ class Exchange:
         self._answer()
         return bool(sent[0] == WRITTEN)
 
-    def _answer(self) -> Any:
+    def _answer(self, deadline_seconds: float | None = None) -> Any:
+        seconds = deadline_seconds or DEADLINE
         try:
-            if self._control.poll(DEADLINE):
+            if self._control.poll(seconds):
                 return self._control.recv()
         except EOFError:
             pass
         raise LabError(
-            f"The consumer gave no answer within {DEADLINE:g} s (exit code {self._consumer.exitcode}).",
+            f"The consumer gave no answer within {seconds:g} s (exit code {self._consumer.exitcode}).",
             "Is /dev/shm full? `df -h /dev/shm` shows it.",
         )
 
@@ -278,23 +274,18 @@ class Exchange:
         return item
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
+        with self._undo:
             if kind is None:
-                self._control.send(None)
-                self._consumer.join(DEADLINE)
-        except (OSError, ValueError):
-            pass  # it is gone already
-        finally:
-            self._consumer.kill()
-            self._consumer.join()
-            self._consumer.close()
-            self._control.close()
-            self._buffers.clear()
-            for queue in (self._plain, self._handles, self._back):
-                queue.cancel_join_thread()  # what was not sent has nobody to read it
-                queue.close()
-            self._ring.close()
-            resource_sharer.stop(timeout=5)  # the thread that hands out files, and what nobody fetched
+                with contextlib.suppress(OSError, ValueError):  # it is gone already
+                    self._control.send(None)
+                    self._consumer.join(DEADLINE)
+
+    def _close_queues(self) -> None:
+        self._buffers.clear()
+        for queue in (self._plain, self._handles, self._back):
+            queue.cancel_join_thread()  # what was not sent has nobody to read it
+            queue.close()
+        resource_sharer.stop(timeout=5)  # the thread that hands out files, and what nobody fetched
 
 
 def _stamp(item: torch.Tensor, number: int) -> torch.Tensor:
@@ -304,6 +295,7 @@ def _stamp(item: torch.Tensor, number: int) -> torch.Tensor:
 
 def _consume(control: Any, plain: Any, handles: Any, back: Any, ring: Ring) -> None:
     torch.set_num_threads(1)  # a forked child has lost the parent's other threads
+    control.send("ready")
     while (order := control.recv()) is not None:
         route, count, elements, write = order
         right = True

@@ -3,7 +3,6 @@
 `measure` runs this module in an interpreter of its own, which is small and has one thread, as a script has when it starts.
 """
 
-import contextlib
 import json
 import multiprocessing
 import statistics
@@ -13,8 +12,9 @@ from collections.abc import Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
+from hpml_lab.core import programs
+from hpml_lab.core.children import child_process
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.processes import fresh
 from hpml_lab.processes.work import tell_the_time
 
 PATIENCE = 60.0  # seconds for one start; importing torch takes a few
@@ -31,17 +31,8 @@ def methods() -> list[str]:
 
 def start_one(context: Any, target: Any = tell_the_time) -> dict[str, float]:
     """Start one process of multiprocessing's `context`; give the seconds from `start()` to its first line and to its end."""
-    here, there = context.Pipe(duplex=False)
-    process = context.Process(target=target, args=(there,), daemon=True)
-    begin = CLOCK()
-    process.start()
-    there.close()
-    try:
-        return _stamps(here, begin, process)
-    finally:
-        here.close()
-        process.kill()
-        process.join()
+    with child_process(target, context=context) as child:
+        return _stamps(child.connection, child.called, child.process)
 
 
 def start_thread() -> dict[str, float]:
@@ -57,9 +48,9 @@ def start_thread() -> dict[str, float]:
 def _stamps(connection: Connection, begin: float, worker: Any) -> dict[str, float]:
     if not connection.poll(PATIENCE):
         raise TimeoutError("the worker did not get to its first line")
-    error_message_of = connection.recv()
+    first_line = connection.recv()
     worker.join(PATIENCE)
-    return {"ready": error_message_of - begin, "ended": CLOCK() - begin}
+    return {"ready": first_line - begin, "ended": CLOCK() - begin}
 
 
 def costs(methods: Sequence[str], samples: int, preload: bool) -> list[dict[str, Any]]:
@@ -107,13 +98,9 @@ def _row(name: str, torch: bool, found: Sequence[dict[str, float]]) -> dict[str,
     }
 
 
-def measure(deadline: float = 180.0, **parameters: Any) -> list[dict[str, Any]]:
-    """`costs(**parameters)` in an interpreter of its own. Raises RuntimeError with its last words where it fails."""
-    done = fresh.run(["-m", "hpml_lab.processes.start", json.dumps(parameters)], deadline=deadline)
-    if done.exitcode != 0:
-        how = "did not finish in time" if done.exitcode is None else f"ended with exit code {done.exitcode}"
-        raise RuntimeError(f"the measuring interpreter {how}: {done.stderr.strip()[-500:]}")
-    return json.loads(done.stdout)
+def measure(deadline_seconds: float = 180.0, **parameters: Any) -> list[dict[str, Any]]:
+    """`costs(**parameters)` in an interpreter of its own. Raises RuntimeError with the end of its errors if it fails."""
+    return programs.call_python_module("hpml_lab.processes.start", parameters, deadline_seconds=deadline_seconds)
 
 
 def with_torch(called: float, samples: int, patience: float, cuda: bool) -> dict[str, Any]:
@@ -157,10 +144,9 @@ def _multiply(torch: Any) -> None:
 
 
 def _forked_product(context: Any, threads: int | None, patience: float) -> str:
-    with _forked(context, _product, threads) as here:
-        here.poll(PATIENCE)
-        here.recv()  # it is running: what follows is the product only
-        return "done" if here.poll(patience) else "hangs"
+    with child_process(_product, threads, context=context) as child:
+        child.receive(PATIENCE)  # it is running: what follows is the product only
+        return child.receive(patience, default="hangs")
 
 
 def _product(connection: Connection, threads: int | None) -> None:
@@ -174,11 +160,11 @@ def _product(connection: Connection, threads: int | None) -> None:
 
 
 def _forked_cuda(context: Any, patience: float) -> str:
-    with _forked(context, _touch_cuda, None) as here:
-        return here.recv() if here.poll(10 * patience) else "hangs"
+    with child_process(_touch_cuda, context=context) as child:
+        return child.receive(10 * patience, default="hangs")
 
 
-def _touch_cuda(connection: Connection, _: None) -> None:
+def _touch_cuda(connection: Connection) -> None:
     import torch
 
     try:
@@ -186,20 +172,6 @@ def _touch_cuda(connection: Connection, _: None) -> None:
         connection.send("")
     except RuntimeError as error:
         connection.send(str(error).splitlines()[0])
-
-
-@contextlib.contextmanager
-def _forked(context: Any, target: Any, argument: Any):
-    here, there = context.Pipe(duplex=False)
-    child = context.Process(target=target, args=(there, argument), daemon=True)
-    child.start()
-    there.close()
-    try:
-        yield here
-    finally:
-        child.kill()
-        child.join()
-        here.close()
 
 
 if __name__ == "__main__":

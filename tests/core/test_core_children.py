@@ -1,4 +1,4 @@
-"""A child that returns, raises, dies, hangs, or starts others: what is told of it, and that nothing is left."""
+"""A child that returns, raises, dies, hangs, or starts others: what is reported, and that nothing is left."""
 
 import os
 import signal
@@ -12,7 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hpml_lab.core.children import shield_children_from_sigint, run_in_child
+from hpml_lab.core import children
+from hpml_lab.core.children import child_process, run_in_child, run_in_children, shield_children_from_sigint
+from hpml_lab.core.workers import child_pids
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -22,7 +24,7 @@ def add(a, b):
 
 
 def fail():
-    raise ValueError("the planted error")
+    raise ValueError("a bad value")
 
 
 def interrupts_itself():
@@ -62,7 +64,7 @@ def test_a_value_comes_back_by_every_start_method(method):
 
 def test_an_exception_is_told_with_its_traceback():
     outcome = run_in_child(fail)
-    assert (outcome.how, outcome.error) == ("raised", "ValueError: the planted error")
+    assert (outcome.how, outcome.error) == ("raised", "ValueError: a bad value")
     assert "in fail" in outcome.trace
 
 
@@ -84,9 +86,99 @@ def test_sys_exit_ends_the_child_alone():
 @pytest.mark.parametrize("method", METHODS)
 def test_a_child_that_hangs_is_killed_at_its_deadline(method):
     deadline = 1.0
-    outcome = run_in_child(hang, method=method, deadline=deadline)
+    outcome = run_in_child(hang, method=method, deadline_seconds=deadline)
     assert (outcome.how, outcome.exitcode) == ("hung", -signal.SIGKILL)
     assert deadline <= outcome.seconds < deadline + 5
+
+
+class SlowToArrive:
+    """Takes a second to be unpickled, as a function does whose module imports torch."""
+
+    def __reduce__(self):
+        return time.sleep, (1.0,)
+
+
+def ignore(argument):
+    return "ran"
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+def test_the_deadline_starts_when_the_function_is_called(method):
+    outcome = run_in_child(ignore, SlowToArrive(), method=method, deadline_seconds=0.5)
+    assert (outcome.how, outcome.value) == ("returned", "ran") and outcome.seconds < 0.5
+
+
+def test_a_child_that_does_not_get_to_its_function_is_killed(monkeypatch):
+    monkeypatch.setattr(children, "START_SECONDS", 0.2)
+    assert run_in_child(ignore, SlowToArrive(), method="spawn", deadline_seconds=60).how == "hung"
+
+
+def test_several_children_run_at_once_and_all_outcomes_come_back():
+    outcomes = run_in_children({"a": (add, 1, 2), "b": (add, 3, 4)})
+    assert [(name, outcome.how, outcome.value, outcome.exitcode) for name, outcome in outcomes.items()] == [
+        ("a", "returned", 3, 0),
+        ("b", "returned", 7, 0),
+    ]
+
+
+@pytest.mark.parametrize(("failing", "how"), [(fail, "raised"), (die, "died")])
+def test_when_one_child_fails_the_others_are_stopped(failing, how):
+    start = time.monotonic()
+    outcomes = run_in_children({"bad": (failing,), "good": (hang,)}, deadline_seconds=300)
+    assert {name: outcome.how for name, outcome in outcomes.items()} == {"bad": how, "good": "stopped"}
+    assert time.monotonic() - start < 60
+
+
+def test_children_that_hang_are_both_reported():
+    outcomes = run_in_children({"a": (hang,), "b": (hang,), "c": (add, 1, 1)}, deadline_seconds=0.3)
+    assert [outcome.how for outcome in outcomes.values()] == ["hung", "hung", "returned"]
+
+
+def answer_twice(connection, number):
+    connection.send(number)
+    connection.send(connection.recv())
+    time.sleep(600)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_child_process_talks_and_ends_with_its_block(method):
+    before = child_pids()
+    with child_process(answer_twice, 5, method=method, duplex=True) as child:
+        assert child.receive(60) == 5
+        child.connection.send("again")
+        assert child.receive(60) == "again"
+        assert child.receive(0.05, default="nothing") == "nothing"
+        assert child.called <= child.started and child.exitcode is None
+    assert child.exitcode == -signal.SIGKILL and child_pids() == before
+
+
+def send_nothing(connection):
+    pass
+
+
+def test_a_child_that_ends_without_a_message_gives_the_default():
+    with child_process(send_nothing) as child:
+        assert child.receive(60, default="nothing") == "nothing"
+        child.process.join(60)
+    assert child.exitcode == 0
+
+
+def end_when_the_connection_closes(connection):
+    with pytest.raises(EOFError):
+        connection.recv()
+
+
+def test_a_child_may_have_time_to_end_by_itself():
+    with child_process(end_when_the_connection_closes, method="spawn", duplex=True, grace_seconds=60) as child:
+        pass
+    assert child.exitcode == 0
+
+
+def test_a_child_that_cannot_start_leaves_nothing():
+    before = child_pids()
+    with pytest.raises(Exception, match="pickle"), child_process(lambda connection: None, method="spawn"):
+        raise AssertionError("it has not started")
+    assert child_pids() == before
 
 
 SEMAPHORES = """
@@ -98,7 +190,8 @@ def hold_semaphores(seconds):
     time.sleep(seconds)
     return len(held)
 
-print(run_in_child(hold_semaphores, 0, method="fork").how, run_in_child(hold_semaphores, 600, method="fork", deadline=1.0).how)
+print(run_in_child(hold_semaphores, 0, method="fork").how)
+print(run_in_child(hold_semaphores, 600, method="fork", deadline_seconds=1.0).how)
 """
 
 
@@ -111,7 +204,7 @@ def test_semaphores_of_a_killed_child_are_given_back():
 
 @pytest.mark.parametrize(("then", "how"), [(int, "returned"), (fail, "raised"), (die, "died"), (hang, "hung")])
 def test_what_the_child_started_ends_with_it(tmp_path, then, how):
-    outcome = run_in_child(start_another_and, then, str(tmp_path / "pid"), deadline=3.0)
+    outcome = run_in_child(start_another_and, then, str(tmp_path / "pid"), deadline_seconds=3.0)
     assert outcome.how == how
     other = int((tmp_path / "pid").read_text())
     ends = time.monotonic() + 10
@@ -133,8 +226,8 @@ from hpml_lab.processes import pool, relay
 
 if __name__ == "__main__":
     ways = {
-        "run_in_child": lambda: run_in_child(time.sleep, 60, method="spawn", deadline=60),
-        "process_says": lambda: pool.process_says("spawn", time.sleep, 60, deadline=60),
+        "run_in_child": lambda: run_in_child(time.sleep, 60, method="spawn", deadline_seconds=60),
+        "process_says": lambda: pool.process_says("spawn", time.sleep, 60, deadline_seconds=60),
         "squares": lambda: pool.squares("spawn", 2, [1, 2], seconds=60),
         "relay": lambda: relay.run([60.0], [60.0], slots=1, shape=(1,), method="spawn"),
     }

@@ -48,7 +48,7 @@ def run(fault, method, deadline):
 )
 def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, mend, method):
     deadline = DEADLINE if method == "fork" else 25.0  # a start anew imports torch
-    outcome = run_in_child(run, fault, method, deadline, deadline=120.0)
+    outcome = run_in_child(run, fault, method, deadline, deadline_seconds=120.0)
     assert outcome.how == "returned", outcome
     (wrong, told_mend, cause), seconds, left, timeout = outcome.value
     assert re.search(text.replace("3 s", f"{deadline:g} s"), wrong), wrong
@@ -97,14 +97,14 @@ def hang_together(workers, deadline):
 
 
 def test_workers_that_all_hang_delay_the_error_no_more_than_one_does():
-    outcome = run_in_child(hang_together, 4, 1.0, method="fork", deadline=60.0)
+    outcome = run_in_child(hang_together, 4, 1.0, method="fork", deadline_seconds=60.0)
     wrong, seconds, left = outcome.value
     assert "No batch came within 1 s" in wrong and left == 0
     assert seconds < 10, "torch alone waits 5 s for each"
 
 
 def test_persistent_workers_keep_each_epochs_deadline():
-    outcome = run_in_child(second_epoch_hangs, method="fork", deadline=30.0)
+    outcome = run_in_child(second_epoch_hangs, method="fork", deadline_seconds=30.0)
     assert outcome.value == "No batch came within 1 s at batch 0: a worker hangs, or is slower than that.", outcome
 
 

@@ -7,8 +7,9 @@ import time
 import psutil
 import pytest
 
+from hpml_lab.core import programs
 from hpml_lab.core.experiment import Size
-from hpml_lab.processes import daemon, fresh, parallel
+from hpml_lab.processes import daemon, parallel
 from hpml_lab.processes.experiments import gil
 
 
@@ -107,7 +108,7 @@ def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
         "from hpml_lab.processes import parallel;"
         "print(len(parallel.compare(['loop', 'sleep'], [1, 2], 2, 0.01, 1, ['threads', 'processes'])['runs']))"
     )
-    done = fresh.run(["-S", "-c", code])
+    done = programs.run_python(["-S", "-c", code])
     assert done.stdout.strip() == "8", done.stderr
 
 
@@ -141,26 +142,9 @@ def test_a_measurement_that_fails_says_its_last_words():
 
 def test_a_measurement_that_hangs_is_ended_with_all_that_it_started(nothing_left):
     with pytest.raises(RuntimeError, match="did not finish in time"):
-        parallel.measure(kinds=["sleep"], workers=[2], pieces=2, seconds=600, repeats=1, hows=["processes"], deadline=1.5)
-
-
-def test_a_fresh_interpreter_is_ended_when_the_caller_is_interrupted(monkeypatch, nothing_left):
-    def interrupted(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fresh.subprocess.Popen, "communicate", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        fresh.run(["-c", "import time; time.sleep(600)"])
-
-
-def test_a_fresh_interpreter_tells_what_it_printed_and_how_it_ended():
-    done = fresh.run(["-c", "import sys; print('out'); print('err', file=sys.stderr); sys.exit(3)"])
-    assert (done.stdout, done.stderr, done.exitcode) == ("out\n", "err\n", 3)
-
-
-def test_a_traceback_has_no_colours_where_a_notebook_asks_for_them(monkeypatch):
-    monkeypatch.setenv("FORCE_COLOR", "1")  # Python 3.13 heeds it, as ipykernel sets it
-    assert fresh.run(["-c", "1 / 0"]).stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
+        parallel.measure(
+            kinds=["sleep"], workers=[2], pieces=2, seconds=600, repeats=1, hows=["processes"], deadline_seconds=1.5
+        )
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from hpml_lab.processes import leftovers, pool, start, work
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import pool, start, work
 from hpml_lab.processes.experiments import process_and_pool
 
 METHODS = start.methods()
@@ -20,9 +21,9 @@ def result():
 
 @pytest.fixture
 def nothing_left():
-    before = leftovers.processes()
+    before = child_pids()
     yield
-    assert leftovers.processes() <= before
+    assert child_pids() <= before
 
 
 def test_the_experiment_is_sound(result, sound):
@@ -75,7 +76,7 @@ def test_a_chunk_stays_with_one_worker():
 
 def test_a_pool_that_is_too_slow_is_ended(nothing_left):
     with pytest.raises(multiprocessing.TimeoutError):
-        pool.squares("fork", 2, [1, 2], seconds=600, deadline=0.3)
+        pool.squares("fork", 2, [1, 2], seconds=600, deadline_seconds=0.3)
 
 
 def test_an_item_that_cannot_be_squared_raises_in_the_parent(nothing_left):
@@ -86,7 +87,7 @@ def test_an_item_that_cannot_be_squared_raises_in_the_parent(nothing_left):
 @pytest.mark.parametrize("method", METHODS)
 def test_a_process_that_hangs_or_dies_is_ended(method, nothing_left):
     begin = time.monotonic()
-    assert pool.process_says(method, time.sleep, 600, deadline=0.5) == pool.Said("", -signal.SIGKILL)
+    assert pool.process_says(method, time.sleep, 600, deadline_seconds=0.5) == pool.Said("", -signal.SIGKILL)
     assert pool.process_says(method, os._exit, 7) == pool.Said("", 7)
     assert time.monotonic() - begin < 60
 

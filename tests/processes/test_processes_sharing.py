@@ -10,16 +10,17 @@ import pytest
 import torch
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.processes import experiments_sharing, leftovers, sharing
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import experiments_sharing, sharing
 from hpml_lab.processes.experiments_sharing import producer_consumer, tensor_queues
 from hpml_lab.processes.start import methods
 
 
 @pytest.fixture(autouse=True)
 def nothing_is_left():
-    before = leftovers.processes(), sharing.named_segments(), set(threading.enumerate())
+    before = child_pids(), sharing.named_segments(), set(threading.enumerate())
     yield
-    assert (leftovers.processes(), sharing.named_segments(), set(threading.enumerate())) == before
+    assert (child_pids(), sharing.named_segments(), set(threading.enumerate())) == before
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +157,7 @@ def test_thread_local_data_is_each_threads_own():
 
 
 def test_a_ring_can_carry_a_tensor_without_a_copy():
-    with sharing.Ring(1, (6,), np.float32, deadline=1) as ring:
+    with sharing.Ring(1, (6,), np.float32, deadline_seconds=1) as ring:
         with ring.filling() as slot:
             view = torch.from_numpy(slot)
             assert view.data_ptr() == slot.ctypes.data

@@ -7,7 +7,8 @@ import psutil
 import pytest
 
 from hpml_lab.core.children import run_in_child
-from hpml_lab.processes import held_lock, leftovers, start
+from hpml_lab.core.workers import HELPERS, child_pids
+from hpml_lab.processes import held_lock, start
 from hpml_lab.processes.experiments import start_methods
 from hpml_lab.processes.work import tell_the_time
 
@@ -54,10 +55,10 @@ def stuck(connection):
 
 def test_a_worker_that_never_gets_to_its_first_line_is_ended(monkeypatch):
     monkeypatch.setattr(start, "PATIENCE", 0.3)
-    before = leftovers.processes()
+    before = child_pids()
     with pytest.raises(TimeoutError, match="first line"):
         start.start_one(multiprocessing.get_context("spawn"), stuck)
-    assert leftovers.processes() == before
+    assert child_pids() == before
 
 
 def test_a_fork_server_can_have_torch_before_its_workers_start():
@@ -68,7 +69,7 @@ def test_a_fork_server_can_have_torch_before_its_workers_start():
 
 
 def case(name, hold=0.05, patience=0.3):
-    outcome = run_in_child(held_lock.start_while_held, name, hold, patience, method="spawn", deadline=60)
+    outcome = run_in_child(held_lock.start_while_held, name, hold, patience, method="spawn", deadline_seconds=60)
     assert outcome.how == "returned", outcome
     return outcome.value
 
@@ -98,9 +99,7 @@ def test_a_spawned_child_has_a_lock_of_its_own():
 def test_helpers_of_multiprocessing_do_not_pile_up():
     def helpers():
         return {
-            child.pid
-            for child in psutil.Process().children()
-            if any(name in " ".join(child.cmdline()) for name in leftovers.HELPERS)
+            child.pid for child in psutil.Process().children() if any(name in " ".join(child.cmdline()) for name in HELPERS)
         }
 
     start.start_one(multiprocessing.get_context("forkserver"))
@@ -115,11 +114,11 @@ def test_helpers_of_multiprocessing_do_not_pile_up():
 
 @pytest.mark.parametrize("method", start.methods())
 def test_a_worker_that_runs_on_is_seen_whatever_its_start_method(method):
-    before = leftovers.processes()
+    before = child_pids()
     process = multiprocessing.get_context(method).Process(target=time.sleep, args=(600,), daemon=True)
     process.start()
     try:
-        assert leftovers.processes() - before == {process.pid}
+        assert child_pids() - before == {process.pid}
     finally:
         process.kill()
         process.join()
