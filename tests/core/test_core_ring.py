@@ -192,3 +192,9 @@ def test_a_partner_that_never_comes_has_not_started():
             ring.take()
         ring.put(1)
         assert ring.take().tolist() == [1], "this process is its own partner: it has started"
+
+
+def test_the_topic_exports_the_ring():
+    from hpml_lab import processes
+
+    assert processes.Ring is Ring and "Ring" in processes.__all__
