@@ -1,9 +1,11 @@
 """The checks of notebook 01's exercises."""
 
+from collections.abc import Callable
+
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, same
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.tensors.memory import shares_memory
 
 NOTEBOOK = "01_tensors"
@@ -19,6 +21,32 @@ VIEW_OR_COPY = (
     "torch.tensor(a)",
 )
 
+# name of the mistake: (the expressions that it gets wrong, hint)
+VIEW_OR_COPY_MISTAKES = {
+    "list-of-indices-as-view": (
+        {"x[[0, 2]]"},
+        "Rows 0 and 2 are evenly spaced, but torch does not check that: the list could as well be [0, 2, 0].",
+    ),
+    "slices-copy": (
+        {"x[:, 1]"},
+        "A slice needs no new memory: a start and a stride find every element. Try x[:, 1] += 1 and look at x.",
+    ),
+    "transpose-copies": ({"x.T"}, "A transpose swaps the two strides and does nothing else."),
+    "reshape-always-copies": (
+        {"x.reshape(12)"},
+        "If the elements already lie in the new order, reshape only changes shape and strides.",
+    ),
+    "reshape-never-copies": (
+        {"x.T.reshape(12)"},
+        "Can a single stride follow x.T in its own order? Write down the positions in memory.",
+    ),
+    "to-always-copies": ({"x.to(torch.float32)"}, "What does .to do if the tensor already has that dtype and device?"),
+    "numpy-mixed-up": (
+        {"torch.from_numpy(a)", "torch.tensor(a)"},
+        "One of the two borrows the array's memory and the other copies it: change a and look.",
+    ),
+}
+
 
 @exercise("view-or-copy", notebook=NOTEBOOK)
 def judge_view_or_copy(answer: dict[str, bool]) -> None:
@@ -31,149 +59,124 @@ def judge_view_or_copy(answer: dict[str, bool]) -> None:
     if not all(isinstance(value, bool) for value in answer.values()):
         raise Mistake("not-booleans", "Each value is True (shares memory) or False (has memory of its own).")
     wrong = {text for text in truth if answer[text] != truth[text]}
-    known = {
-        "list-of-indices-as-view": (
-            {"x[[0, 2]]"},
-            "Rows 0 and 2 fit a stride, but torch does not look: a list could say [0, 2, 0].",
-        ),
-        "slices-copy": (
-            {"x[:, 1]"},
-            "A slice needs no new memory: a start and a stride find every element. Try x[:, 1] += 1 and look at x.",
-        ),
-        "transpose-copies": ({"x.T"}, "Swapping the two strides is all that a transpose does."),
-        "reshape-always-copies": (
-            {"x.reshape(12)"},
-            "When the elements already lie in the new order, reshape only changes shape and strides.",
-        ),
-        "reshape-never-copies": (
-            {"x.T.reshape(12)"},
-            "Can one stride walk through x.T in its own order? Write down the places in memory.",
-        ),
-        "to-always-copies": ({"x.to(torch.float32)"}, "What does .to do when the tensor already has that dtype and device?"),
-        "numpy-mixed-up": (
-            {"torch.from_numpy(a)", "torch.tensor(a)"},
-            "One of the two borrows the array's memory and the other copies it: change a and look.",
-        ),
-    }
-    for name, (texts, hint) in known.items():
+    for name, (texts, hint) in VIEW_OR_COPY_MISTAKES.items():
         if wrong and wrong <= texts:
             raise Mistake(name, hint)
     if wrong:
         raise Mistake(
             "several-wrong",
-            f"{len(wrong)} of {len(truth)} are wrong; write through each and see whether x changes. One is {sorted(wrong)[0]}.",
+            f"{len(wrong)} of {len(truth)} are wrong, {sorted(wrong)[0]} among them: write through each and see whether x changes.",
         )
 
 
 @exercise("outer-sum", notebook=NOTEBOOK)
-def judge_outer_sum(answer) -> None:
+def judge_outer_sum(answer: Callable) -> None:
     """table[i, j] = a[i] + b[j] by broadcasting."""
-    a, b = torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0])
-    right, kept = a[:, None] + b[None, :], (a.clone(), b.clone())
-    try:
-        got = answer(a, b)
-    except RuntimeError as error:
-        if "must match the size" in str(error):
-            raise Mistake(
-                "no-new-axis", "Shapes (3,) and (2,) do not broadcast. Which shapes would give (3, 2)? Add an axis of length 1."
-            ) from error
-        raise
-    expect(
-        got,
-        right,
-        case="a = [1, 2, 3], b = [10, 20]",
+    expect_function(
+        answer,
+        lambda a, b: a[:, None] + b[None, :],
+        {
+            "a = [1, 2, 3], b = [10, 20]": (torch.tensor([1.0, 2.0, 3.0]), torch.tensor([10.0, 20.0])),
+            "a = [1, 2], b = [10, 20]": (torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])),
+        },
         mistakes={
             "transposed": (
-                right.T,
+                lambda a, b: a + b[:, None],
                 "Your table has a along the columns. Row i belongs to a[i]: which operand needs the new last axis?",
             ),
-            "flattened": (right.flatten(), "The numbers are right, but they stand in a line: keep the two axes."),
-            "product": (torch.outer(*kept), "torch.outer multiplies; here the entries are added."),
-            "swapped-sign": (kept[0][:, None] - kept[1], "The entries are sums, not differences."),
+            "flattened": (
+                lambda a, b: (a[:, None] + b).flatten(),
+                "The numbers are right, but they form a single line: keep the two axes.",
+            ),
+            "product": (lambda a, b: torch.outer(a, b), "torch.outer multiplies; here the entries are added."),
+            "swapped-sign": (lambda a, b: a[:, None] - b, "The entries are sums, not differences."),
+        },
+        errors={
+            "must match the size": (
+                "no-new-axis",
+                "Shapes (3,) and (2,) do not broadcast. Which shapes would give (3, 2)? Add an axis of length 1.",
+            )
         },
     )
-    if not (same(a, kept[0]) and same(b, kept[1])):
-        raise Mistake("inputs-changed", "The table is right, but your function changed a or b on the way: write a new tensor.")
-    square = answer(torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0]))
-    expect(square, torch.tensor([[11.0, 21.0], [12.0, 22.0]]), case="a = [1, 2], b = [10, 20]")
 
 
 @exercise("standardise", notebook=NOTEBOOK)
-def judge_standardise(answer) -> None:
+def judge_standardise(answer: Callable) -> None:
     """(x - mean) / standard deviation of each column, with the deviation's sum divided by N."""
     x = torch.tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 1.0], [4.0, 60.0, 3.0], [9.0, 30.0, 0.0]])
-    kept = x.clone()
-
-    def scaled(mean, deviation):
-        return (kept - mean) / deviation
-
-    mean, deviation = kept.mean(0), kept.std(0, correction=0)
-    row_mean, row_deviation = kept.mean(1, keepdim=True), kept.std(1, correction=0, keepdim=True)
-    try:
-        got = answer(x)
-    except RuntimeError as error:
-        if "must match the size" in str(error):
-            raise Mistake(
-                "no-keepdim",
-                "A mean over the last axis has shape (4,), which does not line up with (4, "
-                "3). First: over which axis are columns averaged?",
-            ) from error
-        raise
-    expect(
-        got,
-        scaled(mean, deviation),
-        case="a batch of 4 samples with 3 features",
+    expect_function(
+        answer,
+        lambda x: (x - x.mean(0)) / x.std(0, correction=0),
+        {"a batch of 4 samples with 3 features": (x,)},
         tolerance=1e-5,
         mistakes={
             "rows-instead-of-columns": (
-                scaled(row_mean, row_deviation),
+                lambda x: (x - x.mean(1, keepdim=True)) / x.std(1, correction=0, keepdim=True),
                 "You standardised each sample. Each feature, a column, needs its own mean: reduce over the samples.",
             ),
             "one-mean-for-all": (
-                scaled(kept.mean(), kept.std(correction=0)),
-                "You took one mean over the whole batch. Features have different scales: one mean a column.",
+                lambda x: (x - x.mean()) / x.std(correction=0),
+                "You took one mean over the whole batch. Features have different scales: take one mean per column.",
             ),
             "sample-deviation": (
-                scaled(mean, kept.std(0)),
-                "torch's std divides by N - 1 by itself; here the sum is "
-                "divided by N. Look for `correction` in its documentation.",
+                lambda x: (x - x.mean(0)) / x.std(0),
+                "By default, torch's std divides by N - 1; here the sum is divided by N. Look for `correction` in its"
+                " documentation.",
             ),
             "variance-instead-of-deviation": (
-                scaled(mean, deviation**2),
-                "You divided by the variance: its root has the units of x.",
+                lambda x: (x - x.mean(0)) / x.var(0, correction=0),
+                "You divided by the variance; its square root is the standard deviation, in the units of x.",
             ),
-            "not-centred": (kept / deviation, "The columns have deviation 1, but their mean is not 0 yet."),
-            "not-scaled": (kept - mean, "The columns have mean 0, but their deviation is not 1 yet."),
+            "not-centred": (
+                lambda x: x / x.std(0, correction=0),
+                "The columns have deviation 1, but their mean is not 0 yet.",
+            ),
+            "not-scaled": (lambda x: x - x.mean(0), "The columns have mean 0, but their deviation is not 1 yet."),
+        },
+        errors={
+            "must match the size": (
+                "no-keepdim",
+                "A mean over the last axis has shape (4,), which does not broadcast with (4, 3). First: over which axis are"
+                " columns averaged?",
+            )
         },
     )
-    if not same(x, kept):
-        raise Mistake(
-            "inputs-changed", "The result is right, but x itself was changed: in-place operations reach the caller's tensor."
-        )
 
 
 @exercise("matmul-intensity", notebook=NOTEBOOK)
-def judge_matmul_intensity(answer) -> None:
+def judge_matmul_intensity(answer: Callable) -> None:
     """2 n m k FLOPs over the bytes of A (n, k), B (k, m) and C (n, m)."""
-    n, m, k, width = 64, 48, 128, 4
-    read, written = (n * k + k * m) * width, n * m * width
-    flops = 2 * n * m * k
-    expect(
-        answer(n, m, k, width),
-        flops / (read + written),
-        case="(64, 128) @ (128, 48) in float32",
+
+    def operands(n: int, m: int, k: int, width: int) -> int:
+        return (n * k + k * m) * width
+
+    def all_bytes(n: int, m: int, k: int, width: int) -> int:
+        return operands(n, m, k, width) + n * m * width
+
+    expect_function(
+        answer,
+        lambda n, m, k, width: 2 * n * m * k / all_bytes(n, m, k, width),
+        {"(64, 128) @ (128, 48) in float32": (64, 48, 128, 4), "1024 × 1024 matrices in float16": (1024, 1024, 1024, 2)},
         mistakes={
             "one-flop-a-multiply-add": (
-                flops / 2 / (read + written),
+                lambda n, m, k, width: n * m * k / all_bytes(n, m, k, width),
                 "A multiply-add is two operations, by the convention that vendors and the roofline use.",
             ),
-            "result-not-counted": (flops / read, "The operands are read, and the result has to be written as well."),
-            "elements-instead-of-bytes": (
-                flops / ((read + written) / width),
-                "You divided by elements. How many bytes is one?",
+            "result-not-counted": (
+                lambda n, m, k, width: 2 * n * m * k / operands(n, m, k, width),
+                "The operands are read, and the result has to be written as well.",
             ),
-            "upside-down": ((read + written) / flops, "Intensity is FLOPs per byte; yours is bytes per FLOP."),
-            "only-the-result": (flops / written, "Reading A and B costs bytes too."),
+            "elements-instead-of-bytes": (
+                lambda n, m, k, width: 2 * n * m * k / all_bytes(n, m, k, 1),
+                "You divided by elements. How many bytes does each have?",
+            ),
+            "upside-down": (
+                lambda n, m, k, width: all_bytes(n, m, k, width) / (2 * n * m * k),
+                "Intensity is FLOPs per byte; yours is bytes per FLOP.",
+            ),
+            "only-the-result": (
+                lambda n, m, k, width: 2 * n * m * k / (n * m * width),
+                "Reading A and B moves bytes too.",
+            ),
         },
     )
-    expect(answer(1024, 1024, 1024, 2), 2 * 1024 / (3 * 2), case="1024 × 1024 matrices in float16")

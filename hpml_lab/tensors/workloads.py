@@ -1,4 +1,4 @@
-"""The kernels of `cpu-vs-gpu`: each with the FLOPs it computes and the bytes it has to move, counted by hand.
+"""The pieces of work of `cpu-vs-gpu`: each with the FLOPs it computes and the bytes it has to move, counted by hand.
 
 Bytes are the least that the algorithm must read and write once; float32 is 4 bytes. A multiply-add counts as 2 FLOPs.
 """
@@ -12,7 +12,7 @@ from torch import nn
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Workload:
     """A piece of work on one device, its FLOPs and its bytes."""
 
     name: str
@@ -21,40 +21,40 @@ class Kernel:
     bytes: float
 
 
-def copy(elements: int, device: torch.device) -> Kernel:
+def copy(elements: int, device: torch.device) -> Workload:
     """y = x: no FLOPs, reads and writes every element once."""
     x = torch.ones(elements, device=device)
     y = torch.empty_like(x)
-    return Kernel("copy", lambda: y.copy_(x), 0.0, 2.0 * x.nbytes)
+    return Workload("copy", lambda: y.copy_(x), 0.0, 2.0 * x.nbytes)
 
 
-def add(elements: int, device: torch.device) -> Kernel:
+def add(elements: int, device: torch.device) -> Workload:
     """z = x + y: one FLOP an element, 12 bytes an element."""
     x, y = torch.ones(2, elements, device=device)
     z = torch.empty_like(x)
-    return Kernel("add", lambda: torch.add(x, y, out=z), float(elements), 3.0 * x.nbytes)
+    return Workload("add", lambda: torch.add(x, y, out=z), float(elements), 3.0 * x.nbytes)
 
 
-def matvec(n: int, device: torch.device) -> Kernel:
+def matvec(n: int, device: torch.device) -> Workload:
     """y = A x with A (n, n): 2n² FLOPs; the matrix is read once, so the intensity is 1/2 FLOP/byte whatever n is."""
     a, x = torch.ones(n, n, device=device), torch.ones(n, device=device)
     y = torch.empty_like(x)
-    return Kernel(f"matrix-vector, n={n}", lambda: torch.mv(a, x, out=y), 2.0 * n**2, float(a.nbytes + 2 * x.nbytes))
+    return Workload(f"matrix-vector, n={n}", lambda: torch.mv(a, x, out=y), 2.0 * n**2, float(a.nbytes + 2 * x.nbytes))
 
 
-def matmul(n: int, device: torch.device) -> Kernel:
+def matmul(n: int, device: torch.device) -> Workload:
     """C = A B with (n, n) matrices: 2n³ FLOPs, 3n² elements, so the intensity is n/6 FLOP/byte."""
     a, b = torch.randn(2, n, n, device=device)
     c = torch.empty_like(a)
-    return Kernel(f"matmul, n={n}", lambda: torch.mm(a, b, out=c), 2.0 * n**3, 3.0 * a.nbytes)
+    return Workload(f"matmul, n={n}", lambda: torch.mm(a, b, out=c), 2.0 * n**3, 3.0 * a.nbytes)
 
 
-def conv(batch: int, channels: int, side: int, device: torch.device) -> Kernel:
+def conv(batch: int, channels: int, side: int, device: torch.device) -> Workload:
     """3 × 3 convolution, as many channels out as in: 2·9·C² FLOPs a pixel."""
     x = torch.randn(batch, channels, side, side, device=device)
     w = torch.randn(channels, channels, 3, 3, device=device)
     flops = 2.0 * 9 * channels**2 * batch * side**2
-    return Kernel(f"conv 3×3, {channels} channels", lambda: F.conv2d(x, w, padding=1), flops, 2.0 * x.nbytes + w.nbytes)
+    return Workload(f"conv 3×3, {channels} channels", lambda: F.conv2d(x, w, padding=1), flops, 2.0 * x.nbytes + w.nbytes)
 
 
 class SmallCNN(nn.Module):

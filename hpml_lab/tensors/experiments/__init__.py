@@ -1,0 +1,1 @@
+"""The experiments of notebook 01, one a file."""
