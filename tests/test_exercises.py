@@ -167,6 +167,8 @@ def test_a_prediction_says_how_far_it_was():
     assert "a factor of 2 apart" in repr(predicted(6, 3.0, "times"))
     assert "very close" in repr(predicted(3.1, 3.0, "times"))
     assert "not measured" in repr(predicted(3, float("nan"), "s"))
-    assert repr(predicted(3, 0.0, "%")) == "You predicted 3 %; it is 0 %."
+    assert repr(predicted(3, 0.0, "ms")) == "You predicted 3 ms; it is 0 ms."
+    assert "18.9 percentage points apart" in repr(predicted(78, 96.9, "%"))
+    assert "very close" in repr(predicted(95, 96.9, "% of the time"))
     for bad in ("three", -1, True, None):
         assert "one positive number" in repr(predicted(bad, 3.0, "times"))
