@@ -1,11 +1,14 @@
-"""The networks of this topic, and how to look at one: its layers, its parameters, its graph with shapes."""
+"""The networks of this topic, and tools that show one: its layers, its parameters, its graph with shapes."""
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import networkx as nx
 import torch
 from torch import nn
 from torch.nn import functional as F
+
+from hpml_lab.core.findings import column
 
 
 class ThreeLayerNet(nn.Module):
@@ -47,26 +50,30 @@ def parameter_count(net: nn.Module) -> int:
     return sum(parameter.numel() for parameter in net.parameters())
 
 
-def layer_table(net: nn.Module, x: torch.Tensor) -> list[dict]:
-    """Shapes and parameter count of each layer without children, one row each, in the order of the calls."""
-    rows: list[dict] = []
+@dataclass
+class Layer:
+    """One layer of a network: what goes in, what comes out, and how many parameters it has."""
 
-    def watch(name: str) -> Callable:
+    name: str = column("layer")
+    kind: str = column("kind")
+    input: str = column("input shape")
+    output: str = column("output shape")
+    parameters: int = column("parameters")
+
+
+def layer_table(net: nn.Module, x: torch.Tensor) -> list[Layer]:
+    """One row for each layer without children, in the order in which `net(x)` calls them."""
+    rows: list[Layer] = []
+
+    def recorder(name: str) -> Callable:
         def record(layer: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            rows.append(
-                {
-                    "layer": name,
-                    "kind": type(layer).__name__,
-                    "input": str(tuple(inputs[0].shape)),
-                    "output": str(tuple(output.shape)),
-                    "parameters": parameter_count(layer),
-                }
-            )
+            shapes = str(tuple(inputs[0].shape)), str(tuple(output.shape))
+            rows.append(Layer(name, type(layer).__name__, *shapes, parameter_count(layer)))
 
         return record
 
     leaves = [(name, layer) for name, layer in net.named_modules() if not list(layer.children())]
-    hooks = [layer.register_forward_hook(watch(name)) for name, layer in leaves]
+    hooks = [layer.register_forward_hook(recorder(name)) for name, layer in leaves]
     try:
         with torch.no_grad():
             net(x)
@@ -77,11 +84,9 @@ def layer_table(net: nn.Module, x: torch.Tensor) -> list[dict]:
 
 
 def shape_graph(net: nn.Module, x: torch.Tensor) -> nx.DiGraph:
-    """The graph of `net(x)` for core.graph.draw_graph: inputs, layers and functions, each with the shape that
-    leaves it.
+    """The graph of `net(x)` for core.graph.draw_graph: inputs, layers and functions, each with the shape of its output.
 
-    torch.fx calls `forward` once with a stand-in for x and writes down what happens to it; `forward` must not
-    branch on values.
+    torch.fx calls `forward` once with a proxy for x and records every operation, so `forward` must not branch on values.
     """
     from torch import fx
 

@@ -1,11 +1,10 @@
 """Hundreds of XOR nets trained at once, as one batched tensor program.
 
-The parameters of S nets lie in four tensors with a leading seed axis, so one operation works on all nets, and
-an epoch takes as many calls for S nets as for one. No net sees another: every sum runs over samples (n),
-inputs (d) or hidden units (h), never over seeds (s). SGD and Adam change each element by itself, so they too
-keep the nets apart.
+The parameters of S nets are four tensors with a leading seed axis, so one operation works on all nets, and an epoch takes
+as many calls for S nets as for one. The nets stay independent: every sum runs over samples (n), inputs (d) or hidden
+units (h), never over seeds (s), and SGD and Adam update each element by itself.
 
-W1 (S, H, 2), b1 (S, H), W2 (S, 1, H), b2 (S, 1): the parameters of S XorNets in order, each stacked.
+W1 (S, H, 2), b1 (S, H), W2 (S, 1, H), b2 (S, 1): the parameters of S XorNets, stacked.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -31,16 +30,16 @@ MakeOptimizer = Callable[[Parameters], torch.optim.Optimizer]
 def stack_of_nets(
     seeds: Iterable[int], *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> Parameters:
-    """[W1, b1, W2, b2] of one XorNet a seed, as torch.nn.Linear draws them after torch.manual_seed(seed)."""
+    """[W1, b1, W2, b2] of one XorNet per seed, initialized as torch.nn.Linear does after torch.manual_seed(seed)."""
     nets = []
     with torch.random.fork_rng(devices=[]):
         for seed in seeds:
             torch.manual_seed(seed)
             nets.append([parameter.detach() for parameter in XorNet().parameters()])
-    return [torch.stack(same_place).to(device, dtype) for same_place in zip(*nets, strict=True)]
+    return [torch.stack(tensors).to(device, dtype) for tensors in zip(*nets, strict=True)]
 
 
-def forward(
+def batched_forward(
     parameters: Sequence[torch.Tensor], x: torch.Tensor, activation: str = "sigmoid"
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Hidden values a (S, N, H) and logits z (S, N) of all nets for the same x (N, 2); p = σ(z).
@@ -53,13 +52,15 @@ def forward(
     return a, z
 
 
-def gradients(parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, activation: str = "sigmoid") -> Parameters:
+def batched_gradients(
+    parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tensor, activation: str = "sigmoid"
+) -> Parameters:
     """The gradient of each net's mean BCE loss, written out by the chain rule; x (N, 2), y (N,).
 
     ∂L/∂z = (p - y)/N, ∂L/∂W₂ = Σₙ ∂L/∂z · a, ∂L/∂b₂ = Σₙ ∂L/∂z
     ∂L/∂h = ∂L/∂z · W₂ · activation′(h), ∂L/∂W₁ = Σₙ ∂L/∂h · x, ∂L/∂b₁ = Σₙ ∂L/∂h, where h = W₁x + b₁
     """
-    a, z = forward(parameters, x, activation)
+    a, z = batched_forward(parameters, x, activation)
     dz = (torch.sigmoid(z) - y) / len(x)
     dh = dz[:, :, None] * parameters[2] * ACTIVATIONS[activation][1](a)
     return [torch.einsum("snh,nd->shd", dh, x), dh.sum(1), (dz[:, :, None] * a).sum(1, keepdim=True), dz.sum(1, keepdim=True)]
@@ -67,12 +68,13 @@ def gradients(parameters: Sequence[torch.Tensor], x: torch.Tensor, y: torch.Tens
 
 @dataclass
 class History:
-    """What a training of S nets left behind; R is the number of epochs at which it was looked at.
+    """The training of S nets, evaluated at R epochs.
 
     epochs      (R,) the epochs, 0 first
     right       (R, S) whether all four predictions (p > 0.5) were right
     loss        (R, S) mean BCE loss
-    snapshots   {epoch: [W1, b1, W2, b2]} at the epochs that were asked for
+    parameters  [W1, b1, W2, b2] after the last epoch
+    snapshots   {epoch: [W1, b1, W2, b2]} at the requested epochs
     """
 
     epochs: torch.Tensor
@@ -82,19 +84,19 @@ class History:
     snapshots: dict[int, Parameters] = field(default_factory=dict)
 
     def fraction_right(self, epoch: int) -> float | None:
-        """The fraction of nets that were right at `epoch`; None for an epoch at which nobody looked."""
+        """The fraction of nets that were right at `epoch`; None if the nets were not evaluated then."""
         at = (self.epochs == epoch).nonzero()
         return self.right[at.item()].double().mean().item() if len(at) else None
 
     def first_right(self) -> list[int | None]:
-        """For each net the first epoch at which it was right; None for one that never was."""
+        """For each net the first epoch at which it was right; None if it never was."""
         ever = self.right.any(0).tolist()
-        place = self.right.int().argmax(0)  # of equal values argmax gives the first
-        return [int(epoch) if found else None for epoch, found in zip(self.epochs[place], ever, strict=True)]
+        first = self.right.int().argmax(0)  # of equal values argmax gives the first
+        return [int(epoch) if found else None for epoch, found in zip(self.epochs[first], ever, strict=True)]
 
 
 @one_thread()
-def train(
+def train_batched(
     seeds: Iterable[int],
     epochs: int,
     make_optimizer: MakeOptimizer,
@@ -105,32 +107,32 @@ def train(
     every: int = 10,
     snapshots: Sequence[int] = (),
 ) -> History:
-    """Train one net a seed for `epochs` steps of full-batch descent, looking at all every `every` epochs.
+    """Train one net per seed for `epochs` steps of full-batch descent, and evaluate all nets every `every` epochs.
 
-    make_optimizer takes the four stacked parameters and gives the optimizer that steps all nets.
+    make_optimizer  a function of the four stacked parameters that returns the optimizer for all nets
     """
     parameters = stack_of_nets(seeds, device=device, dtype=dtype)
     x, y = INPUTS.to(device, dtype), TARGETS[:, 0].to(device, dtype)
     optimizer = make_optimizer(parameters)
-    looked, right, loss, taken = [], [], [], {}
+    evaluated, right, loss, taken = [], [], [], {}
     for epoch in progress(range(epochs + 1), f"{len(parameters[0])} XOR nets"):
         if epoch:
-            for parameter, gradient in zip(parameters, gradients(parameters, x, y, activation), strict=True):
+            for parameter, gradient in zip(parameters, batched_gradients(parameters, x, y, activation), strict=True):
                 parameter.grad = gradient
             optimizer.step()
         if epoch % every == 0:
-            z = forward(parameters, x, activation)[1]
-            looked.append(epoch)
-            # Both stay on the device, so that nothing waits for them.
+            z = batched_forward(parameters, x, activation)[1]
+            evaluated.append(epoch)
+            # Both stay on the device, so that the loop does not wait for them.
             right.append(((torch.sigmoid(z) > 0.5) == (y > 0.5)).all(1))
             loss.append(F.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").mean(1))
         if epoch in snapshots:
             taken[epoch] = [parameter.clone().cpu() for parameter in parameters]
-    return History(torch.tensor(looked), torch.stack(right).cpu(), torch.stack(loss).cpu(), parameters, taken)
+    return History(torch.tensor(evaluated), torch.stack(right).cpu(), torch.stack(loss).cpu(), parameters, taken)
 
 
 @one_thread()
-def train_plainly(
+def train_one(
     seed: int,
     epochs: int,
     make_optimizer: Callable[[Iterable[torch.Tensor]], torch.optim.Optimizer],
@@ -140,7 +142,7 @@ def train_plainly(
 ) -> XorNet:
     """The lecture's training loop for one net: forward, BCELoss, zero_grad, backward, step.
 
-    The weights are drawn on the CPU and then moved, so that every device starts from the same.
+    The weights are initialized on the CPU and then moved, so that every device starts from the same weights.
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

@@ -1,0 +1,199 @@
+"""Model and data to the GPU: what .to does, that the result stays the same, and from which width on the GPU is faster."""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.optim import SGD
+
+from hpml_lab.core import style
+from hpml_lab.core.attempt import attempt
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.progress import progress
+from hpml_lab.core.result import Result
+from hpml_lab.core.threads import all_threads
+from hpml_lab.core.timing import compare, measure
+from hpml_lab.nets.batched_xor import INPUTS, TARGETS, train_one
+from hpml_lab.nets.networks import ThreeLayerNet, XorNet, parameter_count
+
+NOTEBOOK = "03_nets"
+QUICK = dict(widths=(16, 64, 256, 1024), batch=128, same_steps=500, threads=1, samples=5)
+FULL = dict(widths=(16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), batch=128, same_steps=2000, threads=None, samples=7)
+
+
+@dataclass
+class TrainingStep:
+    """One training step of one net; the GPU's columns are None where no GPU was used."""
+
+    net: str = column("net")
+    width: int = column("width")
+    batch: int = column("batch")
+    parameters: int = column("parameters")
+    mflop: float = column("MFLOP per step")
+    cpu_us: float = column("CPU step", "µs")
+    cpu_gflops: float = column("CPU", "GFLOP/s")
+    gpu_us: float | None = column("GPU step", "µs", default=None)
+    gpu_gflops: float | None = column("GPU", "GFLOP/s", default=None)
+    ratio: float | None = column("CPU time / GPU time", default=None)
+    copy_us: float | None = column("copy of the batch", "µs", default=None)
+
+
+def training_step(net: nn.Module, x: torch.Tensor, y: torch.Tensor, criterion: nn.Module) -> Callable[[], None]:
+    """One step of training: forward, loss, backward, SGD."""
+    optimizer = SGD(net.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad()
+        criterion(net(x), y).backward()
+        optimizer.step()
+
+    return step
+
+
+def step_flops(net: nn.Module, samples: int) -> int:
+    """FLOPs of one step's matrix products: for each weight and sample 2 forward and 4 backward.
+
+    The first layer needs no gradient of its input: 2 fewer there.
+    """
+    weights = [layer.weight.numel() for layer in net.modules() if isinstance(layer, nn.Linear)]
+    return samples * (6 * sum(weights) - 2 * weights[0])
+
+
+@dataclass
+class Workload:
+    """A net, a batch for it and its loss."""
+
+    name: str
+    width: int
+    net: nn.Module
+    x: torch.Tensor
+    y: torch.Tensor
+    criterion: nn.Module
+
+
+def timed(work: Workload, device: torch.device, threads: int, samples: int) -> TrainingStep:
+    """Time a training step on the CPU and, if `device` is a GPU, on both in turns."""
+    flops, on_cpu = step_flops(work.net, len(work.x)), copy.deepcopy(work.net)
+    step = training_step(on_cpu, work.x, work.y, work.criterion)
+
+    def row(cpu_seconds: float, **gpu: float) -> TrainingStep:
+        about = work.name, work.width, len(work.x), parameter_count(work.net), flops / 1e6
+        return TrainingStep(*about, cpu_seconds * 1e6, flops / cpu_seconds / 1e9, **gpu)
+
+    if device.type == "cpu":
+        return row(measure(step, samples=samples, threads=threads).seconds)
+    on_gpu = training_step(work.net.to(device), work.x.to(device), work.y.to(device), work.criterion)
+    both = compare(step, on_gpu, samples=samples, threads=threads)
+    copying = measure(lambda: (work.x.to(device), work.y.to(device)), samples=samples)
+    gpu_seconds = both.b.seconds
+    return row(
+        both.a.seconds,
+        gpu_us=gpu_seconds * 1e6,
+        gpu_gflops=flops / gpu_seconds / 1e9,
+        ratio=both.ratio,
+        copy_us=copying.seconds * 1e6,
+    )
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Time of one training step by the width of the net, both axes logarithmic: flat while the start of the operations takes
+    most of the time, steep once the arithmetic does. The point at width 4 is the XOR net. A GPU line is drawn only if a GPU
+    was measured; moving to the GPU is worth it where its line lies below the CPU's."""
+    figure = style.new_figure(7.5, 4.2)
+    ax = figure.subplots()
+    tiny, *wider = result.rows(TrainingStep)
+    widths = [row.width for row in wider]
+    measured = tiny.gpu_us is not None
+    for device, field, color, marker in (("CPU", "cpu_us", style.BLUE, "o"), ("GPU", "gpu_us", style.ORANGE, "s")):
+        if getattr(tiny, field) is None:
+            continue
+        look = {"color": color, "marker": marker}
+        ax.plot(widths, [getattr(row, field) for row in wider], label=f"256-width-width-10 on the {device}", **look)
+        hollow = {"linestyle": "none", "markersize": 10, "markerfacecolor": "white"}
+        ax.plot(tiny.width, getattr(tiny, field), label=f"XOR net 2-4-1 on the {device}", **hollow, **look)
+    title = "When the GPU is faster" if measured else "A training step on the CPU (no GPU was measured)"
+    ax.set(xscale="log", yscale="log", title=title)
+    ax.set(xlabel="width of the hidden layers (units)", ylabel="one training step (µs)")
+    ticks = [tiny.width, *widths]
+    ax.set_xticks(ticks, [str(tick) for tick in ticks])
+    ax.xaxis.minorticks_off()
+    style.label_log_axis(ax.yaxis)
+    ax.legend(fontsize=8)
+    return figure
+
+
+# ---- the experiment ------------------------------------------------------------------------------------------------
+
+
+@experiment("move-to-gpu", lecture="L2", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def move_to_gpu(params: Params) -> Result:
+    """Model and data to the GPU: the same result, and when it is faster."""
+    device = params.device.torch
+    threads = params.threads or all_threads()
+
+    # The same result: float32 on the device and float64 on the CPU, from the same start.
+    def make_optimizer(parameters):
+        return SGD(parameters, lr=1.0)
+
+    on_device = train_one(0, params.same_steps, make_optimizer, device=device)
+    in_float64 = train_one(0, params.same_steps, make_optimizer, dtype=torch.float64)
+    with torch.no_grad():
+        answers = on_device(INPUTS.to(device)).cpu().double()
+        difference = (answers - in_float64(INPUTS.double())).abs().max().item()
+
+    # What .to does. "meta" is a second device on every machine: tensors there have a shape but no numbers.
+    net, x = XorNet(), INPUTS
+    moved_net, moved_x = net.to("meta"), x.to("meta")
+    module_moves = moved_net is net and all(parameter.is_meta for parameter in net.parameters())
+    tensor_stays = moved_x.is_meta and x.device.type == "cpu"
+    two_devices = attempt(lambda: XorNet().to(device)(x if device.type == "cuda" else moved_x))
+
+    works = [Workload("XOR net", 4, XorNet(), INPUTS, TARGETS, nn.BCELoss())]
+    for width in params.widths:
+        x, y = torch.randn(params.batch, 256), torch.randn(params.batch, 10)
+        works.append(Workload(f"256-{width}-{width}-10", width, ThreeLayerNet(hidden=(width, width)), x, y, nn.MSELoss()))
+    rows = [timed(work, device, threads, params.samples) for work in progress(works, "widths")]
+    result = Result([Table("One training step", rows)])
+
+    tiny, narrow, wide = rows[0], rows[1], rows[-1]
+    faster_from = next((row.width for row in rows[1:] if row.ratio and row.ratio > 1), "none of these")
+    on_gpu = device.type != "cpu"
+    result.key_figure("XOR step on the CPU", tiny.cpu_us, "µs")
+    result.key_figure("widest net's step on the CPU", wide.cpu_us, "µs")
+    result.key_figure("CPU threads", threads)
+    result.key_figure("XOR step on the GPU", tiny.gpu_us, "µs")
+    result.key_figure("widest net's step on the GPU", wide.gpu_us, "µs")
+    result.key_figure("narrowest net for which the GPU is faster", faster_from if on_gpu else None, "units")
+
+    result.claim(
+        "Trained on the chosen device in float32, the XOR net answers as on the CPU in float64 to 10⁻³",
+        difference < 1e-3,
+        f"difference {difference:.1e} after {params.same_steps} steps on {device}",
+    )
+    result.claim(
+        "net.to(device) moves the module itself; x.to(device) returns a new tensor and leaves x where it was",
+        module_moves and tensor_stays,
+    )
+    result.claim(
+        "A net and an input on two different devices raise RuntimeError", two_devices.startswith("RuntimeError"), two_devices
+    )
+    more_time, more_flops = wide.cpu_us / narrow.cpu_us, wide.mflop / narrow.mflop
+    result.measured(
+        "From the narrowest 256-width-width-10 to the widest, the CPU's time grows less than half as much as the FLOPs",
+        more_time < more_flops / 2,
+        f"{more_flops:.0f} times the FLOPs, {more_time:.0f} times the time",
+    )
+    if on_gpu:
+        result.measured("The GPU is slower on the XOR net", tiny.ratio < 1, f"CPU time / GPU time {tiny.ratio:.2f}")
+        result.measured("The GPU is faster on the widest net", wide.ratio > 1, f"CPU time / GPU time {wide.ratio:.1f}")
+    else:
+        result.notes.append(
+            "No GPU was used, so only the CPU was measured: run `hpml-lab run move-to-gpu --size full` on a machine with one."
+        )
+    return result
