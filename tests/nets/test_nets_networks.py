@@ -1,4 +1,4 @@
-"""The networks are the lecture's, and what is told about them is true."""
+"""The networks are the lecture's, and the tools report their layers correctly."""
 
 import networkx as nx
 import pytest
@@ -35,15 +35,15 @@ def test_xor_net_is_two_sigmoid_layers_of_17_parameters():
     torch.testing.assert_close(tanh(x), torch.sigmoid(tanh.fc2(torch.tanh(tanh.fc1(x)))))
 
 
-def test_layer_table_tells_shapes_and_parameters_in_the_order_of_the_calls_and_leaves_no_hook():
+def test_layer_table_gives_shapes_and_parameters_in_the_order_of_the_calls_and_leaves_no_hook():
     net = ThreeLayerNet()
     rows = layer_table(net, torch.randn(4, 256))
-    assert [(row["layer"], row["output"], row["parameters"]) for row in rows] == [
+    assert [(row.name, row.output, row.parameters) for row in rows] == [
         ("fc1", "(4, 120)", 30_840),
         ("fc2", "(4, 84)", 10_164),
         ("fc3", "(4, 10)", 850),
     ]
-    assert sum(row["parameters"] for row in rows) == parameter_count(net)
+    assert sum(row.parameters for row in rows) == parameter_count(net)
     assert not any(layer._forward_hooks for layer in net.modules())
     with pytest.raises(RuntimeError):
         layer_table(net, torch.randn(4, 99))

@@ -1,4 +1,4 @@
-"""SGD by hand: which spelling has torch's bits, and which changes autograd notices."""
+"""SGD by hand: which form is bitwise identical to torch's, and which changes autograd notices."""
 
 import copy
 
@@ -34,12 +34,12 @@ def by_torch(**how):
     return lambda net: torch.optim.SGD(net.parameters(), lr=0.05, **how).step
 
 
-def test_alpha_has_the_bits_of_torch_in_the_plain_loop_and_as_it_comes_on_a_cpu():
+def test_alpha_is_bitwise_identical_to_torch_in_the_plain_loop_and_by_default_on_a_cpu():
     hand, loop, default = nets_after(30, by_hand(sgd.alpha_form), by_torch(foreach=False), by_torch())
     assert torch.equal(hand, loop) and torch.equal(hand, default)
 
 
-def test_the_slides_form_has_the_bits_of_no_grad_and_the_values_of_torch():
+def test_the_slides_form_is_bitwise_identical_to_no_grad_and_close_to_torch():
     slide, plain, loop = nets_after(30, by_hand(sgd.data_form), by_hand(sgd.no_grad_form), by_torch(foreach=False))
     assert torch.equal(slide, plain)
     torch.testing.assert_close(plain, loop, rtol=0, atol=1e-5)
@@ -51,7 +51,7 @@ def test_the_weights_do_move():
 
 
 @pytest.mark.parametrize("update", sgd.BY_HAND.values(), ids=list(sgd.BY_HAND))
-def test_every_spelling_leaves_leaves_that_still_learn(update):
+def test_after_every_form_the_parameters_are_leaves_that_still_learn(update):
     net = ThreeLayerNet()
     net(torch.randn(2, 256)).sum().backward()
     update(net, 0.1)

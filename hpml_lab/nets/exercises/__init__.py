@@ -1,0 +1,1 @@
+"""The checks of notebook 03's exercises, one per module."""

@@ -1,0 +1,58 @@
+"""Exercise: the number of parameters of a fully connected net, from its sizes."""
+
+import math
+from collections.abc import Callable
+
+from hpml_lab.core.exercises import exercise, expect_function
+
+NOTEBOOK = "03_nets"
+
+
+def layers(sizes: list[int]) -> list[tuple[int, int]]:
+    """(inputs, outputs) of each layer."""
+    return list(zip(sizes, sizes[1:], strict=False))
+
+
+def right(sizes: list[int]) -> int:
+    return sum((a + 1) * b for a, b in layers(sizes))
+
+
+def weights(sizes: list[int]) -> int:
+    return sum(a * b for a, b in layers(sizes))
+
+
+MISTAKES = {
+    "no-biases": (weights, "You have all weights. Each output of a layer adds one more number, b in Wx + b."),
+    "bias-per-input": (
+        lambda sizes: sum(a * (b + 1) for a, b in layers(sizes)),
+        "b in Wx + b is added to the layer's output: how long is it?",
+    ),
+    "one-bias-per-layer": (
+        lambda sizes: weights(sizes) + len(layers(sizes)),
+        "b is a vector, not one number: one bias for each output.",
+    ),
+    "input-has-biases": (
+        lambda sizes: weights(sizes) + sum(sizes),
+        "The inputs are given, not computed: no layer ends there, so they have no biases.",
+    ),
+    "counts-units": (sum, "That is how many values flow through the net. Which numbers does training adjust?"),
+    "last-layer-missing": (
+        lambda sizes: right(sizes[:-1]),
+        "Four sizes make three layers; one is missing. Does your loop stop too early?",
+    ),
+    "multiplies-layers": (
+        lambda sizes: math.prod(a * b for a, b in layers(sizes)),
+        "The layers lie next to each other in memory: add their numbers up.",
+    ),
+    "one-net-only": (lambda sizes: 41_854, "That is the answer for 256-120-84-10; compute it from `sizes`."),
+}
+
+
+@exercise("parameter-count", notebook=NOTEBOOK)
+def judge_parameter_count(answer: Callable) -> None:
+    cases = {
+        "sizes = [256, 120, 84, 10]": ([256, 120, 84, 10],),
+        "sizes = [2, 4, 1]": ([2, 4, 1],),
+        "sizes = [784, 10], a single layer": ([784, 10],),
+    }
+    expect_function(answer, right, cases, mistakes=MISTAKES)
