@@ -1,0 +1,264 @@
+"""The judge of exercises in which a student writes an update rule, in the form that rules.py describes.
+
+    @exercise("write-adagrad", notebook="05_adaptive")
+    def judge_write_adagrad(answer):
+        judge_rule(answer, as_rule("adagrad"), ADAGRAD_MISTAKES, lr=0.1, eps=0.01)
+
+A wrong rule is recognized only where it differs from the right one, so choose hyperparameters for which all of them matter: an
+ε of 0.01, not 1e-8.
+"""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+from hpml_lab.core.exercises import Mistake, same
+from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules
+
+STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
+SHAPES = ((3,), (2, 3), (1,), (3,))
+EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the rounding of float32
+
+
+# ---- One run -------------------------------------------------------------------------------------------------------
+
+
+def _random_tensors(shapes: tuple, seed: int) -> Tensors:
+    generator = torch.Generator().manual_seed(seed)
+    return [torch.randn(shape, dtype=torch.float64, generator=generator) for shape in shapes]
+
+
+def _random_gradients(shapes: tuple, seed: int, steps: int) -> list[Tensors]:
+    """Seeded float64 gradients for each step, of sizes from 0.01 to 10."""
+    generator = torch.Generator().manual_seed(seed)
+    sizes = [torch.logspace(-2, 1, 7, dtype=torch.float64)[(3 * t) % 7] for t in range(steps)]
+    gradients = [[torch.randn(shape, dtype=torch.float64, generator=generator) * size for shape in shapes] for size in sizes]
+    gradients[0][0][0] = 0.0  # a gradient that starts at zero, as for a feature that has not been seen yet
+    return gradients
+
+
+class _Run:
+    """A run of a rule with its own parameters, state and gradients; `advance()` takes one step."""
+
+    def __init__(
+        self, rule: Rule, start: Tensors, grads: list[Tensors], hyper: dict, look_ahead: bool, params: Tensors | None = None
+    ) -> None:
+        self.rule, self.grads, self.hyper, self.look_ahead = rule, grads, hyper, look_ahead
+        self.params = [p.clone() for p in start] if params is None else params
+        for p, value in zip(self.params, start, strict=True):
+            p.copy_(value)
+        self.state: dict = {}
+        self.passed: list[tuple[torch.Tensor, torch.Tensor]] = []  # (gradient given to the rule, a copy of its value)
+        self.t = 0
+
+    def advance(self) -> None:
+        hyper = dict(self.hyper)
+        if self.t >= RATE_CHANGE:
+            hyper["lr"] = hyper["lr"] / 4
+        slopes = self.grads[self.t]
+        self.t += 1
+        given = list(self.params)
+
+        def copies(values: Tensors) -> Tensors:
+            made = [value.clone() for value in values]
+            self.passed += zip(made, [value.clone() for value in values], strict=True)
+            return made
+
+        def gradient(points: Tensors) -> Tensors:  # of ½ Σ p² + slope · p: it depends on the point
+            points = list(points)
+            if len(points) != len(slopes):
+                raise Mistake(
+                    "gradient-of-some",
+                    f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
+                )
+            return copies([0.5 * p + slope for p, slope in zip(points, slopes, strict=True)])
+
+        self.rule(given, gradient if self.look_ahead else copies(slopes), self.state, **hyper)
+        if any(a is not b for a, b in zip(given, self.params, strict=False)) or len(given) != len(self.params):
+            raise Mistake(
+                "replaces-the-tensors",
+                "The list now holds new tensors, but the net still holds the old ones: change each tensor in place (p -= …).",
+            )
+
+    def edited_a_gradient(self) -> bool:
+        """True if a gradient that was given to the rule, in this or an earlier step, no longer has its value."""
+        return any(not torch.equal(now, copy) for now, copy in self.passed)
+
+    def flat(self) -> torch.Tensor:
+        """All parameters, one after the other."""
+        return torch.cat([p.detach().reshape(-1) for p in self.params])
+
+    def steps(self, count: int = STEPS) -> Iterator[torch.Tensor]:
+        for _ in range(count):
+            self.advance()
+            yield self.flat()
+
+
+def _follows(track: torch.Tensor, run: _Run, tolerance: float) -> bool:
+    """True if the run goes through every point of `track` (steps, numbers); stops at the first that differs."""
+    return all(same(point, own, tolerance) for point, own in zip(track, run.steps(len(track)), strict=True))
+
+
+def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
+    """Every tensor in a state, however it is nested."""
+    if isinstance(value, torch.Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from _tensors_in(item)
+    elif isinstance(value, list | tuple | set):
+        for item in value:
+            yield from _tensors_in(item)
+    elif hasattr(value, "__dict__"):
+        yield from _tensors_in(vars(value))
+
+
+# ---- The judge -----------------------------------------------------------------------------------------------------
+
+
+def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: bool = False, **hyper: float) -> None:
+    """Return if `answer` moves four parameters as `right` does, over 60 steps; else raise the Mistake that it makes.
+
+    answer, right  rules in the student's form
+    mistakes       {name: (wrong rule in the student's form, hint)}; the part of a name after a comma distinguishes variants of
+                   one mistake and is not shown
+    look_ahead     the rule gets `gradient(points)` instead of gradients
+    hyper          passed to every rule by name; `lr` is required, and the judge quarters it half-way
+
+    For every rule it also finds: parameters that do not move, new tensors in the list, gradients edited or kept by
+    reference, state shared between optimizers or between parameters, steps counted once per parameter, the wrong sign,
+    float32 state under float64 parameters.
+    """
+    _judge_state(answer, look_ahead, hyper)
+    start, grads = _random_tensors(SHAPES, 1), _random_gradients(SHAPES, 2, STEPS)
+
+    def run(rule: Rule) -> _Run:
+        return _Run(rule, start, grads, hyper, look_ahead)
+
+    own_run = run(answer)
+    track = torch.stack(list(own_run.steps()))
+    if own_run.edited_a_gradient():
+        raise Mistake(
+            "gradient-edited-in-place",
+            "A gradient that you were given has changed. An operation that ends in _ or an assignment like g += … writes into "
+            "the tensor that .grad points to, and clipping, logging or a second optimizer would see that: make a new tensor.",
+        )
+    if torch.equal(track[-1], flat_start := torch.cat([p.reshape(-1) for p in start])) and torch.equal(track[0], flat_start):
+        raise Mistake(
+            "rebinds",
+            "No parameter has moved. `p = p - …` only gives a new tensor the name p: change the tensor in place, p -= ….",
+        )
+    goal = torch.stack(list(run(right).steps()))
+    if same(track, goal, EQUAL):
+        return
+    catalogue = {"wrong-sign": (_reversed(right), _UPHILL_HINT), **mistakes}
+    for name, (rule, hint) in catalogue.items():
+        if _follows(track, run(rule), EQUAL):
+            raise Mistake(name.split(",")[0], hint)
+    low_precision = (torch.float32, torch.float16, torch.bfloat16)
+    small = any(tensor.dtype in low_precision for tensor in _tensors_in(own_run.state))
+    if same(track, goal, ROUNDED) and (small or same(track, goal, 3e-7)):
+        raise Mistake(
+            "float32-state-under-float64",
+            "Right to about seven digits only: somewhere float64 numbers pass through float32. torch.zeros(shape) makes "
+            "float32; torch.zeros_like(p) takes the type of p.",
+        )
+    for name, (rule, hint) in catalogue.items():
+        if small and _follows(track, run(rule), ROUNDED):
+            raise Mistake(name.split(",")[0], hint)
+    if not torch.isfinite(track).all():
+        first = int((~torch.isfinite(track).all(1)).nonzero()[0]) + 1
+        raise Mistake(
+            "not-a-number",
+            f"After step {first} a parameter is nan or inf, though all gradients are finite. One gradient starts at exactly 0: "
+            "what does your rule divide by then?",
+        )
+    raise Mistake("wrong-value", _first_difference(track, goal))
+
+
+_UPHILL_HINT = "Each step has the right length and the wrong direction: it climbs. Mind the sign."
+
+
+def _judge_state(answer: Rule, look_ahead: bool, hyper: dict) -> None:
+    """Raise a Mistake if state is shared. Both parameters have one shape, so that sharing raises no error of its own."""
+    shapes, count = ((3,), (3,)), 8
+    start, grads, others = _random_tensors(shapes, 4), _random_gradients(shapes, 5, count), _random_gradients(shapes, 6, count)
+    for g in grads[0] + others[0]:
+        g[0] = 0.5
+    tensors = [p.clone() for p in start]
+
+    def track(grads: list[Tensors], params: Tensors = tensors) -> torch.Tensor:
+        """The first parameter over a run with a fresh `state`, on the same tensors."""
+        run = _Run(answer, start[: len(params)], grads, hyper, look_ahead, params)
+        return torch.stack([point[:3].clone() for point in run.steps(count)])
+
+    second = _Run(answer, start, others, hyper, look_ahead)
+    first = _Run(answer, start, grads, hyper, look_ahead, tensors)
+    in_turn = []
+    for point in first.steps(count):  # two optimizers in turn
+        in_turn.append(point[:3].clone())
+        second.advance()
+    alone = track(grads)
+    if not same(torch.stack(in_turn), alone, EQUAL):
+        raise Mistake(
+            "state-shared-between-optimizers",
+            "The same run twice, each time with an empty `state`, gives two results: something outlives the optimizer. A "
+            "global or a mutable default argument is shared by all of them; keep everything in `state`.",
+        )
+    if not same(track([[a, b] for (a, _), (_, b) in zip(grads, others, strict=True)]), alone, EQUAL):
+        raise Mistake(
+            "state-shared-between-parameters",
+            "Other gradients for the second parameter move the first one elsewhere: both use one entry of `state`. Each "
+            "parameter needs its own.",
+        )
+    if not same(track([[a] for a, _ in grads], tensors[:1]), alone, EQUAL):
+        raise Mistake(
+            "step-counted-per-parameter",
+            "With two parameters the first one moves otherwise than alone: is the step t counted once for each parameter, "
+            "instead of once for each call?",
+        )
+    reused = _Run(answer, start, grads, hyper, look_ahead, tensors)
+    if not look_ahead and not first.edited_a_gradient():
+        _judge_kept_gradients(reused, count, alone)
+
+
+def _judge_kept_gradients(run: _Run, count: int, alone: torch.Tensor) -> None:
+    """Raise a Mistake if the rule keeps the gradient's tensor itself, which the next backward pass overwrites."""
+    buffers = [g.clone() for g in run.grads[0]]
+    for t in range(count):
+        for buffer, value in zip(buffers, run.grads[t], strict=True):
+            buffer.copy_(value)
+        run.rule(run.params, buffers, run.state, **run.hyper)
+        if not same(run.flat()[:3], alone[t], EQUAL):
+            raise Mistake(
+                "gradient-kept-by-reference",
+                "If the next gradient is written into the same tensor, your steps change: `state` holds the gradient's "
+                "tensor itself. Keep a copy (g.clone()) or start from zeros.",
+            )
+
+
+def _reversed(right: Rule) -> Rule:
+    """The right rule with every step in the opposite direction."""
+
+    def step(params: Tensors, grads: Any, state: dict, **hyper: float) -> None:
+        own_state = state.setdefault("own", {})
+        before = [p.clone() for p in params]
+        right(params, grads, own_state, **hyper)
+        for p, old in zip(params, before, strict=True):
+            p.copy_(2 * old - p)
+
+    return step
+
+
+def _first_difference(track: torch.Tensor, goal: torch.Tensor) -> str:
+    """A sentence that says where a track leaves the right one."""
+    wrong = ~torch.isclose(track, goal, rtol=EQUAL, atol=EQUAL)
+    t = int(wrong.any(1).nonzero()[0])
+    index = int(wrong[t].nonzero()[0])
+    values = f"is {track[t, index]:.6g} where it should be {goal[t, index]:.6g}"
+    if t == 0:
+        return f"Already after the first step a parameter {values}. Work that step out by hand: the state is still at its start."
+    if t == RATE_CHANGE:
+        return f"Right for {t} steps, until the learning rate was quartered: then a parameter {values}. Where does lr enter?"
+    return f"Right for {t} step{'s' * (t > 1)}; after step {t + 1} a parameter {values}. What does the rule remember by then?"
