@@ -6,9 +6,9 @@ import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.landscape.stability import largest_stable_rate
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.judging import as_rule, judge_rule
-from hpml_lab.optim.mistakes import LOOK_AHEAD_MISTAKES, MOMENTUM_MISTAKES
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import as_rule
+from hpml_lab.optim_exercises.velocity_mistakes import LOOK_AHEAD_MISTAKES, MOMENTUM_MISTAKES
 
 NOTEBOOK = "04_descent"
 
@@ -16,13 +16,13 @@ NOTEBOOK = "04_descent"
 @exercise("momentum-step", notebook=NOTEBOOK)
 def judge_momentum_step(answer: Callable) -> None:
     """b = γ b + g, θ = θ − α b, for every parameter, in place."""
-    judge_rule(answer, as_rule(FORMULAS["momentum"]), MOMENTUM_MISTAKES, lr=0.1, momentum=0.9)
+    judge_rule(answer, as_rule("momentum"), MOMENTUM_MISTAKES, lr=0.1, momentum=0.9)
 
 
 @exercise("look-ahead-step", notebook=NOTEBOOK)
 def judge_look_ahead_step(answer: Callable) -> None:
     """v = γ v + α ∇J(θ − γ v), θ = θ − v, for every parameter, in place."""
-    right = as_rule(FORMULAS["lecture_nesterov"], look_ahead=True)
+    right = as_rule("lecture_nesterov", look_ahead=True)
     judge_rule(answer, right, LOOK_AHEAD_MISTAKES, look_ahead=True, lr=0.1, momentum=0.9)
 
 

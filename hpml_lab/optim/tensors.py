@@ -35,7 +35,7 @@ class TensorList:
         return getattr(self, name)
 
     def _shared(self, operand: Any) -> Any:
-        """A number as one tensor for the whole list. torch makes one per tensor: 3 µs each, where a small tensor's work takes 1."""
+        """A number as one tensor for the whole list. torch makes one per tensor: 3 µs each; a small tensor's work takes 1."""
         first = self.tensors[0]
         is_number = isinstance(operand, int | float) and not first.is_cuda
         return first.new_full((), operand) if is_number and first.dtype in (torch.float32, torch.float64) else operand

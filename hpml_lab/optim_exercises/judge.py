@@ -258,7 +258,9 @@ def _first_difference(track: torch.Tensor, goal: torch.Tensor) -> str:
     index = int(wrong[t].nonzero()[0])
     values = f"is {track[t, index]:.6g} where it should be {goal[t, index]:.6g}"
     if t == 0:
-        return f"Already after the first step a parameter {values}. Work that step out by hand: the state is still at its start."
+        return (
+            f"Already after the first step a parameter {values}. Work that step out by hand: the state is still at its start."
+        )
     if t == RATE_CHANGE:
         return f"Right for {t} steps, until the learning rate was quartered: then a parameter {values}. Where does lr enter?"
     return f"Right for {t} step{'s' * (t > 1)}; after step {t + 1} a parameter {values}. What does the rule remember by then?"

@@ -12,7 +12,7 @@ FIRST = (0.01, 0.00316, 0.1, 0.001)
 
 @pytest.mark.parametrize("answer", [STEPS, np.int64(2574), np.float32(2500)], ids=repr)
 def test_steps_may_be_a_tensors_or_numpys_number(answer):
-    assert check("adagrad-way", answer)
+    assert check("adagrad-distance", answer)
 
 
 @pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda values: [torch.tensor(one) for one in values]])

@@ -1,43 +1,46 @@
-"""The judge of update rules names each wrong rule of the catalogues, and finds what is wrong with any rule's memory."""
+"""The judge of update rules names each wrong rule of the catalogues, and finds what is wrong with any rule's state."""
 
 import inspect
 
 import pytest
 import torch
 
+from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
 from hpml_lab.core.exercises import Mistake
-from hpml_lab.optim import mistakes
-from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.judging import SHAPES, STEPS, as_rule, judge_rule
+from hpml_lab.optim_exercises import velocity_mistakes
+from hpml_lab.optim_exercises.judge import SHAPES, STEPS, judge_rule
+from hpml_lab.optim_exercises.rules import altered, as_rule
 
 MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}
 VELOCITY = {"lr": 0.1, "momentum": 0.8}
-ASKED = {  # what is asked: the right rule, the catalogue, the judge's arguments
-    "momentum": (as_rule(FORMULAS["momentum"]), mistakes.MOMENTUM_MISTAKES, VELOCITY),
-    "lecture's momentum": (as_rule(FORMULAS["lecture_momentum"]), mistakes.LECTURE_MOMENTUM_MISTAKES, VELOCITY),
-    "nesterov": (as_rule(FORMULAS["nesterov"]), mistakes.NESTEROV_MISTAKES, VELOCITY),
+EXERCISES = {  # what is exercise for: the right rule, the catalogue of mistakes, the judge's arguments
+    "momentum": (as_rule("momentum"), velocity_mistakes.MOMENTUM_MISTAKES, VELOCITY),
+    "lecture's momentum": (as_rule("lecture_momentum"), velocity_mistakes.LECTURE_MOMENTUM_MISTAKES, VELOCITY),
+    "nesterov": (as_rule("nesterov"), velocity_mistakes.NESTEROV_MISTAKES, VELOCITY),
     "look-ahead": (
-        as_rule(FORMULAS["lecture_nesterov"], look_ahead=True), mistakes.LOOK_AHEAD_MISTAKES, VELOCITY | {"look_ahead": True}
+        as_rule("lecture_nesterov", look_ahead=True), velocity_mistakes.LOOK_AHEAD_MISTAKES, VELOCITY | {"look_ahead": True}
     ),
-    "sgd with decay": (mistakes.sgd_with_decay(), mistakes.SGD_DECAY_MISTAKES, VELOCITY | {"weight_decay": 0.1}),
-    "adagrad": (as_rule(FORMULAS["adagrad"]), mistakes.ADAGRAD_MISTAKES, {"lr": 0.1, "eps": 0.01}),
-    "lecture's adagrad": (as_rule(FORMULAS["lecture_adagrad"]), mistakes.LECTURE_ADAGRAD_MISTAKES, {"lr": 0.1, "eps": 0.01}),
-    "rmsprop": (as_rule(FORMULAS["rmsprop"]), mistakes.RMSPROP_MISTAKES, {"lr": 0.1, "alpha": 0.9, "eps": 0.01}),
-    "adam": (as_rule(FORMULAS["adam"]), mistakes.ADAM_MISTAKES, MOMENTS),
-    "adamw": (as_rule(FORMULAS["adamw"]), mistakes.ADAMW_MISTAKES, MOMENTS | {"weight_decay": 0.1}),
-    "adam, coupled": (mistakes.coupled_adam(), mistakes.COUPLED_ADAM_MISTAKES, MOMENTS | {"weight_decay": 0.1}),
+    "sgd with decay": (
+        velocity_mistakes.sgd_with_decay(), velocity_mistakes.SGD_DECAY_MISTAKES, VELOCITY | {"weight_decay": 0.1}
+    ),
+    "adagrad": (as_rule("adagrad"), write_adagrad.ADAGRAD_MISTAKES, {"lr": 0.1, "eps": 0.01}),
+    "lecture's adagrad": (as_rule("lecture_adagrad"), write_adagrad.LECTURE_ADAGRAD_MISTAKES, {"lr": 0.1, "eps": 0.01}),
+    "rmsprop": (as_rule("rmsprop"), fix_the_rmsprop.RMSPROP_MISTAKES, {"lr": 0.1, "alpha": 0.9, "eps": 0.01}),
+    "adam": (as_rule("adam"), write_adam.ADAM_MISTAKES, MOMENTS),
+    "adamw": (as_rule("adamw"), write_adamw.ADAMW_MISTAKES, MOMENTS | {"weight_decay": 0.1}),
+    "adam, coupled": (write_adamw.coupled_adam(), write_adamw.COUPLED_ADAM_MISTAKES, MOMENTS | {"weight_decay": 0.1}),
 }  # fmt: skip
 
-NAMED_IN_THE_ISSUE = {
+WELL_KNOWN = {
     "no-bias-correction", "bias-exponent-off-by-one", "betas-swapped", "eps-inside-root", "eps-outside-root", "eps-on-weights",
     "velocity-as-running-average", "rate-inside-velocity", "nesterov-as-plain-momentum", "look-ahead-wrong-way",
     "squares-not-accumulated", "accumulated-after-use", "coupled-decay", "decoupled-decay",
 }  # fmt: skip
 
 
-def verdict(asked, rule):
+def found(exercise, rule):
     """The name of the mistake that the judge finds in a rule, "right" for none."""
-    right, catalogue, arguments = ASKED[asked]
+    right, catalogue, arguments = EXERCISES[exercise]
     try:
         judge_rule(rule, right, catalogue, **arguments)
     except Mistake as mistake:
@@ -46,26 +49,26 @@ def verdict(asked, rule):
     return "right"
 
 
-@pytest.mark.parametrize("asked", ASKED)
-def test_the_right_rule_is_right(asked):
-    assert verdict(asked, ASKED[asked][0]) == "right"
+@pytest.mark.parametrize("exercise", EXERCISES)
+def test_the_right_rule_is_right(exercise):
+    assert found(exercise, EXERCISES[exercise][0]) == "right"
 
 
 @pytest.mark.parametrize(
-    "asked, name", [(asked, name) for asked, (_, catalogue, _) in ASKED.items() for name in catalogue], ids=lambda one: one
+    "exercise, name", [(exercise, name) for exercise, (_, catalogue, _) in EXERCISES.items() for name in catalogue], ids=str
 )
-def test_each_wrong_rule_is_told_from_the_others(asked, name):
-    assert verdict(asked, ASKED[asked][1][name][0]) == name.split(",")[0]
+def test_each_wrong_rule_is_distinguished_from_the_others(exercise, name):
+    assert found(exercise, EXERCISES[exercise][1][name][0]) == name.split(",")[0]
 
 
-def test_the_catalogues_hold_every_mistake_that_is_to_be_told_apart():
-    held = {name.split(",")[0] for _, catalogue, _ in ASKED.values() for name in catalogue}
-    assert NAMED_IN_THE_ISSUE <= held
+def test_the_catalogues_hold_every_well_known_mistake():
+    known = {name.split(",")[0] for _, catalogue, _ in EXERCISES.values() for name in catalogue}
+    assert WELL_KNOWN <= known
 
 
-# ---- What the judge finds in every rule: a right one, spoilt ------------------------------------------------
+# ---- What the judge finds in every rule: a right one, spoiled ------------------------------------------------
 
-OUTSIDE: dict = {}
+GLOBAL_STATE: dict = {}
 
 
 def uphill(rule):
@@ -91,34 +94,34 @@ def into_the_list(rule):
 
 
 def shared_by_optimizers(rule):
-    return lambda params, grads, state, **hyper: rule(params, grads, OUTSIDE.setdefault(rule, {}), **hyper)
+    return lambda params, grads, state, **hyper: rule(params, grads, GLOBAL_STATE.setdefault(rule, {}), **hyper)
 
 
 def shared_until_a_new_one_starts(rule):
-    """A global that a fresh `state` empties: two optimizers in turn still meet in it."""
+    """A global that a fresh `state` empties: two optimizers in turn still share it."""
 
     def step(params, grads, state, **hyper):
         if not state:
-            OUTSIDE[rule] = {}
+            GLOBAL_STATE[rule] = {}
         state["begun"] = True
-        rule(params, grads, OUTSIDE[rule], **hyper)
+        rule(params, grads, GLOBAL_STATE[rule], **hyper)
 
     return step
 
 
 def float32(rule):
-    """Its memory passes through float32 after each step."""
+    """Its state passes through float32 after each step."""
 
     def step(params, grads, state, **hyper):
         rule(params, grads, state, **hyper)
         for i in range(len(params)):
-            vars(state[i]).update({key: one.float().to(one.dtype) for key, one in vars(state[i]).items()})
+            vars(state[i]).update({key: kept.float().to(kept.dtype) for key, kept in vars(state[i]).items()})
         state["small"] = torch.zeros(1)
 
     return step
 
 
-SPOILT = {
+SPOILED = {
     "wrong-sign": [uphill],
     "rebinds": [rebinding],
     "replaces-the-tensors": [into_the_list],
@@ -127,15 +130,15 @@ SPOILT = {
 }
 
 
-@pytest.mark.parametrize("asked", [one for one in ASKED if "look" not in one])
-@pytest.mark.parametrize("name, spoil", [(name, spoil) for name, ways in SPOILT.items() for spoil in ways])
-def test_a_spoilt_right_rule_is_named(asked, name, spoil):
-    assert verdict(asked, spoil(ASKED[asked][0])) == name
+@pytest.mark.parametrize("exercise", [name for name in EXERCISES if "look" not in name])
+@pytest.mark.parametrize("name, spoil", [(name, spoil) for name, spoils in SPOILED.items() for spoil in spoils])
+def test_a_spoiled_right_rule_is_named(exercise, name, spoil):
+    assert found(exercise, spoil(EXERCISES[exercise][0])) == name
 
 
 @pytest.mark.parametrize("name", ["wrong-sign", "rebinds", "replaces-the-tensors", "state-shared-between-optimizers"])
-def test_rules_with_a_look_ahead_are_spoilt_alike(name):
-    assert verdict("look-ahead", SPOILT[name][0](ASKED["look-ahead"][0])) == name
+def test_spoiled_rules_with_a_look_ahead_are_named(name):
+    assert found("look-ahead", SPOILED[name][0](EXERCISES["look-ahead"][0])) == name
 
 
 def one_velocity(params, grads, state, lr, momentum):
@@ -187,7 +190,7 @@ def one_point_only(params, gradient, state, lr, momentum):
 
 
 @pytest.mark.parametrize(
-    "asked, rule, name",
+    "exercise, rule, name",
     [
         ("momentum", one_velocity, "state-shared-between-parameters"),
         ("sgd with decay", decays_the_gradient_in_place, "gradient-edited-in-place"),
@@ -198,13 +201,13 @@ def one_point_only(params, gradient, state, lr, momentum):
         ("look-ahead", one_point_only, "gradient-of-some"),
     ],
 )
-def test_mistakes_of_memory_are_named(asked, rule, name):
-    assert verdict(asked, rule) == name
+def test_mistakes_with_the_state_are_named(exercise, rule, name):
+    assert found(exercise, rule) == name
 
 
 def test_it_judges_all_parameters_over_at_least_fifty_steps():
     assert STEPS >= 50 and len(set(SHAPES)) >= 3
-    right, calls = ASKED["adam"][0], []
+    right, calls = EXERCISES["adam"][0], []
 
     def wrong_late(params, grads, state, **hyper):
         right(params, grads, state, **hyper)
@@ -212,7 +215,7 @@ def test_it_judges_all_parameters_over_at_least_fifty_steps():
         if len(params) == len(SHAPES) and state["t"] == 50:
             params[-1] += 1e-6  # the last parameter, in the 50th step, by little
 
-    assert verdict("adam", wrong_late) == "wrong-value"
+    assert found("adam", wrong_late) == "wrong-value"
     assert {dtype for types in calls for dtype in types} == {torch.float64}
 
 
@@ -225,16 +228,29 @@ def test_another_order_of_the_operations_is_right():
             p.grad = g
         state["optimizer"].step()
 
-    assert verdict("adam", torchs_own) == "right"
+    assert found("adam", torchs_own) == "right"
 
 
 def test_hints_do_not_contain_the_answers_code():
-    for _, catalogue, _ in ASKED.values():
+    for _, catalogue, _ in EXERCISES.values():
         for _, hint in catalogue.values():
             assert "state[" not in hint and "lr *" not in hint
 
 
 def test_wrong_rules_are_functions_in_the_students_form():
-    for _, catalogue, _ in ASKED.values():
+    for _, catalogue, _ in EXERCISES.values():
         for rule, _ in catalogue.values():
             assert list(inspect.signature(rule).parameters)[0] == "params"
+
+
+def test_an_altered_rule_names_the_line_that_its_formula_does_not_have():
+    with pytest.raises(ValueError, match="adagrad has no line for s.v"):
+        altered("adagrad", "s.v = g")
+    with pytest.raises(ValueError, match="the lines of adagrad are s.G, theta"):
+        altered("adagrad", order=("theta", "s.v"))
+
+
+@pytest.mark.parametrize("name", ["momentum", "adagrad", "rmsprop", "adam"])
+def test_a_rule_altered_in_nothing_is_the_formula(name):
+    rule, catalogue, arguments = EXERCISES[name]
+    judge_rule(altered(name), rule, catalogue, **arguments)

@@ -1,4 +1,4 @@
-"""Answers to `adagrad-way`: the steps α/√t add up to about 2α√T."""
+"""Answers to `adagrad-distance`: the steps α/√t add up to about 2α√T."""
 
 solution = 2574
 

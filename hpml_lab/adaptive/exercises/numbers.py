@@ -1,0 +1,13 @@
+"""Numbers as students compute them: of Python, NumPy or torch."""
+
+from typing import Any
+
+
+def as_number(answer: Any) -> float | None:
+    """A number as a float, from Python, NumPy or a one-element tensor; None for anything else."""
+    if isinstance(answer, str | bool):
+        return None
+    try:
+        return float(answer)
+    except (TypeError, ValueError, RuntimeError):
+        return None

@@ -1,0 +1,84 @@
+"""Wrong answers made from a right one: fragments of its source are replaced, so that each shows only what is wrong with it.
+
+The module of answers to an exercise writes `wrong_answers(solution, [("mistake", ("right fragment", "wrong fragment")), …])`.
+"""
+
+import inspect
+import textwrap
+from collections.abc import Callable, Sequence
+
+import torch
+
+Edit = tuple[str, str]  # a fragment of the source, and what stands there instead
+
+
+def edited(function: Callable, *edits: Edit) -> Callable:
+    """The function with fragments of its source replaced, in order. Its names are torch and an empty dict MEMORY."""
+    source = textwrap.dedent(inspect.getsource(function))
+    for fragment, replacement in edits:
+        assert fragment in source, f"{fragment!r} is not in\n{source}"
+        source = source.replace(fragment, replacement)
+    names = {"torch": torch, "MEMORY": {}}
+    exec(source, names)
+    return names[function.__name__]
+
+
+def wrong_answers(solution: Callable, edits: Sequence[tuple]) -> list[tuple[str, Callable]]:
+    """(mistake, answer) for each (mistake, edit, edit …)."""
+    return [(mistake, edited(solution, *changes)) for mistake, *changes in edits]
+
+
+# ---- Adam's lines, as write_adam.py and write_adamw.py both have them -----------------------------------------------
+
+ADAM_STEP = "m_hat / (v_hat.sqrt() + eps)"
+_MOMENTS = """\
+        m = beta1 * m + (1 - beta1) * g
+        v = beta2 * v + (1 - beta2) * g * g
+        state[i] = (m, v)
+"""
+
+ADAM_EDITS = [
+    ("no-bias-correction", ("m / (1 - beta1**t)", "m"), ("v / (1 - beta2**t)", "v")),
+    ("bias-exponent-off-by-one", ('t = state["t"] = state.get("t", 0) + 1', 't = state.get("t", 0); state["t"] = t + 1')),
+    ("bias-exponent-off-by-one", ("**t)", "**(t + 1))")),
+    ("bias-exponent-missing", ("**t)", ")")),
+    ("second-moment-not-corrected", ("v / (1 - beta2**t)", "v")),
+    ("first-moment-not-corrected", ("m / (1 - beta1**t)", "m")),
+    (
+        "betas-swapped",
+        ("m = beta1 * m + (1 - beta1)", "m = beta2 * m + (1 - beta2)"),
+        ("v = beta2 * v + (1 - beta2)", "v = beta1 * v + (1 - beta1)"),
+        ("m / (1 - beta1**t)", "m / (1 - beta2**t)"),
+        ("v / (1 - beta2**t)", "v / (1 - beta1**t)"),
+    ),
+    ("eps-inside-root", ("(v_hat.sqrt() + eps)", "(v_hat + eps).sqrt()")),
+    ("eps-on-weights", ("(v_hat.sqrt() + eps)", "v_hat.sqrt() + eps")),
+    ("eps-on-weights", (ADAM_STEP, "(m_hat / v_hat.sqrt() + eps)")),
+    ("eps-missing", ("(v_hat.sqrt() + eps)", "v_hat.sqrt()")),
+    ("eps-before-correction", (ADAM_STEP, "m_hat * (1 - beta2**t) ** 0.5 / (v.sqrt() + eps)")),
+    ("squares-not-accumulated", ("v = beta2 * v + (1 - beta2) * g * g", "v = g * g"), ("v / (1 - beta2**t)", "v")),
+    ("squares-not-accumulated", ("v = beta2 * v + (1 - beta2) * g * g", "v = g * g")),
+    ("squares-not-accumulated", ("v = beta2 * v + ", "v = ")),
+    ("momentum-missing", ("m_hat = m / ", "m_hat = g / ")),
+    ("momentum-missing", ("m_hat = m / (1 - beta1**t)", "m_hat = g")),
+    ("averages-as-sums", ("(1 - beta1) * g", "g"), ("(1 - beta2) * g * g", "g * g")),
+    ("root-missing", ("v_hat.sqrt()", "v_hat")),
+    ("accumulated-after-use", (_MOMENTS, ""), (ADAM_STEP, f"{ADAM_STEP}\n{_MOMENTS}")),
+    ("wrong-sign", ("p -= lr", "p += lr")),
+    ("state-shared-between-parameters", ("state.setdefault(i,", 'state.setdefault("moments",'), ("state[i]", 'state["moments"]')),
+    ("state-shared-between-optimizers", ("state.setdefault(i,", "MEMORY.setdefault(i,"), ("state[i]", "MEMORY[i]")),
+    ("state-shared-between-optimizers", ('state["t"] = state.get', 'MEMORY["t"] = MEMORY.get')),
+    ("gradient-edited-in-place", ("g * g", "g.mul_(g)")),
+    ("float32-state-under-float64", ("(m, v)", "(m.float(), v.float())")),
+    (
+        "step-counted-per-parameter",
+        ('    t = state["t"] = state.get("t", 0) + 1\n', ""),
+        ("        m, v = state", '        t = state["t"] = state.get("t", 0) + 1\n        m, v = state'),
+    ),
+    (
+        "gradient-kept-by-reference",
+        (_MOMENTS, "        state.setdefault((i, 'past'), []).append(g)\n        past = enumerate(reversed(state[i, 'past']))\n"
+                   "        terms = [((1 - beta1) * beta1**k * old, (1 - beta2) * beta2**k * old**2) for k, old in past]\n"
+                   "        m, v = map(sum, zip(*terms))\n"),
+    ),
+]  # fmt: skip
