@@ -1,6 +1,5 @@
-"""One HTML page of what was run: your figures beside the lecture's and the reference's. Needs nothing but the file itself."""
+"""One HTML page of what was run: your figures next to the lecture's and the reference's. The file is all it needs."""
 
-import base64
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -8,9 +7,9 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core import render, style
+from hpml_lab.core.render import counted, data_uri
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import all_experiments
+from hpml_lab.core.experiment import all_experiments, load_result
 from hpml_lab.core.files import atomic_write
 from hpml_lab.core.result import Result
 
@@ -39,15 +38,8 @@ class Entry:
 
     @property
     def verdict(self) -> str:
-        """What became of the claims, in words."""
-        exact = [claim for claim in self.result.claims if claim.exact]
-        measured = [claim for claim in self.result.claims if not claim.exact]
-        parts = [
-            f"{sum(claim.holds for claim in some)} of {len(some)} {kind} claims hold"
-            for kind, some in (("exact", exact), ("measured", measured))
-            if some
-        ]
-        return ", ".join(parts) or "no claims"
+        """How many claims hold, in words."""
+        return counted(self.result.claims) if self.result.claims else "no claims"
 
 
 def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tuple[str, str]]]:
@@ -61,10 +53,10 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
         try:
-            entries.append(_entry(Result.load(path)))
+            entries.append(_entry(load_result(path)))
         except LabError as error:
             left_out.append((path.name, str(error)))
-        except Exception as error:  # JSON of the right kind with wrong content fails somewhere in the drawing of it
+        except Exception as error:  # JSON of the right form with wrong content fails somewhere in the drawing
             left_out.append((path.name, f"it is not a result of this workbook ({type(error).__name__}: {error})."))
     if not entries:
         why = "; ".join(f"{name}: {why}" for name, why in left_out)
@@ -77,17 +69,8 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
 
 
 def _entry(result: Result) -> Entry:
-    pictures = []
-    caption = result.experiment.caption
-    if (figure := result.figure()) is not None:
-        pictures.append(_picture(figure, caption))
-        if (reference := result.reference()) is not None:
-            pictures.append(_picture(reference.figure(), f"Recorded on another machine, {reference.where()}: {caption}"))
-    return Entry(result, Markup(render.html_of(result)), pictures)  # html_of escapes what it is given
-
-
-def _picture(figure, caption: str) -> Picture:
-    return Picture(f"data:image/png;base64,{base64.b64encode(style.png(figure)).decode()}", caption)
+    pictures = [Picture(data_uri(figure), caption) for figure, caption in result.pictures()]
+    return Entry(result, Markup(result.html()), pictures)  # html() escapes what it is given
 
 
 def _page(entries: list[Entry], left_out: list[tuple[str, str]]) -> str:
@@ -98,7 +81,7 @@ def _page(entries: list[Entry], left_out: list[tuple[str, str]]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    order = {one.slug: place for place, one in enumerate(all_experiments())}
+    order = {experiment.slug: index for index, experiment in enumerate(all_experiments())}
     entries = sorted(entries, key=lambda entry: order[entry.result.slug])
     notebooks = [(name, list(some)) for name, some in groupby(entries, key=lambda entry: entry.notebook)]
     failing = [entry for entry in entries if not entry.result]

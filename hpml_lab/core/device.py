@@ -7,7 +7,7 @@ import torch
 
 from hpml_lab.core.errors import LabError
 
-# The note of an experiment that a GPU would show more of.
+# The note of an experiment that shows more on a GPU.
 NO_CUDA = "No CUDA GPU here: {what}; run `hpml-lab run {slug} --size full` on a machine with one."
 
 
@@ -45,7 +45,7 @@ def _dtype_for(device: torch.device) -> tuple[torch.dtype, str]:
 def choose_device(requested: str | None = None) -> Device:
     """The device to run on: `requested`, else the environment variable `HPML_DEVICE`, else a CUDA GPU, else the CPU.
 
-    Raises LabError for a name that is no device here.
+    Raises LabError for a device that does not exist here.
     """
     name = requested or os.environ.get("HPML_DEVICE")
     if not name:  # `HPML_DEVICE= hpml-lab …` is how a shell unsets it for one command
@@ -61,7 +61,7 @@ def choose_device(requested: str | None = None) -> Device:
     except RuntimeError:
         device = None
     if device is None or device.type not in ("cpu", "cuda"):
-        raise LabError(f"{name!r} is not a device of this workbook.", "Use cpu, cuda, or cuda:N.")
+        raise LabError(f"{name!r} is not a valid device.", "Use cpu, cuda, or cuda:N.")
     if device.type == "cuda":
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         device = torch.device("cuda", device.index or 0)

@@ -161,10 +161,9 @@ def find(slug: str) -> Experiment:
         import_topics("experiments")
     if slug not in _REGISTRY:
         near = difflib.get_close_matches(slug, _REGISTRY, n=3, cutoff=0.5)
-        raise LabError(
-            f"no experiment is called {slug!r}.",
-            f"Did you mean {' or '.join(near)}?" if near else "`hpml-lab list` shows them all.",
-        )
+        fix = f"Did you mean {' or '.join(near)}?" if near else "`hpml-lab list` shows them all."
+        failed = "".join(f" {topic} does not load here ({why})." for topic, why in topics_that_do_not_load().items())
+        raise LabError(f"no experiment is called {slug!r}.", fix + failed)
     return _REGISTRY[slug]
 
 

@@ -81,7 +81,7 @@ def test_a_wrong_size_is_refused_before_anything_runs(sample, size):
 
 
 def test_a_wrong_device_is_refused_before_anything_runs(sample):
-    with pytest.raises(LabError, match="not a device"):
+    with pytest.raises(LabError, match="not a valid device"):
         sample("quick", device="toaster")
 
 

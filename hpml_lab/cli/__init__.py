@@ -1,0 +1,47 @@
+"""The command `hpml-lab`. Each command is a module here with `add_parser(commands)`.
+
+Imports are late on purpose: `--help` answers at once, and `doctor` works where torch is missing or broken.
+"""
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from hpml_lab import __version__
+from hpml_lab.cli import data, doctor, listing, report, run
+from hpml_lab.cli.shared import FINE, INTERRUPTED, WRONG_INPUT, print_error
+from hpml_lab.core.errors import LabError
+
+COMMANDS = (listing, run, report, doctor, data)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input, 130 interrupted."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a dash, and no error
+    parser = argparse.ArgumentParser(
+        prog="hpml-lab", description="Experiments of five lectures on high-performance machine learning, run on this machine."
+    )
+    parser.add_argument("--version", action="version", version=f"hpml-lab {__version__}")
+    commands = parser.add_subparsers(title="commands", metavar="COMMAND")  # its name in an error, too
+    for module in COMMANDS:
+        module.add_parser(commands)
+    chosen = parser.parse_args(arguments)
+    if not hasattr(chosen, "command"):
+        parser.print_help()
+        return WRONG_INPUT
+    try:
+        code = chosen.command(chosen)
+        sys.stdout.flush()
+        return code
+    except LabError as error:
+        print_error(error.problem, error.fix)
+        return WRONG_INPUT
+    except KeyboardInterrupt:
+        print_error("interrupted.", "Run the same command again; what was finished is kept.")
+        return INTERRUPTED
+    except BrokenPipeError:  # `hpml-lab list | head`: the reader has gone
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FINE

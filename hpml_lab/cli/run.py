@@ -1,0 +1,96 @@
+"""`hpml-lab run SLUG …`: run experiments, print their results, and save them as JSON and PNG."""
+
+import argparse
+import os
+import sys
+import tempfile
+import time
+import traceback
+from pathlib import Path
+
+from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, load_registry, print_error
+from hpml_lab.core.errors import LabError
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser("run", help="run experiments, print their claims and tables, save them as JSON and PNG")
+    parser.add_argument("slugs", nargs="+", metavar="SLUG", help="names from `hpml-lab list`, or all")
+    parser.add_argument("--size", default="quick", help="quick (seconds on a laptop; default) or full (the lecture's parameters)")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a CUDA GPU if there is one)")
+    parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to save (default: results)")
+    parser.set_defaults(command=run_experiments)
+
+
+def run_experiments(chosen: argparse.Namespace) -> int:
+    experiments, device = _checked(chosen)
+    if os.environ.get("RANK", "0") != "0":  # torchrun: the ranks share the work; only rank 0 reports and saves
+        for experiment in experiments:
+            experiment(chosen.size, chosen.device)
+        return FINE
+    from hpml_lab.core import style
+    from hpml_lab.core.files import atomic_write
+
+    out, start, total = chosen.out, time.perf_counter(), len(experiments)
+    finished, crashed, failing = [], [], []
+    for index, experiment in enumerate(experiments, 1):
+        print(f"[{index}/{total}] {experiment.slug}, {chosen.size} on {device}", file=sys.stderr, flush=True)
+        try:
+            result = experiment(chosen.size, chosen.device)
+            if not result:
+                failing.append(experiment.slug)
+            try:
+                result.save(out)
+            finally:
+                print(result.text(), flush=True)  # on a full disk the result is at least seen
+            (out / f"{experiment.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
+            finished.append(experiment.slug)
+            if (figure := result.figure()) is not None:
+                atomic_write(out / f"{experiment.slug}.png", style.png(figure))
+            print(flush=True)
+        except LabError as error:
+            crashed.append(experiment.slug)
+            print_error(f"{experiment.slug}: {error.problem}", error.fix)
+        except KeyboardInterrupt:
+            left = [other.slug for other in experiments[index - 1 :] if other.slug not in finished]
+            kept = f"Kept in {out}: {', '.join(finished)}." if finished else "Nothing had finished yet."
+            print_error(f"interrupted. {kept}", f"Not run: {', '.join(left)}." if left else "")
+            return INTERRUPTED
+        except BrokenPipeError:
+            raise
+        except Exception:  # whatever one experiment does, the others are still worth running
+            crashed.append(experiment.slug)
+            traceback.print_exc()
+            print_error(f"{experiment.slug} crashed (above); the other experiments still run.")
+    kept = [slug for slug in finished if slug not in crashed]
+    print(
+        f"{len(kept)} of {total} finished in {time.perf_counter() - start:.1f} s; saved in {out}. "
+        f"One page of them: hpml-lab report {out}",
+        file=sys.stderr,
+        flush=True,
+    )
+    if crashed:
+        print_error(f"not finished: {', '.join(dict.fromkeys(crashed))}.")
+    if failing:
+        print_error(f"an exact claim FAILS in {', '.join(failing)}: either this machine or the workbook is wrong.")
+    return FAILED if crashed or failing else FINE
+
+
+def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
+    """The experiments and the device that were asked for, all checked before the first one runs; raises LabError."""
+    registry = load_registry()
+    from hpml_lab.core.device import choose_device
+
+    if chosen.size not in registry.SIZES:
+        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
+    device = choose_device(chosen.device)
+    experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
+    if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
+        experiments = list(registry.all_experiments())
+    try:
+        chosen.out.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=chosen.out).close()
+    except OSError as error:
+        raise LabError(
+            f"results cannot be saved in {chosen.out} ({error.strerror}).", "Choose another folder with --out."
+        ) from error
+    return experiments, device

@@ -1,0 +1,33 @@
+"""What the commands share: exit codes, errors in two lines, and the registry of experiments."""
+
+import sys
+from types import ModuleType
+
+from hpml_lab.core import machine
+from hpml_lab.core.errors import LabError
+
+FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
+
+
+def print_error(problem: str, fix: str = "") -> None:
+    """Say on stderr what is wrong and how to fix it."""
+    print(f"hpml-lab: {problem}" + (f"\n  {fix}" if fix else ""), file=sys.stderr, flush=True)
+
+
+def load_registry() -> ModuleType:
+    """The module of the experiments' registry, filled. A topic that does not load here is reported, and the others are used.
+
+    Raises LabError if torch, or the registry itself, does not load.
+    """
+    machine.require_torch()
+    try:
+        from hpml_lab.core import experiment
+
+        experiment.all_experiments()
+    except Exception as error:  # a broken installation fails in many ways
+        raise LabError(
+            f"the experiments do not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor` to see what to fix."
+        ) from error
+    for topic, why in experiment.topics_that_do_not_load().items():
+        print_error(f"the experiments of {topic} do not load here ({why}).", "The other topics work.")
+    return experiment
