@@ -40,8 +40,8 @@ class UpdateRow:
     """One way to write the update, next to torch.optim.SGD(foreach=False)."""
 
     update: str = column("update")
-    identical: bool = column("bitwise identical to torch.optim.SGD(foreach=False)")
-    largest_difference: float = column("largest difference of a weight in any step")
+    identical: bool = column("bitwise identical")
+    largest_difference: float = column("largest difference of a weight")
     first_loss: float = column("first loss")
     last_loss: float = column("last loss")
 
@@ -108,7 +108,7 @@ def manual_sgd(params: Params) -> Result:
             first_difference_is_rounding = bool((difference <= bound).all())
     largest = {name: max(values) for name, values in differences.items()}
     rows = [UpdateRow(name, largest[name] == 0, largest[name], losses[name][0], losses[name][-1]) for name in nets]
-    result = Result([Table(f"{params.steps} steps from the same weights", rows)])
+    result = Result([Table(f"{params.steps} steps, compared with torch.optim.SGD(foreach=False)", rows)])
 
     # What autograd notices when the weights change between forward and backward.
     true = gradient_after(lambda net: None, start, x, y)
