@@ -1,4 +1,4 @@
-"""The doctor: what this machine is, what each notebook can and cannot show on it, and the one-line mend."""
+"""The doctor: what this machine is, what each notebook can and cannot show on it, and how to fix the rest."""
 
 import ast
 import importlib.util
@@ -8,7 +8,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hpml_lab.core.paths import NOTEBOOKS
-from hpml_lab.start.probes import LIMITED, MISSING, OK, PROBES, Finding, Told, ask
+from hpml_lab.start.asking import ask
+from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
+from hpml_lab.start.probes import PROBES
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
@@ -21,7 +23,7 @@ class Notebook:
     experiments  how many it has
     lacks        {tool: slugs of the experiments that show less without it}
     packages     those that it imports and that are not installed
-    damaged      its file is no notebook any more: cut off, or with the marks of a merge in it
+    damaged      its file is not a notebook any more: cut off, or with merge markers in it
     """
 
     name: str
@@ -44,7 +46,7 @@ class Notebook:
         if self.packages:
             return f"cannot be started: {', '.join(self.packages)} not installed"
         if self.state == MISSING:
-            return "cannot be started before what is missing above is mended"
+            return "cannot be started before what is missing above is fixed"
         if not self.less:
             return f"shows everything (experiments: {self.experiments})"
         return f"{self.less} of {self.experiments} experiments show less without {', '.join(self.lacks)}"
@@ -61,38 +63,38 @@ class Report:
         return next(finding for finding in self.findings if finding.name == name)
 
     @property
-    def fits(self) -> bool:
-        """True where Python, torch and torchvision work together."""
+    def compatible(self) -> bool:
+        """True if Python, torch and torchvision work together."""
         return all(self[name].state != MISSING for name in PARTNERS)
 
     @property
     def ready(self) -> bool:
-        """True where every notebook can be started."""
+        """True if every notebook can be started."""
         return all(self[name].state != MISSING for name in ESSENTIAL) and all(n.state != MISSING for n in self.notebooks)
 
     def as_json(self) -> str:
         """The report for programs."""
         record = {
             "ready": self.ready,
-            "findings": [asdict(one) for one in self.findings],
+            "findings": [asdict(finding) for finding in self.findings],
             "notebooks": [
-                asdict(one) | {"value": one.value, "fix": {tool: self[tool].fix for tool in one.lacks}}
-                for one in self.notebooks
+                asdict(notebook) | {"value": notebook.value, "fix": {tool: self[tool].fix for tool in notebook.lacks}}
+                for notebook in self.notebooks
             ],
         }
         return json.dumps(record, indent=1, ensure_ascii=False)
 
     def as_text(self, width: int = 100) -> str:
-        """The report for a terminal of `width` characters; mends stay on one line, to be copied."""
+        """The report for a terminal of `width` characters; fixes stay on one line, to be copied."""
         lines = ["This machine"]
-        for one in self.findings:
-            lines.append(f"  {one.state:8} {one.name:12} {one.value}")
-            lines += textwrap.wrap(one.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
-            lines += [f"{INDENT}fix: {one.fix}"] if one.fix else []
+        for finding in self.findings:
+            lines.append(f"  {finding.state:8} {finding.name:12} {finding.value}")
+            lines += textwrap.wrap(finding.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
+            lines += [f"{INDENT}fix: {finding.fix}"] if finding.fix else []
         lines += ["", "What each notebook can show here"]
-        for one in self.notebooks:
-            lines.append(f"  {one.state:8} {one.name:12} {one.value}")
-            for tool, slugs in one.lacks.items():
+        for notebook in self.notebooks:
+            lines.append(f"  {notebook.state:8} {notebook.name:12} {notebook.value}")
+            for tool, slugs in notebook.lacks.items():
                 lines += textwrap.wrap(
                     f"without {tool}: {', '.join(slugs)}",
                     width,
@@ -101,7 +103,7 @@ class Report:
                     break_on_hyphens=False,
                 )
                 lines.append(f"{INDENT}fix: {self[tool].fix}")
-        lines += ["", "Every notebook can be started." if self.ready else "Not ready: mend what is missing, from the top."]
+        lines += ["", "Every notebook can be started." if self.ready else "Not ready: fix what is missing, from the top."]
         return "\n".join(lines)
 
 
@@ -118,7 +120,7 @@ def imported_by(notebook: Path) -> list[str]:
         try:
             body = ast.parse("\n".join(line for line in lines if not line.lstrip().startswith(("%", "!")))).body
         except SyntaxError:
-            continue  # a half-written answer is not the doctor's business
+            continue  # a half-written answer is not the doctor's concern
         for line in body:
             if isinstance(line, ast.Import):
                 names += [alias.name for alias in line.names]
@@ -127,10 +129,10 @@ def imported_by(notebook: Path) -> list[str]:
     return sorted({name.split(".")[0] for name in names})
 
 
-def notebooks(findings: list[Finding], told: Told) -> list[Notebook]:
-    """For each notebook, whether it can be started here and which of its experiments show less for want of a tool."""
-    state = {one.name: one.state for one in findings}
-    rows = told["experiments"].get("all", [])
+def notebooks(findings: list[Finding], answers: Answers) -> list[Notebook]:
+    """For each notebook, whether it can be started here, and which of its experiments show less because a tool is missing."""
+    state = {finding.name: finding.state for finding in findings}
+    rows = answers["experiments"].get("all", [])
     files = {path.stem: path for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))}
     startable = all(state[name] != MISSING for name in ESSENTIAL)
     answer = []
@@ -143,16 +145,16 @@ def notebooks(findings: list[Finding], told: Told) -> list[Notebook]:
                     lacks.setdefault(tool, []).append(row["slug"])
         try:
             imported, damaged = imported_by(files[name]) if name in files else [], False
-        except (ValueError, KeyError, TypeError):  # one damaged notebook is a finding, not the doctor's end
+        except (ValueError, KeyError, TypeError):  # one damaged notebook is a finding, and the doctor goes on
             imported, damaged = [], True
-        absent = [one for one in imported if importlib.util.find_spec(one) is None]
+        absent = [package for package in imported if importlib.util.find_spec(package) is None]
         worst = MISSING if damaged or absent or not startable else LIMITED if lacks else OK
         answer.append(Notebook(name, worst, len(mine), lacks, absent, damaged))
     return answer
 
 
 def examine(device: str | None = None) -> Report:
-    """Run every probe. `device` is the device that was asked for, None for the workbook's own choice."""
-    told = ask(device)
-    findings = [probe(told) for probe in PROBES]
-    return Report(findings, notebooks(findings, told))
+    """Run every probe. `device` is the device that was asked for, None for the workbook's choice."""
+    answers = ask(device)
+    findings = [probe(answers) for probe in PROBES.values()]
+    return Report(findings, notebooks(findings, answers))

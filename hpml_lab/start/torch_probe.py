@@ -1,4 +1,4 @@
-"""What only a Python that loads torch can tell: `python -m hpml_lab.start.torch_probe torch device …`, one line of JSON a step.
+"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe torch device …`, one line of JSON a step.
 
 The doctor runs this in a process of its own, so that a torch that does not load, or ends the process, is a finding and not the
 doctor's end.
@@ -17,13 +17,13 @@ def torch() -> dict:
     machine.require_torch()
     import torch
 
-    told = {"version": torch.__version__, "cuda": torch.version.cuda, "gpus": [], "why": ""}
-    told["cudnn"] = torch.backends.cudnn.version() if torch.version.cuda else None
+    facts = {"version": torch.__version__, "cuda": torch.version.cuda, "gpus": [], "why": ""}
+    facts["cudnn"] = torch.backends.cudnn.version() if torch.version.cuda else None
     try:
         torch.cuda.init()
         for index in range(torch.cuda.device_count()):
             properties = torch.cuda.get_device_properties(index)
-            told["gpus"].append(
+            facts["gpus"].append(
                 {
                     "name": properties.name,
                     "memory_gb": round(properties.total_memory / 1e9, 1),
@@ -33,8 +33,8 @@ def torch() -> dict:
             # A GPU that is too old for this build of torch shows itself only when a kernel is asked for.
             assert float(torch.ones(2, device=f"cuda:{index}").sum()) == 2
     except Exception as error:
-        told["why"] = error_message_of(error)
-    return told
+        facts["why"] = without_folders(error)
+    return facts
 
 
 def device() -> dict:
@@ -51,7 +51,7 @@ def device() -> dict:
 
 
 def torchvision() -> dict:
-    """Its version, after one of its compiled operators has really run beside this torch."""
+    """Its version, after one of its compiled operators has really run with this torch."""
     machine.require_torch()
     import torch
     import torchvision
@@ -62,10 +62,11 @@ def torchvision() -> dict:
 
 
 def experiments() -> dict:
-    """Slug, notebook and needs of every experiment."""
-    from hpml_lab.core.experiment import all_experiments
+    """Slug, notebook and needs of every experiment, and the topics that do not load here."""
+    from hpml_lab.core.experiment import all_experiments, topics_that_do_not_load
 
-    return {"all": [{"slug": one.slug, "notebook": one.notebook, "uses": one.uses} for one in all_experiments()]}
+    rows = [{"slug": row.slug, "notebook": row.notebook, "uses": row.uses} for row in all_experiments()]
+    return {"all": rows, "failed": topics_that_do_not_load()}
 
 
 def mnist() -> dict:
@@ -89,7 +90,7 @@ def mnist() -> dict:
 STEPS = {step.__name__: step for step in (torch, device, torchvision, experiments, mnist)}
 
 
-def error_message_of(error: BaseException) -> str:
+def without_folders(error: BaseException) -> str:
     """Kind and first line of an error, without the folders of this machine: the report may be stored in a notebook."""
     text = f"{type(error).__name__}: {str(error).strip()}".splitlines()[0]
     return re.sub(r"(?<![\w:/])(/[^\s/:'\"]+)+/", "…/", text)
@@ -100,13 +101,13 @@ def main(names: list[str]) -> None:
     torch_works = True
     for name in names:
         try:
-            told = STEPS[name]() if torch_works else {"error": "torch does not work"}
+            facts = STEPS[name]() if torch_works else {"error": "torch does not work"}
         except LabError as error:
-            told = {"error": error.problem, "fix": error.fix}
+            facts = {"error": error.problem, "fix": error.fix}
         except Exception as error:
-            told = {"error": error_message_of(error)}
-        print(json.dumps({"step": name} | told), flush=True)
-        torch_works = torch_works and not (name == "torch" and "error" in told)
+            facts = {"error": without_folders(error)}
+        print(json.dumps({"step": name} | facts), flush=True)
+        torch_works = torch_works and not (name == "torch" and "error" in facts)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,8 @@ import pytest
 from hpml_lab.core.experiment import all_experiments
 from hpml_lab.core.paths import NOTEBOOKS, ROOT
 from hpml_lab.start import doctor
-from hpml_lab.start.probes import LIMITED, MISSING, OK, PROBES, Finding
+from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
+from hpml_lab.start.probes import PROBES
 
 
 def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):
@@ -75,7 +76,7 @@ def test_the_driver_is_seen_through_nvidia_smi_and_torch_has_its_own_say(sound):
         assert "Tesla T4, 15360 MiB, compute capability 7.5" in found["cuda"]["value"]
 
 
-def test_a_notebook_that_shows_less_names_the_tool_the_experiments_and_the_mend(sound):
+def test_a_notebook_that_shows_less_names_the_tool_the_experiments_and_the_fix(sound):
     report, found = findings(sound)
     for one in report["notebooks"]:
         uses = {(tool, e.slug) for e in all_experiments() if e.notebook == one["name"] for tool in e.uses if found[tool]["state"] != OK}
@@ -99,7 +100,7 @@ def test_a_python_without_torch_or_anything_else_gets_a_whole_report(bare):
     assert found["cores"]["state"] in (OK, LIMITED) and "GB" in found["memory"]["value"]
     assert all(one["state"] == MISSING and "cannot be started" in one["value"] for one in report["notebooks"])
     text = hpml_lab("doctor", python=bare)
-    assert "Not ready" in text.stdout and "mend: run `make lab`" in text.stdout
+    assert "Not ready" in text.stdout and "fix: run `make lab`" in text.stdout
 
 
 def test_without_torch_the_other_commands_say_what_to_do(bare):
@@ -110,7 +111,7 @@ def test_without_torch_the_other_commands_say_what_to_do(bare):
         assert done.stderr == "hpml-lab: PyTorch is not installed in this Python.\n  Run `make lab` in the project's folder.\n"
 
 
-def test_a_torchvision_of_another_torch_is_found_and_mended_in_one_line(tmp_path):
+def test_a_torchvision_of_another_torch_is_found_with_the_fix_in_one_line(tmp_path):
     # What a real one does on import; the message is torch's own.
     source = "import torch\ntorch.library.register_fake('torchvision::nms')(lambda boxes, scores, threshold: None)\n"
     done = hpml_lab("doctor", "--json", PYTHONPATH=package(tmp_path, "torchvision", "0.20.0", source))
@@ -123,7 +124,7 @@ def test_a_torchvision_of_another_torch_is_found_and_mended_in_one_line(tmp_path
     assert all(one["state"] == MISSING for one in report["notebooks"])
 
 
-def test_an_old_torch_is_told_by_the_doctor_and_by_run(tmp_path):
+def test_an_old_torch_is_reported_by_the_doctor_and_by_run(tmp_path):
     path = package(tmp_path, "torch", "2.5.1")
     _, found = findings(hpml_lab("doctor", "--json", PYTHONPATH=path))
     assert "2.5.1 is too old" in found["torch"]["means"] and "torch>=2.11" in found["torch"]["fix"]
@@ -150,8 +151,8 @@ def test_a_torch_that_does_not_load_is_a_finding_without_folders(tmp_path):
 
 def test_no_answer_in_time_is_a_finding(monkeypatch):
     monkeypatch.setattr(doctor.ask.__globals__["subprocess"].Popen, "communicate", hang_once(subprocess.Popen.communicate))
-    told = doctor.ask()
-    assert "no answer within" in told["torch"]["error"]
+    answers = doctor.ask()
+    assert "no answer within" in answers["torch"]["error"]
 
 
 def hang_once(communicate):
@@ -167,13 +168,12 @@ def hang_once(communicate):
 
 
 def healthy(**states):
-    names = [probe.__name__.replace("_", "-") for probe in PROBES]
-    return [Finding(name, states.get(name, OK), "", "", "" if states.get(name, OK) == OK else f"mend {name}") for name in names]
+    return [Finding(name, states.get(name, OK), "", "", "" if states.get(name, OK) == OK else f"fix {name}") for name in PROBES]
 
 
 def report_of(rows, **states):
-    told = {"experiments": {"all": rows}}
-    return doctor.Report(healthy(**states), doctor.notebooks(healthy(**states), told))
+    answers = {"experiments": {"all": rows, "failed": {}}}
+    return doctor.Report(healthy(**states), doctor.notebooks(healthy(**states), answers))
 
 
 ROWS = [
@@ -194,19 +194,19 @@ def test_an_experiment_that_misses_two_tools_counts_once():
     assert far(report_of(ROWS)).state == OK
 
 
-def test_the_text_names_experiments_and_mend_under_the_notebook():
+def test_the_text_names_experiments_and_fix_under_the_notebook():
     text = report_of(ROWS, cuda=MISSING).as_text(60)
-    assert "without cuda: a, b" in text and text.count("mend: mend cuda") == 2
+    assert "without cuda: a, b" in text and text.count("fix: fix cuda") == 2
     assert "Every notebook can be started." in text
 
 
 def test_an_untested_python_does_not_stop_the_workbook_and_a_missing_torch_does():
-    assert report_of(ROWS, python=LIMITED).ready and report_of(ROWS, python=LIMITED).fits
+    assert report_of(ROWS, python=LIMITED).ready and report_of(ROWS, python=LIMITED).compatible
     stopped = report_of(ROWS, torch=MISSING)
-    assert not stopped.ready and not stopped.fits
-    assert far(stopped).value == "cannot be started before what is missing above is mended"
+    assert not stopped.ready and not stopped.compatible
+    assert far(stopped).value == "cannot be started before what is missing above is fixed"
     unloaded = report_of(ROWS, workbook=MISSING)
-    assert unloaded.fits and not unloaded.ready
+    assert unloaded.compatible and not unloaded.ready
 
 
 def test_a_notebook_whose_packages_are_not_installed_cannot_be_started(tmp_path, monkeypatch):

@@ -9,20 +9,22 @@ import pytest
 
 from hpml_lab.core import machine
 from hpml_lab.core.errors import LabError
-from hpml_lab.start import probes
-from hpml_lab.start.probes import LIMITED, MISSING, OK
+from hpml_lab.start import asking, probes_machine
+from hpml_lab.start.finding import LIMITED, MISSING, OK, REINSTALL
+from hpml_lab.start.probes import PROBES
+from hpml_lab.start.probes_software import PARTNERS
 
 H200 = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
 SEEN = {"name": "Tesla T4", "memory.total": "15360", "compute_cap": "7.5", "driver_version": "535.104.05"}
 
 
-def told(**steps):
+def answers(**steps):
     """What the asked processes say on a healthy machine without a GPU, with `steps` replaced."""
     healthy = {
         "torch": {"version": "2.15.0", "cuda": "13.2", "gpus": [], "why": "RuntimeError: no NVIDIA driver", "cudnn": 92600},
         "device": {"device": "cpu", "reason": "no GPU", "dtype": "float32", "dtype_reason": "an old processor"},
         "torchvision": {"version": "0.29.2"},
-        "experiments": {"all": [{"slug": "xor", "notebook": "03_nets", "uses": []}]},
+        "experiments": {"all": [{"slug": "xor", "notebook": "03_nets", "uses": []}], "failed": {}},
         "mnist": {"present": True, "damaged": []},
         "nvidia-smi": {"gpus": None},
     }
@@ -30,14 +32,14 @@ def told(**steps):
 
 
 def torch_with(**facts):
-    return told()["torch"] | facts
+    return answers()["torch"] | facts
 
 
 @pytest.fixture
 def tools(tmp_path, monkeypatch):
     """An empty PATH, and a function that lays a shell script on it; the folder of this Python is empty too."""
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(probes.sys, "executable", str(tmp_path / "nowhere" / "python"))
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "nowhere" / "python"))
     monkeypatch.delenv("CXX", raising=False)
 
     def lay(name, script):
@@ -52,44 +54,44 @@ def versions(monkeypatch, **installed):
     monkeypatch.setattr(machine, "installed_version", installed.get)
 
 
-def test_every_finding_that_is_not_ok_says_how_to_mend_it_in_one_line(tools, monkeypatch):
+def test_every_finding_that_is_not_ok_says_how_to_fix_it_in_one_line(tools, monkeypatch):
     versions(monkeypatch)
-    worst = told(
+    worst = answers(
         torch={"error": "ModuleNotFoundError: No module named 'torch'"},
         device={"error": "no torch"},
         torchvision={"error": "no torch"},
         experiments={"error": "no torch"},
         mnist={"error": "no torch"},
     )
-    findings = [probe(worst) for probe in probes.PROBES]
+    findings = [probe(worst) for probe in PROBES.values()]
     assert {"torch", "torchvision", "workbook", "cuda", "compiler", "graphviz", "py-spy", "nsys", "dali", "mnist"} <= {
-        one.name for one in findings if one.state == MISSING
+        finding.name for finding in findings if finding.state == MISSING
     }
-    for one in findings:
-        assert one.state in (OK, LIMITED, MISSING)
-        assert "\n" not in one.fix and (one.fix or one.state == OK), one
+    for finding in findings:
+        assert finding.state in (OK, LIMITED, MISSING)
+        assert "\n" not in finding.fix and (finding.fix or finding.state == OK), finding
 
 
 @pytest.mark.parametrize("version, state", [((3, 10), MISSING), ((3, 11), OK), ((3, 13), OK), ((3, 14), LIMITED)], ids=str)
 def test_python_too_old_stops_and_too_new_is_untested(version, state, monkeypatch):
-    monkeypatch.setattr(probes.sys, "version_info", (*version, 0, "final", 0))
-    found = probes.python(told())
+    monkeypatch.setattr(sys, "version_info", (*version, 0, "final", 0))
+    found = PROBES["python"](answers())
     assert found.state == state
     assert ("3.11 to 3.13" in found.means) == (state != OK)
 
 
 def test_a_working_torch_shows_its_version_and_cuda_build():
-    found = probes.torch(told())
+    found = PROBES["torch"](answers())
     assert (found.state, found.value) == (OK, "2.15.0") and "CUDA 13.2" in found.means
-    assert "without CUDA" in probes.torch(told(torch=torch_with(cuda=None))).means
+    assert "without CUDA" in PROBES["torch"](answers(torch=torch_with(cuda=None))).means
 
 
 def test_a_missing_torch_is_told_from_one_that_does_not_load(monkeypatch):
     versions(monkeypatch)
-    found = probes.torch(told(torch={"error": "ModuleNotFoundError: No module named 'torch'"}))
+    found = PROBES["torch"](answers(torch={"error": "ModuleNotFoundError: No module named 'torch'"}))
     assert (found.state, found.value) == (MISSING, "not installed") and "make lab" in found.fix
     versions(monkeypatch, torch="2.15.0")
-    found = probes.torch(told(torch={"error": "OSError: libcudart.so.13: cannot open shared object file"}))
+    found = PROBES["torch"](answers(torch={"error": "OSError: libcudart.so.13: cannot open shared object file"}))
     assert found.value == "2.15.0 does not work" and "libcudart" in found.means
 
 
@@ -97,7 +99,7 @@ def test_an_old_torch_is_named_with_the_oldest_that_works(monkeypatch):
     versions(monkeypatch, torch="2.5.1")
     with pytest.raises(LabError) as caught:
         machine.require_torch()
-    found = probes.torch(told(torch={"error": caught.value.problem, "fix": caught.value.fix}))
+    found = PROBES["torch"](answers(torch={"error": caught.value.problem, "fix": caught.value.fix}))
     assert found.state == MISSING
     assert "2.5.1 is too old" in found.means and "torch>=2.11" in found.fix
 
@@ -106,7 +108,7 @@ NMS = "RuntimeError: operator torchvision::nms does not exist"
 
 
 @pytest.mark.parametrize(
-    "torch, mend",
+    "torch, fix",
     [
         ("2.13.0", "pip install --force-reinstall 'torch==2.13.*' 'torchvision==0.28.*'"),
         ("2.15.0", "pip install --force-reinstall 'torch==2.15.*' 'torchvision==0.29.*'"),
@@ -114,177 +116,183 @@ NMS = "RuntimeError: operator torchvision::nms does not exist"
         ("3.0.0", "make lab"),
     ],
 )
-def test_a_torchvision_of_another_torch_is_told_with_the_one_that_fits(torch, mend, monkeypatch):
+def test_a_torchvision_of_another_torch_is_told_with_the_one_that_fits(torch, fix, monkeypatch):
     versions(monkeypatch, torch=torch, torchvision="0.20.0")
-    found = probes.torchvision(told(torchvision={"error": NMS}))
+    found = PROBES["torchvision"](answers(torchvision={"error": NMS}))
     assert (found.state, found.value) == (MISSING, f"0.20.0 does not fit torch {torch}")
     assert "torchvision::nms does not exist" in found.means
-    assert mend in found.fix
+    assert fix in found.fix
 
 
-def test_a_missing_or_broken_torchvision_is_told(monkeypatch):
+def test_a_missing_or_broken_torchvision_is_answers(monkeypatch):
     versions(monkeypatch, torch="2.13.0")
-    found = probes.torchvision(told(torchvision={"error": "ModuleNotFoundError: No module named 'torchvision'"}))
+    found = PROBES["torchvision"](answers(torchvision={"error": "ModuleNotFoundError: No module named 'torchvision'"}))
     assert (found.state, found.value) == (MISSING, "not installed") and "0.28" in found.fix
     versions(monkeypatch, torch="2.13.0", torchvision="0.28.0")
-    found = probes.torchvision(told(torchvision={"error": "ImportError: libjpeg"}))
+    found = PROBES["torchvision"](answers(torchvision={"error": "ImportError: libjpeg"}))
     assert found.value == "0.28.0 does not work" and "libjpeg" in found.means
 
 
 def test_every_torch_of_the_workbook_has_its_torchvision():
     oldest = ".".join(map(str, machine.OLDEST_TORCH))
-    assert next(iter(probes.PARTNERS)) == oldest
+    assert next(iter(PARTNERS)) == oldest
     found = machine.installed_version("torch").split(".")
-    assert machine.installed_version("torchvision").startswith(probes.PARTNERS[".".join(found[:2])])
+    assert machine.installed_version("torchvision").startswith(PARTNERS[".".join(found[:2])])
 
 
 def test_packages_that_are_absent_or_too_old_are_named(monkeypatch):
     real = machine.installed_version
     changed = {"pandas": "1.5.3", "ipywidgets": None}
     monkeypatch.setattr(machine, "installed_version", lambda name: changed.get(name, real(name)))
-    found = probes.packages(told())
+    found = PROBES["packages"](answers())
     assert found.state == LIMITED
     assert "pandas 1.5.3" in found.value and "ipywidgets" in found.value and "numpy" not in found.value
     changed.clear()
-    assert probes.packages(told()).state == OK
+    assert PROBES["packages"](answers()).state == OK
 
 
 def test_packages_of_the_extras_are_not_asked_for(monkeypatch):
     real, extras = machine.installed_version, ("pytest", "nvidia-dali-cuda130")
     monkeypatch.setattr(machine, "installed_version", lambda name: None if name in extras else real(name))
-    assert probes.packages(told()).state == OK
+    assert PROBES["packages"](answers()).state == OK
 
 
 def test_experiments_that_do_not_load_stop_the_workbook():
-    assert probes.workbook(told()).state == OK
-    found = probes.workbook(told(experiments={"error": "ImportError: cannot import name 'x'"}))
-    assert (found.state, found.fix) == (MISSING, probes.REMAKE) and "cannot import" in found.means
+    assert PROBES["workbook"](answers()).state == OK
+    found = PROBES["workbook"](answers(experiments={"error": "ImportError: cannot import name 'x'"}))
+    assert (found.state, found.fix) == (MISSING, REINSTALL) and "cannot import" in found.means
+
+
+def test_a_topic_that_does_not_load_is_named_and_limits_the_workbook():
+    failed = {"loading": "ModuleNotFoundError: No module named 'fcntl'"}
+    found = PROBES["workbook"](answers(experiments={"all": [], "failed": failed}))
+    assert found.state == LIMITED and "those of loading do not" in found.value and "fcntl" in found.means
 
 
 def test_nvidia_smi_is_read(tools):
-    assert probes._nvidia_smi() is None
+    assert asking.nvidia_smi() is None
     tools("nvidia-smi", 'echo "Tesla T4, 15360, 7.5, 535.104.05"\necho "Tesla T4, 15360, 7.5, 535.104.05"')
-    assert probes._nvidia_smi() == [SEEN, SEEN]
+    assert asking.nvidia_smi() == [SEEN, SEEN]
     tools("nvidia-smi", 'echo "NVIDIA-SMI has failed because it could not communicate with the driver"\nexit 9')
-    assert probes._nvidia_smi() is None
+    assert asking.nvidia_smi() is None
     tools("nvidia-smi", 'echo "something else"')
-    assert probes._nvidia_smi() == []
+    assert asking.nvidia_smi() == []
 
 
 def test_a_tool_that_hangs_is_as_good_as_absent(tools):
     tools("slow", "exec /bin/sleep 30")
-    assert probes.run(["slow"], seconds=0.2) is None
+    assert asking.run_tool(["slow"], seconds=0.2) is None
 
 
 def test_a_usable_gpu_shows_name_memory_and_compute_capability():
-    here = told(torch=torch_with(gpus=[H200], why=""), nvidia_smi={"gpus": [SEEN]})
-    assert probes.cuda(here).value == "NVIDIA H200, 150.0 GB, compute capability 9.0"
-    assert probes.cuda(here).state == probes.driver(here).state == probes.cudnn(here).state == OK
-    assert probes.driver(here).value == "535.104.05 (1 GPU)"
-    assert probes.cudnn(here).value == "9.26.0"
+    here = answers(torch=torch_with(gpus=[H200], why=""), nvidia_smi={"gpus": [SEEN]})
+    assert PROBES["cuda"](here).value == "NVIDIA H200, 150.0 GB, compute capability 9.0"
+    assert PROBES["cuda"](here).state == PROBES["driver"](here).state == PROBES["cudnn"](here).state == OK
+    assert PROBES["driver"](here).value == "535.104.05 (1 GPU)"
+    assert PROBES["cudnn"](here).value == "9.26.0"
 
 
 def test_no_gpu_names_the_docker_flag(tools):
-    found = probes.cuda(told())
+    found = PROBES["cuda"](answers())
     assert found.state == MISSING and "--gpus all" in found.fix and "recorded GPU runs" in found.means
-    assert probes.driver(told()).state == MISSING
-    assert probes.cudnn(told()).state == LIMITED
-    assert probes.cudnn(told(torch=torch_with(cuda=None, cudnn=None))).state == MISSING
+    assert PROBES["driver"](answers()).state == MISSING
+    assert PROBES["cudnn"](answers()).state == LIMITED
+    assert PROBES["cudnn"](answers(torch=torch_with(cuda=None, cudnn=None))).state == MISSING
 
 
 def test_a_gpu_that_torch_cannot_use_is_shown_with_the_reason(tools, monkeypatch):
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     seen = {"gpus": [SEEN]}
-    without_cuda = probes.cuda(told(torch=torch_with(cuda=None), nvidia_smi=seen))
+    without_cuda = PROBES["cuda"](answers(torch=torch_with(cuda=None), nvidia_smi=seen))
     assert "Tesla T4, 15360 MiB, compute capability 7.5" in without_cuda.value and "CUDA build of torch" in without_cuda.fix
     old = torch_with(why="RuntimeError: The NVIDIA driver on your system is too old (found version 12020)")
-    old_driver = probes.cuda(told(torch=old, nvidia_smi=seen))
+    old_driver = PROBES["cuda"](answers(torch=old, nvidia_smi=seen))
     assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2" in old_driver.fix
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    hidden = probes.cuda(told(torch=torch_with(why="RuntimeError: No CUDA GPUs are available"), nvidia_smi=seen))
+    hidden = PROBES["cuda"](answers(torch=torch_with(why="RuntimeError: No CUDA GPUs are available"), nvidia_smi=seen))
     assert hidden.fix == "unset CUDA_VISIBLE_DEVICES"
     kernels = torch_with(gpus=[H200], why="RuntimeError: CUDA error: no kernel image is available for execution on the device")
-    too_new = probes.cuda(told(torch=kernels, nvidia_smi=seen))
+    too_new = PROBES["cuda"](answers(torch=kernels, nvidia_smi=seen))
     assert too_new.state == MISSING and "no kernel image" in too_new.means
-    broken = probes.cuda(told(torch={"error": "ImportError"}, nvidia_smi=seen))
-    assert broken.fix == "mend torch first"
+    broken = PROBES["cuda"](answers(torch={"error": "ImportError"}, nvidia_smi=seen))
+    assert broken.fix == "fix torch first"
 
 
 def test_a_driver_that_does_not_answer_differs_from_none(tools):
     tools("nvidia-smi", "exit 9")
-    assert "does not answer" in probes.driver(told()).value
-    through_torch = probes.driver(told(torch=torch_with(gpus=[H200])))
+    assert "does not answer" in PROBES["driver"](answers()).value
+    through_torch = PROBES["driver"](answers(torch=torch_with(gpus=[H200])))
     assert through_torch.state == LIMITED
 
 
 def test_the_device_is_shown_with_both_reasons():
-    found = probes.device(told())
+    found = PROBES["device"](answers())
     assert found.value == "cpu, mixed precision in float32"
     assert "no GPU" in found.means and "an old processor" in found.means
-    wrong = probes.device(told(device={"error": "'gpu' is not a device of this workbook.", "fix": "Use cpu."}))
+    wrong = PROBES["device"](answers(device={"error": "'gpu' is not a device of this workbook.", "fix": "Use cpu."}))
     assert (wrong.state, wrong.fix) == (MISSING, "Use cpu.")
 
 
 def test_one_core_is_a_limit(monkeypatch):
     monkeypatch.setattr(machine, "cores", lambda: 1)
     monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    found = probes.cores(told())
+    found = PROBES["cores"](answers())
     assert found.state == LIMITED and "8 in the machine" in found.value
     monkeypatch.setattr(machine, "cores", lambda: 8)
-    assert probes.cores(told()).state == OK
+    assert PROBES["cores"](answers()).state == OK
 
 
 @pytest.mark.parametrize("probe, much, little", [("shm", 8e9, 64e6), ("disk", 50e9, 1e9)])
 def test_little_space_is_a_limit(probe, much, little, monkeypatch):
     def space(free):
-        monkeypatch.setattr(probes.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free, "total": free}))
-        return getattr(probes, probe)(told())
+        monkeypatch.setattr(probes_machine.shutil, "disk_usage", lambda _: type("Usage", (), {"free": free, "total": free}))
+        return PROBES[probe](answers())
 
     assert space(much).state == OK
     assert space(little).state == LIMITED
 
 
-def test_a_system_without_shared_memory_files_is_told(monkeypatch):
+def test_a_system_without_shared_memory_files_is_answers(monkeypatch):
     def absent(_):
         raise FileNotFoundError
 
-    monkeypatch.setattr(probes.shutil, "disk_usage", absent)
-    assert (probes.shm(told()).state, probes.shm(told()).value) == (LIMITED, "no /dev/shm")
+    monkeypatch.setattr(probes_machine.shutil, "disk_usage", absent)
+    assert (PROBES["shm"](answers()).state, PROBES["shm"](answers()).value) == (LIMITED, "no /dev/shm")
 
 
 def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
-    assert probes.memory(told()).state == OK or probes._memory_bytes() < 4e9
-    monkeypatch.setattr(probes.Path, "read_text", lambda *_: "2000000000\n")
-    found = probes.memory(told())
+    assert PROBES["memory"](answers()).state == OK or probes_machine._memory_bytes() < 4e9
+    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_: "2000000000\n")
+    found = PROBES["memory"](answers())
     assert (found.state, found.value) == (LIMITED, "2.0 GB")
-    monkeypatch.setattr(probes, "_memory_bytes", lambda: None)
-    assert probes.memory(told()).value == "unknown"
+    monkeypatch.setattr(probes_machine, "_memory_bytes", lambda: None)
+    assert PROBES["memory"](answers()).value == "unknown"
 
 
 @pytest.mark.parametrize(
     "probe, tool, script, value",
     [
-        (probes.graphviz, "dot", "echo 'dot - graphviz version 12.1.0 (20240811)' >&2", "12.1.0"),
-        (probes.fio, "fio", "echo fio-3.33", "3.33"),
-        (probes.perf, "perf", "echo perf version 6.1.1", "6.1.1"),
-        (probes.py_spy, "py-spy", "echo 'py-spy 0.4.1'", "0.4.1"),
-        (probes.nsys, "nsys", "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'", "2025.3.1.90"),
-        (probes.compiler, "g++" if sys.platform != "darwin" else "clang++", "echo 'g++ (Debian 12.2.0-14) 12.2.0'", "12.2.0"),
+        (PROBES["graphviz"], "dot", "echo 'dot - graphviz version 12.1.0 (20240811)' >&2", "12.1.0"),
+        (PROBES["fio"], "fio", "echo fio-3.33", "3.33"),
+        (PROBES["perf"], "perf", "echo perf version 6.1.1", "6.1.1"),
+        (PROBES["py-spy"], "py-spy", "echo 'py-spy 0.4.1'", "0.4.1"),
+        (PROBES["nsys"], "nsys", "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'", "2025.3.1.90"),
+        (PROBES["compiler"], "g++" if sys.platform != "darwin" else "clang++", "echo 'g++ (Debian 12.2.0-14) 12.2.0'", "12.2.0"),
     ],
 )
 def test_a_tool_is_found_by_its_own_answer(probe, tool, script, value, tools):
-    assert probe(told()).state == MISSING
+    assert probe(answers()).state == MISSING
     tools(tool, "exit 1")
-    assert probe(told()).state == MISSING, "it is there, but does not work"
+    assert probe(answers()).state == MISSING, "it is there, but does not work"
     tools(tool, script)
-    found = probe(told())
+    found = probe(answers())
     assert found.state == OK and value in found.value
 
 
 def test_the_compiler_is_the_one_that_cxx_names(tools, monkeypatch):
     tools("my-cxx", "echo 'my-cxx 9.1'")
     monkeypatch.setenv("CXX", "my-cxx -std=c++20")
-    assert probes.compiler(told()).value == "my-cxx 9.1"
+    assert PROBES["compiler"](answers()).value == "my-cxx 9.1"
 
 
 def test_a_tool_beside_this_python_is_found_without_a_path(tmp_path, monkeypatch):
@@ -293,22 +301,22 @@ def test_a_tool_beside_this_python_is_found_without_a_path(tmp_path, monkeypatch
     script.write_text("#!/bin/sh\necho py-spy 0.4.1\n")
     script.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setattr(probes.sys, "executable", str(script.parent / "python"))
-    assert probes.py_spy(told()).state == OK
+    monkeypatch.setattr(sys, "executable", str(script.parent / "python"))
+    assert PROBES["py-spy"](answers()).state == OK
 
 
 def test_dali_is_found_in_either_build(monkeypatch):
     versions(monkeypatch)
-    assert probes.dali(told()).state == MISSING
+    assert PROBES["dali"](answers()).state == MISSING
     versions(monkeypatch, **{"nvidia-dali-cuda120": "2.4.0"})
-    assert probes.dali(told()).value == "2.4.0 (nvidia-dali-cuda120)"
+    assert PROBES["dali"](answers()).value == "2.4.0 (nvidia-dali-cuda120)"
 
 
 def test_mnist_is_present_absent_or_damaged():
-    assert probes.mnist(told()).state == OK
-    absent = probes.mnist(told(mnist={"present": False}))
+    assert PROBES["mnist"](answers()).state == OK
+    absent = PROBES["mnist"](answers(mnist={"present": False}))
     assert absent.state == MISSING and "hpml-lab data fetch mnist" in absent.fix and "HPML_DATA" in absent.fix
-    damaged = probes.mnist(told(mnist={"present": True, "damaged": ["train-images-idx3-ubyte.gz"]}))
+    damaged = PROBES["mnist"](answers(mnist={"present": True, "damaged": ["train-images-idx3-ubyte.gz"]}))
     assert damaged.state == MISSING and "train-images-idx3-ubyte.gz" in damaged.value
 
 

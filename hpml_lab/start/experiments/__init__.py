@@ -1,0 +1,1 @@
+"""The experiment of notebook 00."""

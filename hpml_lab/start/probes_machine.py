@@ -1,0 +1,94 @@
+"""Probes of the machine: cores, memory, shared memory, disk."""
+
+import os
+import shutil
+from pathlib import Path
+
+from hpml_lab.core import machine
+from hpml_lab.core.paths import ROOT
+from hpml_lab.start.finding import LIMITED, OK, Answers, Finding
+
+
+def gigabytes(amount: float) -> str:
+    return f"{amount / 1e9:.1f} GB" if amount >= 1e9 else f"{amount / 1e6:.0f} MB"
+
+
+def cores(answers: Answers) -> Finding:
+    """Cores that this process may use."""
+    mine, all_of_them = machine.cores(), os.cpu_count() or 1
+    value = f"{mine}, {machine.cpu_name()}" + (f" ({all_of_them} in the machine)" if mine < all_of_them else "")
+    if mine == 1:
+        return Finding(
+            "cores",
+            LIMITED,
+            value,
+            "Processes and threads take turns on it: a second one brings no gain.",
+            "allow this process more cores (taskset, docker run --cpus)",
+        )
+    return Finding("cores", OK, value)
+
+
+def memory(answers: Answers) -> Finding:
+    """Memory of the machine, or of the container if that is less."""
+    total = _memory_bytes()
+    if total is None:
+        return Finding("memory", LIMITED, "unknown", "This system does not report it without psutil.", "pip install psutil")
+    if total < 4e9:
+        return Finding(
+            "memory",
+            LIMITED,
+            gigabytes(total),
+            "Full sizes may not fit.",
+            "close other programs, or give the container more (docker run --memory)",
+        )
+    return Finding("memory", OK, gigabytes(total))
+
+
+def _memory_bytes() -> int | None:
+    known = []
+    try:
+        known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        try:
+            import psutil
+
+            known.append(psutil.virtual_memory().total)
+        except ImportError:
+            pass
+    try:
+        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))  # "max" where a container has no limit
+    except (OSError, ValueError):
+        pass
+    return min(known, default=None)
+
+
+def shm(answers: Answers) -> Finding:
+    """Shared memory, which holds the tensors that processes pass to each other. Docker gives 64 MB."""
+    try:
+        usage = shutil.disk_usage("/dev/shm")
+    except OSError:
+        return Finding(
+            "shm",
+            LIMITED,
+            "no /dev/shm",
+            "Processes share tensors by other means here, which cannot be inspected.",
+            "use Linux for the notebook on shared memory",
+        )
+    value = f"{gigabytes(usage.free)} free of {gigabytes(usage.total)}"
+    if usage.free < 1e9:
+        return Finding(
+            "shm",
+            LIMITED,
+            value,
+            "Loader workers may die with a bus error when it is full.",
+            "docker run --shm-size=2g, or remove old files from /dev/shm",
+        )
+    return Finding("shm", OK, value)
+
+
+def disk(answers: Answers) -> Finding:
+    """Free space on the disk of the project."""
+    free = shutil.disk_usage(ROOT).free
+    if free < 2e9:
+        return Finding("disk", LIMITED, f"{gigabytes(free)} free", "Downloads may not fit.", "free some space")
+    return Finding("disk", OK, f"{gigabytes(free)} free")
