@@ -1,7 +1,6 @@
-"""A training run on which the tuning guide's rows can be switched on one by one: all off is the run that the guide warns of."""
+"""A training run whose optimizations can be switched on one at a time. All off is the run that the tuning guide warns about."""
 
 import contextlib
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
 
@@ -10,19 +9,22 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
+from hpml_lab.tuning.compositions import gelu, layer_norm
+
+ROOT_OF_TWO = 2**0.5  # the lecture's 1.41421 would show in float64
 
 @dataclass(frozen=True)
 class Switches:
-    """Which rows of the guide are on.
+    """Which of the guide's optimizations are on.
 
     search            cudnn.benchmark
     no_wasted_bias    convolutions before batch norm have no bias
     gradients_to_none zero_grad(set_to_none=True)
-    fused_pointwise   torch's GELU in place of five operators
-    fused_layer_norm  torch's layer norm in place of a composition
-    fused_optimizer   Adam as one kernel in place of a loop over the parameters
-    channels_last     images pixel by pixel (NHWC)
-    checkpointing     the wide layers keep their input and compute the rest again
+    fused_pointwise   torch's GELU instead of five operators
+    fused_layer_norm  torch's layer norm instead of a composition
+    fused_optimizer   Adam as one kernel instead of a loop over the parameters
+    channels_last     images stored pixel by pixel (NHWC)
+    checkpointing     the wide layers keep only their input and compute the rest again
     debugging         anomaly mode is on: the one switch that should be off
     """
 
@@ -37,21 +39,10 @@ class Switches:
     debugging: bool = False
 
 
-ALL = tuple(field.name for field in fields(Switches) if field.name != "debugging")
+OPTIMIZATIONS = tuple(field.name for field in fields(Switches) if field.name != "debugging")
 
 
-def gelu(x: torch.Tensor) -> torch.Tensor:
-    """GELU operator by operator: x·½·(1 + erf(x/√2))."""
-    return x * 0.5 * (1.0 + torch.erf(x / math.sqrt(2)))
-
-
-def layer_norm(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """Layer norm operator by operator: (x − μ)/√(σ² + 1e-5)·weight + bias over the last axis."""
-    centred = x - x.mean(-1, keepdim=True)
-    return centred / torch.sqrt((centred * centred).mean(-1, keepdim=True) + 1e-5) * weight + bias
-
-
-class Block(nn.Module):
+class SwitchedBlock(nn.Module):
     """x + wide layers(layer norm(GELU(batch norm(3 × 3 convolution(x))))), over (N, channels, H, W)."""
 
     def __init__(self, channels: int, switches: Switches) -> None:
@@ -66,12 +57,12 @@ class Block(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         inner = self.gelu(self.batch_norm(self.conv(x)))
         if self.switches.checkpointing:
-            # Without the batch norm: computed twice, it would count each batch twice in its running statistics.
+            # Batch norm stays outside: computed twice, it would count each batch twice in its running statistics.
             return x + checkpoint(self.wide, inner, use_reentrant=False)
         return x + self.wide(inner)
 
     def wide(self, x: torch.Tensor) -> torch.Tensor:
-        """Layer norm, then two linear layers, for each pixel by itself."""
+        """Layer norm, then two linear layers, for each pixel separately."""
         x = x.permute(0, 2, 3, 1)
         if self.switches.fused_layer_norm:
             x = self.layer_norm(x)
@@ -80,36 +71,36 @@ class Block(nn.Module):
         return self.down(self.gelu(self.up(x))).permute(0, 3, 1, 2)
 
     def gelu(self, x: torch.Tensor) -> torch.Tensor:
-        return F.gelu(x) if self.switches.fused_pointwise else gelu(x)
+        return F.gelu(x) if self.switches.fused_pointwise else gelu(x, ROOT_OF_TWO)
 
 
-class Run:
-    """A net, its optimizer and its batches, with some switches on; `step()` trains one batch and gives its loss.
+class SwitchedRun:
+    """A network, its optimizer and its batches, with some switches on; `step()` trains on one batch and returns its loss.
 
-    Two runs with the same seed begin with the same weights and see the same batches, whatever their switches.
+    All runs start with the same weights and see the same batches, whatever their switches.
     """
 
     def __init__(
         self, switches: Switches, images: torch.Tensor, labels: torch.Tensor, *, channels: int, blocks: int, batch: int
     ) -> None:
-        self.switches, self.batch, self.number = switches, batch, 0
+        self.switches, self.batch, self.batch_index = switches, batch, 0
         torch.manual_seed(0)
-        # Made with a bias and then relieved of it, so that the switch does not shift the random numbers of what follows.
+        # Drawn with all biases and then copied, so that leaving a bias out does not shift the random numbers that follow.
         stem, head = nn.Conv2d(1, channels, 3, padding=1), nn.Linear(channels, 10)
-        made = [Block(channels, Switches()) for _ in range(blocks)]
-        kept = [Block(channels, switches) for _ in range(blocks)]
-        for new, old in zip(kept, made, strict=True):
-            new.load_state_dict({name: old.state_dict()[name] for name in new.state_dict()})
-        net = nn.Sequential(stem, *kept, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
+        full_blocks = [SwitchedBlock(channels, Switches()) for _ in range(blocks)]
+        own_blocks = [SwitchedBlock(channels, switches) for _ in range(blocks)]
+        for own, full in zip(own_blocks, full_blocks, strict=True):
+            own.load_state_dict({name: full.state_dict()[name] for name in own.state_dict()})
+        net = nn.Sequential(stem, *own_blocks, nn.AdaptiveAvgPool2d(1), nn.Flatten(), head)
         layout = torch.channels_last if switches.channels_last else torch.contiguous_format
         self.net = net.to(device=images.device, dtype=images.dtype, memory_format=layout)
         self.images, self.labels = images.contiguous(memory_format=layout), labels
         self.optimizer = torch.optim.Adam(self.net.parameters(), foreach=False, fused=switches.fused_optimizer)
 
     def next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
-        begin = self.number * self.batch % (len(self.images) - self.batch + 1)
-        self.number += 1
-        return self.images[begin : begin + self.batch], self.labels[begin : begin + self.batch]
+        start = self.batch_index * self.batch % (len(self.images) - self.batch + 1)
+        self.batch_index += 1
+        return self.images[start : start + self.batch], self.labels[start : start + self.batch]
 
     def loss(self, images: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         return F.cross_entropy(self.net(images), labels)
@@ -124,13 +115,13 @@ class Run:
         return loss.detach()
 
 
-def searching(on: bool) -> contextlib.AbstractContextManager:
-    """cudnn.benchmark for a `with` block: cuDNN tries algorithms at the first call with a shape, and keeps the fastest."""
+def cudnn_search(on: bool) -> contextlib.AbstractContextManager:
+    """Set cudnn.benchmark in a `with` block: cuDNN tries algorithms at the first call with each shape and keeps the fastest."""
     return torch.backends.cudnn.flags(enabled=True, benchmark=on)
 
 
 @contextlib.contextmanager
 def _modes(switches: Switches) -> Iterator[None]:
-    """cudnn.benchmark and anomaly mode as the switches say, and as they were afterwards."""
-    with searching(switches.search), torch.autograd.set_detect_anomaly(switches.debugging):
+    """Set cudnn.benchmark and anomaly mode as the switches say, and restore them afterwards."""
+    with cudnn_search(switches.search), torch.autograd.set_detect_anomaly(switches.debugging):
         yield

@@ -1,10 +1,10 @@
-"""The networks that the rows of this notebook are measured on."""
+"""The networks, batches and optimizer that the experiments share."""
 
 import torch
 from torch import nn
 
 
-class Block(nn.Module):
+class MlpBlock(nn.Module):
     """x (batch, width) → W₂ gelu(W₁x + b₁) + b₂, of the same shape."""
 
     def __init__(self, width: int) -> None:
@@ -19,18 +19,18 @@ class Block(nn.Module):
 
 def mlp_blocks(blocks: int, width: int) -> nn.Sequential:
     """A chain of `blocks` blocks. For its backward pass each block keeps three tensors of the shape of x."""
-    return nn.Sequential(*(Block(width) for _ in range(blocks)))
+    return nn.Sequential(*(MlpBlock(width) for _ in range(blocks)))
 
 
 def deep_mlp(layers: int, width: int) -> nn.Sequential:
-    """`layers` small layers, ReLU after each: many cheap operators, so that fixed costs of an operator show."""
-    return nn.Sequential(*(part for _ in range(layers) for part in (nn.Linear(width, width), nn.ReLU())))
+    """`layers` small linear layers, each followed by ReLU: many cheap operators, so the fixed cost of an operator shows."""
+    return nn.Sequential(*(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())))
 
 
 def resnet(bias: bool = False) -> nn.Module:
-    """torchvision's ResNet-18 for 10 classes; with `bias` its 20 convolutions, each followed by a batch norm, get one.
+    """torchvision's ResNet-18 for 10 classes. With `bias`, each of its 20 convolutions gets a bias before its batch norm.
 
-    The biases are drawn last and are not zero: both forms have the same weights after the same seed.
+    The biases are drawn last and are not zero, so both forms have the same weights after the same seed.
     """
     from torchvision.models import resnet18
 
@@ -47,6 +47,11 @@ def images_and_classes(batch: int, side: int, device: torch.device) -> tuple[tor
     return torch.randn(batch, 3, side, side, device=device), torch.randint(10, (batch,), device=device)
 
 
+def loop_sgd(net: nn.Module, **options: float) -> torch.optim.SGD:
+    """SGD that updates one parameter after the other, so that the cost of each parameter can be counted."""
+    return torch.optim.SGD(net.parameters(), lr=0.01, foreach=False, **options)
+
+
 def gradient_bytes(net: nn.Module) -> int:
-    """Bytes of the gradients that the parameters hold just now."""
+    """Bytes of the gradients that the parameters hold now."""
     return sum(parameter.grad.nbytes for parameter in net.parameters() if parameter.grad is not None)

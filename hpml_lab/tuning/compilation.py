@@ -1,0 +1,62 @@
+"""Compiles a function with torch.compile and counts the kernels that were generated."""
+
+import re
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpml_lab.core.counting import synchronize
+from hpml_lab.core.errors import LabError
+
+
+@dataclass(frozen=True)
+class CompiledFunction:
+    """A function that torch.compile has compiled for the inputs of its first call.
+
+    function  the compiled function
+    kernels   how many kernels were generated, forward and backward together
+    seconds   the time of the first call, which compiles
+    """
+
+    function: Callable[..., Any]
+    kernels: int
+    seconds: float
+
+
+def compiled(function: Callable[..., Any], use: Callable[[Callable[..., Any]], object], device: torch.device) -> CompiledFunction:
+    """Compile `function` with torch.compile and call `use(compiled function)` once, so that all code is generated.
+
+    Raises LabError if torch finds no compiler for `device`: a C++ compiler for the CPU, Triton for a GPU.
+    """
+    import torch._inductor.config
+    from torch._inductor.utils import run_and_get_code
+
+    torch.compiler.reset()
+    compiled_function = torch.compile(function, dynamic=False)  # the code is for these shapes
+    start = time.perf_counter()
+    try:
+        # By default torch tries each vector extension that the processor reports and starts a pool of compiler processes.
+        # For one small function, both take longer than the compilation.
+        with torch._inductor.config.patch({"cpp.vec_isa_ok": True, "compile_threads": 1}):
+            _, generated = run_and_get_code(use, compiled_function)
+    except RuntimeError as error:  # Dynamo and Inductor raise subclasses of RuntimeError
+        if not no_compiler(error):
+            raise
+        raise LabError(
+            f"torch.compile finds no compiler here ({str(error).strip().splitlines()[0][:120]}).",
+            "It needs a C++ compiler on the CPU (Debian and Ubuntu: sudo apt-get install g++) and Triton on a GPU: "
+            "`hpml-lab doctor` says what is missing.",
+        ) from error
+    synchronize(device)
+    # Generated code names each kernel once, where it passes the kernel's source to the compiler.
+    kernels = sum(len(re.findall(r"async_compile\.(?:cpp_pybinding|triton)\(", code)) for code in generated)
+    return CompiledFunction(compiled_function, kernels, time.perf_counter() - start)
+
+
+def no_compiler(error: BaseException) -> bool:
+    """Whether a compilation failed because no compiler is installed, and not because the code is wrong."""
+    text = str(error)
+    return any(name in text for name in ("InvalidCxxCompiler", "No working C++ compiler", "TritonMissing", "working triton"))

@@ -1,0 +1,73 @@
+"""Kernels in Triton's language that run on both devices: compiled for a GPU, interpreted on the CPU."""
+
+import inspect
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpml_lab.core.errors import LabError
+
+
+def require_triton() -> None:
+    """Raise LabError if Triton is not installed: torch installs it on Linux, but not on macOS."""
+    try:
+        import triton  # noqa: F401
+    except ImportError as error:
+        raise LabError(
+            f"Triton cannot be imported here ({error}).",
+            "torch's wheels for Linux install it, those for macOS do not: run this on Linux. It needs no GPU.",
+        ) from error
+
+
+class TritonKernel:
+    """A kernel in Triton's language for both devices: compiled for tensors on a GPU, interpreted for tensors on the CPU.
+
+    The interpreter runs the same source with NumPy, one program after the other. It shows whether a kernel is correct, but
+    not how fast it is. Launch with `kernel.on(device)[programs](arguments, …)`.
+    """
+
+    def __init__(self, source: Callable[..., None]) -> None:
+        self.source = source
+        self.__doc__, self.__name__ = source.__doc__, source.__name__
+
+    @cached_property
+    def _interpreted(self) -> Any:
+        # Triton itself decides once per process, by TRITON_INTERPRET. Here the tensors' device decides.
+        from triton.runtime import interpreter
+
+        round_fma_once(interpreter)
+        return interpreter.InterpretedFunction(self.source)
+
+    @cached_property
+    def _compiled(self) -> Any:
+        import triton
+
+        return triton.jit(self.source)
+
+    def on(self, device: torch.device) -> Any:
+        """The version of this kernel for tensors of `device`."""
+        return self._interpreted if device.type == "cpu" else self._compiled
+
+    @property
+    def text(self) -> str:
+        """The source code, as written in its module."""
+        return inspect.getsource(self.source)
+
+
+def round_fma_once(interpreter: Any) -> None:
+    """Make the interpreter's fma(a, b, c) = a·b + c round once, as on a GPU. In Triton 3.6 it rounds twice."""
+    import triton.language as tl
+
+    builder, handle = interpreter.interpreter_builder, interpreter.TensorHandle
+    a = handle(np.array([1 + 2**-12], np.float32), tl.float32)
+    c = handle(np.array([-1 - 2**-11], np.float32), tl.float32)
+    if builder.create_fma(a, a, c).data[0] == 0:  # a² + c is 2⁻²⁴, which is lost if a² is rounded first
+
+        def fma(x: Any, y: Any, z: Any) -> Any:
+            wide = x.data.astype(np.float64) * y.data + z.data  # the product of two float32 is exact in float64
+            return handle(wide.astype(z.data.dtype), z.dtype.scalar)
+
+        builder.create_fma = fma
