@@ -1,0 +1,60 @@
+"""The bar charts that several experiments draw."""
+
+from collections.abc import Mapping, Sequence
+
+from matplotlib.axes import Axes
+
+from hpml_lab.core import style
+
+COLORS, HATCHES = (style.ORANGE, style.BLUE, style.GREEN), (None, "///", "...")
+LIMIT = "memory limit"
+
+
+def grouped_bars(
+    axes: Axes,
+    groups: Sequence[str],
+    series: Mapping[str, Sequence[float]],
+    *,
+    spread: Mapping[str, Sequence[float]] | None = None,
+    labels: bool = False,
+) -> None:
+    """For each group, one bar of each series side by side.
+
+    series  {name: one value per group}
+    spread  {name: interquartile range per group}, drawn as error bars
+    labels  write the values above the bars
+    """
+    width = 0.8 / len(series)
+    for index, (name, values) in enumerate(series.items()):
+        positions = [group + (index - (len(series) - 1) / 2) * width for group in range(len(groups))]
+        errors = [value / 2 for value in spread[name]] if spread else None
+        look = dict(color=COLORS[index], hatch=HATCHES[index], edgecolor="white", label=name)
+        bars = axes.bar(positions, values, width, yerr=errors, **look)
+        if labels:
+            axes.bar_label(bars, fontsize=8)
+    axes.set_xticks(range(len(groups)), groups)
+    axes.grid(axis="x", visible=False)
+    axes.set_axisbelow(True)
+    axes.margins(y=0.1)
+
+
+def horizontal_bars(
+    axes: Axes, names: Sequence[str], values: Sequence[float], *, color: str | Sequence[str] = style.BLUE, number: str = "{:,.4g}"
+) -> None:
+    """One bar per name, from top to bottom, with its value at the end."""
+    bars = axes.barh(range(len(names)), values, color=color, edgecolor="white")
+    # The white background keeps a value readable where a vertical line crosses it.
+    background = dict(facecolor="white", edgecolor="none", pad=1)
+    axes.bar_label(bars, fmt=number, fontsize=8, padding=3, zorder=4, bbox=background)
+    axes.set_yticks(range(len(names)), names)
+    axes.invert_yaxis()
+    axes.margins(x=0.22)
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+
+
+def times_against_limit(axes: Axes, names: Sequence[str], microseconds: Sequence[float], limit: float) -> None:
+    """Bars of measured times, and a dashed line at the time that memory bandwidth allows."""
+    horizontal_bars(axes, names, microseconds, number="{:,.0f}")
+    axes.axvline(limit, color=style.RED, linestyle="--", label=LIMIT)
+    axes.set_xlabel("time in µs")

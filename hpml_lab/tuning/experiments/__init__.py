@@ -1,0 +1,1 @@
+"""The experiments of notebook 10, one module each."""

@@ -1,0 +1,203 @@
+"""Throughput and memory against the batch size, and a search for the largest batch that fits, in float32 and under autocast."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import psutil
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.counting import peak_bytes, saved_tensors
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import measure
+from hpml_lab.tuning.batch_search import BatchSearch, capped_memory, free_memory, largest_batch, until_out_of_memory, within_budget
+from hpml_lab.tuning.networks import mlp_blocks
+
+QUICK = dict(blocks=4, width=64, batches=(1, 4, 16, 64, 256, 1024), cpu_budget=8 << 20, gpu_budget=1 << 30, samples=3)
+FULL = dict(
+    blocks=16, width=512, batches=(1, 4, 16, 64, 256, 1024, 4096, 16384), cpu_budget=256 << 20, gpu_budget=None, samples=7
+)
+
+
+@dataclass
+class BatchCost:
+    """One training step with one batch size."""
+
+    batch: int = column("batch size")
+    samples_per_second: float = column("throughput", "samples/s")
+    step_ms: float = column("step", "ms")
+    saved_float32: int = column("kept for backward, float32", "bytes")
+    saved_autocast: int = column("kept for backward, autocast", "bytes")
+    peak_float32_mb: float = column("peak memory, float32", "MB")
+    peak_autocast_mb: float = column("peak memory, autocast", "MB")
+
+
+@dataclass
+class BatchLimit:
+    """The largest batch that fits."""
+
+    number_format: str = column("number format")
+    batch: int = column("largest batch")
+    tries: int = column("tries")
+    budget_mb: float | None = column("memory limit", "MB")
+
+
+class BatchStep:
+    """A training step of a chain of MLP blocks for any batch size, in float32 or under autocast to a 16-bit format."""
+
+    def __init__(self, blocks: int, width: int, device: torch.device, half: torch.dtype) -> None:
+        self.net = mlp_blocks(blocks, width).to(device)
+        self.width, self.device, self.half = width, device, half
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01, momentum=0.9)
+
+    def loss(self, batch: int, amp: bool) -> torch.Tensor:
+        """Mean of the squared outputs."""
+        x = torch.ones(batch, self.width, device=self.device)
+        with torch.autocast(self.device.type, dtype=self.half, enabled=amp):
+            return self.net(x).float().square().mean()
+
+    def __call__(self, batch: int, amp: bool = False) -> None:
+        self.loss(batch, amp).backward()
+        self.optimizer.step()
+        self.clear()
+
+    def clear(self) -> None:
+        """Drop the gradients."""
+        self.optimizer.zero_grad(set_to_none=True)
+
+    def saved_bytes(self, batch: int, amp: bool) -> int:
+        """Bytes that the forward pass keeps for the backward pass, not counting parameters."""
+        with saved_tensors(self.net.parameters()) as saved:
+            self.loss(batch, amp)
+        return sum(saved.values())
+
+    def peak(self, batch: int, amp: bool = False) -> int:
+        """Bytes in use at the peak of a step."""
+        return peak_bytes(partial(self, batch, amp), self.device)
+
+
+def search_limit(step: BatchStep, amp: bool, budget: int | None) -> tuple[BatchSearch, bool]:
+    """The largest batch that fits, and whether that batch fits when it is tried once more."""
+    run = partial(step, amp=amp)
+    cuda = step.device.type == "cuda"
+    fits = until_out_of_memory(run, step.clear, step.device) if cuda else within_budget(run, budget, step.device)
+    search = largest_batch(fits)
+    return search, fits(search.batch)
+
+
+def slopes(batches: list[int], amounts: list[float]) -> list[float]:
+    """What each additional sample adds between neighbouring points of the curve."""
+    points = list(zip(batches, amounts, strict=True))
+    return [(b - a) / (n - m) for (m, a), (n, b) in zip(points, points[1:], strict=False)]
+
+
+def draw(result: Result):
+    """Left: samples per second against the batch size; look for the bend. Right: peak memory of a step against the batch size
+    in float32 and under autocast. The dashed line is the memory limit, dotted lines mark the largest batches that fit."""
+    figure = style.new_figure(9, 3.8)
+    throughput, memory = figure.subplots(1, 2)
+    rows = result.rows(BatchCost)
+    batches = [row.batch for row in rows]
+    throughput.plot(batches, [row.samples_per_second for row in rows], "o-", color=style.BLUE)
+    throughput.set(xscale="log", yscale="log", xlabel="batch size", ylabel="samples per second")
+    peaks = {"float32": [row.peak_float32_mb for row in rows], "autocast": [row.peak_autocast_mb for row in rows]}
+    limits = result.rows(BatchLimit)
+    for limit, color, marker in zip(limits, (style.ORANGE, style.BLUE), "os", strict=True):
+        memory.plot(batches, peaks[limit.number_format], marker + "-", color=color, label=limit.number_format)
+        memory.axvline(limit.batch, color=color, linestyle=":")
+    if limits[0].budget_mb is not None:
+        memory.axhline(limits[0].budget_mb, color=style.GREY, linestyle="--", label="limit")
+    memory.set(xscale="log", yscale="log", xlabel="batch size (dotted: the largest that fits)", ylabel="peak memory in MB")
+    memory.legend()
+    return figure
+
+
+@experiment("batch-size", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def batch_size(params: Params) -> Result:
+    """Throughput and memory against the batch size, up to the largest batch that fits."""
+    device = params.device.torch
+    half = torch.float16 if params.device.dtype == torch.float16 else torch.bfloat16
+    step = BatchStep(params.blocks, params.width, device, half)
+    for amp in (False, True):  # momentum and library workspaces appear in the first steps and stay
+        step(2, amp)
+    # At most a quarter of the free memory, because the search tries up to about twice the budget.
+    budget = params.gpu_budget if params.device.is_cuda else min(params.cpu_budget, psutil.virtual_memory().available // 4)
+    free_memory(step.clear, device)
+    with capped_memory(budget, device):
+        float32, float32_again = search_limit(step, False, budget)
+        autocast, autocast_again = search_limit(step, True, budget)
+    searches = {"float32": float32, "autocast": autocast}
+    # Only batches below the limit: a batch that does not fit on a GPU might fill a CPU's memory.
+    batches = [batch for batch in params.batches if batch <= float32.batch]
+    rows = []
+    for batch in batches:
+        time = measure(partial(step, batch), samples=params.samples)
+        rows.append(
+            BatchCost(
+                batch=batch,
+                samples_per_second=batch / time.seconds,
+                step_ms=time.seconds * 1e3,
+                saved_float32=step.saved_bytes(batch, False),
+                saved_autocast=step.saved_bytes(batch, True),
+                peak_float32_mb=step.peak(batch) / 1e6,
+                peak_autocast_mb=step.peak(batch, True) / 1e6,
+            )
+        )
+    budget_mb = None if budget is None else budget / 1e6
+    limits = [BatchLimit(name, search.batch, len(search.tries), budget_mb) for name, search in searches.items()]
+    first, last = rows[0], rows[-1]
+    float32_slope = slopes(batches, [row.saved_float32 for row in rows])[0]
+    autocast_slopes = slopes(batches, [row.saved_autocast for row in rows])
+    # Large batches only: in small ones the gradients make the peak, not the activations.
+    large = [float32.batch * eighths // 8 for eighths in (2, 3, 4)]
+    earlier, later = slopes(large, [step.peak(batch) for batch in large])
+    bend = abs(later / earlier - 1)
+    raised = autocast.batch / max(1, float32.batch)
+    gain = last.samples_per_second / first.samples_per_second
+    plateau = last.samples_per_second / rows[-2].samples_per_second
+
+    result = Result([Table("One training step", rows), Table("The largest batch that fits", limits)])
+    result.key_figure("largest batch that fits, float32", float32.batch)
+    result.key_figure("largest batch that fits, autocast", autocast.batch)
+    result.key_figure("largest batch, autocast over float32", raised, unit="times")
+    result.key_figure("best throughput", max(row.samples_per_second for row in rows), unit="samples/s")
+    result.key_figure("throughput, largest batch over batch 1", gain, unit="times")
+
+    result.claim(
+        "What float32 keeps for the backward pass is exactly proportional to the batch size",
+        len({row.saved_float32 / row.batch for row in rows}) == 1,
+        f"{first.saved_float32} bytes per sample",
+    )
+    result.claim(
+        "Autocast keeps a constant (16-bit copies of the weights) plus at most 0.6 times as much per sample",
+        len(set(autocast_slopes)) == 1 and autocast_slopes[0] <= 0.6 * float32_slope,
+        f"{autocast_slopes[0]:.0f} bytes per sample",
+    )
+    result.claim(
+        "The search ends with a batch that fits, and one sample more does not",
+        all({(search.batch, True), (search.batch + 1, False)} <= set(search.tries) for search in searches.values()),
+        f"{float32.batch} in float32, {autocast.batch} under autocast",
+    )
+    # Measured, because a GPU's allocator hands out larger blocks than requested, and others may use the same GPU.
+    result.measured("Peak memory grows linearly with the batch size, with slopes equal to 2 %", bend < 0.02, f"{bend:.1e}")
+    result.measured("Tried once more, both limits still fit", float32_again and autocast_again, "")
+    result.measured("Autocast raises the limit by more than 1.4 times", raised > 1.4, f"{raised:.2f} times")
+    result.measured(
+        "The largest batch has at least twice the throughput of batch 1", gain >= 2, f"{gain:.1f} times"
+    )
+    result.measured(
+        "Throughput levels off: the last step up in batch size gains less than 2 times", plateau < 2, f"{plateau:.2f} times"
+    )
+    result.check(
+        "The search takes at most 2 log₂(batch) + 2 tries",
+        all(len(search.tries) <= 2 * max(1, search.batch).bit_length() + 2 for search in searches.values()),
+        f"{len(float32.tries)} and {len(autocast.tries)}",
+    )
+    if not params.device.is_cuda:
+        what = f"the limit is a budget of {budget_mb:.1f} MB, because a CPU that runs out of memory raises no exception"
+        result.notes.append(NO_CUDA.format(what=what, slug="batch-size"))
+    result.arrays["tries"] = {name: [list(entry) for entry in search.tries] for name, search in searches.items()}
+    return result

@@ -1,0 +1,186 @@
+"""A bias before batch norm: computed, subtracted again with the batch's mean, and trained with a gradient of zero."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hpml_lab.core import style
+from hpml_lab.core.counting import kernels, operators
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import interleaved
+from hpml_lab.tuning.bars import grouped_bars
+from hpml_lab.tuning.networks import images_and_classes, loop_sgd, resnet
+
+QUICK = dict(batch=4, side=32, samples=3)
+FULL = dict(batch=64, side=224, samples=9)
+
+
+@dataclass
+class StepCost:
+    """What one training step of ResNet-18 costs, with biases in its convolutions or without."""
+
+    convolutions: str = column("convolutions")
+    parameters: int = column("parameters")
+    tensors: int = column("parameter tensors")
+    operators: int = column("operators")
+    moved_mb: float = column("memory traffic", "MB")
+    kernels: int | None = column("kernels")
+    step_ms: float = column("step", "ms")
+    spread_ms: float = column("spread", "ms")
+
+
+@dataclass
+class BiasEffect:
+    """What the biases change, in float64. All but the lag of the running mean is relative to the largest value."""
+
+    outputs: float = column("outputs in training")
+    weight_gradients: float = column("gradients of the weights")
+    bias_gradient: float = column("largest bias gradient over smallest weight gradient")
+    evaluated: float = column("outputs in evaluation")
+    lag: float = column("running mean minus momentum × bias")
+
+
+def train_step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+    """One step of a training loop: drop the gradients, forward, backward, update."""
+    optimizer.zero_grad(set_to_none=True)
+    F.cross_entropy(net(x), y).backward()
+    optimizer.step()
+
+
+def bias_effect(biased: nn.Module, plain: nn.Module, x: torch.Tensor, y: torch.Tensor) -> BiasEffect:
+    """Compare both networks in float64, where rounding is far smaller than anything that a bias could change."""
+    outputs, gradients = [], []
+    for net in (biased, plain):
+        net.double().train()
+        output = net(x.double())
+        F.cross_entropy(output, y).backward()
+        outputs.append(output.detach())
+        gradients.append({name: parameter.grad for name, parameter in net.named_parameters()})
+    convolutions = [name for name, layer in biased.named_modules() if isinstance(layer, nn.Conv2d)]
+    bias_gradient = max(gradients[0][f"{name}.bias"].abs().max().item() for name in convolutions)
+    weight_gradient = min(gradients[0][f"{name}.weight"].abs().max().item() for name in convolutions)
+    mean_shift = biased.bn1.running_mean - plain.bn1.running_mean
+    lag = mean_shift - biased.bn1.momentum * biased.conv1.bias.detach()
+    evaluated = [net.eval()(x.double()).detach() for net in (biased, plain)]
+    return BiasEffect(
+        outputs=difference(*outputs),
+        weight_gradients=max(difference(gradients[0][name], gradient) for name, gradient in gradients[1].items()),
+        bias_gradient=bias_gradient / weight_gradient,
+        evaluated=difference(*evaluated),
+        lag=lag.abs().max().item(),
+    )
+
+
+def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest difference, relative to the largest value of b."""
+    return ((a - b).abs().max() / b.abs().max()).item()
+
+
+def draw(result: Result):
+    """ResNet-18 with a bias in each convolution and without. Left: parameter tensors, operator calls and, on a GPU, kernels of
+    a training step. Right: the time of that step, where error bars show the middle half of the samples."""
+    figure = style.new_figure(8.5, 3.4)
+    counts, times = figure.subplots(1, 2, width_ratios=(2.2, 1))
+    rows = result.rows(StepCost)
+    groups = {"parameter tensors": "tensors", "operators": "operators", "kernels": "kernels"}
+    if rows[0].kernels is None:
+        del groups["kernels"]
+    grouped_bars(
+        counts, list(groups), {row.convolutions: [getattr(row, name) for name in groups.values()] for row in rows}, labels=True
+    )
+    counts.set_ylabel("number in one step")
+    counts.legend(loc="upper left")
+    grouped_bars(
+        times,
+        ["step"],
+        {row.convolutions: [row.step_ms] for row in rows},
+        spread={row.convolutions: [row.spread_ms] for row in rows},
+    )
+    times.set_ylabel("time of a step in ms")
+    return figure
+
+
+@experiment("conv-bias-bn", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def conv_bias_bn(params: Params) -> Result:
+    """A bias before batch norm: computed, subtracted again, and trained with a gradient of zero."""
+    device = params.device.torch
+    nets = {}
+    for name, bias in (("with bias", True), ("without bias", False)):
+        torch.manual_seed(0)
+        nets[name] = resnet(bias).to(device)
+    x, y = images_and_classes(params.batch, params.side, device)
+    effect = bias_effect(*nets.values(), x[:4], y[:4])
+
+    steps = {}
+    for name, net in nets.items():
+        net.float().train()
+        net.zero_grad()
+        steps[name] = partial(train_step, net, loop_sgd(net), x, y)
+    called = {name: operators(step) for name, step in steps.items()}
+    launched = {
+        name: sum(kernel.calls for kernel in kernels(step, device)) if params.device.is_cuda else None
+        for name, step in steps.items()
+    }
+    times = interleaved(steps, samples=params.samples)
+    rows = [
+        StepCost(
+            convolutions=name,
+            parameters=sum(parameter.numel() for parameter in net.parameters()),
+            tensors=len(list(net.parameters())),
+            operators=len(called[name]),
+            moved_mb=sum(op.bytes for op in called[name]) / 1e6,
+            kernels=launched[name],
+            step_ms=times[name].seconds * 1e3,
+            spread_ms=times[name].spread * 1e3,
+        )
+        for name, net in nets.items()
+    ]
+    biased, plain = rows
+    speedup = biased.step_ms / plain.step_ms
+
+    result = Result([Table("One training step of ResNet-18", rows), Table("What the biases change, in float64", [effect])])
+    result.key_figure("operators saved", biased.operators - plain.operators)
+    if params.device.is_cuda:
+        result.key_figure("kernels saved", biased.kernels - plain.kernels)
+    result.key_figure("step without bias, speedup", speedup, unit="times")
+
+    result.claim(
+        "In training, both networks give the same outputs, within 1e-10 of the largest in float64",
+        effect.outputs <= 1e-10,
+        f"{effect.outputs:.1e}",
+    )
+    result.claim(
+        "The gradients of the weights are the same, within 1e-8 of the largest of each",
+        effect.weight_gradients <= 1e-8,
+        f"{effect.weight_gradients:.1e}",
+    )
+    result.claim(
+        "The gradient of a bias is zero except for rounding: below 1e-10 of any layer's largest weight gradient",
+        effect.bias_gradient <= 1e-10,
+        f"{effect.bias_gradient:.1e}",
+    )
+    result.claim(
+        "Without the biases the network has 20 parameter tensors and 4800 numbers less",
+        (biased.parameters - plain.parameters, biased.tensors - plain.tensors) == (4800, 20),
+    )
+    result.claim(
+        "A step calls 20 operators less, one update for each bias, and moves fewer bytes",
+        biased.operators - plain.operators == 20 and biased.moved_mb > plain.moved_mb,
+        f"{biased.operators} → {plain.operators} operators",
+    )
+    result.claim(
+        "After one batch the running mean holds a tenth of the bias, its momentum, so the outputs in evaluation still differ",
+        effect.lag <= 1e-12 and nets["with bias"].bn1.momentum == 0.1 and effect.evaluated > 1e-3,
+        f"{effect.evaluated:.1e} of the largest output",
+    )
+    result.measured("The step is faster without biases", speedup > 1, f"{speedup:.2f} times")
+    if not params.device.is_cuda:
+        what = "a CPU adds the bias inside its convolution, so the time saved is within the noise"
+        result.notes.append(NO_CUDA.format(what=what, slug="conv-bias-bn"))
+    return result
