@@ -39,7 +39,12 @@ def grouped_bars(
 
 
 def horizontal_bars(
-    axes: Axes, names: Sequence[str], values: Sequence[float], *, color: str | Sequence[str] = style.BLUE, number: str = "{:,.4g}"
+    axes: Axes,
+    names: Sequence[str],
+    values: Sequence[float],
+    *,
+    color: str | Sequence[str] = style.BLUE,
+    number: str = "{:,.4g}",
 ) -> None:
     """One bar per name, from top to bottom, with its value at the end."""
     bars = axes.barh(range(len(names)), values, color=color, edgecolor="white")

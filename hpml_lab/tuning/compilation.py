@@ -26,7 +26,9 @@ class CompiledFunction:
     seconds: float
 
 
-def compiled(function: Callable[..., Any], use: Callable[[Callable[..., Any]], object], device: torch.device) -> CompiledFunction:
+def compiled(
+    function: Callable[..., Any], use: Callable[[Callable[..., Any]], object], device: torch.device
+) -> CompiledFunction:
     """Compile `function` with torch.compile and call `use(compiled function)` once, so that all code is generated.
 
     Raises LabError if torch finds no compiler for `device`: a C++ compiler for the CPU, Triton for a GPU.

@@ -13,6 +13,7 @@ from hpml_lab.tuning.compositions import gelu, layer_norm
 
 ROOT_OF_TWO = 2**0.5  # the lecture's 1.41421 would show in float64
 
+
 @dataclass(frozen=True)
 class Switches:
     """Which of the guide's optimizations are on.

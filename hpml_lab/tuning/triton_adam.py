@@ -29,7 +29,6 @@ import triton.language as tl  # noqa: E402
 
 BLOCK, WARPS = 1024, 4  # elements and warps of 32 threads per program: 8 elements and two 16-byte loads per thread
 COLUMNS = 6  # of the table: addresses of p, g, m, v; elements in whole, aligned blocks; elements
-BYTES = 28  # per element
 
 
 @TritonKernel
@@ -178,7 +177,9 @@ class TritonAdam(torch.optim.Optimizer):
             table = self._tables[key] = TensorTable(tensors)
         beta1, beta2 = group["betas"]
         step_size, root = bias_corrected(group["lr"], beta1, beta2, step, device)
-        scalars = map(rounded_to_float32, (step_size, beta1, beta2, 1 - beta1, 1 - beta2, root, group["eps"], group["weight_decay"]))
+        scalars = map(
+            rounded_to_float32, (step_size, beta1, beta2, 1 - beta1, 1 - beta2, root, group["eps"], group["weight_decay"])
+        )
         with torch.cuda.device_of(params[0]):
             adam_kernel.on(device)[(table.programs,)](
                 table.rows, table.tensor, table.start, *scalars,

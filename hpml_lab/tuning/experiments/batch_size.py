@@ -13,7 +13,14 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import measure
-from hpml_lab.tuning.batch_search import BatchSearch, capped_memory, free_memory, largest_batch, until_out_of_memory, within_budget
+from hpml_lab.tuning.batch_search import (
+    BatchSearch,
+    capped_memory,
+    free_memory,
+    largest_batch,
+    until_out_of_memory,
+    within_budget,
+)
 from hpml_lab.tuning.networks import mlp_blocks
 
 QUICK = dict(blocks=4, width=64, batches=(1, 4, 16, 64, 256, 1024), cpu_budget=8 << 20, gpu_budget=1 << 30, samples=3)
@@ -185,9 +192,7 @@ def batch_size(params: Params) -> Result:
     result.measured("Peak memory grows linearly with the batch size, with slopes equal to 2 %", bend < 0.02, f"{bend:.1e}")
     result.measured("Tried once more, both limits still fit", float32_again and autocast_again, "")
     result.measured("Autocast raises the limit by more than 1.4 times", raised > 1.4, f"{raised:.2f} times")
-    result.measured(
-        "The largest batch has at least twice the throughput of batch 1", gain >= 2, f"{gain:.1f} times"
-    )
+    result.measured("The largest batch has at least twice the throughput of batch 1", gain >= 2, f"{gain:.1f} times")
     result.measured(
         "Throughput levels off: the last step up in batch size gains less than 2 times", plateau < 2, f"{plateau:.2f} times"
     )

@@ -16,6 +16,7 @@ from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import compare
 from hpml_lab.core.warned import collect_warnings
+from hpml_lab.tuning.anomaly import FAULTS, AnomalyReport, anomaly_report
 from hpml_lab.tuning.bars import horizontal_bars
 from hpml_lab.tuning.networks import deep_mlp, images_and_classes, resnet
 
@@ -33,60 +34,6 @@ class DebugCost:
     plain_ms: float = column("without", "ms")
     debug_ms: float = column("with", "ms")
     slowdown: float = column("slowdown", "times")
-
-
-@dataclass
-class AnomalyReport:
-    """What anomaly mode reports about the backward pass of one loss."""
-
-    fault: str = column("fault")
-    loss: float = column("loss")
-    gradient: float = column("gradient")
-    reported: str | None = column("anomaly mode reports")
-    names_forward_line: bool = column("names the forward function")
-    off_afterwards: bool = column("off afterwards")
-
-
-# ---- what anomaly mode finds ------------------------------------------------------------------------------------------------
-
-
-def hidden_root(x: torch.Tensor) -> torch.Tensor:
-    """√x, whose derivative at 0 is infinite: the function that anomaly mode must name."""
-    return torch.sqrt(x)
-
-
-FAULTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each at x = 0
-    "NaN in a gradient": lambda x: hidden_root(x) * 0,  # 0 · ∞
-    "infinity in a gradient": hidden_root,
-    "NaN in the loss, gradient finite": lambda x: torch.log(x - 1),  # log(-1) is NaN, its derivative -1
-    "nothing wrong": lambda x: hidden_root(x + 1),
-}
-
-
-def anomaly_report(fault: str, device: torch.device) -> AnomalyReport:
-    """Run one of FAULTS forward and backward, without anomaly mode and with it."""
-    function = FAULTS[fault]
-    x = torch.zeros(1, device=device, requires_grad=True)
-    loss = function(x).sum()
-    loss.backward()
-
-    def in_anomaly_mode() -> None:
-        with torch.autograd.detect_anomaly():
-            function(torch.zeros(1, device=device, requires_grad=True)).sum().backward()
-
-    with collect_warnings() as caught:  # the traceback of the forward pass comes as a warning
-        outcome = attempt(in_anomaly_mode)
-    return AnomalyReport(
-        fault=fault,
-        loss=loss.item(),
-        gradient=x.grad.item(),
-        reported=None if outcome == "works" else outcome,
-        names_forward_line=any("hidden_root" in str(warning.message) for warning in caught),
-        off_afterwards=not torch.is_anomaly_enabled(),
-    )
-
-
-# ---- what the tools cost ----------------------------------------------------------------------------------------------------
 
 
 def debug_tools(device: Device) -> dict[str, Callable]:
@@ -168,7 +115,7 @@ def debug_apis(params: Params) -> Result:
             rows.append(DebugCost(name, net, times.b.seconds * 1e3, times.a.seconds * 1e3, times.ratio))
     check_cost, needed = gradcheck_cost(params.inputs, params.samples, device)
     rows.append(check_cost)
-    reports = [anomaly_report(fault, device) for fault in FAULTS]
+    reports: list[AnomalyReport] = [anomaly_report(fault, device) for fault in FAULTS]
     nan, infinite, lost, sound = reports
     slowdown = {(row.tool, row.net): row.slowdown for row in rows}
     small_slowdown, large_slowdown = slowdown["anomaly mode", SMALL], slowdown["anomaly mode", LARGE]

@@ -1,0 +1,250 @@
+"""Checkpointing keeps less for the backward pass and computes it again: memory and time for right and wrong choices."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+from torch.utils.checkpoint import checkpoint
+
+from hpml_lab.core import style
+from hpml_lab.core.attempt import attempt
+from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import interleaved, measure
+from hpml_lab.core.warned import collect_warnings
+from hpml_lab.tuning.networks import mlp_blocks
+from hpml_lab.tuning.recomputing import (
+    each_linear,
+    gelu_and_next_linear,
+    in_segments,
+    keep_products,
+    operators_to_recompute,
+    recompute,
+)
+
+QUICK = dict(batch=256, width=64, depth=128, samples=3)
+FULL = dict(batch=2048, width=512, depth=512, samples=7)
+BLOCKS = 16
+Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
+
+
+@dataclass
+class CheckpointedStep:
+    """One training step of 16 MLP blocks with one choice of what to checkpoint."""
+
+    checkpointed: str = column("checkpointed")
+    kept: float | None = column("kept", "activations")
+    kept_mb: float | None = column("kept", "MB")
+    peak_mb: float = column("peak memory", "MB")
+    products: int = column("products, forward")
+    gelus: int = column("GELUs, forward")
+    step_ms: float = column("step", "ms")
+    slowdown: float = column("times as long")
+    gradients_equal: bool = column("gradients bitwise equal")
+
+
+@dataclass
+class OperatorValue:
+    """What a millisecond of computing one operator again saves."""
+
+    operator: str = column("operator")
+    output_mb: float = column("output", "MB")
+    time_ms: float = column("time", "ms")
+    mb_per_ms: float = column("saved", "MB per ms")
+    is_product: bool = column("matrix product")
+
+
+@dataclass
+class ReentrantForm:
+    """`checkpoint` of a layer whose input needs no gradient, such as the first layer of a network."""
+
+    use_reentrant: str = column("use_reentrant")
+    outcome: str = column("outcome")
+    warns: bool = column("warns")
+
+
+VARIANTS: dict[str, Forward] = {
+    "none": lambda net, x: net(x),
+    "2 segments": partial(in_segments, segments=2),
+    "4 segments": partial(in_segments, segments=4),
+    "8 segments": partial(in_segments, segments=8),
+    "each block": partial(in_segments, segments=BLOCKS),
+    "each linear alone": each_linear,
+    "GELU + next linear": gelu_and_next_linear,
+    "policy: keep products": keep_products,
+}
+SEGMENTS = list(VARIANTS)[:5]
+
+
+def checkpointed_steps(net: nn.Sequential, x: torch.Tensor, samples: int) -> dict[str, CheckpointedStep]:
+    """Measure a training step for each of VARIANTS."""
+
+    def step(forward: Forward) -> None:
+        forward(net, x).sum().backward()
+        net.zero_grad()
+
+    def gradients(forward: Forward) -> list[torch.Tensor]:
+        return list(torch.autograd.grad(forward(net, x).sum(), list(net.parameters())))
+
+    def kept_bytes(forward: Forward) -> int:
+        with saved_tensors([*net.parameters(), x]) as saved:
+            forward(net, x)
+        return sum(saved.values())
+
+    right = gradients(VARIANTS["none"])
+    times = interleaved({name: partial(step, forward) for name, forward in VARIANTS.items()}, samples=samples)
+    rows = {}
+    for name, forward in VARIANTS.items():
+        called = [op.name for op in operators(partial(step, forward))]
+        kept = None if forward is keep_products else kept_bytes(forward)  # hooks do not see what a policy keeps
+        rows[name] = CheckpointedStep(
+            checkpointed=name,
+            kept=None if kept is None else kept / x.nbytes,
+            kept_mb=None if kept is None else kept / 1e6,
+            peak_mb=peak_bytes(partial(step, forward), x.device) / 1e6,
+            products=called.count("addmm"),
+            gelus=called.count("gelu"),
+            step_ms=times[name].seconds * 1e3,
+            slowdown=times[name].seconds / times["none"].seconds,
+            gradients_equal=all(torch.equal(a, b) for a, b in zip(gradients(forward), right, strict=True)),
+        )
+    return rows
+
+
+def operator_values(batch: int, width: int, device: torch.device, samples: int) -> list[OperatorValue]:
+    """Output and time of single operators."""
+    rows = []
+    for name, (work, is_product) in operators_to_recompute(batch, width, device).items():
+        time_ms = measure(work, samples=samples).seconds * 1e3
+        output_mb = work().nbytes / 1e6
+        rows.append(OperatorValue(name, output_mb, time_ms, output_mb / time_ms, is_product))
+    return rows
+
+
+def same_dropout_mask(device: torch.device, preserve: bool) -> bool:
+    """Whether a checkpointed dropout draws the same mask when it is computed again.
+
+    For exp(dropout(x)) at x = 1: where x was kept, the output is exp(2) and the gradient 2·exp(2); elsewhere they are 1 and 0.
+    """
+    torch.manual_seed(1)
+    x = torch.ones(1000, device=device, requires_grad=True)
+    y = recompute(lambda x: torch.exp(F.dropout(x, 0.5)), x, preserve_rng_state=preserve)
+    y.sum().backward()
+    return torch.equal(y > 1.5, x.grad != 0)
+
+
+def reentrant_forms(device: torch.device) -> list[ReentrantForm]:
+    """Call `checkpoint` without use_reentrant, with True and with False."""
+    layer = nn.Linear(4, 4, device=device)
+    x = torch.ones(2, 4, device=device)
+    rows = []
+    for name, options in (("not given", {}), ("True", {"use_reentrant": True}), ("False", {"use_reentrant": False})):
+        layer.zero_grad()
+        with collect_warnings() as caught:
+            outcome = attempt(lambda options=options: checkpoint(layer, x, **options).sum().backward())
+        warns = any("use_reentrant parameter should be passed" in str(warning.message) for warning in caught)
+        rows.append(ReentrantForm(name, outcome, warns))
+    return rows
+
+
+def draw(result: Result):
+    """Left: peak memory and time of a training step for each choice of what to checkpoint; lower is less memory, further right
+    is slower. Right: megabytes of output that a millisecond of computing an operator again saves (matrix products orange)."""
+    figure = style.new_figure(9, 4.2)
+    steps, values = figure.subplots(1, 2, width_ratios=(1.5, 1))
+    looks = zip((*style.CYCLE, style.INK), (*style.MARKERS, "*"), strict=True)
+    for row, (color, marker) in zip(result.rows(CheckpointedStep), looks, strict=True):
+        steps.plot(row.step_ms, row.peak_mb, marker, color=color, markersize=9, label=row.checkpointed)
+    steps.set(xlabel="time of a step in ms", ylabel="peak memory in MB", ylim=(0, None))
+    steps.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    rows = sorted(result.rows(OperatorValue), key=lambda row: row.mb_per_ms)
+    colors = [style.ORANGE if row.is_product else style.BLUE for row in rows]
+    values.barh([row.operator for row in rows], [row.mb_per_ms for row in rows], color=colors)
+    values.set_axisbelow(True)
+    values.set(xscale="log", xlabel="MB of output per ms")
+    return figure
+
+
+@experiment("checkpointing", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def checkpointing(params: Params) -> Result:
+    """Keep less and compute it again: memory and time for right and wrong choices of what to checkpoint."""
+    device = params.device.torch
+    net = mlp_blocks(BLOCKS, params.width).to(device)
+    x = torch.randn(params.batch, params.width, device=device)
+    steps = checkpointed_steps(net, x, params.samples)
+    values = operator_values(params.batch, params.depth, device, params.samples)
+    forms = reentrant_forms(device)
+    none, linear, gelu, policy = (
+        steps[name] for name in ("none", "each linear alone", "GELU + next linear", "policy: keep products")
+    )
+    peaks = [steps[name].peak_mb for name in SEGMENTS]
+    deep = next(row for row in values if row.operator == f"product, depth {params.depth}")
+    pointwise = min(row.mb_per_ms for row in values if row.operator in ("ReLU", "sigmoid", "upsampling ×4"))
+
+    result = Result(
+        [
+            Table("One training step of 16 blocks", list(steps.values())),
+            Table("Operators to compute again", values),
+            Table("A layer whose input needs no gradient", forms),
+        ]
+    )
+    for name in SEGMENTS:
+        result.key_figure(f"peak memory, {name}", steps[name].peak_mb, unit="MB")
+    result.key_figure("peak memory, GELU + next linear", gelu.peak_mb, unit="MB")
+    result.key_figure("activations kept, GELU + next linear", gelu.kept)
+    result.key_figure("8 segments, slowdown", steps["8 segments"].slowdown, unit="times")
+    result.key_figure("GELU + next linear, slowdown", gelu.slowdown, unit="times")
+
+    result.claim("Every choice gives bitwise identical gradients", all(row.gradients_equal for row in steps.values()))
+    result.claim(
+        "16 blocks keep 47 activations; in n equal segments they keep the n − 1 inputs after the first",
+        [steps[name].kept for name in SEGMENTS] == [47, 1, 3, 7, 15],
+    )
+    result.claim(
+        "The peak falls up to 8 segments and rises again for 16, where the inputs of the segments outweigh what they save",
+        peaks[0] > peaks[1] > peaks[2] > peaks[3] < peaks[4],
+        ", ".join(f"{peak:.1f}" for peak in peaks) + " MB",
+    )
+    result.claim(
+        "Checkpointing each linear layer alone saves nothing: 47 activations are kept, and the peak is no lower",
+        linear.kept == 47 and linear.peak_mb >= 0.99 * none.peak_mb,
+    )
+    result.claim(
+        "GELU together with the layer that reads its output: 16 activations less, 16 GELUs more, not one product more",
+        (gelu.kept, gelu.gelus, gelu.products) == (31, 32, 32),
+    )
+    result.claim(
+        "The policy that keeps products repeats no product, and lowers the peak",
+        policy.products == 32 and policy.peak_mb < none.peak_mb,
+    )
+    result.claim("A checkpointed dropout draws the same mask again", same_dropout_mask(device, preserve=True))
+    result.claim(
+        "With preserve_rng_state=False it draws another mask, and the gradient is wrong",
+        not same_dropout_mask(device, preserve=False),
+    )
+    not_given, reentrant, not_reentrant = forms
+    result.claim(
+        "Without use_reentrant torch warns; where no input needs a gradient, True raises an error and False works",
+        not_given.warns and reentrant.outcome.startswith("RuntimeError") and not_reentrant.outcome == "works",
+        reentrant.outcome,
+    )
+    result.measured(
+        "Computing GELU again takes less time than computing whole blocks again",
+        gelu.step_ms < steps["each block"].step_ms,
+        f"{gelu.slowdown:.2f} compared with {steps['each block'].slowdown:.2f} times as long",
+    )
+    result.measured(
+        "ReLU, sigmoid and upsampling save more memory per millisecond than a deep product",
+        pointwise > deep.mb_per_ms,
+        f"{pointwise:.2g} compared with {deep.mb_per_ms:.2g} MB per ms",
+    )
+    if not params.device.is_cuda:
+        what = "bytes are the same on a GPU, but the times are those of a CPU"
+        result.notes.append(NO_CUDA.format(what=what, slug="checkpointing"))
+    return result
