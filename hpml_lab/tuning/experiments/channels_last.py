@@ -52,7 +52,7 @@ def conv_layouts(net: nn.Module, x: torch.Tensor) -> tuple[int, int]:
 def draw(result: Result):
     """Time of one training step of ResNet-18 with images stored channel by channel (NCHW) and pixel by pixel (NHWC), for each
     number format. Error bars show the middle half of the samples."""
-    figure = style.new_figure(6.5, 3.4)
+    figure = style.new_figure(2.2 + 1.8 * len(result.rows(LayoutTiming)), 3.4)
     axes = figure.subplots()
     rows = result.rows(LayoutTiming)
     grouped_bars(
@@ -61,9 +61,9 @@ def draw(result: Result):
         {"NCHW": [row.nchw_ms for row in rows], "NHWC (channels_last)": [row.nhwc_ms for row in rows]},
         spread={"NCHW": [row.nchw_spread_ms for row in rows], "NHWC (channels_last)": [row.nhwc_spread_ms for row in rows]},
     )
-    axes.set_xlabel("number format of convolutions and matrix products")
+    axes.set_xlabel("number format")
     axes.set_ylabel("time of a step in ms")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2)
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2, fontsize=8)
     return figure
 
 

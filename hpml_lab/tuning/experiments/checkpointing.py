@@ -168,6 +168,7 @@ def draw(result: Result):
     values.barh([row.operator for row in rows], [row.mb_per_ms for row in rows], color=colors)
     values.set_axisbelow(True)
     values.set(xscale="log", xlabel="MB of output per ms")
+    style.label_log_axis(values.xaxis)
     return figure
 
 

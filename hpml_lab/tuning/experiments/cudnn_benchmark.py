@@ -84,6 +84,7 @@ def draw(result: Result):
     )
     axes.set_yscale("log")
     axes.set_ylim(0.3)
+    style.label_log_axis(axes.yaxis)
     axes.set_ylabel("time in ms")
     axes.set_title(f"3×3 convolution on {'the CPU (no search)' if result.device == 'cpu' else 'the GPU'}")
     axes.legend()

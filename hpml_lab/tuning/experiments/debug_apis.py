@@ -85,6 +85,8 @@ def draw(result: Result):
     horizontal_bars(axes, names, [row.slowdown for row in rows], color=[colors[row.net] for row in rows], number="{:.2g}")
     axes.axvline(1, color=style.GREY, linestyle="--")
     axes.set_xscale("log")
+    axes.set_xlim(left=0.8)
+    style.label_log_axis(axes.xaxis)
     axes.set(xlabel="times as long as the step without it", ylabel="debugging tool")
     return figure
 

@@ -1,4 +1,4 @@
-"""One Adam step as a for-loop, on lists of tensors (foreach), fused, and as one Triton kernel, compared with the memory limit."""
+"""One Adam step as a for-loop, on lists of tensors (foreach), fused, and as one Triton kernel, against the memory limit."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -128,10 +128,7 @@ def fused_optimizers(params: Params) -> Result:
         notes.append(str(error))
 
     ends = {name: state_after(make, list(params.checked), device, params.steps) for name, make in makers.items()}
-    agreement = {
-        name: AdamAgreement(name, *(spacings(a, b) for a, b in zip(end, ends[FUSED], strict=True)))
-        for name, end in ends.items()
-    }
+    agreement = {name: AdamAgreement(name, *map(spacings, end, ends[FUSED])) for name, end in ends.items()}
     fused_parameters = ends[FUSED][0]
     relative = max(((end[0] - fused_parameters).abs().max() / fused_parameters.abs().max()).item() for end in ends.values())
 

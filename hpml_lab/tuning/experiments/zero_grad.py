@@ -116,6 +116,8 @@ def draw(result: Result):
     calls.legend(fontsize=8, loc="upper left")
     grouped_bars(time, [""], {row.way: [row.clearing_us] for row in rows}, labels=False)
     grouped_bars(memory, [""], {row.way: [row.peak_mb] for row in rows}, labels=False)
+    for axes in (time, memory):
+        axes.set_xticks([])
     time.set_ylabel("time of clearing in µs")
     memory.set_ylabel("peak memory in MB")
     return figure

@@ -1,0 +1,123 @@
+"""Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
+
+import itertools
+from collections.abc import Callable, Iterable
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+
+Plan = dict[str, tuple[float, float]]  # {part: (MB kept, ms to compute again)}
+
+# The plan and the MB that must be freed. In each, exactly one choice is the best.
+PLANS: dict[str, tuple[Plan, float]] = {
+    "450 MB of a transformer block": (
+        {"attention": (200.0, 40.0), "gelu": (400.0, 2.0), "layer norm": (100.0, 1.0), "linear": (300.0, 30.0)},
+        450.0,
+    ),
+    "550 MB of a convolutional block": (
+        {"conv": (600.0, 90.0), "batch norm": (300.0, 4.0), "relu": (300.0, 1.0), "pool": (10.0, 0.5)},
+        550.0,
+    ),
+    "480 MB of wide, narrow and tiny": ({"wide": (500.0, 10.0), "narrow": (100.0, 9.0), "tiny": (5.0, 0.2)}, 480.0),
+    "300 MB of ReLU, GELU and linear": ({"relu": (100.0, 1.0), "gelu": (300.0, 4.0), "linear": (500.0, 60.0)}, 300.0),
+}
+NOTHING_NEEDED: dict[str, tuple[Plan, float]] = {"0 MB": ({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0)}
+CASES = PLANS | NOTHING_NEEDED
+
+
+def freed(plan: Plan, names: Iterable[str]) -> float:
+    return sum(plan[name][0] for name in names)
+
+
+def cost(plan: Plan, names: Iterable[str]) -> float:
+    return sum(plan[name][1] for name in names)
+
+
+def cheapest(plan: Plan, need: float) -> list[str]:
+    """The parts that free at least `need` MB and take the fewest ms to compute again, sorted."""
+    choices = [choice for count in range(len(plan) + 1) for choice in itertools.combinations(plan, count)]
+    return sorted(min((c for c in choices if freed(plan, c) >= need), key=lambda choice: cost(plan, choice)))
+
+
+def greedy(key: Callable[[float, float], float]) -> Callable[[Plan, float], list[str]]:
+    """The wrong rule that takes parts in the order of key(MB, ms) until enough is freed."""
+
+    def choose(plan: Plan, need: float) -> list[str]:
+        taken: list[str] = []
+        for name in sorted(plan, key=lambda name: key(*plan[name])):
+            if freed(plan, taken) >= need:
+                break
+            taken.append(name)
+        return sorted(taken)
+
+    return choose
+
+
+MISTAKES = {
+    "kept-not-recomputed": (
+        lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))),
+        "These are the parts to keep. Return those to compute again.",
+    ),
+    "everything": (
+        lambda plan, need: sorted(plan),
+        "Everything is computed again: that frees enough memory, but costs a second forward pass.",
+    ),
+    "largest-first": (
+        greedy(lambda megabytes, ms: -megabytes),
+        "The largest part may be the most expensive to compute again. Compare its ms with its MB.",
+    ),
+    "quickest-first": (
+        greedy(lambda megabytes, ms: ms),
+        "The quickest part may free next to nothing. Compare its ms with its MB.",
+    ),
+    "cheapest-by-the-megabyte": (
+        greedy(lambda megabytes, ms: ms / megabytes),
+        "You take the parts with the fewest ms per MB first, and then one that frees enough without them. Try every choice.",
+    ),
+}
+
+
+@exercise("choose-checkpoints", notebook="10_tuning")
+def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
+    """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
+
+    def chosen(case: str) -> list[str]:
+        plan, need = CASES[case]
+        names = answer(dict(plan), need)
+        if names is None:
+            raise Mistake("returns-nothing", "Your function returns None: return the names of the parts.")
+        if isinstance(names, str) or not isinstance(names, Iterable):
+            raise Mistake("not-names", "Return a collection of names, such as ['gelu', 'layer norm'].")
+        names = sorted(set(names), key=str)
+        if unknown := [name for name in names if name not in plan]:
+            raise Mistake("not-names", f"{unknown[0]!r} is not a part of the plan: return names.")
+        return names
+
+    def by_case(rule: Callable[[Plan, float], list[str]]) -> Callable[[str], list[str]]:
+        return lambda case: rule(*CASES[case])
+
+    mistakes = {name: (by_case(rule), hint) for name, (rule, hint) in MISTAKES.items()}
+    for cases in (PLANS, NOTHING_NEEDED):
+        try:
+            expect_function(chosen, by_case(cheapest), {case: (case,) for case in cases}, mistakes=mistakes)
+        except Mistake as mistake:
+            if mistake.name == "wrong-value":
+                explain({case: chosen(case) for case in cases})
+            raise
+
+
+def explain(choices: dict[str, list[str]]) -> None:
+    """Raise the Mistake of choices that are none of MISTAKES: one frees too little, or one costs too much."""
+    for case, names in choices.items():
+        plan, need = CASES[case]
+        if freed(plan, names) < need:
+            text = f"{need:g} MB must be freed, but your choice frees {freed(plan, names):g} MB in one of the plans."
+            raise Mistake("frees-too-little", text)
+    for case, names in choices.items():
+        plan, need = CASES[case]
+        best = cheapest(plan, need)
+        if names != best:
+            raise Mistake(
+                "too-dear",
+                f"Your choice {names} costs {cost(plan, names):g} ms; {cost(plan, best):g} ms would free enough."
+                " Is every part in it needed?",
+            )
