@@ -1,4 +1,4 @@
-"""What the tests of this room share."""
+"""What the tests of this topic share."""
 
 import pytest
 
@@ -6,14 +6,24 @@ from hpml_lab.core.timing import Timing
 
 
 @pytest.fixture
-def planted_times(monkeypatch):
-    """(module, seconds) lets the module's `interleaved` find that each work takes `seconds(name, work)`, to the last bit: then
-    every figure that is made of times is known."""
+def known_times(monkeypatch):
+    """(module, seconds) makes the module's `interleaved` report that each work takes exactly `seconds(name, work)`, so that
+    every number computed from times is known."""
 
-    def plant(module, seconds):
-        def turns(works, **_):
+    def set_times(module, seconds):
+        def timed(works, **_):
             return {name: Timing((seconds(name, work),) * 3, 1) for name, work in works.items()}
 
-        monkeypatch.setattr(module, "interleaved", turns)
+        monkeypatch.setattr(module, "interleaved", timed)
 
-    return plant
+    return set_times
+
+
+@pytest.fixture
+def known_bandwidth(monkeypatch):
+    """(module, GB/s) makes the module's `copy_bandwidth` report that bandwidth."""
+
+    def set_bandwidth(module, gb_per_s):
+        monkeypatch.setattr(module, "copy_bandwidth", lambda _: Timing((1.0,), 1, bytes=gb_per_s * 1e9))
+
+    return set_bandwidth

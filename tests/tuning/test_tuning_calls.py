@@ -1,13 +1,16 @@
-"""The rows conv-bias-bn, zero-grad and debug-apis, and what they are made of."""
+"""The experiments conv-bias-bn, zero-grad and debug-apis, and what they are made of."""
 
 import pytest
 import torch
 from torch import nn
 
-from hpml_lab.tuning import experiments_calls
-from hpml_lab.tuning.blocks import gradient_bytes, resnet
-from hpml_lab.tuning.experiments_calls import WAYS, clear, conv_bias_bn, zero_grad
-from hpml_lab.tuning.experiments_debug import FAULTS, anomaly_report, debug_apis, quiet
+from hpml_lab.core.warned import collect_warnings
+from hpml_lab.tuning import conv_bias_bn, debug_apis
+from hpml_lab.tuning.anomaly import anomaly_report
+from hpml_lab.tuning.experiments import zero_grad
+from hpml_lab.tuning.experiments.debug_apis import DebugCost
+from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep
+from hpml_lab.tuning.networks import gradient_bytes, resnet
 
 CPU = torch.device("cpu")
 
@@ -18,7 +21,7 @@ def test_both_forms_of_the_net_have_the_same_weights_and_biases_that_are_not_zer
     torch.manual_seed(0)
     biased = resnet(bias=True)
     weights = dict(biased.named_parameters())
-    assert all(torch.equal(one, weights[name]) for name, one in plain.named_parameters())
+    assert all(torch.equal(parameter, weights[name]) for name, parameter in plain.named_parameters())
     convs = [layer for layer in biased.modules() if isinstance(layer, nn.Conv2d)]
     assert len(convs) == 20 and all(layer.bias.abs().max() > 0.1 for layer in convs)
 
@@ -37,79 +40,84 @@ def test_without_batch_norm_a_bias_does_change_the_output():
 def test_conv_bias_bn(sound):
     result = conv_bias_bn("quick", device="cpu")
     sound(result)
-    assert result.quantities["operators saved"] == 20
+    assert result.here("operators saved") == 20
 
 
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_clears_all_gradients(way):
-    net = nn.Linear(3, 2)
-    clear(net, way)  # before the first step there are none
+    net, clear = nn.Linear(3, 2), WAYS[way]
+    clear(net)  # before the first step there are none
     net(torch.ones(1, 3)).sum().backward()
-    clear(net, way)
+    clear(net)
     for parameter in net.parameters():
         assert parameter.grad is None if way == "set to None" else not parameter.grad.any()
 
 
 def test_zero_grad(sound):
-    result = zero_grad("quick", device="cpu")
+    result = zero_grad.zero_grad("quick", device="cpu")
     sound(result)
-    assert [row["gradients cleared by"] for row in result.rows] == list(WAYS)
-    assert [row["zero_"] for row in result.rows] == [62, 0, 0]
-    peaks = [row["peak, MB"] for row in result.rows]
-    assert peaks[0] == peaks[1] > 1.3 * peaks[2]  # gradients make up most of the memory of so small a batch
+    rows = result.rows(ClearedStep)
+    assert [row.way for row in rows] == list(WAYS)
+    assert [row.zero_calls for row in rows] == [62, 0, 0]
+    memset, one_call, none = (row.peak_mb for row in rows)
+    assert memset == one_call > 1.3 * none  # gradients are most of the memory of so small a batch
 
 
-def test_the_clearing_that_is_timed_has_gradients_to_clear(planted_times, monkeypatch):
+def test_the_clearing_that_is_timed_has_gradients_to_clear(known_times, monkeypatch):
     held = []
 
-    def noted(net, way):
-        held.append(gradient_bytes(net))
-        clear(net, way)
+    def noted(clear):
+        def clear_and_note(net):
+            held.append(gradient_bytes(net))
+            clear(net)
+
+        return clear_and_note
 
     def seconds(way, work):
         work()
-        full.append(held[-1])
+        timed.append(held[-1])
         return dict(zip(WAYS, (6e-3, 3e-3, 1e-3), strict=True))[way]
 
-    full, net = [], nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))  # a small net: only times are looked at
-    monkeypatch.setattr(experiments_calls, "resnet", lambda: net)
-    monkeypatch.setattr(experiments_calls, "clear", noted)
-    planted_times(experiments_calls, seconds)
-    result = zero_grad("quick", device="cpu")
-    assert len(full) == 6 and set(full) == {sum(parameter.nbytes for parameter in net.parameters())}
-    assert [row["clearing, µs"] for row in result.rows] == pytest.approx([6000, 3000, 1000])
-    assert [row["step, ms"] for row in result.rows] == pytest.approx([6, 3, 1])
-    assert result.quantities["clearing with None, times faster"] == pytest.approx(6)
+    timed, net = [], nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))  # small, because only times are looked at
+    monkeypatch.setattr(zero_grad, "resnet", lambda: net)
+    monkeypatch.setattr(zero_grad, "WAYS", {way: noted(clear) for way, clear in WAYS.items()})
+    known_times(zero_grad, seconds)
+    result = zero_grad.zero_grad("quick", device="cpu")
+    assert len(timed) == 6 and set(timed) == {sum(parameter.nbytes for parameter in net.parameters())}
+    rows = result.rows(ClearedStep)
+    assert [row.clearing_us for row in rows] == pytest.approx([6000, 3000, 1000])
+    assert [row.step_ms for row in rows] == pytest.approx([6, 3, 1])
+    assert result.here("clearing with None, speedup") == pytest.approx(6)
 
 
 def test_debug_apis(sound):
     result = debug_apis("quick", device="cpu")
     sound(result)
     assert not torch.is_anomaly_enabled()
-    assert {row["API"] for row in result.rows} >= {"anomaly mode", "profiler", "gradcheck"}
+    assert {row.tool for row in result.rows(DebugCost)} >= {"anomaly mode", "profiler", "gradcheck"}
 
 
 def test_anomaly_mode_that_was_on_before_is_on_again_after():
-    with quiet(), torch.autograd.detect_anomaly():
-        report = anomaly_report(FAULTS["nothing wrong"], CPU)
-        assert torch.is_anomaly_enabled() and not report["off afterwards"]
+    with collect_warnings(), torch.autograd.detect_anomaly():
+        report = anomaly_report("nothing wrong", CPU)
+        assert torch.is_anomaly_enabled() and not report.off_afterwards
     assert not torch.is_anomaly_enabled()
 
 
 def test_warnings_are_collected_also_when_the_block_raises():
     import warnings
 
-    with pytest.raises(ValueError), quiet() as texts:
+    with pytest.raises(ValueError), collect_warnings() as caught:
         warnings.warn("a word", stacklevel=1)
         raise ValueError
-    assert texts == ["a word"]
+    assert [str(warning.message) for warning in caught] == ["a word"]
 
 
 @pytest.mark.cuda
 def test_on_a_gpu_a_bias_costs_kernels():
-    assert conv_bias_bn("quick").quantities["kernels saved"] >= 20
+    assert conv_bias_bn("quick").here("kernels saved") >= 20
 
 
 @pytest.mark.cuda
 def test_emit_nvtx_is_timed_on_a_gpu():
-    assert any(row["API"] == "emit_nvtx" for row in debug_apis("quick").rows)
+    assert any(row.tool == "emit_nvtx" for row in debug_apis("quick").rows(DebugCost))

@@ -6,15 +6,19 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hpml_lab.core import timing
+from hpml_lab.core.counting import operators
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timing import Timing
-from hpml_lab.tuning import compiled as compiling
-from hpml_lab.tuning import experiments_kernels, experiments_optimizers
-from hpml_lab.tuning.experiments_kernels import composed, fused_layernorm, gelu, moved, pointwise_fusion
-from hpml_lab.tuning.experiments_optimizers import fused_optimizers, spacings
+from hpml_lab.tuning.compilation import compiled
+from hpml_lab.tuning.compositions import gelu, layer_norm
+from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion
+from hpml_lab.tuning.experiments.fused_layernorm import LayerNormRun
+from hpml_lab.tuning.experiments.fused_optimizers import TRITON, AdamStep, spacings
+from hpml_lab.tuning.experiments.pointwise_fusion import GeluRun
 
 CPU = torch.device("cpu")
-ROWS = (pointwise_fusion, fused_optimizers, fused_layernorm)
+EXPERIMENTS = (pointwise_fusion.pointwise_fusion, fused_optimizers.fused_optimizers, fused_layernorm.fused_layernorm)
 
 
 @pytest.fixture
@@ -22,74 +26,92 @@ def no_compiler(monkeypatch):
     def missing(*_):
         raise LabError("torch.compile finds no compiler here.", "Install g++.")
 
-    monkeypatch.setattr(experiments_kernels, "compiled", missing)
+    for module in (pointwise_fusion, fused_layernorm):
+        monkeypatch.setattr(module, "compiled", missing)
 
 
 def test_pointwise_fusion(sound):
-    result = pointwise_fusion("quick")
+    result = pointwise_fusion.pointwise_fusion("quick")
     sound(result)
-    assert {"formula, eager": 5, "F.gelu": 1}.items() <= {row["way"]: row["kernels"] for row in result.rows}.items()
-    assert result.quantities["kernels of the formula"] == 5 and result.quantities["kernels when fused"] == 1
+    kernels = {row.implementation: row.kernels for row in result.rows(GeluRun)}
+    assert (kernels["formula, eager"], kernels["F.gelu"]) == (5, 1)
+    assert result.here("kernels of the formula") == 5 and result.here("kernels when fused") == 1
 
 
 def test_fused_optimizers(sound):
-    result = fused_optimizers("quick")
+    result = fused_optimizers.fused_optimizers("quick")
     sound(result)
-    own = [row for row in result.rows if row["way"] == experiments_optimizers.OWN]
-    if own and result.device == "cpu":
-        assert all(row["time, µs"] == "-" for row in own), "the interpreter's time says nothing about speed"
+    triton = [row for row in result.rows(AdamStep) if row.implementation == TRITON]
+    if result.device == "cpu":
+        assert all(row.time_us is None for row in triton), "the interpreter's time says nothing about speed"
 
 
 def test_fused_layernorm(sound):
-    sound(fused_layernorm("quick"))
+    sound(fused_layernorm.fused_layernorm("quick"))
 
 
 def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):
-    monkeypatch.setattr(experiments_kernels, "measure", lambda work, bytes, **_: Timing((1.0,), 1, bytes))
-    assert experiments_kernels.copy_bandwidth.__wrapped__(CPU) == 2 * 4 * 2**25 / 1e9
+    monkeypatch.setattr(timing, "measure", lambda work, bytes, **_: Timing((1.0,), 1, bytes))
+    assert timing.copy_bandwidth.__wrapped__(CPU).gb_per_s == 2 * 4 * 2**26 / 1e9
 
 
-def test_with_planted_times_and_bandwidth_fusion_is_set_against_the_memory_limit(planted_times, no_compiler, monkeypatch):
-    monkeypatch.setattr(experiments_kernels, "copy_bandwidth", lambda _: 100.0)  # GB/s
-    seconds = {"formula, eager": 8e-6, "composed, eager": 8e-6}
-    planted_times(experiments_kernels, lambda name, _: seconds.get(name, 2e-6))
-    small = dict(sizes=(1000,), rows=10, features=20, samples=3, checked=10)
-    for row, passes in ((pointwise_fusion, 2 * 1000), (fused_layernorm, 5 * 10 * 20)):
-        result = replace(row, quick=small)("quick", device="cpu")
-        limit = passes * 4 / 100e9  # seconds that the memory needs for those float32
-        assert result.arrays["limit, µs"] == pytest.approx(limit * 1e6)
-        eager, fused = result.rows[0], next(one for one in result.rows if one["way"] in ("F.gelu", "nn.LayerNorm"))
-        assert (eager["time, µs"], fused["time, µs"]) == (pytest.approx(8), pytest.approx(2))
-        assert eager["share of the memory limit"] == pytest.approx(limit / 8e-6)
-        assert (eager["times faster"], fused["times faster"]) == (pytest.approx(1), pytest.approx(4))
-        assert pytest.approx(4) in result.quantities.values()
+def test_with_known_times_and_bandwidth_gelu_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):
+    known_bandwidth(pointwise_fusion, 100.0)
+    known_times(pointwise_fusion, lambda name, _: 8e-6 if name == "formula, eager" else 2e-6)
+    small = dict(sizes=(1000,), samples=3, checked=10)
+    result = replace(pointwise_fusion.pointwise_fusion, quick=small)("quick", device="cpu")
+    rows = {row.implementation: row for row in result.rows(GeluRun)}
+    check_against_limit(rows["formula, eager"], rows["F.gelu"], limit=2 * 1000 * 4 / 100e9)
+    assert result.here("1 M elements, F.gelu over formula") == pytest.approx(4)
 
 
-def test_with_planted_times_an_adam_step_is_set_against_28_bytes_a_parameter(planted_times, monkeypatch):
-    monkeypatch.setattr(experiments_optimizers, "copy_bandwidth", lambda _: 100.0)
+def test_with_known_times_and_bandwidth_layer_norm_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):
+    known_bandwidth(fused_layernorm, 100.0)
+    known_times(fused_layernorm, lambda name, _: 8e-6 if name == "composed, eager" else 2e-6)
+    small = dict(rows=10, features=20, samples=3)
+    result = replace(fused_layernorm.fused_layernorm, quick=small)("quick", device="cpu")
+    rows = {row.implementation: row for row in result.rows(LayerNormRun)}
+    check_against_limit(rows["composed, eager"], rows["nn.LayerNorm"], limit=5 * 10 * 20 * 4 / 100e9)
+    assert result.here("nn.LayerNorm over the composition") == pytest.approx(4)
+
+
+def check_against_limit(eager, fused, limit):
+    """Rows that took 8 and 2 µs; `limit` is the seconds that the memory needs."""
+    assert eager.limit_us == fused.limit_us == pytest.approx(limit * 1e6)
+    assert (eager.time_us, fused.time_us) == (pytest.approx(8), pytest.approx(2))
+    assert eager.limit_share == pytest.approx(limit / 8e-6)
+    assert (eager.speedup, fused.speedup) == (pytest.approx(1), pytest.approx(4))
+
+
+def test_with_known_times_an_adam_step_is_compared_with_28_bytes_per_parameter(known_times, known_bandwidth):
+    known_bandwidth(fused_optimizers, 100.0)
 
     def seconds(name, step):
         many = len(step.__self__.param_groups[0]["params"]) > 1
         return {"for-loop": 12e-6 if many else 6e-6, "foreach": 4e-6}.get(name, 2e-6)
 
-    planted_times(experiments_optimizers, seconds)
+    known_times(fused_optimizers, seconds)
     small = dict(tensors=3, side=5, large=1000, steps=2, checked=(7,), samples=3)
-    result = replace(fused_optimizers, quick=small)("quick", device="cpu")
-    by = {(row["model"].split()[0], row["way"]): row for row in result.rows}
-    assert by["1", "fused"]["time, µs"] == pytest.approx(2) and by["3", "for-loop"]["time, µs"] == pytest.approx(12)
-    assert by["1", "fused"]["share of the memory limit"] == pytest.approx(28 * 1000 / 100e9 / 2e-6)
-    assert by["3", "foreach"]["share of the memory limit"] == pytest.approx(28 * 75 / 100e9 / 4e-6)
-    assert list(result.arrays["floors, µs"].values()) == pytest.approx([28 * 75 / 100e3, 28 * 1000 / 100e3])
-    told = {name: value for name, value in result.quantities.items() if "for-loop, " in name and "times" in name}
-    assert list(told.values()) == pytest.approx([6, 3, 3]), "fused and foreach for many tensors, fused for one"
+    result = replace(fused_optimizers.fused_optimizers, quick=small)("quick", device="cpu")
+    steps = {(row.model.split()[0], row.implementation): row for row in result.rows(AdamStep)}
+    assert steps["1", "fused"].time_us == pytest.approx(2) and steps["3", "for-loop"].time_us == pytest.approx(12)
+    assert steps["1", "fused"].limit_share == pytest.approx(28 * 1000 / 100e9 / 2e-6)
+    assert steps["3", "foreach"].limit_share == pytest.approx(28 * 75 / 100e9 / 4e-6)
+    assert steps["3", "fused"].limit_us == pytest.approx(28 * 75 / 100e3)
+    assert steps["1", "fused"].limit_us == pytest.approx(28 * 1000 / 100e3)
+    assert result.here("many tensors, fused over the for-loop") == pytest.approx(6)
+    assert result.here("many tensors, foreach over the for-loop") == pytest.approx(3)
+    assert result.here("one tensor, fused over the for-loop") == pytest.approx(3)
 
 
-@pytest.mark.parametrize("row", [pointwise_fusion, fused_layernorm], ids=lambda row: row.slug)
-def test_without_a_compiler_the_row_says_so_and_goes_on(row, no_compiler, sound):
-    result = row("quick")
+@pytest.mark.parametrize(
+    "experiment", [pointwise_fusion.pointwise_fusion, fused_layernorm.fused_layernorm], ids=lambda experiment: experiment.slug
+)
+def test_without_a_compiler_the_experiment_says_so_and_goes_on(experiment, no_compiler, sound):
+    result = experiment("quick")
     sound(result)
     assert any("no compiler" in note for note in result.notes)
-    assert not any("torch.compile" in one["way"] for one in result.rows)
+    assert not any("torch.compile" in row.implementation for row in result.rows())
 
 
 def test_only_a_missing_compiler_is_forgiven(monkeypatch):
@@ -97,19 +119,19 @@ def test_only_a_missing_compiler_is_forgiven(monkeypatch):
         def use(_):
             raise RuntimeError(text)
 
-        return lambda: compiling.compiled(gelu, use, CPU)
+        return lambda: compiled(gelu, use, CPU)
 
     with pytest.raises(LabError, match="g\\+\\+"):
         failing("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")()
-    with pytest.raises(RuntimeError, match="a bug of ours"):
-        failing("a bug of ours")()
+    with pytest.raises(RuntimeError, match="another error"):
+        failing("another error")()
 
 
-def test_the_parts_make_layer_norm_and_the_formula_gelu():
+def test_the_compositions_compute_layer_norm_and_gelu():
     x, weight, bias = torch.randn(5, 8), torch.randn(8), torch.randn(8)
-    torch.testing.assert_close(composed(x, weight, bias), F.layer_norm(x, (8,), weight, bias))
+    torch.testing.assert_close(layer_norm(x, weight, bias), F.layer_norm(x, (8,), weight, bias))
     torch.testing.assert_close(gelu(x), F.gelu(x), rtol=1e-4, atol=1e-5)
-    assert moved(lambda: gelu(x)) == 11 * x.nbytes / 1e6
+    assert sum(op.bytes for op in operators(lambda: gelu(x))) == 11 * x.nbytes
 
 
 def test_spacings_counts_gaps():
@@ -120,7 +142,7 @@ def test_spacings_counts_gaps():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.slug)
-def test_on_a_gpu_the_exact_claims_hold(row):
-    result = row("quick", device="cuda")
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda experiment: experiment.slug)
+def test_on_a_gpu_the_exact_claims_hold(experiment):
+    result = experiment("quick", device="cuda")
     assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []

@@ -1,4 +1,4 @@
-"""The kernels in Triton: arithmetic in the interpreter, beside torch's own; what only a GPU shows is marked."""
+"""The kernels in Triton: arithmetic in the interpreter, compared with torch's. What only a GPU shows is marked."""
 
 import copy
 import sys
@@ -10,16 +10,16 @@ import torch.nn.functional as F
 from hpml_lab.core.errors import LabError
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
-from hpml_lab.tuning import compiled, triton_adam, triton_gelu  # noqa: E402
+from hpml_lab.tuning import triton_adam, triton_kernel, triton_pointwise  # noqa: E402
 from hpml_lab.tuning.triton_adam import TritonAdam  # noqa: E402
 
 CPU = torch.device("cpu")
-HERE = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
+DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
 
 
 def padded(values):
-    """With zeros up to a multiple of 16 elements: what is left over a vector register torch's CPU kernel computes in double
-    precision, so that it does not agree with itself."""
+    """Zeros appended up to a multiple of 16 elements, because torch's CPU kernel computes what does not fill a vector register
+    in double precision, and so does not agree with itself."""
     return torch.cat([values.flatten(), values.new_zeros(-values.numel() % 16)])
 
 
@@ -28,14 +28,14 @@ def spacings(a, b, largest):
     return ((a - b).abs() / gap).max().item()
 
 
-def walk(shapes, device, steps, seed, **options):
+def largest_differences(shapes, device, steps, seed, **options):
     """The largest difference of p, m and v from torch's fused Adam, in spacings at the largest size so far."""
     generator = torch.Generator().manual_seed(seed)
     start = [torch.randn(shape, generator=generator) for shape in shapes]
-    ours = [one.clone().to(device).requires_grad_() for one in start]
-    theirs = [padded(one).to(device).requires_grad_() for one in start]
+    ours = [values.clone().to(device).requires_grad_() for values in start]
+    theirs = [padded(values).to(device).requires_grad_() for values in start]
     own, torchs = TritonAdam(ours, **options), torch.optim.Adam(theirs, fused=True, **options)
-    largest = [[torch.zeros_like(one) for one in ours] for _ in range(3)]
+    largest = [[torch.zeros_like(p) for p in ours] for _ in range(3)]
     worst = [0.0, 0.0, 0.0]
     for _ in range(steps):
         for a, b in zip(ours, theirs, strict=True):
@@ -55,7 +55,7 @@ def walk(shapes, device, steps, seed, **options):
     return worst
 
 
-@pytest.mark.parametrize("device", HERE, ids=str)
+@pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("seed", range(4))
 def test_adam_is_torchs_fused_adam_within_4_spacings(device, seed):
     generator = torch.Generator().manual_seed(seed)
@@ -67,22 +67,22 @@ def test_adam_is_torchs_fused_adam_within_4_spacings(device, seed):
         weight_decay=(0, 0.1 * a)[seed % 2],
     )
     shapes = [(1040,), (7,), (), (3, 5)] if device == CPU else [(100_003,), (1040,), (7,), (), (33, 65)]
-    assert max(walk(shapes, device, 25 if device == CPU else 300, seed, maximize=seed == 3, **options)) <= 4
+    assert max(largest_differences(shapes, device, 25 if device == CPU else 300, seed, maximize=seed == 3, **options)) <= 4
 
 
-def test_a_wrong_adam_is_told(monkeypatch):
-    right = triton_adam.corrected
-    monkeypatch.setattr(triton_adam, "corrected", lambda *given: (right(*given)[0] * (1 + 1e-6), right(*given)[1]))
-    assert max(walk([(16,)], CPU, 10, 0, lr=0.1)) > 4
+def test_a_wrong_adam_is_noticed(monkeypatch):
+    right = triton_adam.bias_corrected
+    monkeypatch.setattr(triton_adam, "bias_corrected", lambda *given: (right(*given)[0] * (1 + 1e-6), right(*given)[1]))
+    assert max(largest_differences([(16,)], CPU, 10, 0, lr=0.1)) > 4
 
 
-def test_views_odd_places_and_turned_tensors_are_taken():
+def test_views_unaligned_and_transposed_tensors_are_updated():
     buffer = torch.randn(2100)
     plain = [buffer[1:1200].clone(), torch.randn(4, 6), torch.randn(2, 3, 4, 4)]
     odd = [buffer[1:1200], plain[1].t().contiguous().t(), plain[2].to(memory_format=torch.channels_last)]
     ends = []
     for tensors in (plain, odd):
-        params = [one.detach().requires_grad_() for one in tensors]
+        params = [tensor.detach().requires_grad_() for tensor in tensors]
         optimizer = TritonAdam(params, lr=0.1)
         for step in range(2):
             for p in params:
@@ -90,7 +90,7 @@ def test_views_odd_places_and_turned_tensors_are_taken():
             optimizer.step()
         ends.append([p.detach() for p in params])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
-    assert odd[0].data_ptr() % 16  # it is not aligned, and what lies beside it is as it was
+    assert odd[0].data_ptr() % 16  # it is not aligned, and its neighbours in memory are unchanged
     assert buffer[1200:].isfinite().all()
 
 
@@ -98,19 +98,19 @@ def test_groups_missing_gradients_copies_and_saved_states():
     p, q, empty = (torch.randn(n).requires_grad_() for n in (5, 3, 0))
     groups = [{"params": [p, empty]}, {"params": [q], "lr": 0.5}]
     own = TritonAdam(groups, lr=0.1)
-    twins = [one.detach().clone().requires_grad_() for one in (p, empty, q)]
+    twins = [tensor.detach().clone().requires_grad_() for tensor in (p, empty, q)]
     torchs = torch.optim.Adam([{"params": twins[:2]}, {"params": twins[2:], "lr": 0.5}], lr=0.1)
     for step in range(4):
-        for one, twin in zip((p, empty, q), twins, strict=True):
-            one.grad = twin.grad = None if (one is q and step == 1) else torch.full_like(one, step - 1.5)
+        for tensor, twin in zip((p, empty, q), twins, strict=True):
+            tensor.grad = twin.grad = None if (tensor is q and step == 1) else torch.full_like(tensor, step - 1.5)
         if step == 2:
             fresh = TritonAdam([{"params": [p, empty]}, {"params": [q], "lr": 0.5}], lr=0.1)
             fresh.load_state_dict(copy.deepcopy(own.state_dict()))
             own = fresh
         own.step()
         torchs.step()
-    for one, twin in zip((p, q), (twins[0], twins[2]), strict=True):
-        torch.testing.assert_close(one, twin)
+    for tensor, twin in zip((p, q), (twins[0], twins[2]), strict=True):
+        torch.testing.assert_close(tensor, twin)
     assert own.state[q]["step"] == 3 and own.state[p]["step"] == 4
     assert copy.deepcopy(own)._tables == {}
 
@@ -125,7 +125,7 @@ def test_the_state_of_an_adam_with_another_rule_is_refused(options):
     assert optimizer.param_groups[0]["lr"] == 1e-3, "nothing was changed"
 
 
-def test_what_the_kernel_cannot_take_is_refused():
+def test_unsupported_tensors_are_refused():
     half = torch.zeros(3, dtype=torch.float16, requires_grad=True)
     half.grad = torch.zeros_like(half)
     with pytest.raises(LabError, match="float32"):
@@ -139,23 +139,23 @@ def test_what_the_kernel_cannot_take_is_refused():
     with pytest.raises(ValueError, match="two betas"):
         TritonAdam([torch.zeros(1)], betas=(0.9,))
     with pytest.raises(LabError, match="float32"):
-        triton_gelu.triton_gelu(torch.zeros(4, dtype=torch.float64))
+        triton_pointwise.triton_gelu(torch.zeros(4, dtype=torch.float64))
 
 
-@pytest.mark.parametrize("device", HERE, ids=str)
+@pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 5000])
 def test_gelu_is_gelu(device, n):
     x = 4 * torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
-    got, truth = triton_gelu.triton_gelu(x), F.gelu(x.double())
+    got, truth = triton_pointwise.triton_gelu(x), F.gelu(x.double())
     gap = torch.nextafter(x.abs(), torch.full_like(x, torch.inf)) - x.abs()  # of x, for 1 + erf cancels left of 0
     assert ((got - truth).abs() <= 4 * gap).all()
 
 
 def test_without_triton_the_import_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "hpml_lab.tuning.triton_gelu")
+    monkeypatch.delitem(sys.modules, "hpml_lab.tuning.triton_pointwise")
     with pytest.raises(LabError, match="macOS"):
-        import hpml_lab.tuning.triton_gelu  # noqa: F401
+        import hpml_lab.tuning.triton_pointwise  # noqa: F401
 
 
 def generated(kernel, pointers, constants):
@@ -192,7 +192,7 @@ def test_the_interpreters_fma_rounds_once():
     pytest.importorskip("triton.runtime.interpreter")
     from triton.runtime import interpreter
 
-    compiled.one_rounding(interpreter)
+    triton_kernel.round_fma_once(interpreter)
     import numpy as np
     import triton.language as tl
 
@@ -210,4 +210,4 @@ def test_on_a_gpu_a_whole_model_takes_one_launch():
         p.grad = torch.randn_like(p)
     optimizer = TritonAdam(params)
     ran = kernels(optimizer.step, params[0].device)
-    assert [(one.name, one.calls) for one in ran] == [("adam_kernel", 1)]
+    assert [(kernel.name, kernel.calls) for kernel in ran] == [("adam_kernel", 1)]
