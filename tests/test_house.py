@@ -1,29 +1,26 @@
-"""The plan of the house: floors, rooms and their furniture, notebooks that hold every experiment."""
+"""The layout of the project: floors, topics with their front doors, notebooks that contain every experiment."""
 
 import ast
+import importlib
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import nbformat
 import pytest
 
 import hpml_lab
-from hpml_lab.core.experiment import SIZES, all_experiments
+from hpml_lab.core.exercises import all_exercises
+from hpml_lab.core.experiment import SIZES, Experiment, all_experiments, find, topics_that_do_not_load
 from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
-from hpml_lab.core.result import Result
 
 PACKAGE = Path(hpml_lab.__file__).parent
-# Which floor a part of the package stands on: it may import what stands below, and itself.
-FLOORS = [
-    {"core"},
-    {"data", "optim"},
-    {"nets", "landscape"},
-    {"start", "tensors", "autograd", "descent", "adaptive", "race", "processes", "loading", "profiling", "tuning", "precision"},
-    {"report"},
-    {"cli"},
-    {"__main__"},
-]
+TOPICS = ("start", "tensors", "autograd", "nets", "descent", "adaptive", "race", "processes", "loading", "profiling", "tuning", "precision")
+# Which floor a part of the package is on: it may import what is below it, and itself.
+FLOORS = [{"core"}, {"data", "optim"}, {"landscape", "optim_exercises"}, set(TOPICS), {"report"}, {"cli"}, {"__main__"}]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
+LINES = 350  # of a module
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
 
@@ -47,30 +44,90 @@ def test_no_import_runs_upward_and_topics_do_not_import_each_other(path):
     part = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
     if part == "__init__":
         return
-    assert part in FLOOR, f"say in this test which floor {part} stands on"
+    assert part in FLOOR, f"say in this test which floor {part} is on"
     for other in imports(path):
         if other != "__version__":
             assert other == part or FLOOR[other] < FLOOR[part], f"{part} imports {other}"
 
 
-@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda one: one.slug)
-def test_an_experiment_is_named_described_and_taught(experiment):
+@pytest.mark.parametrize("path", sorted(PACKAGE.rglob("*.py")), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_no_module_is_long(path):
+    assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES
+
+
+def test_every_topic_loads_here():
+    assert topics_that_do_not_load() == {}
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topics_front_door_lists_what_it_offers_and_says_what_each_name_is(topic):
+    package = importlib.import_module(f"hpml_lab.{topic}")
+    assert package.__all__ and len(set(package.__all__)) == len(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None, "every name exists"
+        assert re.search(rf"\b{name}\b", package.__doc__), f"the docstring says what {name} is"
+        assert not hasattr(getattr(package, name), "__path__"), "no name is both a module and what it offers"
+    offered = [name for name in package.__all__ if isinstance(getattr(package, name), Experiment)]
+    assert offered == [row.function.__name__ for row in EXPERIMENTS if row.topic == topic]
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_a_topics_front_door_opens_without_loading_torch(topic):
+    code = f"import sys, hpml_lab.{topic}; print([name for name in ('torch', 'matplotlib') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)
+def test_an_experiment_is_one_file_with_its_name(experiment):
+    name = experiment.slug.replace("-", "_")
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.slug)
-    assert experiment.function.__name__ == experiment.slug.replace("-", "_")
+    assert experiment.function.__name__ == name
+    assert experiment.function.__module__ == f"hpml_lab.{experiment.topic}.experiments.{name}"
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)
+def test_an_experiment_is_described_and_taught(experiment):
     first, *rest = experiment.function.__doc__.strip().splitlines()
     assert first.endswith(".") and not (rest and rest[0].strip()), "the title is a sentence on the first line, alone"
     assert experiment.draw is None or len(experiment.caption) > 40, "the drawing's docstring is its alternative text"
     assert set(experiment.quick) == set(experiment.full), "both sizes have the same parameters"
     notebook = nbformat.read(NOTEBOOKS / f"{experiment.notebook}.ipynb", as_version=4)
-    headings = [c.source for c in notebook.cells if c.cell_type == "markdown"]
-    assert any(re.search(rf"^## .*`{experiment.slug}`", text, flags=re.M) for text in headings)
     code = "\n".join(c.source for c in notebook.cells if c.cell_type == "code")
-    assert f"{experiment.function.__name__}(size" in code
+    assert f"{experiment.topic}.{experiment.function.__name__}()" in code
 
 
-def test_experiments_keep_the_catalogue_order_and_unique_slugs():
-    slugs = [one.slug for one in EXPERIMENTS]
-    assert len(slugs) == len(set(slugs)) >= 15
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
+def test_experiments_keep_the_order_of_the_notebooks_headings(path):
+    headings = [
+        line
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "markdown"
+        for line in cell.source.splitlines()
+        if line.startswith("## ")
+    ]
+    slugs = {row.slug for row in EXPERIMENTS if row.notebook == path.stem}
+    named = [slug for line in headings for slug in re.findall(r"`([a-z0-9-]+)`", line) if slug in slugs]
+    assert named == [row.slug for row in EXPERIMENTS if row.notebook == path.stem]
+
+
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
+def test_a_notebook_imports_from_front_doors_only_in_at_most_six_lines(path):
+    lines = [
+        line
+        for cell in nbformat.read(path, as_version=4).cells
+        if cell.cell_type == "code"
+        for line in cell.source.splitlines()
+        if re.match(r"\s*(from|import) hpml_lab", line)
+    ]
+    assert 0 < len(lines) <= 6
+    for line in lines:
+        assert re.match(r"\s*from hpml_lab(\.\w+)? import ", line), f"one of the front doors: {line}"
+
+
+def test_slugs_are_unique():
+    slugs = [row.slug for row in EXPERIMENTS]
+    assert len(slugs) == len(set(slugs)) >= 68
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
@@ -81,9 +138,9 @@ def test_notebook_00_and_the_readme_list_it(path):
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_has_its_room_and_its_tests(path):
+def test_a_notebook_has_its_topic_and_its_tests(path):
     topic = path.stem.split("_", 1)[1]
-    assert (PACKAGE / topic / "experiments.py").is_file()
+    assert topic in TOPICS and (PACKAGE / topic / "experiments").is_dir()
     assert (ROOT / "tests" / topic).is_dir()
 
 
@@ -116,9 +173,20 @@ def test_a_notebook_says_what_it_teaches_and_ends_with_key_points(path):
     assert any(part.startswith("## Key points") for part in text[-3:])
 
 
+@pytest.mark.parametrize("name", sorted({row.notebook for row in all_exercises()}))
+def test_outputs_below_a_guess_are_collapsed(name):
+    cells = [c for c in nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells if c.cell_type == "code"]
+    guessing = False
+    for cell in cells:
+        compares = "predicted(" in cell.source
+        if guessing and cell.outputs and not cell.metadata.get("tags"):
+            assert cell.metadata.get("jupyter", {}).get("outputs_hidden"), cell.source
+        guessing = not compares and (guessing or bool(re.search(r"^\w*guess\w* = \.\.\.", cell.source, flags=re.M)))
+    assert not guessing, "every guess is compared with what was measured"
+
+
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.json")), ids=lambda p: p.stem)
-def test_a_reference_was_measured_on_a_gpu_by_a_known_experiment(path):
-    result = Result.load(path)
-    assert result.slug == path.stem and result.slug in {one.slug for one in EXPERIMENTS}
-    assert result.machine["gpu"] and result.size in SIZES
+def test_a_reference_is_a_result_of_its_experiment(path):
+    result = find(path.stem).load(path)
+    assert result.slug == path.stem and result.size in SIZES
     assert result, "its exact claims hold"
