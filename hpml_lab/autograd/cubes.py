@@ -1,12 +1,11 @@
-"""The cube y = x³ as autograd functions of our own: once right, three times with a planted mistake for
-gradcheck to find."""
+"""The cube y = x³ as custom autograd functions: one with the right backward, three with a known mistake in it."""
 
 import torch
 from torch.autograd import Function
 
 
 class Cube(Function):
-    """y = x³ with the right backward: 3x² times the gradient g = ∂L/∂y that comes in."""
+    """y = x³ with the right backward: 3x² times the gradient g = ∂L/∂y that arrives."""
 
     @staticmethod
     def forward(ctx, x: torch.Tensor) -> torch.Tensor:
@@ -20,7 +19,7 @@ class Cube(Function):
 
 
 class WrongFactor(Cube):
-    """The planted mistake: 2x² instead of 3x²."""
+    """A wrong backward: 2x² instead of 3x²."""
 
     @staticmethod
     def backward(ctx, g: torch.Tensor) -> torch.Tensor:
@@ -29,7 +28,7 @@ class WrongFactor(Cube):
 
 
 class WrongWhereNegative(Cube):
-    """The planted mistake: 3x|x|, which is right for x ≥ 0 only."""
+    """A wrong backward: 3x|x|, which is right for x ≥ 0 only."""
 
     @staticmethod
     def backward(ctx, g: torch.Tensor) -> torch.Tensor:
@@ -38,8 +37,7 @@ class WrongWhereNegative(Cube):
 
 
 class CutBackward(Cube):
-    """The planted mistake: the first derivative is right, but `detach` hides from autograd that it depends on
-    x."""
+    """A right first derivative, but `detach` hides from autograd that it depends on x: second derivatives are wrong."""
 
     @staticmethod
     def backward(ctx, g: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,1 @@
+"""The experiments of notebook 02, one file each."""

@@ -1,0 +1,153 @@
+"""gradcheck finds wrong gradients, and what that costs: seven functions to check, and time and calls against the input's size."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch.autograd.gradcheck import GradcheckError
+
+from hpml_lab.autograd.cubes import Cube, CutBackward, WrongFactor, WrongWhereNegative
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.progress import progress
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import compare
+
+QUICK = dict(sizes=(1, 10, 100))
+FULL = dict(sizes=(1, 10, 100, 1000, 10_000))
+PASSES, MISMATCH = "passes", "finds a mismatch"
+
+
+@dataclass
+class CheckedFunction:
+    """What the two checks say about one function."""
+
+    function: str = column("function")
+    first: str = column("gradcheck")
+    second: str = column("gradgradcheck")
+
+
+@dataclass
+class CheckCost:
+    """Calls and time of gradcheck for an input of one size; a plain pass is one forward and one backward pass."""
+
+    elements: int = column("elements")
+    calls: int = column("calls of the function")
+    fast_calls: int = column("calls in fast mode")
+    cost: float = column("time", "plain passes")
+    fast_cost: float = column("time in fast mode", "plain passes")
+
+
+# ---- drawing -----------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """How many times longer a check takes than one forward and backward pass, against the number of elements in the input; both
+    axes are logarithmic. The time of the full check grows with the input, that of fast mode does not."""
+    rows = result.rows(CheckCost)
+    figure = style.new_figure(7, 4)
+    axes = figure.subplots()
+    elements = [row.elements for row in rows]
+    axes.plot(elements, [row.cost for row in rows], "o-", color=style.BLUE, label="gradcheck")
+    axes.plot(elements, [row.fast_cost for row in rows], "s--", color=style.ORANGE, label="gradcheck(fast_mode=True)")
+    axes.axhline(1, color=style.GREY, linestyle=":", linewidth=1.5, label="one forward and backward pass")
+    axes.set(xscale="log", yscale="log", xlabel="elements of the input", ylabel="time / time of a plain pass")
+    axes.set_title("What a check costs")
+    axes.legend(fontsize=9)
+    return figure
+
+
+# ---- measuring ---------------------------------------------------------------------------------------------
+
+
+@experiment("gradcheck", lecture="L4", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL)
+def gradcheck(params: Params) -> Result:
+    """gradcheck finds wrong gradients, at a price."""
+    device = params.device.torch
+    right, factor, positive_only, both_signs, cut, rough, kink = checked = checked_functions(device)
+    costs = [cost_of_check(elements, device) for elements in progress(params.sizes, "gradcheck")]
+    cost = next(row.cost for row in costs if row.elements == 100)
+
+    result = Result(
+        [Table("What the checks say", checked), Table("What a check of the sum of x³ costs", costs)],
+    )
+    result.key_figure(
+        "gradcheck of 100 elements over a plain pass", cost, "times", lecture="relatively expensive: for debugging only"
+    )
+    result.claim(
+        "gradcheck passes the right backward and finds the wrong factor",
+        (right.first, right.second, factor.first) == (PASSES, PASSES, MISMATCH),
+    )
+    result.claim(
+        "gradcheck checks only the points that it is given: it misses a mistake at x < 0 if all points are positive",
+        (positive_only.first, both_signs.first) == (PASSES, MISMATCH),
+    )
+    result.claim("gradgradcheck finds the detach that gradcheck misses", (cut.first, cut.second) == (PASSES, MISMATCH))
+    result.claim("gradgradcheck alone is not enough: it passes the wrong factor", factor.second == PASSES)
+    result.claim(
+        "There are false alarms: float32, in which differences are too rough, and a kink",
+        rough.first == kink.first == MISMATCH,
+    )
+    result.claim(
+        "gradcheck calls the function twice per element of the input and 2 more times; fast mode calls it 4 times in all",
+        all(row.calls == 2 * row.elements + 2 and row.fast_calls == 4 for row in costs),
+    )
+    result.measured("gradcheck of 100 elements costs more than ten plain passes", cost > 10, f"{cost:.0f} times")
+    return result
+
+
+def checked_functions(device: torch.device) -> list[CheckedFunction]:
+    """What gradcheck and gradgradcheck say about right and wrong backward functions."""
+
+    def at(*values: float, dtype: torch.dtype = torch.float64) -> torch.Tensor:
+        return torch.tensor(values, dtype=dtype, device=device, requires_grad=True)
+
+    def outcome(check: Callable, function: Callable, x: torch.Tensor) -> str:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # for float32 it warns before it fails
+            try:
+                check(function, (x,))
+            except GradcheckError:
+                return MISMATCH
+        return PASSES
+
+    positive, mixed = (0.5, 1.0, 2.0), (-1.5, 1.0, 2.0)
+    cases = [
+        ("x³, right", Cube.apply, at(*mixed)),
+        ("x³ with backward 2x²", WrongFactor.apply, at(*mixed)),
+        ("x³ with backward 3x|x|, only at x > 0", WrongWhereNegative.apply, at(*positive)),
+        ("x³ with backward 3x|x|, at both signs", WrongWhereNegative.apply, at(*mixed)),
+        ("x³ with a detach in its backward", CutBackward.apply, at(*mixed)),
+        ("x³, right, but in float32", Cube.apply, at(*mixed, dtype=torch.float32)),
+        ("relu, right, at its kink x = 0", torch.relu, at(0.0, 0.0)),
+    ]
+    checks = torch.autograd.gradcheck, torch.autograd.gradgradcheck
+    return [CheckedFunction(name, *(outcome(check, function, x) for check in checks)) for name, function, x in cases]
+
+
+def cost_of_check(elements: int, device: torch.device) -> CheckCost:
+    """Calls and time of gradcheck, full and fast, for the sum of x³."""
+    x = torch.linspace(-2, 2, elements, dtype=torch.float64, device=device).requires_grad_()
+    calls = 0
+
+    def loss(x: torch.Tensor) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        return Cube.apply(x).sum()
+
+    def plain_pass() -> None:
+        x.grad = None
+        loss(x).backward()
+
+    def check(fast: bool) -> None:
+        torch.autograd.gradcheck(loss, (x,), fast_mode=fast)
+
+    counts, costs = [], []
+    for fast in (False, True):
+        calls = 0
+        check(fast)
+        counts.append(calls)
+        costs.append(compare(lambda fast=fast: check(fast), plain_pass, samples=5).ratio)
+    return CheckCost(elements, *counts, *costs)
