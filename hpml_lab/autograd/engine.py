@@ -20,7 +20,7 @@ Vjp = Callable[[np.ndarray], np.ndarray]
 class Tensor:
     """An array that knows how it was computed.
 
-    data           its value, a float64 array; change it only when no `backward` is to come back through it
+    data           its value, a float64 array; change it only if no later `backward` needs it
     grad           ∂f/∂self, added up over all calls of `backward`; leaves only
     requires_grad  whether gradients flow to it or through it
     inputs         the tensors it was computed from, constants too; none for a leaf
@@ -28,12 +28,12 @@ class Tensor:
     op, name       the operation that made it, and a name for printing and drawing
     """
 
-    __array_ufunc__ = None  # so that `array * tensor` is left to Tensor.__rmul__
+    __array_ufunc__ = None  # so that `array * tensor` is handled by Tensor.__rmul__
 
     def __init__(self, data, requires_grad: bool = False, name: str = "") -> None:
         if isinstance(data, Tensor):
             raise TypeError("this is a Tensor already; `detach` copies one without its history")
-        self.data = np.array(data, dtype=np.float64)  # a copy: nobody else changes it
+        self.data = np.array(data, dtype=np.float64)  # a copy, so that nothing else changes it
         self.grad: np.ndarray | None = None
         self.requires_grad = requires_grad
         self.inputs: tuple[Tensor, ...] = ()
@@ -78,7 +78,7 @@ class Tensor:
 
 # ---- the backward pass -------------------------------------------------------------------------------------
 def backward_steps(root: Tensor, grad=None) -> Iterator[tuple[Tensor, np.ndarray]]:
-    """Go back through the graph, yielding each node with its whole gradient ∂root/∂node; sets no `grad`."""
+    """Follow the graph back and yield each node with its complete gradient ∂root/∂node; sets no `grad`."""
     if not root.requires_grad:
         raise RuntimeError("this tensor does not require a gradient: none of the leaves it comes from does")
     if grad is None:
@@ -91,7 +91,7 @@ def backward_steps(root: Tensor, grad=None) -> Iterator[tuple[Tensor, np.ndarray
     arrived = {root: grad}  # what has come in for each node so far
     for node in reversed(topological_order(root)):
         if node.requires_grad and node in arrived:  # a leaf marked after the graph was recorded gets nothing, as in torch
-            gradient = arrived.pop(node)  # complete: all that was computed from this node came before it
+            gradient = arrived.pop(node)  # complete: everything computed from this node came before it
             yield node, gradient
             for parent, vjp in node.parents:
                 share = vjp(gradient)  # one of several if the parent is used twice: the chain rule adds them
@@ -99,7 +99,7 @@ def backward_steps(root: Tensor, grad=None) -> Iterator[tuple[Tensor, np.ndarray
 
 
 def topological_order(root: Tensor) -> list[Tensor]:
-    """`root` and all it was computed from, inputs first. A loop: Python's recursion ends at 1000 levels."""
+    """`root` and everything it was computed from, inputs first. A loop, because Python's recursion ends at 1000 levels."""
     order, seen, stack = [], set(), [(root, False)]
     while stack:
         node, inputs_done = stack.pop()
@@ -108,12 +108,12 @@ def topological_order(root: Tensor) -> list[Tensor]:
         elif node not in seen:
             seen.add(node)
             stack.append((node, True))
-            stack.extend((one, False) for one in reversed(node.inputs))  # the left operand comes off first
+            stack.extend((operand, False) for operand in reversed(node.inputs))  # the left operand comes off first
     return order
 
 
 def _result(op: str, value: np.ndarray, *operands: tuple[Tensor, Vjp]) -> Tensor:
-    """The output of an operation; it keeps those links to its operands that gradients can use."""
+    """The output of an operation, with links to the operands that require a gradient."""
     out = Tensor(value)
     out.op, out.inputs = op, tuple(x for x, _ in operands)
     out.parents = tuple((x, vjp) for x, vjp in operands if x.requires_grad)

@@ -15,6 +15,7 @@ from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.graph import draw_graph, graph_from_record, graph_record, make_graph
+from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
 QUICK = dict(xor_epochs=2000, xor_lr=1.0, digits_epochs=14)
@@ -78,15 +79,15 @@ def draw(result: Result):
     return figure
 
 
+@picture
 def loss_curves(result: Result):
     """The loss of two networks trained by the engine, epoch by epoch: the lecture's XOR net and a digits classifier."""
     figure = style.new_figure(9, 3.2)
-    with style.in_style():
-        panels = figure.subplots(1, 2)
-        for axes, row, color in zip(panels, result.rows(TrainedNet), (style.BLUE, style.ORANGE), strict=True):
-            axes.plot(range(1, len(row.losses) + 1), row.losses, color=color)
-            axes.set(xlabel="epoch", ylabel="loss (cross-entropy, nats)", title=row.net)
-            axes.set_ylim(bottom=0)
+    panels = figure.subplots(1, 2)
+    for axes, row, color in zip(panels, result.rows(TrainedNet), (style.BLUE, style.ORANGE), strict=True):
+        axes.plot(range(1, len(row.losses) + 1), row.losses, color=color)
+        axes.set(xlabel="epoch", ylabel="loss (cross-entropy, nats)", title=row.net)
+        axes.set_ylim(bottom=0)
     return figure
 
 

@@ -14,6 +14,7 @@ from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
+from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import one_thread
 from hpml_lab.core.timing import compare, measure
@@ -71,19 +72,19 @@ def draw(result: Result):
     return chain_figure({title: graph_from_record(record) for title, record in result.arrays["graphs"].items()}, font_size=9)
 
 
+@picture
 def break_even(result: Result):
     """The time that a number of calls of GELU takes, eager and (if there is a compiler) compiled. The compiled line starts at
     the time that compiling takes, and pays off to the right of the crossing."""
     figure = style.new_figure(7, 3.8)
-    with style.in_style():
-        axes = figure.subplots()
-        calls = np.geomspace(1, 1e6, 100)
-        axes.plot(calls, result.arrays["eager"] * calls, color=style.BLUE, label="eager")
-        for row in result.rows(CompileCost):
-            axes.plot(calls, row.latency + row.compiled * calls, color=style.ORANGE, linestyle="--", label="compiled")
-        axes.set(xscale="log", yscale="log", xlabel="calls", ylabel="time since the start (s)")
-        axes.set_title("When compiling pays" if result.rows(CompileCost) else "No compiler here: eager calls only")
-        axes.legend()
+    axes = figure.subplots()
+    calls = np.geomspace(1, 1e6, 100)
+    axes.plot(calls, result.arrays["eager"] * calls, color=style.BLUE, label="eager")
+    for row in result.rows(CompileCost):
+        axes.plot(calls, row.latency + row.compiled * calls, color=style.ORANGE, linestyle="--", label="compiled")
+    axes.set(xscale="log", yscale="log", xlabel="calls", ylabel="time since the start (s)")
+    axes.set_title("When compiling pays" if result.rows(CompileCost) else "No compiler here: eager calls only")
+    axes.legend()
     return figure
 
 

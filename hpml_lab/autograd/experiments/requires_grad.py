@@ -13,6 +13,7 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.graph import draw_graph, make_graph
+from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
 
@@ -66,20 +67,20 @@ def draw(result: Result):
     return figure
 
 
+@picture
 def accumulation(result: Result):
     """The mean of z.grad after each call: `backward` adds to it, and None stands for no gradient."""
     rows = result.rows(GradAfterCall)
     figure = style.new_figure(8, 3.2)
-    with style.in_style():
-        axes = figure.subplots()
-        heights = [row.mean or 0 for row in rows]
-        bars = axes.bar(range(len(rows)), heights, color=style.BLUE, width=0.6)
-        axes.bar_label(bars, ["None" if row.mean is None else f"{row.mean:g}" for row in rows], padding=2)
-        axes.set_xticks(range(len(rows)), [row.call for row in rows])
-        axes.set(ylabel="mean of z.grad", title="backward adds to .grad")
-        axes.margins(y=0.15)
-        axes.grid(axis="x", visible=False)
-        axes.set_axisbelow(True)
+    axes = figure.subplots()
+    heights = [row.mean or 0 for row in rows]
+    bars = axes.bar(range(len(rows)), heights, color=style.BLUE, width=0.6)
+    axes.bar_label(bars, ["None" if row.mean is None else f"{row.mean:g}" for row in rows], padding=2)
+    axes.set_xticks(range(len(rows)), [row.call for row in rows])
+    axes.set(ylabel="mean of z.grad", title="backward adds to .grad")
+    axes.margins(y=0.15)
+    axes.grid(axis="x", visible=False)
+    axes.set_axisbelow(True)
     return figure
 
 

@@ -1,4 +1,4 @@
-"""Answers to `mend-the-backward`."""
+"""Answers to `fix-the-backward`."""
 
 
 def solution(g, a, b):

@@ -1,0 +1,56 @@
+"""Exercise gradients-after: what is x.grad at five points of a listing?"""
+
+import torch
+
+from hpml_lab.autograd.exercises.dictionary_answers import expect_keys_and_type
+from hpml_lab.core.exercises import Mistake, exercise, same
+
+KNOWN = {  # (point, answer): (name, hint)
+    ("A", 9.0): ("value-not-slope", "9 is the value of x². .grad holds its derivative."),
+    ("A", 3.0): ("factor-lost", "x appears twice in x * x: both contribute."),
+    ("B", 6.0): ("overwrites", "backward does not replace .grad. Look at A again: what happens to what is there already?"),
+    ("C", 6.0): ("detach-ignored", "x.detach() is a constant to autograd: only the other x is differentiated."),
+    ("C", 9.0): ("value-not-slope", "9 is the value of the product. What is the slope of 3 · x?"),
+    ("C", 0.0): ("all-detached", "Only one of the two factors was detached. The product still depends on x through the other."),
+    ("C", 15.0): ("reset-ignored", "x.grad was set to None between B and C."),
+    ("D", 6.0): ("vector-ignored", "backward(v) computes v · ∂y/∂x. Here v is 2."),
+    ("D", 36.0): ("vector-squared", "v enters once: v · 2x."),
+    ("E", -6.0): ("overwrites", "The slope at the new x is right. But x.grad was not cleared after D."),
+    ("E", 18.0): ("update-ignored", "You added the slope at x = 3. The line before E has moved x: to which value?"),
+    ("E", 12.0): ("second-pass-ignored", "That is D's value. One more backward has run since."),
+    ("E", 9.0): ("value-not-slope", "9 is the value of x² at the new x."),
+}
+
+
+def run_listing() -> dict[str, float]:
+    """x.grad at the points A to E of the notebook's listing."""
+    x, grads = torch.tensor(3.0, requires_grad=True), {}
+    (x * x).backward()
+    grads["A"] = x.grad.item()
+    (x * x).backward()
+    grads["B"] = x.grad.item()
+    x.grad = None
+    (x.detach() * x).backward()
+    grads["C"] = x.grad.item()
+    x.grad = None
+    (x * x).backward(torch.tensor(2.0))
+    grads["D"] = x.grad.item()
+    with torch.no_grad():
+        x -= 0.5 * x.grad
+    (x * x).backward()
+    grads["E"] = x.grad.item()
+    return grads
+
+
+@exercise("gradients-after", notebook="02_autograd")
+def judge_gradients_after(answer: dict[str, float]) -> None:
+    """x.grad at five points of a listing."""
+    right = run_listing()
+    expect_keys_and_type(answer, right, (int, float), "a number")
+    for point, grad in right.items():
+        if not same(answer[point], grad):
+            name, hint = KNOWN.get(
+                (point, float(answer[point])),
+                ("wrong-value", f"x.grad is not {answer[point]} at {point}. Run the listing up to there and print it."),
+            )
+            raise Mistake(name, f"{point}: {hint}")

@@ -1,0 +1,67 @@
+"""Exercise jacobian-by-rows: a whole Jacobian, one backward pass per row."""
+
+from collections.abc import Callable
+
+import torch
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+
+
+def mixing(x: torch.Tensor) -> torch.Tensor:
+    """From 3 numbers to 4."""
+    return torch.stack([x[0] * x[1], x[1] * x[2], x[0] ** 2, torch.sin(x[2])])
+
+
+def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
+    """From n numbers to 1."""
+    return (x * x).sum().reshape(1)
+
+
+def jacobian(f: Callable, x: torch.Tensor) -> torch.Tensor:
+    """The right answer, by torch."""
+    return torch.autograd.functional.jacobian(f, x.detach())
+
+
+MISTAKES = {
+    "transposed": (lambda f, x: jacobian(f, x).T, "Row i belongs to output i: (m, n), outputs first."),
+    "list-of-rows": (
+        lambda f, x: list(jacobian(f, x)),
+        "These are the rows; stack them into one tensor of shape (m, n).",
+    ),
+    "sum-of-rows": (
+        lambda f, x: jacobian(f, x).sum(0),
+        "With v = ones you get the sum of all rows. Choose v so that it picks a single row.",
+    ),
+    "accumulates": (
+        lambda f, x: jacobian(f, x).cumsum(0),
+        "Each row contains all rows before it: x.grad was not cleared between the passes.",
+    ),
+    "one-tensor-for-all": (
+        lambda f, x: jacobian(f, x).sum(0).expand(len(f(x)), len(x)),
+        "All rows are the same: you stored x.grad itself each time, and backward kept adding to it. "
+        "Clear it between the passes, or use torch.autograd.grad.",
+    ),
+    "first-row-only": (lambda f, x: jacobian(f, x)[0], "That is the first row. Each other row needs its own v."),
+}
+ERRORS = {
+    "second time": (
+        "graph-freed",
+        "The first backward freed the graph. Ask it to keep the graph, or call f again for each row.",
+    ),
+    "implicitly created": ("no-vector", "f(x) has several elements: backward needs a v that says which of them count."),
+    "Mismatch in shape": ("vector-too-long", "v has one element for each output of f, not for each input."),
+    "out of bounds": ("square-only", "f has fewer outputs than inputs here. Count the rows by f(x), not by x."),
+}
+
+
+@exercise("jacobian-by-rows", notebook="02_autograd")
+def judge_jacobian_by_rows(answer: Callable) -> None:
+    """J (m, n) of f at x, one backward pass for each row."""
+    cases = {
+        "an f from 3 numbers to 4": (mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True)),
+        "an f with one output": (sum_of_squares, torch.tensor([1.0, 3.0], requires_grad=True)),
+    }
+    expect_function(answer, jacobian, cases, mistakes=MISTAKES, errors=ERRORS, tolerance=1e-5)
+    got = answer(mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True))
+    if getattr(got, "requires_grad", False):  # a NumPy array is right, too
+        raise Mistake("still-attached", "The numbers are right, but J is still part of a graph: create_graph is not needed here.")
