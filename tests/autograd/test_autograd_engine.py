@@ -69,7 +69,7 @@ class Torch:
 
     @staticmethod
     def index(x, index):
-        as_tensors = [torch.tensor(one) if isinstance(one, np.ndarray) else one for one in index]
+        as_tensors = [torch.tensor(part) if isinstance(part, np.ndarray) else part for part in index]
         return x[tuple(as_tensors)]
 
 
@@ -155,7 +155,7 @@ class Program:
 
 
 SHAPES = [(), (1,), (2,), (3,), (2, 3), (3, 2), (3, 3), (1, 3), (2, 1), (2, 2, 3), (1, 3, 2), (2, 1, 1)]
-MOVES = ["reshape", "permute", "index", "index", "concat"]  # what stands twice is drawn twice as often
+MOVES = ["reshape", "permute", "index", "index", "concat"]  # what is listed twice is drawn twice as often
 KINDS = [*UNARY, *BINARY, "matmul", "matmul", "sum", "mean", "max", *MOVES]
 MOST_ELEMENTS = 72
 
@@ -184,22 +184,22 @@ def programs(draw):
 
 @st.composite
 def instructions(draw, shapes):
-    kind, everyone = draw(st.sampled_from(KINDS)), range(len(shapes))
+    kind, numbers = draw(st.sampled_from(KINDS)), range(len(shapes))
     if kind in BINARY or kind == "matmul":
         function = np.matmul if kind == "matmul" else np.add
-        pairs = [(i, j) for i in everyone for j in everyone if fits(function, shapes[i], shapes[j])]
+        pairs = [(i, j) for i in numbers for j in numbers if fits(function, shapes[i], shapes[j])]
         return (kind, draw(st.sampled_from(pairs)), None) if pairs else ("sin", (0,), None)
     if kind == "concat":
         choices = [
             ((i, j), axis)
-            for i in everyone
-            for j in everyone
+            for i in numbers
+            for j in numbers
             for axis in range(-len(shapes[i]), len(shapes[i]))
             if fits(lambda a, b, axis=axis: np.concatenate([a, b], axis), shapes[i], shapes[j])
         ]
         operands, axis = draw(st.sampled_from(choices)) if choices else ((0,), None)
         return ("concat", operands, axis) if choices else ("cos", operands, None)
-    operand = draw(st.sampled_from(everyone))
+    operand = draw(st.sampled_from(numbers))
     parameter = draw(parameters(kind, shapes[operand])) if kind not in UNARY else None
     return kind, (operand,), parameter
 
@@ -225,15 +225,15 @@ def parameters(draw, kind, shape):
         mask = st.lists(st.booleans(), min_size=count, max_size=count).map(np.array)
         picks = st.lists(st.integers(-count, count - 1), min_size=1, max_size=4).map(np.array)
         return (*[slice(None)] * axis, draw(mask.filter(np.any) | picks))
-    places = []
+    choices = []
     for count in shape:
         start = draw(st.integers(0, count - 1))
         slices = [slice(start, None), slice(None, None, 2), slice(-1, None)]
-        places.append(draw(st.sampled_from([start, start - count, *slices])))
-    where = draw(st.integers(0, len(places)))
+        choices.append(draw(st.sampled_from([start, start - count, *slices])))
+    axis = draw(st.integers(0, len(choices)))
     if draw(st.booleans()):
-        return (*places[:where], draw(st.sampled_from([..., None])), *places[where:])
-    return (..., *places[where:]) if draw(st.booleans()) else tuple(places[: where + 1])
+        return (*choices[:axis], draw(st.sampled_from([..., None])), *choices[axis:])
+    return (..., *choices[axis:]) if draw(st.booleans()) else tuple(choices[: axis + 1])
 
 
 def check_program(program):
@@ -355,7 +355,7 @@ def test_matrix_products_of_vectors_matrices_and_batches(shapes):
 def test_reductions_over_axes(name, axis, keepdims):
     x = np.random.default_rng(3).uniform(-1, 1, (2, 3, 4))
     ours, theirs = Tensor(x, requires_grad=True), torch.tensor(x, requires_grad=True)
-    mine, its = (lib.reduce(name, one, axis, keepdims) for lib, one in ((Engine, ours), (Torch, theirs)))
+    mine, its = (library.reduce(name, x, axis, keepdims) for library, x in ((Engine, ours), (Torch, theirs)))
     assert_equal(mine.data, its)
     vector = np.random.default_rng(4).uniform(-1, 1, mine.shape)
     mine.backward(vector)

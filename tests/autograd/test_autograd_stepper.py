@@ -1,6 +1,7 @@
 """The stepper shows the right numbers at the right step, in pictures, on a slider and in words."""
 
 import base64
+import dataclasses
 import io
 import itertools
 
@@ -12,7 +13,8 @@ from matplotlib.text import Text
 from PIL import Image
 
 from hpml_lab.autograd.engine import Tensor, concatenate
-from hpml_lab.autograd.stepper import MOST_NODES, graph_of, step_figure, stepper, table
+from hpml_lab.autograd.step_pictures import step_figure, step_picture, stepper
+from hpml_lab.autograd.steps import MOST_NODES, graph_of, step_table
 from hpml_lab.core import style
 
 
@@ -52,7 +54,7 @@ GRAPHS = [lecture_example, neuron, layer, used_again, lambda: leaf(1)]
 
 
 def formulas(root):
-    return [row["formula"] for row in table(root)]
+    return [row.formula for row in step_table(root)]
 
 
 def shown(figure):
@@ -64,7 +66,7 @@ def shown(figure):
 
 
 def test_the_lectures_example_in_words():
-    assert [tuple(row.values()) for row in table(lecture_example())] == [
+    assert [dataclasses.astuple(row) for row in step_table(lecture_example())] == [
         (0, "", "Start: the leaves are known", "x = -2; y = 5; z = -4"),
         (1, "q", "Forward through +", "q = x + y = -2 + 5 = 3"),
         (2, "f", "Forward through ×", "f = q × z = 3 × (-4) = -12"),
@@ -77,9 +79,9 @@ def test_the_lectures_example_in_words():
 
 
 def test_a_value_used_twice_gets_both_contributions_in_one_step():
-    last = table(used_again())[-1]
-    assert last["what happens"] == "Backward through + and ×"
-    assert last["formula"] == "df/da = df/df · 1 + df/dv1 · a + df/dv1 · a = 1 · 1 + 1 · 3 + 1 · 3 = 7"
+    last = step_table(used_again())[-1]
+    assert last.action == "Backward through + and ×"
+    assert last.formula == "df/da = df/df · 1 + df/dv1 · a + df/dv1 · a = 1 · 1 + 1 · 3 + 1 · 3 = 7"
 
 
 @pytest.mark.parametrize(
@@ -124,23 +126,22 @@ def test_formulas_of_single_numbers(make, forward, backward):
     ],
 )  # fmt: skip
 def test_arrays_show_their_shapes(make, lines):
-    told = formulas(make(leaf(np.arange(6.0).reshape(2, 3), "w"), leaf(np.ones(3), "b")))
-    assert set(lines) <= set(told)
+    assert set(lines) <= set(formulas(make(leaf(np.arange(6.0).reshape(2, 3), "w"), leaf(np.ones(3), "b"))))
 
 
-def test_the_numbers_told_are_torchs():
+def test_the_numbers_shown_are_torchs():
     w, b = (torch.tensor(value, requires_grad=True) for value in (0.5, -0.3))
     torch.nn.functional.binary_cross_entropy_with_logits(2 * w + b, torch.tensor(1.0)).backward()
-    told = {row["node"]: row["formula"] for row in table(neuron())}  # the last of each node: its gradient
-    assert float(told["w"].split(" = ")[-1]) == pytest.approx(w.grad.item(), abs=1e-4)
-    assert float(told["b"].split(" = ")[-1]) == pytest.approx(b.grad.item(), abs=1e-4)
+    shown_last = {row.node: row.formula for row in step_table(neuron())}  # the last of each node: its gradient
+    assert float(shown_last["w"].split(" = ")[-1]) == pytest.approx(w.grad.item(), abs=1e-4)
+    assert float(shown_last["b"].split(" = ")[-1]) == pytest.approx(b.grad.item(), abs=1e-4)
 
 
 @pytest.mark.parametrize("make", GRAPHS)
 def test_every_operation_has_one_step_forward_and_every_tracked_node_one_back(make):
     root = make()
     graph = graph_of(root)
-    happens = [row["what happens"].split()[0] for row in table(root)]
+    happens = [row.action.split()[0] for row in step_table(root)]
     operations = sum(bool(node.inputs) for node in graph)
     tracked = sum(node.requires_grad for node in graph)
     assert happens == ["Start:", *["Forward"] * operations, *["Backward"] * tracked]
@@ -148,7 +149,7 @@ def test_every_operation_has_one_step_forward_and_every_tracked_node_one_back(ma
 
 def test_a_result_without_gradients_has_only_forward_steps():
     root = Tensor(2, name="a") * Tensor(3, name="b")
-    assert [row["what happens"].split()[0] for row in table(root)] == ["Start:", "Forward"]
+    assert [row.action.split()[0] for row in step_table(root)] == ["Start:", "Forward"]
     assert "no gradient" in shown(step_figure(root))
 
 
@@ -179,9 +180,9 @@ def test_watching_changes_no_tensor():
     root = lecture_example()
     leaves = [node for node in graph_of(root) if not node.inputs]
     root.backward()
-    before = [float(one.grad) for one in leaves]
-    stepper(root), step_figure(root), table(root)
-    assert [float(one.grad) for one in leaves] == before
+    before = [float(node.grad) for node in leaves]
+    stepper(root), step_figure(root), step_table(root)
+    assert [float(node.grad) for node in leaves] == before
     assert root.name == ""
 
 
@@ -195,15 +196,15 @@ def test_the_pictures_of_the_lectures_example_fill_in_step_by_step():
         {"value -2", "value 5", "value -4"}, {"value 3"}, {"value -12"},
         {"df/df 1"}, {"df/dz 3"}, {"df/dq -4"}, {"df/dy -4"}, {"df/dx -4"},
     ]  # fmt: skip
-    for step, row in enumerate(table(root)):
+    for step, row in enumerate(step_table(root)):
         known = set().union(*order[: step + 1])
-        title = f"Step {step} of 7. {row['what happens']}"
-        assert set(shown(step_figure(root, step))) == labels | known | {title, row["formula"]}
+        title = f"Step {step} of 7. {row.action}"
+        assert set(shown(step_figure(root, step))) == labels | known | {title, row.formula}
 
 
 def test_without_a_step_everything_is_known():
     root = lecture_example()
-    assert shown(step_figure(root)) == shown(step_figure(root, 7))
+    assert shown(step_figure(root)) == shown(step_figure(root, 7)) == shown(step_picture(root).figure)
 
 
 def seen_texts(figure):
@@ -211,13 +212,13 @@ def seen_texts(figure):
 
 
 def filled_boxes(figure):
-    """The extents of the nodes' boxes, without the ring around one of them."""
+    """The extents of the nodes' boxes, without the ring around the current node's."""
     boxes = [text.get_bbox_patch() for text in figure.axes[0].texts if text.get_bbox_patch()]
     return [box.get_window_extent() for box in boxes if box.get_facecolor()[3] > 0]
 
 
-def overlap(one, other):
-    return one.x0 < other.x1 and other.x0 < one.x1 and one.y0 < other.y1 and other.y0 < one.y1
+def overlap(a, b):
+    return a.x0 < b.x1 and b.x0 < a.x1 and a.y0 < b.y1 and b.y0 < a.y1
 
 
 @pytest.mark.parametrize("make", GRAPHS)
@@ -227,15 +228,15 @@ def test_nothing_overlaps_and_nothing_is_cut_off(make):
     texts, boxes = seen_texts(figure), filled_boxes(figure)
     extents = [text.get_window_extent() for text in texts]
     assert len(boxes) == len(graph_of(make()))
-    for one, other in itertools.combinations(boxes, 2):
-        assert not overlap(one, other)
-    for one, other in itertools.combinations(extents, 2):
-        assert not overlap(one.shrunk(0.8, 0.8), other.shrunk(0.8, 0.8))  # an extent has room for descenders
-    for one in [*extents, *boxes]:
-        assert one.x0 >= 0 and one.y0 >= 0 and one.x1 <= figure.bbox.x1 and one.y1 <= figure.bbox.y1
-    for text, one in zip(texts, extents, strict=True):
+    for a, b in itertools.combinations(boxes, 2):
+        assert not overlap(a, b)
+    for a, b in itertools.combinations(extents, 2):
+        assert not overlap(a.shrunk(0.8, 0.8), b.shrunk(0.8, 0.8))  # an extent has room for descenders
+    for extent in [*extents, *boxes]:
+        assert extent.x0 >= 0 and extent.y0 >= 0 and extent.x1 <= figure.bbox.x1 and extent.y1 <= figure.bbox.y1
+    for text, e in zip(texts, extents, strict=True):
         if text.axes is not None:  # each line of a node stands inside a box
-            assert any(b.x0 < one.x0 and one.x1 < b.x1 and b.y0 < one.y0 and one.y1 < b.y1 for b in boxes)
+            assert any(b.x0 < e.x0 and e.x1 < b.x1 and b.y0 < e.y0 and e.y1 < b.y1 for b in boxes)
 
 
 def test_arrows_go_around_the_boxes_between():
@@ -260,7 +261,7 @@ def slider(live):
 @pytest.mark.parametrize("make", GRAPHS)
 def test_the_slider_goes_over_all_steps_and_each_has_its_own_picture(make):
     root = make()
-    live, last = stepper(root), len(table(root)) - 1
+    live, last = stepper(root), len(step_table(root)) - 1
     assert (slider(live).min, slider(live).max, slider(live).value) == (0, last, 0)
     pictures = [live.image.value]
     for step in range(1, last + 1):
@@ -303,7 +304,7 @@ def test_a_step_that_is_not_there(step):
             show(lecture_example(), step)
 
 
-def test_a_result_that_is_no_scalar():
+def test_a_result_that_is_not_a_scalar():
     with pytest.raises(RuntimeError, match="only a scalar"):
         stepper(leaf([1, 2], "x") * 2)
 

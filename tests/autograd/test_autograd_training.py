@@ -57,7 +57,7 @@ def test_an_mlps_first_gradients_are_torchs():
     assert_same_gradients(net, twin)
 
 
-def test_the_xor_net_goes_torchs_way_for_a_hundred_steps():
+def test_the_xor_net_follows_torch_for_a_hundred_steps():
     net = MLP([2, 4, 1], activation=sigmoid, seed=1)
     twin = in_torch(net, nn.Sigmoid)
     optimizer = torch.optim.SGD(twin.parameters(), lr=1.0)
@@ -132,7 +132,7 @@ def test_xor_is_not_solved_before_it_is_trained():
     assert train_xor(epochs=1).accuracy < 1
 
 
-def test_the_digits_are_told_apart():
+def test_the_digits_are_classified():
     training = train_digits()
     assert training.accuracy > 0.93
     assert training.predictions.shape == (497,) and set(training.predictions) == set(range(10))

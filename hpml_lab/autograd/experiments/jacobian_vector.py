@@ -45,7 +45,7 @@ def draw(result: Result):
     for axes, title, values in ((left, "v", vectors), (middle, "J = ∂z/∂x", jacobian), (right, "x.grad = vᵀJ", products)):
         _draw_matrix(axes, values, largest)
         axes.set_title(title)
-    left.set_yticks(range(len(rows)), [row.name for row in rows], fontsize=9)
+    left.set_yticks(range(len(rows)), [row.name.replace(" (", "\n(") for row in rows], fontsize=9)
     left.tick_params(length=0)
     return figure
 
@@ -84,7 +84,7 @@ def jacobian_vector(params: Params) -> Result:
     ones = torch.ones(2, 2, device=device)
     single = torch.zeros(2, 2, device=device)
     single[0, 0] = 1.0
-    vectors = {"ones(2, 2)\n(slide's text)": ones, "ones(2, 2)*2\n(slide's code)": ones * 2, "a single 1": single}
+    vectors = {"ones (slide's text)": ones, "ones * 2 (slide's code)": ones * 2, "a single 1": single}
     products = [grad_after_backward(lecture_function, x, v) for v in vectors.values()]
     expected = [v.flatten() @ jacobian for v in vectors.values()]
     rows = [
