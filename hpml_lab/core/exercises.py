@@ -162,6 +162,8 @@ def _failing_line(error: Exception) -> str:
 
 def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
     """True where both are numbers, arrays or tensors of one shape and agree within `tolerance`, or are equal otherwise."""
+    if got is right:  # a function that is an argument of the answer, for example
+        return True
     if isinstance(right, tuple | list) and isinstance(got, tuple | list):
         return len(got) == len(right) and all(same(g, r, tolerance) for g, r in zip(got, right, strict=True))
     if isinstance(right, str | bool | torch.dtype | torch.Size) or right is None:
