@@ -1,6 +1,6 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# JupyterLab refuses to run as root (as in most containers) unless it is told that this is meant.
+# JupyterLab refuses to run as root (as in most containers) unless a flag says that this is intended.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: env lab test bench nightly outputs lock clean

@@ -21,8 +21,8 @@ SUPPORTED = ("3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 5 GB of packages unpacked on Linux, and the same again while they are downloaded
 
 
-def fail(what: str, mend: str) -> None:
-    sys.exit(f"\nmake: {what}\nWhat to do: {mend}")
+def fail(problem: str, fix: str) -> None:
+    sys.exit(f"\nmake: {problem}\nWhat to do: {fix}")
 
 
 def version_of(python: str) -> str | None:

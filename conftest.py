@@ -1,8 +1,8 @@
 """Makes nbval sound over the whole of `notebooks/` (nbval 0.11 with pytest 9) and keeps the tests off the user's settings.
 
 By itself nbval waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output after
-5 s, ignores a trailing `;`, kills its kernels, and compares stderr and HTML. Each is mended here, so that leaving nbval stays
-one file's work.
+5 s, ignores a trailing `;`, kills its kernels, and compares stderr and HTML. Each is fixed here, so that replacing nbval would change
+this one file.
 """
 
 import contextlib
@@ -118,7 +118,7 @@ def pytest_configure(config):
 
 def pytest_collectstart(collector):
     if type(collector).__name__ == "IPyNbFile":
-        # Progress lines, drawings and tables with measured figures: never the same twice. The text beside them is compared.
+        # Progress lines, drawings and tables with measured figures: never the same twice. The text next to them is compared.
         collector.skip_compare += ("stderr", "text/html", "image/svg+xml", "application/javascript")
 
 

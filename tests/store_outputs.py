@@ -29,7 +29,7 @@ def store_outputs(path: Path) -> None:
         if cell.cell_type == "code":
             cell.outputs = [out for out in cell.outputs if out.get("name") != "stderr"]
             for out in cell.outputs:
-                # The model that this view names is gone with the kernel; the picture beside it stays.
+                # The model that this view names is gone with the kernel; the picture next to it stays.
                 out.get("data", {}).pop("application/vnd.jupyter.widget-view+json", None)
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},

@@ -18,11 +18,11 @@ CONDA_NAMES = {
     "torch": "pytorch",
     "matplotlib": "matplotlib-base",
     "line-profiler": "line_profiler",
-}  # where conda-forge names a package otherwise
+}  # conda-forge's names, where they differ
 
 
 def wanted(*extras):
-    listed = [*PROJECT["dependencies"], *(one for extra in extras for one in PROJECT["optional-dependencies"][extra])]
+    listed = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
     return {canonicalize_name(r.name): r for r in map(Requirement, listed)}
 
 
@@ -50,7 +50,7 @@ def test_every_locked_package_has_hashes_and_no_address():
 def test_conda_environment_asks_for_what_pyproject_asks_for():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
-    by_name = {Requirement(one).name: Requirement(one).specifier for one in conda}
+    by_name = {Requirement(line).name: Requirement(line).specifier for line in conda}
     assert by_name.pop("python") == Requirement(f"python{PROJECT['requires-python']}").specifier
     for tool in ("pip", "graphviz"):
         by_name.pop(tool)

@@ -23,7 +23,7 @@ from hpml_lab.core.paths import NOTEBOOKS
 
 TESTS = Path(__file__).resolve().parent
 EXERCISES = all_exercises()
-NOTEBOOKS_WITH_EXERCISES = sorted({one.notebook for one in EXERCISES})
+NOTEBOOKS_WITH_EXERCISES = sorted({exercise.notebook for exercise in EXERCISES})
 
 
 def answers(exercise):
@@ -37,9 +37,9 @@ def answers(exercise):
 
 def wrong_answers():
     return [
-        pytest.param(one, mistake, answer, id=f"{one.name}-{number}-{mistake}")
-        for one in EXERCISES
-        for number, (mistake, answer) in enumerate(answers(one).WRONG)
+        pytest.param(exercise, mistake, answer, id=f"{exercise.name}-{number}-{mistake}")
+        for exercise in EXERCISES
+        for number, (mistake, answer) in enumerate(answers(exercise).WRONG)
     ]
 
 
@@ -51,7 +51,7 @@ def read(name):
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_the_solution_is_right(exercise):
     given = answers(exercise)
     for answer in [given.solution, *getattr(given, "ALSO_RIGHT", [])]:
@@ -66,13 +66,13 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
     assert len(verdict.message) > 20, "a hint says something"
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exercise):
     names = [mistake for mistake, _ in answers(exercise).WRONG]
     assert len(names) >= 5 and len(set(names)) >= 4
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_a_check_changes_neither_the_answer_nor_the_random_state(exercise):
     for _, answer in [("", answers(exercise).solution), *answers(exercise).WRONG]:
         kept = None if inspect.isfunction(answer) else copy.deepcopy(answer)
@@ -89,16 +89,16 @@ def test_notebook_and_checks_name_the_same_exercises(name):
     notebook = read(name)
     stubs = [cell.metadata["hpml"]["exercise"] for cell in cells(notebook, "exercise")]
     checked = [re.search(r'check\("([\w-]+)"', cell.source)[1] for cell in cells(notebook, "exercise-check")]
-    registered = [one.name for one in EXERCISES if one.notebook == name]
+    registered = [exercise.name for exercise in EXERCISES if exercise.notebook == name]
     assert stubs == checked and sorted(stubs) == sorted(registered)
     assert len(stubs) >= 3
     headings = [c.source for c in notebook.cells if c.cell_type == "markdown" and c.source.startswith("### Exercise")]
     assert len(headings) == len(stubs)
     for heading in headings:
-        assert "●" in heading and re.search(r"\d+ minutes", heading), "difficulty and minutes are told"
+        assert "●" in heading and re.search(r"\d+ minutes", heading), "difficulty and minutes are stated"
 
 
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda one: one.name)
+@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_no_notebook_gives_a_solution_away(exercise):
     solution = answers(exercise).solution
     if inspect.isfunction(solution):
@@ -113,7 +113,7 @@ def test_no_notebook_gives_a_solution_away(exercise):
 def solved(name):
     """The notebook with every stub replaced by the exercise's solution."""
     notebook = read(name)
-    by_name = {one.name: one for one in EXERCISES}
+    by_name = {exercise.name: exercise for exercise in EXERCISES}
     for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
         variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]
         solution = answers(by_name[stub.metadata["hpml"]["exercise"]]).solution

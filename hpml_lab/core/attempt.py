@@ -1,4 +1,4 @@
-"""Runs a line that is expected to fail, such as a lecture's dead API, and tells what it raised."""
+"""Runs a line that is expected to fail, such as a lecture's dead API, and returns what it raised."""
 
 from collections.abc import Callable
 

@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_leaves
 
 # The profiler writes status lines from C otherwise, which notebooks would store. It reads this at the first profile.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
-# Operators that only make or describe a tensor and move none of its elements; views are told apart by the operator itself.
+# Operators that only make or describe a tensor and move none of its elements; views are recognized by the operator itself.
 _BARE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "_reshape_alias"}
 _BARE |= {"_record_function_enter_new", "_record_function_exit"}
 _BARE |= {"_unsafe_view", "as_strided_", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
@@ -91,14 +91,14 @@ def profiled(work: Callable[[], object], device: torch.device, **options: Any) -
 
 
 def kernels(work: Callable[[], object], device: torch.device) -> list[Kernel]:
-    """The kernels of one `work()`, the dearest first: those of the GPU, copies and fills too; on the CPU the operators that
+    """The kernels of one `work()`, the most expensive first: those of the GPU, copies and fills too; on the CPU the operators that
     spent time of their own."""
     events = profiled(work, device).key_averages()
     if device.type == "cuda":
         found = [Kernel(e.key, e.count, e.self_device_time_total / 1e6) for e in events if _on_gpu(e)]
     else:
         found = [Kernel(e.key, e.count, e.self_cpu_time_total / 1e6) for e in events if e.key.startswith("aten::")]
-    return sorted((one for one in found if one.seconds > 0), key=lambda one: -one.seconds)
+    return sorted((kernel for kernel in found if kernel.seconds > 0), key=lambda kernel: -kernel.seconds)
 
 
 def _on_gpu(event: Any) -> bool:
@@ -112,14 +112,14 @@ def synchronize(device: torch.device) -> None:
 
 
 @contextmanager
-def saved_tensors(besides: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, int]]:
+def saved_tensors(excluded: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, int]]:
     """Collect what autograd keeps for the backward pass within a `with` block: {storage: bytes}, each storage once.
 
-    besides  tensors that are there anyway, such as parameters and inputs, and are not counted
+    excluded  tensors that exist anyway, such as parameters and inputs, and are not counted
     """
-    known = {tensor.untyped_storage().data_ptr() for tensor in besides}
+    known = {tensor.untyped_storage().data_ptr() for tensor in excluded}
     saved: dict[int, int] = {}
-    # Held, so that no later tensor gets the place, and with it the address, of one that was counted.
+    # Kept alive, so that no later tensor gets the address of a tensor that was counted.
     held = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
@@ -156,9 +156,9 @@ def memory_curve(events: Iterable[dict[str, Any]], device_type: int = 0) -> list
 
     device_type  0 for the host's memory, 1 for a CUDA GPU's
     """
-    found = [one for one in events if one.get("name") == "[memory]" and one["args"]["Device Type"] == device_type]
-    in_use = accumulate(one["args"]["Bytes"] for one in found)
-    return [((one["ts"] - found[0]["ts"]) / 1e3, total) for one, total in zip(found, in_use, strict=True)]
+    found = [event for event in events if event.get("name") == "[memory]" and event["args"]["Device Type"] == device_type]
+    in_use = accumulate(event["args"]["Bytes"] for event in found)
+    return [((event["ts"] - found[0]["ts"]) / 1e3, total) for event, total in zip(found, in_use, strict=True)]
 
 
 def trace_events(profile: torch.profiler.profile) -> list[dict[str, Any]]:
@@ -167,4 +167,4 @@ def trace_events(profile: torch.profiler.profile) -> list[dict[str, Any]]:
         path = Path(folder) / "trace.json"
         profile.export_chrome_trace(str(path))
         events = json.loads(path.read_text())["traceEvents"]
-    return sorted((one for one in events if "ts" in one), key=lambda one: one["ts"])
+    return sorted((event for event in events if "ts" in event), key=lambda event: event["ts"])

@@ -2,7 +2,7 @@
 
 
 class LabError(Exception):
-    """Something that the reader can mend: says what is wrong and what to do.
+    """An error that the reader can fix: it says what is wrong and what to do.
 
     Library code raises it for bad input and for limits of the machine; the command line prints it without a traceback.
     """
@@ -12,5 +12,5 @@ class LabError(Exception):
         self.problem, self.fix = problem, fix
 
     def __reduce__(self) -> tuple[type, tuple[str, str]]:
-        """An exception is pickled by its one text; this one takes two, and comes from workers of pools and loaders."""
+        """Pickle both texts: workers of pools and loaders raise this error too."""
         return type(self), (self.problem, self.fix)

@@ -55,7 +55,7 @@ class Frame:
             self._grounds[ground] = self._canvas.copy_from_bbox(self.figure.bbox)
         self._canvas.restore_region(self._grounds[ground])
         renderer = self._canvas.get_renderer()
-        for artist in sorted(self.artists, key=lambda one: one.get_zorder()):
+        for artist in sorted(self.artists, key=lambda artist: artist.get_zorder()):
             artist.draw(renderer)
         return encode_png(np.asarray(self._canvas.buffer_rgba()))
 

@@ -1,4 +1,4 @@
-"""What this machine is: the facts that stand beside every result. Works without torch, so that the doctor can too."""
+"""What this machine is: the facts that are shown with every result. Works without torch, so that the doctor can too."""
 
 import functools
 import os

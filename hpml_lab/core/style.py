@@ -8,11 +8,11 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 
-# Okabe and Ito's colours, which people with any common colour blindness can tell apart; grey is for references.
+# Okabe and Ito's colors, which people with any common color blindness can distinguish; grey is for references.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 GREY, INK = "#6b7280", "#1f2937"
 CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW)
-MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # never by colour alone
+MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # never by color alone
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))
 
 STYLE = {

@@ -1,6 +1,6 @@
-"""Who did what when: spans from real time stamps, and their picture with one lane a worker (a Gantt chart).
+"""Who did what when: spans from real time stamps, and their picture with one lane per worker (a Gantt chart).
 
-The clock is the system's monotonic one, which all processes of a machine share: spans of several processes stand on one axis.
+The clock is the system's monotonic one, which all processes of a machine share: spans of several processes share one axis.
 """
 
 import contextlib
@@ -40,16 +40,17 @@ def span(spans: list[Span], lane: str, what: str) -> Iterator[None]:
 
 def rows(spans: Iterable[Span]) -> list[dict[str, Any]]:
     """The spans as rows of a result, in order of their start, with times from the first start on."""
-    ordered = sorted(spans, key=lambda one: one.start)
-    return [{**asdict(one), "start": one.start - ordered[0].start, "end": one.end - ordered[0].start} for one in ordered]
+    ordered = sorted(spans, key=lambda span: span.start)
+    first = ordered[0].start if ordered else 0.0
+    return [{**asdict(span), "start": span.start - first, "end": span.end - first} for span in ordered]
 
 
 def busy(spans: Iterable[Span]) -> float:
     """Seconds in which at least one of the spans was under way."""
     total, reached = 0.0, float("-inf")
-    for one in sorted(spans, key=lambda one: one.start):
-        total += max(0.0, one.end - max(one.start, reached))
-        reached = max(reached, one.end)
+    for each in sorted(spans, key=lambda span: span.start):
+        total += max(0.0, each.end - max(each.start, reached))
+        reached = max(reached, each.end)
     return total
 
 

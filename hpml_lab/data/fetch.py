@@ -135,7 +135,7 @@ def _download(url: str, part: Path) -> None:
 
 
 def _chunks(answer: http.client.HTTPResponse) -> Iterator[bytes]:
-    """The body piece by piece; errors of the network come as _Failed, so that those of the disk can be told apart."""
+    """The body piece by piece; errors of the network come as _Failed, so that they differ from those of the disk."""
     with contextlib.closing(answer):
         while True:
             try:

@@ -34,7 +34,7 @@ def torchvision_class() -> type:
         from torchvision.datasets import MNIST  # late: this import takes seconds
     except Exception as error:  # a torchvision that does not fit its torch fails in many ways
         raise LabError(
-            f"torchvision does not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor`: it names the mend."
+            f"torchvision does not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor` to see how to fix it."
         ) from error
     return MNIST
 
@@ -91,7 +91,7 @@ def read_mnist() -> DataSet:
     raw = find_mnist()
     mnist = torchvision_class()
     # torchvision reads a copy of the very bytes that were checked. In the folder itself it would want to unpack the
-    # archives beside them, and prefer a `processed` folder of its old versions, which nothing checks.
+    # archives next to them, and prefer a `processed` folder of its old versions, which nothing checks.
     with tempfile.TemporaryDirectory(prefix="hpml-mnist-") as folder:
         for name in SHA256:
             atomic_write(Path(folder) / "MNIST" / "raw" / name, read_file(file_of(raw, name)))

@@ -13,7 +13,7 @@ def raising(error):
 
 
 @pytest.mark.parametrize(
-    "error, told",
+    "error, message",
     [
         (RuntimeError("it is gone. Use another\nsecond line"), "RuntimeError: it is gone"),
         (NotImplementedError("not for 'Long'"), "NotImplementedError: not for 'Long'"),
@@ -21,8 +21,8 @@ def raising(error):
         (NotImplementedError(), "NotImplementedError"),
     ],
 )
-def test_the_first_sentence_is_told(error, told):
-    assert attempt(raising(error)) == told
+def test_the_first_sentence_is_returned(error, message):
+    assert attempt(raising(error)) == message
 
 
 def test_what_works_is_told_and_a_mistake_of_our_own_passes():

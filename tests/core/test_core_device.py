@@ -1,4 +1,4 @@
-"""The device is chosen with a reason, and a wrong name is refused with the mend."""
+"""The device is chosen with a reason, and a wrong name is refused with the fix."""
 
 import pytest
 import torch

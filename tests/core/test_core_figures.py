@@ -22,12 +22,12 @@ def dag():
     return graph
 
 
-def test_every_edge_leads_to_a_later_layer_and_no_two_nodes_share_a_place():
+def test_every_edge_leads_to_a_later_layer_and_no_two_nodes_share_a_position():
     graph = dag()
-    places = layered_positions(graph)
-    assert all(places[a][0] < places[b][0] for a, b in graph.edges)
-    assert len(set(places.values())) == len(graph)
-    assert places["z"][0] == places["q"][0], "a leaf stands just before its first use"
+    positions = layered_positions(graph)
+    assert all(positions[a][0] < positions[b][0] for a, b in graph.edges)
+    assert len(set(positions.values())) == len(graph)
+    assert positions["z"][0] == positions["q"][0], "a leaf is just before its first use"
 
 
 def test_a_cycle_is_refused():

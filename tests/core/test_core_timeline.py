@@ -40,15 +40,15 @@ def test_a_block_that_raises_is_timed_too():
 
 
 def test_rows_start_at_zero_in_order_of_their_start():
-    told = rows([Span("b", "x", 12.0, 13.0), Span("a", "x", 10.0, 10.5)])
-    assert [(row["lane"], row["start"], row["end"]) for row in told] == [("a", 0.0, 0.5), ("b", 2.0, 3.0)]
+    ordered = rows([Span("b", "x", 12.0, 13.0), Span("a", "x", 10.0, 10.5)])
+    assert [(row["lane"], row["start"], row["end"]) for row in ordered] == [("a", 0.0, 0.5), ("b", 2.0, 3.0)]
 
 
 def test_the_picture_has_one_lane_a_worker_and_one_bar_a_span():
     figure = style.new_figure()
     axes = figure.subplots()
-    told = rows([*spans((0, 2), (3, 4)), *spans((1, 5), lane="b", what="train")])
-    gantt(axes, told, {"load": style.BLUE, "train": style.ORANGE})
+    ordered = rows([*spans((0, 2), (3, 4)), *spans((1, 5), lane="b", what="train")])
+    gantt(axes, ordered, {"load": style.BLUE, "train": style.ORANGE})
     assert [label.get_text() for label in axes.get_yticklabels()] == ["a", "b"]
     bars = sorted((bar.get_y() + bar.get_height() / 2, bar.get_x(), bar.get_width()) for bar in axes.patches)
     assert bars == [(pytest.approx(0), 0, 2), (pytest.approx(0), 3, 1), (pytest.approx(1), 1, 4)]
