@@ -1,11 +1,11 @@
 """How long the optimizer lab's kernel side takes from a slider's event to the new PNG: `make bench`.
 
-The goal is 20 ms at the 95th percentile with all panels. Beside it, in turns in the same run, the way that draws all anew.
+The goal is 20 ms at the 95th percentile with all panels. In turns in the same run: drawing everything anew.
 """
 
 from statistics import median, quantiles
 
-from hpml_lab.adaptive.lab import draw_lab, lab
+from hpml_lab.adaptive import draw_lab, lab
 from hpml_lab.adaptive.lab_checks import slider_seconds
 from hpml_lab.core import style
 from hpml_lab.core.timing import measure

@@ -1,4 +1,4 @@
-"""The optimizer lab's picture: paths on a surface, and beside it the losses, step sizes and state over the steps."""
+"""The optimizer lab's picture: paths on a surface, and the losses, step sizes and state over the steps."""
 
 import math
 import re
@@ -12,9 +12,10 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, Pair, Path, Settings
+from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, LabPath, LabSettings, Pair
 from hpml_lab.core import style
 from hpml_lab.landscape.surfaces import Surface
+from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.optim.formulas import FORMULAS
 
 WIDTH, HEIGHT = 9.6, 5.5  # inches
@@ -22,28 +23,27 @@ LOWEST_LOSS, LOWEST_STEP = 1e-6, 1e-5  # where the logarithmic axes end
 _HEIGHTS = LinearSegmentedColormap.from_list("heights", ["white", "#cdd3dd"])
 _SMALL = 8.5  # points
 
-# Forms of one rule have one colour and differ in line and marker.
-_LOOKS = {
-    "gradient_descent": (style.BLUE, "-", "o"),
-    "momentum": (style.ORANGE, "-", "s"),
-    "nesterov": (style.GREEN, "-", "^"),
-    "adagrad": (style.RED, "-", "D"),
-    "adadelta": (style.PURPLE, "-", "v"),
-    "rmsprop": (style.SKY, "-", "P"),
-    "adam": (style.INK, "-", "X"),
-    "adamw": (style.RED, "-.", "<"),
-    "adamax": (style.BLUE, "-.", ">"),
-    "nadam": (style.PURPLE, "-.", "d"),
-    "lecture_momentum": (style.ORANGE, "--", "h"),
-    "lecture_nesterov": (style.GREEN, "--", "p"),
-    "lecture_adagrad": (style.RED, "--", "*"),
-    "ruder_rmsprop": (style.SKY, "--", "8"),
-    "paper_adamax": (style.BLUE, "--", "H"),
-    "ruder_nadam": (style.PURPLE, "--", "^"),
+# Forms of one rule have its color and a line and marker of their own.
+_FORM_LINE = (0, (3, 1, 1, 1))
+_FORM_MARKERS = {
+    "lecture_momentum": "h",
+    "lecture_nesterov": "p",
+    "lecture_adagrad": "*",
+    "ruder_rmsprop": "8",
+    "paper_adamax": "H",
+    "ruder_nadam": "<",
 }
+
+
+def look(optimizer: str) -> dict:
+    """Color, line and marker of an optimizer, a name in FORMULAS."""
+    form = {"linestyle": _FORM_LINE, "marker": _FORM_MARKERS[optimizer]} if optimizer in _FORM_MARKERS else {}
+    return optimizer_style(optimizer, marker=True) | form
+
+
 # Parameters x and y, in every panel that shows both.
 _PARAMETERS = (("x", style.INK), ("y", style.RED))
-# The state's entries that outlive a step, in TeX; the others are reckoned anew each time.
+# The state's entries that are kept from step to step, in TeX; the others are computed anew in each step.
 _STATE_SYMBOLS = {"b": "b", "G": "G", "E_g2": "E[g^2]", "E_delta2": r"E[\Delta^2]", "v": "v", "m": "m", "u": "u"}
 
 
@@ -58,7 +58,7 @@ def label(optimizer: str) -> str:
 
 
 def _decade(value: float) -> float:
-    """The power of ten at or above a positive value."""
+    """The smallest power of ten that is not below a positive value."""
     return 10.0 ** math.ceil(math.log10(value))
 
 
@@ -95,15 +95,15 @@ class Panels:
 
         top, slots = self.surface_axes, range(MOST_OPTIMIZERS)
         self.marks = [axes.axvline(0, color=style.GREY, lw=1, zorder=1.5) for axes in (self.loss, self.sizes, self.state)]
-        head = {"mec": "white", "zorder": 3}  # a marker at the step that is looked at, on each line
+        head = {"mec": "white", "zorder": 3}  # a marker at the chosen step, on each line
         self.paths = [line(top, lw=1.8, ms=9, mew=1.2, **head) for _ in slots]
         self.dots = line(top, ls="", marker=".", ms=4, zorder=2.9)  # each step of the followed optimizer
         self.begin = line(top, ls="", marker="+", ms=12, mew=2, color=style.INK, zorder=4)
         self.losses = [line(self.loss, lw=1.6, ms=6, mew=0.8, **head) for _ in slots]
         self.rate = line(self.sizes, color=style.GREY, lw=1.4, ls=":", zorder=2.5)
-        self.size_lines = [line(self.sizes, color=colour, lw=1.6, zorder=3) for _, colour in _PARAMETERS]
+        self.size_lines = [line(self.sizes, color=color, lw=1.6, zorder=3) for _, color in _PARAMETERS]
         self.state_lines = [
-            line(self.state, color=colour, lw=1.6, ls=dash, zorder=3) for dash in ("-", "--") for _, colour in _PARAMETERS
+            line(self.state, color=color, lw=1.6, ls=dash, zorder=3) for dash in ("-", "--") for _, color in _PARAMETERS
         ]
         self.note = figure.text(0.062, 0.068, "", fontsize=9, va="top", zorder=6)
         return [
@@ -119,14 +119,14 @@ class Panels:
         ]
 
     @staticmethod
-    def ground(chosen: Settings) -> tuple:
-        """What the fixed parts depend on: they are drawn anew only where this changes."""
+    def ground(chosen: LabSettings) -> tuple:
+        """What the fixed parts depend on: they are drawn anew only if this changes."""
         return chosen.surface, tuple(chosen.hyper), chosen.follow, chosen.steps
 
-    def dress(self, chosen: Settings) -> None:
-        """Set the fixed parts: contours, axes, legends, and which line has which look."""
-        self._drawn: dict[int, Path] = {}
-        self._close: Path | None = None
+    def set_fixed_parts(self, chosen: LabSettings) -> None:
+        """Set what does not move: contours, axes, legends, and the look of each line."""
+        self._drawn: dict[int, LabPath] = {}
+        self._followed: LabPath | None = None
         surface, follow = chosen.surface, chosen.follow
         with style.in_style():
             if surface not in self._grounds:
@@ -147,14 +147,13 @@ class Panels:
                 for line in (path, loss):
                     line.set_visible(slot < len(names))
                     if slot < len(names):
-                        colour, dash, marker = _LOOKS[names[slot]]
-                        line.set(color=colour, linestyle=dash, marker=marker, markerfacecolor=colour)
+                        line.set(markerfacecolor=look(names[slot])["color"], **look(names[slot]))
                 if slot < len(names):
                     path.set_linewidth(2.2 if names[slot] == follow else 1.6)
-            self.dots.set_color(_LOOKS[follow][0])
+            self.dots.set_color(look(follow)["color"])
             shown = 2 * len(state_names(follow))
-            for place, line in enumerate(self.state_lines):
-                line.set_visible(place < shown)
+            for i, line in enumerate(self.state_lines):
+                line.set_visible(i < shown)
 
     def _set_scales(self, surface: Surface) -> None:
         x0, x1, y0, y1 = surface.window
@@ -168,7 +167,7 @@ class Panels:
         # Linear about zero, so that a momentum that swings looks like a swing; logarithmic beyond, for squares.
         self.state.set_yscale("symlog", linthresh=_decade(steep) / 100, linscale=0.8)
         self.state.set_ylim(*self.state_range)
-        first, low, high = (round(math.log10(abs(one))) for one in (_decade(steep), *self.state_range))
+        first, low, high = (round(math.log10(abs(value))) for value in (_decade(steep), *self.state_range))
         ticks = [-(10.0**k) for k in range(first, low + 1, 2)] + [0.0] + [10.0**k for k in range(first, high + 1, 2)]
         self.state.set_yticks(ticks, [_power(tick) for tick in ticks])
         self.state.minorticks_off()
@@ -177,24 +176,21 @@ class Panels:
     def _top_loss(self) -> dict[Surface, float]:
         return {surface: artists[0].top for surface, artists in self._grounds.items()}
 
-    def _set_legends(self, chosen: Settings) -> None:
+    def _set_legends(self, chosen: LabSettings) -> None:
         for legend in self._legends:
             legend.remove()
         names, follow = list(chosen.hyper), label(chosen.follow)
-        handles = []
-        for name in names:
-            colour, dash, marker = _LOOKS[name]
-            handles.append(Line2D([], [], color=colour, ls=dash, marker=marker, mec="white", label=label(name)))
+        handles = [Line2D([], [], mec="white", label=label(name), **look(name)) for name in names]
         small = {"frameon": False, "fontsize": _SMALL, "borderaxespad": 0, "handletextpad": 0.4, "columnspacing": 1.0}
         columns = len(names) if len(names) < 4 else 3
         names_box = {"handlelength": 1.8, "labelspacing": 0.3, "bbox_to_anchor": (0.99, 0.995)}
         self._legends = [self.figure.legend(handles=handles, loc="upper right", ncols=columns, **names_box, **small)]
-        parameters = [Line2D([], [], color=colour, label=f"|Δ{name}|") for name, colour in _PARAMETERS]
+        parameters = [Line2D([], [], color=color, label=f"|Δ{name}|") for name, color in _PARAMETERS]
         rate = Line2D([], [], color=style.GREY, ls=":", label="rate α")
         tensors = [
-            Line2D([], [], color=colour, ls=dash, label=f"${_STATE_SYMBOLS[one]}_{parameter}$")
-            for dash, one in zip(("-", "--"), state_names(chosen.follow), strict=False)
-            for parameter, colour in _PARAMETERS
+            Line2D([], [], color=color, ls=dash, label=f"${_STATE_SYMBOLS[name]}_{parameter}$")
+            for dash, name in zip(("-", "--"), state_names(chosen.follow), strict=False)
+            for parameter, color in _PARAMETERS
         ]
         for axes, lines in ((self.sizes, [*parameters, rate]), (self.state, tensors)):
             legend = axes.legend(handles=lines, loc="lower right", bbox_to_anchor=(1, 1.02), ncols=4, handlelength=1.4, **small)
@@ -204,47 +200,47 @@ class Panels:
         self.sizes.set_title(f"{follow}: step size", **left)
         self.state.set_title(f"{follow}: state" if tensors else f"{follow} has no state", **left)
 
-    def show(self, chosen: Settings) -> None:
+    def show(self, chosen: LabSettings) -> None:
         """Set what moves."""
         paths = chosen.paths
         for slot, (name, path) in enumerate(paths.items()):
-            if self._drawn.get(slot) is not path:  # setting a line's data costs more than drawing it: leave those that stay
+            if self._drawn.get(slot) is not path:  # setting a line's data costs more than drawing it
                 self._drawn[slot] = path
-                self.paths[slot].set_data(*self._in_sight(path))
+                self.paths[slot].set_data(*self._clipped(path))
                 self.losses[slot].set_data(np.arange(len(path.losses)), self._height(path))
             for line in (self.paths[slot], self.losses[slot]):
                 line.set_markevery([min(chosen.step, path.steps)])
-            if name == chosen.follow and self._close is not path:
-                self._show_closely(path)
+            if name == chosen.follow and self._followed is not path:
+                self._show_followed(path)
         self.begin.set_data([chosen.start[0]], [chosen.start[1]])
         for mark in self.marks:
             mark.set_xdata([chosen.step, chosen.step])
         self.note.set_text(_note(paths.values()))
 
-    def _show_closely(self, path: Path) -> None:
-        self._close = path
-        self.dots.set_data(*self._in_sight(path))
+    def _show_followed(self, path: LabPath) -> None:
+        self._followed = path
+        self.dots.set_data(*self._clipped(path))
         steps = np.arange(1, len(path.x))
         for line, values in zip(self.size_lines, (path.x, path.y), strict=True):
             line.set_data(steps, np.clip(np.abs(np.diff(values)), LOWEST_STEP, self.top_size))
         self.rate.set_data(steps, np.clip(path.rates, LOWEST_STEP, self.top_size))
-        for place, line in enumerate(self.state_lines):
+        for i, line in enumerate(self.state_lines):
             if line.get_visible():
-                name = state_names(path.optimizer)[place // 2]
-                values = path.states[place % 2][name]
+                name = state_names(path.optimizer)[i // 2]
+                values = path.states[i % 2][name]
                 line.set_data(np.arange(len(values)), np.clip(values, *self.state_range))
 
-    def _height(self, path: Path) -> np.ndarray:
+    def _height(self, path: LabPath) -> np.ndarray:
         return np.clip(np.array(path.losses) - _lowest(path.surface), LOWEST_LOSS, self.top_loss)
 
     @staticmethod
-    def _in_sight(path: Path) -> np.ndarray:
-        """The points, those far outside drawn in to three windows away: a canvas has no room for 1e6."""
+    def _clipped(path: LabPath) -> np.ndarray:
+        """The points, with those far outside moved to three windows away: a canvas cannot draw 1e6."""
         x0, x1, y0, y1 = path.surface.window
         wide, high = 3 * (x1 - x0), 3 * (y1 - y0)
         return np.stack([np.clip(path.x, x0 - wide, x1 + wide), np.clip(path.y, y0 - high, y1 + high)])
 
-    def place(self, x: float, y: float) -> tuple[str, Pair] | None:
+    def target_at(self, x: float, y: float) -> tuple[str, Pair] | None:
         """What lies at a point of the picture, both from 0 to 1, from the left and from the top: ("surface", (x, y)) or
         ("step", (step, 0)), or None."""
         for kind, axes in (("surface", self.surface_axes), ("step", self.loss), ("step", self.sizes), ("step", self.state)):
@@ -271,10 +267,10 @@ def _contours(axes: Axes, surface: Surface) -> list[Artist]:
     xs, ys = np.linspace(x0, x1, 201), np.linspace(y0, y1, 201)
     lowest = _lowest(surface)
     heights = np.array([[surface.value(x, y) - lowest for x in xs.tolist()] for y in ys.tolist()])
-    # Areas between two lines are equally large; the valley's floor has finer ones.
+    # Areas between two lines are of equal size, except for finer ones on the valley's floor.
     levels = np.unique(np.quantile(heights, [0, 0.01, 0.03, 0.07, 0.15, 0.25, 0.37, 0.5, 0.63, 0.76, 0.88, 1]))
-    colours = _HEIGHTS(np.linspace(0, 1, len(levels) - 1))
-    filled = axes.contourf(xs, ys, heights, levels=levels, colors=colours, zorder=0.5)
+    colors = _HEIGHTS(np.linspace(0, 1, len(levels) - 1))
+    filled = axes.contourf(xs, ys, heights, levels=levels, colors=colors, zorder=0.5)
     lines = axes.contour(xs, ys, heights, levels=levels[1:-1], colors="#8b95a5", linewidths=0.6, zorder=0.6)
     filled.top = _decade(float(heights.max()))
     stars = axes.plot(
@@ -283,9 +279,9 @@ def _contours(axes: Axes, surface: Surface) -> list[Artist]:
     return [filled, lines, *stars]
 
 
-def _note(paths: Iterable[Path]) -> str:
-    """What happened that the lines do not show, in few letters: they cost more time than all lines together."""
+def _note(paths: Iterable[LabPath]) -> str:
+    """What the lines do not show, in few letters: text takes more time to draw than all lines together."""
     diverged = [f"{label(path.optimizer)} {path.end}" for path in paths if path.end]
     left = [f"{label(path.optimizer)} {path.left}" for path in paths if path.left is not None and not path.end]
-    told = [*diverged, *(["outside from step: " + ", ".join(left)] if left else [])]
-    return "\n".join(textwrap.wrap("; ".join(told), 62, max_lines=2, placeholder=" …"))
+    notes = [*diverged, *(["outside from step: " + ", ".join(left)] if left else [])]
+    return "\n".join(textwrap.wrap("; ".join(notes), 62, max_lines=2, placeholder=" …"))

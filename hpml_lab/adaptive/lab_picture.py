@@ -1,7 +1,7 @@
-"""A picture that tells where it was clicked and which arrow keys were pressed.
+"""A picture that reports where it was clicked and which arrow keys were pressed.
 
-ipywidgets.Image has neither, nor a text for those who do not see it. The few lines of JavaScript go to the browser from here,
-through anywidget; nothing is fetched from elsewhere.
+ipywidgets.Image can do neither and has no alternative text. The few lines of JavaScript below reach the browser through
+anywidget; nothing is fetched from elsewhere.
 """
 
 import anywidget
@@ -10,7 +10,7 @@ import traitlets
 _FRONT_END = """
 function render({ model, el }) {
   const image = document.createElement("img");
-  // Without the data attribute JupyterLab takes the arrow keys to walk from cell to cell.
+  // Without the data attribute JupyterLab uses the arrow keys to move from cell to cell.
   Object.assign(image, { className: "widget-image hpml-picture", tabIndex: 0, draggable: false, alt: model.get("alt") });
   image.dataset.lmSuppressShortcuts = "true";
   image.style.cssText = "display:block;max-width:100%;height:auto;touch-action:none;cursor:crosshair";
@@ -52,14 +52,14 @@ export default { render };
 """
 
 
-class Picture(anywidget.AnyWidget):
-    """A PNG on which one can point.
+class ClickablePicture(anywidget.AnyWidget):
+    """A PNG that reports clicks and arrow keys.
 
     value  the PNG
-    alt    the text for those who do not see it
-    width  pixels; where there is less room it is scaled down
+    alt    the alternative text
+    width  in pixels; scaled down if there is less room
     point  where it was last clicked or dragged: (x from the left, y from the top, both from 0 to 1, number of the event)
-    turns  how often the right or upper arrow key was pressed less the left or lower one; a page key counts ten
+    turns  presses of the right or up arrow key minus those of the left or down key; a page key counts ten
     """
 
     _esm = _FRONT_END

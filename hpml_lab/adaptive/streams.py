@@ -1,48 +1,70 @@
-"""Streams of gradients, and an optimizer driven by one of them while its state is written down.
+"""Streams of gradients, and optimizers and formulas applied along them.
 
-A whole batch of runs is one parameter tensor: the rules work element by element, so each seed goes its own way.
+A whole batch of runs is one parameter tensor: the rules work element by element, so each seed runs independently.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import torch
+
+from hpml_lab.optim.formulas import FORMULAS, Formula
+
+FLOAT64 = torch.float64
+
+
+# ---- streams -------------------------------------------------------------------------------------------------------
 
 
 def rare_and_frequent(steps: int, seeds: int, every: int) -> torch.Tensor:
     """Gradients (steps, seeds, 2) of two features: one in each step, one in a step out of `every`, else 0. Each is N(0, 1)."""
-    made = torch.Generator().manual_seed(1)
-    gradients = torch.randn(steps, seeds, 2, dtype=torch.float64, generator=made)
-    gradients[..., 1] *= torch.rand(steps, seeds, dtype=torch.float64, generator=made) < 1 / every
+    generator = torch.Generator().manual_seed(1)
+    gradients = torch.randn(steps, seeds, 2, dtype=FLOAT64, generator=generator)
+    gradients[..., 1] *= torch.rand(steps, seeds, dtype=FLOAT64, generator=generator) < 1 / every
     return gradients
 
 
 def drifting_optimum(steps: int, seeds: int, drift: float) -> torch.Tensor:
-    """Where the optimum is, (steps, seeds): a random walk of N(0, drift²) a step."""
-    made = torch.Generator().manual_seed(2)
-    return torch.cumsum(drift * torch.randn(steps, seeds, dtype=torch.float64, generator=made), 0)
+    """The position of the optimum, (steps, seeds): a random walk with N(0, drift²) per step."""
+    generator = torch.Generator().manual_seed(2)
+    return torch.cumsum(drift * torch.randn(steps, seeds, dtype=FLOAT64, generator=generator), 0)
 
 
-def drive(
+def normal(*shape: int, seed: int, device: torch.device | str = "cpu") -> torch.Tensor:
+    """Seeded numbers from N(0, 1), drawn on the CPU, so that they are the same on every device."""
+    return torch.randn(*shape, dtype=FLOAT64, generator=torch.Generator().manual_seed(seed)).to(device)
+
+
+# ---- running along a stream ----------------------------------------------------------------------------------------
+
+
+def run_class(
     optimizer_class: Callable,
     start: torch.Tensor,
-    gradient: torch.Tensor | Callable[[torch.Tensor, int], torch.Tensor],
-    steps: int | None = None,
+    stream: Iterable,
+    gradient: Callable[[torch.Tensor, torch.Tensor], torch.Tensor] | None = None,
     **options,
 ) -> dict[str, torch.Tensor]:
     """Run an optimizer and keep its parameter θ after each step, (steps, *shape), and each tensor of its state likewise.
 
-    gradient  the stream (steps, *shape), or a function (θ, t) that gives the gradient of step t = 0, 1, …
+    stream    one gradient per step; with `gradient`, whatever that function needs for a step
+    gradient  (θ, item of the stream) -> gradient
     """
     theta = start.clone().requires_grad_()
     optimizer = optimizer_class([theta], **options)
-    kept: dict[str, list[torch.Tensor]] = {}
-    for t in range(len(gradient) if steps is None else steps):
-        slope = gradient[t] if isinstance(gradient, torch.Tensor) else gradient(theta.detach(), t)
-        theta.grad = slope.clone()
+    history: dict[str, list[torch.Tensor]] = {}
+    for item in stream:
+        theta.grad = (item if gradient is None else gradient(theta.detach(), item)).clone()
         optimizer.step()
         for name, value in {"theta": theta.detach(), **optimizer.state[theta]}.items():
-            kept.setdefault(name, []).append(torch.as_tensor(value).clone())
-    return {name: torch.stack(values) for name, values in kept.items()}
+            history.setdefault(name, []).append(torch.as_tensor(value).clone())
+    return {name: torch.stack(values) for name, values in history.items()}
+
+
+def run_formula(formula: str | Formula, start: torch.Tensor, stream: Iterable, gradient=None, lr=None, **hyper) -> torch.Tensor:
+    """θ of a formula after each step, (steps, *shape); the arguments are those of `Formula.run`."""
+    formula = FORMULAS[formula] if isinstance(formula, str) else formula
+    return torch.stack([theta for theta, _, _ in formula.run(start, stream, gradient, lr, **hyper)])
 
 
 def steps_of(start: torch.Tensor, track: torch.Tensor) -> torch.Tensor:
@@ -50,16 +72,29 @@ def steps_of(start: torch.Tensor, track: torch.Tensor) -> torch.Tensor:
     return torch.diff(torch.cat([start[None], track]), dim=0)
 
 
-def adadelta_with_units(theta, g, s, rho, eps_step, eps_gradient):
-    """Adadelta with an ε for each of its two averages, so that each can bear the unit of what it is added to.
+# ---- comparing and thinning out ------------------------------------------------------------------------------------
 
-    E[g²] = ρ E[g²] + (1 − ρ) g²
-    Δ = √(E[Δ²] + ε_Δ) / √(E[g²] + ε_g) · g
-    E[Δ²] = ρ E[Δ²] + (1 − ρ) Δ²
-    θ = θ − Δ
-    """
-    s.E_g2 = rho * s.E_g2 + (1 - rho) * g * g
-    s.delta = (s.E_delta2 + eps_step) ** 0.5 / (s.E_g2 + eps_gradient) ** 0.5 * g
-    s.E_delta2 = rho * s.E_delta2 + (1 - rho) * s.delta * s.delta
-    theta = theta - s.delta
-    return theta
+
+def relative_difference(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest difference, relative to the largest value of `b`."""
+    return ((a - b).abs().max() / b.abs().max()).item()
+
+
+def band(values: torch.Tensor) -> dict[str, list[float]]:
+    """Median and quartiles over the last axis."""
+    quartiles = torch.tensor([0.25, 0.5, 0.75], dtype=values.dtype, device=values.device)
+    low, middle, high = torch.quantile(values, quartiles, dim=-1)
+    return {"low": low.tolist(), "median": middle.tolist(), "high": high.tolist()}
+
+
+def spread_indices(steps: int, count: int = 200) -> list[int]:
+    """At most `count` of the indices 0 … steps - 1, evenly spread over their logarithms, first and last among them."""
+    return sorted({min(steps - 1, round(steps ** (i / (count - 1))) - 1) for i in range(count)})
+
+
+def plot_band(axes, x: list, values: dict[str, list[float]], look: dict, label: str) -> None:
+    """Plot a median with the quartiles around it; only where the quartiles are finite."""
+    finite = [i for i, high in enumerate(values["high"]) if math.isfinite(high)]
+    x, low, median, high = ([column[i] for i in finite] for column in (x, values["low"], values["median"], values["high"]))
+    axes.plot(x, median, label=label, **look)
+    axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)

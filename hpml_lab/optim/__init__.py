@@ -1,13 +1,32 @@
-"""The optimizers, from scratch: formulas as printed, and classes that agree with torch.optim to the bit."""
+"""The optimizers, written from scratch: formulas as printed, and classes that agree bitwise with torch.optim.
 
-from hpml_lab.optim.adadelta import Adadelta
-from hpml_lab.optim.adagrad import Adagrad
-from hpml_lab.optim.adam import Adam
-from hpml_lab.optim.adamax import Adamax
-from hpml_lab.optim.adamw import AdamW
-from hpml_lab.optim.nadam import NAdam
-from hpml_lab.optim.rmsprop import RMSprop
-from hpml_lab.optim.sgd import SGD
-from hpml_lab.optim.sparse_adam import SparseAdam
+Classes with torch.optim's names, options, `param_groups` and `state_dict`; `optimizer.explain()` shows formula and state:
+    SGD, Adagrad, Adadelta, Adam, AdamW, Adamax, NAdam, RMSprop, SparseAdam
+Formulas:
+    FORMULAS            each update rule, one line of code for each line of the formula, and the forms of the lecture
+Learning-rate schedules:
+    SCHEDULES           the factor on the learning rate before each step, equal to torch's schedulers
+For figures:
+    OPTIMIZER_COLORS    one color per optimizer
+    optimizer_style     its color, line and marker as keyword arguments of `axes.plot`
+"""
 
-__all__ = ["SGD", "Adagrad", "Adadelta", "Adam", "AdamW", "Adamax", "NAdam", "RMSprop", "SparseAdam"]
+from hpml_lab.core.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "sgd": ["SGD"],
+        "adagrad": ["Adagrad"],
+        "adadelta": ["Adadelta"],
+        "adam": ["Adam"],
+        "adamw": ["AdamW"],
+        "adamax": ["Adamax"],
+        "nadam": ["NAdam"],
+        "rmsprop": ["RMSprop"],
+        "sparse_adam": ["SparseAdam"],
+        "formulas": ["FORMULAS"],
+        "schedules": ["SCHEDULES"],
+        "colors": ["OPTIMIZER_COLORS", "optimizer_style"],
+    },
+)

@@ -27,7 +27,7 @@ OPTIMIZER_LINES = {
     "Nesterov": "-.",
     "Adagrad": "-",
     "Adadelta": "--",
-    "RMSprop": (0, (1, 1)),
+    "RMSprop": (0, (4, 1)),
     "Adam": "-",
     "AdamW": "--",
     "Adamax": "-.",

@@ -65,7 +65,7 @@ ADAM_EDITS = [
     ("root-missing", ("v_hat.sqrt()", "v_hat")),
     ("accumulated-after-use", (_MOMENTS, ""), (ADAM_STEP, f"{ADAM_STEP}\n{_MOMENTS}")),
     ("wrong-sign", ("p -= lr", "p += lr")),
-    ("state-shared-between-parameters", ("state.setdefault(i,", 'state.setdefault("moments",'), ("state[i]", 'state["moments"]')),
+    ("state-shared-between-parameters", ("state.setdefault(i,", 'state.setdefault("mv",'), ("state[i]", 'state["mv"]')),
     ("state-shared-between-optimizers", ("state.setdefault(i,", "MEMORY.setdefault(i,"), ("state[i]", "MEMORY[i]")),
     ("state-shared-between-optimizers", ('state["t"] = state.get', 'MEMORY["t"] = MEMORY.get')),
     ("gradient-edited-in-place", ("g * g", "g.mul_(g)")),

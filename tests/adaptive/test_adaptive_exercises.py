@@ -15,19 +15,12 @@ def test_steps_may_be_a_tensors_or_numpys_number(answer):
     assert check("adagrad-distance", answer)
 
 
-@pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda values: [torch.tensor(one) for one in values]])
+@pytest.mark.parametrize("kind", [torch.tensor, np.array, lambda values: [torch.tensor(value) for value in values]])
 def test_first_steps_may_be_tensors_or_arrays(kind):
     assert check("first-steps", kind(FIRST))
     assert check("first-steps", kind(FIRST[:3])).mistake == "not-four-numbers"
 
 
 @pytest.mark.parametrize("answer", [torch.tensor(1.0), "1234", {"a": 1.0}, (1.0, 2.0, 3.0, "4"), [[1.0] * 2] * 4], ids=repr)
-def test_what_is_no_four_numbers_is_said_so(answer):
+def test_anything_but_four_numbers_is_named(answer):
     assert check("first-steps", answer).mistake == "not-four-numbers"
-
-
-def test_rates_may_be_float32():
-    def rate(t, lr, first, then):
-        return torch.tensor(lr) / 10 ** ((t > first) + (t > first + then))
-
-    assert check("mend-the-schedule", rate)

@@ -6,160 +6,163 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hpml_lab.adaptive import experiments, streams
+from hpml_lab import adaptive, optim
+from hpml_lab.adaptive import lab_checks, streams
+from hpml_lab.adaptive.experiments import adadelta, adam, optimizer_conformance, optimizer_lab
+from hpml_lab.adaptive.lab_checks import Latency, PathComparison
+from hpml_lab.adaptive.torch_inputs import CLASSES
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
 
 @pytest.fixture(scope="module")
 def results():
-    return {name: getattr(experiments, name)("quick", device="cpu") for name in NAMES}
+    return {name: getattr(adaptive, name)("quick", device="cpu") for name in NAMES}
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_row_is_sound(results, name, sound):
+def test_every_experiment_is_sound(results, name, sound):
     sound(results[name])
-    assert set(results[name].experiment.lecture_says) <= set(results[name].quantities)
 
 
-def test_adagrad_tells_the_lectures_eps_from_torchs(results):
+def test_adagrad_distinguishes_the_lectures_eps_from_torchs(results):
     result = results["adagrad"]
-    assert float(result.experiment.lecture_says["ε"]) == 1e-8 and result.quantities["ε"] == 1e-10
-    rates = {(row["feature"], row["after step"]): row["rate / α"] for row in result.rows}
+    [eps] = [figure for figure in result.key_figures if figure.label == "ε"]
+    assert (eps.lecture, eps.here) == (1e-8, 1e-10)
+    rates = {(row.feature, row.step): row.relative_rate for row in result.rows()}
     assert rates["in every step", 2000] == pytest.approx(1 / math.sqrt(2000), rel=0.1)
     assert rates["in 1 step of 20", 2000] == pytest.approx(1 / math.sqrt(100), rel=0.2)
 
 
-def test_adagrads_table_counts_the_gradients_and_tells_the_two_features_apart(results):
+def test_adagrads_table_counts_the_gradients_of_each_feature(results):
     result, seen = results["adagrad"], (streams.rare_and_frequent(2000, 16, 20) != 0).cumsum(0)
-    for row in result.rows:
-        place = ["in every step", "in 1 step of 20"].index(row["feature"])
-        assert row["gradients seen, median"] == seen[row["after step"] - 1, :, place].median().item()
-    end = {row["feature"]: row["rate / α"] for row in result.rows if row["after step"] == 2000}
-    found = result.quantities
-    assert found["rate of the frequent feature at the end / α"] == pytest.approx(end["in every step"])
-    assert found["rate of the rare feature at the end / α"] == pytest.approx(end["in 1 step of 20"])
+    for row in result.rows():
+        index = ["in every step", "in 1 step of 20"].index(row.feature)
+        assert row.gradients_seen == seen[row.step - 1, :, index].median().item()
+    end = {row.feature: row.relative_rate for row in result.rows() if row.step == 2000}
+    assert result.here("rate of the frequent feature at the end / α") == pytest.approx(end["in every step"])
+    assert result.here("rate of the rare feature at the end / α") == pytest.approx(end["in 1 step of 20"])
 
 
 def test_a_band_is_the_median_and_the_quartiles():
-    band = experiments._band(torch.arange(9.0, dtype=torch.float64).flip(0)[None])
+    band = streams.band(torch.arange(9.0, dtype=torch.float64).flip(0)[None])
     assert band == {"low": [2.0], "median": [4.0], "high": [6.0]}
 
 
 def test_adadeltas_rates_are_steps_over_gradients(results):
-    arrays, found = results["adadelta"].arrays, results["adadelta"].quantities
-    assert found["Adagrad's rate at the end / at step 10"] == pytest.approx(math.sqrt(10 / 600))
-    assert found["Adadelta's rate at the end / at step 10"] > 1
-    for step, g, moved, rate in zip(
-        arrays["step"],
-        arrays["lines"]["g, line 3"],
-        arrays["lines"]["Δ, line 5"],
-        arrays["rates"]["Adadelta, noisy bowl"],
-        strict=True,
-    ):
+    arrays, result = results["adadelta"].arrays, results["adadelta"]
+    assert result.here("Adagrad's rate at the end / at step 10") == pytest.approx(math.sqrt(10 / 600))
+    assert result.here("Adadelta's rate at the end / at step 10") > 1
+    columns = arrays["step"], arrays["lines"]["g"], arrays["lines"]["s.delta"], arrays["rates"]["Adadelta, noisy bowl"]
+    for step, g, moved, rate in zip(*columns, strict=True):
         assert rate == pytest.approx(moved / g, rel=1e-9), step
 
 
-def test_adadeltas_rows_are_the_one_eps_is_not_correct_in_units(results):
+def test_adadelta_with_one_eps_is_not_correct_in_units(results):
     [claim] = [claim for claim in results["adadelta"].claims if not claim.exact]
-    assert not claim.holds and "whole way scales with the unit" in claim.text, "reported as it is"
-    assert results["adadelta"].arrays["scales"]["Adadelta, each ε in its unit"] == experiments.UNIT
+    assert not claim.holds and "path scales with the unit" in claim.text, "reported as it is"
+    assert results["adadelta"].arrays["scales"][adadelta.TWO_EPS] == adadelta.UNIT
 
 
 def test_adadeltas_rows_are_the_algorithms_lines(results):
-    rows = results["adadelta"].rows
-    assert [row["line"] for row in rows] == ["3", "4", "5", "6", "7"]
-    assert rows[2]["formula"].startswith("Δ = √(E[Δ²] + ε)") and rows[2]["code"].startswith("s.delta = ")
-    assert rows[2]["after step 1"] == pytest.approx(math.sqrt(1e-6 / (0.1 + 1e-6 / rows[0]["after step 1"] ** 2)), rel=1e-6)
+    rows = results["adadelta"].rows()
+    assert [row.number for row in rows] == ["3", "4", "5", "6", "7"]
+    assert rows[2].formula.startswith("Δ = √(E[Δ²] + ε)") and rows[2].code.startswith("s.delta = ")
+    assert rows[2].after_1 == pytest.approx(math.sqrt(1e-6 / (0.1 + 1e-6 / rows[0].after_1 ** 2)), rel=1e-6)
+
+
+def test_further_figures_are_drawn_with_their_captions(results):
+    lines, limit = adaptive.adadelta_lines(results["adadelta"]), adaptive.adagrad_from_adam(results["adam"])
+    assert len(lines.figure.axes) == 4 and "line 6" in lines.caption
+    assert [len(axes.lines) for axes in limit.figure.axes] == [2] and "float32" in limit.caption
 
 
 def test_rmsprop_is_compared_at_each_rules_best_rate(results):
     result = results["rmsprop"]
-    best = {row["rule"]: row["best rate of the sweep"] for row in result.rows}
+    best = {row.rule: row.best_rate for row in result.rows()}
     assert best["Adagrad"] > 10 * best["RMSprop, ρ = 0.99"]
-    assert result.quantities["in the second half"] > 1.3
+    assert result.here("Adagrad's tracking error / RMSprop's in the second half") > 1.3
     assert all(claim.holds for claim in result.claims)
 
 
 def test_rmsprops_halves_and_its_moving_error_are_those_of_the_paths(results):
     result = results["rmsprop"]
-    rows = {row["rule"]: row for row in result.rows}
+    rows = {row.rule: row for row in result.rows()}
     for row in rows.values():  # mean squares add up: seeds differ little
-        both = math.sqrt((row["first half"] ** 2 + row["second half"] ** 2) / 2)
-        assert row["tracking error, mean over seeds"] == pytest.approx(both, rel=0.02)
-    assert rows["RMSprop, ρ = 0.99"]["second half"] < 0.9 * rows["RMSprop, ρ = 0.99"]["first half"], "the noise became a tenth"
+        both = math.sqrt((row.first_half**2 + row.second_half**2) / 2)
+        assert row.error == pytest.approx(both, rel=0.02)
+    rmsprop = rows["RMSprop, ρ = 0.99"]
+    assert rmsprop.second_half < 0.9 * rmsprop.first_half, "the noise became a tenth"
     window, errors = result.arrays["window"], result.arrays["errors"]["RMSprop, ρ = 0.99"]["median"]
     assert window == 40 and result.arrays["step"][-1] == 3991
-    last = sum(errors[-100:]) / 100
-    assert last == pytest.approx(rows["RMSprop, ρ = 0.99"]["second half"], rel=0.25)
+    assert sum(errors[-100:]) / 100 == pytest.approx(rmsprop.second_half, rel=0.25)
 
 
 def test_adam_has_the_known_first_steps(results):
-    quantities = results["adam"].quantities
-    assert quantities["first step without correction / α"] == pytest.approx(math.sqrt(10), rel=1e-6)
-    assert quantities["longest step without correction / α"] == pytest.approx(
+    result = results["adam"]
+    assert result.here("first step without correction / α") == pytest.approx(math.sqrt(10), rel=1e-6)
+    assert result.here("longest step without correction / α") == pytest.approx(
         max((1 - 0.9**t) / math.sqrt(1 - 0.999**t) for t in range(1, 51)), rel=1e-6
     )
-    assert quantities["steady step of the study's Adam / α"] == pytest.approx(0.316, rel=0.01)
+    assert result.here("steady step of the study's Adam / α") == pytest.approx(0.316, rel=0.01)
 
 
 def test_adams_table_and_costs_are_the_closed_forms(results):
     result = results["adam"]
-    for row in result.rows:
-        t = row["step"]
-        closed = (1 - 0.9**t) / math.sqrt(1 - 0.999**t)
-        assert row["(1 − β₁ᵗ)/√(1 − β₂ᵗ)"] == pytest.approx(closed) == pytest.approx(row["without correction"], rel=1e-5)
-        assert row["Adam, step / α"] == pytest.approx(1, abs=1e-6)
+    for row in result.rows():
+        closed = (1 - 0.9**row.step) / math.sqrt(1 - 0.999**row.step)
+        assert row.closed_form == pytest.approx(closed) == pytest.approx(row.uncorrected, rel=1e-5)
+        assert row.adam == pytest.approx(1, abs=1e-6)
     # the first step from the bottom is α in each of ten coordinates, whatever the noise; ½ θ² of that
     assert result.arrays["costs"]["Adam"]["median"][0] == pytest.approx(0.5 * 10 * 1e-6, rel=1e-4)
 
 
 def test_a_rule_turns_round_in_the_step_that_first_goes_back(results):
     result = results["adamax_nadam"]
-    for row in result.rows:
-        steps = result.arrays["turned"][row["rule"]]
-        last = 29 + row["turns round in step"]  # place of that step: 30 went the other way before
+    for row in result.rows():
+        steps = result.arrays["turned"][row.rule]
+        last = 29 + row.delay  # index of that step: 30 went the other way before
         assert steps[last] < 0 and all(step >= 0 for step in steps[:last])
 
 
-def test_the_conformance_table_keeps_its_three_kinds_of_inputs_apart(monkeypatch):
-    def row(*_):
-        [name] = _[-1]
-        one = {"class": name, "suite inputs": 11, "suite same": 10, "own inputs": 13, "own same": 12, "lists inputs": 7}
-        one |= {"lists same": 5, "largest difference, spacings": 2.0 * (name == "Adam"), "gradients overwritten": 0}
-        return [one | {"errors alike": 8, "error inputs": 9}]
+def test_the_conformance_table_separates_its_three_kinds_of_inputs(monkeypatch):
+    def rows(device, steps, draws, long_steps, names):
+        counts = dict(suite_inputs=11, suite_identical=10, own_inputs=13, own_identical=12, list_inputs=7, list_identical=5)
+        counts |= dict(overwritten=0, faulty_inputs=9, same_errors=8)
+        row = optimizer_conformance.ClassConformance
+        return [row(name=name, spacings=2.0 * (name == "Adam"), **counts) for name in names]
 
-    monkeypatch.setattr(experiments.conformance, "conformance", row)
-    result = experiments.optimizer_conformance("quick", device="cpu")
-    count = len(experiments.conformance.CLASSES)
-    assert [one["class"] for one in result.rows] == list(experiments.conformance.CLASSES)
-    assert list(result.rows[0].values())[1:4] == ["10 of 11", "12 of 13", "5 of 7"]
-    assert result.rows[0]["faulty inputs refused in torch's words"] == "8 of 9"
-    assert list(result.quantities.values()) == [31 * count, 2.0, 8 * count]
+    monkeypatch.setattr(optimizer_conformance, "conformance", rows)
+    result = adaptive.optimizer_conformance("quick", device="cpu")
+    count = len(CLASSES)
+    assert [row.name for row in result.rows()] == list(CLASSES)
+    assert result.tables[0].cells()[0] == ["SGD", "10 of 11", "12 of 13", "5 of 7", 0.0, "8 of 9"]
+    assert [figure.here for figure in result.key_figures] == [31 * count, 2.0, 8 * count]
     assert [claim.holds for claim in result.claims] == [False, True, False]
 
 
-def test_the_labs_table_tells_each_optimizers_worst_surface_and_both_latencies(monkeypatch):
-    from hpml_lab.adaptive import lab_checks
-
-    made = [{"optimizer": "Adam", "surface": f"s{place}", "apart": apart} for place, apart in enumerate((1e-13, 3e-11, 2e-12))]
-    monkeypatch.setattr(lab_checks, "compare_with_classes", lambda steps: made)
-    monkeypatch.setattr(lab_checks, "steps_that_miss", lambda steps: 3)
-    monkeypatch.setattr(lab_checks, "back_and_forth", lambda moves: True)
-    monkeypatch.setattr(lab_checks, "drawn_afresh", lambda moves: False)
+def test_the_labs_table_has_each_optimizers_worst_surface_and_both_latencies(monkeypatch):
+    paths = [PathComparison(f"s{i}", "Adam", 30, distance) for i, distance in enumerate((1e-13, 3e-11, 2e-12))]
+    monkeypatch.setattr(optimizer_lab, "compare_with_classes", lambda steps: paths)
+    monkeypatch.setattr(optimizer_lab, "steps_that_miss", lambda steps: 3)
+    monkeypatch.setattr(optimizer_lab, "back_and_forth", lambda moves: True)
+    monkeypatch.setattr(optimizer_lab, "drawn_anew", lambda moves: False)
     monkeypatch.setattr(lab_checks, "OptimizerLab", lambda chosen: len(chosen.paths))
     seconds = {3: [k / 1000 for k in range(1, 101)], 6: [k / 500 for k in range(1, 101)]}
     monkeypatch.setattr(lab_checks, "slider_seconds", lambda shown, moves: seconds[shown])
-    result = experiments.optimizer_lab("quick", device="cpu")
-    [row] = result.rows
-    assert (row["surfaces"], row["largest distance of formula and class / width of the window"], row["on"]) == (3, 3e-11, "s1")
-    assert [claim.holds for claim in result.claims] == [False, False, True, False, False]
+    result = adaptive.optimizer_lab("quick", device="cpu")
+    [row] = result.rows()
+    assert (row.surfaces, row.distance, row.worst_surface) == (3, 3e-11, "s1")
+    assert [claim.holds for claim in result.claims] == [False, False]
+    assert [check.holds for check in result.checks] == [False, True, False]
     # 95 of 100 moves take at most 95.95 ms (interpolated), and twice that
-    assert list(result.quantities.values()) == pytest.approx([50.5, 95.95, 101, 191.9])
+    assert [figure.here for figure in result.key_figures] == pytest.approx([50.5, 95.95, 101, 191.9])
+    assert [row.median for row in result.rows(Latency)] == pytest.approx([50.5, 101])
 
 
 def failing(name, **changed):
-    result = replace(getattr(experiments, name), quick=getattr(experiments, name).quick | changed)("quick", device="cpu")
+    experiment = getattr(adaptive, name)
+    result = replace(experiment, quick=experiment.quick | changed)("quick", device="cpu")
     return [claim.text for claim in result.claims if claim.exact and not claim.holds]
 
 
@@ -173,9 +176,9 @@ class Forgetful(torch.optim.Adagrad):
 
 
 def test_the_claims_notice_a_wrong_class(monkeypatch):
-    monkeypatch.setattr(experiments.optim, "Adagrad", Forgetful)
+    monkeypatch.setattr(optim, "Adagrad", Forgetful)
     wrong = failing("adagrad", steps=300)
-    assert any("walk the same way" in text for text in wrong) and any("ever grows" in text for text in wrong)
+    assert any("take the same steps" in text for text in wrong) and any("ever grows" in text for text in wrong)
 
 
 def test_the_claims_notice_a_wrong_eps_in_adam(monkeypatch):
@@ -183,17 +186,17 @@ def test_the_claims_notice_a_wrong_eps_in_adam(monkeypatch):
         def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8):
             super().__init__(params, lr=lr, betas=betas, eps=100 * eps)
 
-    monkeypatch.setattr(experiments.optim, "Adam", Wrong)
-    assert any("walk the same way" in text for text in failing("adam"))
+    monkeypatch.setattr(optim, "Adam", Wrong)
+    assert any("take the same steps" in text for text in failing("adam"))
 
 
 def test_the_claims_notice_a_correction_where_there_is_none(monkeypatch):
-    monkeypatch.setattr(experiments, "adam_uncorrected", experiments.FORMULAS["adam"].step)
+    monkeypatch.setitem(adam.VARIANTS, adam.UNCORRECTED, adam.VARIANTS[adam.ADAM])
     wrong = failing("adam")
     assert any("Without correction" in text for text in wrong) and any("climbs" in text for text in wrong)
 
 
-def test_streams_are_as_told():
+def test_streams_have_the_properties_that_they_claim():
     gradients = streams.rare_and_frequent(4000, 4, 20)
     assert gradients.shape == (4000, 4, 2)
     assert (gradients[..., 0] != 0).all() and 0.03 < (gradients[..., 1] != 0).double().mean() < 0.07
@@ -202,9 +205,9 @@ def test_streams_are_as_told():
     assert torch.equal(path, streams.drifting_optimum(4000, 50, 0.02)), "seeded"
 
 
-def test_drive_keeps_every_state_tensor_of_every_step():
+def test_running_a_class_keeps_every_state_tensor_of_every_step():
     start = torch.ones(3, dtype=torch.float64)
-    run = streams.drive(torch.optim.Adam, start, lambda theta, t: theta + t, 5, lr=0.1)
+    run = streams.run_class(torch.optim.Adam, start, range(5), lambda theta, t: theta + t, lr=0.1)
     assert {"theta", "exp_avg", "exp_avg_sq", "step"} <= set(run)
     assert all(len(values) == 5 for values in run.values()) and run["step"].tolist() == [1, 2, 3, 4, 5]
     assert torch.allclose(streams.steps_of(start, run["theta"]).sum(0), run["theta"][-1] - start)
@@ -214,6 +217,6 @@ def test_drive_keeps_every_state_tensor_of_every_step():
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", NAMES)
 def test_exact_claims_hold_on_a_gpu(results, name):
-    result = getattr(experiments, name)("quick", device="cuda")
-    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
+    result = getattr(adaptive, name)("quick", device="cuda")
+    assert [claim.text for claim in [*result.claims, *result.checks] if claim.exact and not claim.holds] == []
     assert repr(result) == repr(results[name]), "the same text on both"

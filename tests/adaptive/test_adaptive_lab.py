@@ -1,4 +1,4 @@
-"""The optimizer lab: paths as formulas and classes give them, steps shown in full, a picture that follows its controls."""
+"""The optimizer lab: paths as formulas and classes give them, steps shown in full, and a picture that follows its controls."""
 
 import base64
 import io
@@ -11,18 +11,18 @@ import pytest
 import torch
 from PIL import Image
 
-from hpml_lab.adaptive import lab_checks
-from hpml_lab.adaptive.lab import RATES, draw_lab, lab
-from hpml_lab.adaptive.lab_panels import _LOOKS, Panels, label, state_names
+from hpml_lab.adaptive import draw_lab, lab, lab_checks
+from hpml_lab.adaptive.lab_panels import Panels, label, look, state_names
 from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, first_rate, settings
 from hpml_lab.adaptive.lab_steps import distance, spacings, step_lines, step_table
+from hpml_lab.adaptive.lab_widget import RATES
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, quadratic
 from hpml_lab.optim.formulas import FORMULAS
 
 SIX = ["gradient_descent", "momentum", "nesterov", "adagrad", "rmsprop", "adam"]
-NAMES, PLACES = list(FORMULAS), list(SURFACES)
+NAMES, SURFACE_NAMES = list(FORMULAS), list(SURFACES)
 
 
 def pixels(png):
@@ -36,18 +36,18 @@ def words(html):
 # ---- paths -------------------------------------------------------------------------------------------------
 
 
-def test_every_formula_goes_the_way_of_its_class_on_every_surface():
+def test_every_formula_has_the_path_of_its_class_on_every_surface():
     rows = lab_checks.compare_with_classes(steps=30)
     assert len(rows) == len(SURFACES) * 10
-    assert max(row["apart"] for row in rows) < 1e-11
-    assert all(row["steps"] == 30 for row in rows), "the first rates do not diverge"
+    assert max(row.distance for row in rows) < 1e-11
+    assert all(row.steps == 30 for row in rows), "the first rates do not diverge"
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_the_first_rates_descend_on_every_surface(name):
-    for place in PLACES:
-        path = settings(place, name, noise=0, steps=200).paths[name]
-        assert path.end == "" and path.losses[-1] < path.losses[0], place
+    for surface in SURFACE_NAMES:
+        path = settings(surface, name, noise=0, steps=200).paths[name]
+        assert path.end == "" and path.losses[-1] < path.losses[0], surface
 
 
 def test_the_look_ahead_of_the_lecture_is_the_formulas_own():
@@ -55,7 +55,7 @@ def test_the_look_ahead_of_the_lecture_is_the_formulas_own():
     formula = FORMULAS["lecture_nesterov"]
     for t in range(1, 51):
         s = path.state_before(t)
-        at = [formula.gradient_point(one[t - 1], state, **path.hyper) for one, state in zip((path.x, path.y), s, strict=True)]
+        at = [formula.gradient_point(xs[t - 1], state, **path.hyper) for xs, state in zip((path.x, path.y), s, strict=True)]
         assert path.surface.gradient(*at) == (path.gx[t - 1], path.gy[t - 1])
 
 
@@ -91,16 +91,16 @@ def test_noise_is_the_same_for_all_and_from_the_seed():
     assert 0.8 < np.std(seen(0)) < 1.2
 
 
-@pytest.mark.parametrize("place", PLACES)
-def test_what_diverges_ends_and_is_drawn(place):
+@pytest.mark.parametrize("surface", SURFACE_NAMES)
+def test_what_diverges_ends_and_is_drawn(surface):
     figure, panels, ended = style.new_figure(9.6, 5.5), Panels(), 0
     panels.build(figure)
     for name, rate in itertools.product(NAMES, (10.0, 1e300)):
-        chosen = settings(place, name, lr=rate, steps=50)
+        chosen = settings(surface, name, lr=rate, steps=50)
         path = chosen.paths[name]
         assert all(map(math.isfinite, [*path.x, *path.y, *path.losses]))
         assert (path.steps < 50) == bool(path.end)
-        panels.dress(chosen)
+        panels.set_fixed_parts(chosen)
         panels.show(chosen)
         assert bool(panels.note.get_text()) == bool(path.end or path.left is not None)
         assert "diverges" in panels.note.get_text() or not path.end
@@ -154,7 +154,7 @@ def test_a_division_by_zero_ends_the_path():
     ],
     ids=str,
 )
-def test_values_that_make_no_sense_are_refused_in_words(wrong):
+def test_invalid_values_are_refused_in_words(wrong):
     for make in (draw_lab, lab):
         with pytest.raises(LabError) as caught:
             make(**wrong)
@@ -202,11 +202,10 @@ def test_the_numbers_put_in_calculate_to_the_result(name):
 
 
 @pytest.mark.parametrize("name", [name for name in lab_checks.WITH_CLASS if name != "nadam"])
-def test_the_class_beside_is_a_few_spacings_away(name):
+def test_the_class_is_a_few_spacings_away(name):
     path = settings("himmelblau", name, schedule="cosine", steps=50).paths[name]
     for t in (1, 20, 5, 50):
-        apart = distance(path, t)
-        assert max(apart) < 1000, t
+        assert max(distance(path, t)) < 1000, t
         assert f"hpml_lab.optim.{FORMULAS[name].torch_equivalent}" in words(step_table(path, t))
 
 
@@ -232,9 +231,9 @@ def test_spacings_count_the_numbers_between():
 
 
 def test_no_two_optimizers_look_alike_even_in_grey():
-    assert list(_LOOKS) == NAMES
-    assert len({(dash, marker) for _, dash, marker in _LOOKS.values()}) == len(NAMES), "told apart without colour"
-    assert len({(colour, dash) for colour, dash, _ in _LOOKS.values()}) >= len(NAMES) - 1
+    looks = [look(name) for name in NAMES]
+    assert len({(row["linestyle"], row["marker"]) for row in looks}) == len(NAMES), "distinguishable without color"
+    assert len({(row["color"], row["linestyle"]) for row in looks}) == len(NAMES)
     assert all(len(state_names(name)) <= 2 for name in NAMES)
     assert all(len(label(name)) <= 18 for name in NAMES)
 
@@ -248,7 +247,7 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda one: str(one.get("surface", "first"))[:12])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: str(case.get("surface", "first"))[:12])
 def test_the_labs_picture_is_the_figure_of_the_plain_call(case, same_picture):
     live, figure = lab(**case), draw_lab(**case)
     assert same_picture(live.figure(), figure)
@@ -261,21 +260,20 @@ def test_other_settings_give_another_picture(same_picture):
     assert not same_picture(draw_lab(), draw_lab("himmelblau"))
 
 
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("surface", SURFACE_NAMES)
 @pytest.mark.parametrize("chosen", [SIX, NAMES[-6:]], ids=["six", "long names"])
-def test_nothing_is_cut_off_and_no_texts_overlap(place, chosen):
-    figure = draw_lab(place, chosen, lr=10.0)
+def test_nothing_is_cut_off_and_no_texts_overlap(surface, chosen):
+    figure = draw_lab(surface, chosen, lr=10.0)
     figure.canvas.draw()
     box, renderer = figure.bbox, figure.canvas.get_renderer()
-    texts = [one for one in figure.texts if one.get_text()]
+    texts = [text for text in figure.texts if text.get_text()]
     titles = [axes._left_title for axes in figure.axes if axes._left_title.get_text()]
     legends = [*figure.legends, *(axes.legend_ for axes in figure.axes if axes.legend_)]
-    extents = [one.get_window_extent(renderer) for one in (*texts, *titles, *legends)]
-    for one in extents:
-        assert box.x0 <= one.x0 and one.x1 <= box.x1 and box.y0 <= one.y0 and one.y1 <= box.y1
-    for number, one in enumerate(extents):
-        for other in extents[number + 1 :]:
-            assert not one.overlaps(other)
+    extents = [artist.get_window_extent(renderer) for artist in (*texts, *titles, *legends)]
+    for extent in extents:
+        assert box.x0 <= extent.x0 and extent.x1 <= box.x1 and box.y0 <= extent.y0 and extent.y1 <= box.y1
+    for extent, other in itertools.combinations(extents, 2):
+        assert not extent.overlaps(other)
 
 
 # ---- the widget --------------------------------------------------------------------------------------------
@@ -366,13 +364,13 @@ def test_the_class_does_not_hold_up_a_slider_far_into_the_run():
     live = lab(step=150)
     assert "spacing" in words(live.table.value)
     live.hyper["lr"].value = 0.5
-    assert "Go a step on or back" in live.table.value
+    assert "Move a step forward or back" in live.table.value
     live.forward.click()
     assert "spacing" in words(live.table.value)
 
 
 def test_moves_leave_no_trace_in_the_picture():
-    assert lab_checks.drawn_afresh(moves=5)
+    assert lab_checks.drawn_anew(moves=5)
 
 
 def test_a_rate_between_the_sliders_values_is_kept():
@@ -392,4 +390,4 @@ def test_the_lab_leaves_a_picture_with_a_text_in_the_notebook():
 
 def test_the_latency_is_measured_per_move():
     seconds = lab_checks.slider_seconds(lab(), 12)
-    assert len(seconds) >= 11 and all(0 < one < 10 for one in seconds)
+    assert len(seconds) >= 11 and all(0 < sample < 10 for sample in seconds)

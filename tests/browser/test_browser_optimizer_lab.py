@@ -22,7 +22,7 @@ pytestmark = [
 MOVES = 40
 TOO_SLOW = 1000  # ms, median: what would mean that the picture no longer follows at all
 
-CODE = "from hpml_lab.adaptive.lab import lab\nshown = lab('beale', ['gradient_descent', 'momentum', 'adam'])\nshown"
+CODE = "from hpml_lab.adaptive import lab\nshown = lab('beale', ['gradient_descent', 'momentum', 'adam'])\nshown"
 
 # From the key's event to the new picture decoded, in the page's own clock.
 WATCH = """() => {

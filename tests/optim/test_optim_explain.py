@@ -9,7 +9,8 @@ from hpml_lab.optim import SGD, Adam, AdamW, NAdam, SparseAdam
 from hpml_lab.optim.base import Optimizer
 from hpml_lab.optim.lines import formula_lines
 
-CLASSES = [getattr(hpml_lab.optim, name) for name in hpml_lab.optim.__all__]
+EXPORTS = [getattr(hpml_lab.optim, name) for name in hpml_lab.optim.__all__]
+CLASSES = [export for export in EXPORTS if isinstance(export, type)]
 
 
 def stepped(make, steps=3, **options):
@@ -21,7 +22,7 @@ def stepped(make, steps=3, **options):
     return optimizer
 
 
-@pytest.mark.parametrize("make", CLASSES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("make", CLASSES, ids=lambda optimizer: optimizer.__name__)
 def test_every_statement_of_a_rule_has_its_formula(make):
     pairs = formula_lines(make.update) + (formula_lines(make.update_sparse) if make.update_sparse else ())
     assert len(pairs) >= 3
@@ -29,7 +30,7 @@ def test_every_statement_of_a_rule_has_its_formula(make):
     assert len(formula_lines(Optimizer.decay)) == 2
 
 
-@pytest.mark.parametrize("make", CLASSES, ids=lambda one: one.__name__)
+@pytest.mark.parametrize("make", CLASSES, ids=lambda optimizer: optimizer.__name__)
 def test_explain_shows_the_rule_and_every_state_tensor(make):
     optimizer = stepped(make)
     explanation = optimizer.explain()

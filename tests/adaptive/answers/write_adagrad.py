@@ -14,6 +14,7 @@ def solution(params, grads, state, lr=0.01, eps=1e-10):
 
 SUM = "        state[i] += g * g\n"
 STEP = "        p -= lr * g / (state[i].sqrt() + eps)\n"
+DEFAULT_SUMS = ("eps=1e-10", "eps=1e-10, sums={}")
 START = "        if i not in state:\n            state[i] = torch.zeros_like(p)\n"
 
 WRONG = wrong_answers(
@@ -36,12 +37,17 @@ WRONG = wrong_answers(
         ("wrong-sign", ("p -= lr", "p += lr")),
         ("rebinds", ("p -= ", "p = p - ")),
         ("replaces-the-tensors", ("p -= ", "params[i] = p - ")),
-        ("state-shared-between-parameters", (START, ""), (SUM, '        state["G"] = state.get("G", 0) + g * g\n'), ("[i]", '["G"]')),
+        (
+            "state-shared-between-parameters",
+            (START, ""),
+            (SUM, '        state["G"] = state.get("G", 0) + g * g\n'),
+            ("[i]", '["G"]'),
+        ),
         ("state-shared-between-optimizers", ("in state", "in MEMORY"), ("state[i]", "MEMORY[i]")),
-        ("state-shared-between-optimizers", ("eps=1e-10", "eps=1e-10, sums={}"), ("in state", "in sums"), ("state[i]", "sums[i]")),
+        ("state-shared-between-optimizers", DEFAULT_SUMS, ("in state", "in sums"), ("state[i]", "sums[i]")),
         (
             "state-shared-between-optimizers",
-            ("eps=1e-10", "eps=1e-10, sums={}"),
+            DEFAULT_SUMS,
             ("i not in state", "p not in sums"),
             ("state[i]", "sums[p]"),
         ),

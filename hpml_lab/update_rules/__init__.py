@@ -1,4 +1,4 @@
-"""Exercises in which a student writes an update rule: the rule's form, its judge, and wrong rules to recognize.
+"""Update rules that a student writes: their form, their judge, and wrong rules to recognize.
 
 Used by the exercises of notebooks 04 and 05:
     rules               `as_rule`: a formula in the form that a student writes; `altered`: the same with lines replaced

@@ -1,9 +1,9 @@
-"""The optimizer lab: choose a surface and optimizers, drag the sliders, and watch paths, losses, step sizes and state move.
+"""The optimizer lab: choose a surface and optimizers, drag the sliders, and see paths, losses, step sizes and state change.
 
     lab("rosenbrock", ["momentum", "adam"])                  # in a notebook: controls, picture, one step in full
     draw_lab("rosenbrock", ["momentum", "adam"], step=20)    # the same picture as a figure
 
-Both take the arguments of `lab_paths.settings`. The parts: lab_paths.py (settings, paths), lab_panels.py (the picture),
+Both take the arguments of `lab_paths.settings`. The other modules: lab_paths.py (settings, paths), lab_panels.py (the picture),
 lab_picture.py (clicks), lab_steps.py (one step, formula by formula).
 """
 
@@ -14,8 +14,8 @@ import ipywidgets
 from matplotlib.figure import Figure
 
 from hpml_lab.adaptive.lab_panels import HEIGHT, WIDTH, Panels, label
-from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, Settings, first_rate, settings
-from hpml_lab.adaptive.lab_picture import Picture
+from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, LabSettings, first_rate, settings
+from hpml_lab.adaptive.lab_picture import ClickablePicture
 from hpml_lab.adaptive.lab_steps import step_table
 from hpml_lab.core import style
 from hpml_lab.core.live_figure import Frame, PictureBox
@@ -27,15 +27,15 @@ ALT = (
     "of one of them."
 )
 
-AT_ONCE = 40  # steps that the class runs beside the formula while a slider is dragged
+AT_ONCE = 40  # up to this step the class is compared while a slider is dragged
 
-# Values that a person wants, for sliders that go by ratio.
+# Round values, for sliders on a logarithmic scale.
 RATES = [round(digit * 10.0**power, 10) for power in range(-5, 1) for digit in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8)] + [10.0]
 DECAYS = [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99, 0.995, 0.999, 0.9999]
 WEIGHT_DECAYS = [0.0, 0.001, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0]
 NOISES = [0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0]
 STEPS = [20, 50, 100, 200, 500]
-# The hyperparameters that have a slider: what it is called, and its values.
+# The hyperparameters that have a slider: its label and its values.
 SLIDERS = {
     "lr": ("rate α", RATES),
     "momentum": ("momentum γ", DECAYS),
@@ -48,21 +48,21 @@ SLIDERS = {
 
 
 def draw_lab(*chosen: Any, **more: Any) -> Figure:
-    """The lab's picture as a figure; takes the arguments of `settings`. Raises LabError for values that make no sense."""
+    """The lab's picture as a figure; takes the arguments of `settings`. Raises LabError for invalid values."""
     return _figure(settings(*chosen, **more))
 
 
-def _figure(chosen: Settings) -> Figure:
+def _figure(chosen: LabSettings) -> Figure:
     figure, panels = style.new_figure(WIDTH, HEIGHT), Panels()
     with style.in_style():
         panels.build(figure)
-    panels.dress(chosen)
+    panels.set_fixed_parts(chosen)
     panels.show(chosen)
     return figure
 
 
 def lab(*chosen: Any, **more: Any) -> "OptimizerLab":
-    """The lab with its controls; takes the arguments of `settings`. Raises LabError for values that make no sense."""
+    """The lab with its controls; takes the arguments of `settings`. Raises LabError for invalid values."""
     return OptimizerLab(settings(*chosen, **more))
 
 
@@ -73,8 +73,8 @@ def _slider(name: str, values: list[float], value: float) -> ipywidgets.Selectio
 
 
 def _offer(slider: ipywidgets.SelectionSlider, values: list[float], value: float) -> None:
-    """Set a slider's values and its value, which is put among them if it is not there."""
-    options = [(f"{one:g}", one) for one in sorted({*values, value})]
+    """Set a slider's values and its value, which is added to them if missing."""
+    options = [(f"{option:g}", option) for option in sorted({*values, value})]
     if tuple(options) != tuple(slider.options):
         slider.options = options
     slider.value = value
@@ -87,27 +87,27 @@ def _wide(width: str) -> ipywidgets.Layout:
 class OptimizerLab(PictureBox):
     """The lab in a notebook: controls, the picture, and below it one step in full.
 
-    `chosen` holds the settings that are shown. The sliders of rate and decays belong to the followed optimizer, or to all
-    that are chosen where "for all" is ticked.
+    `chosen` holds the settings that are shown. The sliders of rate and decays set the followed optimizer, or all chosen ones
+    if "sliders for all" is ticked.
     """
 
-    def __init__(self, chosen: Settings) -> None:
-        self.chosen, self._panels, self._quiet, self._told = chosen, Panels(), 0, None
+    def __init__(self, chosen: LabSettings) -> None:
+        self.chosen, self._panels, self._silent_depth, self._step_shown = chosen, Panels(), 0, None
         self._frame = Frame(self._panels.build, WIDTH, HEIGHT)
-        self._shown: tuple | None = None
+        self._ground: tuple | None = None
         self._surfaces = SURFACES | {chosen.surface.name: chosen.surface}
-        # What each optimizer was set to, so that one that is taken away and chosen again comes back as it was.
+        # The settings of each optimizer, so that one that is removed and chosen again has its former settings.
         self._hyper = {name: dict(values) for name, values in chosen.hyper.items()}
         self._make_controls()
-        picture = Picture(value=self._render(), alt=ALT, width=self._frame.size[0])
+        picture = ClickablePicture(value=self._render(), alt=ALT, width=self._frame.size[0])
         super().__init__([*self._rows(), picture, self.table], picture, self._render, ALT)
-        self._tell_step()
+        self._show_step()
         self._watch(picture)
 
     def _make_controls(self) -> None:
         chosen, dropdown = self.chosen, ipywidgets.Dropdown
         self.surface = dropdown(
-            options=[(one.title, name) for name, one in self._surfaces.items()],
+            options=[(surface.title, name) for name, surface in self._surfaces.items()],
             value=chosen.surface.name,
             description="surface",
             layout=_wide("300px"),
@@ -158,7 +158,7 @@ class OptimizerLab(PictureBox):
         ]
 
     def _fit_controls(self) -> None:
-        """Set the controls' ranges and values by the settings."""
+        """Set the controls' ranges and values from the settings."""
         chosen = self.chosen
         with self._silently():
             names = list(chosen.hyper)
@@ -190,14 +190,14 @@ class OptimizerLab(PictureBox):
 
     @contextlib.contextmanager
     def _silently(self):
-        """Within it, controls are set without a redraw."""
-        self._quiet += 1
+        """Inside, controls are set without a redraw."""
+        self._silent_depth += 1
         try:
             yield
         finally:
-            self._quiet -= 1
+            self._silent_depth -= 1
 
-    def _watch(self, picture: Picture) -> None:
+    def _watch(self, picture: ClickablePicture) -> None:
         self.surface.observe(self._on(self._take_surface), "value")
         self.follow.observe(self._on(self._take_follow), "value")
         for box in self.optimizers.values():
@@ -212,22 +212,22 @@ class OptimizerLab(PictureBox):
         self.forward.on_click(self._on(lambda button: self._turn(1)))
 
     def _on(self, take):
-        """A callback: take over what changed, then draw the picture and tell the step, one change at a time."""
+        """A callback: apply the change, then draw the picture and show the step, one change at a time."""
 
         def callback(change: Any) -> None:
-            if self._quiet:
+            if self._silent_depth:
                 return
             with self._lock:
                 take(change)
                 self.redraw()
-                self._tell_step()
+                self._show_step()
 
         return callback
 
     def _take(self, **changed: Any) -> None:
-        """Take the settings from the controls, but for what `changed` says."""
+        """Take the settings from the controls, except those given in `changed`."""
         old = self.chosen
-        known = {
+        values = {
             "surface": old.surface,
             "hyper": old.hyper,
             "start": tuple(slider.value for slider in self.start),
@@ -238,11 +238,11 @@ class OptimizerLab(PictureBox):
             "follow": old.follow,
             "step": min(self.step.value, self.steps.value),
         } | changed
-        self.chosen = Settings(**known)
+        self.chosen = LabSettings(**values)
         self._fit_controls()
 
     def _take_surface(self, change: Any) -> None:
-        """Another surface brings its start, its noise, and rates that suit it."""
+        """A new surface sets its own start, its noise, and rates that suit it."""
         surface = self._surfaces[change.new]
         for name, values in self._hyper.items():
             values["lr"] = first_rate(surface, name)
@@ -250,7 +250,7 @@ class OptimizerLab(PictureBox):
         self._take(surface=surface, hyper=hyper, start=surface.start, noise=surface.noise)
 
     def _take_optimizers(self, change: Any) -> None:
-        """The order is that of the boxes; an optimizer that is newly chosen is followed."""
+        """The order is that of the boxes; a newly chosen optimizer is followed."""
         names = [name for name, box in self.optimizers.items() if box.value]
         for name in names:
             if name not in self._hyper:
@@ -269,7 +269,7 @@ class OptimizerLab(PictureBox):
         self._take(hyper={name: dict(self._hyper[name]) for name in self.chosen.hyper})
 
     def _take_point(self, x: float, y: float) -> None:
-        found = self._panels.place(x, y)
+        found = self._panels.target_at(x, y)
         if found is None:
             return
         kind, (across, up) = found
@@ -283,17 +283,17 @@ class OptimizerLab(PictureBox):
 
     def _render(self) -> bytes:
         ground = Panels.ground(self.chosen)
-        if ground != self._shown:
-            self._panels.dress(self.chosen)
-            self._shown = ground
+        if ground != self._ground:
+            self._panels.set_fixed_parts(self.chosen)
+            self._ground = ground
         self._panels.show(self.chosen)
         return self._frame.png(ground)
 
-    def _tell_step(self) -> None:
-        """Show the step in full. The class beside it takes longer than the picture: it runs far only where the step changed."""
+    def _show_step(self) -> None:
+        """Show the step in full. The class takes longer than the picture: far into the run it runs only if the step changed."""
         path, step = self.chosen.paths[self.chosen.follow], self.chosen.step
-        self.table.value = step_table(path, step, compare=step != self._told or step <= AT_ONCE)
-        self._told = step
+        self.table.value = step_table(path, step, compare=step != self._step_shown or step <= AT_ONCE)
+        self._step_shown = step
 
     def figure(self) -> Figure:
         """The picture that is shown, as a figure to keep."""

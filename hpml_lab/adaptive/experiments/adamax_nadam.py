@@ -1,0 +1,184 @@
+"""Adamax and NAdam: a maximum in place of the second moment, and a momentum with a schedule and a look-ahead."""
+
+from dataclasses import dataclass
+
+import torch
+
+from hpml_lab import optim
+from hpml_lab.adaptive.streams import FLOAT64, normal, relative_difference, run_class, run_formula, steps_of
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas import FORMULAS, largest
+
+QUICK = dict(steps=300, seeds=16)
+FULL = dict(steps=3000, seeds=64)
+
+LR, BETA1, BETA2 = 0.002, 0.9, 0.999
+EXPONENTS = (2, 4, 8, 16, 32, 64, 128, 256)
+RULES = {"Adam": "adam", "Adamax": "adamax", "NAdam": "nadam", "NAdam, Ruder's form": "ruder_nadam"}
+TURN = 30  # the gradient changes its sign after this step
+
+
+@dataclass
+class RuleSteps:
+    """The steps of one rule under a constant gradient, and when it turns round."""
+
+    rule: str = column("rule")
+    formula: str = column("formula of the step")
+    first: float = column("first step / α")
+    tenth: float = column("step 10 / α")
+    last: float = column("last step / α")
+    delay: int = column("steps until it turns round")
+
+
+def draw(result: Result):
+    """Top left: Adam's second moment with an exponent p in place of 2, divided by Adamax's u; it tends to 1 as p grows. Top
+    right: the momentum of NAdam, which rises from half of β₁ towards β₁. Bottom: the steps of four rules when a constant
+    gradient changes its sign after step 30. NAdam turns round first."""
+    figure = style.new_figure(9, 6.4)
+    panels = figure.subplot_mosaic([["norms", "momentum"], ["turned", "turned"]])
+    arrays = result.arrays
+    norms, momentum, turned = panels["norms"], panels["momentum"], panels["turned"]
+    norms.plot([int(p) for p in arrays["norms"]], list(arrays["norms"].values()), "o-", color=style.BLUE)
+    norms.axhline(1, color=style.GREY, linestyle=":")
+    norms.set(xlabel="exponent p", ylabel="v^(1/p) / u, mean over the seeds", title="Adamax is the limit p → ∞")
+    norms.set_xscale("log", base=2)
+    momentum.plot(arrays["mu"]["step"], arrays["mu"]["momentum"], **optimizer_style("NAdam"))
+    momentum.axhline(BETA1, color=style.GREY, linestyle=":")
+    momentum.text(1, BETA1 - 0.008, "β₁", va="top")
+    momentum.set(xscale="log", xlabel="step", ylabel="momentum μ", title="NAdam's momentum", ylim=(0.4, 0.95))
+    for name, steps in arrays["turned"].items():
+        look = optimizer_style(name) | ({"linestyle": ":"} if "Ruder" in name else {})
+        turned.plot(range(1, len(steps) + 1), steps, label=name, **look)
+    turned.axhline(0, color=style.GREY, linewidth=1)
+    turned.axvline(TURN + 0.5, color=style.GREY, linestyle=":")
+    turned.set(xlabel="step", ylabel="step / α", title="The gradient turns round")
+    turned.legend(fontsize=8, loc="lower left")
+    return figure
+
+
+@experiment("adamax-nadam", lecture="L0", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
+def adamax_nadam(params: Params) -> Result:
+    """Adamax and NAdam: two relatives of Adam, line by line."""
+    gradients = normal(params.steps, params.seeds, seed=8, device=params.device.torch)
+    turned, rows = _rows(params.steps, params.device.torch)
+    result = Result([Table("Steps under a constant gradient", rows)])
+    for name, rule in (("Adamax", "adamax"), ("NAdam", "nadam")):
+        result.key_figure(f"{name}'s default α", FORMULAS[rule].defaults["lr"], lecture="not given")
+    norms = _adamax(result, gradients)
+    mu = _nadam(result, gradients)
+    result.arrays = {
+        "norms": {str(p): value for p, value in norms.items()},
+        "mu": mu,
+        "turned": {name: values.tolist() for name, values in turned.items()},
+    }
+    return result
+
+
+def _rows(steps: int, device: torch.device) -> tuple[dict[str, torch.Tensor], list[RuleSteps]]:
+    """The steps under a gradient that turns round, and a row for each rule."""
+    zero, ones = torch.zeros(1, dtype=FLOAT64, device=device), torch.ones(steps, 1, dtype=FLOAT64, device=device)
+    turning = torch.ones(2 * TURN, 1, dtype=FLOAT64, device=device)
+    turning[TURN:] = -1.0
+
+    def relative_steps(rule: str, stream: torch.Tensor) -> torch.Tensor:
+        return -steps_of(zero, run_formula(rule, zero, stream, lr=LR))[:, 0] / LR
+
+    turned, rows = {}, []
+    for name, rule in RULES.items():
+        turned[name], constant = relative_steps(rule, turning), relative_steps(rule, ones)
+        delay = int((turned[name][TURN:] < 0).nonzero()[0]) + 1
+        formula = FORMULAS[rule].lines[-1][0]
+        rows.append(RuleSteps(name, formula, constant[0].item(), constant[9].item(), constant[-1].item(), delay))
+    return turned, rows
+
+
+def _adamax(result: Result, gradients: torch.Tensor) -> dict[int, float]:
+    """Adamax: u is Adam's second moment with the exponent p in place of 2, as p grows (section 7.1 of the paper)."""
+    start = torch.zeros_like(gradients[0])
+    track = run_formula("adamax", start, gradients, lr=LR)
+    by_class = relative_difference(track, run_class(optim.Adamax, start, gradients, lr=LR)["theta"])
+    result.claim("Adamax: the class and the formula take the same steps", by_class < 1e-12, f"{by_class:.1e}")
+    norms = _norms(gradients[:100])
+    result.claim(
+        "Adam's second moment with the exponent p tends to Adamax's u as p grows",
+        all(abs(norms[b] - 1) < abs(norms[a] - 1) for a, b in zip(EXPONENTS[2:], EXPONENTS[3:], strict=False))
+        and abs(norms[256] - 1) < 0.02,
+        f"mean ratio {norms[2]:.3f} at p = 2, {norms[256]:.4f} at p = 256",
+    )
+    # The longest step that Adamax can take: gradients that fade by β₂ a step, so that u = |g| throughout.
+    fading = BETA2 ** torch.arange(len(gradients), dtype=FLOAT64, device=start.device)[:, None]
+    zero = torch.zeros_like(fading[0])
+    longest = steps_of(zero, run_formula("paper_adamax", zero, fading, lr=LR)).abs().max().item() / LR
+    on_random = steps_of(start, track).abs().max().item() / LR
+    bound = (1 - BETA1) / (1 - BETA1 / BETA2)
+    result.claim(
+        "A step of Adamax is at most (1 − β₁)/(1 − β₁/β₂) = 1.009 α long; with gradients that fade by β₂ it exceeds α, the "
+        "paper's bound",
+        1 < longest <= bound * (1 + 1e-9) and on_random <= bound,
+        f"{longest:.5f} α; {on_random:.3f} α on the random stream",
+    )
+    result.key_figure("longest step of Adamax / α", longest)
+    late = gradients.clone()
+    late[:5, 0] = 0.0
+    paper, torchs = (run_formula(name, start, late, lr=LR) for name in ("paper_adamax", "adamax"))
+    result.claim(
+        "A gradient that starts at 0 makes the paper's Adamax 0/0; with torch's |g| + ε all is finite",
+        bool(paper[0].isnan()[0] and not paper[0, 1:].isnan().any() and torchs.isfinite().all()),
+    )
+    without_eps = relative_difference(
+        run_formula("paper_adamax", start, gradients, lr=LR), run_formula("adamax", start, gradients, lr=LR, eps=0.0)
+    )
+    result.claim("For ε = 0 both forms of Adamax are the same rule", without_eps < 1e-12, f"{without_eps:.1e}")
+    return norms
+
+
+def _norms(stream: torch.Tensor) -> dict[int, float]:
+    """For each exponent p, the p-th root of the second moment with that exponent, divided by Adamax's u."""
+    u = torch.zeros_like(stream[0])
+    for g in stream:
+        u = largest(BETA2 * u, g.abs())
+    ratios = {}
+    for p in EXPONENTS:
+        v = torch.zeros_like(u)
+        for g in stream:
+            v = BETA2**p * v + (1 - BETA2**p) * g.abs() ** p
+        ratios[p] = ((v ** (1 / p)) / u).mean().item()
+    return ratios
+
+
+def _nadam(result: Result, gradients: torch.Tensor) -> dict[str, list[float]]:
+    """NAdam: the schedule of its momentum, and Ruder's form, which has none."""
+    start = torch.zeros_like(gradients[0])
+    track = run_formula("nadam", start, gradients, lr=LR)
+    by_class = relative_difference(track, run_class(optim.NAdam, start, gradients, lr=LR)["theta"])
+    result.claim(
+        "NAdam: the class and the formula take the same steps, up to the rounding of float32, in which the class keeps the "
+        "product of momenta",
+        by_class < 1e-7,
+        f"{by_class:.1e}",
+    )
+    t = torch.logspace(0, 5, 101, dtype=FLOAT64).round()
+    mu = BETA1 * (1 - 0.5 * 0.96 ** (t * FORMULAS["nadam"].defaults["momentum_decay"]))
+    result.claim(
+        "NAdam's momentum starts near β₁/2 and rises towards β₁",
+        abs(mu[0].item() / BETA1 - 0.5) < 0.001
+        and bool((torch.diff(mu) >= 0).all() and (mu < BETA1).all() and mu[-1] > 0.99 * BETA1),
+        f"{mu[0].item():.4f} at step 1, {mu[60].item():.4f} at step 1000, {mu[-1].item():.4f} at step 100 000",
+    )
+    ruder = relative_difference(run_formula("ruder_nadam", start, gradients, lr=LR), track)
+    result.claim(
+        "Ruder's NAdam has no such schedule and is a different rule",
+        ruder > 1e-3,
+        f"they differ by {ruder:.1e} of the length of the path",
+    )
+    delay = {row.rule: row.delay for row in result.rows(RuleSteps)}
+    result.claim(
+        "When a constant gradient turns round, NAdam turns round sooner than Adam",
+        delay["NAdam"] < delay["Adam"],
+        f"in step {delay['NAdam']} and step {delay['Adam']} after the turn",
+    )
+    return {"step": t.tolist(), "momentum": mu.tolist()}

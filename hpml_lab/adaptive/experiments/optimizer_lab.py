@@ -1,0 +1,77 @@
+"""The optimizer lab checked: its paths against the classes, its steps against its paths, and its speed."""
+
+from dataclasses import dataclass
+
+from hpml_lab.adaptive.lab_checks import (
+    PathComparison,
+    back_and_forth,
+    compare_with_classes,
+    drawn_anew,
+    latency,
+    steps_that_miss,
+)
+from hpml_lab.adaptive.lab_widget import draw_lab
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+
+QUICK = dict(steps=30, moves=60)
+FULL = dict(steps=30, moves=400)
+
+
+@dataclass
+class OptimizerPaths:
+    """How far the paths of one formula are from those of its class, over all surfaces."""
+
+    optimizer: str = column("optimizer")
+    surfaces: int = column("surfaces")
+    steps: int = column("steps on each")
+    distance: float = column("largest distance between formula and class / width of the window")
+    worst_surface: str = column("on")
+
+
+def draw(result: Result):
+    """Left: the paths of three optimizers on Beale's function, whose height is drawn as contours. Right, over the steps: the
+    loss of each, then how far Adam moves x and y in a step, and the state that Adam keeps for them."""
+    return draw_lab(**result.arrays["settings"])
+
+
+@experiment("optimizer-lab", lecture="card", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
+def optimizer_lab(params: Params) -> Result:
+    """The optimizer lab: its paths, its single steps and its speed."""
+    paths = compare_with_classes(params.steps)
+    timings = latency(params.moves)
+    rows = _rows(paths, params.steps)
+
+    result = Result([Table("Paths of formula and class", rows), Table("From a slider's event to the new picture", timings)])
+    for row in timings:
+        result.key_figure(f"slider to picture, {row.shown}, median", row.median, "ms")
+        result.key_figure(f"slider to picture, {row.shown}, 95th percentile", row.p95, "ms")
+    largest = max(row.distance for row in rows)
+    result.claim(
+        "On every surface the path of each formula is the path of its class, within 10⁻¹¹ of the window's width",
+        largest <= 1e-11,
+        f"{largest:.1e}",
+    )
+    slowest = max(row.p95 for row in timings)
+    result.measured(
+        "From a slider's event to the new picture the kernel takes at most 20 ms in 95 of 100 moves",
+        slowest <= 20,
+        f"{slowest:.1f} ms",
+    )
+    missed = steps_that_miss(params.steps)
+    result.check("In step mode the last line of every step gives exactly the path's next point", missed == 0, f"{missed} miss")
+    result.check("Steps back and forward show the same pictures and the same numbers", back_and_forth(8))
+    result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", drawn_anew(6))
+    result.arrays["settings"] = {"surface": "beale", "step": 10}
+    return result
+
+
+def _rows(paths: list[PathComparison], steps: int) -> list[OptimizerPaths]:
+    """One row for each optimizer, with the surface on which formula and class are furthest apart."""
+    rows = []
+    for optimizer in dict.fromkeys(path.optimizer for path in paths):
+        own = [path for path in paths if path.optimizer == optimizer]
+        worst = max(own, key=lambda path: path.distance)
+        rows.append(OptimizerPaths(optimizer, len(own), steps, worst.distance, worst.surface))
+    return rows

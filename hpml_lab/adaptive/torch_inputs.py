@@ -1,0 +1,125 @@
+"""Inputs on which optimizers are compared with torch.optim: those of PyTorch's own test suite, and others that it lacks."""
+
+import inspect
+import random
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+DENSE = ("SGD", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NAdam")
+CLASSES = (*DENSE, "SparseAdam")
+SPARSE = ("SGD", "Adagrad", "SparseAdam")  # these accept sparse gradients
+# 0-dimensional, empty, odd, larger than a vector register; the last one is transposed, so that it is not contiguous
+SHAPES = ((), (0,), (1,), (7,), (3, 5), (2, 3, 4), (4, 6))
+SPARSE_SHAPE = (20, 3)
+
+Options = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class OptimizerInput:
+    """One input for the comparison: a class, its options, and how it is stepped."""
+
+    name: str
+    options: Options = field(default_factory=dict)
+    dtype: torch.dtype = torch.float32
+    steps: int = 25
+    rates: bool = False  # the learning rate changes during the run
+    sparse: bool = False  # the gradients are sparse, of one table
+    shapes: tuple[tuple[int, ...], ...] = SHAPES
+
+    @property
+    def accepts_lists(self) -> bool:
+        """Whether the class works on lists of tensors with this input: Adam refuses a tensor rate there, like torch's."""
+        known = inspect.signature(getattr(torch.optim, self.name)).parameters
+        return "foreach" in known and not ("amsgrad" in known and isinstance(self.options.get("lr"), torch.Tensor))
+
+
+def suite(name: str) -> tuple[list[Options], list[tuple[Any, Options, bool]]]:
+    """A class's inputs on a CPU in PyTorch's own test suite: options that work, and (params, options, steps) that must fail.
+
+    `steps` distinguishes an input that fails in `step` from one that the constructor refuses. Both lists are new in every call.
+    """
+    from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
+
+    [info] = [entry for entry in optim_db if entry.optim_cls is getattr(torch.optim, name)]
+    works = [dict(entry.kwargs) for entry in info.optim_inputs_func("cpu")]
+    fails = [
+        (
+            entry.optimizer_error_input.params,
+            dict(entry.optimizer_error_input.kwargs),
+            entry.error_on is OptimizerErrorEnum.STEP_ERROR,
+        )
+        for entry in info.optim_error_inputs_func("cpu", torch.float32)
+    ]
+    return works, fails
+
+
+def suite_inputs(name: str, steps: int = 25) -> list[OptimizerInput]:
+    """PyTorch's own inputs of a class, in float32 and float64."""
+    return [
+        OptimizerInput(name, options, dtype, steps, sparse=name == "SparseAdam")
+        for dtype in (torch.float32, torch.float64)
+        for options in suite(name)[0]
+    ]
+
+
+def random_options(name: str, draw: random.Random) -> Options:
+    """Options that the class accepts, drawn from wide ranges in any combination."""
+
+    def often_zero(low: float, high: float) -> float:
+        return draw.choice((0.0, draw.uniform(low, high)))
+
+    ranges: dict[str, Callable[[], Any]] = {
+        "lr": lambda: 10 ** draw.uniform(-5, 0.5),
+        "betas": lambda: (draw.uniform(0, 0.999), draw.uniform(0, 0.9999)),
+        "eps": lambda: 10 ** draw.uniform(-12, -1),
+        "weight_decay": lambda: draw.choice((0.0, 10 ** draw.uniform(-5, -0.5))),
+        "momentum": lambda: often_zero(0.01, 0.999),
+        "dampening": lambda: often_zero(0.01, 1),
+        "nesterov": lambda: draw.random() < 0.4,
+        "rho": lambda: draw.uniform(0, 1),
+        "alpha": lambda: draw.uniform(0, 0.9999),
+        "lr_decay": lambda: often_zero(0, 0.5),
+        "initial_accumulator_value": lambda: often_zero(0, 5),
+        "momentum_decay": lambda: draw.choice((0.0, 10 ** draw.uniform(-4, -1))),
+        "maximize": lambda: draw.random() < 0.3,
+        "amsgrad": lambda: draw.random() < 0.5,
+        "centered": lambda: draw.random() < 0.5,
+        "decoupled_weight_decay": lambda: draw.random() < 0.5,
+    }
+    known = inspect.signature(getattr(torch.optim, name)).parameters
+    options = {option: make() for option, make in ranges.items() if option in known}
+    if options.get("nesterov"):  # it requires a momentum and no dampening
+        options.update(momentum=options["momentum"] or 0.9, dampening=0.0)
+    return options
+
+
+def own_inputs(name: str, draws: int = 8, steps: int = 25, long_steps: int = 1000, seed: int = 0) -> list[OptimizerInput]:
+    """Inputs that PyTorch's suite lacks; the same ones for the same seed.
+
+    `draws` times random options, with dtypes and changing rates in turn; `long_steps` steps with changing rates; complex
+    parameters; a learning rate that is a tensor; sparse gradients.
+    """
+    draw = random.Random(f"{name} {seed}")
+    real, pairs = (torch.float32, torch.float64), (torch.complex64, torch.complex128)
+    always_sparse = name == "SparseAdam"
+    inputs = []
+    for i in range(draws):
+        dtype = (real if always_sparse else real + real + pairs)[i % (2 if always_sparse else 6)]
+        inputs.append(OptimizerInput(name, random_options(name, draw), dtype, steps, rates=i % 3 > 0, sparse=always_sparse))
+    for dtype in real:
+        inputs.append(OptimizerInput(name, {}, dtype, long_steps, rates=True, sparse=always_sparse))
+        inputs.append(OptimizerInput(name, {"lr": torch.tensor(0.013)}, dtype, steps, sparse=always_sparse))
+        inputs.append(OptimizerInput(name, {"lr": torch.tensor([0.13])}, dtype, steps, rates=True, sparse=always_sparse))
+        if name in SPARSE:
+            drawn = [random_options(name, draw) for _ in range(3)]
+            for options in drawn:
+                options.update({"weight_decay": 0.0} if "weight_decay" in options else {})  # not defined for sparse gradients
+                options.update({"nesterov": False} if "nesterov" in options else {})
+            inputs += [OptimizerInput(name, options, dtype, steps, rates=True, sparse=True) for options in ({}, *drawn)]
+    if not always_sparse:
+        inputs += [OptimizerInput(name, {}, dtype, steps, rates=True) for dtype in pairs]
+    return inputs
