@@ -12,7 +12,8 @@ Further figures of their results:
     adadelta_lines          the lines of Adadelta's loop over time
     adagrad_from_adam       how far Adam is from Adagrad as β₂ nears 1
 Tools:
-    lab, draw_lab           the optimizer lab, and its picture as a figure
+    lab                     the optimizer lab, with its controls
+    draw_lab, show_lab      its picture as a matplotlib figure, and with a caption
     conformance             compare the optimizers of any package with torch.optim's, class by class
     compare_with_torch      the same for one input
     run_class, run_formula  an optimizer, or a formula, applied along a stream of gradients
@@ -30,7 +31,7 @@ __getattr__, __dir__, __all__ = attach(
         "experiments.adamax_nadam": ["adamax_nadam"],
         "experiments.optimizer_conformance": ["optimizer_conformance", "conformance"],
         "experiments.optimizer_lab": ["optimizer_lab"],
-        "lab_widget": ["lab", "draw_lab"],
+        "lab_widget": ["lab", "draw_lab", "show_lab"],
         "torch_comparison": ["compare_with_torch"],
         "streams": ["run_class", "run_formula"],
     },

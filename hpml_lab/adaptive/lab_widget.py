@@ -1,7 +1,7 @@
 """The optimizer lab: choose a surface and optimizers, drag the sliders, and see paths, losses, step sizes and state change.
 
     lab("rosenbrock", ["momentum", "adam"])                  # in a notebook: controls, picture, one step in full
-    draw_lab("rosenbrock", ["momentum", "adam"], step=20)    # the same picture as a figure
+    draw_lab("rosenbrock", ["momentum", "adam"], step=20)    # the same picture as a matplotlib figure
 
 Both take the arguments of `lab_paths.settings`. The other modules: lab_paths.py (settings, paths), lab_panels.py (the picture),
 lab_picture.py (clicks), lab_steps.py (one step, formula by formula).
@@ -19,6 +19,7 @@ from hpml_lab.adaptive.lab_picture import ClickablePicture
 from hpml_lab.adaptive.lab_steps import step_table
 from hpml_lab.core import style
 from hpml_lab.core.live_figure import Frame, PictureBox
+from hpml_lab.core.picture import Picture
 from hpml_lab.landscape.surfaces import SURFACES
 from hpml_lab.optim.formulas import FORMULAS
 
@@ -48,8 +49,13 @@ SLIDERS = {
 
 
 def draw_lab(*chosen: Any, **more: Any) -> Figure:
-    """The lab's picture as a figure; takes the arguments of `settings`. Raises LabError for invalid values."""
+    """The lab's picture as a matplotlib figure; takes the arguments of `settings`. Raises LabError for invalid values."""
     return _figure(settings(*chosen, **more))
+
+
+def show_lab(*chosen: Any, caption: str = ALT, **more: Any) -> Picture:
+    """The same figure with a caption, for a notebook without a kernel or for a report."""
+    return Picture(draw_lab(*chosen, **more), caption)
 
 
 def _figure(chosen: LabSettings) -> Figure:
