@@ -6,9 +6,9 @@ import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.landscape.stability import largest_stable_rate
-from hpml_lab.update_rules.judge import judge_rule
-from hpml_lab.update_rules.rules import as_rule
-from hpml_lab.update_rules.velocity_mistakes import LOOK_AHEAD_MISTAKES, MOMENTUM_MISTAKES
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import as_rule
+from hpml_lab.optim_exercises.velocity_mistakes import LOOK_AHEAD_MISTAKES, MOMENTUM_MISTAKES
 
 NOTEBOOK = "04_descent"
 

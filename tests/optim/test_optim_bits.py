@@ -1,4 +1,4 @@
-"""To the bit, beyond test_optim_conformance.py: large tensors in chunks, complex numbers, 16 bits, rates in tensors."""
+"""Bitwise agreement with torch.optim on more inputs: large tensors in chunks, complex numbers, 16 bits, rates in tensors."""
 
 import copy
 import random

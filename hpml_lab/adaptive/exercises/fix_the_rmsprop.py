@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, ZERO_HINT
 from hpml_lab.core.exercises import exercise
-from hpml_lab.update_rules.judge import judge_rule
-from hpml_lab.update_rules.rules import WrongRules, altered, as_rule
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 
 SQUARES_HINT = "Your v holds only this step's g²; it is a running average of all squares so far."
 

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 
 from hpml_lab.core.exercises import exercise
-from hpml_lab.update_rules.judge import judge_rule
-from hpml_lab.update_rules.rules import WrongRules, altered, as_rule
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 
 DRIFT_HINT = "ε is added to the step itself, so every weight drifts by ε in each step. It belongs to the denominator."
 ZERO_HINT = "A gradient that starts at exactly 0 gives 0/0: which term keeps the denominator away from zero?"

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 from hpml_lab.adaptive.exercises.fix_the_rmsprop import SQUARES_HINT
 from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT
 from hpml_lab.core.exercises import exercise
-from hpml_lab.update_rules.judge import judge_rule
-from hpml_lab.update_rules.rules import WrongRules, altered, as_rule
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 
 # A large ε and low β, so that each of them matters within the judge's 60 steps.
 MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}

@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 from hpml_lab.adaptive.exercises.write_adam import MOMENTS, adam_mistakes
 from hpml_lab.core.exercises import exercise
-from hpml_lab.update_rules.judge import judge_rule
-from hpml_lab.update_rules.rules import Rule, WrongRules, altered, as_rule
+from hpml_lab.optim_exercises.judge import judge_rule
+from hpml_lab.optim_exercises.rules import Rule, WrongRules, altered, as_rule
 
 DECOUPLED = "theta = theta - lr * weight_decay * theta"
 COUPLED = "g = g + weight_decay * theta"

@@ -7,9 +7,9 @@ import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
 from hpml_lab.core.exercises import Mistake
-from hpml_lab.update_rules import velocity_mistakes
-from hpml_lab.update_rules.judge import SHAPES, STEPS, judge_rule
-from hpml_lab.update_rules.rules import altered, as_rule
+from hpml_lab.optim_exercises import velocity_mistakes
+from hpml_lab.optim_exercises.judge import SHAPES, STEPS, judge_rule
+from hpml_lab.optim_exercises.rules import altered, as_rule
 
 MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}
 VELOCITY = {"lr": 0.1, "momentum": 0.8}

@@ -4,7 +4,7 @@ Each catalogue is {name of the mistake: (the rule that makes it, a hint that lea
 MOMENTUM_MISTAKES and LOOK_AHEAD_MISTAKES.
 """
 
-from hpml_lab.update_rules.rules import Rule, WrongRules, altered, as_rule
+from hpml_lab.optim_exercises.rules import Rule, WrongRules, altered, as_rule
 
 _AVERAGE_HINT = "Your velocity is a running average: its gradients are weighted with 1 - γ. In momentum they are added whole."
 _NOT_KEPT_HINT = "Your steps are those of plain gradient descent: the velocity is not kept from one call to the next."
