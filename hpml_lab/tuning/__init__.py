@@ -21,6 +21,7 @@ For the notebook:
     gelu, layer_norm   composed of simple operators
     MlpBlock, deep_mlp small networks
     FAULTS             losses with a NaN or an infinity, for anomaly mode
+    attempt, collect_warnings, saved_tensors   what a line raises, what it warns, what autograd keeps (of core)
 """
 
 from hpml_lab.core.lazy import attach
@@ -46,5 +47,8 @@ __getattr__, __dir__, __all__ = attach(
         "anomaly": ["FAULTS"],
         "compositions": ["gelu", "layer_norm"],
         "networks": ["MlpBlock", "deep_mlp"],
+        "hpml_lab.core.attempt": ["attempt"],
+        "hpml_lab.core.warned": ["collect_warnings"],
+        "hpml_lab.core.counting": ["saved_tensors"],
     },
 )
