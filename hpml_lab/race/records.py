@@ -1,0 +1,113 @@
+"""What the curves of the race say: one record for each setting, over all of its seeds."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+import torch
+
+from hpml_lab.race.program import CLASSES, Setting
+from hpml_lab.race.seeds import median_and_range
+
+# The rates of the lecture's PyTorch slides: SGD 0.1, momentum and Nesterov 0.1 with γ 0.9, Adagrad 0.01, Adadelta 1.0 with
+# ρ 0.9, Adam 0.001. They give none for RMSprop, which takes torch's default.
+LECTURE_LR = {"SGD": 0.1, "Momentum": 0.1, "Nesterov": 0.1, "Adagrad": 0.01, "Adadelta": 1.0, "Adam": 0.001, "RMSprop": 0.01}
+# The study that the lecture's plots come from (int8.io, 2016) printed most of its rates only in tables that can no longer be
+# read. These two stand in the README of github.com/int8/NeuralNetworks.
+STUDY_LR = {"Momentum": (0.05,), "Adam": (0.002,)}
+PLATEAU = math.log(CLASSES) - 0.05  # a net that gives each class the probability 1/10 has the loss ln 10 = 2.303
+
+
+@dataclass
+class Record:
+    """One setting on one net, seed by seed.
+
+    loss, accuracy  training loss and test accuracy at each point of the curve, by seed
+    end             final training loss by seed, inf if it diverged
+    final           accuracy on all test images by seed
+    exit            iteration from which the loss stays below the plateau, by seed; inf if it never does
+    """
+
+    optimizer: str
+    lr: float
+    loss: list[list[float]]
+    accuracy: list[list[float]]
+    end: list[float]
+    final: list[float]
+    exit: list[float]
+
+    @property
+    def diverged(self) -> int:
+        """How many seeds diverged."""
+        return sum(map(math.isinf, self.end))
+
+
+Group = dict[str, Record]  # {optimizer: record}
+
+
+def sweep(factors: Sequence[float], study: bool) -> list[Setting]:
+    """The settings of one net: each optimizer at the lecture's rate times each of `factors`, and the study's own rates."""
+    settings = []
+    for name, lr in LECTURE_LR.items():
+        rates = {float(f"{lr * factor:.3g}") for factor in (1.0, *factors)} | set(STUDY_LR.get(name, ()) if study else ())
+        settings += [Setting(name, lr=rate) for rate in sorted(rates)]
+    return settings
+
+
+def diverged(curve: Sequence[float]) -> bool:
+    """True for a loss curve that ends with no number, or above where it started."""
+    return not math.isfinite(curve[-1]) or curve[-1] > curve[0]
+
+
+def leaves_plateau(curve: Sequence[float], points: Sequence[int]) -> float:
+    """The first of `points` from which on the loss stays below ln 10 - 0.05; inf if it does not."""
+    above = [index for index, loss in enumerate(curve) if not loss < PLATEAU]  # `not <` holds for nan too
+    last = above[-1] if above else -1
+    return math.inf if last == len(curve) - 1 else float(points[last + 1])
+
+
+def records_of(settings: Sequence[Setting], curves: dict[str, Any], points: Sequence[int]) -> list[Record]:
+    """The record of each setting, from the curves that `training.train` returns."""
+    loss, accuracy = torch.tensor(curves["loss"]), torch.tensor(curves["accuracy"])  # (points, K, R)
+    records = []
+    for k, setting in enumerate(settings):
+        by_seed = loss[:, k].T.tolist()
+        records.append(
+            Record(
+                optimizer=setting.optimizer,
+                lr=setting.lr,
+                loss=by_seed,
+                accuracy=accuracy[:, k].T.tolist(),
+                end=[math.inf if diverged(curve) else curve[-1] for curve in by_seed],
+                final=curves["final_accuracy"][k],
+                exit=[leaves_plateau(curve, points) for curve in by_seed],
+            )
+        )
+    return records
+
+
+def at_lecture(records: Sequence[Record]) -> Group:
+    """Each optimizer's record at the lecture's rate."""
+    return {record.optimizer: record for record in records if record.lr == LECTURE_LR[record.optimizer]}
+
+
+def at_best(records: Sequence[Record]) -> Group:
+    """Each optimizer's record at its best rate: the lowest median over the seeds of the final training loss."""
+    best: Group = {}
+    for record in records:
+        if record.optimizer not in best or median(record.end) < median(best[record.optimizer].end):
+            best[record.optimizer] = record
+    return best
+
+
+def ranking(group: Group) -> str:
+    """The optimizers by the median over the seeds of the final training loss, the lowest first."""
+    return ", ".join(sorted(group, key=lambda name: median(group[name].end)))
+
+
+def against_best_other(name: str, others: Sequence[str], group: Group) -> str:
+    """The final losses of an optimizer and of the best of `others`, in words."""
+    rival = min((other for other in others if other != name), key=lambda other: median(group[other].end))
+    return f"{name} {median_and_range(group[name].end)}, best other {rival} {median_and_range(group[rival].end)}"
