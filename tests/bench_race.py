@@ -21,8 +21,8 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.threads import all_threads, one_thread
 from hpml_lab.data import DataSet, load
 from hpml_lab.race.program import NETS, Program, Setting
-from hpml_lab.race.three_nets import LECTURE_LR
-from hpml_lab.race.training import Inputs, shared_out, train_all
+from hpml_lab.race.records import LECTURE_LR
+from hpml_lab.race.training import Inputs, split_into_tasks, train_all
 
 SETTINGS = [Setting(name, lr=lr) for name, lr in LECTURE_LR.items()]
 BATCH, ITERATIONS, ROUNDS = 128, 20_000, 5
@@ -32,7 +32,7 @@ def images() -> DataSet:
     try:
         return load("mnist")
     except LabError as error:
-        print(f"{error.wrong} Noise of the same shape is used.")
+        print(f"{error.problem} Noise of the same shape is used.")
         x, y = torch.rand(70_000, 1, 28, 28), torch.randint(0, 10, (70_000,))
         return DataSet("noise", x[:60_000], y[:60_000], x[60_000:], y[60_000:])
 
@@ -137,10 +137,10 @@ def whole(inputs, device):
     """The single-seed comparison from start to end; asked for: 240 s of training on 2 CPU cores, 60 s on a GPU."""
     gpu = device.type == "cuda"
     workers = 1 if gpu else all_threads()
-    tasks = [t for name, net in NETS.items() for t in shared_out(name, net, SETTINGS, [0], 16 if gpu else 4)]
+    tasks = [t for name, net in NETS.items() for t in split_into_tasks(name, net, SETTINGS, [0], 16 if gpu else 4)]
     start, cpu = time.perf_counter(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        curves = train_all(tasks, inputs, [0, ITERATIONS], BATCH, workers, folder=Path(folder), every=1e9)
+        curves = train_all(tasks, inputs, [0, ITERATIONS], BATCH, workers, folder=Path(folder), every_seconds=1e9)
     wall, cpu = time.perf_counter() - start, time.process_time() - cpu
     for task, found in zip(tasks, curves, strict=True):
         for k, setting in enumerate(task.settings):

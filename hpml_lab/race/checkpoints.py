@@ -1,4 +1,4 @@
-"""Checkpoints of long trainings: written whole, named by what they belong to, removed when all is done."""
+"""Checkpoints of long trainings: written completely or not at all, named by what they belong to, removed at the end."""
 
 import hashlib
 import io
@@ -18,39 +18,39 @@ FORMAT = 1  # of the file and of the numbers in it; raise it when a change of th
 
 
 def key_of(**parts: Any) -> str:
-    """A text that names a training: every part that its numbers depend on, and the versions."""
+    """A text that identifies a training: everything that its numbers depend on, and the versions."""
     named = {**parts, "format": FORMAT, "torch": torch.__version__, "hpml_lab": __version__}
     return "\n".join(f"{name} = {value!r}" for name, value in sorted(named.items()))
 
 
 def digest(*tensors: torch.Tensor) -> str:
-    """A short name of the tensors' content."""
-    found = hashlib.sha256()
+    """A short hash of the tensors' content."""
+    content = hashlib.sha256()
     for tensor in tensors:
-        found.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
-        found.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return found.hexdigest()[:16]
+        content.update(f"{tuple(tensor.shape)} {tensor.dtype}".encode())
+        content.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return content.hexdigest()[:16]
 
 
 class Checkpoint:
-    """The file of one training, found by its key; `every` is the least number of seconds from one saving to the next.
+    """The file of one training, found by its key; at least `every_seconds` pass from one save to the next.
 
-    The whole key stands in the file and is compared, so that a file is never taken for another's. A file that is damaged or
-    cannot be read counts as absent: the training starts anew.
+    The whole key is stored in the file and compared, so a file is never mistaken for another training's. A file that is
+    damaged or cannot be read counts as absent: the training starts from the beginning.
     """
 
-    def __init__(self, key: str, folder: Path = FOLDER, every: float = 60.0) -> None:
-        self.key, self.every = key, every
+    def __init__(self, key: str, folder: Path = FOLDER, every_seconds: float = 60.0) -> None:
+        self.key, self.every_seconds = key, every_seconds
         self.path = Path(folder) / f"{hashlib.sha256(key.encode()).hexdigest()[:20]}.pt"
         self.saved = time.monotonic()
-        self.problem = ""  # why the last saving failed; training goes on without
+        self.problem = ""  # why the last save failed; the training continues without it
 
     def due(self) -> bool:
-        """Has it been long enough since the last saving, or since the start?"""
-        return time.monotonic() - self.saved >= self.every
+        """True if enough time has passed since the last save, or since the start."""
+        return time.monotonic() - self.saved >= self.every_seconds
 
     def save(self, state: dict[str, Any]) -> None:
-        """Write `state`; a full disk or a read-only folder is noted in `problem` and stops nothing."""
+        """Write `state`. A full disk or a read-only folder is noted in `problem` and raises nothing."""
         buffer = io.BytesIO()
         torch.save({"key": self.key, "state": state}, buffer)
         try:
@@ -60,17 +60,17 @@ class Checkpoint:
         self.saved = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
-        """The state that was saved last, on the CPU, or None."""
+        """The last saved state, on the CPU, or None."""
         try:
-            found = torch.load(self.path, map_location="cpu", weights_only=True)
-            return found["state"] if found["key"] == self.key else None
-        except Exception:  # absent, cut off, or not a file of torch's: each raises its own
+            content = torch.load(self.path, map_location="cpu", weights_only=True)
+            return content["state"] if content["key"] == self.key else None
+        except Exception:  # absent, cut off, or not written by torch.save: each raises another error
             return None
 
     def remove(self) -> None:
-        """Delete the file, and the folder when nothing else is in it."""
+        """Delete the file, and the folder if nothing else is in it."""
         try:
             self.path.unlink(missing_ok=True)
             self.path.parent.rmdir()
         except OSError:
-            pass  # other trainings' files are in the folder
+            pass  # the folder holds files of other trainings

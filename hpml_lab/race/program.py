@@ -1,18 +1,18 @@
 """Many trainings of one net as a single batched program: forward, backward and step with a leading axis of settings.
 
-A net of the lecture is small: trained alone, its step is mostly the cost of starting operations, and its data loader takes
-longer than its arithmetic. Here all settings (optimizers × learning rates) × seeds of one net take each step together:
+The nets of the lecture are small: when one trains alone, its step is mostly the overhead of starting operations, and its data
+loader takes longer than its arithmetic. Here all settings (optimizers × learning rates) × seeds of one net take each step together:
 
 - `parameters` is one tensor (settings K, seeds R, numbers of one net n); W and b of each layer are views of it, and so are
-  the tensors that the optimizers see. The gradients lie the same way.
-- Forward and backward are written by hand with batched matrix products. They are in the transposed form, activations
-  (K, R, width, batch), in which every operand is used as it lies in memory.
+  the tensors that the optimizers see. The gradients have the same layout.
+- Forward and backward are written by hand with batched matrix products. They are in transposed form, activations
+  (K, R, width, batch), in which every operand is used as it is stored in memory.
 - A batch is a slice of the epoch's shuffled images, gathered on the device a few batches at a time. Each seed has its own
-  shuffle and its own start; all settings of a seed share both, so that they differ by the optimizer alone.
+  shuffle and its own start; all settings of a seed share both, so that only the optimizer differs between them.
 - The optimizers are the workbook's own classes: one instance per class, one parameter group per setting.
 
-No setting influences another: each has its own matrix products. On the CPU, with one thread, its numbers are the same bits
-whoever trains beside it. Nothing in the loop waits for the device.
+No setting influences another: each has its own matrix products. On the CPU, with one thread, the result of a setting is
+bitwise identical whatever trains with it. Nothing in the loop waits for the device.
 
     program = Program(NETS["net 3"], [Setting("Adam", lr=0.001), Setting("SGD", lr=0.1)], seeds=range(4), x=x, y=y)
     program.run(1000)
@@ -33,8 +33,8 @@ from hpml_lab import optim as classes
 from hpml_lab.core.timing import interleaved
 
 CLASSES = 10
-_ONE_AT_A_TIME = threading.Lock()  # layers draw from the process's one generator, which all threads share
-GATHER = 16  # batches gathered at once: few starts of kernels on a GPU, and what a CPU's caches still hold
+_START_LOCK = threading.Lock()  # layers draw from the generator of the process, which all threads share
+GATHER = 16  # batches gathered at once: few kernel launches on a GPU, and still small enough for a CPU's caches
 
 
 # ---- what is trained -------------------------------------------------------------------------------------------------
@@ -55,10 +55,10 @@ class Net:
         return nn.Sequential(*layers, nn.Linear(inputs, CLASSES))
 
     def start(self, inputs: int, seed: int, dtype: torch.dtype = torch.float32) -> nn.Sequential:
-        """The net as torch's layers initialise it under `seed`; the process's own random numbers are left as they were."""
-        with _ONE_AT_A_TIME, torch.random.fork_rng(devices=[]):
+        """The net as torch's layers initialize it with `seed`; the random state of the process stays as it was."""
+        with _START_LOCK, torch.random.fork_rng(devices=[]):
             torch.default_generator.manual_seed(seed)
-            return self.module(inputs).to(dtype)  # drawn in float32, so that both precisions start at the same point
+            return self.module(inputs).to(dtype)  # drawn in float32, so that all precisions start at the same point
 
     def scaled(self, factor: float) -> "Net":
         """The same net with hidden layers `factor` times as wide (at least 4)."""
@@ -67,12 +67,13 @@ class Net:
     @property
     def title(self) -> str:
         """Its layers in words: "100 sigmoid, softmax"."""
-        return ", ".join([f"{width} {'ReLU' if kind == 'relu' else kind}" for width, kind in self.hidden] + ["softmax"])
+        layers = [f"{width} {'ReLU' if kind == 'relu' else kind}" for width, kind in self.hidden]
+        return ", ".join([*layers, "softmax"])
 
 
 NETS = {"net 1": Net(), "net 2": Net(((100, "sigmoid"),)), "net 3": Net(((300, "sigmoid"), (100, "relu"), (50, "sigmoid")))}
 
-# The optimizers by the lecture's names: the class, and the arguments that make it what it is.
+# The optimizers by the lecture's names: the class, and the arguments that define the variant.
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
     "SGD": ("SGD", {}),
     "Momentum": ("SGD", {"momentum": 0.9}),
@@ -92,9 +93,9 @@ class Setting:
     hyper: tuple[tuple[str, Any], ...]
 
     def __init__(self, optimizer: str, **hyper: Any) -> None:
-        named = {**OPTIMIZERS[optimizer][1], **hyper}
+        merged = {**OPTIMIZERS[optimizer][1], **hyper}
         object.__setattr__(self, "optimizer", optimizer)
-        object.__setattr__(self, "hyper", tuple(sorted(named.items())))
+        object.__setattr__(self, "hyper", tuple(sorted(merged.items())))
 
     @property
     def kind(self) -> str:
@@ -128,8 +129,8 @@ BACKWARD = {"sigmoid": _sigmoid_backward, "relu": _relu_backward}
 class Program:
     """K settings × R seeds of one net, trained together on x (N, inputs) and y (N,) int64 with batches of `batch` images.
 
-    The last images of an epoch that do not fill a batch are left out; the next epoch shuffles anew. `dtype` is that of x, and
-    the device too.
+    The last images of an epoch that do not fill a batch are left out; the next epoch shuffles again. dtype and device are those
+    of x.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class Program:
         self.x, self.y, self.iteration = x, y, 0
         self.per_epoch = len(x) // batch
         if self.per_epoch == 0:
-            raise ValueError(f"a batch of {batch} images needs as many; there are {len(x)}")
+            raise ValueError(f"a batch of {batch} images needs at least {batch} images; there are {len(x)}")
         starts = [[p.detach() for p in net.start(x.shape[1], seed, x.dtype).parameters()] for seed in self.seeds]
         flat = torch.stack([torch.cat([p.flatten() for p in start]) for start in starts]).to(x.device)
         self.parameters = flat.repeat(len(self.settings), 1, 1)  # (K, R, n)
@@ -156,34 +157,38 @@ class Program:
         self.optimizers: dict[str, torch.optim.Optimizer] = {}
         self._group: dict[int, dict[str, Any]] = {}
         for kind in dict.fromkeys(setting.kind for setting in self.settings):
-            places = [k for k, setting in enumerate(self.settings) if setting.kind == kind]
-            groups = [{"params": [self._leaf(k)], **dict(self.settings[k].hyper)} for k in places]
-            optimizer = getattr(classes, kind)(groups, foreach=False)  # a group is one tensor: nothing to put together
+            of_kind = self._of_kind(kind)
+            groups = [{"params": [self._leaf(k)], **dict(self.settings[k].hyper)} for k in of_kind]
+            optimizer = getattr(classes, kind)(groups, foreach=False)  # a group is one tensor: foreach has nothing to combine
             self.optimizers[kind] = optimizer
-            self._group.update(zip(places, optimizer.param_groups, strict=True))
+            self._group.update(zip(of_kind, optimizer.param_groups, strict=True))
+
+    def _of_kind(self, kind: str) -> list[int]:
+        """The settings whose optimizer is of the class `kind`."""
+        return [k for k, setting in enumerate(self.settings) if setting.kind == kind]
 
     # Views: a layer's W is (K, R, out, in), its b (K, R, out).
 
     def _views(self, flat: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        parts = flat.split([shape.numel() for shape in self.shapes], dim=2)
-        shaped = [part.unflatten(2, shape) for part, shape in zip(parts, self.shapes, strict=True)]
+        pieces = flat.split([shape.numel() for shape in self.shapes], dim=2)
+        shaped = [piece.unflatten(2, shape) for piece, shape in zip(pieces, self.shapes, strict=True)]
         return shaped[0::2], shaped[1::2]
 
     def _leaf(self, k: int) -> torch.Tensor:
-        """What an optimizer steps: all seeds of setting `k` as one tensor (R, n); the step is elementwise."""
+        """All seeds of setting `k` as the one tensor (R, n) that its optimizer steps; a step is elementwise."""
         leaf = self.parameters[k].requires_grad_()
         leaf.grad = self.gradients[k]
         return leaf
 
     def lr(self, k: int) -> float:
-        """The learning rate of setting `k` now."""
+        """The current learning rate of setting `k`."""
         return self._group[k]["lr"]
 
     def set_lr(self, k: int, lr: float) -> None:
         """Set the learning rate of setting `k`, from its next step on."""
         self._group[k]["lr"] = lr
 
-    # Batches: the shuffle depends on seed and epoch alone, so any iteration can be come back to.
+    # Batches: the shuffle depends only on seed and epoch, so a training can resume at any iteration.
 
     def order(self, seed: int, epoch: int) -> torch.Tensor:
         """The order (N,) in which `seed` sees the images in `epoch`, drawn on the CPU: the same on every device."""
@@ -192,11 +197,11 @@ class Program:
 
     def _next_batch(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Images (R, batch, inputs) and one-hot labels (R, batch, 10) of this iteration, as slices."""
-        epoch, place = divmod(self.iteration, self.per_epoch)
+        epoch, index = divmod(self.iteration, self.per_epoch)
         if self._order_of != epoch:
             self._orders = torch.stack([self.order(seed, epoch) for seed in self.seeds]).to(self.x.device)
             self._order_of = epoch
-        block, place = divmod(place, GATHER)
+        block, index = divmod(index, GATHER)
         if self._loaded != (epoch, block):
             rows = slice(block * GATHER * self.batch, min((block + 1) * GATHER, self.per_epoch) * self.batch)
             for r, order in enumerate(self._orders):
@@ -204,8 +209,8 @@ class Program:
                 torch.index_select(self.x, 0, chosen, out=self._images[r, : len(chosen)])
                 torch.index_select(self._one_hot, 0, chosen, out=self._targets[r, : len(chosen)])
             self._loaded = epoch, block
-        part = slice(place * self.batch, (place + 1) * self.batch)
-        return self._images[:, part], self._targets[:, part]
+        rows = slice(index * self.batch, (index + 1) * self.batch)
+        return self._images[:, rows], self._targets[:, rows]
 
     # One step.
 
@@ -235,9 +240,9 @@ class Program:
                 for seed, x in enumerate(images):
                     torch.bmm(d[:, seed], x.expand(len(d), -1, -1), out=self._weight_grads[0][:, seed])
                 break
-            a, one = activations[layer - 1], d.flatten(0, 1)
-            torch.bmm(one, a.flatten(0, 1).transpose(1, 2), out=self._weight_grads[layer].flatten(0, 1))
-            d = torch.bmm(self.weights[layer].flatten(0, 1).transpose(1, 2), one).view_as(a)
+            a, flat = activations[layer - 1], d.flatten(0, 1)
+            torch.bmm(flat, a.flatten(0, 1).transpose(1, 2), out=self._weight_grads[layer].flatten(0, 1))
+            d = torch.bmm(self.weights[layer].flatten(0, 1).transpose(1, 2), flat).view_as(a)
             BACKWARD[self.net.hidden[layer - 1][1]](d, a)
 
     @torch.no_grad()
@@ -251,50 +256,47 @@ class Program:
                 optimizer.step()
             self.iteration += 1
 
-    # Looking at it.
+    # Evaluation.
 
     @torch.no_grad()
     def evaluate(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean cross entropy and accuracy (K, R) on x (M, inputs), y (M,), on the device: reading them waits for it."""
+        """Mean cross entropy and accuracy (K, R) on x (M, inputs), y (M,). They stay on the device; reading them waits for it."""
         k, r = len(self.settings), len(self.seeds)
         widest = max(shape[0] for shape in self.shapes)
         rows = max(64, (1 << 24) // (k * r * widest))  # bounds the memory of the activations
         loss, right = x.new_zeros(k, r), x.new_zeros(k, r)
         for images, labels in zip(x.split(rows), y.split(rows), strict=True):
             logits = self._forward(images.expand(r, -1, -1))[-1]
-            wanted = labels.expand(k, r, 1, -1)
-            loss += (logits.logsumexp(2) - logits.gather(2, wanted).squeeze(2)).sum(2)
+            index = labels.expand(k, r, 1, -1)
+            loss += (logits.logsumexp(2) - logits.gather(2, index).squeeze(2)).sum(2)
             right += (logits.argmax(2) == labels).sum(2)
         return loss / len(x), right / len(x)
 
     def module(self, k: int, r: int) -> nn.Sequential:
-        """Setting `k` with its r-th seed as an ordinary net, its parameters copied."""
+        """Setting `k` with its r-th seed as an ordinary net with a copy of its parameters."""
         net = self.net.module(self.x.shape[1]).to(self.x)
-        for parameter, part in zip(
-            net.parameters(), self.parameters[k, r].split([s.numel() for s in self.shapes]), strict=True
-        ):
-            parameter.data.copy_(part.view_as(parameter))
+        pieces = self.parameters[k, r].split([shape.numel() for shape in self.shapes])
+        for parameter, piece in zip(net.parameters(), pieces, strict=True):
+            parameter.data.copy_(piece.view_as(parameter))
         return net
 
-    # Stopping and going on.
+    # Stopping and resuming.
 
     def state_dict(self) -> dict[str, Any]:
-        """All that going on with the same numbers needs: parameters, the optimizers' states, the iteration."""
+        """Everything that a bitwise identical continuation needs: parameters, the optimizers' states, the iteration."""
         states = {kind: optimizer.state_dict() for kind, optimizer in self.optimizers.items()}
         return {"iteration": self.iteration, "parameters": self.parameters.detach(), "optimizers": states}
 
     @torch.no_grad()
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Go on where a program with the same net, settings, seeds and data stopped."""
+        """Resume where a program with the same net, settings, seeds and data stopped."""
         self.parameters.copy_(state["parameters"])
         for kind, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][kind])
         self._group = {
             k: group
             for kind, optimizer in self.optimizers.items()
-            for k, group in zip(
-                [k for k, setting in enumerate(self.settings) if setting.kind == kind], optimizer.param_groups, strict=True
-            )
+            for k, group in zip(self._of_kind(kind), optimizer.param_groups, strict=True)
         }
         self.iteration, self._loaded, self._order_of = state["iteration"], None, None
 
@@ -302,20 +304,22 @@ class Program:
 def seconds_alone(
     net: Net, settings: Sequence[Setting], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
 ) -> dict[str, float]:
-    """Seconds of one iteration of `net` trained alone, by each setting's optimizer: on one CPU thread, or on the GPU.
+    """Seconds of one iteration of `net` trained alone by each setting's optimizer, on one CPU thread or on the GPU.
 
-    In a program of many settings an iteration has no seconds of its own; this is what an axis of seconds is made from.
+    In a program of many settings the time of an iteration belongs to all of them; an axis of seconds is made from these.
     """
     steps = 10
-    programs = {one.optimizer: Program(net, [one], [0], x, y, batch) for one in settings}
-    turns = interleaved({name: lambda one=one: one.run(steps) for name, one in programs.items()}, samples=samples)
-    return {name: timing.seconds / steps for name, timing in turns.items()}
+    programs = {setting.optimizer: Program(net, [setting], [0], x, y, batch) for setting in settings}
+    timings = interleaved({name: lambda p=program: p.run(steps) for name, program in programs.items()}, samples=samples)
+    return {name: timing.seconds / steps for name, timing in timings.items()}
 
 
 def flat_inputs(data, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:
-    """Train and test images of a DataSet as rows (N, H·W): minus the training set's mean of each pixel, divided by one
-    standard deviation over all pixels, as in the study that the lecture cites."""
-    train, test = (part.flatten(1).to(dtype) for part in (data.train_x, data.test_x))
+    """Train and test images of a DataSet as rows (N, H·W), normalized as in the study that the lecture cites.
+
+    From each pixel its mean over the training set is subtracted; all are divided by one standard deviation over all pixels.
+    """
+    train, test = (images.flatten(1).to(dtype) for images in (data.train_x, data.test_x))
     mean = train.mean(0)
     spread = (train - mean).std()
     return (train - mean) / spread, (test - mean) / spread

@@ -1,4 +1,4 @@
-"""Sharing work among the ranks that torchrun starts: each takes its part, and all get the whole result.
+"""Sharing work among the ranks that torchrun starts: each takes its share, and all get the whole result.
 
 torchrun --nproc-per-node 4 -m hpml_lab run mnist-three-nets --size full
 """
@@ -12,11 +12,11 @@ from typing import TypeVar
 import torch
 from torch import distributed
 
-Part = TypeVar("Part")
+Item = TypeVar("Item")
 
 
 def rank() -> int:
-    """This process's number among the ranks: 0 where torchrun did not start it."""
+    """This process's number among the ranks: 0 if torchrun did not start it."""
     return int(os.environ.get("RANK", 0)) if size() > 1 else 0
 
 
@@ -25,31 +25,31 @@ def size() -> int:
     return int(os.environ.get("WORLD_SIZE", 1))
 
 
-def own(parts: Sequence[Part]) -> list[Part]:
-    """The parts that this rank works on: every size()-th. Put the dearest first, and the load is even."""
-    return list(parts[rank() :: size()])
+def own(items: Sequence[Item]) -> list[Item]:
+    """The items that this rank works on: every size()-th. Put the most expensive ones first to balance the load."""
+    return list(items[rank() :: size()])
 
 
 def own_device(device: torch.device) -> torch.device:
-    """With several ranks on one machine, each takes its own GPU (in turns, where there are fewer)."""
+    """With several ranks on one machine, each takes its own GPU; if there are fewer GPUs, ranks share them in turn."""
     if size() == 1 or device.type != "cuda":
         return device
     return torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)) % torch.cuda.device_count())
 
 
-def gather(mine: Part) -> list[Part]:
-    """What every rank has, by rank, on every rank; waits for the slowest. Objects travel pickled, over gloo."""
+def gather(mine: Item) -> list[Item]:
+    """The objects of all ranks, by rank, on every rank; waits for the slowest. They are pickled and sent over gloo."""
     if size() == 1:
         return [mine]
     if not distributed.is_initialized():
         distributed.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
         atexit.register(leave)
-    everyone: list[Part | None] = [None] * size()
+    everyone: list[Item | None] = [None] * size()
     distributed.all_gather_object(everyone, mine)
     return everyone  # type: ignore[return-value]
 
 
 def leave() -> None:
-    """Close the connection between the ranks, where there is one."""
+    """Close the connection between the ranks, if there is one."""
     if distributed.is_available() and distributed.is_initialized():
         distributed.destroy_process_group()

@@ -1,9 +1,9 @@
-"""Training many settings to the end with curves: evaluation at chosen iterations, checkpoints, workers and ranks."""
+"""Training many settings to the end, with curves: evaluation at chosen iterations, checkpoints, workers and ranks."""
 
 import queue
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,8 @@ from hpml_lab.race import ranks
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
 from hpml_lab.race.program import Net, Program, Setting, flat_inputs
 
-PIECE = 50  # steps between two looks at the clock and at whether to stop
-WORTH_KEEPING = 5.0  # seconds of training; what is redone faster is not written to disk
+PIECE = 50  # steps after which a worker looks at the clock and at whether to stop
+WORTH_KEEPING_SECONDS = 5.0  # of training; what takes less to repeat is not written to disk
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,8 @@ class Inputs:
     def of(cls, data: DataSet, watched: int, device: torch.device, dtype: torch.dtype = torch.float32) -> "Inputs":
         """The rows of `data` on `device`; curves are measured on its first `watched` training and test images."""
         x, x_test = flat_inputs(data, dtype)
-        parts = [part.to(device) for part in (x, data.train_y, x_test, data.test_y)]
-        return cls(data.name, *parts, watched, digest(x, data.train_y, x_test, data.test_y))
+        tensors = [tensor.to(device) for tensor in (x, data.train_y, x_test, data.test_y)]
+        return cls(data.name, *tensors, watched, digest(x, data.train_y, x_test, data.test_y))
 
 
 @dataclass(frozen=True)
@@ -51,13 +51,17 @@ class Task:
     seeds: tuple[int, ...]
 
 
-def shared_out(net: str, shape: Net, settings: Sequence[Setting], seeds: Sequence[int], at_most: int) -> list[Task]:
+# (task, point, training loss (K, R) there), called on the thread that called train_all
+Seen = Callable[[Task, int, list[list[float]]], None]
+
+
+def split_into_tasks(net: str, shape: Net, settings: Sequence[Setting], seeds: Sequence[int], at_most: int) -> list[Task]:
     """The settings as tasks of at most `at_most` each, as even as possible.
 
-    How many workers or ranks there are has no say in it: so the numbers cannot depend on that.
+    The split does not depend on the number of workers or ranks, so the results cannot depend on it either.
     """
     count = -(-len(settings) // at_most)
-    return [Task(net, shape, tuple(settings[part::count]), tuple(seeds)) for part in range(count)]
+    return [Task(net, shape, tuple(settings[index::count]), tuple(seeds)) for index in range(count)]
 
 
 def log_points(iterations: int, count: int) -> list[int]:
@@ -72,40 +76,49 @@ def train(
     batch: int = 128,
     checkpoint: Checkpoint | None = None,
     stop: threading.Event | None = None,
-    tick=lambda steps: None,
+    tick: Callable[[int], None] = lambda steps: None,
+    seen: Seen = lambda task, point, loss: None,
 ) -> dict[str, Any]:
-    """Train a task up to the last of `points` and return its curves, going on from `checkpoint` where there is one.
+    """Train a task up to the last of `points` and return its curves, continuing from `checkpoint` if there is one.
 
-    loss (points, K, R) on the watched training images and accuracy (points, K, R) on the watched test images at each of the
-    points; final_accuracy (K, R) on all test images; seconds of training, without evaluation; problem, why no checkpoint could
-    be written, or "". `stop` ends it early: it saves and raises KeyboardInterrupt.
+    Returns
+      loss            (points, K, R) on the watched training images
+      accuracy        (points, K, R) on the watched test images
+      final_accuracy  (K, R) on all test images
+      seconds         of training, without evaluation
+      problem         why no checkpoint could be written, or ""
+
+    tick(steps) is called after every few steps, seen(task, point, loss) at every point. `stop` ends the training early: it
+    saves and raises KeyboardInterrupt.
     """
     program = Program(task.shape, task.settings, task.seeds, inputs.x, inputs.y, batch)
     loss, accuracy, seconds = [], [], 0.0
-    found = checkpoint.load() if checkpoint else None
-    if found:
-        tick(found["iteration"])
-        if "curves" in found:  # it had finished
-            return found["curves"]
-        loss, accuracy, seconds = found["loss"], found["accuracy"], found["seconds"]
-        program.load_state_dict(found["program"])
+    saved = checkpoint.load() if checkpoint else None
+    if saved:
+        tick(saved["iteration"])
+        if "curves" in saved:  # it had finished
+            return saved["curves"]
+        loss, accuracy, seconds = saved["loss"], saved["accuracy"], saved["seconds"]
+        program.load_state_dict(saved["program"])
 
     def save() -> None:
-        now = {"loss": loss, "accuracy": accuracy, "seconds": seconds, "iteration": program.iteration}
-        checkpoint.save({**now, "program": program.state_dict()})
+        state = {"loss": loss, "accuracy": accuracy, "seconds": seconds, "iteration": program.iteration}
+        checkpoint.save({**state, "program": program.state_dict()})
 
     device = inputs.x.device
+    for point, values in zip(points, loss, strict=False):
+        seen(task, point, values)
     for point in points[len(loss) :]:
         while program.iteration < point:
             steps = min(PIECE, point - program.iteration)
             start = time.perf_counter()
             program.run(steps)
             if program.iteration == point and device.type == "cuda":
-                torch.cuda.synchronize(device)  # the curve's next value waits anyway; its wait is no training time
+                torch.cuda.synchronize(device)  # the evaluation below would wait for it, which is not training time
             seconds += time.perf_counter() - start
             tick(steps)
             stopping = stop is not None and stop.is_set()
-            if checkpoint and (checkpoint.due() or (stopping and seconds > WORTH_KEEPING)):
+            if checkpoint and (checkpoint.due() or (stopping and seconds > WORTH_KEEPING_SECONDS)):
                 save()
             if stopping:
                 raise KeyboardInterrupt
@@ -113,10 +126,11 @@ def train(
         _, test_accuracy = program.evaluate(inputs.x_test[: inputs.watched], inputs.y_test[: inputs.watched])
         loss.append(train_loss.tolist())
         accuracy.append(test_accuracy.tolist())
+        seen(task, point, loss[-1])
     final = program.evaluate(inputs.x_test, inputs.y_test)[1].tolist()
     curves = {"loss": loss, "accuracy": accuracy, "final_accuracy": final, "seconds": seconds}
     curves["problem"] = checkpoint.problem if checkpoint else ""
-    if checkpoint and seconds > WORTH_KEEPING:
+    if checkpoint and seconds > WORTH_KEEPING_SECONDS:
         checkpoint.save({"iteration": program.iteration, "curves": curves})
     return curves
 
@@ -128,13 +142,14 @@ def train_all(
     batch: int = 128,
     workers: int = 1,
     folder: Path = FOLDER,
-    every: float = 60.0,
-    what: str = "training",
+    every_seconds: float = 60.0,
+    description: str = "training",
+    seen: Seen = lambda task, point, loss: None,
 ) -> list[dict[str, Any]]:
     """Train all tasks, each on one of `workers` threads of one of the ranks, and return their curves, on every rank.
 
-    Workers are better than torch's own threads here: those wait for each other after every operation, which on a machine
-    with other work costs more than they bring. And what a worker computes does not depend on how many there are.
+    Several workers are better here than torch's own threads: those wait for each other after every operation, which costs
+    more than it brings when the machine has other work. And what a worker computes does not depend on how many there are.
     """
     checkpoints = [
         Checkpoint(
@@ -147,46 +162,56 @@ def train_all(
                 watched=inputs.watched,
             ),
             folder,
-            every,
+            every_seconds,
         )
         for task in tasks
     ]
-    dear_first = sorted(range(len(tasks)), key=lambda place: -_cost(tasks[place], inputs))
-    mine = ranks.own(dear_first)
-    ticks: queue.Queue[int] = queue.Queue()
+    costly_first = sorted(range(len(tasks)), key=lambda index: -_cost(tasks[index], inputs))
+    mine = ranks.own(costly_first)
+    reports: queue.Queue[int | tuple] = queue.Queue()  # a number of steps, or the arguments of `seen`
     stop = threading.Event()
+
+    def tell(*report: Any) -> None:
+        reports.put(report)
+
     with ThreadPoolExecutor(max(1, workers)) as pool:
         futures = {
-            place: pool.submit(train, tasks[place], inputs, points, batch, checkpoints[place], stop, ticks.put)
-            for place in mine
+            index: pool.submit(train, tasks[index], inputs, points, batch, checkpoints[index], stop, reports.put, tell)
+            for index in mine
         }
-        steps = _ticks(ticks, list(futures.values()))
+        pieces = _pieces(reports, list(futures.values()), seen)
         try:
-            for _ in progress(steps, what, total=len(mine) * points[-1] // PIECE) if ranks.rank() == 0 else steps:
+            total = len(mine) * points[-1] // PIECE
+            for _ in progress(pieces, description, total=total) if ranks.rank() == 0 else pieces:
                 pass
-            done = {place: future.result() for place, future in futures.items()}
+            done = {index: future.result() for index, future in futures.items()}
         except BaseException:
             stop.set()  # the workers save what they have; leaving the block waits for them
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    everything: dict[int, dict[str, Any]] = {}
-    for part in ranks.gather(done):
-        everything |= part
-    for place in mine:
-        checkpoints[place].remove()
-    return [everything[place] for place in range(len(tasks))]
+    curves: dict[int, dict[str, Any]] = {}
+    for share in ranks.gather(done):
+        curves |= share
+    for index in mine:
+        checkpoints[index].remove()
+    return [curves[index] for index in range(len(tasks))]
 
 
-def _ticks(ticks: "queue.Queue[int]", futures: list[Future]) -> Iterator[None]:
+def _pieces(reports: "queue.Queue[int | tuple]", futures: list[Future], seen: Seen) -> Iterator[None]:
     """One item for each PIECE of steps that any worker has taken, until all have finished or one has failed."""
     steps = 0
     while True:
         try:
-            steps += ticks.get(timeout=0.1)
+            report = reports.get(timeout=0.1)
         except queue.Empty:
             state = wait(futures, timeout=0, return_when=FIRST_EXCEPTION)
             if not state.not_done or any(future.exception() for future in state.done):
                 return
+            continue
+        if isinstance(report, tuple):
+            seen(*report)
+            continue
+        steps += report
         for _ in range(steps // PIECE):
             yield
         steps %= PIECE

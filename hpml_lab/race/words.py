@@ -2,8 +2,8 @@
 
 Of V words the j-th most frequent has probability ∝ 1/j, as in a natural language: a few words are in every text, and most
 words in hardly any. A text is `length` words drawn at random; each word has a hidden weight, and the text's label is the sign
-of the sum of its words' weights. The classifier is logistic regression with one parameter a word. The gradient of a word
-that is not in the batch is zero: a frequent word is corrected in every step, a rare one a few times in the whole training.
+of the sum of its words' weights. The classifier is logistic regression with one parameter per word. The gradient of a word
+that is not in the batch is zero: a frequent word is updated in every step, a rare one a few times in the whole training.
 
 All settings and seeds train together. θ is (K settings, R seeds, V words); each seed has its own weights and texts.
 """
@@ -15,24 +15,24 @@ import torch
 
 from hpml_lab.race.program import Setting
 
-FREQUENT = 0.1  # the part of the words that are called frequent; all others are rare
-ROWS = 500  # texts that are looked at together
+FREQUENT = 0.1  # the fraction of the words that are called frequent; all others are rare
+ROWS = 500  # texts that are evaluated together
 
 
 @dataclass(frozen=True)
 class Texts:
     """Word numbers (R, N, length) and labels (R, N), 0 or 1; a word that comes twice in a text counts once.
 
-    by_rare (R, N) is True where the rare words decide: the frequent words alone would give the other label.
+    by_rare (R, N) is True for texts that the rare words decide: the frequent words alone would give the other label.
     """
 
     words: torch.Tensor
     labels: torch.Tensor
     by_rare: torch.Tensor
 
-    def bags(self, part: slice, vocabulary: int) -> torch.Tensor:
-        """1 where a word is in the text, else 0: (R, texts in `part`, V)."""
-        return _bags(self.words[:, part], vocabulary)
+    def bags(self, texts: slice, vocabulary: int) -> torch.Tensor:
+        """1 where a word is in the text, else 0: (R, texts, V)."""
+        return _bags(self.words[:, texts], vocabulary)
 
     def to(self, device: torch.device | str) -> "Texts":
         return Texts(self.words.to(device), self.labels.to(device), self.by_rare.to(device))
@@ -44,7 +44,7 @@ def _bags(words: torch.Tensor, vocabulary: int) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Corpus:
-    """One corpus a seed: hidden weights (R, V), and texts for training, for the choice of the rate, and for the test."""
+    """One corpus per seed: hidden weights (R, V), and texts for training, for choosing the rate, and for the test."""
 
     weights: torch.Tensor
     train: Texts
@@ -52,7 +52,7 @@ class Corpus:
     test: Texts
 
     def times_seen(self) -> torch.Tensor:
-        """In how many training texts each word is, (R, V)."""
+        """The number of training texts that contain each word, (R, V)."""
         total = torch.zeros_like(self.weights)
         for start in range(0, self.train.words.shape[1], ROWS):
             total += self.train.bags(slice(start, start + ROWS), self.weights.shape[1]).sum(1)
@@ -62,29 +62,29 @@ class Corpus:
 def corpus(seeds: Sequence[int], vocabulary: int, texts: int, held_out: int, power: float, length: int = 20) -> Corpus:
     """Draw a corpus for each seed, on the CPU, so that every device gets the same.
 
-    The weight of the j-th word is a normal number times (j/V)^power: with power 0 all words weigh alike, with ½ a word weighs
-    the more the rarer it is, as in search engines. `texts` are for training, `held_out` each for validation and test.
+    The weight of the j-th word is a normal random number times (j/V)^power: with power 0 all words weigh alike, with ½ rarer
+    words weigh more, as in search engines. `texts` are for training, `held_out` each for validation and test.
     """
-    place = torch.arange(1, vocabulary + 1, dtype=torch.float64)
+    rank = torch.arange(1, vocabulary + 1, dtype=torch.float64)
     weights, drawn = [], []
     for seed in seeds:
         generator = torch.Generator().manual_seed(seed)
-        weights.append(torch.randn(vocabulary, generator=generator) * ((place / vocabulary) ** power).float())
+        weights.append(torch.randn(vocabulary, generator=generator) * ((rank / vocabulary) ** power).float())
         drawn.append(
             [
-                torch.multinomial(1 / place, n * length, True, generator=generator).view(n, length)
+                torch.multinomial(1 / rank, n * length, True, generator=generator).view(n, length)
                 for n in (texts, held_out, held_out)
             ]
         )
     hidden = torch.stack(weights)
-    return Corpus(hidden, *(_labelled(torch.stack(same), hidden) for same in zip(*drawn, strict=True)))
+    return Corpus(hidden, *(_labeled(torch.stack(words), hidden) for words in zip(*drawn, strict=True)))
 
 
-def _labelled(words: torch.Tensor, hidden: torch.Tensor) -> Texts:
+def _labeled(words: torch.Tensor, hidden: torch.Tensor) -> Texts:
     frequent = int(FREQUENT * hidden.shape[1])
     labels, by_rare = [], []
-    for part in words.split(ROWS, dim=1):
-        votes = _bags(part, hidden.shape[1]) * hidden[:, None]
+    for chunk in words.split(ROWS, dim=1):
+        votes = _bags(chunk, hidden.shape[1]) * hidden[:, None]
         label = votes.sum(2) > 0
         labels.append(label)
         by_rare.append(label != (votes[:, :, :frequent].sum(2) > 0))
@@ -93,11 +93,15 @@ def _labelled(words: torch.Tensor, hidden: torch.Tensor) -> Texts:
 
 @dataclass(frozen=True)
 class Learned:
-    """What the classifiers learned: θ (K, R, V), and accuracies (K, R) on validation and test texts, all of them ("valid",
-    "test") and those that the rare words decide ("valid rare", "test rare")."""
+    """What the classifiers learned: θ (K, R, V), and accuracies (K, R).
+
+    `valid` and `test` are over all texts of these sets, `test_rare` over the test texts that the rare words decide.
+    """
 
     theta: torch.Tensor
-    accuracy: dict[str, torch.Tensor]
+    valid: torch.Tensor
+    test: torch.Tensor
+    test_rare: torch.Tensor
 
 
 @torch.no_grad()
@@ -117,24 +121,27 @@ def learn(settings: Sequence[Setting], made: Corpus, epochs: int, batch: int, de
     train = made.train.to(device)
     for _ in range(epochs):
         for start in range(0, train.words.shape[1] - batch + 1, batch):
-            part = slice(start, start + batch)
-            x, y = train.bags(part, vocabulary), train.labels[:, part]
+            rows = slice(start, start + batch)
+            x, y = train.bags(rows, vocabulary), train.labels[:, rows]
             error = _scores(theta, x).sigmoid_() - y[:, :, None]  # (R, batch, K)
             gradient.copy_(torch.bmm(error.transpose(1, 2), x).transpose(0, 1)).div_(batch)
             for optimizer in optimizers:
                 optimizer.step()
-    accuracy = {}
-    for name, texts in (("valid", made.valid.to(device)), ("test", made.test.to(device))):
-        right = []
-        for start in range(0, texts.words.shape[1], ROWS):
-            part = slice(start, start + ROWS)
-            guess = _scores(theta, texts.bags(part, vocabulary)) > 0
-            right.append(guess == texts.labels[:, part, None].bool())
-        right = torch.cat(right, 1)  # (R, N, K)
-        rare = texts.by_rare[:, :, None]
-        accuracy[name] = right.double().mean(1).T.cpu()
-        accuracy[f"{name} rare"] = ((right & rare).sum(1) / rare.sum(1)).double().T.cpu()
-    return Learned(theta.detach().cpu(), accuracy)
+    valid, _ = _accuracies(theta, made.valid.to(device))
+    test, test_rare = _accuracies(theta, made.test.to(device))
+    return Learned(theta.detach().cpu(), valid, test, test_rare)
+
+
+def _accuracies(theta: torch.Tensor, texts: Texts) -> tuple[torch.Tensor, torch.Tensor]:
+    """Accuracies (K, R) on all texts, and on those that the rare words decide."""
+    chunks = []
+    for start in range(0, texts.words.shape[1], ROWS):
+        rows = slice(start, start + ROWS)
+        guess = _scores(theta, texts.bags(rows, theta.shape[2])) > 0
+        chunks.append(guess == texts.labels[:, rows, None].bool())
+    right = torch.cat(chunks, 1)  # (R, N, K)
+    rare = texts.by_rare[:, :, None]
+    return right.double().mean(1).T.cpu(), ((right & rare).sum(1) / rare.sum(1)).double().T.cpu()
 
 
 def _scores(theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
@@ -146,8 +153,10 @@ def _scores(theta: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
 
 
 class WordVectors:
-    """A bag of word vectors (V, dim), summed and read out by a fixed vector: what a text classifier or a recommender does at
-    its input. With sparse=True the gradient names only the rows of the words in the batch."""
+    """A bag of word vectors (V, dim), summed and read out by a fixed vector, as at the input of a text classifier.
+
+    With sparse=True the gradient holds only the rows of the words in the batch.
+    """
 
     def __init__(
         self, vocabulary: int, dim: int, sparse: bool, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
@@ -169,7 +178,7 @@ class WordVectors:
 
 
 def gradient_bytes(gradient: torch.Tensor) -> int:
-    """What a gradient takes in memory: all its values, and for a sparse one their places as well."""
+    """The memory of a gradient: its values, and for a sparse one also their indices."""
     if not gradient.is_sparse:
         return gradient.nbytes
     gradient = gradient.coalesce()
@@ -178,7 +187,7 @@ def gradient_bytes(gradient: torch.Tensor) -> int:
 
 def zipf_words(vocabulary: int, texts: int, length: int, seed: int, device: torch.device | str = "cpu") -> torch.Tensor:
     """Word numbers (texts, length) with probability ∝ 1/j, for any size of vocabulary."""
-    # torch.multinomial takes at most 2²⁴ kinds; the inverse of the distribution function has no such limit.
+    # torch.multinomial takes at most 2²⁴ categories; inverting the distribution function has no such limit.
     generator = torch.Generator().manual_seed(seed)
     total = (1 / torch.arange(1, vocabulary + 1, dtype=torch.float64)).cumsum(0)
     drawn = torch.rand(texts, length, generator=generator, dtype=torch.float64) * total[-1]

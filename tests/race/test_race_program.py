@@ -150,7 +150,7 @@ def test_a_rate_can_be_changed_on_the_way(digits):
 
 
 def test_a_batch_larger_than_the_data_is_refused(digits):
-    with pytest.raises(ValueError, match="needs as many"):
+    with pytest.raises(ValueError, match="needs at least"):
         Program(Net(), SETTINGS, (0,), *digits, batch=5000)
 
 

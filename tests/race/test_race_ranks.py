@@ -10,7 +10,7 @@ import torch
 
 from hpml_lab.race import ranks
 from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import shared_out
+from hpml_lab.race.training import split_into_tasks
 
 SCRIPT = """
 import json, os, sys
@@ -19,12 +19,12 @@ from pathlib import Path
 from hpml_lab.data import load
 from hpml_lab.race import ranks
 from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, log_points, shared_out, train_all
+from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train_all
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 nets = {name: net.scaled(0.2) for name, net in NETS.items()}
-tasks = [task for name, net in nets.items() for task in shared_out(name, net, settings, (0, 1), 3)]
+tasks = [task for name, net in nets.items() for task in split_into_tasks(name, net, settings, (0, 1), 3)]
 inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
 curves = train_all(tasks, inputs, log_points(120, 6), folder=folder / "checkpoints", workers=int(sys.argv[2]))
 for found in curves:
@@ -89,8 +89,8 @@ def test_each_rank_takes_its_own_gpu(monkeypatch):
 @pytest.mark.parametrize("at_most", [1, 3, 4, 7, 20])
 def test_tasks_hold_every_setting_once_and_do_not_know_how_many_share_them(at_most, monkeypatch):
     settings = [Setting(name, lr=lr) for name in OPTIMIZERS for lr in (0.1, 0.01)]
-    alone = shared_out("net 1", NETS["net 1"], settings, (0,), at_most)
+    alone = split_into_tasks("net 1", NETS["net 1"], settings, (0,), at_most)
     monkeypatch.setenv("WORLD_SIZE", "5")
-    assert shared_out("net 1", NETS["net 1"], settings, (0,), at_most) == alone
+    assert split_into_tasks("net 1", NETS["net 1"], settings, (0,), at_most) == alone
     assert sorted(map(repr, settings)) == sorted(repr(s) for task in alone for s in task.settings)
     assert max(len(task.settings) for task in alone) <= at_most

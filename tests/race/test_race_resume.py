@@ -13,7 +13,7 @@ import torch
 from hpml_lab.data import load
 from hpml_lab.race.checkpoints import Checkpoint, key_of
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
-from hpml_lab.race.training import Inputs, log_points, shared_out, train, train_all
+from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train, train_all
 
 SETTINGS = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 
@@ -24,15 +24,15 @@ import torch
 from pathlib import Path
 from hpml_lab.data import load
 from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, log_points, shared_out, train_all
+from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train_all
 import hpml_lab.race.training as training
 torch.set_num_threads(1)
-training.WORTH_KEEPING = 0.0
+training.WORTH_KEEPING_SECONDS = 0.0
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
-tasks = shared_out("net 3", NETS["net 3"].scaled(0.3), settings, (0, 1), 4)
+tasks = split_into_tasks("net 3", NETS["net 3"].scaled(0.3), settings, (0, 1), 4)
 inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
 steps = int(sys.argv[2])
-curves = train_all(tasks, inputs, log_points(steps, 8), workers=int(sys.argv[3]), folder=Path(sys.argv[1]), every=0.0)
+curves = train_all(tasks, inputs, log_points(steps, 8), workers=int(sys.argv[3]), folder=Path(sys.argv[1]), every_seconds=0.0)
 for found in curves:
     found.pop("seconds")
 print(json.dumps(curves))
@@ -111,8 +111,8 @@ def test_interrupted_it_keeps_what_is_done(inputs, tmp_path, monkeypatch):
 
     import hpml_lab.race.training as training
 
-    monkeypatch.setattr(training, "WORTH_KEEPING", 0.0)
-    (task,) = shared_out("net 2", NETS["net 2"].scaled(0.1), SETTINGS, (0,), 10)
+    monkeypatch.setattr(training, "WORTH_KEEPING_SECONDS", 0.0)
+    (task,) = split_into_tasks("net 2", NETS["net 2"].scaled(0.1), SETTINGS, (0,), 10)
     points, stop, ticks = log_points(400, 6), threading.Event(), []
 
     def tick(steps):
@@ -120,7 +120,7 @@ def test_interrupted_it_keeps_what_is_done(inputs, tmp_path, monkeypatch):
         if sum(ticks) >= 150:
             stop.set()
 
-    checkpoint = Checkpoint(key_of(test="interrupted"), tmp_path, every=1e9)
+    checkpoint = Checkpoint(key_of(test="interrupted"), tmp_path, every_seconds=1e9)
     with pytest.raises(KeyboardInterrupt):
         train(task, inputs, points, checkpoint=checkpoint, stop=stop, tick=tick)
     assert 150 <= checkpoint.load()["iteration"] < 400
@@ -154,14 +154,14 @@ def test_a_damaged_checkpoint_counts_as_absent(tmp_path, damage):
 
 def test_a_folder_that_cannot_be_written_stops_nothing(inputs, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    tasks = shared_out("net 1", NETS["net 1"], SETTINGS, (0,), 10)
-    (found,) = train_all(tasks, inputs, [0, 60], folder=tmp_path / "file", every=0.0)
+    tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 10)
+    (found,) = train_all(tasks, inputs, [0, 60], folder=tmp_path / "file", every_seconds=0.0)
     assert len(found["loss"]) == 2 and "could not be written" in found["problem"]
 
 
 def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):
     from dataclasses import replace
 
-    tasks = shared_out("net 1", NETS["net 1"], SETTINGS, (0,), 3)
-    with pytest.raises(ValueError, match="needs as many"):
+    tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 3)
+    with pytest.raises(ValueError, match="needs at least"):
         train_all(tasks, replace(inputs, x=inputs.x[:5]), [0, 60], workers=2, folder=tmp_path)

@@ -5,27 +5,36 @@ import math
 import pytest
 import torch
 
+from hpml_lab.core.result import Result
 from hpml_lab.data import load
 from hpml_lab.optim.schedules import SCHEDULES
-from hpml_lab.race import checkpoints, scheduled
+from hpml_lab.race import checkpoints, contest
+from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry, contest_entries, judge_contest
+from hpml_lab.race.ordinary import check_schedules
 from hpml_lab.race.program import NETS, flat_inputs
 
 CPU = torch.device("cpu")
 
 
+def schedule_claims():
+    result = Result()
+    check_schedules(result, CPU)
+    return result.claims
+
+
 def test_every_exact_claim_holds_and_a_wrong_schedule_is_noticed(monkeypatch):
-    claims = scheduled.schedule_claims(CPU)
+    claims = schedule_claims()
     assert len(claims) == 2 and all(claim.holds and claim.exact for claim in claims)
     monkeypatch.setitem(SCHEDULES, "cosine", lambda t, T: (1 + math.cos(math.pi * (t + 1) / T)) / 2)
-    assert not any(claim.holds for claim in scheduled.schedule_claims(CPU))
+    assert not any(claim.holds for claim in schedule_claims())
 
 
 def test_wrong_labels_are_as_many_as_asked_for_and_the_data_sets_own_stay():
     y = torch.arange(10_000) % 10
-    changed = scheduled.with_wrong_labels(y, 0.2)
+    changed = contest.with_wrong_labels(y, 0.2)
     assert 0.16 < (changed != y).double().mean().item() < 0.20  # a tenth of those drawn anew are right by chance
-    assert torch.equal(y, torch.arange(10_000) % 10) and torch.equal(changed, scheduled.with_wrong_labels(y, 0.2))
-    assert torch.equal(scheduled.with_wrong_labels(y, 0.0), y)
+    assert torch.equal(y, torch.arange(10_000) % 10) and torch.equal(changed, contest.with_wrong_labels(y, 0.2))
+    assert torch.equal(contest.with_wrong_labels(y, 0.0), y)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +45,7 @@ def parts():
 
 
 def run(parts, folder, iterations=24):
-    return scheduled.run(NETS["net 2"].scaled(0.1), (0, 1), *parts, iterations, 32, 6, folder)
+    return contest.train_contest(NETS["net 2"].scaled(0.1), (0, 1), *parts, iterations, 32, 6, folder)
 
 
 def same(a, b):
@@ -50,7 +59,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bits(parts, tmp_path, monke
     right = run(parts, tmp_path / "a")
     assert not list((tmp_path / "a").glob("*"))
     monkeypatch.setattr(checkpoints.Checkpoint, "due", lambda self: True)
-    evaluate, calls = scheduled.Program.evaluate, []
+    evaluate, calls = contest.Program.evaluate, []
 
     def dies(self, *what):
         calls.append(self.iteration)
@@ -58,12 +67,12 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bits(parts, tmp_path, monke
             raise MemoryError("killed")
         return evaluate(self, *what)
 
-    monkeypatch.setattr(scheduled.Program, "evaluate", dies)
+    monkeypatch.setattr(contest.Program, "evaluate", dies)
     with pytest.raises(MemoryError):
         run(parts, tmp_path / "b")
     assert len(list((tmp_path / "b").glob("*"))) == 1
     again = run(parts, tmp_path / "b")
-    assert same(again, right) and calls[8] == calls[6], "it went on where it was killed"
+    assert same(again, right) and calls[8] == calls[6], "it continued where it was killed"
     assert not list((tmp_path / "b").glob("*"))
 
 
@@ -77,42 +86,59 @@ def test_another_contests_checkpoint_is_not_taken(parts, tmp_path, monkeypatch):
     assert len(list(tmp_path.glob("*.pt"))) == 3
 
 
+def made_entry(optimizer, schedule, final=0.9, reached=100.0):
+    values = dict(final_by_seed=[final] * 8, reached_by_seed=[reached] * 8, valid=final)
+    return ContestEntry(optimizer, schedule, 0.1, final="", reached="", seconds=0.0, at_edge=False, **values)
+
+
 def entrants(**finals):
-    """Finished entrants, all with the same validation score but for the best schedules."""
-    found = {}
-    for entrant in scheduled.ENTRANTS:
-        final = finals.get(entrant[0] if entrant[1] == "constant" else f"{entrant[0]}_scheduled", 0.9)
-        found[entrant] = {"valid": (final, 0.0), "final": [final] * 8, "reached": [100.0] * 8}
-    return found
+    """Finished entrants, all with the same accuracy except for these."""
+    return {
+        (name, schedule): made_entry(name, schedule, finals.get(name if schedule == "constant" else f"{name}_scheduled", 0.9))
+        for name, schedule in contest.ENTRANTS
+    }
+
+
+def judged(entries):
+    result = Result()
+    judge_contest(result, entries, 0.9)
+    assert not any(claim.exact for claim in result.claims)
+    return [claim.holds for claim in result.claims]
 
 
 def test_the_contest_can_end_either_way():
-    for_schedules = scheduled.contest_claims(entrants(Momentum_scheduled=0.95, Adam_scheduled=0.93), 0.9)
-    assert [claim.holds for claim in for_schedules[:4]] == [True, True, True, True]
-    against = scheduled.contest_claims(entrants(Adam=0.97, Momentum=0.96), 0.9)
-    assert [claim.holds for claim in against[:4]] == [False] * 4
-    assert not any(claim.exact for claim in against)
+    assert judged(entrants(Momentum_scheduled=0.95, Adam_scheduled=0.93))[:4] == [True] * 4
+    assert judged(entrants(Adam=0.97, Momentum=0.96))[:4] == [False] * 4
 
 
-def test_who_is_there_first_counts_seeds_and_the_one_who_never_arrives_is_last():
-    found = entrants()
-    found["Adam", "constant"]["reached"] = [40.0] * 8
-    assert [claim.holds for claim in scheduled.contest_claims(found, 0.9)[4:]] == [True, True]
-    found["Adam", "constant"]["reached"] = [60.0] * 8
-    assert [claim.holds for claim in scheduled.contest_claims(found, 0.9)[4:]] == [True, False]
-    found["Adam", "constant"]["reached"] = [math.inf] * 8
-    assert [claim.holds for claim in scheduled.contest_claims(found, 0.9)[4:]] == [False, False]
-    for one in found.values():
-        one["reached"] = [math.inf] * 8
-    assert [claim.holds for claim in scheduled.contest_claims(found, 0.9)[4:]] == [False, False]
+@pytest.mark.parametrize(
+    ("first", "others", "holds"),
+    [
+        (40.0, 100.0, [True, True]),
+        (60.0, 100.0, [True, False]),
+        (math.inf, 100.0, [False, False]),  # who never arrives is not first
+        (math.inf, math.inf, [False, False]),
+    ],
+)
+def test_who_is_there_first_is_counted_by_seed(first, others, holds):
+    entries = {key: made_entry(*key, reached=others) for key in contest.ENTRANTS}
+    entries["Adam", "constant"] = made_entry("Adam", "constant", reached=first)
+    assert judged(entries)[4:] == holds
 
 
 def test_the_best_peak_rate_is_chosen_on_validation_images_alone():
-    places = [k for k, place in enumerate(scheduled.PLACES) if place[:2] == ("Adam", "cosine")]
-    valid, test = torch.zeros(2, len(scheduled.PLACES), 4), torch.zeros(2, len(scheduled.PLACES), 4)
-    valid[1, places[2]] = 0.8
-    test[1, places[0]] = 0.99  # a lure
-    curves = scheduled.Curves([0, 10], valid.double(), torch.ones_like(valid).double(), test.double())
-    chosen = scheduled.summarise(curves, 0.5)["Adam", "cosine"]
-    assert chosen["lr"] == scheduled.PEAKS["Adam"][2] and chosen["final"] == [0.0] * 4 and not chosen["edge"]
-    assert chosen["reached"] == [10.0] * 4
+    planned = [k for k, row in enumerate(contest.PLAN) if row[:2] == ("Adam", "cosine")]
+    valid, test = torch.zeros(2, len(contest.PLAN), 4), torch.zeros(2, len(contest.PLAN), 4)
+    valid[1, planned[2]] = 0.8
+    test[1, planned[0]] = 0.99  # better on the test images, which must not count
+    curves = contest.ContestCurves([0, 10], valid.double(), torch.ones_like(valid).double(), test.double())
+    chosen = contest_entries(curves, 0.5, dict.fromkeys(contest.PEAKS, 0.001))["Adam", "cosine"]
+    assert chosen.lr == contest.PEAKS["Adam"][2] and chosen.final_by_seed == [0.0] * 4 and not chosen.at_edge
+    assert chosen.reached_by_seed == [10.0] * 4 and chosen.seconds == 0.01
+
+
+def test_the_best_of_each_optimizer_is_over_its_schedules_and_rates():
+    accuracy = torch.zeros(len(contest.PLAN), 3)
+    accuracy[contest.PLAN.index(("Adam", "cosine", 0.01))] = torch.tensor([0.5, 0.7, 0.9])
+    best = contest.best_of_each(accuracy)
+    assert best["Adam"] == pytest.approx(0.7) and best["SGD"] == 0 and set(best) == set(contest.PEAKS)

@@ -1,91 +1,109 @@
-"""The row mnist-three-nets: its exact claims, its table and figure, and that its judgements of the study can go both ways."""
+"""The experiment mnist-three-nets: its claims, tables and figures, and that its judgments of the study can go both ways."""
 
 import math
 
 import pytest
 import torch
 
-from hpml_lab.core.experiment import find
+from hpml_lab import race
+from hpml_lab.core.experiment import load_result
 from hpml_lab.core.result import Result
-from hpml_lab.race import three_nets
-from hpml_lab.race.figures import CEILING, LOOK, draw_race_curves
+from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.race import records
+from hpml_lab.race.curves import CEILING
+from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking
+from hpml_lab.race.ordinary import check_program
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting
+from hpml_lab.race.records import Record
+from hpml_lab.race.study import judge_plateau, judge_study
 from hpml_lab.race.training import log_points
 
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory):
-    made = find("mnist-three-nets")("quick", "cpu")
-    return Result.load(made.save(tmp_path_factory.mktemp("race")))
+    return load_result(race.mnist_three_nets("quick", "cpu").save(tmp_path_factory.mktemp("race")))
 
 
 def test_every_exact_claim_holds(result):
-    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
-    assert sum(claim.exact for claim in result.claims) == 5
-    assert sum(claim.text.startswith("Study,") for claim in result.claims) == 8
+    exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
+    assert [claim.text for claim in exact if not claim.holds] == []
+    assert (len(result.claims), len(result.checks), len(exact)) == (13, 1, 5)
+    for rates in ("the lecture's", "the best"):
+        assert sum(claim.text.startswith(f"At {rates} rates,") for claim in result.claims) == 4
 
 
 def test_the_table_has_each_net_and_optimizer_at_the_lectures_rate_and_at_its_best(result):
     for net in NETS:
         for name in OPTIMIZERS:
-            rates = [row["rate"] for row in result.rows if (row["net"], row["optimizer"]) == (net, name)]
-            kinds = sorted(rate[rate.index("(") :] for rate in rates)
-            assert kinds in (["(both)"], ["(best)", "(lecture)"])
+            kinds = sorted(row.rate_from for row in result.rows(RaceEntry) if (row.net, row.optimizer) == (net, name))
+            assert kinds in (["both"], ["the best", "the lecture's"])
 
 
 def test_each_net_has_a_ranking_by_the_median_loss(result):
-    group = {"a": {"end": [3.0, 1.0, 9.0]}, "b": {"end": [2.0, 2.5, 9.0]}, "c": {"end": [math.inf] * 3}}
-    assert three_nets.ranking(group) == "b, a, c"
-    for net in NETS:
-        for where in ("lecture's rates", "best rates"):
-            assert set(result.quantities[f"ranking on {net} by loss, {where}"].split(", ")) == set(OPTIMIZERS)
+    group = {"a": made_record([3.0, 1.0, 9.0]), "b": made_record([2.0, 2.5, 9.0]), "c": made_record([math.inf] * 3)}
+    assert records.ranking(group) == "b, a, c"
+    rows = result.rows(Ranking)
+    assert [(row.net, row.rates) for row in rows] == [(net, which) for net in NETS for which in ("the lecture's", "the best")]
+    assert all(set(row.order.split(", ")) == set(OPTIMIZERS) for row in rows)
 
 
-def test_no_band_is_of_one_seed_and_the_curves_are_whole(result):
+def test_no_band_is_of_one_seed_and_the_curves_are_complete(result):
     points = result.arrays["points"]
-    assert points[0] == 0 and points[-1] == result.quantities["iterations"]
+    assert points[0] == 0 and points[-1] == result.here("iterations")
     for found in result.arrays["nets"].values():
         for group in (found["lecture"], found["best"]):
             for record in group.values():
                 assert len(record["loss"]) == len(record["accuracy"]) >= 4
-                assert all(len(curve) == len(points) for curve in (*record["loss"], *record["accuracy"]))
+                assert all(len(curve) == len(points) for curve in record["loss"] + record["accuracy"])
 
 
 def test_the_trainings_learn(result):
-    """At its best rate, each optimizer ends net 1 and net 2 above 90 % on digits it has not seen."""
-    for row in result.rows:
-        if row["net"] != "net 3" and "best" in row["rate"]:
-            assert float(row["test accuracy %, median (band)"].split()[0]) > 90, row
+    """At its best rate, each optimizer ends net 1 and net 2 above 90 % on digits that it has not seen."""
+    for row in result.rows(RaceEntry):
+        if row.net != "net 3" and row.rate_from != "the lecture's":
+            assert float(row.accuracy.split()[0]) > 90, row
 
 
 def test_the_figures_show_what_was_measured(result):
     figure = result.figure()
-    assert [panel.get_xlabel() for panel in figure.axes[:4]] == [
-        "iterations",
-        "iterations",
-        "seconds of training",
-        "learning rate",
-    ]
-    for panel, (net, found) in zip(figure.axes[0::4], result.arrays["nets"].items(), strict=True):
-        assert panel.get_ylabel().startswith(net)
+    for panel, (net, found) in zip(figure.axes, result.arrays["nets"].items(), strict=True):
+        assert panel.get_title().startswith(net) and panel.get_xlabel() == "iterations"
+        assert_final_medians(panel, found["lecture"])
+    for panel, found in zip(race.race_at_best_rates(result).figure.axes, result.arrays["nets"].values(), strict=True):
+        assert_final_medians(panel, found["best"])
+    for panel, found in zip(race.race_sweep(result).figure.axes, result.arrays["nets"].values(), strict=True):
         lines = {line.get_label(): line for line in panel.get_lines()}
-        assert list(lines) == list(OPTIMIZERS)
-        for name, line in lines.items():
-            ends = sorted(curve[-1] for curve in found["lecture"][name]["loss"])
-            assert line.get_ydata()[-1] == pytest.approx(min(CEILING, (ends[1] + ends[2]) / 2))
-    assert len({str(look) for look in LOOK.values()}) == len({colour for colour, _ in LOOK.values()}) == len(OPTIMIZERS)
-    assert len(draw_race_curves(result).axes) == 12
+        for name, rates in found["sweep"].items():
+            assert list(lines[name].get_xdata()) == rates["lr"]
+    assert len({str(optimizer_style(name)) for name in OPTIMIZERS}) == len(OPTIMIZERS)
+
+
+def assert_final_medians(panel, group):
+    lines = {line.get_label(): line for line in panel.get_lines()}
+    assert list(lines) == list(OPTIMIZERS)
+    for name, line in lines.items():
+        ends = sorted(curve[-1] for curve in group[name]["loss"])
+        assert line.get_ydata()[-1] == pytest.approx(min(CEILING, (ends[1] + ends[2]) / 2))
+
+
+def test_the_figure_by_time_stretches_each_curve_by_the_seconds_of_its_iteration(result):
+    panels, found = race.race_by_time(result).figure.axes, result.arrays["nets"]["net 3"]
+    assert [panel.get_xlabel() for panel in panels] == ["iterations", "seconds of training"] * 2
+    for left, right in (panels[:2], panels[2:]):
+        for a, b in zip(left.get_lines(), right.get_lines(), strict=True):
+            assert list(b.get_ydata()) == list(a.get_ydata())
+            assert b.get_xdata()[-1] == pytest.approx(a.get_xdata()[-1] * found["seconds"][a.get_label()])
 
 
 def test_running_it_again_gives_the_same_losses(result):
-    again = find("mnist-three-nets")("quick", "cpu")
+    again = race.mnist_three_nets("quick", "cpu")
     for net, found in result.arrays["nets"].items():
         assert again.arrays["nets"][net]["sweep"] == found["sweep"]
 
 
 def test_the_sweep_holds_the_lectures_rates_and_the_studys():
-    settings = three_nets.sweep((0.3, 3.0), study=True)
-    for name, lr in three_nets.LECTURE_LR.items():
+    settings = records.sweep((0.3, 3.0), study=True)
+    for name, lr in records.LECTURE_LR.items():
         assert Setting(name, lr=lr) in settings
     assert Setting("Momentum", lr=0.05) in settings and Setting("Adam", lr=0.002) in settings
     assert len(settings) == len(set(settings))
@@ -94,21 +112,23 @@ def test_the_sweep_holds_the_lectures_rates_and_the_studys():
 # ---- the judgements, on made-up results -------------------------------------------------------------------------------
 
 
-def record(end, final=0.9, diverged=0, exit=(1.0, 1.0)):
-    return {"end": list(end), "final": [final, final], "diverged": diverged, "exit": list(exit)}
+def made_record(end, final=0.9, exit=(1.0, 1.0), lr=0.1):
+    return Record("SGD", lr, loss=[], accuracy=[], end=list(end), final=[final, final], exit=list(exit))
 
 
 def nets_of(**changed):
-    """Three nets on which all optimizers are alike, but for the changes {(net, optimizer): record}."""
-    nets = {net: {name: record([0.5, 0.6]) for name in OPTIMIZERS} for net in NETS}
-    for place, value in changed.items():
-        net, name = place.split("_")
+    """Three nets on which all optimizers are alike, except for the changes {net_optimizer: record}."""
+    nets = {net: {name: made_record([0.5, 0.6]) for name in OPTIMIZERS} for net in NETS}
+    for key, value in changed.items():
+        net, name = key.split("_")
         nets[f"net {net[-1]}"][name] = value
     return nets
 
 
 def judged(**changed):
-    return [claim.holds for claim in three_nets.study_claims(nets_of(**changed), "here")]
+    result = Result()
+    judge_study(result, nets_of(**changed), "these rates")
+    return [claim.holds for claim in result.claims]
 
 
 def test_where_all_are_alike_nothing_leads_and_nothing_fails():
@@ -116,49 +136,49 @@ def test_where_all_are_alike_nothing_leads_and_nothing_fails():
 
 
 def test_adagrad_leads_only_with_its_whole_band():
-    assert judged(net1_Adagrad=record([0.1, 0.2]))[0]
-    assert not judged(net1_Adagrad=record([0.1, 0.55]))[0]
+    assert judged(net1_Adagrad=made_record([0.1, 0.2]))[0]
+    assert not judged(net1_Adagrad=made_record([0.1, 0.55]))[0]
 
 
 @pytest.mark.parametrize(
     "bad",
-    [record([0.1, 0.2]), record([0.7, 0.8]), record([0.5, math.inf], diverged=1), record([0.5, 0.6], exit=(9.0, math.inf))],
+    [made_record([0.1, 0.2]), made_record([0.7, 0.8]), made_record([0.5, math.inf]), made_record([0.5, 0.6], exit=(9.0, math.inf))],
 )
 def test_adadelta_must_neither_lead_nor_fail(bad):
     assert not judged(net2_Adadelta=bad)[1]
 
 
 def test_sgd_and_momentum_may_be_two_points_behind():
-    assert judged(net3_SGD=record([0.5, 0.6], final=0.881))[2]
-    assert not judged(net3_SGD=record([0.5, 0.6], final=0.87))[2]
-    assert not judged(net1_Momentum=record([0.5, 0.6], final=0.87))[2]
+    assert judged(net3_SGD=made_record([0.5, 0.6], final=0.881))[2]
+    assert not judged(net3_SGD=made_record([0.5, 0.6], final=0.87))[2]
+    assert not judged(net1_Momentum=made_record([0.5, 0.6], final=0.87))[2]
 
 
 def test_adam_on_net_3_needs_the_lowest_loss_and_another_with_the_best_accuracy():
-    low = record([0.1, 0.2])
-    assert judged(net3_Adam=low, net3_SGD=record([0.5, 0.6], final=0.95))[3]
-    assert not judged(net3_Adam=record([0.1, 0.2], final=0.99))[3]
+    low = made_record([0.1, 0.2])
+    assert judged(net3_Adam=low, net3_SGD=made_record([0.5, 0.6], final=0.95))[3]
+    assert not judged(net3_Adam=made_record([0.1, 0.2], final=0.99))[3]
 
 
 def test_a_curve_that_ends_above_its_start_or_as_no_number_has_diverged():
-    assert three_nets.diverged([2.3, 9.0]) and three_nets.diverged([2.3, math.nan]) and three_nets.diverged([2.3, math.inf])
-    assert not three_nets.diverged([2.3, 9.0, 0.1])
+    assert records.diverged([2.3, 9.0]) and records.diverged([2.3, math.nan]) and records.diverged([2.3, math.inf])
+    assert not records.diverged([2.3, 9.0, 0.1])
 
 
 def test_a_plateau_is_left_when_the_loss_stays_below_it():
     points = [0, 1, 10, 100]
-    assert three_nets.leaves_plateau([2.4, 2.3, 1.0, 0.5], points) == 10
-    assert three_nets.leaves_plateau([2.4, 2.2, 2.3, 0.5], points) == 100
-    assert three_nets.leaves_plateau([2.4, 2.3, 2.3, 2.3], points) == math.inf
-    assert three_nets.leaves_plateau([2.4, 1.0, math.nan, math.nan], points) == math.inf
-    assert three_nets.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
+    assert records.leaves_plateau([2.4, 2.3, 1.0, 0.5], points) == 10
+    assert records.leaves_plateau([2.4, 2.2, 2.3, 0.5], points) == 100
+    assert records.leaves_plateau([2.4, 2.3, 2.3, 2.3], points) == math.inf
+    assert records.leaves_plateau([2.4, 1.0, math.nan, math.nan], points) == math.inf
+    assert records.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
 
 
 def test_the_plateau_claim_needs_seeds_that_differ():
     def claim(*exits):
-        return three_nets.plateau_claim(
-            [{"optimizer": "SGD", "lr": 0.1, "diverged": 0, "exit": list(exit)} for exit in exits], 100
-        ).holds
+        result = Result()
+        judge_plateau(result, [made_record([0.5, 0.5], exit=exit) for exit in exits], 100)
+        return result.claims[0].holds
 
     assert not claim((10.0, 10.0), (50.0, 50.0))
     assert claim((10.0, 10.0), (10.0, 15.0))
@@ -167,9 +187,8 @@ def test_the_plateau_claim_needs_seeds_that_differ():
 
 
 def test_a_rate_with_a_diverged_seed_is_not_the_best():
-    common = {"optimizer": "SGD", "diverged": 0}
-    records = [{**common, "lr": 1.0, "end": [0.1, math.inf]}, {**common, "lr": 0.1, "end": [0.3, 0.4]}]
-    assert three_nets.at_best(records)["SGD"]["lr"] == 0.1
+    swept = [made_record([0.1, math.inf], lr=1.0), made_record([0.3, 0.4], lr=0.1)]
+    assert records.at_best(swept)["SGD"].lr == 0.1
 
 
 def test_the_programs_own_checks_notice_a_wrong_gradient(monkeypatch):
@@ -180,7 +199,9 @@ def test_the_programs_own_checks_notice_a_wrong_gradient(monkeypatch):
         self.gradients[:, :, 0] += 1e-6
 
     monkeypatch.setattr(Program, "_backward", wrong)
-    assert [claim.holds for claim in three_nets.program_claims(torch.device("cpu"))][::2] == [False, False]
+    result = Result()
+    check_program(result, torch.device("cpu"))
+    assert [claim.holds for claim in result.claims][::2] == [False, False]
 
 
 def test_points_are_log_spaced_from_0_to_the_last():

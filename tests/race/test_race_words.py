@@ -7,7 +7,9 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.timing import Comparison, Timing
-from hpml_lab.race import sparse_data as sparse
+from hpml_lab.core.result import Result
+from hpml_lab.race import seeds, sparse_steps
+from hpml_lab.race.experiments import sparse_data as sparse
 from hpml_lab.race.program import Setting
 from hpml_lab.race.words import Learned, WordVectors, corpus, gradient_bytes, learn, zipf_words
 
@@ -71,9 +73,9 @@ def test_all_classifiers_learn_what_an_ordinary_loop_teaches_each(made):
             assert (learned.theta[k, r] - theta.detach()).abs().max() <= 2e-4  # float32, 50 steps
             bags = made.test.bags(slice(0, None), 60)[r]
             right = (bags @ learned.theta[k, r] > 0) == made.test.labels[r].bool()
-            assert learned.accuracy["test"][k, r].item() == pytest.approx(right.double().mean().item(), abs=0.005)
+            assert learned.test[k, r].item() == pytest.approx(right.double().mean().item(), abs=0.005)
             rare = made.test.by_rare[r]
-            assert learned.accuracy["test rare"][k, r].item() == pytest.approx(right[rare].double().mean().item(), abs=0.02)
+            assert learned.test_rare[k, r].item() == pytest.approx(right[rare].double().mean().item(), abs=0.02)
 
 
 def test_times_seen_counts_texts_not_words(made):
@@ -84,8 +86,8 @@ def test_times_seen_counts_texts_not_words(made):
 def test_a_sparse_gradient_is_the_dense_one_in_less_memory():
     words, labels = zipf_words(5000, 16, 10, seed=1), torch.arange(16) % 2
     dense, sparse_one = (WordVectors(5000, 8, kind) for kind in (False, True))
-    for one in (dense, sparse_one):
-        one.backward(words, labels)
+    for vectors in (dense, sparse_one):
+        vectors.backward(words, labels)
     assert sparse_one.weight.grad.is_sparse and not dense.weight.grad.is_sparse
     assert torch.allclose(sparse_one.weight.grad.to_dense(), dense.weight.grad, atol=1e-7)
     rows = words.unique().numel()
@@ -93,100 +95,120 @@ def test_a_sparse_gradient_is_the_dense_one_in_less_memory():
     assert gradient_bytes(sparse_one.weight.grad) == rows * (8 + 8 * 4)
 
 
+def sparse_adam_claims():
+    result = Result()
+    sparse_steps.judge_sparse_adam(result, CPU)
+    return result.claims
+
+
 def test_every_exact_claim_on_sparse_adam_holds_and_is_computed(monkeypatch):
-    claims = sparse.sparse_claims(CPU)
+    claims = sparse_adam_claims()
     assert len(claims) == 5 and all(claim.holds and claim.exact for claim in claims)
-    monkeypatch.setattr(sparse, "SparseAdam", lambda p, **how: torch.optim.SGD(p, lr=how["lr"]))
+    monkeypatch.setattr(sparse_steps, "SparseAdam", lambda p, **how: torch.optim.SGD(p, lr=how["lr"]))
     with pytest.raises(KeyError):  # SGD keeps no moments
-        sparse.sparse_claims(CPU)
+        sparse_adam_claims()
     monkeypatch.undo()
 
-    class Leaky(torch.optim.Adam):  # dense Adam in SparseAdam's place
+    class DenseSteps(torch.optim.Adam):  # dense Adam in SparseAdam's place
         def step(self):
             for group in self.param_groups:
                 for p in group["params"]:
                     p.grad = p.grad.to_dense()
             super().step()
 
-    monkeypatch.setattr(sparse, "SparseAdam", Leaky)
-    assert [claim.holds for claim in sparse.sparse_claims(CPU)] == [True, False, True, False, True]
+    monkeypatch.setattr(sparse_steps, "SparseAdam", DenseSteps)
+    assert [claim.holds for claim in sparse_adam_claims()] == [True, False, True, False, True]
 
 
-@pytest.mark.parametrize("seeds", range(5, 20))
-def test_needed_is_the_smallest_count_that_chance_reaches_in_at_most_one_race_of_twenty(seeds):
+@pytest.mark.parametrize("count", range(5, 20))
+def test_wins_needed_is_the_smallest_count_that_chance_reaches_in_at_most_one_race_of_twenty(count):
     def chance(k):
-        return sum(math.comb(seeds, i) for i in range(k, seeds + 1)) / 2**seeds
+        return sum(math.comb(count, i) for i in range(k, count + 1)) / 2**count
 
-    enough = sparse.needed(seeds)
+    enough = seeds.wins_needed(count)
     assert chance(enough) <= 0.05 < chance(enough - 1)
 
 
 def test_four_seeds_are_too_few_to_decide_anything():
-    assert sparse.needed(4) > 4
+    assert seeds.wins_needed(4) > 4
 
 
 def test_being_ahead_counts_pairs_and_a_tie_is_no_win():
-    assert sparse.ahead([2] * 8, [1] * 8)[0]
-    assert sparse.ahead([2] * 7 + [0], [1] * 8)[0]
-    assert not sparse.ahead([2] * 6 + [1, 1], [1] * 8)[0]
-    assert not sparse.ahead([1] * 8, [2] * 8)[0]
+    assert seeds.ahead([2] * 8, [1] * 8)[0]
+    assert seeds.ahead([2] * 7 + [0], [1] * 8)[0]
+    assert not seeds.ahead([2] * 6 + [1, 1], [1] * 8)[0]
+    assert not seeds.ahead([1] * 8, [2] * 8)[0]
 
 
-def record(valid, rare):
-    return {"valid": [valid], "test": rare, "rare": rare, "first rate": [value - 0.5 for value in rare]}
+def made_score(name, valid, rare, test=None):
+    test = test or rare
+    lists = dict(valid=[valid], test=test, rare=rare, first=[value - 0.5 for value in test])
+    return sparse.WordScore("x", name, 0.1, accuracy="", on_rare="", at_first_rate=0.0, at_edge=False, **lists)
+
+
+def made_scores(adaptive, others, **changed):
+    """Scores of all optimizers, (validation, rare words) each, for 8 seeds."""
+    values = {name: adaptive for name in sparse.ADAPTIVE} | {name: others for name in sparse.OTHERS} | changed
+    return {name: made_score(name, [valid] * 8, [rare] * 8) for name, (valid, rare) in values.items()}
+
+
+def judged(scores):
+    result = Result()
+    sparse.judge_corpus(result, scores, "x")
+    return [claim.holds for claim in result.claims]
 
 
 def test_the_claim_on_sparse_data_can_fail():
-    adaptive = {name: record([0.8] * 8, [0.7] * 8) for name in sparse.ADAPTIVE}
-    others = {name: record([0.7] * 8, [0.6] * 8) for name in sparse.OTHERS}
-    assert all(claim.holds for claim in sparse.corpus_claims({**adaptive, **others}, "x"))
-    lifted = {name: record([0.7] * 8, [0.9] * 8) for name in sparse.OTHERS}
-    assert not any(claim.holds for claim in sparse.corpus_claims({**adaptive, **lifted}, "x"))
-    one = {**adaptive, "Adadelta": record([0.7] * 8, [0.5] * 8), **others}
-    assert [claim.holds for claim in sparse.corpus_claims(one, "x")] == [True, True, False]
-    assert not sparse.tuning_claim({**adaptive, **others}, "x").holds
+    wins = made_scores((0.8, 0.7), (0.7, 0.6))
+    assert judged(wins) == [True] * 3
+    assert not any(judged(made_scores((0.8, 0.7), (0.7, 0.9))))
+    assert judged(made_scores((0.8, 0.7), (0.7, 0.6), Adadelta=(0.7, 0.5))) == [True, True, False]
+    result = Result()
+    sparse.judge_tuning(result, wins, "x")
+    assert not result.claims[0].holds
 
 
-def test_the_best_rate_is_chosen_on_validation_texts_and_told_on_test_texts():
+def test_the_best_rate_is_chosen_on_validation_texts_and_reported_on_test_texts():
     count = len(sparse.SETTINGS)
-    made = {part: torch.arange(2.0 * count, dtype=torch.float64).view(count, 2) / 1000 + shift for part, shift in (
-        ("test", 0.1), ("test rare", 0.2), ("valid rare", 0.3))}  # fmt: skip
+    names = [setting.optimizer for setting in sparse.SETTINGS]
+    values = torch.arange(2.0 * count, dtype=torch.float64).view(count, 2) / 1000
+    test, rare = values + 0.1, values + 0.2
     valid = torch.full((count, 2), 0.5, dtype=torch.float64)
-    for name, best in (("SGD", 2), ("Adam", 5), ("Adagrad", 1)):
-        valid[[setting.optimizer for setting in sparse.SETTINGS].index(name) + best] = 0.9
-    found = sparse.summarise(Learned(torch.zeros(0), {"valid": valid, **made}))
-    for name, best in (("SGD", 2), ("Adam", 5), ("Adagrad", 1)):
-        first = [setting.optimizer for setting in sparse.SETTINGS].index(name)
-        one, k = found[name], first + best
-        assert one["lr"] == sparse.RATES[name][best] and one["edge"] == (best == 5)
-        assert one["test"] == made["test"][k].tolist() and one["rare"] == made["test rare"][k].tolist()
-        assert one["first rate"] == made["test"][first].tolist() and one["valid"][best] == [0.9, 0.9]
+    chosen = {"SGD": 2, "Adam": 5, "Adagrad": 1}
+    for name, best in chosen.items():
+        valid[names.index(name) + best] = 0.9
+    scores = sparse.word_scores("x", Learned(torch.zeros(0), valid, test, rare))
+    for name, best in chosen.items():
+        first, score = names.index(name), scores[name]
+        k = first + best
+        assert score.lr == sparse.RATES[name][best] and score.at_edge == (best == 5)
+        assert score.test == test[k].tolist() and score.rare == rare[k].tolist()
+        assert score.first == test[first].tolist() and score.valid[best] == [0.9, 0.9]
 
 
 def test_the_lead_is_on_the_texts_that_rare_words_decide_in_points():
-    found = {name: record([0.6] * 3, [0.1] * 3) for name in (*sparse.ADAPTIVE, *sparse.OTHERS)}
-    found["Adam"] = {**record([0.8] * 3, [0.75] * 3), "test": [0.99] * 3}
-    found["Momentum"] = {**record([0.7] * 3, [0.5] * 3), "test": [0.6] * 3}
-    assert sparse.winners(found) == ("Adam", "Momentum") and sparse.lead(found) == pytest.approx(25)
+    scores = made_scores((0.6, 0.1), (0.6, 0.1))
+    scores["Adam"] = made_score("Adam", [0.8] * 3, [0.75] * 3, test=[0.99] * 3)
+    scores["Momentum"] = made_score("Momentum", [0.7] * 3, [0.5] * 3, test=[0.6] * 3)
+    assert sparse.leaders(scores) == ("Adam", "Momentum") and sparse.lead_on_rare(scores) == pytest.approx(25)
 
 
 def test_the_costs_of_a_step_name_dense_and_sparse_as_they_are(monkeypatch):
     seconds = {"Adam": 0.008, "SparseAdam": 0.002}
     ran = []
 
-    def planted(a, b, **_):
+    def on_known_times(a, b, **_):
         for work in (a, b):
             ran.append(type(work.__defaults__[1]).__name__)
             work()
         return Comparison(*(Timing((seconds[name],) * 3, 1) for name in ran[-2:]))
 
-    monkeypatch.setattr(sparse, "compare", planted)
-    for row in sparse.step_costs((50, 400), 4, 6, 10, CPU, 2):
-        words = zipf_words(row["vocabulary"], 6, 10, 0)
-        touched = len(set(words.flatten().tolist()))
-        assert row["rows touched"] == touched < 60
-        assert row["dense gradient KiB"] == row["vocabulary"] * 4 * 4 / 1024
-        assert row["sparse gradient KiB"] == touched * (8 + 4 * 4) / 1024
-        assert (row["Adam µs a step"], row["SparseAdam µs a step"]) == pytest.approx((8000, 2000))
-        assert row["times faster"] == pytest.approx(4)
+    monkeypatch.setattr(sparse_steps, "compare", on_known_times)
+    for row in sparse_steps.step_costs((50, 400), 4, 6, 10, CPU, 2):
+        touched = len(set(zipf_words(row.vocabulary, 6, 10, 0).flatten().tolist()))
+        assert row.rows == touched < 60
+        assert row.dense_bytes == row.vocabulary * 4 * 4
+        assert row.sparse_bytes == touched * (8 + 4 * 4)
+        assert (row.adam_us, row.sparse_adam_us) == pytest.approx((8000, 2000))
+        assert row.speedup == pytest.approx(4)
     assert ran == ["Adam", "SparseAdam"] * 2

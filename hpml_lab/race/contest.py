@@ -1,0 +1,110 @@
+"""The contest of schedules and adaptive methods: every entrant at every peak rate and seed, trained as one program."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+
+import torch
+
+from hpml_lab.core.live_curve import LiveCurve
+from hpml_lab.core.progress import progress
+from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
+from hpml_lab.optim.schedules import factor
+from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
+from hpml_lab.race.program import CLASSES, Net, Program, Setting
+
+# The peak rates of each optimizer's sweep: the lecture's and its neighbors.
+PEAKS = {
+    "SGD": (0.1, 0.3, 1.0, 3.0, 10.0),
+    "Momentum": (0.01, 0.03, 0.1, 0.3, 1.0),
+    "Adagrad": (0.01, 0.03, 0.1, 0.3),
+    "RMSprop": (0.0003, 0.001, 0.003, 0.01),
+    "Adam": (0.001, 0.003, 0.01, 0.03),
+}
+ENTRANTS = (
+    ("SGD", "constant"), ("SGD", "step"), ("SGD", "cosine"),
+    ("Momentum", "constant"), ("Momentum", "step"), ("Momentum", "cosine"), ("Momentum", "one-cycle"),
+    ("Adagrad", "constant"), ("RMSprop", "constant"),
+    ("Adam", "constant"), ("Adam", "step"), ("Adam", "cosine"), ("Adam", "one-cycle"),
+)  # fmt: skip
+# One program setting each: (optimizer, schedule, peak rate).
+PLAN = [(optimizer, schedule, peak) for optimizer, schedule in ENTRANTS for peak in PEAKS[optimizer]]
+
+Images = tuple[torch.Tensor, torch.Tensor]  # rows (N, H·W) and labels (N,)
+
+
+@dataclass(frozen=True)
+class ContestCurves:
+    """Accuracies (looks, K, R) on validation and test images and validation loss, measured at `iterations`."""
+
+    iterations: list[int]
+    valid: torch.Tensor
+    loss: torch.Tensor
+    test: torch.Tensor
+
+
+def train_contest(
+    net: Net,
+    seeds: Sequence[int],
+    train: Images,
+    valid: Images,
+    test: Images,
+    iterations: int,
+    batch: int,
+    looks: int,
+    folder: Path = FOLDER,
+) -> ContestCurves:
+    """Train everything in PLAN with every seed, and evaluate all nets `looks` times, evenly spaced.
+
+    A run of minutes leaves a checkpoint in `folder` once a minute and resumes from it after it was killed.
+    """
+    program = Program(net, [Setting(optimizer, lr=peak) for optimizer, _, peak in PLAN], seeds, *train, batch)
+    scheduled = [(k, schedule, peak) for k, (_, schedule, peak) in enumerate(PLAN) if schedule != "constant"]
+
+    def before_step(t: int) -> None:
+        for k, schedule, peak in scheduled:
+            program.set_lr(k, peak * factor(schedule, t, iterations))
+
+    stops = sorted({round(iterations * i / looks) for i in range(looks + 1)})
+    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), threads=torch.get_num_threads())
+    plan = dict(net=net, places=PLAN, seeds=list(seeds), iterations=iterations, batch=batch, looks=looks)
+    checkpoint = Checkpoint(key_of(race="schedules", data=digest(*train, *valid, *test), **plan, **where), folder)
+    found: list[tuple[torch.Tensor, ...]] = []
+    if saved := checkpoint.load():
+        found = saved["found"]
+        program.load_state_dict(saved["program"])
+    colors = {name: OPTIMIZER_COLORS[optimizer_key(name)] for name in PEAKS}
+    with LiveCurve("iterations", "validation accuracy of the best entrant", colors) as live:
+        for stop in progress(stops[len(found) :], "schedules"):
+            program.run(stop - program.iteration, before_step)
+            loss, accuracy = program.evaluate(*valid)
+            found.append(tuple(values.double().cpu() for values in (accuracy, loss, program.evaluate(*test)[1])))
+            for name, best in best_of_each(found[-1][0]).items():
+                live.add(name, stop, best)
+            if checkpoint.due():
+                checkpoint.save({"found": found, "program": program.state_dict()})
+    checkpoint.remove()
+    accuracies, losses, on_test = (torch.stack(values) for values in zip(*found, strict=True))
+    return ContestCurves(stops, accuracies, losses, on_test)
+
+
+def best_of_each(accuracy: torch.Tensor) -> dict[str, float]:
+    """For each optimizer the highest median over the seeds of `accuracy` (K, R), among its schedules and peak rates."""
+    medians = accuracy.median(1).values.tolist()
+    best = dict.fromkeys(PEAKS, 0.0)
+    for (optimizer, _, _), value in zip(PLAN, medians, strict=True):
+        best[optimizer] = max(best[optimizer], value)
+    return best
+
+
+def with_wrong_labels(y: torch.Tensor, fraction: float, seed: int = 0) -> torch.Tensor:
+    """A copy of the labels in which a fraction was drawn again, at random."""
+    generator = torch.Generator().manual_seed(seed)
+    drawn = torch.rand(len(y), generator=generator) < fraction
+    return torch.where(drawn, torch.randint(CLASSES, (len(y),), generator=generator), y.cpu()).to(y.device)
+
+
+def first_reached(iterations: Sequence[int], accuracy: Sequence[float], threshold: float) -> float:
+    """The first of `iterations` at which the accuracy is at least `threshold`; inf if there is none."""
+    return next((float(t) for t, value in zip(iterations, accuracy, strict=True) if value >= threshold), inf)

@@ -1,0 +1,113 @@
+"""The figures of the race on three nets: curves with ranges over the seeds, and sweeps of the learning rate."""
+
+import numpy as np
+
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.core.style import new_figure
+from hpml_lab.optim.colors import optimizer_style
+
+CEILING = 10.0  # losses above it belong to diverged trainings; the axis ends there
+
+
+def curves_panel(axes, group: dict, points: list[int], quantity: str, seconds: dict[str, float] | None = None) -> None:
+    """Median and range over the seeds of `quantity` ("loss" or "accuracy") for each optimizer of `group`.
+
+    Against iterations, or against seconds if the seconds of an iteration are given.
+    """
+    x = np.array(points, dtype=float)
+    for name, record in group.items():
+        values = np.array(record[quantity], dtype=float)[:, 1:]
+        values = np.where(np.isfinite(values), values, np.inf).clip(max=CEILING)
+        along = x[1:] * (seconds[name] if seconds else 1.0)
+        look = optimizer_style(name)
+        axes.plot(along, np.median(values, 0), label=name, linewidth=1.6, **look)
+        axes.fill_between(along, values.min(0), values.max(0), color=look["color"], alpha=0.15, linewidth=0)
+    axes.set_xscale("log")
+    if quantity == "loss":
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(0, 1)
+    axes.set_xlabel("seconds of training" if seconds else "iterations")
+
+
+def sweep_panel(axes, sweep: dict) -> None:
+    """Final training loss over the learning rate: median and range over the seeds, with the lecture's rate ringed.
+
+    A rate at which a seed diverged is a cross at the top.
+    """
+    for name, rates in sweep.items():
+        lr, end = np.array(rates["lr"], dtype=float), np.array(rates["end"], dtype=float)
+        finite = np.isfinite(end).all(1)
+        look = optimizer_style(name, marker=True)
+        color = look["color"]
+        middle = np.where(finite, np.median(end, 1), np.nan)
+        axes.plot(lr, middle, markersize=4, linewidth=1.4, label=name, **look)
+        axes.fill_between(lr[finite], end[finite].min(1), end[finite].max(1), color=color, alpha=0.15, linewidth=0)
+        axes.plot(lr[~finite], np.full((~finite).sum(), 0.98), "x", color=color, transform=axes.get_xaxis_transform())
+        ringed = lr == rates["lecture"]
+        axes.plot(lr[ringed], middle[ringed], "o", markersize=10, markerfacecolor="none", markeredgecolor=color)
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xlabel("learning rate")
+
+
+def legend_below(figure, axes) -> None:
+    """One legend for all panels, below them."""
+    handles, names = axes.get_legend_handles_labels()
+    figure.legend(handles, names, loc="outside lower center", ncols=len(names), handlelength=2.6, columnspacing=1.2, fontsize=8.5)
+
+
+def panel_of_each_net(result: Result):
+    """A figure with one panel for each net, the nets' results, and the panels; all panels share the vertical axis."""
+    figure = new_figure(9.0, 3.6)
+    nets = result.arrays["nets"]
+    panels = figure.subplots(1, len(nets), sharey=True)
+    for panel, (net, found) in zip(panels, nets.items(), strict=True):
+        panel.set_title(f"{net}: {found['title']}".replace("ReLU, ", "ReLU,\n"), fontsize=9)
+    return figure, zip(panels, nets.values(), strict=True), panels
+
+
+def loss_at(result: Result, rates: str):
+    """Training loss on each net at the "lecture" or the "best" rates."""
+    figure, nets, panels = panel_of_each_net(result)
+    for panel, found in nets:
+        curves_panel(panel, found[rates], result.arrays["points"], "loss")
+    panels[0].set_ylabel("training loss")
+    legend_below(figure, panels[0])
+    return figure
+
+
+@picture
+def race_at_best_rates(result: Result):
+    """The same race, with each optimizer at the best rate of its own sweep: training loss on the three nets, medians over the
+    seeds, with bands from the smallest to the largest. Compare the order of the optimizers with that at the lecture's rates."""
+    return loss_at(result, "best")
+
+
+@picture
+def race_sweep(result: Result):
+    """Final training loss over the learning rate, one panel for each net: medians over the seeds, with bands from the smallest
+    to the largest. A ring marks the lecture's rate; a cross at the top marks a rate at which a seed diverged. Move along the
+    curves, and almost any order of the optimizers can be had."""
+    figure, nets, panels = panel_of_each_net(result)
+    for panel, found in nets:
+        sweep_panel(panel, found["sweep"])
+    panels[0].set_ylabel("final training loss")
+    legend_below(figure, panels[0])
+    return figure
+
+
+@picture
+def race_by_time(result: Result):
+    """Loss and accuracy on net 3 at the best rates, against iterations (left) and against seconds (right), where each
+    optimizer's iteration takes as long as it takes alone. Look for curves that change their order from left to right."""
+    figure = new_figure(9.0, 6.0)
+    rows = figure.subplots(2, 2, sharey="row")
+    found, points = result.arrays["nets"]["net 3"], result.arrays["points"]
+    for panels, quantity, label in zip(rows, ("loss", "accuracy"), ("training loss", "test accuracy"), strict=True):
+        curves_panel(panels[0], found["best"], points, quantity)
+        curves_panel(panels[1], found["best"], points, quantity, found["seconds"])
+        panels[0].set_ylabel(label)
+    legend_below(figure, rows[0, 0])
+    return figure

@@ -1,0 +1,80 @@
+"""Exercise: a straight climb to the peak rate, then half a cosine wave down."""
+
+import math
+from collections.abc import Callable
+
+from hpml_lab.core.exercises import exercise, expect_function
+
+Phase = Callable[[int, int, int], float]  # (t, T, number of warm-up steps) -> factor
+
+
+def schedule(climb: Phase, fall: Phase) -> Callable[[int, int, float], float]:
+    """A schedule from its two phases."""
+    return lambda t, T, peak: peak * (climb if t < T // 10 else fall)(t, T, T // 10)
+
+
+def half_wave(fraction: float) -> float:
+    """From 1 to 0 along half a cosine wave."""
+    return (1 + math.cos(math.pi * fraction)) / 2
+
+
+def climb(t: int, T: int, W: int) -> float:
+    return (t + 1) / W
+
+
+def fall(t: int, T: int, W: int) -> float:
+    return half_wave((t - W) / (T - W))
+
+
+MISTAKES = {
+    "peak-forgotten": (
+        lambda t, T, peak: schedule(climb, fall)(t, T, 1.0),
+        "The highest rate is 1 for every peak: where is `peak`?",
+    ),
+    "no-warm-up": (
+        lambda t, T, peak: peak * half_wave(t / T),
+        "The rate falls from the first step on: where are the first T // 10 steps?",
+    ),
+    "warm-up-left-out": (
+        schedule(lambda t, T, W: 1.0, fall),
+        "In the first T // 10 steps the rate should climb; yours is the peak at once.",
+    ),
+    "starts-at-zero": (
+        schedule(lambda t, T, W: t / W, fall),
+        "Your first step has the rate 0 and does nothing: count the steps of the climb from 1.",
+    ),
+    "clock-not-reset": (
+        schedule(climb, lambda t, T, W: half_wave(t / T)),
+        "The wave should begin where the climb ends. Yours has been running since step 0, so the rate jumps down there.",
+    ),
+    "quarter-wave": (
+        schedule(climb, lambda t, T, W: math.cos(math.pi / 2 * (t - W) / (T - W))),
+        "Yours is a quarter of a wave: it falls fastest at the end. Half a wave goes from cos 0 = 1 to cos π = -1.",
+    ),
+    "not-halved": (
+        schedule(climb, lambda t, T, W: 2 * fall(t, T, W)),
+        "1 + cos goes from 2 to 0: your rate jumps to twice the peak.",
+    ),
+    "below-zero": (
+        schedule(climb, lambda t, T, W: math.cos(math.pi * (t - W) / (T - W))),
+        "cos goes down to -1, and with a rate below 0 the optimizer climbs the loss. Shift and halve it.",
+    ),
+    "rises": (
+        schedule(climb, lambda t, T, W: 1 - fall(t, T, W)),
+        "After the climb your rate drops to 0 and rises again: check the sign of the cosine.",
+    ),
+    "straight-down": (
+        schedule(climb, lambda t, T, W: 1 - (t - W) / (T - W)),
+        "That is a straight line; half a cosine wave is flat at both ends.",
+    ),
+}
+
+
+@exercise("warm-up-and-cosine", notebook="06_race")
+def judge_warm_up_and_cosine(answer: Callable[[int, int, float], float]) -> None:
+    expect_function(
+        answer,
+        schedule(climb, fall),
+        {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for T, peak in ((100, 0.1), (57, 3.0)) for t in range(T)},
+        mistakes=MISTAKES,
+    )

@@ -1,0 +1,112 @@
+"""Exercise: who won, judged by the final losses of two optimizers seed by seed."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import nan
+
+from hpml_lab.core.exercises import exercise, expect
+
+
+@dataclass(frozen=True)
+class SeedCase:
+    """Final losses of two optimizers by seed, the right answer, and what each wrong one says about its author."""
+
+    a: list[float]
+    b: list[float]
+    right: str
+    mistakes: dict[str, tuple[str, str]]  # {name: (wrong answer, hint)}
+
+
+LOWER_WINS = "These are losses: the lower one is better."
+CASES = (
+    SeedCase(
+        [0.10, 0.20, 0.30, 0.40],
+        [0.11, 0.22, 0.33, 0.44],
+        "a",
+        {
+            "bands-must-not-touch": (
+                "undecided",
+                "The bands overlap, but in each single seed a is lower, and both share the start and the batches of a seed: "
+                "compare pair by pair.",
+            ),
+            "higher-wins": ("b", LOWER_WINS),
+        },
+    ),
+    SeedCase(
+        [0.50, 0.50, 0.01, 0.50],
+        [0.30, 0.30, 0.30, 0.30],
+        "undecided",
+        {
+            "best-seed": ("a", "One lucky seed does not win: a is lower in the third only."),
+            "majority-or-mean": (
+                "b",
+                "b is lower in three seeds and at the median, but not in the third: the rule asks for every seed.",
+            ),
+        },
+    ),
+    SeedCase(
+        [0.10, 0.10, 0.10, 0.50],
+        [0.40, 0.40, 0.40, 0.49],
+        "undecided",
+        {
+            "majority-or-mean": (
+                "a",
+                "a is lower in three seeds and on average, but not in the fourth: the rule asks for every seed.",
+            ),
+            "worst-seed": ("b", "Only in the last seed is b lower."),
+        },
+    ),
+    SeedCase(
+        [0.30, 0.30, 0.30],
+        [0.20, 0.10, 0.29],
+        "b",
+        {
+            "higher-wins": ("a", LOWER_WINS),
+            "only-a-can-win": ("undecided", "b is lower in every seed: the rule works both ways."),
+        },
+    ),
+    SeedCase(
+        [0.30, 0.30, nan],
+        [0.40, 0.40, 0.40],
+        "undecided",
+        {
+            "nan-wins": (
+                "a",
+                "In the third seed a diverged. Every comparison with nan is False, so ask which one is lower, not which one is "
+                "not higher; and drop no seeds.",
+            )
+        },
+    ),
+    SeedCase(
+        [0.30, 0.30, 0.30],
+        [0.40, nan, 0.40],
+        "a",
+        {
+            "nan-is-no-loss": (
+                "undecided",
+                "In the second seed b diverged, and a finite loss is better than nan. But 0.3 < nan is False, so treat nan as "
+                "infinite.",
+            ),
+            "nan-wins": ("b", "In the second seed b diverged, and in the others it is higher."),
+        },
+    ),
+    SeedCase(
+        [nan, 0.30],
+        [nan, 0.40],
+        "undecided",
+        {"both-diverged": ("a", "In the first seed both diverged: neither is lower there.")},
+    ),
+    SeedCase(
+        [0.30, 0.30],
+        [0.30, 0.40],
+        "undecided",
+        {"equal-counts-as-lower": ("a", "In the first seed both are equal: a is not lower there.")},
+    ),
+)
+
+
+@exercise("winner-by-seeds", notebook="06_race")
+def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
+    for case in CASES:
+        given = answer(list(case.a), list(case.b))
+        expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes)

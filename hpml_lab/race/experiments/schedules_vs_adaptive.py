@@ -1,0 +1,232 @@
+"""SGD with a schedule of the learning rate compared with adaptive methods: who ends better, and who is there first.
+
+A fifth of the training labels are wrong: without noise, nets of this size learn all images by heart, and there is nothing for
+a schedule to average out. Validation images choose the peak rates, test images are shown and choose nothing.
+"""
+
+from dataclasses import dataclass, field
+from math import inf, isfinite
+from statistics import median
+
+import numpy as np
+import torch
+from matplotlib.lines import Line2D
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.core.threads import all_threads
+from hpml_lab.data import load
+from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
+from hpml_lab.optim.schedules import factor
+from hpml_lab.race.contest import ENTRANTS, PEAKS, PLAN, ContestCurves, first_reached, train_contest, with_wrong_labels
+from hpml_lab.race.ordinary import SCHEDULES, check_schedules
+from hpml_lab.race.program import NETS, Setting, flat_inputs, seconds_alone
+from hpml_lab.race.seeds import ahead, median_and_range, percent, sooner
+
+QUICK = dict(data="digits", width=0.25, iterations=400, batch=32, seeds=8, valid=200, wrong=0.2, threshold=0.9, looks=25)
+FULL = dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=5000, wrong=0.2, threshold=0.95, looks=25)
+
+
+@dataclass
+class ContestEntry:
+    """One optimizer with one schedule at its best peak rate, over all seeds."""
+
+    optimizer: str = column("optimizer")
+    schedule: str = column("schedule")
+    lr: float = column("best peak rate")
+    final: str = column("final test accuracy, median (range)", "%")
+    reached: str = column("iterations to the threshold, median (range)")
+    seconds: float = column("training alone to the threshold, median", "s")
+    at_edge: bool = column("best rate at the edge of the sweep")
+    valid: float = 0.0  # final validation accuracy, median
+    valid_loss: float = 0.0
+    final_by_seed: list[float] = field(default_factory=list)
+    reached_by_seed: list[float] = field(default_factory=list)
+    curve: list[list[float]] = field(default_factory=list)  # test accuracy by seed
+
+    @property
+    def name(self) -> str:
+        return f"{self.optimizer}, {self.schedule}"
+
+    @property
+    def score(self) -> tuple[float, float]:
+        """What the validation images say: the higher, the better."""
+        return self.valid, -self.valid_loss
+
+
+Entries = dict[tuple[str, str], ContestEntry]  # by optimizer and schedule
+
+
+def contest_entries(curves: ContestCurves, threshold: float, seconds: dict[str, float]) -> Entries:
+    """Each entrant at its best peak rate: the highest median validation accuracy at the end (of equals, the lower loss)."""
+    entries = {}
+    for entrant in ENTRANTS:
+        planned = [k for k, row in enumerate(PLAN) if row[:2] == entrant]
+        candidates = [_entry(k, curves, threshold, seconds[entrant[0]]) for k in planned]
+        best = max(candidates, key=lambda entry: entry.score)
+        best.at_edge = best in (candidates[0], candidates[-1])
+        entries[entrant] = best
+    return entries
+
+
+def _entry(k: int, curves: ContestCurves, threshold: float, seconds: float) -> ContestEntry:
+    final = curves.test[-1, k].tolist()
+    reached = [first_reached(curves.iterations, accuracy, threshold) for accuracy in curves.valid[:, k].T.tolist()]
+    loss = curves.loss[-1, k].median().item()
+    return ContestEntry(
+        *PLAN[k],
+        final=median_and_range(percent(final)),
+        reached=median_and_range(reached),
+        seconds=median(reached) * seconds,
+        at_edge=False,
+        valid=curves.valid[-1, k].median().item(),
+        valid_loss=loss if isfinite(loss) else inf,
+        final_by_seed=final,
+        reached_by_seed=reached,
+        curve=curves.test[:, k].T.tolist(),
+    )
+
+
+def judge_contest(result: Result, entries: Entries, threshold: float) -> None:
+    """Add who ends better and who is there first, in pairs of seeds: all entrants of a seed share start and batches."""
+
+    def best_schedule(optimizer: str) -> ContestEntry:
+        entered = [entry for (name, schedule), entry in entries.items() if name == optimizer and schedule != "constant"]
+        return max(entered, key=lambda entry: entry.score)
+
+    def better(a: ContestEntry, b: ContestEntry, text: str) -> None:
+        holds, count = ahead(a.final_by_seed, b.final_by_seed)
+        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}")
+
+    def earlier(a: ContestEntry, b: ContestEntry, times: float, text: str) -> None:
+        holds, count = sooner(a.reached_by_seed, b.reached_by_seed, times)
+        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}")
+
+    momentum, adam, sgd = (best_schedule(name) for name in ("Momentum", "Adam", "SGD"))
+    constant, level = entries["Adam", "constant"], f"{100 * threshold:g} %"
+    plain = entries["Momentum", "constant"]
+    better(momentum, plain, "SGD with momentum ends better with a schedule than at a constant rate")
+    better(momentum, constant, "SGD with momentum and a schedule ends better than Adam at a constant rate")
+    better(momentum, adam, "SGD with momentum and a schedule ends better than Adam with a schedule")
+    better(adam, constant, "Adam, too, ends better with a schedule than at a constant rate")
+    earlier(constant, momentum, 1.0, f"Adam at a constant rate reaches {level} before SGD with momentum and a schedule")
+    earlier(constant, sgd, 2.0, f"SGD without momentum, with a schedule, takes twice as long as Adam to reach {level}")
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+LINES = dict(zip(SCHEDULES, ("-", "--", "-.", (0, (1, 1))), strict=True))
+MARKS = dict(zip(SCHEDULES, "os^D", strict=True))
+
+
+@picture
+def schedule_shapes():
+    """The four schedules: the factor on the peak rate over the training. A constant rate stays, the others take large steps
+    first and small ones last; one-cycle starts with a climb."""
+    figure = style.new_figure(6.0, 3.0)
+    axes = figure.subplots()
+    T = 400
+    for name in SCHEDULES:
+        values = [factor(name, t, T) for t in range(T)]
+        axes.plot(np.linspace(0, 100, T), values, linestyle=LINES[name], color=style.INK, linewidth=1.6, label=name)
+    axes.set(xlabel="part of the training (%)", ylabel="rate / peak rate", ylim=(-0.03, 1.08))
+    figure.legend(loc="outside lower center", ncols=len(SCHEDULES), handlelength=3)
+    return figure
+
+
+def draw(result: Result):
+    """Left: test accuracy of SGD with momentum and of Adam under each schedule, median over the seeds; the band of the constant
+    rate goes from the smallest to the largest. Right: final accuracy over the iterations to the dotted accuracy, medians with
+    bars from the smallest to the largest. Look for entrants to the upper left: early and high. One that did not get there in
+    every seed is at the right edge."""
+    figure = style.new_figure(9.0, 4.4)
+    over_time, finish = figure.subplots(1, 2)
+    iterations, level = np.array(result.arrays["iterations"]), 100 * result.arrays["threshold"]
+    rows = result.rows(ContestEntry)
+    for row in rows:
+        _draw_curves(over_time, row, iterations)
+        _draw_finish(finish, row, 1.15 * iterations[-1])
+    over_time.axhline(level, color=style.INK, linestyle=":", linewidth=1)
+    last = [100 * np.median(np.array(row.curve)[:, -1]) for row in rows]
+    over_time.set_ylim(max(0, 2 * level - 104), max(last) + 2)
+    over_time.set(xlabel="iterations", ylabel="test accuracy (%)", title="Momentum and Adam, best peak rates")
+    finish.set(xlabel=f"iterations to {level:g} % (validation)", ylabel="final test accuracy (%)")
+    finish.set_title("How soon, and how well")
+    handles = [Line2D([], [], marker="o", linestyle="", color=_color(name), label=name) for name in PEAKS]
+    handles += [
+        Line2D([], [], marker=MARKS[name], linestyle=LINES[name], color=style.GREY, label=name, linewidth=1.4)
+        for name in SCHEDULES
+    ]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, columnspacing=1.0)
+    return figure
+
+
+def _color(optimizer: str) -> str:
+    return OPTIMIZER_COLORS[optimizer_key(optimizer)]
+
+
+def _draw_curves(axes, row: ContestEntry, iterations: np.ndarray) -> None:
+    if row.optimizer not in ("Momentum", "Adam"):
+        return
+    curve, color = 100 * np.array(row.curve), _color(row.optimizer)
+    axes.plot(iterations[1:], np.median(curve, 0)[1:], linestyle=LINES[row.schedule], color=color, linewidth=1.6)
+    if row.schedule == "constant":
+        axes.fill_between(iterations[1:], curve.min(0)[1:], curve.max(0)[1:], color=color, alpha=0.15, linewidth=0)
+
+
+def _draw_finish(axes, row: ContestEntry, edge: float) -> None:
+    final, reached = 100 * np.array(row.final_by_seed), np.array(row.reached_by_seed, dtype=float)
+    reached = np.where(np.isfinite(reached), reached, edge)
+    x, y, color = np.median(reached), np.median(final), _color(row.optimizer)
+    axes.plot([reached.min(), reached.max()], [y, y], color=color, linewidth=0.8, alpha=0.7)
+    axes.plot([x, x], [final.min(), final.max()], color=color, linewidth=0.8, alpha=0.7)
+    axes.plot(x, y, MARKS[row.schedule], color=color, markersize=7, markeredgecolor="white")
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment("schedules-vs-adaptive", lecture="L0", notebook="06_race", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def schedules_vs_adaptive(params: Params) -> Result:
+    """SGD with a schedule of the learning rate compared with adaptive methods, each at its best rate."""
+    device = params.device.torch
+    data = load(params.data, device)
+    x, test_x = flat_inputs(data)
+    kept = len(x) - params.valid
+    train = x[:kept], with_wrong_labels(data.train_y[:kept], params.wrong)
+    valid, test = (x[kept:], data.train_y[kept:]), (test_x, data.test_y)
+    net = NETS["net 2"] if params.width == 1 else NETS["net 2"].scaled(params.width)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1 if params.size == "quick" else all_threads())
+    try:
+        curves = train_contest(net, range(params.seeds), train, valid, test, params.iterations, params.batch, params.looks)
+    finally:
+        torch.set_num_threads(before)
+    settings = [Setting(name, lr=peaks[0]) for name, peaks in PEAKS.items()]
+    seconds = seconds_alone(net, settings, *train, params.batch, samples=3)
+    entries = contest_entries(curves, params.threshold, seconds)
+    best = max(entries.values(), key=lambda entry: median(entry.final_by_seed))
+    earliest = min(entries.values(), key=lambda entry: median(entry.reached_by_seed))
+
+    title = f"Each entrant at its best peak rate; the threshold is {100 * params.threshold:g} % on the validation images"
+    result = Result([Table(title, list(entries.values()))])
+    result.key_figure("ends with the best accuracy", best.name, lecture="often SGD with a schedule")
+    result.key_figure("is there first", earliest.name, lecture="an adaptive method")
+    result.key_figure("best final accuracy", round(100 * median(best.final_by_seed), 2), unit="%")
+    result.key_figure("trainings", len(PLAN) * params.seeds)
+    check_schedules(result, device)
+    judge_contest(result, entries, params.threshold)
+    result.arrays = {"iterations": curves.iterations, "threshold": params.threshold}
+    result.notes.append(
+        f"{100 * params.wrong:g} % of the training labels were drawn again, at random. Without that, the nets learn all images "
+        "by heart, and the noise that a falling rate averages out vanishes by itself."
+    )
+    if params.data == "digits":
+        command = "hpml-lab run schedules-vs-adaptive --size full"
+        result.notes.append(f"quick: scikit-learn's digits and a small net 2; `{command}` takes MNIST.")
+    if device.type != "cuda":
+        result.notes.append("No CUDA GPU here: full takes almost an hour on 2 cores. After a kill it continues where it was.")
+    return result
