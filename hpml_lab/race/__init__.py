@@ -31,7 +31,7 @@ __getattr__, __dir__, __all__ = attach(
         "sparse_steps": ["sparse_step_costs"],
         "program": ["Program", "NETS", "Setting", "flat_inputs"],
         "words": ["corpus", "zipf_words", "WordVectors", "gradient_bytes"],
-        "contest": ["factor"],
+        "hpml_lab.optim.schedules": ["factor"],
         "exercises.unfair_comparison": ["PROTOCOLS"],
     },
 )
