@@ -42,7 +42,7 @@ def run(folder, count, workers=1):
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
     command = [sys.executable, *launch, str(script), str(folder), str(workers)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=150, env=env)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(count)]
 
