@@ -10,7 +10,7 @@ import time
 import torch
 
 from hpml_lab.core.threads import one_thread
-from hpml_lab.landscape import SURFACES, run_grid, twin
+from hpml_lab.landscape import SURFACES, run_grid, torch_equivalent
 
 SIDE, STEPS, ROUNDS, LOOPED = 200, 500, 3, 1
 SECOND = {
@@ -42,7 +42,7 @@ def loop(surface, name):
     start = time.thread_time()
     for _ in range(LOOPED):
         theta = torch.tensor(surface.start, requires_grad=True)
-        optimizer = twin(name, [theta], lr=0.001)
+        optimizer = torch_equivalent(name, [theta], lr=0.001)
         for _ in range(STEPS):
             optimizer.zero_grad()
             surface.value(theta[0], theta[1]).backward()

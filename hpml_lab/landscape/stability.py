@@ -1,11 +1,11 @@
-"""Where gradient descent, heavy ball and Nesterov converge on a quadratic, and how fast: theory, and maps measured against it.
+"""Where gradient descent, heavy ball and Nesterov converge on a quadratic, and how fast: theory and measured maps.
 
 On an eigendirection with eigenvalue λ the gradient is λ θ, so one step is a fixed 2 × 2 matrix on (θ, b):
 
     momentum   [[1 − αλ, −αγ], [λ, γ]]               z² − (1 + γ − αλ) z + γ = 0
     Nesterov   [[1 − αλ(1 + γ), −αγ²], [λ, γ]]       z² − (1 + γ)(1 − αλ) z + γ(1 − αλ) = 0
 
-θ shrinks in the long run by the larger |z| per step, the spectral radius. On the whole surface the slowest direction counts.
+In the long run θ shrinks per step by the larger |z|, the spectral radius. On the whole surface the slowest direction counts.
 """
 
 import math
@@ -34,7 +34,7 @@ def spectral_radius(kind: str, lr: Number, momentum: Number, eigenvalues: Sequen
     Below 1 the iteration converges, above 1 it diverges.
     """
     _check(kind)
-    lr, momentum = (torch.as_tensor(one, dtype=torch.float64) for one in (lr, momentum))
+    lr, momentum = (torch.as_tensor(value, dtype=torch.float64) for value in (lr, momentum))
     radii = []
     for eigenvalue in eigenvalues:
         left = 1 - lr * eigenvalue
@@ -57,8 +57,8 @@ def largest_stable_rate(kind: str, momentum: Number, eigenvalue: float) -> Numbe
 
 
 @dataclass(frozen=True)
-class Best:
-    """A rule's hyperparameters of best convergence on quadratics with eigenvalues from μ to L, its rate, and who says so."""
+class BestSetting:
+    """The hyperparameters with which a rule converges fastest on quadratics with eigenvalues from μ to L, and its rate."""
 
     kind: str
     lr: float
@@ -67,7 +67,7 @@ class Best:
     source: str
 
 
-def best_settings(smallest: float, largest: float) -> dict[str, Best]:
+def best_settings(smallest: float, largest: float) -> dict[str, BestSetting]:
     """For eigenvalues from μ = `smallest` to L = `largest`, κ = L / μ:
 
     gradient descent   α = 2 / (L + μ), rate (κ − 1) / (κ + 1)
@@ -79,10 +79,14 @@ def best_settings(smallest: float, largest: float) -> dict[str, Best]:
     root, root3 = math.sqrt(kappa), math.sqrt(3 * kappa + 1)
     ball, usual = (root - 1) / (root + 1), (root - 1) / (root + 1)
     return {
-        "gradient descent": Best("momentum", 2 / (largest + smallest), 0.0, (kappa - 1) / (kappa + 1), "Polyak 1964"),
-        "momentum": Best("momentum", (2 / (math.sqrt(largest) + math.sqrt(smallest))) ** 2, ball**2, ball, "Polyak 1964"),
-        "Nesterov, usual": Best("nesterov", 1 / largest, usual, 1 - 1 / root, "Nesterov 2004, section 2.2; Sutskever 2013"),
-        "Nesterov, tuned": Best(
+        "gradient descent": BestSetting("momentum", 2 / (largest + smallest), 0.0, (kappa - 1) / (kappa + 1), "Polyak 1964"),
+        "momentum": BestSetting(
+            "momentum", (2 / (math.sqrt(largest) + math.sqrt(smallest))) ** 2, ball**2, ball, "Polyak 1964"
+        ),
+        "Nesterov, usual": BestSetting(
+            "nesterov", 1 / largest, usual, 1 - 1 / root, "Nesterov 2004, section 2.2; Sutskever 2013"
+        ),
+        "Nesterov, tuned": BestSetting(
             "nesterov", 4 / (3 * largest + smallest), (root3 - 2) / (root3 + 2), 1 - 2 / root3, "Lessard, Recht, Packard 2016"
         ),
     }
@@ -105,13 +109,13 @@ class StabilityMap:
 
     @property
     def agreeing(self) -> int:
-        """How many cells diverge or converge as the boundary says."""
+        """How many cells converge or diverge as the boundary predicts."""
         stable = self.lr < largest_stable_rate(self.kind, self.momentum, self.largest)
         return int(((self.measured < 1) == stable).sum())
 
     @property
     def errors(self) -> torch.Tensor:
-        """|measured / theory − 1| in the cells whose iterates stayed in float64's range."""
+        """|measured / theory − 1| in the cells whose iterates stayed within float64's range."""
         inside = self.measured.isfinite() & (self.measured > 0)
         return (self.measured / self.theory - 1).abs()[inside]
 
@@ -127,9 +131,9 @@ def stability_map(
 ) -> StabilityMap:
     """Measure how fast `cells` × `cells` settings of (lr, momentum) shrink on quadratic(condition).
 
-    The rate of a cell is taken between two peaks of max(|x|, |y|): one within `skip` steps from step `skip` on, when the
-    slowest mode alone is left, one within the last `skip` steps. From peak to peak because the modes oscillate.
-    lr runs to `lr_times_largest` / λmax (default: a little beyond the boundary), momentum from 0 to 0.99.
+    The rate of a cell is measured between two peaks of max(|x|, |y|), because the modes oscillate: one peak within `skip`
+    steps from step `skip` on, when only the slowest mode is left, and one within the last `skip` steps. lr goes up to
+    `lr_times_largest` / λmax (default: a little beyond the boundary), momentum from 0 to 0.99.
     """
     surface = quadratic(condition)
     reach = lr_times_largest or (4.1 if kind == "momentum" else 2.2)
@@ -140,8 +144,8 @@ def stability_map(
     size = grid.kept.abs().amax(1)
     first, first_at = size[:skip].max(0)
     last, last_at = size[skip:].max(0)
-    apart = (last_at + steps - skip + 1) - (first_at + skip)
-    measured = (last / first) ** (1 / apart)
+    steps_between = (last_at + steps - skip + 1) - (first_at + skip)
+    measured = (last / first) ** (1 / steps_between)
     measured = measured.nan_to_num(nan=math.inf).cpu()
     theory = spectral_radius(kind, lr, momentum, surface.eigenvalues)
     return StabilityMap(kind, condition, lr, momentum, measured, theory)

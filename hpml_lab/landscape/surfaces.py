@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-# A Python float, a tensor, or anything else that calculates.
+# A Python float, a tensor, or anything else with arithmetic.
 Number = Any
 Point = tuple[float, float]
 
@@ -31,14 +31,16 @@ def sin(a: Number) -> Number:
 
 @lru_cache(maxsize=1 << 16)
 def unit_noise(step: int, seed: int = 0) -> Point:
-    """Two standard normal numbers that belong to this step and seed: the same in every run, in whatever order asked."""
-    generator = random.Random(f"gradient noise {seed} {step}")  # a text seed is hashed, so near steps are not alike
+    """Two standard normal numbers for this step and seed: the same in every run and in any order of calls."""
+    generator = random.Random(
+        f"gradient noise {seed} {step}"
+    )  # a string as seed is hashed, so neighboring steps get unrelated numbers
     return generator.gauss(), generator.gauss()
 
 
 @dataclass(frozen=True)
 class Surface:
-    """A function f(x, y) to descend, its analytic gradient, and where to look at it.
+    """A function f(x, y) to descend, its analytic gradient, and the window in which to draw it.
 
     `value(x, y)` and `gradient(x, y)` take floats, or tensors of any one shape, dtype and device.
     """
@@ -57,10 +59,10 @@ class Surface:
     def seen_gradient(
         self, x: Number, y: Number, step: int, noise: float | None = None, seed: int = 0
     ) -> tuple[Number, Number]:
-        """The gradient as an optimizer sees it at `step`: ∇f + noise · ξ, with ξ normal, given by (step, seed).
+        """The gradient as an optimizer sees it at `step`: ∇f + noise · ξ, with ξ normal, determined by (step, seed).
 
-        `noise` None means the surface's own level. All elements of a tensor see the same ξ, as settings that train on
-        the same mini-batch do.
+        `noise` None means the surface's own level. All elements of a tensor get the same ξ, like settings that train on
+        the same mini-batch.
         """
         gx, gy = self.gradient(x, y)
         level = self.noise if noise is None else noise
@@ -104,7 +106,7 @@ def _beale(x, y):
 
 
 def _beale_gradient(x, y):
-    # The dearest of the gradients: written with as few operations as it takes, a is 2 (1.5 − x + x y) and so on.
+    # The most expensive of the gradients, written with as few operations as possible: a is 2 (1.5 − x + x y), and so on.
     y2, x2 = y * y, x + x
     u, v, w = y - 1.0, y2 - 1.0, y2 * y - 1.0
     a, b, c = x2 * u + 3.0, x2 * v + 4.5, x2 * w + 5.25
@@ -158,8 +160,8 @@ _HIMMELBLAU_MINIMA = (
 )
 
 SURFACES: dict[str, Surface] = {
-    one.name: one
-    for one in (
+    surface.name: surface
+    for surface in (
         quadratic(),
         Surface(
             "rosenbrock",

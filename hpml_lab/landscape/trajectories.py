@@ -1,12 +1,12 @@
 """Trajectories on a surface: one on plain floats, or a whole grid of settings as one batched tensor program.
 
-Both run the very lines of `hpml_lab.optim.formulas`. In a grid θ is one tensor (2, *cells), so a step of 40 000 settings is
-some twenty tensor operations. What makes it fast, as measured on one core:
+Both run the formulas of `hpml_lab.optim.formulas` line by line. In a grid θ is one tensor (2, *cells), so a step of 40 000
+settings is some twenty tensor operations. What makes it fast, as measured on one core:
 
 - A hyperparameter keeps its own axis ((1, 200) rates, (200, 1) momenta) and is broadcast: β₁ᵗ is then 200 powers, not 40 000.
-- Cells go through in chunks whose tensors stay in the core's cache; smaller chunks pay more for each operation's start.
-- Each operation makes a new tensor. Writing in place gained nothing: memory that was just freed is handed out again.
-- In float32 numbers below 1e-38 are flushed to zero; on x86 each would take a hundred times longer.
+- The grid is cut into chunks whose tensors stay in the core's cache; with smaller chunks more operations have to be started.
+- Each operation makes a new tensor. Writing in place was no faster: memory that was just freed is used again.
+- In float32 numbers below 1e-38 are flushed to zero; on x86 each of them would take a hundred times longer.
 """
 
 import contextlib
@@ -23,15 +23,15 @@ from hpml_lab.optim.formulas import FORMULAS
 
 CHUNK = 20_000  # cells: on a CPU a chunk's parameters and state take some 160 KB each in float32
 
-Schedule = Callable[[int], float]  # step, from 1 -> factor on the learning rate
+RateFactor = Callable[[int], float]  # step, from 1 -> factor on the learning rate
 
 
 @dataclass(frozen=True)
 class Grid:
-    """Where each cell's trajectory ended, and the positions at the steps that were asked for.
+    """Where each cell's trajectory ended, and its positions at the requested steps.
 
     x, y       (*cells)
-    kept       (len(steps_kept), 2, *cells): x and y after those many steps; step 0 is the start
+    kept       (len(steps_kept), 2, *cells): x and y after each of these numbers of steps; step 0 is the start
     """
 
     x: torch.Tensor
@@ -40,7 +40,7 @@ class Grid:
     kept: torch.Tensor
 
     def diverged(self, bound: float = 1e6) -> torch.Tensor:
-        """(*cells) True where a coordinate is beyond `bound` or not a number any more."""
+        """(*cells) True where a coordinate is larger than `bound` or not a number."""
         return ~((self.x.abs() <= bound) & (self.y.abs() <= bound))
 
 
@@ -51,12 +51,12 @@ def path(
     start: Point | None = None,
     noise: float | None = None,
     seed: int = 0,
-    schedule: Schedule | None = None,
+    schedule: RateFactor | None = None,
     **hyper: float,
 ) -> list[Point]:
     """One trajectory on plain Python floats: the `steps` + 1 points from `start` (default: the surface's own).
 
-    For one trajectory floats beat tensors by far. `hyper` are the formula's hyperparameters by name.
+    For one trajectory floats are much faster than tensors. `hyper` are the formula's hyperparameters by name.
     """
     formula = FORMULAS[optimizer]
     hyper = {**formula.defaults, **hyper}
@@ -83,7 +83,7 @@ def run_grid(
     keep: Sequence[int] = (),
     noise: float | None = None,
     seed: int = 0,
-    schedule: Schedule | None = None,
+    schedule: RateFactor | None = None,
     dtype: torch.dtype = torch.float32,
     device: torch.device | str = "cpu",
     chunk: int = CHUNK,
@@ -92,8 +92,8 @@ def run_grid(
     """Run `optimizer`, a name in FORMULAS, on `surface` for all cells at once.
 
     A cell's setting comes from `hyper` and `start`: numbers, or tensors that broadcast to the shape of the grid, such as
-    lr (1, 200) and momentum (200, 1). What happens in a cell, inf and nan too, stays in it. Raises ValueError for
-    hyperparameters that the formula does not have and for `keep` outside 0 … steps.
+    lr (1, 200) and momentum (200, 1). Cells do not influence each other, even if one becomes inf or nan. Raises ValueError
+    for hyperparameters that the formula does not have and for `keep` outside 0 … steps.
     """
     formula = FORMULAS[optimizer]
     if unknown := set(hyper) - set(formula.defaults):
@@ -103,15 +103,16 @@ def run_grid(
         raise ValueError(f"the steps to keep lie between 0 and {steps}")
     device = torch.device(device)
     given = {name: _number(value, dtype, device) for name, value in {**formula.defaults, **hyper}.items()}
-    x, y = (_number(one, dtype, device) for one in start or surface.start)
-    tensors = [one for one in (*given.values(), x, y) if isinstance(one, torch.Tensor)]
-    shape = torch.broadcast_shapes(*(one.shape for one in tensors))
+    x, y = (_number(coordinate, dtype, device) for coordinate in start or surface.start)
+    tensors = [value for value in (*given.values(), x, y) if isinstance(value, torch.Tensor)]
+    shape = torch.broadcast_shapes(*(tensor.shape for tensor in tensors))
     ends = torch.empty(2, *shape, dtype=dtype, device=device)
     kept = torch.empty(len(keep), 2, *shape, dtype=dtype, device=device)
-    with torch.no_grad(), _quick_arithmetic(dtype, device):
-        for part in _parts(shape, chunk if device.type == "cpu" else None):
+    with torch.no_grad(), _fast_arithmetic(dtype, device):
+        for part in _chunks(shape, chunk if device.type == "cpu" else None):
             cells = {name: _cut(value, part, len(shape)) for name, value in given.items()}
-            theta = torch.stack([_full(_cut(one, part, len(shape)), ends[0][part].shape, dtype, device) for one in (x, y)])
+            cuts = (_cut(coordinate, part, len(shape)) for coordinate in (x, y))
+            theta = torch.stack([_full(cut, ends[0][part].shape, dtype, device) for cut in cuts])
             state, gradient = formula.start(theta), torch.empty_like(theta)
             rate, slot = cells["lr"], 0
             for t in range(steps + 1):
@@ -128,14 +129,14 @@ def run_grid(
     return Grid(ends[0], ends[1], keep, kept)
 
 
-def twin(optimizer: str, parameters: Any, **hyper: float) -> torch.optim.Optimizer:
-    """The optimizer class of `hpml_lab.optim` that does what FORMULAS[optimizer] does, over `parameters`.
+def torch_equivalent(optimizer: str, parameters: Any, **hyper: float) -> torch.optim.Optimizer:
+    """The optimizer over `parameters` whose class in `hpml_lab.optim` has the rule FORMULAS[optimizer], as in torch.optim.
 
-    Raises ValueError for a formula that has no such class, as the lecture's own forms.
+    Raises ValueError for a formula without such a class, such as the lecture's own forms.
     """
     formula = FORMULAS[optimizer]
     if formula.torch_equivalent is None:
-        raise ValueError(f"no class has the rule {optimizer!r}")
+        raise ValueError(f"no optimizer class has the rule {optimizer!r}")
     options = {**formula.defaults, **hyper}
     if "beta1" in options:
         options["betas"] = (options.pop("beta1"), options.pop("beta2"))
@@ -144,7 +145,7 @@ def twin(optimizer: str, parameters: Any, **hyper: float) -> torch.optim.Optimiz
     return getattr(hpml_lab.optim, formula.torch_equivalent)(parameters, **options)
 
 
-TWINS = tuple(name for name, formula in FORMULAS.items() if formula.torch_equivalent)
+RULES_WITH_CLASS = tuple(name for name, formula in FORMULAS.items() if formula.torch_equivalent)
 
 
 def _number(value: Number, dtype: torch.dtype, device: torch.device) -> Number:
@@ -152,7 +153,7 @@ def _number(value: Number, dtype: torch.dtype, device: torch.device) -> Number:
     return value.to(device, dtype) if isinstance(value, torch.Tensor) else float(value)
 
 
-def _parts(shape: torch.Size, chunk: int | None) -> Iterator[tuple]:
+def _chunks(shape: torch.Size, chunk: int | None) -> Iterator[tuple]:
     """Index tuples that cut the grid along its first axis into chunks of about `chunk` cells."""
     if chunk is None or not shape:
         yield (...,)
@@ -163,7 +164,7 @@ def _parts(shape: torch.Size, chunk: int | None) -> Iterator[tuple]:
 
 
 def _cut(value: Number, part: tuple, dimensions: int) -> Number:
-    """The piece of a hyperparameter that belongs to a part of the grid; an axis that is broadcast is not cut."""
+    """The part of a hyperparameter that belongs to a chunk of the grid; an axis that is broadcast is not cut."""
     if isinstance(value, torch.Tensor) and value.ndim == dimensions > 0 and value.shape[0] > 1:
         return value[part]
     return value
@@ -176,8 +177,8 @@ def _full(value: Number, shape: torch.Size, dtype: torch.dtype, device: torch.de
 
 
 @contextlib.contextmanager
-def _quick_arithmetic(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
-    """One CPU thread, and in float32 no numbers below 1e-38; both are set back afterwards."""
+def _fast_arithmetic(dtype: torch.dtype, device: torch.device) -> Iterator[None]:
+    """One CPU thread, and in float32 no numbers below 1e-38; both settings are restored afterwards."""
     if device.type != "cpu":
         yield
         return

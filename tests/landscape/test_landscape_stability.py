@@ -36,7 +36,9 @@ def test_the_spectral_radius_is_the_matrix_largest_eigenvalue(kind):
     for i in range(15):
         for j in range(15):
             a, m = lr[0, j].item(), momentum[i, 0].item()
-            right = max(torch.linalg.eigvals(update_matrix(kind, a, m, one)).abs().max().item() for one in (1.0, 25.0))
+            right = max(
+                torch.linalg.eigvals(update_matrix(kind, a, m, eigenvalue)).abs().max().item() for eigenvalue in (1.0, 25.0)
+            )
             assert radius[i, j].item() == pytest.approx(right, rel=1e-7)
 
 
@@ -52,9 +54,9 @@ def test_the_radius_is_one_exactly_at_the_largest_stable_rate(kind):
 @pytest.mark.parametrize("condition", [4.0, 25.0, 1000.0])
 def test_the_best_settings_reach_their_rates_and_no_other_setting_is_faster(condition):
     best = best_settings(1.0, condition)
-    for one in best.values():
-        radius = spectral_radius(one.kind, one.lr, one.momentum, (1.0, condition)).item()
-        assert radius == pytest.approx(one.rate, rel=1e-7), one
+    for setting in best.values():
+        radius = spectral_radius(setting.kind, setting.lr, setting.momentum, (1.0, condition)).item()
+        assert radius == pytest.approx(setting.rate, rel=1e-7), setting
     lr = torch.linspace(0, 4.1 / condition, 400, dtype=torch.float64)[None]
     momentum = torch.linspace(0, 0.999, 400, dtype=torch.float64)[:, None]
     for kind, name in (("momentum", "momentum"), ("nesterov", "Nesterov, tuned")):

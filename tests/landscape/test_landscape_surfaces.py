@@ -1,4 +1,4 @@
-"""Surfaces: gradients against two witnesses, floats and tensors alike, minima where they are said to be, seeded noise."""
+"""Surfaces: gradients checked in two ways, floats and tensors alike, minima in the right positions, seeded noise."""
 
 import math
 
@@ -21,12 +21,12 @@ def points(surface, count=2000):
 
 def test_the_surfaces_have_the_names_that_the_lab_offers():
     assert tuple(SURFACES) == NAMES
-    assert all(one.name == name for name, one in SURFACES.items())
+    assert all(surface.name == name for name, surface in SURFACES.items())
 
 
 @EVERY
 def test_the_gradient_is_autograds_to_1e_12(surface):
-    x, y = (one.requires_grad_() for one in points(surface))
+    x, y = (coordinate.requires_grad_() for coordinate in points(surface))
     right = torch.stack(torch.autograd.grad(surface.value(x, y).sum(), (x, y)))
     with torch.no_grad():
         got = torch.stack(surface.gradient(x, y))
@@ -52,7 +52,7 @@ def test_floats_and_tensors_give_the_same(surface):
     for i in range(50):
         fx, fy = x[i].item(), y[i].item()
         value, gradient = surface.value(fx, fy), surface.gradient(fx, fy)
-        assert isinstance(value, float) and all(isinstance(one, float) for one in gradient)
+        assert isinstance(value, float) and all(isinstance(slope, float) for slope in gradient)
         assert math.isclose(value, values[i].item(), rel_tol=1e-13, abs_tol=1e-13)
         torch.testing.assert_close(torch.tensor(gradient, dtype=torch.float64), gradients[:, i], rtol=1e-12, atol=1e-12)
 

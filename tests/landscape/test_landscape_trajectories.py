@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hpml_lab.landscape import SURFACES, TWINS, path, run_grid, twin
+from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, path, run_grid, torch_equivalent
 from hpml_lab.optim.formulas import FORMULAS
 
 # The hyperparameter on the grid's second axis.
@@ -31,7 +31,7 @@ def settings(name, surface="quadratic"):
 def by_class(surface, name, steps, start, **hyper):
     """The end of one trajectory, stepped by the optimizer class, and the largest coordinate on its way."""
     theta = torch.tensor(start, dtype=torch.float64, requires_grad=True)
-    optimizer, size = twin(name, [theta], **hyper), 0.0
+    optimizer, size = torch_equivalent(name, [theta], **hyper), 0.0
     for t in range(1, steps + 1):
         size = max(size, theta.detach().abs().max().item())
         theta.grad = torch.stack(surface.seen_gradient(*theta.detach(), t))
@@ -39,7 +39,7 @@ def by_class(surface, name, steps, start, **hyper):
     return theta.detach(), size
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", RULES_WITH_CLASS)
 @pytest.mark.parametrize("surface", SURFACES.values(), ids=SURFACES)
 def test_a_cell_is_what_the_class_gives_to_1e_12(surface, name):
     """Relative to the path's largest coordinate, in the calm cells: those that end within the bound when each gradient is
@@ -55,9 +55,9 @@ def test_a_cell_is_what_the_class_gives_to_1e_12(surface, name):
     for i, j in (divmod(cell, CELLS) for cell in chosen):
         cell = {key: value.expand(CELLS, CELLS)[i, j].item() for key, value in hyper.items()}
         right, size = by_class(surface, name, STEPS, surface.start, **cell)
-        got, *near = (torch.stack((one.x[i, j], one.y[i, j])) for one in (grid, *shaken))
+        got, *near = (torch.stack((run.x[i, j], run.y[i, j])) for run in (grid, *shaken))
         assert torch.equal(got.isfinite(), right.isfinite())
-        if max((one - got).abs().max().item() for one in near) <= bound * size:
+        if max((end - got).abs().max().item() for end in near) <= bound * size:
             calm += 1
             assert (got - right).abs().max().item() <= bound * size, (i, j, cell)
     assert calm >= SAMPLED // 3
@@ -95,9 +95,9 @@ def test_one_path_on_floats_is_the_grids(name):
 
 def test_a_path_that_diverges_raises_nothing():
     for surface in SURFACES.values():
-        for name in TWINS:
+        for name in RULES_WITH_CLASS:
             end = path(surface, name, 300, lr=50.0)[-1]
-            assert all(isinstance(one, float) for one in end)
+            assert all(isinstance(coordinate, float) for coordinate in end)
     assert not math.isfinite(path(SURFACES["quadratic"], "gradient_descent", 500, lr=1.0)[-1][1])
 
 
@@ -134,8 +134,8 @@ def test_what_cannot_be_is_refused():
         run_grid(SURFACES["saddle"], "momentum", beta1=0.9)
     with pytest.raises(ValueError, match="between 0 and 10"):
         run_grid(SURFACES["saddle"], "momentum", 10, keep=[11])
-    with pytest.raises(ValueError, match="no class"):
-        twin("lecture_momentum", [torch.zeros(2)])
+    with pytest.raises(ValueError, match="no optimizer class"):
+        torch_equivalent("lecture_momentum", [torch.zeros(2)])
 
 
 @pytest.mark.cuda
