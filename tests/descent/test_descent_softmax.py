@@ -17,10 +17,10 @@ def problem():
 
 def test_gradient_and_curvature_are_autograds(problem):
     w, x, y = problem
-    right = torch.func.grad(softmax.loss)(w, x, y, 0.1)
-    torch.testing.assert_close(softmax.gradient(w, x, y, 0.1), right, rtol=1e-12, atol=1e-12)
+    right = torch.func.grad(softmax.softmax_loss)(w, x, y, 0.1)
+    torch.testing.assert_close(softmax.softmax_gradient(w, x, y, 0.1), right, rtol=1e-12, atol=1e-12)
     v = torch.randn(5, 3, dtype=torch.float64)
-    _, along = torch.func.jvp(lambda w: torch.func.grad(softmax.loss)(w, x, y, 0.1), (w,), (v,))
+    _, along = torch.func.jvp(lambda w: torch.func.grad(softmax.softmax_loss)(w, x, y, 0.1), (w,), (v,))
     torch.testing.assert_close(softmax.curvature_along(w, v, x, y, 0.1), along, rtol=1e-12, atol=1e-12)
 
 
@@ -28,28 +28,28 @@ def test_leading_axes_are_separate_runs(problem):
     w, x, y = problem
     many = torch.stack([w, 2 * w, -w])
     for i in range(3):
-        torch.testing.assert_close(softmax.gradient(many, x, y, 0.1)[i], softmax.gradient(many[i], x, y, 0.1))
-        torch.testing.assert_close(softmax.loss(many, x, y, 0.1)[i], softmax.loss(many[i], x, y, 0.1))
-    split = softmax.gradient(w, x.view(4, 10, 5), y.view(4, 10, 3))
-    torch.testing.assert_close(split.mean(0), softmax.gradient(w, x, y), rtol=1e-12, atol=1e-13)
+        torch.testing.assert_close(softmax.softmax_gradient(many, x, y, 0.1)[i], softmax.softmax_gradient(many[i], x, y, 0.1))
+        torch.testing.assert_close(softmax.softmax_loss(many, x, y, 0.1)[i], softmax.softmax_loss(many[i], x, y, 0.1))
+    split = softmax.softmax_gradient(w, x.view(4, 10, 5), y.view(4, 10, 3))
+    torch.testing.assert_close(split.mean(0), softmax.softmax_gradient(w, x, y), rtol=1e-12, atol=1e-13)
 
 
 def test_power_iteration_finds_the_largest_eigenvalue_of_the_hessian(problem):
     w, x, y = problem
-    hessian = torch.func.hessian(softmax.loss)(w, x, y, 0.1).reshape(15, 15)
+    hessian = torch.func.hessian(softmax.softmax_loss)(w, x, y, 0.1).reshape(15, 15)
     eigenvalue, direction, residual = softmax.largest_eigenvalue(w, x, y, 0.1)
     assert eigenvalue == pytest.approx(torch.linalg.eigvalsh(hessian)[-1].item(), rel=1e-8)
     assert residual < 1e-9 and direction.norm().item() == pytest.approx(1)
 
 
-def test_the_minimum_is_one(problem):
+def test_the_gradient_at_the_minimum_is_zero(problem):
     _, x, y = problem
-    best = softmax.minimum(x, y, 0.05)
-    assert softmax.gradient(best, x, y, 0.05).norm() < 1e-10
-    assert softmax.loss(best, x, y, 0.05) < softmax.loss(torch.zeros_like(best), x, y, 0.05)
+    best = softmax.softmax_minimum(x, y, 0.05)
+    assert softmax.softmax_gradient(best, x, y, 0.05).norm() < 1e-10
+    assert softmax.softmax_loss(best, x, y, 0.05) < softmax.softmax_loss(torch.zeros_like(best), x, y, 0.05)
 
 
-def test_missing_mnist_is_told_and_replaced(monkeypatch):
+def test_missing_mnist_is_reported_and_replaced(monkeypatch):
     def missing(name):
         if name == "mnist":
             raise LabError("no MNIST here.", "Fetch it.")

@@ -7,7 +7,7 @@ def solution(t, lr, first, then):
     return lr / 10 if t <= first + then else lr / 100
 
 
-def planted(t, lr, first, then):
+def drops_in_every_step(t, lr, first, then):
     for step in range(1, t + 1):
         if step > first:
             lr = lr / 10
@@ -52,7 +52,7 @@ def forgets_the_rest(t, lr, first, then):
 
 
 WRONG = [
-    ("drops-in-every-step", planted),
+    ("drops-in-every-step", drops_in_every_step),
     ("second-drop-counted-from-zero", from_zero),
     ("one-step-early", early),
     ("one-step-late", late),

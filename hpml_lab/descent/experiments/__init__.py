@@ -1,0 +1,1 @@
+"""The experiments of notebook 04, one per module."""

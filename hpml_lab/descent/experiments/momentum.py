@@ -1,0 +1,166 @@
+"""Momentum in an ill-conditioned valley: how many steps it saves, where it converges, and two ways to write it."""
+
+import math
+from dataclasses import dataclass
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.descent.maps import map_arrays, rate_map, surface_map
+from hpml_lab.descent.paths import distances, drop_after_150, relative_difference, sign_changes, steps_to_a_millionth
+from hpml_lab.landscape import SURFACES, best_settings, path, quadratic, stability_map
+from hpml_lab.optim.colors import optimizer_style
+
+NOTEBOOK = "04_descent"
+QUICK = dict(conditions=(25, 100, 1000), cells=200, steps=600)
+FULL = dict(conditions=(25, 100, 1000, 10_000), cells=300, steps=600)
+
+
+@dataclass
+class BestDescent:
+    """One rule at its best setting on a quadratic."""
+
+    condition: int = column("condition number κ")
+    rule: str = column("rule")
+    lr: float = column("learning rate")
+    momentum: float = column("momentum γ")
+    rate: float = column("rate by theory")
+    steps: int | None = column("steps to a millionth of the loss")
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """The factor by which the distance to the minimum shrinks per step, for each learning rate and momentum: left measured,
+    right by theory. Brighter is slower. The line is the boundary beyond which the iteration diverges, the cross Polyak's best
+    setting."""
+    figure = style.new_figure(9, 4)
+    axes = figure.subplots(1, 2, sharey=True)
+    for ax, which, title in zip(axes, ("measured", "theory"), ("Measured", "Theory: spectral radius"), strict=True):
+        image = rate_map(ax, result.arrays["map"], which, title)
+        ax.plot(*result.arrays["best"], "X", color="white", markeredgecolor=style.INK, markersize=9)
+    axes[1].set_ylabel("")
+    figure.colorbar(image, ax=axes, label="factor per step (1: no progress)", extend="both")
+    return figure
+
+
+@picture
+def momentum_paths(result: Result):
+    """Paths of 60 steps in the valley x² + 25 y² at one learning rate and three momenta. With a larger momentum the path turns
+    less often; 0.9 is too much for this short valley, and the path overshoots the minimum (the star)."""
+    figure = style.new_figure(7.5, 4)
+    ax = figure.subplots()
+    surface_map(ax, quadratic(25))
+    looks = (
+        optimizer_style("SGD", marker=True),
+        optimizer_style("momentum") | {"marker": "v", "linestyle": ":"},
+        optimizer_style("momentum", marker=True),
+    )
+    for (name, points), look in zip(result.arrays["paths"].items(), looks, strict=True):
+        ax.plot(*zip(*points, strict=True), label=name, markersize=3, linewidth=1.1, **look)
+    ax.plot(0, 0, "*", color=style.INK, markersize=11)
+    ax.set_title("60 steps at α = 0.07")
+    ax.legend(fontsize=8, loc="upper right")
+    return figure
+
+
+@picture
+def two_forms(result: Result):
+    """How far the lecture's form of momentum is from torch's, step by step: at a constant rate, where they agree to rounding,
+    and with a rate that drops by 10 after step 150, where they separate."""
+    figure = style.new_figure(7.5, 3.4)
+    ax = figure.subplots()
+    for index, (name, gaps) in enumerate(result.arrays["forms"].items()):
+        ax.plot(gaps, color=style.CYCLE[index], linestyle=style.LINES[index], label=name)
+    ax.set(yscale="log", ylim=(1e-17, 1), xlabel="step", ylabel="distance between the paths")
+    ax.set_title("Lecture's form and torch's form")
+    ax.legend(fontsize=8, loc="center left")
+    return figure
+
+
+# ---- the experiment ------------------------------------------------------------------------------------------------
+
+
+@experiment("momentum", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+def momentum(params: Params) -> Result:
+    """Momentum in an ill-conditioned valley: fewer steps, where it converges, and two ways to write it."""
+    rows, ratios = [], {}
+    for condition in params.conditions:
+        surface = quadratic(condition)
+        for name in ("gradient descent", "momentum"):
+            best = best_settings(*surface.eigenvalues)[name]
+            points = path(surface, "momentum", 12 * condition, lr=best.lr, momentum=best.momentum)
+            steps = steps_to_a_millionth(points, surface)
+            rows.append(BestDescent(condition, name, best.lr, best.momentum, best.rate, steps))
+        plain, fast = rows[-2:]
+        ratios[condition] = plain.steps / fast.steps
+    result = Result([Table("Each rule at its best setting, on quadratics", rows)])
+
+    # The valley of the figure, at one rate for all.
+    valley = quadratic(25)
+    paths = {f"γ = {gamma:g}": path(valley, "momentum", 60, lr=0.07, momentum=gamma) for gamma in (0.0, 0.5, 0.9)}
+    turns = [sign_changes(points) for points in paths.values()]
+
+    found = stability_map("momentum", 25, params.cells, params.steps, device=params.device.torch)
+    median_error, high_error = found.errors.median().item(), found.errors.quantile(0.95).item()
+    row, column_index = divmod(int(found.measured.argmin()), params.cells)
+    fastest_lr, fastest_momentum = found.lr[0, column_index].item(), found.momentum[row, 0].item()
+    theory = best_settings(1.0, 25.0)["momentum"]
+
+    # The lecture's form and torch's, on a surface that is not a quadratic.
+    hill = SURFACES["rosenbrock"]
+    setting = {"lr": 2e-4, "momentum": 0.9}
+    forms = ("lecture_momentum", "momentum")
+    constant = [path(hill, name, 300, **setting) for name in forms]
+    dropped = [path(hill, name, 300, schedule=drop_after_150, **setting) for name in forms]
+    before = relative_difference(*(points[:151] for points in dropped))
+    at_constant, after = relative_difference(*constant), relative_difference(*dropped)
+
+    result.key_figure("momentum γ", fastest_momentum, lecture="0.9")
+    result.key_figure("times fewer steps with momentum, κ = 1000", ratios[1000])
+    result.key_figure("κ for which γ = 0.9 is best", ((1 + math.sqrt(0.9)) / (1 - math.sqrt(0.9))) ** 2)
+    result.claim(
+        "Each at its best setting, momentum needs fewer steps than gradient descent, and the ratio grows with κ",
+        all(ratio > 2 for ratio in ratios.values()) and list(ratios.values()) == sorted(ratios.values()),
+        ", ".join(f"κ = {condition}: {ratio:.1f} times fewer" for condition, ratio in ratios.items()),
+    )
+    result.claim(
+        "With momentum the path keeps its direction longer: at one rate, y changes its sign less often",
+        turns == sorted(turns, reverse=True) and len(set(turns)) == 3,
+        ", ".join(f"{name}: {count}" for name, count in zip(paths, turns, strict=True)),
+    )
+    result.claim(
+        "The map diverges where α λmax > 2 (1 + γ) and nowhere else, in at least 99.97 % of the cells",
+        found.agreeing >= 0.99975 * found.cells,
+        f"{found.agreeing} of {found.cells}",
+    )
+    result.claim(
+        "The measured rate is the spectral radius of the update matrix: median error below 1e-6, 95 % below 0.3 %",
+        median_error < 1e-6 and high_error < 3e-3,
+        f"median {median_error:.0e}, 95 % below {high_error:.1e}",
+    )
+    result.claim(
+        "The fastest cell of the map is Polyak's setting, within 5 % of the rate and 0.05 of γ",
+        abs(fastest_lr / theory.lr - 1) < 0.05 and abs(fastest_momentum - theory.momentum) < 0.05,
+        f"α = {fastest_lr:.4f} ({theory.lr:.4f}), γ = {fastest_momentum:.3f} ({theory.momentum:.3f})",
+    )
+    result.claim(
+        "At a constant rate the lecture's form (rate inside v) and torch's (outside) take the same steps",
+        at_constant < 1e-12,
+        f"difference {at_constant:.0e} after 300 steps",
+    )
+    result.claim(
+        "Once the rate drops by 10 the two forms separate",
+        before < 1e-12 and after > 1e-3,
+        f"difference {before:.0e} before the drop, {after:.1e} after it",
+    )
+    result.arrays = {
+        "paths": paths,
+        "map": map_arrays(found, max(1, params.cells // 100)),
+        "best": [theory.lr * 25, theory.momentum],
+        "forms": {"constant rate": distances(*constant), "rate / 10 after step 150": distances(*dropped)},
+    }
+    return result

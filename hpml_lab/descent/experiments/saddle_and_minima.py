@@ -1,0 +1,234 @@
+"""Saddles and local minima: where many starts end, how long a saddle takes, and the best each optimizer reaches."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.descent.starts import RULES_FROM_MANY, basins_of, escape_times, run_from_everywhere
+from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, Surface, path, run_grid
+from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.optim.formulas import FORMULAS
+
+NOTEBOOK = "04_descent"
+QUICK = dict(steps=500, rates=40, side=80, basin_steps=300, escape_steps=400)
+FULL = dict(steps=5000, rates=100, side=400, basin_steps=1000, escape_steps=2000)
+
+
+@dataclass
+class LowestLosses:
+    """The lowest loss above the minimum that one optimizer reaches on each surface, over a sweep of rates."""
+
+    optimizer: str = column("optimizer")
+    quadratic: float = column("quadratic")
+    rosenbrock: float = column("Rosenbrock")
+    beale: float = column("Beale")
+    himmelblau: float = column("Himmelblau")
+    saddle: float = column("saddle")
+    rastrigin: float = column("Rastrigin")
+    noisy_valley: float = column("noisy valley")
+
+
+@dataclass
+class BestRate:
+    """One optimizer on one surface, at the rate of a sweep whose last loss is lowest."""
+
+    surface: str = column("surface")
+    optimizer: str = column("optimizer")
+    lr: float = column("learning rate")
+    loss: float = column("loss above the minimum")
+    ends_at: str | None = column("ends at")
+    distance: float = column("distance to the nearest minimum")
+    converging: int = column("converging rates")
+
+
+def best_of_sweep(surface: Surface, rule: str, steps: int, rates: int, device: torch.device) -> BestRate:
+    """Run one optimizer at many rates as one program, and describe the rate whose last loss is lowest."""
+    low, high = (-3, 2.5) if rule == "adadelta" else (-5, 0)  # Adadelta's own steps are tiny at first
+    lr = torch.logspace(low, high, rates, dtype=torch.float64)
+    grid = run_grid(surface, rule, steps, lr=lr, dtype=torch.float64, device=device)
+    values = surface.value(grid.x, grid.y).nan_to_num(nan=math.inf, posinf=math.inf, neginf=math.inf)
+    cell = int(values.argmin())
+    end = (grid.x[cell].item(), grid.y[cell].item())
+    lowest = surface.value(*surface.minima[0])
+    distances = [math.dist(end, minimum) for minimum in surface.minima]
+    nearest = min(range(len(distances)), key=distances.__getitem__)
+    ends_at = "({:.2f}, {:.2f})".format(*surface.minima[nearest]) if distances[nearest] < 0.05 else None
+    converging = int((values - lowest < 1e-2).sum())
+    loss = values[cell].item() - lowest
+    return BestRate(surface.name, FORMULAS[rule].title, lr[cell].item(), loss, ends_at, distances[nearest], converging)
+
+
+# ---- drawing -------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Which of Himmelblau's four minima each start reaches, under three rules; white: none of them. The markers are the
+    minima. Compare how smooth the edges of the regions are."""
+    figure = style.new_figure(9, 3.4)
+    hill = SURFACES["himmelblau"]
+    colors = ListedColormap(["white", style.BLUE, style.ORANGE, style.GREEN, style.PURPLE])
+    norm = BoundaryNorm(np.arange(-1.5, 4), 5)
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, (rule, basins) in zip(axes, result.arrays["basins"].items(), strict=True):
+        ax.imshow(basins, cmap=colors, norm=norm, extent=hill.window, origin="lower", aspect="auto")
+        for index, (x, y) in enumerate(hill.minima):
+            ax.plot(x, y, style.MARKERS[index], color="white", markeredgecolor=style.INK, markersize=8)
+        ax.set(xlabel="x of the start", title=rule)
+        ax.grid(False)
+    axes[0].set_ylabel("y of the start")
+    return figure
+
+
+@picture
+def rastrigin_ends(result: Result):
+    """The loss at which each start on Rastrigin's surface ends, under three rules. Each square ends in its own local minimum;
+    only the darkest one, in the middle, is the lowest."""
+    figure = style.new_figure(9, 3.4)
+    axes = figure.subplots(1, 3, sharey=True)
+    for ax, (rule, ends) in zip(axes, result.arrays["ends"].items(), strict=True):
+        image = ax.imshow(ends, vmin=0, vmax=50, extent=SURFACES["rastrigin"].window, origin="lower", aspect="auto")
+        ax.set(xlabel="x of the start", title=rule)
+        ax.grid(False)
+    axes[0].set_ylabel("y of the start")
+    figure.colorbar(image, ax=axes, label="loss at the end")
+    return figure
+
+
+@picture
+def saddle_escapes(result: Result):
+    """Steps until a path has left the saddle, by how far from the ridge it starts. The dotted line is the theory for gradient
+    descent: ten times nearer costs the same number of steps again."""
+    figure = style.new_figure(7.5, 4)
+    ax = figure.subplots()
+    starts = [10.0**-k for k in result.arrays["decades"]]
+    for rule, times in result.arrays["escapes"].items():
+        steps = [np.nan if time is None else time for time in times]
+        ax.plot(starts, steps, markersize=5, linewidth=1.3, label=rule, **optimizer_style(rule, marker=True))
+    theory = {"color": style.GREY, "linestyle": ":", "linewidth": 1.5}
+    ax.plot(starts, result.arrays["theory"], label="theory, gradient descent", **theory)
+    ax.set(xscale="log", xlabel="distance of the start from the ridge", ylabel="steps until |y| > ½")
+    ax.set_title("Leaving the saddle")
+    ax.legend(fontsize=8)
+    return figure
+
+
+@picture
+def lowest_losses(result: Result):
+    """The lowest loss above the minimum that each optimizer reaches on each surface, at the best rate of a sweep; dark is low.
+    Look for a row that is dark everywhere."""
+    figure = style.new_figure(8, 4.2)
+    ax = figure.subplots()
+    table = next(table for table in result.tables if isinstance(table.rows[0], LowestLosses))
+    _, *names = table.columns.values()
+    optimizers, *columns = zip(*table.cells(), strict=True)
+    image = ax.imshow(np.maximum(np.array(columns).T, 1e-12), norm=LogNorm(1e-12, 100), aspect="auto", cmap="cividis")
+    ax.set_xticks(range(len(names)), names, rotation=30, ha="right")
+    ax.set_yticks(range(len(optimizers)), optimizers)
+    ax.set(xlabel="surface", ylabel="optimizer", title="Lowest loss over a sweep of rates")
+    ax.grid(False)
+    figure.colorbar(image, ax=ax, label="loss above the minimum", extend="both")
+    return figure
+
+
+# ---- the experiment ------------------------------------------------------------------------------------------------
+
+
+@experiment("saddle-and-minima", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+def saddle_and_minima(params: Params) -> Result:
+    """Saddles and local minima: every surface, every optimizer, many starts."""
+    device = params.device.torch
+    sweeps = [
+        [best_of_sweep(surface, rule, params.steps, params.rates, device) for surface in SURFACES.values()]
+        for rule in RULES_WITH_CLASS
+    ]
+    rows = [LowestLosses(found[0].optimizer, *(best.loss for best in found)) for found in sweeps]
+    result = Result(
+        [
+            Table("Lowest loss above the minimum over a sweep of rates", rows),
+            Table("The best rates of the sweeps", [best for found in sweeps for best in found]),
+        ]
+    )
+
+    basins, global_fraction, ends = {}, {}, {}
+    rough = SURFACES["rastrigin"]
+    for title, rule in RULES_FROM_MANY.items():
+        basins[title] = basins_of(
+            SURFACES["himmelblau"], rule.name, params.side, params.basin_steps, device, **rule.on_himmelblau
+        )
+        grid = run_from_everywhere(rough, rule.name, params.side, params.basin_steps, device, **rule.on_rastrigin)
+        global_fraction[title] = (torch.hypot(grid.x, grid.y) < 0.3).float().mean().item()
+        ends[title] = rough.value(grid.x, grid.y).cpu()
+    descent_basins, momentum_basins = basins["gradient descent"], basins["momentum"]
+    reached = (descent_basins >= 0).float().mean().item()
+    elsewhere = (descent_basins != momentum_basins).float().mean().item()
+
+    decades = list(range(1, 11))
+    times = escape_times(torch.tensor([10.0**-k for k in decades], dtype=torch.float64), params.escape_steps, device)
+    theory = [math.log(0.5 * 10**k) / math.log(1.1) for k in decades]
+    descent_times = times["gradient descent"]
+    error = math.inf if None in descent_times else max(abs(a - b) for a, b in zip(descent_times, theory, strict=True))
+    on_ridge = path(SURFACES["saddle"], "gradient_descent", 1000, (1.0, 0.0), lr=0.1)[-1]
+    with_noise = path(SURFACES["saddle"], "gradient_descent", 1000, (1.0, 0.0), lr=0.1, noise=1e-3)[-1]
+    delays = {title: steps[-1] - steps[0] for title, steps in times.items() if None not in steps}
+
+    result.key_figure("Himmelblau starts that momentum takes elsewhere", 100 * elsewhere, "%")
+    for title, fraction in global_fraction.items():
+        result.key_figure(f"Rastrigin starts that end in the lowest minimum, {title}", 100 * fraction, "%")
+    solved = {name: sum(getattr(row, name) < 0.01 for row in rows) for name in ("saddle", "rastrigin")}
+    result.claim(
+        "On the saddle surface every optimizer, at its best rate, reaches a minimum",
+        solved["saddle"] == len(rows),
+        f"{solved['saddle']} of {len(rows)}",
+    )
+    result.claim(
+        "From its start, no optimizer at its best rate finds Rastrigin's lowest minimum by going downhill",
+        solved["rastrigin"] == 0,
+        f"{solved['rastrigin']} of {len(rows)} do",
+    )
+    result.claim(
+        "Gradient descent from all over Himmelblau's window ends in one of the four minima, in at least 95 % of starts",
+        reached >= 0.95 and set(descent_basins.unique().tolist()) >= {0, 1, 2, 3},
+        f"{reached:.1%}",
+    )
+    result.claim(
+        "The rule decides, too: momentum ends in a different minimum than gradient descent from over 5 % of the starts",
+        elsewhere > 0.05,
+        f"{elsewhere:.1%}",
+    )
+    result.claim(
+        "On Rastrigin's surface fewer than one start in twenty reaches the lowest minimum, by any of the three rules",
+        0 < max(global_fraction.values()) < 0.05,
+        ", ".join(f"{title} {fraction:.1%}" for title, fraction in global_fraction.items()),
+    )
+    result.claim(
+        "Near the saddle gradient descent's y grows by the factor 1 + α per step: it leaves after ln(½ / y) / ln(1 + α) steps, "
+        "within 5 steps",
+        error <= 5,
+        f"at most {error:.1f} steps off",
+    )
+    result.claim(
+        "Started on the ridge itself, gradient descent never leaves it; with a little noise it does",
+        on_ridge[1] == 0 and abs(on_ridge[0]) < 1e-9 and abs(abs(with_noise[1]) - 1) < 0.1,
+        f"y = {on_ridge[1]} without, {with_noise[1]:.3f} with noise",
+    )
+    result.claim(
+        "Started a billion times nearer the ridge, gradient descent leaves over 200 steps later, Adam under 50",
+        delays.get("gradient descent", 0) > 200 and 0 <= delays.get("Adam", math.inf) < 50,
+        ", ".join(f"{title} {steps}" for title, steps in delays.items()),
+    )
+    result.arrays = {
+        "basins": {title: found.tolist() for title, found in basins.items()},
+        "ends": {title: found.clamp(max=60).nan_to_num(nan=60).tolist() for title, found in ends.items()},
+        "decades": decades,
+        "escapes": times,
+        "theory": theory,
+    }
+    return result

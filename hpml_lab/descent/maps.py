@@ -1,0 +1,42 @@
+"""Maps that several figures of this topic draw: contour lines of a surface, and convergence rates over α and γ."""
+
+import numpy as np
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.landscape import StabilityMap, Surface, largest_stable_rate
+
+
+def surface_map(ax, surface: Surface, window: tuple[float, float, float, float] | None = None, levels: int = 18) -> None:
+    """Contour lines of a surface, evenly spaced in the logarithm of its height above the lowest minimum."""
+    x0, x1, y0, y1 = window or surface.window
+    x = torch.linspace(x0, x1, 160, dtype=torch.float64)
+    y = torch.linspace(y0, y1, 160, dtype=torch.float64)
+    height = surface.value(x[None], y[:, None]) - surface.value(*surface.minima[0])
+    height = torch.log10(height.clamp(min=1e-3)).numpy()
+    ax.contour(x, y, height, levels=levels, colors=style.GREY, linewidths=0.6, alpha=0.6, linestyles="solid")
+    ax.set(xlim=(x0, x1), ylim=(y0, y1), xlabel="x", ylabel="y")
+    ax.grid(False)
+
+
+def map_arrays(found: StabilityMap, every: int) -> dict:
+    """A stability map for a figure, thinned to one in `every` cells in both directions."""
+    momenta = found.momentum[:, 0].tolist()[::every]
+    return {
+        "lr": (found.lr[0] * found.largest).tolist()[::every],
+        "momentum": momenta,
+        "measured": found.measured[::every, ::every].clamp(0, 1.5).tolist(),
+        "theory": found.theory[::every, ::every].clamp(0, 1.5).tolist(),
+        "boundary": [largest_stable_rate(found.kind, momentum, 1.0) for momentum in momenta],
+    }
+
+
+def rate_map(ax, arrays: dict, which: str, title: str):
+    """A map of convergence rates over (α λmax, γ), `which` of "measured" and "theory", with the theoretical boundary."""
+    rates = np.array(arrays[which], dtype=float)
+    image = ax.pcolormesh(arrays["lr"], arrays["momentum"], rates, vmin=0.65, vmax=1.05, rasterized=True)
+    ax.plot(arrays["boundary"], arrays["momentum"], color=style.RED, linewidth=2, label="boundary in theory")
+    ax.set(xlim=(0, max(arrays["lr"])), xlabel="learning rate × λmax", ylabel="momentum γ", title=title)
+    ax.legend(fontsize=8, loc="upper left", labelcolor="white")
+    ax.grid(False)
+    return image
