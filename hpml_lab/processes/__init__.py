@@ -1,5 +1,41 @@
-"""Topic 07: processes, threads and shared memory. What each start method, queue and lock costs, with its timeline."""
+"""Processes, threads and shared memory: what each start method, queue and lock costs, with its timeline (notebook 07).
+
+Experiments, in the order of the notebook:
+    gil                 which work threads speed up, and which only processes
+    start_methods       what fork, forkserver and spawn cost, and the deadlock of a fork
+    process_and_pool    the lecture's Process and Pool with every start method
+    tensor_queues       five routes for a tensor to another process
+    producer_consumer   a ring of shared memory between two processes
+Figures of their results:
+    gil_timelines, held_lock_timelines
+Tools:
+    Ring                arrays between two processes through shared memory, with deadlines
+    thread_at_exit      what a thread still does when its program ends; THREAD_KINDS
+    start_while_held    start a process while a thread holds a lock
+    process_prints      what a function prints in a Process
+    run_slides, run_cell_function   the lecture's slides, and a function typed into a cell, as programs
+    greet, square       functions for workers
+    message_bytes, count_copies     the message that a queue sends, and the copies of each route
+    shared_segments     the shared memory of rings and tensors
+"""
 
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, {"hpml_lab.core.ring": ["Ring"]})
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "experiments.gil": ["gil", "gil_timelines"],
+        "experiments.start_methods": ["start_methods", "held_lock_timelines"],
+        "experiments.process_and_pool": ["process_and_pool"],
+        "experiments.tensor_queues": ["tensor_queues"],
+        "experiments.producer_consumer": ["producer_consumer"],
+        "hpml_lab.core.ring": ["Ring"],
+        "thread_exit": ["thread_at_exit", "THREAD_KINDS"],
+        "held_lock": ["start_while_held"],
+        "pool": ["process_prints", "run_slides", "run_cell_function"],
+        "start_cost": ["safe_methods"],
+        "work": ["greet", "square"],
+        "messages": ["message_bytes", "count_copies"],
+        "segments": ["shared_segments"],
+    },
+)

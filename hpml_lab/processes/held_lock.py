@@ -3,32 +3,47 @@
 import multiprocessing
 import os
 import threading
+from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any
 
 from hpml_lab.core.children import child_process
 from hpml_lab.core.timeline import CLOCK, Span, span
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
+PARENT, THREAD, CHILD = "the parent", "its other thread", "the child"
 HOLDS, STARTS, WAITS, NEVER = "holds the lock", "is in start()", "waits for the lock", "waits in vain"
-CASES = ("fork", "fork with hooks", "spawn")
+GETS, GETS_NOT = "gets the lock", "never gets the lock"
+HELD_LOCK_CASES = ("fork", "fork with hooks", "spawn")
 
 
-def want_the_lock(connection: Connection) -> None:
-    """The worker: say when it asks for the lock, and when it has it."""
+@dataclass(frozen=True)
+class HeldLock:
+    """What became of a child that was started while a thread of its parent held LOCK.
+
+    asked          whether the child lived to ask for the lock
+    child, parent  GETS or GETS_NOT, after the thread has released it
+    """
+
+    asked: bool
+    child: str
+    parent: str
+    spans: list[Span]
+
+
+def ask_for_lock(connection: Connection) -> None:
+    """The child: send the time at which it asks for the lock, and at which it has it."""
     connection.send(CLOCK())
     with LOCK:
         connection.send(CLOCK())
 
 
-def start_while_held(case: str, hold: float, patience: float) -> dict[str, Any]:
-    """Start a process while a thread of this one holds LOCK; the thread gives it back in time, but does the child notice?
+def start_while_held(case: str, hold_seconds: float, patience_seconds: float) -> HeldLock:
+    """Start a process while a thread of this one holds LOCK. The thread releases it; does the child notice?
 
-    case      "fork"; "fork with hooks" (os.register_at_fork takes the lock around the fork); "spawn"
-    hold      seconds for which the thread holds the lock
-    patience  seconds that the child gets for it once the thread has given it back
-    Returns {"asked", "child has it", "parent has it", "spans"}; "asked": the child lived to ask for the lock.
-    Call it in a child (core.children.run_in_child): the hooks stay for good.
+    case              "fork"; "fork with hooks" (os.register_at_fork takes the lock around the fork); "spawn"
+    hold_seconds      how long the thread holds the lock
+    patience_seconds  how long the child waits for it after the thread has released it
+    Call it in a child (core.children.run_in_child): the hooks cannot be removed.
     """
     context = multiprocessing.get_context("spawn" if case == "spawn" else "fork")
     if case == "fork with hooks":
@@ -36,21 +51,21 @@ def start_while_held(case: str, hold: float, patience: float) -> dict[str, Any]:
     spans: list[Span] = []
     held, may_end = threading.Event(), threading.Event()
 
-    def hold_it() -> None:
-        with LOCK, span(spans, "its other thread", HOLDS):
+    def hold() -> None:
+        with LOCK, span(spans, THREAD, HOLDS):
             held.set()
-            may_end.wait(hold)
+            may_end.wait(hold_seconds)
 
-    thread = threading.Thread(target=hold_it)
+    thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
-    with child_process(want_the_lock, context=context) as child:
-        spans.append(Span("the parent", STARTS, child.called, child.started))
+    with child_process(ask_for_lock, context=context) as child:
+        spans.append(Span(PARENT, STARTS, child.called, child.started))
         thread.join()
         asked = child.receive(30)
-        got = child.receive(patience) if asked is not None else None
-        until = CLOCK() if got is None else got
-        parent_has = LOCK.acquire(timeout=patience)
+        got = child.receive(patience_seconds) if asked is not None else None
+        end = CLOCK() if got is None else got
+        parent_gets = LOCK.acquire(timeout=patience_seconds)
     if asked is not None:
-        spans.append(Span("the child", NEVER if got is None else WAITS, asked, until))
-    return {"asked": asked is not None, "child has it": got is not None, "parent has it": parent_has, "spans": spans}
+        spans.append(Span(CHILD, NEVER if got is None else WAITS, asked, end))
+    return HeldLock(asked is not None, GETS_NOT if got is None else GETS, GETS if parent_gets else GETS_NOT, spans)

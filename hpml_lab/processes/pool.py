@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core import programs
 from hpml_lab.core.children import child_process, shield_children_from_sigint, suppress_fork_warning
+from hpml_lab.core.programs import Finished, run_python
 from hpml_lab.core.timeline import CLOCK, Span
 from hpml_lab.processes import work
 
 STARTS, SQUARES = "starts", "squares"
 
-# What a notebook cell is to a child: code of `__main__` that stands in no file, so no fresh interpreter can import it.
+# What a notebook cell is to a child: code of `__main__` that is in no file, so that a new interpreter cannot import it.
 CELL = """
 import multiprocessing, sys
 
@@ -30,7 +30,7 @@ print("exit code", process.exitcode)
 
 
 @dataclass(frozen=True)
-class Said:
+class Printed:
     """What a process printed, and its exit code."""
 
     text: str
@@ -39,34 +39,34 @@ class Said:
 
 @dataclass(frozen=True)
 class Squared:
-    """What a pool gave back, in order, and the spans of its workers: getting ready, and each square."""
+    """What a pool returned, in order, and the spans of its workers: getting ready, and each square."""
 
     values: list[float]
     spans: list[Span]
 
 
-def process_says(
+def process_prints(
     method: str, function: Callable[..., None] = work.greet, *arguments: Any, deadline_seconds: float = 30.0
-) -> Said:
+) -> Printed:
     """Run `function(*arguments)` in a Process and return what it printed.
 
     A process returns nothing: what its function returns is lost, and what it prints goes to the terminal. So the child
     writes into a buffer, and sends that through a pipe. A child that is not done after `deadline_seconds` is ended.
     """
-    with child_process(_print_into, function, arguments, method=method) as child:
+    with child_process(_send_printed, function, arguments, method=method) as child:
         end = CLOCK() + deadline_seconds
         text = child.receive(deadline_seconds, default="")
         child.process.join(max(0.0, end - CLOCK()))
-    return Said(text, child.exitcode)
+    return Printed(text, child.exitcode)
 
 
-def _print_into(connection: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+def _send_printed(connection: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
     with connection, contextlib.redirect_stdout(io.StringIO()) as printed:
         function(*arguments)
         connection.send(printed.getvalue())
 
 
-def squares(
+def pool_squares(
     method: str,
     workers: int,
     items: Sequence[float],
@@ -77,16 +77,16 @@ def squares(
 ) -> Squared:
     """`Pool(workers).map(square, items)`, with the time of everything.
 
-    seconds    each square waits so long: it stands for work
+    seconds    how long each square waits, which stands for work
     chunksize  how many items a worker takes at a time; None lets the pool choose
-    Raises multiprocessing.TimeoutError after `deadline_seconds`. In any case the workers have ended on return.
+    Raises multiprocessing.TimeoutError after `deadline_seconds`. The workers have ended when it returns or raises.
     """
     context = multiprocessing.get_context(method)
     arrivals = context.SimpleQueue()
     begin = CLOCK()
     with suppress_fork_warning(), contextlib.ExitStack() as ending:
         with shield_children_from_sigint():
-            pool = ending.enter_context(context.Pool(workers, initializer=work.arrive, initargs=(arrivals,)))
+            pool = ending.enter_context(context.Pool(workers, initializer=work.report_ready, initargs=(arrivals,)))
         try:
             tasks = [(item, seconds) for item in items]
             done = pool.map_async(work.square_with_times, tasks, chunksize).get(deadline_seconds)
@@ -96,22 +96,22 @@ def squares(
             raise
         finally:
             pool.join()
-    arrived: dict[int, float] = {}
+    ready: dict[int, float] = {}
     while not arrivals.empty():
         process, when = arrivals.get()
-        arrived[process] = when
+        ready[process] = when
     arrivals.close()
-    lanes = {process: f"worker {number}" for number, process in enumerate(sorted(arrived, key=arrived.get), 1)}
-    spans = [Span(lane, STARTS, begin, arrived[process]) for process, lane in lanes.items()]
+    lanes = {process: f"worker {number}" for number, process in enumerate(sorted(ready, key=ready.get), 1)}
+    spans = [Span(lane, STARTS, begin, ready[process]) for process, lane in lanes.items()]
     spans += [Span(lanes[process], SQUARES, start, end) for _, process, start, end in done]
     return Squared([value for value, *_ in done], spans)
 
 
-def slide(deadline_seconds: float = 60.0) -> programs.Finished:
-    """Run the lecture's example with its two functions f, in an interpreter of its own."""
-    return programs.run_python(["-m", "hpml_lab.processes.slide"], deadline_seconds=deadline_seconds)
+def run_slides(deadline_seconds: float = 60.0) -> Finished:
+    """Run the lecture's two slides, each with a function f, as one program."""
+    return run_python(["-m", "hpml_lab.processes.slide"], deadline_seconds=deadline_seconds)
 
 
-def from_a_cell(method: str, deadline_seconds: float = 30.0) -> programs.Finished:
+def run_cell_function(method: str, deadline_seconds: float = 30.0) -> Finished:
     """Start a process with a function that is not part of any module, as one typed into a notebook cell."""
-    return programs.run_python(["-c", CELL, method], deadline_seconds=deadline_seconds)
+    return run_python(["-c", CELL, method], deadline_seconds=deadline_seconds)

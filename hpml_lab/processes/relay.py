@@ -1,6 +1,6 @@
 """A producer and a consumer, each in a process of its own, with a ring between them; and both timelines.
 
-Both write down when they worked and when they waited, and the checksum of all bytes in order. Needs no torch.
+Both record when they worked and when they waited, and the checksum of all bytes in order. The module needs no torch.
 """
 
 import multiprocessing
@@ -20,7 +20,7 @@ from hpml_lab.core.timeline import CLOCK, Span, span
 WAITS_FREE, WAITS_ITEM = "waits for a free slot", "waits for an item"
 FILLS, READS = "fills a slot", "reads a slot"
 PRODUCER, CONSUMER = "producer", "consumer"
-DEADLINE = 20.0  # seconds
+EXTRA_SECONDS = 20.0  # seconds
 PROBLEMS = {
     "raised": "did not finish: {error}",
     "died": "died without an answer",
@@ -30,9 +30,12 @@ PROBLEMS = {
 
 @dataclass(frozen=True)
 class Relay:
-    """One run: the spans of both sides, the checksum of what was put and of what was taken, and how full the ring was.
+    """One run: the spans of both sides, what was put and taken, and how full the ring was.
 
-    order  the numbers of the items as the consumer found them; ahead[i]: items in the ring when item i had been put
+    put, taken  the checksum of what was put and of what was taken
+    order       the numbers of the items as the consumer found them
+    ahead       for each item: how many were in the ring when it had been put
+    segment     the name of the ring's memory
     """
 
     spans: list[Span]
@@ -44,7 +47,7 @@ class Relay:
 
     def of(self, what: str) -> list[Span]:
         """The spans of one kind, in order."""
-        return [one for one in self.spans if one.what == what]
+        return [span for span in self.spans if span.what == what]
 
     @property
     def seconds(self) -> float:
@@ -59,7 +62,7 @@ def write_item(slot: np.ndarray, number: int) -> None:
 
 
 def checksum(items: int, shape: Sequence[int]) -> int:
-    """CRC-32 of the whole stream, worked out here without any other process."""
+    """CRC-32 of the whole stream, computed here without any other process."""
     item, value = np.empty(shape, np.float32), 0
     for number in range(items):
         write_item(item, number)
@@ -67,15 +70,15 @@ def checksum(items: int, shape: Sequence[int]) -> int:
     return value
 
 
-def run(make: Sequence[float], use: Sequence[float], *, slots: int, shape: Sequence[int], method: str) -> Relay:
+def run_relay(make: Sequence[float], use: Sequence[float], *, slots: int, shape: Sequence[int], method: str) -> Relay:
     """Send `len(make)` items through a ring of `slots`; item i takes make[i] seconds to make and use[i] to use.
 
     method  how both processes are started
-    Raises LabError if a side fails or has not finished after the work's own time and `DEADLINE` seconds more. Both
+    Raises LabError if a side fails or has not finished after the work's own time and `EXTRA_SECONDS` more. Both
     processes have ended and the ring's memory is released when it returns or raises.
     """
     context = multiprocessing.get_context(method)
-    deadline = DEADLINE + sum(make) + sum(use)
+    deadline = EXTRA_SECONDS + sum(make) + sum(use)
     with Ring(slots, shape, context=context, deadline_seconds=deadline) as ring:
         segment, both_ready = ring.name, context.Barrier(2)
         calls = {
@@ -127,6 +130,6 @@ def _consume(ring: Ring, pauses: Sequence[float], both_ready: Any) -> dict[str, 
                 with span(spans, CONSUMER, READS):
                     time.sleep(pauses[len(order)])
                     order.append(int(slot.flat[0]))
-                    crc = zlib.crc32(slot, crc)  # last: a slot that was filled again too early would be noticed
+                    crc = zlib.crc32(slot, crc)  # last: a slot that was filled again too early would show
         except EOFError:
             return {"spans": spans, "order": order, "crc": crc}

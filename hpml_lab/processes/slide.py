@@ -1,4 +1,4 @@
-"""The lecture's example as it stands on the slides: two functions, both called f. `python -m hpml_lab.processes.slide`."""
+"""The lecture's example as on the slides: two functions, both called f. `python -m hpml_lab.processes.slide`."""
 
 from multiprocessing import Pool, Process
 
@@ -15,7 +15,7 @@ if __name__ == "__main__":
     p = Process(target=f, args=("bob",))
     p.start()
     p.join()
-    print("exit code of the process:", p.exitcode)  # not on the slide, where nobody asks
+    print("exit code of the process:", p.exitcode)  # not on the slide
 
     with Pool(5) as p:
         print(p.map(f, [1, 2, 3]))

@@ -1,4 +1,4 @@
-"""What the workers of this topic do. Nothing here needs torch: a child that starts anew imports this module at once."""
+"""What the workers of this topic do. Nothing here needs torch: a spawned child imports this module when it starts."""
 
 import os
 import time
@@ -29,12 +29,12 @@ def square_with_times(task: tuple[float, float]) -> tuple[float, int, float, flo
     return square(x), os.getpid(), start, CLOCK()
 
 
-def arrive(arrivals: Any) -> None:
-    """Tell the queue `arrivals` that this process is ready: its id and the time."""
+def report_ready(arrivals: Any) -> None:
+    """Put this process's id and the time into the queue `arrivals`."""
     arrivals.put((os.getpid(), CLOCK()))
 
 
-def tell_the_time(connection: Any) -> None:
+def send_time(connection: Any) -> None:
     """Send the time of this line: the first moment at which a started worker could work."""
     connection.send(CLOCK())
     connection.close()

@@ -1,0 +1,109 @@
+"""`ring-buffer`: put and take of a ring with a fixed number of slots, played through in every order that matters."""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.processes.time_limit import TimeLimitReached, time_limit
+
+# What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
+INTERLEAVINGS = ("ptptptptpt", "pppttt", "t", "ptt", "pppptttt", "pppptpttpptppttttpptt", "pppppttttt" * 2)
+
+
+@exercise("ring-buffer", notebook="07_processes")
+def judge_ring_buffer(answer: Callable) -> None:
+    """Play every sequence of moves on the answer and on a queue that is right."""
+    try:
+        with time_limit():
+            for slots in (3, 1, 4):
+                for moves in INTERLEAVINGS:
+                    _play(answer, moves, slots)
+            _check_second_ring(answer)
+            _check_items(answer)
+    except TimeLimitReached:
+        raise Mistake(
+            "blocks-forever",
+            "Your put or take waits, but nothing else can run meanwhile. Return at once: False if the ring is full, None if it"
+            " is empty.",
+        ) from None
+
+
+def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
+    """Raise the Mistake that the first difference from the right queue shows."""
+    pair = make(slots)
+    if pair is None:
+        raise Mistake("returns-nothing", "Your function returns None: end it with `return put, take`.")
+    if not (isinstance(pair, tuple) and len(pair) == 2 and all(callable(function) for function in pair)):
+        raise Mistake("not-two-functions", "Return the two functions themselves: `return put, take`, without calling them.")
+    put, take = pair
+    right: deque[int] = deque()
+    for number, move in enumerate(moves, start=1):
+        names = " ".join("put" if earlier == "p" else "take" for earlier in moves[:number])
+        story = f"With {slots} slots, after {names}: "
+        if move == "p":
+            has_room = len(right) < slots
+            accepted = put(number)
+            if accepted is None:
+                raise Mistake("put-says-nothing", "put returns None. It must return True (accepted) or False (full).")
+            if has_room and not accepted:
+                raise Mistake(
+                    "off-by-one-full", f"{story}put reports full with {len(right)} items in the ring. All slots can be used."
+                )
+            if accepted and not has_room:
+                raise _accepted_when_full(make, slots)
+            if has_room:
+                right.append(number)
+        else:
+            wanted, got = (right.popleft() if right else None), take()
+            if got == wanted:
+                continue
+            if wanted is None:
+                raise Mistake(
+                    "reads-an-empty-slot", f"{story}the ring is empty, but take returns {got}, which was read before."
+                )
+            if got is None:
+                raise Mistake("off-by-one-empty", f"{story}take reports empty, but item {wanted} is still in the ring.")
+            if got in right:
+                raise Mistake("wrong-order", f"{story}take returns {got}; the oldest item is {wanted}. First in, first out.")
+            raise Mistake("wrong-item", f"{story}take returns {got}, but the oldest item is {wanted}.")
+
+
+def _accepted_when_full(make: Callable[[int], Any], slots: int) -> Mistake:
+    """Where did the item go that was put into a full ring?"""
+    put, take = make(slots)
+    for number in range(slots + 1):
+        put(number)
+    kept = [take() for _ in range(slots + 1)]
+    if kept == [*range(slots), None]:
+        return Mistake(
+            "drops-items",
+            "The ring is full and put returns True, but the item is lost. Return False, so that the producer tries again.",
+        )
+    if kept == list(range(slots + 1)):
+        return Mistake(
+            "grows", "Your ring keeps more items than it has slots. A ring has a fixed memory: return False when it is full."
+        )
+    return Mistake(
+        "overwritten-before-read",
+        f"After one put too many the consumer reads {kept[:slots]}: an item was overwritten before it was read."
+        " Return False when all slots are filled.",
+    )
+
+
+def _check_second_ring(make: Callable[[int], Any]) -> None:
+    put, _ = make(2)
+    put(1)
+    _, take = make(2)
+    if take() is not None:
+        raise Mistake("one-ring-for-all", "A second ring contains what was put into the first: create the slots in the call.")
+
+
+def _check_items(make: Callable[[int], Any]) -> None:
+    """An item may be anything but None."""
+    for item in (0, "", False):
+        put, take = make(2)
+        if not put(item) or take() != item:
+            raise Mistake(
+                "empty-by-value", f"The item {item!r} was lost: does your code decide by the item whether it is empty?"
+            )

@@ -1,0 +1,78 @@
+"""`sendable-work`: a work function with a parameter that pickles by names which any process can import."""
+
+import functools
+import pickle
+import pickletools
+import types
+from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
+from typing import Any
+
+from hpml_lab.core.exercises import Mistake, exercise, expect
+
+
+@exercise("sendable-work", notebook="07_processes")
+def judge_sendable_work(answer: Callable) -> None:
+    """Send the work as a queue would, and call what arrives."""
+    made = {factor: answer(factor) for factor in (3, 10)}
+    for factor, work in made.items():
+        if work is None:
+            raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
+        if not callable(work):
+            raise Mistake(
+                "not-a-function", f"scaler({factor}) returns {work!r}; it should return a function that is called later."
+            )
+        if not _can_be_sent(work):
+            raise _why_not(work)
+    received = {factor: pickle.loads(ForkingPickler.dumps(work)) for factor, work in made.items()}
+    if received[3](7) == 70:
+        raise Mistake("one-factor-for-all", "scaler(10) has changed what scaler(3) does: the factor must travel with the work.")
+    for factor, work in received.items():
+        for x in (7, 0.5):
+            expect(
+                work(x),
+                factor * x,
+                case=f"scaler({factor})({x}), as the worker receives it",
+                mistakes={
+                    "factor-forgotten": (x, "It returns its argument unchanged: where is the factor?"),
+                    "adds": (factor + x, "It adds; the product is wanted."),
+                    "power": (x**factor, "It raises to a power; the product is wanted."),
+                },
+            )
+
+
+def _can_be_sent(item: Any) -> bool:
+    """True if it pickles, and nothing in the message names this process's __main__, which a spawned worker does not share."""
+    try:
+        message = bytes(ForkingPickler.dumps(item))
+    except (pickle.PicklingError, AttributeError, TypeError):
+        return False
+    words = [word for _, word, _ in pickletools.genops(message)]
+    return "__main__" not in words and not any(isinstance(word, str) and word.startswith("__main__ ") for word in words)
+
+
+def _why_not(item: Any) -> Mistake:
+    """The mistake in a work function that cannot be sent."""
+    if isinstance(item, functools.partial):
+        parts = [item.func, *item.args, *item.keywords.values()]
+        return _why_not(next((part for part in parts if not _can_be_sent(part)), item.func))
+    if isinstance(item, types.MethodType):
+        return _why_not(item.__self__)
+    if isinstance(item, types.FunctionType) and item.__name__ == "<lambda>":
+        return Mistake(
+            "pickled-lambda", "A lambda has no name under which the worker could import it. Which objects do have one?"
+        )
+    kind = item if isinstance(item, types.FunctionType | type) else type(item)
+    if "<locals>" in kind.__qualname__:
+        return Mistake(
+            "pickled-closure",
+            f"{kind.__qualname__} is defined inside a function call: pickle sends a function as its module and name, and a"
+            " worker cannot import this one. functools.partial and the module `operator` build work that can be sent.",
+        )
+    if kind.__module__ == "__main__" or (kind is item and not _can_be_sent(kind)):
+        return Mistake(
+            "lives-in-the-notebook",
+            "Its code is in the notebook, that is in __main__. A spawned worker has another __main__ and does not find it:"
+            " build on functions of a module.",
+        )
+    return Mistake("holds-what-cannot-be-sent", "Something in it cannot be pickled, such as a lock, a file or a thread.")

@@ -1,0 +1,150 @@
+"""The lecture's Process and Pool: with every start method, from a notebook cell, and with two functions of one name."""
+
+import ast
+import multiprocessing
+from dataclasses import dataclass
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import rows
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes.pool import SQUARES, STARTS, Squared, pool_squares, process_prints, run_cell_function, run_slides
+from hpml_lab.processes.start_cost import safe_methods
+from hpml_lab.processes.timelines import draw_timelines, legend_entries
+from hpml_lab.processes.work import greet
+
+QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.1)
+FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5)
+
+
+@dataclass
+class MethodRun:
+    """The lecture's Process and Pool with one start method."""
+
+    method: str = column("start method")
+    prints: str = column("Process prints")
+    exitcode: int | None = column("exit code")
+    squares: str = column("Pool returns")
+    busy_workers: int = column("workers that got work")
+    ready: float = column("all workers ready", "ms")
+
+
+@dataclass
+class CellRun:
+    """A Process whose function was typed into a cell."""
+
+    method: str = column("start method")
+    prints: str = column("Process prints")
+    exitcode: int = column("exit code")
+    error: str = column("last line of the error output")
+
+
+@dataclass
+class SlidesRun:
+    """The two slides in one file, each with a function f."""
+
+    method: str = column("start method")
+    exitcode: int = column("exit code of the Process")
+    parent_exitcode: int | None = column("exit code of the parent")
+    squares: str = column("Pool returns")
+    error: str = column("last line of the error output")
+
+
+def draw(result: Result):
+    """Pool(5).map over three numbers with each start method: when each worker was ready, and which worker did which square.
+
+    Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do.
+    """
+    timelines = result.arrays["timelines"]
+    colors = {STARTS: style.GREY, SQUARES: style.BLUE}
+    figure = style.new_figure(8, 1 + 1.7 * len(timelines))
+    panels = figure.subplots(len(timelines), 1, sharex=True, squeeze=False)[:, 0]
+    draw_timelines(panels, timelines, colors)
+    panels[-1].set_xlabel(f"{panels[-1].get_xlabel()} since Pool(5) was called")
+    figure.legend(handles=legend_entries(colors), loc="outside upper center", ncols=2)
+    return figure
+
+
+@experiment("process-and-pool", lecture="L0", notebook="07_processes", draw=draw, quick=QUICK, full=FULL)
+def process_and_pool(params: Params) -> Result:
+    """The lecture's Process and Pool with every start method, and the two functions called f."""
+    before = child_pids()
+    numbers = list(params.numbers)
+    runs, squared = [], {}
+    for method in safe_methods():
+        printed = process_prints(method, greet, "bob")
+        squared[method] = pool_squares(method, params.workers, numbers, seconds=params.seconds)
+        workers = len(_workers(squared[method], SQUARES))
+        ready = 1e3 * max(span.seconds for span in squared[method].spans if span.what == STARTS)
+        runs.append(MethodRun(method, printed.text.strip(), printed.exitcode, str(squared[method].values), workers, ready))
+    cells = [_cell_run(method) for method in sorted(multiprocessing.get_all_start_methods())]
+    slides = _slides_run()
+    first = runs[0]
+
+    result = Result(
+        [
+            Table("The lecture's Process and Pool", runs),
+            Table("A function typed into a cell", cells),
+            Table("The slides in one file: two functions f", [slides]),
+        ]
+    )
+    result.key_figure("Process(f, 'bob') prints", first.prints, lecture="hello bob")
+    result.key_figure("Pool(5).map(f, [1, 2, 3]) returns", first.squares, lecture="[1, 4, 9]")
+    for run in runs:
+        result.key_figure(f"Pool(5) ready with {run.method}", run.ready, "ms")
+    result.claim(
+        "Process prints hello bob with every start method",
+        all((run.prints, run.exitcode) == ("hello bob", 0) for run in runs),
+        ", ".join(run.method for run in runs),
+    )
+    result.claim(
+        "`Pool.map` returns the squares in order with every start method",
+        all(found.values == [number * number for number in numbers] for found in squared.values()),
+        ", ".join(squared),
+    )
+    result.claim(
+        "Three numbers give work to at most three of the five workers",
+        all(
+            len(_workers(found, STARTS)) == params.workers and 1 <= len(_workers(found, SQUARES)) <= len(numbers)
+            for found in squared.values()
+        ),
+    )
+    result.claim(
+        "A function typed into a cell works with fork only",
+        {cell.method for cell in cells if (cell.prints, cell.exitcode) == ("9", 0)} == {"fork"}
+        and all("AttributeError" in cell.error for cell in cells if cell.method != "fork"),
+    )
+    result.claim(
+        "With two functions called f the child ends with a TypeError and exit code 1, and the parent continues",
+        "TypeError" in slides.error
+        and (slides.exitcode, slides.parent_exitcode) == (1, 0)
+        and ast.literal_eval(slides.squares) == [1, 4, 9],
+    )
+    result.check("No process is left behind", child_pids() <= before)
+    if "fork" not in squared:
+        result.notes.append("This system's own libraries do not survive a fork of a process that uses them: run fork on Linux.")
+    result.arrays["timelines"] = {method: rows(found.spans) for method, found in squared.items()}
+    return result
+
+
+def _workers(squared: Squared, what: str) -> set[str]:
+    return {span.lane for span in squared.spans if span.what == what}
+
+
+def _cell_run(method: str) -> CellRun:
+    finished = run_cell_function(method)
+    *printed, code = finished.stdout.strip().splitlines()
+    return CellRun(method, " ".join(printed), int(code.removeprefix("exit code ")), _last_line(finished.stderr))
+
+
+def _slides_run() -> SlidesRun:
+    finished = run_slides()
+    code, squares = finished.stdout.strip().splitlines()
+    code = int(code.removeprefix("exit code of the process: "))
+    return SlidesRun(multiprocessing.get_start_method(), code, finished.exitcode, squares, _last_line(finished.stderr))
+
+
+def _last_line(text: str) -> str:
+    return text.strip().splitlines()[-1] if text.strip() else ""

@@ -1,0 +1,225 @@
+"""A ring of shared memory between a producer and a consumer: who waits for whom, and what more slots change."""
+
+import multiprocessing
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.ring import Ring
+from hpml_lab.core.timeline import busy, rows
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import relay
+from hpml_lab.processes.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
+from hpml_lab.processes.segments import named_segments
+from hpml_lab.processes.start_cost import safe_methods
+from hpml_lab.processes.timelines import draw_timelines, legend_entries
+
+QUICK = dict(items=16, seconds=0.016, slots=4, kib=256, methods=("fork", "spawn"))
+FULL = dict(items=40, seconds=0.05, slots=4, kib=1024, methods=("fork", "spawn", "forkserver"))
+COLORS = {FILLS: style.BLUE, READS: style.GREEN, WAITS_FREE: style.ORANGE, WAITS_ITEM: style.YELLOW}
+
+
+@dataclass(frozen=True)
+class RelayCase:
+    """How long each item takes to make and to use, and the slots between the two."""
+
+    name: str
+    make: Sequence[float]
+    use: Sequence[float]
+    slots: int
+
+
+@dataclass
+class RelayRow:
+    """One run of a producer and a consumer."""
+
+    case: str = column("case")
+    slots: int = column("slots")
+    make: float = column("time to make all", "s")
+    use: float = column("time to use all", "s")
+    seconds: float = column("both at once", "s")
+    in_turn: float = column("one after the other", "s")
+    speedup: float = column("times faster")
+    producer_waits: float = column("producer waits", "s")
+    consumer_waits: float = column("consumer waits", "s")
+    most_in_ring: int = column("most items in the ring")
+
+
+def draw(result: Result):
+    """When the producer filled slots, when the consumer read them, and when each waited for the other. Top to bottom: a fast
+    producer is held back as soon as all slots are full; a fast consumer waits for each item; with uneven times one slot makes
+    both wait, and more slots let one side run ahead of the other.
+    """
+    timelines = result.arrays["timelines"]
+    figure = style.new_figure(9, 1.25 * len(timelines) + 1)
+    draw_timelines(figure.subplots(len(timelines), 1, sharex=True), timelines, COLORS, (PRODUCER, CONSUMER))
+    figure.legend(handles=legend_entries(COLORS), loc="outside upper center", ncols=4)
+    return figure
+
+
+# ---- a ring without a partner, and what threads share ----------------------------------------------------------------------
+
+
+def ring_alone(slots: int, seconds: float = 0.05) -> tuple[str, str]:
+    """The errors of a side whose partner never comes: a take from an empty ring, and one put more than there are slots."""
+    with Ring(slots, (1,), deadline_seconds=seconds, start_seconds=seconds) as ring:
+        return _timeout_of(ring.take), _timeout_of(lambda: [ring.put(number) for number in range(slots + 1)])
+
+
+def _timeout_of(work) -> str:
+    try:
+        work()
+    except TimeoutError as error:
+        return str(error)
+    return "no error"
+
+
+def read_after_all_wrote(threads: int) -> tuple[list[int], list[int], str]:
+    """What each thread reads after all have written: from an attribute that they share, and from a threading.local.
+
+    And what the calling thread, which wrote nothing, gets when it reads the threading.local.
+    """
+
+    class Shared:
+        x = -1
+
+    shared, own, written = Shared(), threading.local(), threading.Barrier(threads)
+    read = [(-1, -1)] * threads
+
+    def work(number: int) -> None:
+        shared.x = own.x = number
+        written.wait(10)  # nothing is read before all have written
+        read[number] = (shared.x, own.x)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in range(threads)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    try:
+        here = f"{own.x}"
+    except AttributeError as error:
+        here = f"AttributeError: {error}"
+    return [value for value, _ in read], [value for _, value in read], here
+
+
+# ---- the experiment ------------------------------------------------------------------------------------------------------
+
+
+@experiment("producer-consumer", lecture="L0", notebook="07_processes", draw=draw, quick=QUICK, full=FULL)
+def producer_consumer(params: Params) -> Result:
+    """A ring of shared tensors between a producer and a consumer.
+
+    The lecture: shared memory, and the producer-consumer pattern on it.
+    """
+    before = child_pids(), named_segments()
+    cases = _cases(params.items, params.seconds, params.slots)
+    shape = (params.kib * 1024 // 4,)
+    method = safe_methods()[0]
+    runs = [relay.run_relay(case.make, case.use, slots=case.slots, shape=shape, method=method) for case in cases]
+    no_time, possible = [0.0] * params.items, set(multiprocessing.get_all_start_methods())
+    started = {
+        method: relay.run_relay(no_time, no_time, slots=params.slots, shape=(1024,), method=method)
+        for method in params.methods
+        if method in possible and (method != "fork" or "fork" in safe_methods())
+    }
+    take_error, put_error = ring_alone(params.slots)
+    after = child_pids(), named_segments()
+
+    table = [_row(case, run) for case, run in zip(cases, runs, strict=True)]
+    fast_producer, fast_consumer, one_slot, more_slots = table
+    producer_share = _share(runs[0], WAITS_FREE, FILLS)
+    consumer_share = _share(runs[1], WAITS_ITEM, READS)
+    gain = one_slot.seconds / more_slots.seconds
+    result = Result([Table("A producer and a consumer, at once", table)])
+    result.key_figure("producer waits if the consumer is slow", producer_share, "% of its time")
+    result.key_figure("consumer waits if the producer is slow", consumer_share, "% of its time")
+    result.key_figure("uneven work, more slots compared with one", gain, "times as fast")
+
+    right, small = relay.checksum(params.items, shape), relay.checksum(params.items, (1024,))
+    in_order = list(range(params.items))
+    result.claim(
+        "The consumer's bytes are those of the producer, all of them and in order: the checksums agree",
+        all(run.put == run.taken == right for run in runs) and all(run.order == in_order for run in [*runs, *started.values()]),
+        f"CRC-32 {right:08x}",
+    )
+    result.claim(
+        "The ring passes the same bytes with every start method",
+        len(started) > 0 and all(run.put == run.taken == small for run in started.values()),
+        ", ".join(started),
+    )
+    result.claim(
+        "No slot is filled again before its item was read",
+        all(_never_early(run, case.slots) for case, run in zip(cases, runs, strict=True)),
+        f"{sum(max(0, params.items - case.slots) for case in cases)} slots used again",
+    )
+    result.claim(
+        "Back-pressure: no run ever has more items in the ring than slots",
+        all(row.most_in_ring <= row.slots for row in table),
+        ", ".join(f"{row.case}, {row.slots} slots: {row.most_in_ring}" for row in table),
+    )
+    result.claim(
+        "If one side is gone, the other's wait ends at its deadline, with an error that names the side that is missing",
+        "consumer" in put_error and "producer" in take_error,
+        f"{put_error} {take_error}",
+    )
+    shared, own, here = read_after_all_wrote(4)
+    result.claim(
+        "Threads that share an object read the last value written; from a `threading.local` each reads its own",
+        len(set(shared)) == 1 and own == [0, 1, 2, 3] and here.startswith("AttributeError"),
+        f"shared {shared}, local {own}; the thread that wrote nothing: {here}",
+    )
+    result.measured(
+        "The faster side waits more than the slower one",
+        fast_producer.producer_waits > fast_producer.consumer_waits
+        and fast_consumer.consumer_waits > fast_consumer.producer_waits,
+        f"{producer_share:.0f} % and {consumer_share:.0f} % of its time",
+    )
+    result.measured(
+        "Both together take little longer than the slower side alone",
+        all(row.seconds < 1.25 * max(row.make, row.use) for row in (fast_producer, fast_consumer)),
+        f"{fast_producer.speedup:.2f} and {fast_consumer.speedup:.2f} times faster than one after the other",
+    )
+    result.measured("With uneven work, more slots are faster than one", gain > 1.05, f"{gain:.2f} times as fast")
+    result.check(
+        "No process and no segment is left behind", after == before, f"{len(after[0] - before[0])}, {len(after[1] - before[1])}"
+    )
+    missing = [method for method in params.methods if method not in started]
+    if missing:
+        result.notes.append(f"Not run here: {', '.join(missing)}, which this system does not offer or not safely.")
+    titles = [f"{case.name}, {case.slots} slot{'' if case.slots == 1 else 's'}" for case in cases]
+    result.arrays["timelines"] = {title: rows(run.spans) for title, run in zip(titles, runs, strict=True)}
+    result.arrays["segment"] = runs[-1].segment
+    return result
+
+
+def _cases(items: int, seconds: float, slots: int) -> list[RelayCase]:
+    fast, slow = [seconds / 4] * items, [seconds] * items
+    uneven = [[2 * seconds if (number // 2) % 2 == side else 0.0 for number in range(items)] for side in range(2)]
+    return [
+        RelayCase("fast producer", fast, slow, slots),
+        RelayCase("fast consumer", slow, fast, slots),
+        RelayCase("uneven times", *uneven, 1),
+        RelayCase("uneven times", *uneven, slots),
+    ]
+
+
+def _row(case: RelayCase, run: Relay) -> RelayRow:
+    make, use = sum(case.make), sum(case.use)
+    waits = busy(run.of(WAITS_FREE)), busy(run.of(WAITS_ITEM))
+    speedup = (make + use) / run.seconds
+    return RelayRow(case.name, case.slots, make, use, run.seconds, make + use, speedup, *waits, max(run.ahead))
+
+
+def _never_early(run: Relay, slots: int) -> bool:
+    return all(fill.start >= read.end for fill, read in zip(run.of(FILLS)[slots:], run.of(READS), strict=False))
+
+
+def _share(run: Relay, waits: str, works: str) -> float:
+    """How many percent of its own time a side waited."""
+    waited = busy(run.of(waits))
+    return 100 * waited / (waited + busy(run.of(works)))

@@ -1,0 +1,173 @@
+"""Tensors through queues: what each route copies, what its shared memory is, and how fast it is at each size."""
+
+import pickle
+import shutil
+
+import numpy as np
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table
+from hpml_lab.core.result import Result
+from hpml_lab.core.ring import SHM
+from hpml_lab.core.workers import child_pids
+from hpml_lab.processes import segments
+from hpml_lab.processes.exchange import RouteRate, crossover_kilobytes, measure_throughput
+from hpml_lab.processes.messages import ROUTES, RouteCopies, count_copies, message_bytes
+from hpml_lab.processes.segments import Segment, named_segments
+from hpml_lab.processes.start_cost import safe_methods
+
+KIB = 1 << 10
+QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.015, rounds=2)
+FULL = dict(kib=tuple(4**n for n in range(10)), seconds=0.3, rounds=5)
+LABELS = {
+    "pickle": "NumPy array, pickled",
+    "bytes": "tensor's bytes",
+    "torch": "new tensor, handle",
+    "reused": "reused tensor, handle",
+    "ring": "slot of a ring",
+}
+STAGES = {"pack": "make the message", "pipe": "into the pipe", "read": "out of the pipe", "unpack": "make the array"}
+
+
+def draw(result: Result):
+    """Left: bytes per second by the size of a message, for each of the five routes; the dashed line marks the size from which
+    handles beat pickled arrays. Right: how often each route copies the bytes after they were written, and in which stage.
+    """
+    figure = style.new_figure(9, 4)
+    left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
+    rates = result.rows(RouteRate)
+    for route, color, marker in zip(ROUTES, style.CYCLE, style.MARKERS, strict=False):
+        line = [row for row in rates if row.route == route]
+        sizes, speeds = [row.kilobytes for row in line], [row.megabytes_per_second for row in line]
+        left.loglog(sizes, speeds, color=color, marker=marker, label=LABELS[route])
+    crossover = crossover_kilobytes(rates)
+    if crossover is not None:
+        left.axvline(crossover, color=style.GREY, linestyle="--", linewidth=1.2)
+    left.set(xlabel="size of one message, KB", ylabel="MB/s")
+    left.legend(fontsize=9, loc="lower right")
+    copies = result.rows(RouteCopies)
+    names = [LABELS[row.route] for row in copies]
+    reached = np.zeros(len(copies))
+    for (stage, label), color, hatch in zip(STAGES.items(), style.CYCLE, (None, "///", "...", "xxx"), strict=False):
+        width = np.array([getattr(row, stage) for row in copies])
+        right.barh(names, width, left=reached, color=color, hatch=hatch, edgecolor="white", label=label)
+        reached += width
+    for index, row in enumerate(copies):
+        right.text(reached[index] + 0.1, index, row.copies, va="center")
+    right.invert_yaxis()
+    right.set(xlabel="copies of the bytes", xlim=(0, max(reached) + 0.7))
+    right.grid(axis="y", visible=False)
+    right.legend(fontsize=9, loc="lower right")
+    return figure
+
+
+@experiment("tensor-queues", lecture="L0", notebook="07_processes", draw=draw, quick=QUICK, full=FULL)
+def tensor_queues(params: Params) -> Result:
+    """Tensors through queues: pickles, handles, and buffers that come back.
+
+    The lecture: torch.multiprocessing moves a tensor into shared memory and passes only a handle; send buffers back.
+    """
+    before = child_pids(), named_segments()
+    sizes, notes = _sizes_that_fit([kib * KIB for kib in params.kib])
+    copies = count_copies()
+    memory = segments.shared_segments()
+    method = safe_methods()[0]
+    throughput = measure_throughput(sizes, params.seconds, params.rounds, method)
+    after = child_pids(), named_segments()
+
+    rates = throughput.rates
+    speed = {(row.route, row.kilobytes): row.megabytes_per_second for row in rates}
+    small, large = sizes[0] / 1e3, sizes[-1] / 1e3
+    handles_small = speed["torch", small] / speed["pickle", small]
+    handles_large = speed["torch", large] / speed["pickle", large]
+    reused_large = speed["reused", large] / speed["torch", large]
+    lengths = [message_bytes(torch.ones(nbytes // 4)) for nbytes in sizes]
+
+    result = Result(
+        [
+            Table("Messages of each size over each route", rates),
+            Table("Copies of the bytes, by route", copies),
+            Table("Shared memory", memory),
+        ],
+        notes=notes,
+    )
+    result.key_figure("handles over pickle at the largest size", handles_large, "times as fast", lecture="efficient")
+    result.key_figure("handles over pickle at the smallest size", handles_small, "times as fast")
+    result.key_figure("reused over new tensors at the largest size", reused_large, "times as fast", lecture="nearly free")
+    result.key_figure("ring over handles at the smallest size", speed["ring", small] / speed["torch", small], "times as fast")
+    result.key_figure("message of a handle", max(lengths), "bytes")
+    result.key_figure("handles win from", crossover_kilobytes(rates), "KB")
+    _claim_messages(result, lengths)
+    _claim_copies(result, copies, throughput.writes_through)
+    _claim_segments(result, memory)
+    result.measured(
+        "At the smallest size a handle is slower than a pickled array", handles_small < 1, f"{handles_small:.2f} times as fast"
+    )
+    result.measured(
+        "At the largest size handles are faster, and buffers that come back are faster still",
+        handles_large > 1 and reused_large > 1,
+        f"{handles_large:.1f} and again {reused_large:.1f} times as fast",
+    )
+    result.check(
+        "Every message arrived in order, with its number at both ends, on every route",
+        throughput.right and len(rates) == len(sizes) * len(ROUTES),
+        f"{sum(row.messages for row in rates)} messages",
+    )
+    result.check(
+        "No process and no segment is left behind", after == before, f"{len(after[0] - before[0])}, {len(after[1] - before[1])}"
+    )
+    result.arrays["method"] = method
+    return result
+
+
+def _sizes_that_fit(sizes: list[int]) -> tuple[list[int], list[str]]:
+    """The sizes in bytes for which there is room in shared memory, and what to tell about the others."""
+    if not SHM.is_dir():
+        return sizes, ["This system does not show its shared memory (Linux has /dev/shm): torch's segments were not counted."]
+    room = shutil.disk_usage(SHM).free
+    fitting = [nbytes for nbytes in sizes if 8 * nbytes <= room]  # the ring's slots, two buffers, four tensors under way
+    if fitting == sizes:
+        return sizes, []
+    return fitting, [
+        f"/dev/shm has {room / 1e6:.0f} MB free, too little for messages above {fitting[-1] / 1e6:.1f} MB: they are left"
+        " out. Give the container more (docker run --shm-size=4g)."
+    ]
+
+
+def _claim_messages(result: Result, lengths: list[int]) -> None:
+    tensor = torch.ones(64 * KIB)
+    in_queue, pickled = message_bytes(tensor), len(pickle.dumps(torch.ones(64 * KIB)))
+    result.claim(
+        "A handle is a message of less than 1000 bytes, whatever the tensor's size",
+        max(lengths) < 1000,
+        f"{min(lengths)} to {max(lengths)} bytes",
+    )
+    result.claim(
+        "`torch.multiprocessing` makes every multiprocessing queue send a tensor as a handle; `pickle.dumps` copies it",
+        in_queue < 1000 and pickled > tensor.nbytes,
+        f"{in_queue} and {pickled} bytes for a tensor of {tensor.nbytes}",
+    )
+
+
+def _claim_copies(result: Result, copies: list[RouteCopies], writes_through: dict[str, bool]) -> None:
+    count = {row.route: row.copies for row in copies}
+    result.claim(
+        "Bytes through a pipe are copied at least four times, a new tensor once, a shared tensor and a ring's slot never",
+        min(count["pickle"], count["bytes"]) >= 4 and (count["torch"], count["reused"], count["ring"]) == (1, 0, 0),
+        ", ".join(f"{route} {number}" for route, number in count.items()),
+    )
+    result.claim(
+        "The producer sees what the consumer writes into a handle's tensor or a ring's slot, but not into a pickled copy",
+        writes_through == {"pickle": False, "bytes": False, "torch": True, "reused": True, "ring": True},
+        ", ".join(f"{route} {'seen' if seen else 'not seen'}" for route, seen in writes_through.items()),
+    )
+
+
+def _claim_segments(result: Result, memory: list[Segment]) -> None:
+    result.claim(
+        "Shared memory exists while it is in use and is released afterwards, of a ring and of tensors with either strategy",
+        all((row.in_use, row.afterwards) == (1, 0) for row in memory),
+        ", ".join(f"{row.kind}: {row.seen_as}" for row in memory),
+    )
