@@ -6,17 +6,21 @@ Experiments, in the order of the notebook:
     process_and_pool    the lecture's Process and Pool with every start method
     tensor_queues       five routes for a tensor to another process
     producer_consumer   a ring of shared memory between two processes
-Figures of their results:
-    gil_timelines, held_lock_timelines
+Further figures of their results:
+    gil_timelines       when each of two workers ran and when it waited
+    held_lock_timelines a process that is started while a thread holds a lock
 Tools:
     Ring                arrays between two processes through shared memory, with deadlines
-    thread_at_exit      what a thread still does when its program ends; THREAD_KINDS
+    thread_at_exit      what a thread of one of the THREAD_KINDS still does when its program ends
     start_while_held    start a process while a thread holds a lock
+    safe_methods        the start methods that are safe on this platform
     process_prints      what a function prints in a Process
-    run_slides, run_cell_function   the lecture's slides, and a function typed into a cell, as programs
+    run_slides          the lecture's two slides, each with a function f, as one program
+    run_cell_function   a process for a function that was typed into a cell, as a program
     greet, square       functions for workers
-    message_bytes, count_copies     the message that a queue sends, and the copies of each route
-    shared_segments     the shared memory of rings and tensors
+    message_bytes       the length of the message that a queue sends for an item
+    count_copies        how often each route copies a tensor's bytes
+    shared_segments     the shared memory of rings and tensors, in use and afterwards
 """
 
 from hpml_lab.core.lazy import attach

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.children import child_process, shield_children_from_sigint, suppress_fork_warning
+from hpml_lab.core.children import START_SECONDS, child_process, shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.programs import Finished, run_python
 from hpml_lab.core.timeline import CLOCK, Span
 from hpml_lab.processes import work
@@ -51,9 +51,10 @@ def process_prints(
     """Run `function(*arguments)` in a Process and return what it printed.
 
     A process returns nothing: what its function returns is lost, and what it prints goes to the terminal. So the child
-    writes into a buffer, and sends that through a pipe. A child that is not done after `deadline_seconds` is ended.
+    writes into a buffer, and sends that through a pipe. A child that has run for `deadline_seconds` is ended.
     """
     with child_process(_send_printed, function, arguments, method=method) as child:
+        child.receive(START_SECONDS)  # it runs: a new interpreter and its imports do not count
         end = CLOCK() + deadline_seconds
         text = child.receive(deadline_seconds, default="")
         child.process.join(max(0.0, end - CLOCK()))
@@ -61,6 +62,7 @@ def process_prints(
 
 
 def _send_printed(connection: Connection, function: Callable[..., None], arguments: tuple[Any, ...]) -> None:
+    connection.send("running")
     with connection, contextlib.redirect_stdout(io.StringIO()) as printed:
         function(*arguments)
         connection.send(printed.getvalue())

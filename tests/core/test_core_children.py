@@ -227,9 +227,9 @@ from hpml_lab.processes import pool, relay
 if __name__ == "__main__":
     ways = {
         "run_in_child": lambda: run_in_child(time.sleep, 60, method="spawn", deadline_seconds=60),
-        "process_says": lambda: pool.process_says("spawn", time.sleep, 60, deadline_seconds=60),
-        "squares": lambda: pool.squares("spawn", 2, [1, 2], seconds=60),
-        "relay": lambda: relay.run([60.0], [60.0], slots=1, shape=(1,), method="spawn"),
+        "process_prints": lambda: pool.process_prints("spawn", time.sleep, 60, deadline_seconds=60),
+        "pool_squares": lambda: pool.pool_squares("spawn", 2, [1, 2], seconds=60),
+        "relay": lambda: relay.run_relay([60.0], [60.0], slots=1, shape=(1,), method="spawn"),
     }
     # As a terminal does it: to the whole group. The children are importing by then.
     threading.Timer(0.2, os.killpg, (0, signal.SIGINT)).start()
@@ -240,7 +240,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize("way", ["run_in_child", "process_says", "squares", "relay"])
+@pytest.mark.parametrize("way", ["run_in_child", "process_prints", "pool_squares", "relay"])
 def test_a_ctrl_c_while_children_start_is_told_by_the_parent_alone(tmp_path, way):
     (tmp_path / "own.py").write_text(CTRL_C)
     command = [sys.executable, str(tmp_path / "own.py"), way]

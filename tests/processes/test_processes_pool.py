@@ -7,16 +7,17 @@ import time
 
 import pytest
 
+from hpml_lab import processes
 from hpml_lab.core.workers import child_pids
-from hpml_lab.processes import pool, start, work
-from hpml_lab.processes.experiments import process_and_pool
+from hpml_lab.processes import pool, work
+from hpml_lab.processes.pool import Printed, pool_squares, process_prints
 
-METHODS = start.methods()
+METHODS = processes.safe_methods()
 
 
 @pytest.fixture(scope="module")
 def result():
-    return process_and_pool("quick")
+    return processes.process_and_pool("quick")
 
 
 @pytest.fixture
@@ -31,37 +32,38 @@ def test_the_experiment_is_sound(result, sound):
 
 
 def test_the_row_s_figures_are_those_of_its_timelines(result):
-    pools = {row["start method"]: row for row in result.rows if row["what"] == "the lecture's Process and Pool"}
+    pools = {row.method: row for row in result.rows()}
     assert set(pools) == set(METHODS)
     for method, spans in result.arrays["timelines"].items():
-        ready = max(one["end"] for one in spans if one["what"] == pool.STARTS)
-        assert result.quantities[f"Pool(5) ready with {method}, ms"] == pytest.approx(1e3 * ready)
-        assert pools[method]["workers with work"] == len({one["lane"] for one in spans if one["what"] == pool.SQUARES}) <= 3
+        ready = 1e3 * max(span["end"] for span in spans if span["what"] == pool.STARTS)
+        assert result.here(f"Pool(5) ready with {method}") == pools[method].ready == pytest.approx(ready)
+        assert pools[method].busy_workers == len({span["lane"] for span in spans if span["what"] == pool.SQUARES}) <= 3
 
 
 def test_the_lecture_is_answered(result):
-    assert result.quantities["Process(f, 'bob') prints"] == "hello bob"
-    assert result.quantities["Pool(5).map(f, [1, 2, 3]) gives"] == "[1, 4, 9]"
+    assert result.here("Process(f, 'bob') prints") == "hello bob"
+    assert result.here("Pool(5).map(f, [1, 2, 3]) returns") == "[1, 4, 9]"
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_process_prints_and_a_pool_squares(method, nothing_left):
-    assert pool.process_says(method, work.greet, "bob") == pool.Said("hello bob\n", 0)
-    assert pool.squares(method, 2, [3, -1, 0.5]).values == [9, 1, 0.25]
+    assert process_prints(method, work.greet, "bob") == Printed("hello bob\n", 0)
+    assert pool_squares(method, 2, [3, -1, 0.5]).values == [9, 1, 0.25]
 
 
 def print_mask():
     print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
 
 
-@pytest.mark.parametrize("method", [one for one in METHODS if one != "forkserver"])  # the server may have started before
+# Not forkserver: its server may have started before, outside of the block that shields it.
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "forkserver"])
 def test_a_process_does_not_hear_the_ctrl_c_that_is_meant_for_its_parent(method):
-    assert pool.process_says(method, print_mask).text == "True\n"
+    assert process_prints(method, print_mask).text == "True\n"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
-def test_the_spans_tell_when_workers_are_ready_and_who_squares():
-    spans = pool.squares("fork", 3, [1, 2, 3, 4, 5], seconds=0.02).spans
+def test_the_spans_show_when_workers_are_ready_and_which_worker_squares():
+    spans = pool_squares("fork", 3, [1, 2, 3, 4, 5], seconds=0.02).spans
     starts = [span for span in spans if span.what == pool.STARTS]
     done = [span for span in spans if span.what == pool.SQUARES]
     assert {span.lane for span in starts} == {"worker 1", "worker 2", "worker 3"} and len(done) == 5
@@ -70,34 +72,34 @@ def test_the_spans_tell_when_workers_are_ready_and_who_squares():
 
 
 def test_a_chunk_stays_with_one_worker():
-    spans = pool.squares("fork", 2, [1, 2, 3, 4], seconds=0.01, chunksize=4).spans
+    spans = pool_squares("fork", 2, [1, 2, 3, 4], seconds=0.01, chunksize=4).spans
     assert len({span.lane for span in spans if span.what == pool.SQUARES}) == 1
 
 
 def test_a_pool_that_is_too_slow_is_ended(nothing_left):
     with pytest.raises(multiprocessing.TimeoutError):
-        pool.squares("fork", 2, [1, 2], seconds=600, deadline_seconds=0.3)
+        pool_squares("fork", 2, [1, 2], seconds=600, deadline_seconds=0.3)
 
 
 def test_an_item_that_cannot_be_squared_raises_in_the_parent(nothing_left):
     with pytest.raises(TypeError, match="can't multiply sequence"):
-        pool.squares("fork", 2, [1, "bob"])
+        pool_squares("fork", 2, [1, "bob"])
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_process_that_hangs_or_dies_is_ended(method, nothing_left):
     begin = time.monotonic()
-    assert pool.process_says(method, time.sleep, 600, deadline_seconds=0.5) == pool.Said("", -signal.SIGKILL)
-    assert pool.process_says(method, os._exit, 7) == pool.Said("", 7)
+    assert process_prints(method, time.sleep, 600, deadline_seconds=0.5) == Printed("", -signal.SIGKILL)
+    assert process_prints(method, os._exit, 7) == Printed("", 7)
     assert time.monotonic() - begin < 60
 
 
 def test_the_slides_second_f_takes_the_place_of_the_first():
-    done = pool.slide()
+    done = processes.run_slides()
     assert done.stdout == "exit code of the process: 1\n[1, 4, 9]\n" and done.exitcode == 0
     assert "TypeError: can't multiply sequence by non-int of type 'str'" in done.stderr
 
 
 @pytest.mark.parametrize(("method", "printed"), [("fork", "9\nexit code 0\n"), ("spawn", "exit code 1\n")])
 def test_a_function_of_a_cell_is_known_to_a_forked_child_only(method, printed):
-    assert pool.from_a_cell(method).stdout == printed
+    assert processes.run_cell_function(method).stdout == printed

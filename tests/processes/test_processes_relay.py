@@ -5,13 +5,12 @@ import contextlib
 import numpy as np
 import pytest
 
-from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import Span
 from hpml_lab.core.workers import child_pids
 from hpml_lab.processes import relay
-from hpml_lab.processes.sharing import has_name, named_segments
-from hpml_lab.processes.start import methods
+from hpml_lab.processes.segments import has_name, named_segments
+from hpml_lab.processes.start_cost import safe_methods
 
 
 @pytest.fixture(autouse=True)
@@ -21,18 +20,16 @@ def nothing_is_left():
     assert (child_pids(), named_segments()) == before
 
 
-@pytest.mark.parametrize("method", methods())
+@pytest.mark.parametrize("method", safe_methods())
 def test_a_relay_passes_every_byte_in_order_by_every_start_method(method):
-    with suppress_fork_warning():
-        run = relay.run([0.0] * 9, [0.0] * 9, slots=2, shape=(50, 3), method=method)
+    run = relay.run_relay([0.0] * 9, [0.0] * 9, slots=2, shape=(50, 3), method=method)
     assert run.put == run.taken == relay.checksum(9, (50, 3))
     assert run.order == list(range(9)) and max(run.ahead) <= 2
     assert not has_name(run.segment)
 
 
 def test_no_slot_is_filled_before_its_last_item_was_read():
-    with suppress_fork_warning():
-        run = relay.run([0.0] * 8, [0.003] * 8, slots=3, shape=(10,), method=methods()[0])
+    run = relay.run_relay([0.0] * 8, [0.003] * 8, slots=3, shape=(10,), method=safe_methods()[0])
     fills, reads = run.of(relay.FILLS), run.of(relay.READS)
     assert len(fills) == len(reads) == 8
     assert all(fill.start >= read.end for fill, read in zip(fills[3:], reads, strict=False))
@@ -40,7 +37,7 @@ def test_no_slot_is_filled_before_its_last_item_was_read():
 
 
 class Alone:
-    """Stands for a ring whose partner takes 10 s to come and for a barrier; it moves a planted clock."""
+    """Stands for a ring whose partner takes 10 s to come and for a barrier; it moves a fake clock."""
 
     def __init__(self, monkeypatch, items):
         self.now, self.left, self.put_count, self.taken_count = 100.0, items, 0, 0
@@ -80,10 +77,10 @@ class Alone:
         (relay._consume, relay.CONSUMER, (relay.WAITS_ITEM, relay.READS)),
     ],
 )
-def test_each_side_s_waits_and_works_are_told_apart_on_a_planted_clock(monkeypatch, side, lane, kinds):
+def test_waits_and_work_of_each_side_are_separate_on_a_fake_clock(monkeypatch, side, lane, kinds):
     alone = Alone(monkeypatch, items=2)
-    told = side(alone, [3.0, 4.0], alone)
-    spans = [(one.lane, one.what, one.start, one.end) for one in told["spans"]]
+    report = side(alone, [3.0, 4.0], alone)
+    spans = [(span.lane, span.what, span.start, span.end) for span in report["spans"]]
     waits, works = kinds
     assert spans == [
         (lane, waits, 1100, 1110),
@@ -91,7 +88,7 @@ def test_each_side_s_waits_and_works_are_told_apart_on_a_planted_clock(monkeypat
         (lane, waits, 1113, 1123),
         (lane, works, 1123, 1127),
     ], "the wait for the other process to start is no wait for the ring"
-    assert told.get("ahead", [1, 2]) == [1, 2] and told.get("order", [0, 0]) == [0, 0]
+    assert report.get("ahead", [1, 2]) == [1, 2] and report.get("order", [0, 0]) == [0, 0]
 
 
 def test_a_relay_takes_from_the_first_filling_to_the_last_reading():
@@ -107,8 +104,8 @@ def test_a_relay_takes_from_the_first_filling_to_the_last_reading():
 
 @pytest.mark.parametrize("side, make, use", [("producer", [0.0, 0.0, -1.0], [0.0] * 3), ("consumer", [0.0] * 30, [0.0, -1.0])])
 def test_a_side_that_fails_is_named_and_the_other_one_is_ended(side, make, use):
-    with suppress_fork_warning(), pytest.raises(LabError, match=f"The {side} did not finish: ValueError: sleep length"):
-        relay.run(make, use, slots=2, shape=(4,), method=methods()[0])
+    with pytest.raises(LabError, match=f"The {side} did not finish: ValueError: sleep length"):
+        relay.run_relay(make, use, slots=2, shape=(4,), method=safe_methods()[0])
 
 
 def test_the_checksum_is_that_of_the_items_one_after_the_other():

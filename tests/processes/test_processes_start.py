@@ -6,16 +6,17 @@ import time
 import psutil
 import pytest
 
+from hpml_lab import processes
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.workers import HELPERS, child_pids
-from hpml_lab.processes import held_lock, start
-from hpml_lab.processes.experiments import start_methods
-from hpml_lab.processes.work import tell_the_time
+from hpml_lab.processes import held_lock, start_cost
+from hpml_lab.processes.start_cost import SPAWN_WITH_TORCH, StartCost, safe_methods, start_process, start_thread
+from hpml_lab.processes.work import send_time
 
 
 @pytest.fixture(scope="module")
 def result():
-    return start_methods("quick")
+    return processes.start_methods("quick")
 
 
 def test_the_experiment_is_sound(result, sound):
@@ -23,30 +24,34 @@ def test_the_experiment_is_sound(result, sound):
 
 
 def test_every_way_to_start_has_its_row_from_the_fastest_on(result):
-    ways = {row["start"] for row in result.rows}
-    assert {"thread", "spawn, then import torch", *start.methods()} <= ways
-    times = [row["to the first line, ms"] for row in result.rows]
+    ways = {row.way for row in result.rows(StartCost)}
+    assert {"thread", SPAWN_WITH_TORCH, *safe_methods()} <= ways
+    times = [row.ready for row in result.rows(StartCost)]
     assert times == sorted(times) and times[0] > 0
 
 
 def test_the_ratios_are_those_of_the_rows_times(result):
-    ready = {row["start"]: row["to the first line, ms"] for row in result.rows}
+    ready = {row.way: row.ready for row in result.rows(StartCost)}
+    assert result.here("spawn and import torch") == ready[SPAWN_WITH_TORCH]
     if "fork" in ready:
-        slower = {("fork", "thread"), ("forkserver", "fork"), ("spawn", "fork")}
-        for way, other in slower:
-            name = f"{way} against {'a thread' if other == 'thread' else other}, times slower"
-            assert result.quantities[name] == ready[way] / ready[other]
+        assert result.here("fork compared with a thread") == ready["fork"] / ready["thread"]
+        for way in ("forkserver", "spawn"):
+            assert result.here(f"{way} compared with fork") == ready[way] / ready["fork"]
+
+
+def test_the_timelines_show_each_case_of_the_held_lock(result):
+    assert list(result.arrays["held"]) == list(held_lock.HELD_LOCK_CASES)
+    assert len(processes.held_lock_timelines(result).figure.axes) == 3
 
 
 def test_a_worker_is_ready_before_it_has_ended():
-    for found in (start.start_thread(), *(start.start_one(multiprocessing.get_context(one)) for one in start.methods())):
-        assert 0 < found["ready"] <= found["ended"]
+    for ready, ended in (start_thread(), *(start_process(multiprocessing.get_context(name)) for name in safe_methods())):
+        assert 0 < ready <= ended
 
 
 def test_a_row_has_the_medians_in_milliseconds():
-    found = [{"ready": 0.001, "ended": 0.004}, {"ready": 0.002, "ended": 0.005}, {"ready": 0.09, "ended": 0.1}]
-    row = start._row("spawn", False, found)
-    assert (row["to the first line, ms"], row["until it ended, ms"], row["starts"]) == (2, 5, 3)
+    row = start_cost._row("spawn", False, [(0.001, 0.004), (0.002, 0.005), (0.09, 0.1)])
+    assert row == StartCost("spawn", False, 2, 5, 3)
 
 
 def stuck(connection):
@@ -54,18 +59,17 @@ def stuck(connection):
 
 
 def test_a_worker_that_never_gets_to_its_first_line_is_ended(monkeypatch):
-    monkeypatch.setattr(start, "PATIENCE", 0.3)
+    monkeypatch.setattr(start_cost, "PATIENCE_SECONDS", 0.3)
     before = child_pids()
     with pytest.raises(TimeoutError, match="first line"):
-        start.start_one(multiprocessing.get_context("spawn"), stuck)
+        start_process(multiprocessing.get_context("spawn"), stuck)
     assert child_pids() == before
 
 
 def test_a_fork_server_can_have_torch_before_its_workers_start():
-    rows = start.measure(methods=["forkserver"], samples=2, preload=True)
-    preloaded = {row["start"]: row for row in rows if row["torch in the worker"]}
-    first, next_one = preloaded.values()
-    assert "first" in first["start"] and first["to the first line, ms"] > next_one["to the first line, ms"] > 0
+    rows = start_cost.measure_starts(methods=["forkserver"], samples=2, preload=True)
+    first, following = (row for row in rows if row.has_torch)
+    assert "first" in first.way and first.ready > following.ready > 0
 
 
 def case(name, hold=0.05, patience=0.3):
@@ -76,23 +80,23 @@ def case(name, hold=0.05, patience=0.3):
 
 def test_a_forked_child_waits_in_vain_for_a_lock_that_a_thread_held():
     found = case("fork")
-    assert (found["asked"], found["child has it"], found["parent has it"]) == (True, False, True)
-    spans = {span.lane: span for span in found["spans"]}
+    assert (found.asked, found.child, found.parent) == (True, held_lock.GETS_NOT, held_lock.GETS)
+    spans = {span.lane: span for span in found.spans}
     assert spans["the child"].what == held_lock.NEVER
     assert spans["the child"].end > spans["its other thread"].end, "it still waits when the thread has let go"
 
 
 def test_hooks_make_the_parent_wait_before_it_forks():
     found = case("fork with hooks")
-    assert (found["asked"], found["child has it"]) == (True, True)
-    spans = {span.lane: span for span in found["spans"]}
+    assert (found.asked, found.child) == (True, held_lock.GETS)
+    spans = {span.lane: span for span in found.spans}
     assert spans["the parent"].end > spans["its other thread"].end
 
 
 def test_a_spawned_child_has_a_lock_of_its_own():
     found = case("spawn", hold=3)  # held far longer than the child needs
-    assert (found["asked"], found["child has it"]) == (True, True)
-    spans = {span.lane: span for span in found["spans"]}
+    assert (found.asked, found.child) == (True, held_lock.GETS)
+    spans = {span.lane: span for span in found.spans}
     assert spans["the child"].end < spans["its other thread"].end
 
 
@@ -102,17 +106,17 @@ def test_helpers_of_multiprocessing_do_not_pile_up():
             child.pid for child in psutil.Process().children() if any(name in " ".join(child.cmdline()) for name in HELPERS)
         }
 
-    start.start_one(multiprocessing.get_context("forkserver"))
-    start.start_one(multiprocessing.get_context("spawn"))
+    start_process(multiprocessing.get_context("forkserver"))
+    start_process(multiprocessing.get_context("spawn"))
     before = helpers()
     assert len(before) == 2, "one fork server, one tracker"
     for _ in range(3):
-        start.start_one(multiprocessing.get_context("forkserver"))
+        start_process(multiprocessing.get_context("forkserver"))
         case("spawn")
     assert helpers() == before
 
 
-@pytest.mark.parametrize("method", start.methods())
+@pytest.mark.parametrize("method", safe_methods())
 def test_a_worker_that_runs_on_is_seen_whatever_its_start_method(method):
     before = child_pids()
     process = multiprocessing.get_context(method).Process(target=time.sleep, args=(600,), daemon=True)
@@ -124,16 +128,16 @@ def test_a_worker_that_runs_on_is_seen_whatever_its_start_method(method):
         process.join()
 
 
-def test_the_first_line_is_told_on_the_common_clock():
+def test_the_first_line_is_reported_on_the_common_clock():
     here, there = multiprocessing.Pipe(duplex=False)
     begin = time.monotonic()
-    tell_the_time(there)
+    send_time(there)
     with here:
         assert begin <= here.recv() <= time.monotonic()
 
 
 @pytest.mark.cuda
 def test_a_child_forked_after_cuda_was_used_is_refused_by_cuda():
-    found = start_methods("quick", device="cuda")
+    found = processes.start_methods("quick", device="cuda")
     claim = next(claim for claim in found.claims if "CUDA" in claim.text)
     assert claim.holds, claim.measured
