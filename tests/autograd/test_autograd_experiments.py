@@ -33,9 +33,7 @@ SMALL = {
     "torchview_graphs": dict(more=()),
     "gradcheck": dict(sizes=(1, 100)),
 }
-COMPILED = CompileCost(
-    elements=1 << 10, first=3.0, latency=1.0, eager=1e-3, compiled=5e-4, speedup=2.0, largest_difference=0.0
-)
+COMPILED = CompileCost(elements=1 << 10, first=3.0, latency=1.0, eager=1e-3, compiled=5e-4, speedup=2.0, largest_difference=0.0)
 
 
 def module(name):
@@ -142,7 +140,8 @@ def test_gradchecks_table_has_no_gaps(results):
 
 
 @pytest.mark.parametrize(
-    "name, draw, curves", [("backprop_by_hand", "loss_curves", 2), ("requires_grad", "accumulation", 0), ("dynamic_graph", "break_even", 2)]
+    "name, draw, curves",
+    [("backprop_by_hand", "loss_curves", 2), ("requires_grad", "accumulation", 0), ("dynamic_graph", "break_even", 2)],
 )
 def test_further_figures_are_drawn_from_the_saved_result_too(results, name, draw, curves, tmp_path, same_picture):
     function = getattr(autograd, draw)
@@ -206,7 +205,6 @@ def test_every_name_of_the_front_door_is_there_and_none_is_a_module():
 
 
 # ---- dynamic graphs ----------------------------------------------------------------------------------------
-
 
 
 @pytest.mark.parametrize("x, multiplications, value", [(3.0, 2, math.log(12)), (-1.0, 4, 256.0), (20.0, 1, math.log(40))])

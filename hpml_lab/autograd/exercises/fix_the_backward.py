@@ -30,10 +30,7 @@ def judge_fix_the_backward(answer: Callable) -> None:
         case="the gradient of a",
         mistakes={
             "multiplied": (g * b, "∂(a/b)/∂a is 1/b, not b."),
-            "summed-where-not-repeated": (
-                grad_a.sum(0),
-                "a was not broadcast: every element of a has a gradient of its own.",
-            ),
+            "summed-where-not-repeated": (grad_a.sum(0), "a was not broadcast: every element of a has a gradient of its own."),
         },
     )
     expect(

@@ -24,10 +24,7 @@ def jacobian(f: Callable, x: torch.Tensor) -> torch.Tensor:
 
 MISTAKES = {
     "transposed": (lambda f, x: jacobian(f, x).T, "Row i belongs to output i: (m, n), outputs first."),
-    "list-of-rows": (
-        lambda f, x: list(jacobian(f, x)),
-        "These are the rows; stack them into one tensor of shape (m, n).",
-    ),
+    "list-of-rows": (lambda f, x: list(jacobian(f, x)), "These are the rows; stack them into one tensor of shape (m, n)."),
     "sum-of-rows": (
         lambda f, x: jacobian(f, x).sum(0),
         "With v = ones you get the sum of all rows. Choose v so that it picks a single row.",
@@ -64,4 +61,6 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
     expect_function(answer, jacobian, cases, mistakes=MISTAKES, errors=ERRORS, tolerance=1e-5)
     got = answer(mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True))
     if getattr(got, "requires_grad", False):  # a NumPy array is right, too
-        raise Mistake("still-attached", "The numbers are right, but J is still part of a graph: create_graph is not needed here.")
+        raise Mistake(
+            "still-attached", "The numbers are right, but J is still part of a graph: create_graph is not needed here."
+        )

@@ -29,10 +29,7 @@ MISTAKES = {
         with_slope_of(lambda p, y, z: y - p),
         "The right size with the wrong sign: this would increase the loss. Is it y - p or p - y?",
     ),
-    "summed": (
-        lambda w, X, y: right(w, X, y) * len(y),
-        "That is the sum over the samples. L is their mean: where is 1/N?",
-    ),
+    "summed": (lambda w, X, y: right(w, X, y) * len(y), "That is the sum over the samples. L is their mean: where is 1/N?"),
     "divided-twice": (lambda w, X, y: right(w, X, y) / len(y), "You divided by N twice."),
     "not-reduced": (samples, "These are the gradients of the samples, (N, n). L is one number: average over the samples."),
     "wrong-axis": (
@@ -43,10 +40,7 @@ MISTAKES = {
         lambda w, X, y: samples(w, X, y).mean(),
         "You averaged over samples and inputs alike. Each weight needs a number of its own.",
     ),
-    "input-missing": (
-        lambda w, X, y: (torch.sigmoid(X @ w) - y).mean(),
-        "That is ∂L/∂z. z = w·x: what does ∂z/∂w contribute?",
-    ),
+    "input-missing": (lambda w, X, y: (torch.sigmoid(X @ w) - y).mean(), "That is ∂L/∂z. z = w·x: what does ∂z/∂w contribute?"),
     "slope-twice": (
         with_slope_of(lambda p, y, z: (p - y) * p * (1 - p)),
         "p(1-p) is already in p - y: it cancelled against ∂L/∂p.",

@@ -51,10 +51,7 @@ def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
             sweep(root, add=False),
             "x and a are used twice, and the second contribution replaced the first. The multivariate chain rule adds them.",
         ),
-        "starts-at-zero": (
-            sweep(root, seed=0.0),
-            "Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?",
-        ),
+        "starts-at-zero": (sweep(root, seed=0.0), "Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?"),
         "no-chain-factor": (
             sweep(root, chain=False),
             "Each vjp was given ones. It must be given the gradient that has arrived at its own node: that is the chain.",

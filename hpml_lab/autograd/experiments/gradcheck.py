@@ -70,9 +70,7 @@ def gradcheck(params: Params) -> Result:
     costs = [cost_of_check(elements, device) for elements in progress(params.sizes, "gradcheck")]
     cost = next(row.cost for row in costs if row.elements == 100)
 
-    result = Result(
-        [Table("What the checks say", checked), Table("What a check of the sum of x³ costs", costs)],
-    )
+    result = Result([Table("What the checks say", checked), Table("What a check of the sum of x³ costs", costs)])
     result.key_figure(
         "gradcheck of 100 elements over a plain pass", cost, "times", lecture="relatively expensive: for debugging only"
     )
@@ -87,8 +85,7 @@ def gradcheck(params: Params) -> Result:
     result.claim("gradgradcheck finds the detach that gradcheck misses", (cut.first, cut.second) == (PASSES, MISMATCH))
     result.claim("gradgradcheck alone is not enough: it passes the wrong factor", factor.second == PASSES)
     result.claim(
-        "There are false alarms: float32, in which differences are too rough, and a kink",
-        rough.first == kink.first == MISMATCH,
+        "There are false alarms: float32, in which differences are too rough, and a kink", rough.first == kink.first == MISMATCH
     )
     result.claim(
         "gradcheck calls the function twice per element of the input and 2 more times; fast mode calls it 4 times in all",

@@ -124,8 +124,7 @@ def jacobian_vector(params: Params) -> Result:
         torch.equal(from_single.flatten(), jacobian[0]) and torch.allclose(row_by_row, full, rtol=0, atol=1e-12),
     )
     result.claim(
-        "Our engine computes the same vᵀJ to 1e-12",
-        np.allclose(engine_t.grad, product.cpu().numpy(), rtol=0, atol=1e-12),
+        "Our engine computes the same vᵀJ to 1e-12", np.allclose(engine_t.grad, product.cpu().numpy(), rtol=0, atol=1e-12)
     )
     result.claim("torch.tensor(a tensor) makes the right x, with a warning that advises against it", slides_tensor_warns())
     return result

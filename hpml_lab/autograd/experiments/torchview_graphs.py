@@ -71,9 +71,7 @@ def networks(more: tuple[str, ...]) -> dict[str, tuple[nn.Module, torch.Tensor, 
         return chosen | {name: (getattr(models, name)(weights=None), image, 3) for name in more}
 
 
-@experiment(
-    "torchview-graphs", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, uses=("graphviz",)
-)
+@experiment("torchview-graphs", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, uses=("graphviz",))
 def torchview_graphs(params: Params) -> Result:
     """Networks drawn from their modules, with shapes, with and without graphviz."""
     recorded: dict[str, ModelGraph] = {}
@@ -93,9 +91,7 @@ def torchview_graphs(params: Params) -> Result:
     result.arrays["graphs"] = {name: graph_record(recorded[name].graph) for name in DRAWN}
     result.key_figure("skip connections of ResNet-18", merges["ResNet-18, all open"])
     result.claim("The output shapes in the graphs are those that the networks give", shapes_agree)
-    result.claim(
-        "ResNet-18 has 8 skip connections: 8 additions with two inputs each", merges["ResNet-18, all open"] == 8
-    )
+    result.claim("ResNet-18 has 8 skip connections: 8 additions with two inputs each", merges["ResNet-18, all open"] == 8)
     result.claim(
         "A network on the device meta has shapes and no numbers",
         all(p.is_meta for net, _, _ in chosen.values() for p in net.parameters()),
