@@ -16,7 +16,7 @@ Further figures of their results:
 Tools:
     Tensor, backward_steps, topological_order    the engine
     MLP, train_xor, train_digits                 networks trained by it
-    stepper, step_picture, step_table, graph_of  a backward pass step by step, on a slider, as a picture and in words
+    stepper, step_picture, pass_table, graph_of  a backward pass step by step, on a slider, as a picture and in words
     numeric_gradient                             central differences
     perceptron_by_hand, perceptron_by_engine, perceptron_by_torch, three_losses
     grown, branch, both_branches, read_out       functions whose graph depends on the data
@@ -41,7 +41,7 @@ __getattr__, __dir__, __all__ = attach(
         "engine": ["Tensor", "backward_steps", "topological_order"],
         "training": ["MLP", "train_xor", "train_digits"],
         "step_pictures": ["stepper", "step_picture"],
-        "steps": ["step_table", "graph_of"],
+        "steps": ["pass_table", "graph_of"],
         "numeric": ["numeric_gradient"],
         "perceptron": ["perceptron_by_hand", "perceptron_by_engine", "perceptron_by_torch", "three_losses"],
         "dynamic": ["grown", "branch", "both_branches", "read_out", "captured_graphs"],

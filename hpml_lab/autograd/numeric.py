@@ -1,4 +1,4 @@
-"""Derivatives by differences: slow and rounded, but right without knowing anything about the function."""
+"""Derivatives by differences: slow and rounded, but they need to know nothing about the function."""
 
 from collections.abc import Callable
 
@@ -6,11 +6,9 @@ import numpy as np
 
 
 def numeric_gradient(f: Callable[[np.ndarray], float], x: np.ndarray, h: float = 1e-6) -> np.ndarray:
-    """∂f/∂x by central differences, (f(x + h eᵢ) - f(x - h eᵢ)) / 2h, for each element i of x: two calls of f
-    each.
+    """∂f/∂x by central differences, (f(x + h eᵢ) - f(x - h eᵢ)) / 2h for each element i of x, with two calls of f per element.
 
-    The error falls with h² until rounding, which grows as 1/h, takes over: h = 1e-6 suits float64, and no h
-    suits float32 well.
+    The error falls with h² until rounding, which grows as 1/h, dominates: h = 1e-6 suits float64, and no h suits float32 well.
     """
     x = np.array(x, dtype=np.float64)
     gradient = np.zeros_like(x)

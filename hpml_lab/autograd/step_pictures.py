@@ -165,8 +165,8 @@ def step_figure(root: Tensor, step: int | None = None) -> Figure:
 
 @picture
 def step_picture(root: Tensor, step: int | None = None):
-    """The graph after one step, the last one if no other was asked for: each box shows an operation, its value, and the gradient
-    of the result."""
+    """The graph after one step, by default the last: each box shows an operation, its value and the gradient of the result with
+    respect to it."""
     return step_figure(root, step)
 
 

@@ -4,7 +4,7 @@
     q = x + y
     q.name = "q"
     f = q * z
-    for row in step_table(f):
+    for row in pass_table(f):
         print(row.number, row.action, row.formula)
 
 Nothing here changes the tensors: their `grad` stays as it is.
@@ -230,7 +230,7 @@ def pass_graph(graph_pass: GraphPass) -> nx.DiGraph:
 
 
 @dataclass(frozen=True)
-class StepRow:
+class PassRow:
     """One step in words: the node's name, what happens, and the formula with its numbers."""
 
     number: int
@@ -239,10 +239,10 @@ class StepRow:
     formula: str
 
 
-def step_table(root: Tensor) -> list[StepRow]:
+def pass_table(root: Tensor) -> list[PassRow]:
     """The steps of the forward and backward pass in words."""
     graph_pass = GraphPass(root)
     return [
-        StepRow(number, graph_pass.names[step.node] if step.node else "", step.title, step.formula)
+        PassRow(number, graph_pass.names[step.node] if step.node else "", step.title, step.formula)
         for number, step in enumerate(graph_pass.steps)
     ]

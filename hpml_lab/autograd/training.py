@@ -1,7 +1,7 @@
-"""The engine trains networks by itself: the lecture's XOR net, and a classifier of handwritten digits.
+"""The engine trains networks without torch: the lecture's XOR net, and a classifier of handwritten digits.
 
-The whole of training is here, with no torch in it: a network is matrix products and activations, its loss is
-one number, `backward` gives each parameter its gradient, and gradient descent moves it the other way.
+All of training is here: a network is matrix products and activations, its loss is one number, `backward` gives each parameter
+its gradient, and gradient descent moves each parameter against it.
 """
 
 import itertools
@@ -52,8 +52,8 @@ class MLP:
 def cross_entropy(logits: Tensor, labels) -> Tensor:
     """The mean over the batch of -log softmax(logits)[label].
 
-    logits (N, C); labels (N,), integers from 0 to C-1. The largest logit is taken off first, so that exp
-    cannot overflow. It cancels in the result, whatever it is: so it can be a constant without gradient.
+    logits (N, C); labels (N,), integers from 0 to C-1. The largest logit is subtracted first, so that exp cannot overflow. It
+    cancels in the result, whatever it is, so it can be a constant without gradient.
     """
     labels = np.asarray(labels)
     if logits.ndim != 2 or labels.shape != logits.shape[:1]:
@@ -69,8 +69,8 @@ def cross_entropy(logits: Tensor, labels) -> Tensor:
 def binary_cross_entropy(logits: Tensor, labels) -> Tensor:
     """The mean of -y log σ(z) - (1-y) log(1-σ(z)) for logits z and labels y from 0 to 1, both of one shape.
 
-    It is computed as log(e⁰ + eᶻ) - yz, which takes no log of a σ(z) that was rounded to 0. As in
-    `cross_entropy`, the larger of the exponents 0 and z is taken off before exp.
+    It is computed as log(e⁰ + eᶻ) - yz, which never takes the logarithm of a σ(z) that was rounded to 0. As in `cross_entropy`,
+    the larger of the exponents 0 and z is subtracted before exp.
     """
     labels = np.asarray(labels, dtype=float)
     if labels.shape != logits.shape:
@@ -88,8 +88,8 @@ def sgd_step(parameters: Sequence[Tensor], lr: float) -> None:
 
 
 @dataclass
-class Training:
-    """What a training run leaves: the trained net, the loss after each epoch, and what it predicts.
+class EngineTraining:
+    """What training returns: the trained net, the loss of each epoch, and the predictions.
 
     accuracy  the fraction of right answers: on the four cases of XOR, or on the digits' test set
     """
@@ -100,12 +100,11 @@ class Training:
     accuracy: float
 
 
-def train_xor(epochs: int = 2000, lr: float = 1.0, seed: int = 0) -> Training:
+def train_xor(epochs: int = 2000, lr: float = 1.0, seed: int = 0) -> EngineTraining:
     """Train the lecture's net, 2-4-1 with sigmoids, on the four cases of XOR.
 
-    predictions (4, 1) are the probabilities σ(logit).
-
-    The lecture takes lr = 0.1 and 10 000 epochs; at lr = 1 the same net gets there in a fifth of the steps.
+    predictions (4, 1) are the probabilities σ(logit). The lecture uses lr = 0.1 and 10 000 epochs; with lr = 1 the same net needs
+    a fifth of the steps.
     """
     net, losses = MLP([2, 4, 1], activation=sigmoid, seed=seed), []
     for _ in range(epochs):
@@ -114,13 +113,13 @@ def train_xor(epochs: int = 2000, lr: float = 1.0, seed: int = 0) -> Training:
         sgd_step(net.parameters(), lr)
         losses.append(loss.item())
     predictions = sigmoid(net(XOR_INPUTS)).data
-    return Training(net, losses, predictions, float(np.mean((predictions > 0.5) == XOR_LABELS)))
+    return EngineTraining(net, losses, predictions, float(np.mean((predictions > 0.5) == XOR_LABELS)))
 
 
-def train_digits(epochs: int = 30, lr: float = 0.5, batch: int = 64, seed: int = 0) -> Training:
+def train_digits(epochs: int = 30, lr: float = 0.5, batch: int = 64, seed: int = 0) -> EngineTraining:
     """Train a 64-32-10 ReLU net on scikit-learn's digits by mini-batch SGD.
 
-    predictions (497,) are the classes it gives the test images; an epoch's loss is the mean over its batches.
+    predictions (497,) are the predicted classes of the test images; an epoch's loss is the mean over its batches.
     """
     from hpml_lab.data import load
 
@@ -140,4 +139,4 @@ def train_digits(epochs: int = 30, lr: float = 0.5, batch: int = 64, seed: int =
             epoch_losses.append(loss.item())
         losses.append(float(np.mean(epoch_losses)))
     predictions = net(test_x).data.argmax(axis=1)
-    return Training(net, losses, predictions, float(np.mean(predictions == test_y)))
+    return EngineTraining(net, losses, predictions, float(np.mean(predictions == test_y)))

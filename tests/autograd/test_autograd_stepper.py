@@ -14,7 +14,7 @@ from PIL import Image
 
 from hpml_lab.autograd.engine import Tensor, concatenate
 from hpml_lab.autograd.step_pictures import step_figure, step_picture, stepper
-from hpml_lab.autograd.steps import MOST_NODES, graph_of, step_table
+from hpml_lab.autograd.steps import MOST_NODES, graph_of, pass_table
 from hpml_lab.core import style
 
 
@@ -54,7 +54,7 @@ GRAPHS = [lecture_example, neuron, layer, used_again, lambda: leaf(1)]
 
 
 def formulas(root):
-    return [row.formula for row in step_table(root)]
+    return [row.formula for row in pass_table(root)]
 
 
 def shown(figure):
@@ -66,7 +66,7 @@ def shown(figure):
 
 
 def test_the_lectures_example_in_words():
-    assert [dataclasses.astuple(row) for row in step_table(lecture_example())] == [
+    assert [dataclasses.astuple(row) for row in pass_table(lecture_example())] == [
         (0, "", "Start: the leaves are known", "x = -2; y = 5; z = -4"),
         (1, "q", "Forward through +", "q = x + y = -2 + 5 = 3"),
         (2, "f", "Forward through ×", "f = q × z = 3 × (-4) = -12"),
@@ -79,7 +79,7 @@ def test_the_lectures_example_in_words():
 
 
 def test_a_value_used_twice_gets_both_contributions_in_one_step():
-    last = step_table(used_again())[-1]
+    last = pass_table(used_again())[-1]
     assert last.action == "Backward through + and ×"
     assert last.formula == "df/da = df/df · 1 + df/dv1 · a + df/dv1 · a = 1 · 1 + 1 · 3 + 1 · 3 = 7"
 
@@ -132,7 +132,7 @@ def test_arrays_show_their_shapes(make, lines):
 def test_the_numbers_shown_are_torchs():
     w, b = (torch.tensor(value, requires_grad=True) for value in (0.5, -0.3))
     torch.nn.functional.binary_cross_entropy_with_logits(2 * w + b, torch.tensor(1.0)).backward()
-    shown_last = {row.node: row.formula for row in step_table(neuron())}  # the last of each node: its gradient
+    shown_last = {row.node: row.formula for row in pass_table(neuron())}  # the last of each node: its gradient
     assert float(shown_last["w"].split(" = ")[-1]) == pytest.approx(w.grad.item(), abs=1e-4)
     assert float(shown_last["b"].split(" = ")[-1]) == pytest.approx(b.grad.item(), abs=1e-4)
 
@@ -141,7 +141,7 @@ def test_the_numbers_shown_are_torchs():
 def test_every_operation_has_one_step_forward_and_every_tracked_node_one_back(make):
     root = make()
     graph = graph_of(root)
-    happens = [row.action.split()[0] for row in step_table(root)]
+    happens = [row.action.split()[0] for row in pass_table(root)]
     operations = sum(bool(node.inputs) for node in graph)
     tracked = sum(node.requires_grad for node in graph)
     assert happens == ["Start:", *["Forward"] * operations, *["Backward"] * tracked]
@@ -149,7 +149,7 @@ def test_every_operation_has_one_step_forward_and_every_tracked_node_one_back(ma
 
 def test_a_result_without_gradients_has_only_forward_steps():
     root = Tensor(2, name="a") * Tensor(3, name="b")
-    assert [row.action.split()[0] for row in step_table(root)] == ["Start:", "Forward"]
+    assert [row.action.split()[0] for row in pass_table(root)] == ["Start:", "Forward"]
     assert "no gradient" in shown(step_figure(root))
 
 
@@ -181,7 +181,7 @@ def test_watching_changes_no_tensor():
     leaves = [node for node in graph_of(root) if not node.inputs]
     root.backward()
     before = [float(node.grad) for node in leaves]
-    stepper(root), step_figure(root), step_table(root)
+    stepper(root), step_figure(root), pass_table(root)
     assert [float(node.grad) for node in leaves] == before
     assert root.name == ""
 
@@ -196,7 +196,7 @@ def test_the_pictures_of_the_lectures_example_fill_in_step_by_step():
         {"value -2", "value 5", "value -4"}, {"value 3"}, {"value -12"},
         {"df/df 1"}, {"df/dz 3"}, {"df/dq -4"}, {"df/dy -4"}, {"df/dx -4"},
     ]  # fmt: skip
-    for step, row in enumerate(step_table(root)):
+    for step, row in enumerate(pass_table(root)):
         known = set().union(*order[: step + 1])
         title = f"Step {step} of 7. {row.action}"
         assert set(shown(step_figure(root, step))) == labels | known | {title, row.formula}
@@ -261,7 +261,7 @@ def slider(live):
 @pytest.mark.parametrize("make", GRAPHS)
 def test_the_slider_goes_over_all_steps_and_each_has_its_own_picture(make):
     root = make()
-    live, last = stepper(root), len(step_table(root)) - 1
+    live, last = stepper(root), len(pass_table(root)) - 1
     assert (slider(live).min, slider(live).max, slider(live).value) == (0, last, 0)
     pictures = [live.image.value]
     for step in range(1, last + 1):

@@ -20,7 +20,7 @@ def shared_uses() -> dict[str, Tensor]:
     return {node.name: node for node in (x, y, a, b, f)}
 
 
-def sweep(root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0) -> Gradients:
+def partial_sweep(root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0) -> Gradients:
     """The reverse sweep, of which one part can be left out."""
     order = topological_order(root)
     gradients = {node: np.zeros(node.shape) for node in order} | {root: np.full(root.shape, seed)}
@@ -48,16 +48,19 @@ def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
     """{name: (the gradients that this mistake gives, hint)}."""
     return {
         "overwrites": (
-            sweep(root, add=False),
+            partial_sweep(root, add=False),
             "x and a are used twice, and the second contribution replaced the first. The multivariate chain rule adds them.",
         ),
-        "starts-at-zero": (sweep(root, seed=0.0), "Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?"),
+        "starts-at-zero": (
+            partial_sweep(root, seed=0.0),
+            "Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?",
+        ),
         "no-chain-factor": (
-            sweep(root, chain=False),
+            partial_sweep(root, chain=False),
             "Each vjp was given ones. It must be given the gradient that has arrived at its own node: that is the chain.",
         ),
         "forward-order": (
-            sweep(root, backward=False),
+            partial_sweep(root, backward=False),
             "Gradients reached only the last operation's inputs: you went from the leaves to the result, not back.",
         ),
         "passes-on-twice": (

@@ -15,6 +15,7 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.picture import picture
+from hpml_lab.core.pointwise import gelu
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import one_thread
 from hpml_lab.core.timing import compare, measure
@@ -126,11 +127,6 @@ def record_heads(device: torch.device) -> RecordedGraph:
 
 
 # ---- what compiling costs and gains ------------------------------------------------------------------------
-
-
-def gelu(x: torch.Tensor, root_of_two: float = 2**0.5) -> torch.Tensor:
-    """GELU by its formula, x/2 · (1 + erf(x/√2)): five elementwise operations, each of which reads and writes memory."""
-    return x * 0.5 * (1.0 + torch.erf(x / root_of_two))
 
 
 @one_thread()  # a CPU kernel is compiled for a number of threads, and is timed on one

@@ -1,4 +1,4 @@
-"""gradcheck finds wrong gradients, and what that costs: seven functions to check, and time and calls against the input's size."""
+"""gradcheck finds wrong gradients: what it says about seven functions, and what it costs for inputs of several sizes."""
 
 import warnings
 from collections.abc import Callable

@@ -54,7 +54,7 @@ def draw(result: Result):
     return chain_figure({name: graph_from_record(result.arrays["graphs"][name]) for name in DRAWN})
 
 
-def networks(more: tuple[str, ...]) -> dict[str, tuple[nn.Module, torch.Tensor, int]]:
+def recorded_networks(more: tuple[str, ...]) -> dict[str, tuple[nn.Module, torch.Tensor, int]]:
     """{name: (network, input, depth)}, all on the device "meta": shapes without numbers."""
     from torchvision import models
 
@@ -76,7 +76,7 @@ def torchview_graphs(params: Params) -> Result:
     """Networks drawn from their modules, with shapes, with and without graphviz."""
     recorded: dict[str, ModelGraph] = {}
     rows, shapes_agree, merges = [], True, {}
-    chosen = networks(params.more)
+    chosen = recorded_networks(params.more)
     for name, (net, x, depth) in progress(chosen.items(), "recording models"):
         recorded[name] = model_graph(net, x, depth=depth)
         graph = recorded[name].graph

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from hpml_lab.autograd.engine import topological_order
+from hpml_lab import autograd
 
 
 def solution(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
     return arrived
@@ -15,7 +15,7 @@ def solution(root):
 
 def overwrites(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = vjp(arrived[node])
     return arrived
@@ -23,24 +23,24 @@ def overwrites(root):
 
 def from_the_leaves(root):
     arrived = {root: np.ones(root.shape)}
-    for node in topological_order(root):
+    for node in autograd.topological_order(root):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
     return arrived
 
 
 def from_the_leaves_with_zeros(root):
-    arrived = {node: np.zeros(node.shape) for node in topological_order(root)}
+    arrived = {node: np.zeros(node.shape) for node in autograd.topological_order(root)}
     arrived[root] = np.ones(root.shape)
-    for node in topological_order(root):
+    for node in autograd.topological_order(root):
         for parent, vjp in node.parents:
             arrived[parent] = arrived[parent] + vjp(arrived[node])
     return arrived
 
 
 def never_seeded(root):
-    arrived = {node: np.zeros(node.shape) for node in topological_order(root)}
-    for node in reversed(topological_order(root)):
+    arrived = {node: np.zeros(node.shape) for node in autograd.topological_order(root)}
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived[parent] + vjp(arrived[node])
     return arrived
@@ -48,7 +48,7 @@ def never_seeded(root):
 
 def slopes_only(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(np.ones(node.shape))
     return arrived
@@ -68,7 +68,7 @@ def recursive(root):
 
 def leaves_only(root):
     arrived, leaves = {root: np.ones(root.shape)}, {}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
             if not parent.parents:
@@ -78,7 +78,7 @@ def leaves_only(root):
 
 def by_name(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
     return {node.name: gradient for node, gradient in arrived.items()}
@@ -86,19 +86,19 @@ def by_name(root):
 
 def with_the_method(root):
     root.backward()
-    return {node: node.grad for node in topological_order(root) if node.grad is not None}
+    return {node: node.grad for node in autograd.topological_order(root) if node.grad is not None}
 
 
 def no_return(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
 
 
 def adds_to_nothing(root):
     arrived = {root: np.ones(root.shape)}
-    for node in reversed(topological_order(root)):
+    for node in reversed(autograd.topological_order(root)):
         for parent, vjp in node.parents:
             arrived[parent] += vjp(arrived[node])
     return arrived
