@@ -16,8 +16,9 @@ Many XOR nets as one program:
     batched_forward, batched_gradients, train_batched   forward pass, gradients and training of all nets
     train_one                  the lecture's loop for one net
     xor_surfaces               the answers of one net over the square, at four epochs
-Data, from hpml_lab.data:
-    load, batches              a data set as tensors on the device, and shuffled batches of it
+Training on real images:
+    load, batches              a data set as tensors on the device, and shuffled batches of it (from hpml_lab.data)
+    accuracy_curves            the figure of accuracies by epoch
 """
 
 from hpml_lab.core.lazy import attach
@@ -32,6 +33,7 @@ __getattr__, __dir__, __all__ = attach(
         "networks": ["ThreeLayerNet", "XorNet", "parameter_count", "layer_table", "shape_graph"],
         "sgd": ["data_form", "no_grad_form", "alpha_form"],
         "batched_xor": ["stack_of_nets", "batched_forward", "batched_gradients", "train_batched", "train_one"],
+        "curves": ["accuracy_curves"],
         "hpml_lab.data": ["load", "batches"],
     },
 )
