@@ -7,17 +7,17 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core.render import counted, data_uri
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import all_experiments, load_result
 from hpml_lab.core.files import atomic_write
+from hpml_lab.core.render import counted, data_uri
 from hpml_lab.core.result import Result
 
 TEMPLATE = "report.html.j2"
 
 
 @dataclass(frozen=True)
-class Picture:
+class EmbeddedFigure:
     """A figure as a data URI, with its caption, which is its alternative text too."""
 
     source: str
@@ -30,7 +30,7 @@ class Entry:
 
     result: Result
     body: Markup
-    pictures: list[Picture]
+    pictures: list[EmbeddedFigure]
 
     @property
     def notebook(self) -> str:
@@ -69,7 +69,7 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
 
 
 def _entry(result: Result) -> Entry:
-    pictures = [Picture(data_uri(figure), caption) for figure, caption in result.pictures()]
+    pictures = [EmbeddedFigure(data_uri(figure), caption) for figure, caption in result.pictures()]
     return Entry(result, Markup(result.html()), pictures)  # html() escapes what it is given
 
 

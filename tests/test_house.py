@@ -55,6 +55,15 @@ def test_no_module_is_long(path):
     assert len(path.read_text(encoding="utf-8").splitlines()) <= LINES
 
 
+def test_a_class_name_has_one_meaning_in_the_package():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
+    assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
 def test_every_topic_loads_here():
     assert topics_that_do_not_load() == {}
 
