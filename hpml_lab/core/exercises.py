@@ -24,7 +24,7 @@ import math
 import random
 import textwrap
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -233,6 +233,15 @@ def expect_function(
         expect(got[case], wanted[case], case=case, tolerance=tolerance)
     if changed:
         raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
+
+
+def expect_keys_and_type(answer: object, keys: Iterable[str], kind: type | tuple[type, ...], description: str) -> None:
+    """Raise Mistake unless `answer` is a dictionary with exactly these keys, and values of type `kind`."""
+    keys = list(keys)
+    if not isinstance(answer, dict) or set(answer) != set(keys):
+        raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
+    if not all(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for value in answer.values()):
+        raise Mistake("wrong-type", f"Each value is {description}.")
 
 
 def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -179,7 +179,7 @@ def text(result: Any) -> str:
     for table in result.tables:
         if table.rows:
             cut = table.cells()[:SHOWN_ROWS]
-            more = f"\n… {len(table.rows) - len(cut)} more rows in the JSON file" if len(table.rows) > len(cut) else ""
+            more = f"\n… {plural(len(table.rows) - len(cut), 'more row')} in the JSON file" if len(table.rows) > len(cut) else ""
             parts.append(f"{table.title}\n{table_text(list(table.columns.values()), cut)}{more}")
     failing = [claim_text(check) for check in result.checks if not check.holds]
     if result.checks:

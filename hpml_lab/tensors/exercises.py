@@ -5,7 +5,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function, expect_keys_and_type
 from hpml_lab.tensors.memory import shares_memory
 
 NOTEBOOK = "01_tensors"
@@ -54,10 +54,7 @@ def judge_view_or_copy(answer: dict[str, bool]) -> None:
     a = np.arange(12, dtype=np.float32).reshape(3, 4)
     x = torch.from_numpy(a)
     truth = {text: shares_memory(eval(text, {"x": x, "a": a, "torch": torch}), x) for text in VIEW_OR_COPY}
-    if not isinstance(answer, dict) or set(answer) != set(truth):
-        raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(truth)}.")
-    if not all(isinstance(value, bool) for value in answer.values()):
-        raise Mistake("not-booleans", "Each value is True (shares memory) or False (has memory of its own).")
+    expect_keys_and_type(answer, truth, bool, "True (shares memory) or False (has memory of its own)")
     wrong = {text for text in truth if answer[text] != truth[text]}
     for name, (texts, hint) in VIEW_OR_COPY_MISTAKES.items():
         if wrong and wrong <= texts:

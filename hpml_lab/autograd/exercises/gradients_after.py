@@ -2,8 +2,7 @@
 
 import torch
 
-from hpml_lab.autograd.exercises.dictionary_answers import expect_keys_and_type
-from hpml_lab.core.exercises import Mistake, exercise, same
+from hpml_lab.core.exercises import Mistake, exercise, expect_keys_and_type, same
 
 KNOWN = {  # (point, answer): (name, hint)
     ("A", 9.0): ("value-not-slope", "9 is the value of x². .grad holds its derivative."),

@@ -2,8 +2,7 @@
 
 import torch
 
-from hpml_lab.autograd.exercises.dictionary_answers import expect_keys_and_type
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.exercises import Mistake, exercise, expect_keys_and_type
 
 KNOWN = {
     "constants-tracked": ("x + y", "Neither x nor y requires a gradient, so why should their sum?"),

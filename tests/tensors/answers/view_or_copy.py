@@ -20,6 +20,6 @@ WRONG = [
     ("to-always-copies", solution | {"x.to(torch.float32)": False}),
     ("numpy-mixed-up", solution | {"torch.from_numpy(a)": False, "torch.tensor(a)": True}),
     ("several-wrong", dict.fromkeys(solution, True)),
-    ("not-booleans", dict.fromkeys(solution, "yes")),
+    ("wrong-type", dict.fromkeys(solution, "yes")),
     ("wrong-keys", {"x[:, 1]": True}),
 ]
