@@ -1,6 +1,6 @@
 """A ring buffer in shared memory: one process puts arrays in, another takes them out, and nothing is pickled or piped.
 
-    slots      [ 4 | 5 | 2 | 3 ]      item i lies in slot i mod N
+    slots      [ 4 | 5 | 2 | 3 ]      item i is in slot i mod N
     put = 6        ^ the next put goes to slot 6 mod 4, as soon as item 2 has been taken
     taken = 2
 

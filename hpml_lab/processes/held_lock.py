@@ -6,7 +6,7 @@ import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from hpml_lab.core.children import child_process
+from hpml_lab.core.children import START_SECONDS, child_process
 from hpml_lab.core.timeline import CLOCK, Span, span
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
@@ -62,7 +62,7 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
     with child_process(ask_for_lock, context=context) as child:
         spans.append(Span(PARENT, STARTS, child.called, child.started))
         thread.join()
-        asked = child.receive(30)
+        asked = child.receive(START_SECONDS)
         got = child.receive(patience_seconds) if asked is not None else None
         end = CLOCK() if got is None else got
         parent_gets = LOCK.acquire(timeout=patience_seconds)

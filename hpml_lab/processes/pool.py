@@ -75,7 +75,7 @@ def pool_squares(
     *,
     seconds: float = 0.0,
     chunksize: int = 1,
-    deadline_seconds: float = 60.0,
+    deadline_seconds: float = 120.0,
 ) -> Squared:
     """`Pool(workers).map(square, items)`, with the time of everything.
 

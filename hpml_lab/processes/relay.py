@@ -61,7 +61,7 @@ def write_item(slot: np.ndarray, number: int) -> None:
     slot.flat[0] = number
 
 
-def checksum(items: int, shape: Sequence[int]) -> int:
+def stream_checksum(items: int, shape: Sequence[int]) -> int:
     """CRC-32 of the whole stream, computed here without any other process."""
     item, value = np.empty(shape, np.float32), 0
     for number in range(items):

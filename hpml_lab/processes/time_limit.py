@@ -1,4 +1,4 @@
-"""A time limit for code that a student wrote: it may compute or wait for ever, and the check must still answer."""
+"""A time limit for code that a student wrote: it may compute or wait forever, and the check must still answer."""
 
 import contextlib
 import signal

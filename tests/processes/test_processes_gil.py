@@ -1,4 +1,4 @@
-"""Threads and processes: waiting is told from working, work is shared without loss, and nothing is left behind."""
+"""Threads and processes: waiting is distinguished from working, work is shared without loss, and nothing is left behind."""
 
 import sys
 import threading

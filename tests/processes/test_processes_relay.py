@@ -23,7 +23,7 @@ def nothing_is_left():
 @pytest.mark.parametrize("method", safe_methods())
 def test_a_relay_passes_every_byte_in_order_by_every_start_method(method):
     run = relay.run_relay([0.0] * 9, [0.0] * 9, slots=2, shape=(50, 3), method=method)
-    assert run.put == run.taken == relay.checksum(9, (50, 3))
+    assert run.put == run.taken == relay.stream_checksum(9, (50, 3))
     assert run.order == list(range(9)) and max(run.ahead) <= 2
     assert not has_name(run.segment)
 
@@ -114,5 +114,5 @@ def test_the_checksum_is_that_of_the_items_one_after_the_other():
     items = np.zeros((3, 5), np.float32)
     for number, item in enumerate(items):
         relay.write_item(item, number)
-    assert relay.checksum(3, (5,)) == zlib.crc32(items.tobytes())
+    assert relay.stream_checksum(3, (5,)) == zlib.crc32(items.tobytes())
     assert items[:, 0].tolist() == [0, 1, 2] and len(np.unique(items[:, 1:])) == 12

@@ -21,7 +21,7 @@ class _Record:
 
 
 class _Lock:
-    """A lock that keeps a record and raises where a real one would wait for ever."""
+    """A lock that keeps a record and raises where a real one would wait forever."""
 
     def __init__(self, name: str, record: _Record) -> None:
         self.name, self._record = name, record
@@ -138,7 +138,7 @@ def _judge_transfer(answer: Callable) -> None:
         raise Mistake(
             "opposite-order",
             f"From ann to bob the locks are taken in the order {', '.join(forward)}; from bob to ann {', '.join(backward)}."
-            " Two threads that do both at once hold one lock each and wait for the other for ever. Choose an order that does"
+            " Two threads that do both at once hold one lock each and wait for the other forever. Choose an order that does"
             " not depend on the direction.",
         )
     _, accounts = _accounts()

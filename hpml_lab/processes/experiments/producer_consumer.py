@@ -140,7 +140,7 @@ def producer_consumer(params: Params) -> Result:
     result.key_figure("consumer waits if the producer is slow", consumer_share, "% of its time")
     result.key_figure("uneven work, more slots compared with one", gain, "times as fast")
 
-    right, small = relay.checksum(params.items, shape), relay.checksum(params.items, (1024,))
+    right, small = relay.stream_checksum(params.items, shape), relay.stream_checksum(params.items, (1024,))
     in_order = list(range(params.items))
     result.claim(
         "The consumer's bytes are those of the producer, all of them and in order: the checksums agree",
