@@ -42,7 +42,7 @@ def look(optimizer: str) -> dict:
 
 
 # Parameters x and y, in every panel that shows both.
-_PARAMETERS = (("x", style.INK), ("y", style.RED))
+_PARAMETERS = (("x", "#117733"), ("y", "#AA4499"))  # colors that no optimizer has
 # The state's entries that are kept from step to step, in TeX; the others are computed anew in each step.
 _STATE_SYMBOLS = {"b": "b", "G": "G", "E_g2": "E[g^2]", "E_delta2": r"E[\Delta^2]", "v": "v", "m": "m", "u": "u"}
 

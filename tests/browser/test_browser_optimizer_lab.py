@@ -76,7 +76,7 @@ def slider(page, name):
     return row.get_by_role("slider").first, row.locator(".widget-readout").first
 
 
-def told(page, text):
+def wait_for_caption(page, text):
     """Wait for the table, which comes just after the picture."""
     page.wait_for_function(
         "text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text, timeout=15_000
@@ -110,23 +110,23 @@ def test_step_mode_goes_forward_and_back(opened):
     handle, _ = slider(page, "step")
     handle.focus()
     page.keyboard.press("Home")
-    told(page, "before the first step")
+    wait_for_caption(page, "before the first step")
     forward, back = (page.get_by_role("button", name=name) for name in ("forward", "back"))
     changed(page, forward.click)
-    told(page, "step 1,")
+    wait_for_caption(page, "step 1,")
     first = page.locator(".hpml-steps").inner_text()
     changed(page, forward.click)
-    told(page, "step 2,")
+    wait_for_caption(page, "step 2,")
     assert page.locator(".hpml-steps").inner_text() != first
     changed(page, back.click)
-    told(page, "step 1,")
+    wait_for_caption(page, "step 1,")
     assert page.locator(".hpml-steps").inner_text() == first
     assert "m = β₁ m + (1 − β₁) g" in first and "s.m = beta1 * s.m + (1 - beta1) * g" in first and "spacing" in first
     picture = page.locator("img.hpml-picture")
     picture.focus()
     for key, step in (("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("PageUp", 12)):
         changed(page, lambda key=key: page.keyboard.press(key))
-        told(page, f"step {step},")
+        wait_for_caption(page, f"step {step},")
 
 
 def test_a_click_on_the_surface_sets_the_start_and_one_on_a_curve_the_step(opened):
@@ -134,18 +134,18 @@ def test_a_click_on_the_surface_sets_the_start_and_one_on_a_curve_the_step(opene
     picture = page.locator("img.hpml-picture")
     picture.scroll_into_view_if_needed()
     readouts = [slider(page, f"start {name}")[1] for name in "xy"]
-    before = [one.inner_text() for one in readouts]
+    before = [readout.inner_text() for readout in readouts]
     changed(page, lambda: picture.click(position={"x": 300, "y": 380}))
-    assert all(one.inner_text() != old for one, old in zip(readouts, before, strict=True))
-    told(page, "step 12,")
+    assert all(readout.inner_text() != old for readout, old in zip(readouts, before, strict=True))
+    wait_for_caption(page, "step 12,")
     changed(page, lambda: picture.click(position={"x": 750, "y": 280}))
-    told(page, "step 101,")
+    wait_for_caption(page, "step 101,")
 
 
 def test_choosing_a_surface_and_optimizers_redraws_all(opened):
     page, _ = opened
     changed(page, lambda: page.get_by_label("Nesterov", exact=True).check())
-    told(page, "Nesterov")
+    wait_for_caption(page, "Nesterov")
     assert slider(page, "momentum γ")[0].is_visible()
     changed(page, lambda: page.get_by_label("Nesterov", exact=True).uncheck())
     for title in ("Quadratic bowl", "Beale's function"):

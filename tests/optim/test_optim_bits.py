@@ -15,10 +15,10 @@ NAMES = ("SGD", "Adagrad", "Adadelta", "RMSprop", "Adam", "AdamW", "Adamax", "NA
 SHAPES = ((), (0,), (1,), (7,), (3, 5), (17, 33), (2, 3, 4))
 
 INPUTS = [
-    pytest.param(info.optim_cls.__name__, one.kwargs, id=f"{info.optim_cls.__name__}: {one.desc or 'defaults'}")
+    pytest.param(info.optim_cls.__name__, entry.kwargs, id=f"{info.optim_cls.__name__}: {entry.desc or 'defaults'}")
     for info in optim_db
     if info.optim_cls.__name__ in NAMES
-    for one in info.optim_inputs_func("cpu")
+    for entry in info.optim_inputs_func("cpu")
 ]
 
 
@@ -26,11 +26,11 @@ def parameters(shapes, dtype, seed=0):
     generator = torch.Generator().manual_seed(seed)
     made = [torch.randn(shape, generator=generator, dtype=dtype) for shape in shapes]
     made.append(torch.randn(6, 4, generator=generator, dtype=dtype).t())  # not contiguous
-    return [one.requires_grad_() for one in made]
+    return [tensor.requires_grad_() for tensor in made]
 
 
 def gradients(params, steps, seed=1):
-    """For each step one gradient a parameter: from 1e-6 to 1e3, some exactly zero, some elements zero, some missing."""
+    """For each step one gradient per parameter: from 1e-6 to 1e3, some exactly zero, some elements zero, some missing."""
     generator, draw = torch.Generator().manual_seed(seed), random.Random(seed)
     for t in range(steps):
         row = []
@@ -55,7 +55,7 @@ def assert_same_bits(mine, theirs):
         for p, q in zip(a["params"], b["params"], strict=True):
             torch.testing.assert_close(p, q, rtol=0, atol=0, equal_nan=True)
             s, t = mine.state.get(p, {}), theirs.state.get(q, {})
-            assert list(s) == list(t), "the state bears torch's names"
+            assert list(s) == list(t), "the state has torch's names"
             for name in s:
                 torch.testing.assert_close(torch.as_tensor(s[name]), torch.as_tensor(t[name]), rtol=0, atol=0, equal_nan=True)
 
@@ -88,7 +88,7 @@ def test_complex_parameters(name, options):
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
 @pytest.mark.parametrize("name", NAMES)
 def test_sixteen_bits(name, dtype):
-    compare(name, {"weight_decay": 0.01}, dtype)  # as lists torch itself rounds 16 bits otherwise than one by one
+    compare(name, {"weight_decay": 0.01}, dtype)  # as lists torch itself rounds 16 bits differently
 
 
 @pytest.mark.parametrize("name", NAMES)

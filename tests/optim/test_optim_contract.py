@@ -18,13 +18,13 @@ from hpml_lab.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, SparseAdam
 
 SHAPES = ((3, 5), (7,))
 CLASSES = [getattr(hpml_lab.optim, name) for name in NAMES]
-by_class = pytest.mark.parametrize("make", CLASSES, ids=lambda one: one.__name__)
+by_class = pytest.mark.parametrize("make", CLASSES, ids=lambda value: value.__name__)
 by_name = pytest.mark.parametrize("name", NAMES)
 ERRORS = [
-    pytest.param(info.optim_cls.__name__, one, id=f"{info.optim_cls.__name__}: {one.optimizer_error_input.desc}")
+    pytest.param(info.optim_cls.__name__, entry, id=f"{info.optim_cls.__name__}: {entry.optimizer_error_input.desc}")
     for info in optim_db
     if info.optim_cls.__name__ in (*NAMES, "SparseAdam")
-    for one in info.optim_error_inputs_func("cpu", torch.float32)
+    for entry in info.optim_error_inputs_func("cpu", torch.float32)
 ]
 
 
@@ -44,19 +44,19 @@ def go(optimizer, steps):
 # ---- torch's contract --------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name, one", ERRORS)
-def test_torchs_error_inputs_are_refused_as_by_torch(name, one):
+@pytest.mark.parametrize("name, entry", ERRORS)
+def test_torchs_error_inputs_are_refused_as_by_torch(name, entry):
     def happens(module):
-        faulty = one.optimizer_error_input
-        with warnings.catch_warnings(record=True) as told:
+        faulty = entry.optimizer_error_input
+        with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             try:
                 optimizer = getattr(module, name)(faulty.params, **faulty.kwargs)
-                if one.error_on is OptimizerErrorEnum.STEP_ERROR:
+                if entry.error_on is OptimizerErrorEnum.STEP_ERROR:
                     optimizer.step()
             except Exception as error:
                 return type(error), str(error)
-        return [str(warning.message) for warning in told]
+        return [str(warning.message) for warning in caught]
 
     assert happens(hpml_lab.optim) == happens(torch.optim) != []
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_saved_and_resumed_is_the_run_that_was_not(make):
 
 
 @by_class
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))], ids=["deepcopy", "pickle"])
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda value: pickle.loads(pickle.dumps(value))], ids=["deepcopy", "pickle"])
 def test_copies_go_on_alike(make, copied):
     optimizer = make(parameters(SHAPES, torch.float32))
     go(optimizer, 3)
@@ -209,9 +209,9 @@ def test_a_profiler_sees_the_step():
 @pytest.mark.parametrize(
     "schedule",
     [
-        lambda one: lr_scheduler.StepLR(one, 3),
-        lambda one: lr_scheduler.CosineAnnealingLR(one, 10),
-        lambda one: lr_scheduler.OneCycleLR(one, 0.1, total_steps=12),
+        lambda optimizer: lr_scheduler.StepLR(optimizer, 3),
+        lambda optimizer: lr_scheduler.CosineAnnealingLR(optimizer, 10),
+        lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=12),
     ],
     ids=["step", "cosine", "one-cycle"],
 )
@@ -248,7 +248,7 @@ def test_a_gradient_scaler_skips_the_same_steps(name):
     assert_same_bits(*runs)
 
 
-@pytest.mark.parametrize("make", [Adam, AdamW, NAdam, RMSprop], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("make", [Adam, AdamW, NAdam, RMSprop], ids=lambda value: value.__name__)
 def test_sparse_gradients_are_refused_with_torchs_words(make):
     table = torch.nn.Embedding(5, 2, sparse=True)
     table(torch.tensor([1, 2])).sum().backward()
@@ -294,10 +294,10 @@ def test_the_other_package_takes_over_in_mid_run(name, dtype, saved_by):
 def test_hooks_of_saving_and_loading_may_change_what_is_kept_and_can_be_removed(make):
     optimizer, seen = make(parameters(SHAPES, torch.float32)), []
     hooks = [
-        optimizer.register_state_dict_pre_hook(lambda one: seen.append("saving")),
-        optimizer.register_state_dict_post_hook(lambda one, state: {**state, "note": "kept"}),
-        optimizer.register_load_state_dict_post_hook(lambda one: seen.append("loaded")),
-        optimizer.register_step_pre_hook(lambda one, args, options: seen.append("step")),
+        optimizer.register_state_dict_pre_hook(lambda optimizer: seen.append("saving")),
+        optimizer.register_state_dict_post_hook(lambda optimizer, state: {**state, "note": "kept"}),
+        optimizer.register_load_state_dict_post_hook(lambda optimizer: seen.append("loaded")),
+        optimizer.register_step_pre_hook(lambda optimizer, args, options: seen.append("step")),
     ]
     go(optimizer, 1)
     saved = optimizer.state_dict()
@@ -313,12 +313,14 @@ def test_hooks_of_saving_and_loading_may_change_what_is_kept_and_can_be_removed(
 @pytest.mark.parametrize(
     "schedule",
     [
-        lambda one: lr_scheduler.LambdaLR(one, lambda t: 1 / (1 + t)),
-        lambda one: lr_scheduler.ExponentialLR(one, 0.8),
-        lambda one: lr_scheduler.CyclicLR(one, 0.001, 0.1, step_size_up=3, cycle_momentum=False),
-        lambda one: lr_scheduler.ReduceLROnPlateau(one, patience=1),
-        lambda one: lr_scheduler.SequentialLR(
-            one, [lr_scheduler.LinearLR(one, 0.1, total_iters=3), lr_scheduler.CosineAnnealingWarmRestarts(one, 4)], [3]
+        lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda t: 1 / (1 + t)),
+        lambda optimizer: lr_scheduler.ExponentialLR(optimizer, 0.8),
+        lambda optimizer: lr_scheduler.CyclicLR(optimizer, 0.001, 0.1, step_size_up=3, cycle_momentum=False),
+        lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=1),
+        lambda optimizer: lr_scheduler.SequentialLR(
+            optimizer,
+            [lr_scheduler.LinearLR(optimizer, 0.1, total_iters=3), lr_scheduler.CosineAnnealingWarmRestarts(optimizer, 4)],
+            [3],
         ),
     ],
     ids=["lambda", "exponential", "cyclic", "plateau", "sequential"],
@@ -374,16 +376,16 @@ def test_nadam_keeps_its_product_of_momenta_through_a_save_where_torch_rounds_it
         go(optimizer, 20)
         again = module.NAdam([p.detach().clone().requires_grad_() for p in optimizer.param_groups[0]["params"]])
         again.load_state_dict(copy.deepcopy(optimizer.state_dict()))
-        before, after = ([state["mu_product"].clone() for state in one.state.values()] for one in (optimizer, again))
+        before, after = ([state["mu_product"].clone() for state in saved.state.values()] for saved in (optimizer, again))
         go(optimizer, 5)
         go(again, 5)
         same = all(torch.equal(p, q) for p, q in zip(*(o.param_groups[0]["params"] for o in (optimizer, again)), strict=True))
-        return [one.dtype for one in after], [one.item() for one in before] == [one.item() for one in after], same
+        return [value.dtype for value in after], [value.item() for value in before] == [value.item() for value in after], same
 
     dtypes, value, same = kept(hpml_lab.optim)
     assert (set(dtypes), value, same) == ({torch.float32}, True, True)
     dtypes, value, same = kept(torch.optim)
-    assert set(dtypes) == {dtype}, "torch has mended this: say so in notebook 05"
+    assert set(dtypes) == {dtype}, "torch has fixed this: say so in notebook 05"
     assert value == (dtype == torch.float64), "bfloat16 has rounded it"
     assert same == (dtype == torch.bfloat16), "in float64 the steps that follow differ"
 
@@ -410,7 +412,7 @@ HYPER = [
 ]
 
 
-@pytest.mark.parametrize("make, options", HYPER, ids=lambda one: getattr(one, "__name__", str(one)))
+@pytest.mark.parametrize("make, options", HYPER, ids=lambda value: getattr(value, "__name__", str(value)))
 def test_the_loss_has_a_derivative_by_the_learning_rate(make, options):
     lr = torch.tensor(0.02, dtype=torch.float64, requires_grad=True)
     (slope,) = torch.autograd.grad(loss_after(make, lr, **options), lr)
@@ -473,7 +475,7 @@ def test_a_groups_own_options_are_refused_too(make, options, why):
     assert len(optimizer.param_groups) == 1
 
 
-def test_texts_and_missing_kernels_are_refused_with_the_mend():
+def test_texts_and_missing_kernels_are_refused_with_the_fix():
     with pytest.raises(TypeError, match="lr must be a number, not str: '0.1'"):
         Adam(parameters(SHAPES, torch.float32), lr="0.1")
     with pytest.raises(RuntimeError, match="no fused kernel; leave `fused` out"):

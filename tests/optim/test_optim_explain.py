@@ -65,7 +65,7 @@ def test_weight_decay_and_nadams_momentum_are_shown_where_they_act():
     assert any("Πμ · μₜ" in line.formula for line in stepped(NAdam).explain().lines)
 
 
-def test_the_html_is_escaped_and_leaves_the_colours_to_the_page():
+def test_the_html_is_escaped_and_leaves_the_colors_to_the_page():
     page = stepped(Adam).explain()._repr_html_()
     assert page.count("<tr>") == 6 and "color" not in page
     assert "<code>m.lerp_(g, 1 - of_type(m, beta1))</code>" in page

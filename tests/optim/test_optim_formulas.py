@@ -1,4 +1,4 @@
-"""The formulas as printed agree with the classes of torch.optim and of this package; the lecture's forms relate as told."""
+"""The formulas agree with the classes of torch.optim and of this package; the relations of the lecture's forms hold."""
 
 import math
 
@@ -56,12 +56,8 @@ def rate(t, lr, changes):
 
 def walk(name, theta, slopes, lr, changes=False, **hyper):
     """The parameters after each step of a formula."""
-    formula, track = FORMULAS[name], []
-    state = formula.start(theta)
-    for t, g in enumerate(slopes):
-        theta = formula.step(theta, g, state, t + 1, lr=rate(t, lr, changes), **hyper)
-        track.append(theta)
-    return track
+    run = FORMULAS[name].run(theta, slopes, lr=lambda t: rate(t - 1, lr, changes), **hyper)
+    return [theta for theta, _, _ in run]
 
 
 def apart(track, other):
@@ -119,7 +115,7 @@ def test_one_code_moves_floats_tensors_and_numbers_of_mpmath(name):
 
 
 @pytest.mark.parametrize("name", FORMULAS)
-def test_each_line_of_code_stands_beside_its_formula_and_computes_its_state(name):
+def test_each_line_of_code_stands_next_to_its_formula_and_computes_its_state(name):
     lines = FORMULAS[name].lines
     assert len(lines) >= 1 and lines[-1][1].startswith("theta = ")
     for formula, code in lines:
@@ -144,16 +140,14 @@ def test_a_step_replaces_state_and_changes_nothing_in_place(name):
 
 def descend(name, changes=False, steps=STEPS, lr=1e-3, **hyper):
     """A formula on Rosenbrock's valley: θ and the point at which the gradient was taken, step by step."""
-    formula, theta = FORMULAS[name], torch.tensor([-1.2, 1.0])
-    state, track, asked = formula.start(theta), [], []
-    for t in range(steps):
-        point = formula.gradient_point(theta, state, **hyper)
+
+    def gradient(point, step):
         x, y = point
-        g = torch.stack([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)])
-        theta = formula.step(theta, g, state, t + 1, lr=rate(t, lr, changes), **hyper)
-        track.append(theta)
-        asked.append(formula.gradient_point(theta, state, **hyper))
-    return track, asked
+        return torch.stack([-2 * (1 - x) - 400 * x * (y - x * x), 200 * (y - x * x)])
+
+    formula, start = FORMULAS[name], torch.tensor([-1.2, 1.0])
+    run = formula.run(start, range(steps), gradient, lambda t: rate(t - 1, lr, changes), **hyper)
+    return tuple(zip(*((theta, formula.gradient_point(theta, state, **hyper)) for theta, _, state in run), strict=True))
 
 
 def test_the_lectures_momentum_is_torchs_while_the_rate_is_constant_and_parts_when_it_changes():
@@ -177,13 +171,8 @@ def test_nesterov_along_an_eigendirection_is_momentum_with_less_friction():
         lr, momentum = 0.15, 0.9
         tracks = []
         for name, used in (("lecture_nesterov", momentum), ("lecture_momentum", momentum * (1 - curvature * lr))):
-            formula, theta = FORMULAS[name], 1.0
-            state, track = formula.start(theta), []
-            for t in range(STEPS):
-                g = curvature * formula.gradient_point(theta, state, momentum=used)
-                theta = formula.step(theta, g, state, t + 1, lr=lr, momentum=used)
-                track.append(theta)
-            tracks.append(track)
+            run = FORMULAS[name].run(1.0, [curvature] * STEPS, lambda point, curvature: curvature * point, lr, momentum=used)
+            tracks.append([theta for theta, _, _ in run])
         assert max(abs(a - b) for a, b in zip(*tracks, strict=True)) < 1e-14
 
 
@@ -216,13 +205,12 @@ def test_ruders_nadam_is_not_torchs():
 def test_adagrad_is_adam_in_a_limit(gap):
     """β₁ = 0, β₂ = 1 - gap, the rate α/√t, ε = 0: v̂ tends to G/t; what is left is of the order gap · steps."""
     adagrad = walk("adagrad", START, gradients(), 0.02, eps=0.0)
-    theta, state, track = START, FORMULAS["adam"].start(START), []
-    for t, g in enumerate(gradients(), 1):
-        theta = FORMULAS["adam"].step(theta, g, state, t, lr=0.02 / math.sqrt(t), beta1=0.0, beta2=1 - gap, eps=0.0)
-        track.append(theta)
+    options = dict(beta1=0.0, beta2=1 - gap, eps=0.0)
+    run = FORMULAS["adam"].run(START, gradients(), lr=lambda t: 0.02 / math.sqrt(t), **options)
+    track = [theta for theta, _, _ in run]
     assert gap * 1e-3 < apart(track, adagrad) < gap * STEPS
 
 
-def test_the_state_starts_as_told():
+def test_the_state_starts_at_its_start_values():
     state = FORMULAS["nadam"].start(START)
     assert isinstance(state, State) and torch.equal(state.mu_product, torch.ones(4)) and not state.m.any()

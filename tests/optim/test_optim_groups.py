@@ -60,7 +60,7 @@ def strange(generator):
         torch.randn(600, 700, generator=generator).t(),
         torch.randn(40, 50, generator=generator)[::2, 1:],
         torch.randn(30, 1, generator=generator).expand(30, 1),
-        torch.randn(400, 700, generator=generator),  # this one is, but its gradient below is not
+        torch.randn(400, 700, generator=generator),  # contiguous, but its gradient below is not
     ]
 
 
@@ -70,7 +70,7 @@ def test_lists_take_parameters_and_gradients_of_any_layout(name):
     runs = []
     for module, lists in ((hpml_lab.optim, True), (torch.optim, False)):
         generator = torch.Generator().manual_seed(0)
-        params = [one.requires_grad_() for one in strange(generator)]
+        params = [tensor.requires_grad_() for tensor in strange(generator)]
         optimizer = getattr(module, name)(params, lr=0.01, foreach=lists, **options)
         for _ in range(3):
             for p in params[:-1]:

@@ -261,7 +261,7 @@ def test_the_oracle_sees_a_wrong_decimal():
 
 
 def test_every_class_with_every_option_that_changes_the_rule_has_a_case():
-    tried = {name: {"lr", *(key for one, options in CASES if one == name for key in options)} for name in ORACLES}
+    tried = {name: {"lr", *(key for case, options in CASES if case == name for key in options)} for name in ORACLES}
     how = {"foreach", "fused", "differentiable", "capturable", "params", "self", "decoupled_weight_decay"}
     for name in ORACLES:
         options = set(inspect.signature(getattr(torch.optim, name)).parameters) - how
@@ -289,9 +289,9 @@ def test_sparse_adam_moves_only_the_rows_that_were_seen(package):
         rows = torch.randperm(5, generator=made)[:2]  # the last row never
         values = torch.randn(2, 2, dtype=torch.float64, generator=made)
         for row in range(6):
-            place = (rows == row).nonzero()
+            found = (rows == row).nonzero()
             for column in range(2):
-                slopes[row, column].append(mpf(values[place[0, 0], column].item()) if len(place) else None)
+                slopes[row, column].append(mpf(values[found[0, 0], column].item()) if len(found) else None)
         theta.grad = torch.sparse_coo_tensor(rows[None], values, (6, 2), check_invariants=True)
         optimizer.step()
     for (row, column), column_slopes in slopes.items():
