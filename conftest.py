@@ -73,6 +73,26 @@ def sound(tmp_path, same_picture):
     return check
 
 
+@pytest.fixture
+def nothing_left(monkeypatch):
+    """After the test no process lives that it started, directly or through others, children of init included."""
+    from multiprocessing import resource_tracker
+
+    import psutil
+
+    resource_tracker.ensure_running()  # stays with this process, so it must not have the mark
+    monkeypatch.setenv("HPML_TEST_MARK", mark := f"{time.time_ns()}")
+    yield
+    left = []
+    for process in psutil.process_iter():
+        try:
+            if process.environ().get("HPML_TEST_MARK") == mark:
+                left.append(process.cmdline())
+        except psutil.Error:
+            continue
+    assert left == []
+
+
 def pytest_configure(config):
     config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
     config.option.nbval_cell_timeout = min(config.option.nbval_cell_timeout, CELL_SECONDS)

@@ -16,7 +16,20 @@ from hpml_lab.core.experiment import SIZES, Experiment, all_experiments, find, t
 from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
 
 PACKAGE = Path(hpml_lab.__file__).parent
-TOPICS = ("start", "tensors", "autograd", "nets", "descent", "adaptive", "race", "processes", "loading", "profiling", "tuning", "precision")
+TOPICS = (
+    "start",
+    "tensors",
+    "autograd",
+    "nets",
+    "descent",
+    "adaptive",
+    "race",
+    "processes",
+    "loading",
+    "profiling",
+    "tuning",
+    "precision",
+)
 # Which floor a part of the package is on: it may import what is below it, and itself.
 FLOORS = [{"core"}, {"data", "optim"}, {"landscape", "optim_exercises"}, set(TOPICS), {"report"}, {"cli"}, {"__main__"}]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}

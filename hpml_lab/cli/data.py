@@ -13,7 +13,9 @@ def add_parser(commands) -> None:
     actions = parser.add_subparsers(title="actions", metavar="ACTION", required=True)
     fetching = actions.add_parser("fetch", help="download a data set, check it, and keep it")
     fetching.add_argument("name", metavar="NAME", help="mnist")
-    fetching.add_argument("--to", type=Path, metavar="DIR", help="the data folder (default: HPML_DATA, else the project's data/)")
+    fetching.add_argument(
+        "--to", type=Path, metavar="DIR", help="the data folder (default: HPML_DATA, else the project's data/)"
+    )
     fetching.set_defaults(command=fetch)
 
 

@@ -8,7 +8,9 @@ from hpml_lab.cli.shared import FAILED, FINE
 
 
 def add_parser(commands) -> None:
-    parser = commands.add_parser("doctor", help="what this machine is, what each notebook can show on it, and how to fix the rest")
+    parser = commands.add_parser(
+        "doctor", help="what this machine is, what each notebook can show on it, and how to fix the rest"
+    )
     parser.add_argument("--json", action="store_true", help="for programs")
     parser.set_defaults(command=examine_machine)
 

@@ -15,7 +15,9 @@ from hpml_lab.core.errors import LabError
 def add_parser(commands) -> None:
     parser = commands.add_parser("run", help="run experiments, print their claims and tables, save them as JSON and PNG")
     parser.add_argument("slugs", nargs="+", metavar="SLUG", help="names from `hpml-lab list`, or all")
-    parser.add_argument("--size", default="quick", help="quick (seconds on a laptop; default) or full (the lecture's parameters)")
+    parser.add_argument(
+        "--size", default="quick", help="quick (seconds on a laptop; default) or full (the lecture's parameters)"
+    )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a CUDA GPU if there is one)")
     parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to save (default: results)")
     parser.set_defaults(command=run_experiments)

@@ -155,8 +155,7 @@ def table_text(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
     widths = [max(len(line[i]) for line in lines) for i in range(len(headings))]
     return "\n".join(
         "  ".join(
-            cell.ljust(width) if left else cell.rjust(width)
-            for cell, width, left in zip(line, widths, words, strict=True)
+            cell.ljust(width) if left else cell.rjust(width) for cell, width, left in zip(line, widths, words, strict=True)
         ).rstrip()
         for line in lines
     )
@@ -179,7 +178,9 @@ def text(result: Any) -> str:
     for table in result.tables:
         if table.rows:
             cut = table.cells()[:SHOWN_ROWS]
-            more = f"\n… {plural(len(table.rows) - len(cut), 'more row')} in the JSON file" if len(table.rows) > len(cut) else ""
+            more = (
+                f"\n… {plural(len(table.rows) - len(cut), 'more row')} in the JSON file" if len(table.rows) > len(cut) else ""
+            )
             parts.append(f"{table.title}\n{table_text(list(table.columns.values()), cut)}{more}")
     failing = [claim_text(check) for check in result.checks if not check.holds]
     if result.checks:

@@ -8,6 +8,4 @@ Tools:
 
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__, {"experiments.environment": ["environment"], "doctor": ["examine"]}
-)
+__getattr__, __dir__, __all__ = attach(__name__, {"experiments.environment": ["environment"], "doctor": ["examine"]})

@@ -89,7 +89,9 @@ class Report:
         lines = ["This machine"]
         for finding in self.findings:
             lines.append(f"  {finding.state:8} {finding.name:12} {finding.value}")
-            lines += textwrap.wrap(finding.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
+            lines += textwrap.wrap(
+                finding.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
+            )
             lines += [f"{INDENT}fix: {finding.fix}"] if finding.fix else []
         lines += ["", "What each notebook can show here"]
         for notebook in self.notebooks:

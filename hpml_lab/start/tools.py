@@ -39,13 +39,7 @@ class Tool:
 
 
 TOOLS = (
-    Tool(
-        "graphviz",
-        "dot -V",
-        "no `dot`",
-        "Graphs are drawn with the workbook's own, plainer layout.",
-        _package("graphviz"),
-    ),
+    Tool("graphviz", "dot -V", "no `dot`", "Graphs are drawn with the workbook's own, plainer layout.", _package("graphviz")),
     Tool("fio", "fio --version", "not installed", "The disk is measured by the workbook's own reader only.", _package("fio")),
     Tool("py-spy", "py-spy --version", "not installed", "A running process cannot be profiled.", REINSTALL),
     Tool(

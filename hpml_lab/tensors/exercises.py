@@ -124,10 +124,7 @@ def judge_standardise(answer: Callable) -> None:
                 lambda x: (x - x.mean(0)) / x.var(0, correction=0),
                 "You divided by the variance; its square root is the standard deviation, in the units of x.",
             ),
-            "not-centred": (
-                lambda x: x / x.std(0, correction=0),
-                "The columns have deviation 1, but their mean is not 0 yet.",
-            ),
+            "not-centred": (lambda x: x / x.std(0, correction=0), "The columns have deviation 1, but their mean is not 0 yet."),
             "not-scaled": (lambda x: x - x.mean(0), "The columns have mean 0, but their deviation is not 1 yet."),
         },
         errors={
@@ -171,9 +168,6 @@ def judge_matmul_intensity(answer: Callable) -> None:
                 lambda n, m, k, width: all_bytes(n, m, k, width) / (2 * n * m * k),
                 "Intensity is FLOPs per byte; yours is bytes per FLOP.",
             ),
-            "only-the-result": (
-                lambda n, m, k, width: 2 * n * m * k / (n * m * width),
-                "Reading A and B moves bytes too.",
-            ),
+            "only-the-result": (lambda n, m, k, width: 2 * n * m * k / (n * m * width), "Reading A and B moves bytes too."),
         },
     )

@@ -135,7 +135,9 @@ def test_lecture_and_own_figures_stand_side_by_side(folder):
 
 def test_the_reference_is_shown_and_marked_as_another_machines(folder, tmp_path):
     gpu = MACHINE | {"gpu": "NVIDIA H200"}
-    result("beta", key_figures=[KeyFigure("speed", 3300.0, "GB/s")], machine=gpu, size="full", device="cuda:0").save(tmp_path / "reference")
+    result("beta", key_figures=[KeyFigure("speed", 3300.0, "GB/s")], machine=gpu, size="full", device="cuda:0").save(
+        tmp_path / "reference"
+    )
     text, _ = page_of(folder)
     assert "reference: NVIDIA H200 (torch 2.15.0)" in text and "3300" in text
     alternatives = [image["alt"] for image in Reader(text).images]
@@ -161,7 +163,16 @@ def test_a_failing_exact_claim_stands_at_the_top(folder):
         b'{"format": 2, "tables": [5], "claims": [], "slug": "beta", "machine": {}}',
         b'{"format": 2, "tables": [], "claims": [], "slug": "no-such-experiment"}',
     ],
-    ids=["empty", "cut", "a list", "not text", "another format", "odd tables", "a table that is a number", "unknown experiment"],
+    ids=[
+        "empty",
+        "cut",
+        "a list",
+        "not text",
+        "another format",
+        "odd tables",
+        "a table that is a number",
+        "unknown experiment",
+    ],
 )
 def test_a_damaged_file_is_named_and_left_out(folder, content, capsys):
     (folder / "beta.json").write_bytes(content)

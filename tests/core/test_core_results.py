@@ -114,7 +114,9 @@ def test_a_result_survives_a_save(sample, tmp_path, same_picture):
     assert same_picture(loaded.figure(), result.figure()), "drawn from the file as from the run"
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 2, "slug": "sample-row"}'])
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "{}", '{"format": 0}', '{"format": 1}', '{"format": 2, "slug": "sample-row"}']
+)
 def test_a_damaged_result_is_named(sample, tmp_path, content):
     path = tmp_path / "sample-row.json"
     path.write_text(content)

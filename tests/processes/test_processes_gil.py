@@ -3,9 +3,7 @@
 import sys
 import threading
 import time
-from multiprocessing import resource_tracker
 
-import psutil
 import pytest
 
 from hpml_lab import processes
@@ -15,22 +13,6 @@ from hpml_lab.processes import parallel
 from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork
 from hpml_lab.processes.parallel import WorkersRun
-
-
-@pytest.fixture
-def nothing_left(monkeypatch):
-    """After the test no process lives that it started, directly or through others, children of init included."""
-    resource_tracker.ensure_running()  # stays with this process, so it must not have the mark
-    monkeypatch.setenv("HPML_TEST_MARK", mark := f"{time.time_ns()}")
-    yield
-    left = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("HPML_TEST_MARK") == mark:
-                left.append(process.cmdline())
-        except psutil.Error:
-            continue
-    assert left == []
 
 
 SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, repeats=1)

@@ -79,7 +79,13 @@ def test_the_driver_is_seen_through_nvidia_smi_and_torch_has_its_own_say(sound):
 def test_a_notebook_that_shows_less_names_the_tool_the_experiments_and_the_fix(sound):
     report, found = findings(sound)
     for one in report["notebooks"]:
-        uses = {(tool, e.slug) for e in all_experiments() if e.notebook == one["name"] for tool in e.uses if found[tool]["state"] != OK}
+        uses = {
+            (tool, e.slug)
+            for e in all_experiments()
+            if e.notebook == one["name"]
+            for tool in e.uses
+            if found[tool]["state"] != OK
+        }
         assert {(tool, slug) for tool, slugs in one["lacks"].items() for slug in slugs} == uses
         assert one["fix"] == {tool: found[tool]["fix"] for tool in one["lacks"]}
         assert (one["state"] == LIMITED) == bool(uses)

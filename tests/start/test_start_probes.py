@@ -277,7 +277,12 @@ def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
         (PROBES["perf"], "perf", "echo perf version 6.1.1", "6.1.1"),
         (PROBES["py-spy"], "py-spy", "echo 'py-spy 0.4.1'", "0.4.1"),
         (PROBES["nsys"], "nsys", "echo 'NVIDIA Nsight Systems version 2025.3.1.90-253135822126v0'", "2025.3.1.90"),
-        (PROBES["compiler"], "g++" if sys.platform != "darwin" else "clang++", "echo 'g++ (Debian 12.2.0-14) 12.2.0'", "12.2.0"),
+        (
+            PROBES["compiler"],
+            "g++" if sys.platform != "darwin" else "clang++",
+            "echo 'g++ (Debian 12.2.0-14) 12.2.0'",
+            "12.2.0",
+        ),
     ],
 )
 def test_a_tool_is_found_by_its_own_answer(probe, tool, script, value, tools):

@@ -129,9 +129,7 @@ def _on(device: str, rows: list) -> list:
     return [row for row in rows if row.device == device]
 
 
-@experiment(
-    "cpu-vs-gpu", lecture="L0 L2 L1", notebook="01_tensors", draw=draw, uses=("cuda",), quick=QUICK, full=FULL
-)
+@experiment("cpu-vs-gpu", lecture="L0 L2 L1", notebook="01_tensors", draw=draw, uses=("cuda",), quick=QUICK, full=FULL)
 def cpu_vs_gpu(params: Params) -> Result:
     """CPU against GPU: bandwidth, matrix products, a small CNN, and the roofline."""
     cpu, threads = torch.device("cpu"), all_threads()
