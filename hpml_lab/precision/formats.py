@@ -1,4 +1,4 @@
-"""Floating-point formats, worked out from their bits: values, range, spacing, rounding, and when an update is lost."""
+"""Floating-point formats, derived from their bits: values, range, spacing, rounding, and when an update is lost."""
 
 import math
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ def _power_of_two(x: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Format:
-    """A binary format: one sign bit, then `exponent` bits, then `fraction` bits; `dtype` is None where torch has none.
+    """A binary format: one sign bit, `exponent` bits and `fraction` bits; `dtype` is None if torch has no such type.
 
-    e4m3 (torch's float8_e4m3fn) gives the place of infinity to numbers: only its very last bit pattern is no number.
+    e4m3 (torch's float8_e4m3fn) has no infinity and uses those bit patterns for numbers: only the very last is NaN.
     """
 
     name: str
@@ -52,21 +52,21 @@ class Format:
         return (2 - 2 * self.eps) * 2.0 ** (self.bias + 1)
 
     def spacing(self, x: float) -> float:
-        """Distance from |x| to the next larger number of the format: 2^⌊log2 |x|⌋ · eps, for subnormals the smallest number."""
+        """Distance from |x| to the next larger number of the format: 2^⌊log2 |x|⌋ · eps; constant for subnormals."""
         if abs(x) < self.smallest_normal:
             return self.smallest_subnormal
         return 2.0 ** (math.frexp(abs(x))[1] - 1) * self.eps
 
     def round(self, x: torch.Tensor) -> torch.Tensor:
-        """The nearest number of the format for each of `x` (float64), to the even one of two; too large becomes infinity."""
+        """Round each of `x` (float64) to the nearest number of the format, ties to even. Too large numbers become infinity."""
         spacing = _power_of_two(x.abs().clamp(self.smallest_normal, 2 * self.largest)) * self.eps
-        rounded = torch.round(x / spacing) * spacing  # torch.round takes a tie to the even integer
+        rounded = torch.round(x / spacing) * spacing  # torch.round rounds ties to the even integer
         return torch.where(rounded.abs() > self.largest, x.sign() * math.inf, rounded)
 
     def values(self) -> torch.Tensor:
-        """All positive finite numbers of the format in order (float64), from 2^(e - bias) · (1 + f · eps) for each pattern.
+        """All positive finite numbers of the format in order (float64): 2^(e - bias) · (1 + f · eps) for each bit pattern.
 
-        The field e = 0 has no leading one: 2^(1 - bias) · f · eps, the subnormals. For formats of up to 19 bits.
+        The exponent field e = 0 has no leading one: 2^(1 - bias) · f · eps, the subnormals. For formats of up to 19 bits.
         """
         pattern = torch.arange(1, 2 ** (self.exponent + self.fraction))
         field, f = pattern >> self.fraction, pattern & (2**self.fraction - 1)
@@ -77,7 +77,7 @@ class Format:
 
 
 FP32 = Format("fp32", 8, 23, torch.float32)
-TF32 = Format("tf32", 8, 10, None)  # what tensor cores read of an fp32 number; it is never stored
+TF32 = Format("tf32", 8, 10, None)  # what tensor cores read of an fp32 number; never stored
 BF16 = Format("bf16", 8, 7, torch.bfloat16)
 FP16 = Format("fp16", 5, 10, torch.float16)
 E5M2 = Format("fp8 e5m2", 5, 2, torch.float8_e5m2)
@@ -94,10 +94,10 @@ def from_bits(form: Format) -> torch.Tensor:
 
 
 def is_lost(weight: torch.Tensor, update: torch.Tensor, form: Format) -> torch.Tensor:
-    """Whether weight + update, rounded to the format, is weight again; worked out without adding (all float64).
+    """Whether weight + update, rounded to the format, is the weight again. Decided without adding (all float64).
 
-    The update is lost when it does not reach half way to the neighbour on its side; exactly half way goes to the even one
-    of the two. Below a power of two the neighbour is only half as far away.
+    An update is lost if it does not reach halfway to the neighbor on its side; exactly halfway rounds to the even one of the
+    two. Below a power of two the neighbor is only half as far away.
     """
     power = _power_of_two(weight.abs().clamp(min=form.smallest_normal))
     up = power * form.eps
@@ -110,7 +110,7 @@ def is_lost(weight: torch.Tensor, update: torch.Tensor, form: Format) -> torch.T
 
 
 def round_stochastically(x: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """Round fp32 to bf16 up or down at random, the nearer the likelier, so that the mean of many is x.
+    """Round fp32 to bf16 up or down at random, the nearer number with the higher probability, so that the mean is x.
 
     bf16 is the upper half of fp32's bits: add a random lower half, then cut it off.
     """

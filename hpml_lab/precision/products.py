@@ -1,25 +1,72 @@
-"""What gemm-tensor-cores measures of the products of `gemm.py`: rates by shape, multiples of 8, the error of their sums."""
+"""Rates of matrix products by shape and format, sizes around multiples of 8, and errors of long sums."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import torch
 from torch.utils.flop_counter import mm_flop
 
-from hpml_lab.core.experiment import Size
+from hpml_lab.core.experiment import Params
+from hpml_lab.core.findings import column
 from hpml_lab.core.timing import interleaved
 from hpml_lab.precision import gemm
 
-CHECKED_ROWS = 64  # of each product; they tell as much about rounding as all rows
-BRIEF = 1e-3  # seconds: a product that takes less is never left out at the next size
+CHECKED_ROWS = 64  # of each product; they show as much about rounding as all rows
+BRIEF_SECONDS = 1e-3  # a format whose product takes less is never left out at the next size
 
 
-def multiply(mode: gemm.Mode, a: torch.Tensor, b: torch.Tensor):
-    """The work to be timed: one product; only tf32 needs the switch, the rest stands as set outside."""
+@dataclass
+class ProductRate:
+    """One matrix product of one shape in one format."""
+
+    number_format: str = column("format")
+    m: int = column("M")
+    n: int = column("N")
+    k: int = column("K")
+    time_ms: float = column("time", "ms")
+    tflops: float = column("rate", "TFLOP/s")
+    intensity: float = column("intensity", "FLOP/byte")
+    error_ratio: float = column("error / bound")
+    kernel: str = column("kernel")
+    counted_flop: float = 0.0  # by torch's own counter
+    best_share: float | None = column("share of the best here", default=None)
+    sheet_share: float | None = column("share of the data sheet", default=None)
+
+    @property
+    def is_square(self) -> bool:
+        return self.m == self.n == self.k
+
+
+@dataclass
+class NeighborSize:
+    """A square product of a size between 8k and 8k + 8."""
+
+    number_format: str = column("format")
+    start: int = column("from")
+    n: int = column("M = N = K")
+    time_ms: float = column("shortest time", "ms")
+
+    @property
+    def is_multiple(self) -> bool:
+        return self.n % 8 == 0
+
+
+@dataclass
+class SumError:
+    """Sums of K positive fp16 products, with the sum kept in one format."""
+
+    sum_format: str = column("sum kept in")
+    k: int = column("K")
+    error: float = column("largest relative error")
+
+
+def multiply(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
+    """One product as work to be timed. Only tf32 changes a setting; the other modes use the settings of the caller."""
     if mode is not gemm.TF32:
         return lambda: gemm.product(mode, a, b)
 
-    def work():
+    def work() -> torch.Tensor:
         torch.backends.cuda.matmul.fp32_precision = "tf32"
         out = a @ b
         torch.backends.cuda.matmul.fp32_precision = "ieee"
@@ -28,76 +75,78 @@ def multiply(mode: gemm.Mode, a: torch.Tensor, b: torch.Tensor):
     return work
 
 
-def within_bound(mode: gemm.Mode, a: torch.Tensor, b: torch.Tensor) -> float:
-    """The largest error of the first rows of the product over what the format allows; at most 1 where all is well."""
+def error_ratio(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> float:
+    """The largest error in the first rows of the product, divided by what the format allows: at most 1 if correct."""
     got = multiply(mode, a, b)()[:CHECKED_ROWS].double()
-    some = a[:CHECKED_ROWS]
-    return ((got - some.double() @ b.double()).abs() / gemm.error_bound(mode, some, b)).max().item()
+    first = a[:CHECKED_ROWS]
+    return ((got - first.double() @ b.double()).abs() / gemm.error_bound(mode, first, b)).max().item()
 
 
-def sweep(size: Size, modes: list[gemm.Mode]) -> tuple[list[dict[str, Any]], list[str]]:
-    """One row for each shape and format, timed in turns; and the names of formats that have no fast product here."""
-    device = size.device.torch
-    edges = [*size.sizes, *(size.gpu_sizes if size.device.is_cuda else ())]
-    n = edges[-1]
-    shapes = [*((edge, edge, edge) for edge in edges), (n // 2, n // 2, 4 * n), (2 * n, 2 * n, n // 4)]
+def product_rates(params: Params, modes: list[gemm.GemmMode]) -> tuple[list[ProductRate], list[str]]:
+    """One row for each shape and format, interleaved; and the names of the formats that have no fast product here."""
+    device = params.device.torch
+    sizes = [*params.sizes, *(params.gpu_sizes if params.device.is_cuda else ())]
+    n = sizes[-1]
+    shapes = [*((size, size, size) for size in sizes), (n // 2, n // 2, 4 * n), (2 * n, 2 * n, n // 4)]
     rows, slow = [], []
     for m, n, k in shapes:
-        works = {}
-        for mode in modes:
-            if mode.name not in slow:
-                a, b = gemm.factors(mode, m, n, k, device)
-                works[mode.name] = (mode, a, b, multiply(mode, a, b))
-        times = interleaved({name: work for name, (*_, work) in works.items()}, samples=5)
-        for name, (mode, a, b, work) in works.items():
-            seconds = times[name].seconds
+        operands = {mode: gemm.factors(mode, m, n, k, device) for mode in modes if mode.name not in slow}
+        works = {mode.name: multiply(mode, a, b) for mode, (a, b) in operands.items()}
+        times = interleaved(works, samples=5)
+        for mode, (a, b) in operands.items():
+            seconds = times[mode.name].seconds
             rows.append(
-                {
-                    "format": name,
-                    "M": m,
-                    "N": n,
-                    "K": k,
-                    "ms": seconds * 1e3,
-                    "TFLOP/s": gemm.flops(m, n, k) / seconds / 1e12,
-                    "FLOP/byte": gemm.flops(m, n, k) / (a.nbytes + b.nbytes + m * n * mode.out.itemsize),
-                    "error / bound": within_bound(mode, a, b),
-                    "kernel": gemm.kernel_name(work, device),
-                    "FLOP": mm_flop(a.shape, b.shape),
-                }
+                ProductRate(
+                    number_format=mode.name,
+                    m=m,
+                    n=n,
+                    k=k,
+                    time_ms=seconds * 1e3,
+                    tflops=gemm.flops(m, n, k) / seconds / 1e12,
+                    intensity=gemm.flops(m, n, k) / (a.nbytes + b.nbytes + m * n * mode.out.itemsize),
+                    error_ratio=error_ratio(mode, a, b),
+                    kernel=gemm.kernel_name(works[mode.name], device),
+                    counted_flop=mm_flop(a.shape, b.shape),
+                )
             )
-            # A processor without fp16 arithmetic converts each number; larger products would take minutes.
-            if device.type == "cpu" and seconds > max(4 * times["fp32"].seconds, BRIEF):
-                slow.append(name)
+            # A processor without fp16 arithmetic converts each number, so larger products would take minutes.
+            if device.type == "cpu" and seconds > max(4 * times["fp32"].seconds, BRIEF_SECONDS):
+                slow.append(mode.name)
     return rows, slow
 
 
-def beside_multiples(size: Size, mode: gemm.Mode) -> list[dict[str, Any]]:
-    """Milliseconds of products of n from 8k to 8k + 8, timed in turns, for each start of the size.
+def sizes_around_multiples(params: Params, mode: gemm.GemmMode) -> list[NeighborSize]:
+    """Products of n from 8k to 8k + 8, interleaved, for each of `params.starts`.
 
-    The shortest of five times, because whatever else runs on the machine only makes them longer, and the effect is small.
+    The shortest of five times, because other work on the machine can only make them longer, and the effect is small.
     """
-    groups = []
-    for start in size.starts:
-        works = {str(n): multiply(mode, *gemm.factors(mode, n, n, n, size.device.torch)) for n in range(start, start + 9)}
+    rows = []
+    for start in params.starts:
+        sizes = range(start, start + 9)
+        works = {str(n): multiply(mode, *gemm.factors(mode, n, n, n, params.device.torch)) for n in sizes}
         times = interleaved(works, samples=5)
-        groups.append({"format": mode.name, "products": [{"n": int(n), "ms": min(t.samples) * 1e3} for n, t in times.items()]})
-    return groups
+        rows += [NeighborSize(mode.name, start, n, min(times[str(n)].samples) * 1e3) for n in sizes]
+    return rows
 
 
-def eights_gain(group: dict[str, Any]) -> float:
-    """How many times faster a FLOP is in products of multiples of 8 than beside them (medians)."""
-    cost = [(one["n"] % 8 == 0, one["ms"] / gemm.flops(*[one["n"]] * 3)) for one in group["products"]]
-    return median(c for eight, c in cost if not eight) / median(c for eight, c in cost if eight)
+def gain_of_multiples(rows: list[NeighborSize]) -> float:
+    """How many times faster a FLOP is in products of multiples of 8 than between them (medians)."""
+    cost = {row.n: row.time_ms / gemm.flops(row.n, row.n, row.n) for row in rows}
+    between = median(cost[row.n] for row in rows if not row.is_multiple)
+    return between / median(cost[row.n] for row in rows if row.is_multiple)
 
 
-def summed_errors(lengths: tuple[int, ...]) -> tuple[dict[str, list[dict[str, float]]], bool, bool]:
-    """The error of sums of fp16 products kept in three formats; whether the fp32 sums keep to the bound, and the others."""
+def sum_errors(lengths: tuple[int, ...]) -> list[SumError]:
+    """The error of sums of fp16 products, kept in three formats."""
     a, b = torch.rand(2, 64, max(lengths), generator=torch.Generator().manual_seed(0)).half()
     right = {k: (a[:, :k].double() * b[:, :k].double()).sum(1) for k in lengths}
-    curves, kept = {}, {}
+    rows = []
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.float32)):
         sums = gemm.accumulate(a, b, dtype, lengths)
-        worst = {k: ((sums[k] - right[k]).abs() / right[k]).max().item() for k in lengths}
-        curves[f"{name} sum"] = [{"K": k, "error": worst[k]} for k in lengths]
-        kept[name] = all(worst[k] <= k * 2.0**-24 / (1 - k * 2.0**-24) for k in lengths)
-    return curves, kept["fp32"], kept["fp16"] or kept["bf16"]
+        rows += [SumError(name, k, ((sums[k] - right[k]).abs() / right[k]).max().item()) for k in lengths]
+    return rows
+
+
+def within_fp32_bound(rows: list[SumError]) -> bool:
+    """Whether all sums have at most the error of K additions rounded to fp32."""
+    return all(row.error <= row.k * 2.0**-24 / (1 - row.k * 2.0**-24) for row in rows)

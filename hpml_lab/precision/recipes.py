@@ -1,15 +1,15 @@
 """The five recipes of the lecture's accuracy table, in float32 arithmetic that is rounded to fp16 where a GPU would store fp16.
 
-Most CPUs have no fp16 arithmetic and multiply it far slower than float32, so the recipes are emulated
-(`underflow.rounded`): the effect on the training is that of fp16 with float32 accumulation, on every device. All seeds of a
-recipe train as one batched program.
+Most CPUs have no fp16 arithmetic and multiply it far slower than float32, so the recipes are emulated (`underflow.rounded`).
+On every device, the effect on the training is that of fp16 with float32 accumulation. All seeds of a recipe train as one
+batched program.
 
     trainings = Trainings(RECIPES["mixed"], data, seeds=range(4), batch=32, rate=0.1, steps=600)
     trainings.run()
-    trainings.accuracy(data.test_x, data.test_y)      # one a seed
+    trainings.accuracy(data.test_x, data.test_y)      # one value per seed
 
-Every loss may be multiplied by `loss_factor` while the rate is divided by it. In exact arithmetic this changes nothing; it
-moves the gradients to where those of deep nets lie, so that a small net shows what fp16 does to them.
+Every loss may be multiplied by `loss_factor` while the rate is divided by it. In exact arithmetic this changes nothing. It
+moves the gradients to the magnitudes found in deep networks, so that a small network shows what fp16 does to them.
 """
 
 from collections.abc import Sequence
@@ -27,12 +27,12 @@ CHANNELS, CLASSES, MOMENTUM = (8, 16), 10, 0.9
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is fp16 in a training.
+    """What a training stores in fp16.
 
-    half     weights as the layers see them, activations and their gradients are fp16
+    half     the layers' weights, activations and their gradients are fp16
     loss     softmax and loss are fp16 too (autocast keeps them in float32)
-    scale    the loss is multiplied by it before the backward pass; None: a scaler adjusts it (torch.amp.GradScaler's rule)
-    master   the optimizer keeps float32 weights and float32 momentum; else both are fp16
+    scale    factor of the loss before the backward pass; None: a scaler adjusts it, as torch.amp.GradScaler does
+    master   the optimizer keeps float32 weights and float32 momentum; otherwise both are fp16
     """
 
     half: bool
@@ -50,9 +50,9 @@ RECIPES = {
 }
 
 
-class Scaler:
-    """torch.amp.GradScaler's rule for many trainings at once: `scale` (R,) halves after a gradient that is not finite, and
-    doubles after `interval` steps without one."""
+class BatchedScaler:
+    """The rule of torch.amp.GradScaler for many trainings at once: `scale` (R,) is halved after a gradient that is not finite,
+    and doubled after `interval` steps without one."""
 
     def __init__(self, trainings: int, device: torch.device, start: float = 2.0**16, interval: int = 2000) -> None:
         self.scale = torch.full((trainings,), start, device=device)
@@ -60,15 +60,15 @@ class Scaler:
         self.interval = interval
 
     def update(self, bad: torch.Tensor) -> None:
-        """Take note of one step; `bad` (R,) says whose gradients were not finite."""
+        """Update the scales after one step; `bad` (R,) says which trainings had a gradient that is not finite."""
         self.good = torch.where(bad, 0, self.good + 1)
         grown = self.good == self.interval
         self.scale = self.scale * torch.where(bad, 0.5, torch.where(grown, 2.0, 1.0))
         self.good = torch.where(grown, 0, self.good)
 
 
-def net(side: int) -> nn.Sequential:
-    """The net that is trained, as torch's layers: x (N, 1, side, side) → logits (N, 10). Each convolution halves the side."""
+def small_net(side: int) -> nn.Sequential:
+    """The network to train, as torch layers: x (N, 1, side, side) → logits (N, 10). Each convolution halves the side."""
     last = CHANNELS[1] * (((side + 1) // 2 + 1) // 2) ** 2
     return nn.Sequential(
         nn.Conv2d(1, CHANNELS[0], 3, stride=2, padding=1),
@@ -80,21 +80,21 @@ def net(side: int) -> nn.Sequential:
     )
 
 
-def starts(side: int, seeds: Sequence[int], device: torch.device) -> list[torch.Tensor]:
-    """The net's parameters as torch initialises them under each seed, stacked: each (R, …). The process's own random
-    numbers are left as they were."""
+def initial_parameters(side: int, seeds: Sequence[int], device: torch.device) -> list[torch.Tensor]:
+    """The network's parameters as torch initializes them with each seed, stacked: each (R, …). The global random state is
+    not changed."""
     nets = []
     with torch.random.fork_rng(devices=[]):
         for seed in seeds:
             torch.default_generator.manual_seed(seed)
-            nets.append([p.detach() for p in net(side).parameters()])
+            nets.append([p.detach() for p in small_net(side).parameters()])
     return [torch.stack(same).to(device) for same in zip(*nets, strict=True)]
 
 
 def forward(weights: list[torch.Tensor], x: torch.Tensor, half: bool) -> tuple[torch.Tensor, list[torch.Tensor]]:
-    """Logits (R, B, 10) of R nets for their own images x (R, B, 1, side, side), and the outputs of all layers before ReLU.
+    """Logits (R, B, 10) of R networks for their own images x (R, B, 1, side, side), and the outputs of all layers before ReLU.
 
-    With `half`, weights, images and what each layer gives are rounded to fp16, and so are the gradients of all these.
+    With `half`, weights, images and the output of each layer are rounded to fp16, and so are their gradients.
     """
     store = rounded if half else lambda tensor: tensor
     w1, b1, w2, b2, w3, b3 = (store(weight) for weight in weights)
@@ -110,7 +110,7 @@ def forward(weights: list[torch.Tensor], x: torch.Tensor, half: bool) -> tuple[t
 
 
 def losses(logits: torch.Tensor, y: torch.Tensor, half: bool) -> torch.Tensor:
-    """Mean cross entropy (R,) of logits (R, B, 10) and labels (R, B); with `half` each of its steps is stored in fp16."""
+    """Mean cross entropy (R,) of logits (R, B, 10) and labels (R, B). With `half`, each of its steps is stored in fp16."""
     store = rounded if half else lambda tensor: tensor
     chosen = store(logits.log_softmax(2)).gather(2, y.unsqueeze(2)).squeeze(2)
     return store(-chosen.mean(1))
@@ -119,7 +119,7 @@ def losses(logits: torch.Tensor, y: torch.Tensor, half: bool) -> torch.Tensor:
 def loss_gradients(
     weights: list[torch.Tensor], x: torch.Tensor, y: torch.Tensor, recipe: Recipe, scale: torch.Tensor, loss_factor: float
 ) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-    """The gradients of scale · loss_factor · loss as the recipe has them: of the weights, and of the layers' outputs.
+    """The gradients of scale · loss_factor · loss as the recipe computes them: of the weights, and of the layers' outputs.
 
     scale  (R,), the scale of each training
     """
@@ -133,10 +133,10 @@ def loss_gradients(
 
 
 class Trainings:
-    """One recipe trained from several seeds together: SGD with momentum, the rate falling linearly to 0 over `steps`.
+    """One recipe trained from several seeds at once: SGD with momentum, the rate falling linearly to 0 over `steps`.
 
-    Each seed has its own start and its own order of the images. `lost` is the mean share of the weights that stood still
-    although their update was not zero, `zeros` that of gradients that were zero; both are looked at in every tenth step.
+    Each seed has its own initial weights and its own order of the images. `lost` is the mean share of weights that did not
+    change although their update was not zero, `zeros` that of gradients that were zero; both are measured at every tenth step.
     """
 
     def __init__(
@@ -145,13 +145,13 @@ class Trainings:
         self.recipe, self.data, self.seeds, self.batch = recipe, data, list(seeds), batch
         self.rate, self.steps, self.loss_factor = rate, steps, loss_factor
         device = data.train_x.device
-        weights = starts(data.train_x.shape[-1], self.seeds, device)
+        weights = initial_parameters(data.train_x.shape[-1], self.seeds, device)
         self.weights = weights if recipe.master else [rounded(weight) for weight in weights]
         self.buffers = [torch.zeros_like(weight) for weight in weights]
-        self.scaler = Scaler(len(self.seeds), device) if recipe.scale is None else None
+        self.scaler = BatchedScaler(len(self.seeds), device) if recipe.scale is None else None
         self.skipped = torch.zeros(len(self.seeds), dtype=torch.int64, device=device)
         self.iteration, self.lost, self.zeros = 0, 0.0, 0.0
-        self._watched, self._order = 0, torch.empty(0, 0)
+        self._measured, self._order = 0, torch.empty(0, 0)
 
     @property
     def scale(self) -> torch.Tensor:
@@ -161,19 +161,19 @@ class Trainings:
         return torch.full((len(self.seeds),), self.recipe.scale, device=self.weights[0].device)
 
     def batch_of(self, iteration: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Images (R, B, 1, side, side) and labels (R, B) of a step: each seed shuffles anew in every epoch."""
-        epoch, place = divmod(iteration, len(self.data.train_x) // self.batch)
-        if place == 0 or not self._order.numel():
+        """Images (R, B, 1, side, side) and labels (R, B) of a step. Each seed reshuffles in every epoch."""
+        epoch, index = divmod(iteration, len(self.data.train_x) // self.batch)
+        if index == 0 or not self._order.numel():
             orders = [
                 torch.randperm(len(self.data.train_x), generator=torch.Generator().manual_seed(seed * 1_000_003 + epoch))
                 for seed in self.seeds
             ]
             self._order = torch.stack(orders).to(self.data.train_x.device)
-        chosen = self._order[:, place * self.batch : (place + 1) * self.batch]
+        chosen = self._order[:, index * self.batch : (index + 1) * self.batch]
         return self.data.train_x[chosen], self.data.train_y[chosen]
 
     def gradients(self, x: torch.Tensor, y: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
-        """Scaled gradients of the weights and of the layers' outputs at the present weights."""
+        """Scaled gradients of the weights and of the layers' outputs at the current weights."""
         return loss_gradients(self.weights, x, y, self.recipe, self.scale, self.loss_factor)
 
     @torch.no_grad()
@@ -186,12 +186,12 @@ class Trainings:
             gradients = [g / _each(self.scale, g) for g in gradients]
             buffers = [b * MOMENTUM + g for b, g in zip(self.buffers, gradients, strict=True)]
             weights = [w - rate * b for w, b in zip(self.weights, buffers, strict=True)]
-        else:  # everything stays in fp16, the gradients stay scaled, and the rate takes the scale out again
+        else:  # everything stays in fp16, the gradients stay scaled, and the rate is divided by the scale
             buffers = [rounded(rounded(b * MOMENTUM) + g) for b, g in zip(self.buffers, gradients, strict=True)]
             rate /= self.recipe.scale
             weights = [rounded(w - rate * b) for w, b in zip(self.weights, buffers, strict=True)]
         if self.iteration % 10 == 0:
-            self._watch(gradients, weights, buffers)
+            self._measure(gradients, weights, buffers)
         if self.scaler is not None:
             bad = ~torch.stack([g.flatten(1).isfinite().all(1) for g in gradients]).all(0)
             weights = [torch.where(_each(bad, new), old, new) for new, old in zip(weights, self.weights, strict=True)]
@@ -201,13 +201,13 @@ class Trainings:
         self.weights, self.buffers = weights, buffers
         self.iteration += 1
 
-    def _watch(self, gradients: list[torch.Tensor], new: list[torch.Tensor], buffers: list[torch.Tensor]) -> None:
+    def _measure(self, gradients: list[torch.Tensor], new: list[torch.Tensor], buffers: list[torch.Tensor]) -> None:
         numbers = sum(weight.numel() for weight in new)
-        still = [((w == n) & (b != 0)).sum() for w, n, b in zip(self.weights, new, buffers, strict=True)]
+        unchanged = [((w == n) & (b != 0)).sum() for w, n, b in zip(self.weights, new, buffers, strict=True)]
         zero = [(g == 0).sum() for g in gradients]
-        self._watched += 1
-        self.lost += (torch.stack(still).sum() / numbers - self.lost) / self._watched
-        self.zeros += (torch.stack(zero).sum() / numbers - self.zeros) / self._watched
+        self._measured += 1
+        self.lost += (torch.stack(unchanged).sum() / numbers - self.lost) / self._measured
+        self.zeros += (torch.stack(zero).sum() / numbers - self.zeros) / self._measured
 
     def run(self) -> "Trainings":
         """Take all steps."""
@@ -217,7 +217,7 @@ class Trainings:
 
     @torch.no_grad()
     def accuracy(self, x: torch.Tensor, y: torch.Tensor) -> list[float]:
-        """Share of x (N, 1, side, side) that each training's net gets right, computed in the recipe's own arithmetic."""
+        """Share of x (N, 1, side, side) that each network classifies correctly, computed in the recipe's own arithmetic."""
         right = torch.zeros(len(self.seeds), device=x.device)
         for images, labels in zip(x.split(1000), y.split(1000), strict=True):
             logits, _ = forward(self.weights, images.expand(len(self.seeds), *images.shape), self.recipe.half)
@@ -226,12 +226,12 @@ class Trainings:
 
     @torch.no_grad()
     def mean_loss(self, x: torch.Tensor, y: torch.Tensor) -> list[float]:
-        """Mean cross entropy of each training's net on x (N, 1, side, side), computed in float32 from the recipe's logits."""
-        some = x.expand(len(self.seeds), *x.shape)
-        logits, _ = forward(self.weights, some, self.recipe.half)
+        """Mean cross entropy of each network on x (N, 1, side, side), computed in float32 from the recipe's logits."""
+        images = x.expand(len(self.seeds), *x.shape)
+        logits, _ = forward(self.weights, images, self.recipe.half)
         return losses(logits, y.expand(len(self.seeds), -1), half=False).tolist()
 
 
 def _each(values: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
-    """`values` (R,) shaped to act on each training's part of `like` (R, …)."""
+    """`values` (R,) reshaped to broadcast over `like` (R, …)."""
     return values.view(-1, *(1,) * (like.dim() - 1))

@@ -1,0 +1,1 @@
+"""The experiments of notebook 11, one module each."""

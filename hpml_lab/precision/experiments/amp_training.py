@@ -1,0 +1,218 @@
+"""Automatic mixed precision: the fp32 loop and the AMP loop next to each other, their results, speed and memory."""
+
+from dataclasses import dataclass
+from statistics import median
+
+import torch
+import torch.nn.functional as F
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.data import load
+from hpml_lab.data.dataset import DataSet
+from hpml_lab.precision import loops
+from hpml_lab.precision.autocast import OperatorDtype, autocast_table
+from hpml_lab.precision.code_columns import aligned
+from hpml_lab.precision.loop_equivalence import amp_switched_off_is_fp32, double_step_distances
+from hpml_lab.precision.loop_measurements import (
+    FP32,
+    FP32_WITH_TF32,
+    LOOPS,
+    gradient_vector,
+    memory_of_step,
+    seeded_net,
+    step_seconds,
+    train_and_test,
+)
+from hpml_lab.precision.old_spellings import OldSpelling, then_and_now
+from hpml_lab.precision.underflow import LOSS_FACTOR, vanished_share
+
+QUICK = dict(data="digits", seeds=3, epochs=3, batch=64, rate=0.1, channels=32, blocks=3, images=16, side=16, samples=5)
+FULL = dict(data="mnist", seeds=3, epochs=3, batch=128, rate=0.1, channels=128, blocks=6, images=128, side=32, samples=7)
+CLOSE_LOSS, CLOSE_DIRECTION = 0.01, 0.99
+COLORS = (style.BLUE, style.ORANGE, style.GREEN)
+
+
+@dataclass
+class LoopRow:
+    """One training loop: accuracy over the seeds, and speed and memory of one step."""
+
+    loop: str = column("loop")
+    accuracy: float = column("test accuracy, median", "%")
+    lowest_accuracy: float = column("lowest", "%")
+    highest_accuracy: float = column("highest", "%")
+    last_loss: float = column("last loss, median")
+    kept_mb: float = column("kept for backward", "MB")
+    peak_mb: float = column("peak memory of a step", "MB")
+    step_ms: float | None = column("step", "ms")
+    speedup: float | None = column("speedup", "times")
+
+
+@dataclass
+class GradientShares:
+    """Share of gradients that become zero with the loss times 2e-5."""
+
+    fp16: float = column("fp16, no scaler")
+    fp16_scaled: float = column("fp16, scale 65536")
+    bf16: float = column("bf16, no scaler")
+
+
+def gradient_shares(data: DataSet) -> tuple[GradientShares, float]:
+    """Which gradients vanish under autocast, and the smallest cosine of the first gradients with those of float32."""
+    model, x, y = seeded_net(data), data.train_x[:128], data.train_y[:128]
+    exact = gradient_vector(model, x, y, None)
+    half_types = (torch.float16, torch.bfloat16)
+    cosines = [F.cosine_similarity(exact, gradient_vector(model, x, y, dtype), dim=0).item() for dtype in half_types]
+    small = gradient_vector(model, x, y, None, LOSS_FACTOR)
+    shares = GradientShares(
+        fp16=vanished_share(small, gradient_vector(model, x, y, torch.float16, LOSS_FACTOR)),
+        fp16_scaled=vanished_share(small, gradient_vector(model, x, y, torch.float16, LOSS_FACTOR * 2.0**16)),
+        bf16=vanished_share(small, gradient_vector(model, x, y, torch.bfloat16, LOSS_FACTOR)),
+    )
+    return shares, min(cosines)
+
+
+def draw(result: Result):
+    """Left: training loss of the fp32 loop and of both AMP loops, median over the seeds with a band from lowest to highest.
+    Right: bytes kept for the backward pass, peak memory and time of one step, relative to the fp32 loop. A loop that was not
+    timed has no bar for time."""
+    figure = style.new_figure(9, 3.8)
+    losses, shares = figure.subplots(1, 2)
+    for (name, runs), color, dash in zip(result.arrays["losses"].items(), COLORS, ("-", "--", ":"), strict=True):
+        steps = list(zip(*runs, strict=True))
+        numbers = range(1, len(steps) + 1)
+        losses.plot(numbers, [median(values) for values in steps], dash, color=color, label=name)
+        losses.fill_between(numbers, [min(v) for v in steps], [max(v) for v in steps], color=color, alpha=0.15)
+    losses.set(xlabel="step", ylabel="training loss", title="Loss")
+    losses.legend(fontsize=8)
+    rows = result.rows(LoopRow)
+    fp32 = rows[0]
+    for index, (row, color) in enumerate(zip(rows, COLORS, strict=True)):
+        values = [row.kept_mb / fp32.kept_mb, row.peak_mb / fp32.peak_mb]
+        values += [row.step_ms / fp32.step_ms] if row.step_ms is not None else []
+        positions = [group + 0.27 * (index - 1) for group in range(len(values))]
+        bars = shares.bar(positions, values, 0.25, color=color, hatch=("", "//", "..")[index], edgecolor="white")
+        shares.bar_label(bars, fmt="%.2f", fontsize=8)
+    shares.set_xticks(range(3), ["kept for\nbackward, bytes", "peak memory\nof a step, bytes", "time\nof a step"])
+    shares.set(ylabel="relative to the fp32 loop", title="Memory and time")
+    shares.margins(y=0.15)
+    shares.grid(axis="x", visible=False)
+    shares.set_axisbelow(True)
+    return figure
+
+
+@experiment("amp-training", lecture="L1 L2", notebook="11_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def amp_training(params: Params) -> Result:
+    """Automatic mixed precision: the fp32 loop and the AMP loop next to each other."""
+    device = params.device.torch
+    data = load(params.data, device)
+    seconds = step_seconds(params)
+    rows, curves, dtypes = [], {}, set()
+    for name, dtype in LOOPS.items():
+        runs = [train_and_test(data, dtype, seed, params.batch, params.epochs, params.rate) for seed in range(params.seeds)]
+        dtypes |= {tensor.dtype for _, _, model in runs for p in model.parameters() for tensor in (p, p.grad)}
+        curves[name] = [losses for losses, _, _ in runs]
+        accuracies = [accuracy for _, accuracy, _ in runs]
+        kept, peak = memory_of_step(params, dtype)
+        rows.append(
+            LoopRow(
+                loop=name,
+                accuracy=median(accuracies),
+                lowest_accuracy=min(accuracies),
+                highest_accuracy=max(accuracies),
+                last_loss=median(losses[-1] for losses in curves[name]),
+                kept_mb=kept / 1e6,
+                peak_mb=peak / 1e6,
+                step_ms=1e3 * seconds[name] if name in seconds else None,
+                speedup=seconds[FP32] / seconds[name] if name in seconds else None,
+            )
+        )
+    fp32, fp16, bf16 = rows
+    first_losses = {name: median(losses[0] for losses in runs) for name, runs in curves.items()}
+    shares, cosine = gradient_shares(data)
+    low = params.device.dtype if params.device.dtype != torch.float32 else torch.bfloat16
+    operators: list[OperatorDtype] = autocast_table(device, low)
+    spellings: list[OldSpelling] = then_and_now()
+    lines = aligned(loops.train_fp32, loops.train_amp)
+    changed = [amp for plain, amp in lines if plain.strip() != amp.strip()]
+    from_one_step, from_twice_the_rate = double_step_distances(data, params.rate)
+    speedup = max((row.speedup for row in (fp16, bf16) if row.speedup is not None), default=None)
+    spread = max(row.accuracy for row in rows) - min(row.accuracy for row in rows)
+
+    result = Result(
+        [
+            Table("Training loops", rows),
+            Table("Share of gradients that become zero, loss × 2e-5", [shares]),
+            Table("Operators under autocast", operators),
+            Table("The lectures' spellings today", spellings),
+        ],
+        arrays={"losses": curves},
+    )
+    lecture = "2.3 to 4.9, seven workloads, five with a larger batch"
+    result.key_figure("AMP over fp32", speedup, unit="times", lecture=lecture)
+    result.key_figure("kept for backward, AMP over fp32", fp16.kept_mb / fp32.kept_mb)
+    result.key_figure("peak memory of a step, AMP over fp32", fp16.peak_mb / fp32.peak_mb)
+    if FP32_WITH_TF32 in seconds:
+        result.key_figure("fp32 with TF32 over fp32", seconds[FP32] / seconds[FP32_WITH_TF32], unit="times")
+
+    result.claim(
+        "The AMP loop differs from the fp32 loop only in four lines, those with autocast or scaler",
+        len(changed) == 4 and all("autocast" in line or "scaler" in line for line in changed),
+    )
+    result.claim(
+        "With autocast and scaler switched off it gives bitwise the same losses and weights as the fp32 loop",
+        amp_switched_off_is_fp32(data, params.rate),
+    )
+    result.claim(
+        "Weights and their gradients are float32 in every loop: the weights are master weights", dtypes == {torch.float32}
+    )
+    result.claim(
+        "Under autocast each operator of the table runs in the dtype that the device's list says",
+        all(row.result == row.expected for row in operators),
+    )
+    result.claim(
+        f"The first losses of all loops agree within {100 * CLOSE_LOSS:g} %",
+        max(abs(loss / first_losses[FP32] - 1) for loss in first_losses.values()) <= CLOSE_LOSS,
+        ", ".join(f"{loss:.5f}" for loss in first_losses.values()),
+    )
+    result.claim(
+        f"The first gradients point in the same direction: their cosine is at least {CLOSE_DIRECTION}",
+        cosine >= CLOSE_DIRECTION,
+        f"{cosine:.5f}",
+    )
+    result.claim(
+        "With either 16-bit dtype, autograd keeps at most 0.6 times the bytes for the backward pass",
+        max(fp16.kept_mb, bf16.kept_mb) <= 0.6 * fp32.kept_mb,
+        f"{fp16.kept_mb / fp32.kept_mb:.3f}",
+    )
+    result.claim(
+        "With the loss times 2e-5, more than half of the gradients become zero in fp16 without a scaler, but fewer than a "
+        "tenth with a scale of 65536, or in bf16 without one",
+        shares.fp16 > 0.5 and max(shares.fp16_scaled, shares.bf16) < 0.1,
+        f"{shares.fp16:.0%}; {shares.fp16_scaled:.1%} and {shares.bf16:.1%}",
+    )
+    result.claim(
+        "The second optimizer.step() on the slide makes plain SGD train as with twice the rate (within 0.1 %)",
+        from_twice_the_rate <= 1e-3 < 0.1 < from_one_step,
+        f"{from_twice_the_rate:.0e} from twice the rate, {from_one_step:.0%} from one step",
+    )
+    result.claim(
+        "The lecture's spellings of GradScaler and autocast still run, and warn that they are deprecated",
+        all("FutureWarning" in row.today and "deprecated" in row.today for row in spellings[:2]),
+    )
+    result.measured("All loops reach the same test accuracy, within 1 point", spread <= 1.0, f"{spread:.2f} points")
+    if speedup is not None:
+        result.measured("AMP is faster than fp32", speedup > 1, f"{speedup:.2f} times")
+    else:
+        reason = params.device.dtype_reason
+        result.notes.append(f"No AMP loop was timed: {reason}. Its results are still correct, only slow.")
+    if FP32_WITH_TF32 in seconds:
+        result.notes.append("fp32 was timed without TF32. By default torch allows cuDNN's convolutions to use TF32.")
+    if not params.device.is_cuda:
+        result.notes.append(
+            "No CUDA GPU here: the fp16 loop is not timed, because most CPUs have no fp16 arithmetic; run `hpml-lab run "
+            "amp-training --size full` on a machine with one."
+        )
+    return result

@@ -1,0 +1,133 @@
+"""Accuracy, speed, memory and gradients of the loops of `loops.py`."""
+
+from collections.abc import Callable, Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from hpml_lab.core.counting import peak_bytes, saved_tensors
+from hpml_lab.core.experiment import Params
+from hpml_lab.core.timing import interleaved
+from hpml_lab.data.batches import batches
+from hpml_lab.data.dataset import DataSet
+from hpml_lab.precision import loops
+from hpml_lab.precision.recipes import small_net
+
+FP32, AMP_FP16, AMP_BF16 = "fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"
+LOOPS: dict[str, torch.dtype | None] = {FP32: None, AMP_FP16: torch.float16, AMP_BF16: torch.bfloat16}
+FP32_WITH_TF32 = "fp32, TF32 allowed"
+
+
+def conv_net(channels: int, blocks: int) -> nn.Sequential:
+    """`blocks` convolutions C → C, on which speed and memory are measured: x (N, 3, H, W) → logits (N, 10)."""
+    layers: list[nn.Module] = [nn.Conv2d(3, channels, 3, padding=1), nn.ReLU()]
+    for _ in range(blocks):
+        layers += [nn.Conv2d(channels, channels, 3, padding=1), nn.ReLU()]
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, 10))
+
+
+def seeded(make: Callable[[], nn.Module], seed: int) -> nn.Module:
+    """`make()` with a seed; the global random state is not changed."""
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        return make()
+
+
+def seeded_net(data: DataSet, seed: int = 0) -> nn.Module:
+    """The small network for the images of `data`, on their device."""
+    return seeded(lambda: small_net(data.train_x.shape[-1]), seed).to(data.train_x.device)
+
+
+def autocast(device: torch.device, dtype: torch.dtype | None) -> torch.autocast:
+    """Autocast to `dtype`, or a disabled one for None."""
+    return torch.autocast(device.type, dtype=dtype or torch.bfloat16, enabled=dtype is not None)
+
+
+def run_loop(
+    model: nn.Module, optimizer: torch.optim.Optimizer, data: Iterable, device: torch.device, dtype: torch.dtype | None
+) -> list[torch.Tensor]:
+    """The loop for that dtype (None: fp32), with a scaler of its own if it needs one."""
+    if dtype is None:
+        return loops.train_fp32(model, optimizer, data)
+    return loops.train_amp(model, optimizer, data, device, dtype, loops.scaler_for(device, dtype))
+
+
+def train_and_test(
+    data: DataSet, dtype: torch.dtype | None, seed: int, batch: int, epochs: int, rate: float
+) -> tuple[list[float], float, nn.Module]:
+    """Losses of all steps, test accuracy in % and the network, trained by the loop for that dtype from that seed."""
+    model = seeded_net(data, seed)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    order = torch.Generator().manual_seed(seed)
+    steps = [step for _ in range(epochs) for step in batches(data.train_x, data.train_y, batch, order)]
+    losses = torch.stack(run_loop(model, optimizer, steps, data.train_x.device, dtype)).tolist()
+    with torch.no_grad():
+        right = (model(data.test_x).argmax(1) == data.test_y).float().mean().item()
+    return losses, 100 * right, model
+
+
+def gradient_vector(model: nn.Module, x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype | None, factor: float = 1.0):
+    """All weight gradients as one vector, under autocast if a dtype is given; the loss is multiplied by `factor`."""
+    with autocast(x.device, dtype):
+        loss = F.cross_entropy(model(x), y)
+    return torch.cat([g.flatten() for g in torch.autograd.grad(loss * factor, list(model.parameters()))])
+
+
+# ---- speed and memory -------------------------------------------------------------------------------------------------------
+
+
+def speed_problem(params: Params) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    """The network for speed and memory and a batch for it, on the device, channels last."""
+    device = params.device.torch
+    model = seeded(lambda: conv_net(params.channels, params.blocks), 0).to(device, memory_format=torch.channels_last)
+    x = torch.randn(params.images, 3, params.side, params.side, generator=torch.Generator().manual_seed(0))
+    y = torch.arange(params.images) % 10
+    return model, x.to(device, memory_format=torch.channels_last), y.to(device)
+
+
+def memory_of_step(params: Params, dtype: torch.dtype | None) -> tuple[int, int]:
+    """Bytes that autograd keeps for the backward pass of one step, and the step's peak memory in bytes."""
+    device = params.device.torch
+    model, x, y = speed_problem(params)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    with saved_tensors([*model.parameters(), x, y]) as saved, autocast(device, dtype):
+        F.cross_entropy(model(x), y)
+
+    def step() -> None:
+        run_loop(model, optimizer, [(x, y)], device, dtype)
+        optimizer.zero_grad()  # each step frees what it allocated, as peak_bytes requires
+
+    return sum(saved.values()), peak_bytes(step, device)
+
+
+def step_seconds(params: Params) -> dict[str, float]:
+    """Seconds of one step of each loop whose dtype is fast on this device, interleaved.
+
+    On a GPU float32 is timed twice: as IEEE float32, and with TF32, which torch allows cuDNN's convolutions by default.
+    """
+    fast = {FP32}
+    if params.device.dtype == torch.bfloat16:
+        fast |= {AMP_BF16}
+    if params.device.is_cuda and params.device.dtype != torch.float32:
+        fast |= {AMP_FP16}
+    model, x, y = speed_problem(params)
+    steps = {name: timed_step(model, x, y, dtype, tf32=False) for name, dtype in LOOPS.items() if name in fast}
+    if params.device.is_cuda:
+        steps[FP32_WITH_TF32] = timed_step(model, x, y, None, tf32=True)
+    return {name: time.seconds for name, time in interleaved(steps, samples=params.samples).items()}
+
+
+def timed_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype | None, tf32: bool) -> Callable[[], None]:
+    """One step of the loop for that dtype, as work to be timed."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    scaler = loops.scaler_for(x.device, dtype) if dtype else None
+
+    def step() -> None:
+        with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=tf32):
+            if dtype is None:
+                loops.train_fp32(model, optimizer, [(x, y)])
+            else:
+                loops.train_amp(model, optimizer, [(x, y)], x.device, dtype, scaler)
+
+    return step
