@@ -1,67 +1,71 @@
-"""An optimizer and a GradScaler that write down what a student's training step does with them."""
+"""An optimizer and a GradScaler that record what a student's training step does with them."""
 
 import torch
 
 from hpml_lab.core.exercises import Mistake
 
-BARE_STEP = "optimizer.step() steps on infinite gradients, too: use scaler.step(optimizer)."
+BARE_STEP = "optimizer.step() also steps on infinite gradients: use scaler.step(optimizer)."
 
 
-class WatchedDescent:
-    """Plain descent with what GradScaler asks of an optimizer; it notes the gradients that it steps with."""
+class RecordingOptimizer:
+    """Plain gradient descent with the interface that GradScaler needs. It records the gradients of each step."""
 
     def __init__(self, parameters: list[torch.Tensor], lr: float) -> None:
         self.param_groups, self.lr = [{"params": parameters}], lr
         self.stepped: list[torch.Tensor | None] = []
 
+    @property
+    def parameters(self) -> list[torch.Tensor]:
+        return self.param_groups[0]["params"]
+
     def zero_grad(self, set_to_none: bool = True) -> None:
-        for one in self.param_groups[0]["params"]:
-            one.grad = None
+        for parameter in self.parameters:
+            parameter.grad = None
 
     def step(self) -> None:
         self.stepped.append(self.gradient())
         with torch.no_grad():
-            for one in self.param_groups[0]["params"]:
-                if one.grad is not None:
-                    one -= self.lr * one.grad
+            for parameter in self.parameters:
+                if parameter.grad is not None:
+                    parameter -= self.lr * parameter.grad
 
     def gradient(self) -> torch.Tensor | None:
-        """All gradients in one vector (a copy), or None where there is none."""
-        grads = [one.grad.flatten() for one in self.param_groups[0]["params"] if one.grad is not None]
-        return torch.cat(grads) if grads else None
+        """All gradients in one vector (a copy), or None if there are none."""
+        gradients = [parameter.grad.flatten() for parameter in self.parameters if parameter.grad is not None]
+        return torch.cat(gradients) if gradients else None
 
 
-class WatchedScaler(torch.amp.GradScaler):
-    """A real GradScaler that notes, for one training step, what was called and the gradients at that moment."""
+class RecordingScaler(torch.amp.GradScaler):
+    """A real GradScaler that records, for one training step, the calls and the gradients at each call."""
 
-    def __init__(self, optimizer: WatchedDescent) -> None:
+    def __init__(self, optimizer: RecordingOptimizer) -> None:
         super().__init__("cpu", init_scale=1024.0)
         self.optimizer, self.seen, self.inside = optimizer, {}, False
 
-    def _note(self, name: str) -> None:
+    def _record(self, name: str) -> None:
         if not self.inside:
             self.seen[name] = self.optimizer.gradient()
 
     def scale(self, outputs):
-        self._note("scale")
+        self._record("scale")
         return super().scale(outputs)
 
     def unscale_(self, optimizer):
         if not self.inside and "step" in self.seen:
-            raise Mistake("unscale-after-step", "unscale_ comes after scaler.step: the weights have moved already.")
+            raise Mistake("unscale-after-step", "unscale_ comes after scaler.step: the weights have already changed.")
         if not self.inside and "unscale_" in self.seen:
-            raise Mistake("unscaled-twice", "unscale_ is called twice in one step. Once, right after backward().")
+            raise Mistake("unscaled-twice", "unscale_ is called twice in one step. Call it once, right after backward().")
         if not self.inside and "scale" not in self.seen:
-            raise Mistake("unscaled-before-backward", "At unscale_ no loss has been scaled yet: it comes after backward().")
-        self._note("unscale_")
+            raise Mistake("unscaled-before-backward", "At unscale_ no loss has been scaled yet: call it after backward().")
+        self._record("unscale_")
         super().unscale_(optimizer)
 
     def step(self, optimizer):
-        self._note("step")
-        if self.seen["step"] is None:  # GradScaler itself fails here, in words about its inf checks
-            hint = "At scaler.step there are no gradients: backward() comes before it, and zero_grad not between the two."
+        self._record("step")
+        if self.seen["step"] is None:  # GradScaler itself raises an error about its inf checks here
+            hint = "At scaler.step there are no gradients: call backward() before it, and do not call zero_grad in between."
             raise Mistake("zeroed-too-early", hint)
-        self.inside = True  # step unscales by itself where nobody has
+        self.inside = True  # step calls unscale_ itself if nobody has
         try:
             return super().step(optimizer)
         finally:
@@ -71,6 +75,8 @@ class WatchedScaler(torch.amp.GradScaler):
         if "step" not in self.seen and self.optimizer.stepped:
             raise Mistake("step-without-scaler", BARE_STEP)
         if "step" not in self.seen:
-            raise Mistake("update-before-step", "scaler.update() comes before scaler.step(): it closes the step.")
-        self._note("update")
+            raise Mistake(
+                "update-before-step", "scaler.update() comes before scaler.step(): it must be the last call of the step."
+            )
+        self._record("update")
         super().update(new_scale)

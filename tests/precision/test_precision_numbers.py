@@ -1,4 +1,4 @@
-"""Number formats, matrix products by format, lost updates, and the judges' own yardsticks."""
+"""Number formats, matrix products by format and lost updates."""
 
 import math
 from dataclasses import replace
@@ -9,79 +9,80 @@ import torch
 
 from hpml_lab.core.exercises import check
 from hpml_lab.core.timing import Timing
-from hpml_lab.precision import experiments_numbers as numbers
-from hpml_lab.precision import gemm, products
+from hpml_lab.precision import fp16_vs_bf16, gemm, gemm_tensor_cores, products, sheet_peaks
+from hpml_lab.precision.descent import STORAGES, descend
+from hpml_lab.precision.experiments.fp16_vs_bf16 import FormatRow
 from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, FP32, is_lost, round_stochastically
-from hpml_lab.precision.updates import WAYS, train
+from hpml_lab.precision.products import NeighborSize, ProductRate, SumError
 
 CPU = torch.device("cpu")
 
 
 def test_fp16_vs_bf16(sound):
-    result = numbers.fp16_vs_bf16("quick", device="cpu")
+    result = fp16_vs_bf16("quick", device="cpu")
     sound(result)
-    by_name = {row["format"]: row for row in result.rows}
-    assert by_name["fp16"]["largest"] == 65504 and by_name["fp16"]["smallest"] == 2.0**-24
-    assert by_name["bf16"]["spacing at 1000"] == 4 and by_name["fp8 e4m3"]["largest"] == 448
+    formats = {row.number_format: row for row in result.rows(FormatRow)}
+    assert formats["fp16"].largest == 65504 and formats["fp16"].smallest == 2.0**-24
+    assert formats["bf16"].spacing_at_1000 == 4 and formats["fp8 e4m3"].largest == 448
     assert all(len(curve["magnitude"]) == len(curve["spacing"]) > 10 for curve in result.arrays["spacing"].values())
-    assert result.quantities["updates lost, bf16, %"] > result.quantities["updates lost, fp16, %"] > 50
-    assert {name: row["integers exact up to"] for name, row in by_name.items()} == {
+    assert result.here("updates lost, bf16") > result.here("updates lost, fp16") > 50
+    assert {name: row.exact_integers for name, row in formats.items()} == {
         "fp32": 2**24, "tf32": 2**11, "bf16": 2**8, "fp16": 2**11, "fp8 e5m2": 2**3, "fp8 e4m3": 2**4
     }  # fmt: skip
     spacing = result.arrays["spacing"]["fp16"]
     assert dict(zip(spacing["magnitude"], spacing["spacing"], strict=True)).items() >= {
         2.0**-24: 2.0**-24, 2.0**-14: 2.0**-24, 1.0: 2.0**-10, 2.0**15: 2.0**5
     }.items()  # fmt: skip
-    runs = {way.name: train(way, 500, 1200, 0.01, CPU) for way in WAYS}
-    for name, drawn in result.arrays["losses"].items():
-        assert drawn["loss"] == [runs[name].losses[step] for step in drawn["step"]], f"the curve of {name} is that of its run"
+    runs = {storage.name: descend(storage, 500, 1200, 0.01, CPU) for storage in STORAGES}
+    for name, curve in result.arrays["losses"].items():
+        assert curve["loss"] == [runs[name].losses[step] for step in curve["step"]], f"the curve of {name} is that of its run"
 
 
 def test_gemm_tensor_cores_on_the_cpu(sound):
-    result = numbers.gemm_tensor_cores("quick", device="cpu")
+    result = gemm_tensor_cores("quick", device="cpu")
     sound(result)
-    assert all(row["of the data sheet"] is None for row in result.rows), "no data sheet is made up for a CPU"
-    assert not [name for name in result.quantities if "data sheet" in name]
+    rows = result.rows(ProductRate)
+    assert all(row.sheet_share is None for row in rows), "no data sheet is made up for a CPU"
+    assert not [figure for figure in result.key_figures if "data sheet" in figure.label]
     assert any("no data-sheet peak" in note for note in result.notes)
-    assert all(row["kernel"] for row in result.rows)
-    assert {row["format"] for row in result.rows} >= {"fp32"}
+    assert all(row.kernel for row in rows)
+    assert {row.number_format for row in rows} >= {"fp32"}
 
 
-def test_with_planted_times_every_figure_of_the_products_is_what_they_say(monkeypatch):
-    def planted(works, **_):
-        """fp32 takes 4 ms, 16 bits 2 ms; of sizes side by side a FLOP takes 3 times as long where no multiple of 8 is."""
+def test_with_known_times_every_number_of_the_products_is_what_they_say(monkeypatch):
+    def known_times(works, **_):
+        """fp32 takes 4 ms, 16 bits 2 ms; in the neighboring sizes a FLOP takes 3 times as long between multiples of 8."""
         seconds = {name: 4e-3 if name == "fp32" else 2e-3 for name in works}
         seconds |= {n: gemm.flops(*[int(n)] * 3) * (1e-9 if int(n) % 8 == 0 else 3e-9) for n in works if n.isdigit()}
-        return {name: Timing((one, 0.5 * one, 9 * one), 1) for name, one in seconds.items()}
+        return {name: Timing((time, 0.5 * time, 9 * time), 1) for name, time in seconds.items()}
 
-    monkeypatch.setattr(products, "interleaved", planted)
-    some = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
-    result = replace(numbers.gemm_tensor_cores, quick=some)("quick", device="cpu")
-    by = {(row["format"], row["M"], row["K"]): row for row in result.rows}
-    fp32, half, small = by["fp32", 32, 32], by["fp16", 32, 32], by["fp32", 16, 16]
-    assert fp32["ms"] == 4 and half["ms"] == 2
-    assert fp32["TFLOP/s"] == pytest.approx(2 * 32**3 / 4e-3 / 1e12) == pytest.approx(half["TFLOP/s"] / 2)
-    assert fp32["FLOP/byte"] == 2 * 32**3 / (3 * 4 * 32**2) == half["FLOP/byte"] / 2
-    assert (fp32["of the best here"], small["of the best here"]) == (1, pytest.approx(1 / 8))
-    assert result.quantities["best fp32, TFLOP/s"] == fp32["TFLOP/s"]
-    assert result.quantities["16-bit over fp32, times faster at most"] == pytest.approx(2)
-    assert result.quantities["multiples of 8 over the sizes between, times faster"] == pytest.approx(3)
-    [group] = result.arrays["sides"]
-    assert [one["n"] for one in group["products"]] == list(range(96, 105)), "both multiples of 8 and all between"
-    assert group["products"][0]["ms"] == pytest.approx(0.5 * 2 * 96**3 * 1e-9 * 1e3), "the shortest of the samples"
+    monkeypatch.setattr(products, "interleaved", known_times)
+    small_sizes = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
+    result = replace(gemm_tensor_cores, quick=small_sizes)("quick", device="cpu")
+    rows = {(row.number_format, row.m, row.k): row for row in result.rows(ProductRate)}
+    fp32, half, small = rows["fp32", 32, 32], rows["fp16", 32, 32], rows["fp32", 16, 16]
+    assert fp32.time_ms == 4 and half.time_ms == 2
+    assert fp32.tflops == pytest.approx(2 * 32**3 / 4e-3 / 1e12) == pytest.approx(half.tflops / 2)
+    assert fp32.intensity == 2 * 32**3 / (3 * 4 * 32**2) == half.intensity / 2
+    assert (fp32.best_share, small.best_share) == (1, pytest.approx(1 / 8))
+    assert result.here("best fp32") == fp32.tflops
+    assert result.here("16-bit over fp32, at most") == pytest.approx(2)
+    assert result.here("multiples of 8 over the sizes between") == pytest.approx(3)
+    neighbors = result.rows(NeighborSize)
+    assert [row.n for row in neighbors] == list(range(96, 105)), "both multiples of 8 and all between"
+    assert neighbors[0].time_ms == pytest.approx(0.5 * 2 * 96**3 * 1e-9 * 1e3), "the shortest of the samples"
     [shapes] = [claim for claim in result.claims if "long K" in claim.text]
     assert shapes.measured.startswith("K = 128:") and "K = 8:" in shapes.measured
-    for curve in result.arrays["errors"].values():
-        assert all(one["error"] < 1 for one in curve), "relative: a sum that stops growing is off by less than itself"
+    assert all(row.error < 1 for row in result.rows(SumError)), "relative: a sum that stops growing is off by less than itself"
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=lambda form: form.name)
 def test_the_spacing_is_the_distance_to_the_next_number(form):
     for x in (form.smallest_subnormal, form.smallest_normal, 1.0, 1.75, 2.0, 100.0):
-        there = form.round(torch.tensor([x], dtype=torch.float64)).item()
-        following = there + form.spacing(there)
-        near = torch.tensor([there + 0.49 * form.spacing(there), there + 0.51 * form.spacing(there)], dtype=torch.float64)
-        assert form.round(near).tolist() == [there, following]
+        number = form.round(torch.tensor([x], dtype=torch.float64)).item()
+        spacing = form.spacing(number)
+        near = torch.tensor([number + 0.49 * spacing, number + 0.51 * spacing], dtype=torch.float64)
+        assert form.round(near).tolist() == [number, number + spacing]
 
 
 def test_too_large_becomes_infinite_and_ties_go_to_the_even_one():
@@ -95,45 +96,45 @@ def test_below_a_power_of_two_half_an_update_is_enough():
     assert (one.half() + down.half()).item() < 1 == (one.half() - down.half()).item()
 
 
-def test_random_rounding_keeps_what_fits_and_never_leaves_the_neighbours():
+def test_stochastic_rounding_keeps_what_fits_and_gives_only_the_neighbors():
     x = torch.tensor([1.0, 1.5, -2.25, 1.001, -1.001])
-    drawn = torch.stack([round_stochastically(x, torch.Generator().manual_seed(seed)).float() for seed in range(50)])
-    assert (drawn[:, :3] == x[:3]).all()
-    assert set(drawn[:, 3].tolist()) == {1.0, 1 + BF16.eps} and set(drawn[:, 4].tolist()) == {-1.0, -1 - BF16.eps}
+    rounded = torch.stack([round_stochastically(x, torch.Generator().manual_seed(seed)).float() for seed in range(50)])
+    assert (rounded[:, :3] == x[:3]).all()
+    assert set(rounded[:, 3].tolist()) == {1.0, 1 + BF16.eps} and set(rounded[:, 4].tolist()) == {-1.0, -1 - BF16.eps}
 
 
 def test_a_weight_stops_where_the_spacing_says_and_goes_on_with_a_master():
-    runs = {way.name: train(way, 50, 1200, 0.01, CPU) for way in WAYS}
+    runs = {storage.name: descend(storage, 50, 1200, 0.01, CPU) for storage in STORAGES}
     assert runs["fp16"].stuck == runs["bf16"].stuck == 50
     assert 0.03 < runs["fp16"].distance <= 1.01 * FP16.eps / 0.02
     assert runs["fp16, fp32 master"].distance < 1.01 * FP16.eps
-    assert runs["bf16, rounded at random"].losses[-1] < runs["bf16"].losses[-1] / 100
+    assert runs["bf16, stochastic rounding"].losses[-1] < runs["bf16"].losses[-1] / 100
 
 
 @pytest.mark.parametrize("mode", [gemm.FP32, gemm.FP16, gemm.BF16], ids=lambda mode: mode.name)
-def test_the_bound_holds_and_is_not_idle(mode):
+def test_the_bound_holds_and_can_be_exceeded(mode):
     a, b = gemm.factors(mode, 24, 40, 96, CPU)
     right, bound = a.double() @ b.double(), gemm.error_bound(mode, a, b)
     assert ((gemm.product(mode, a, b).double() - right).abs() <= bound).all()
-    coarse = right.float().to(torch.float8_e5m2).double()  # a product stored too short breaks it
+    coarse = right.float().to(torch.float8_e5m2).double()  # a product stored in too few bits exceeds it
     assert ((coarse - right).abs() > bound).any()
 
 
-def test_tf32_as_worked_out_here_stays_within_its_bound():
+def test_emulated_tf32_stays_within_its_bound():
     a, b = gemm.factors(gemm.TF32, 24, 40, 96, CPU)
     cut = [(x.view(torch.int32) & -(2**13)).view(torch.float32) for x in (a, b)]  # the unit reads 10 fraction bits
     error = ((cut[0] @ cut[1]).double() - a.double() @ b.double()).abs()
     assert (error <= gemm.error_bound(gemm.TF32, a, b)).all() and (error > gemm.error_bound(gemm.FP32, a, b)).any()
 
 
-def test_the_switches_are_set_back_even_after_an_error():
+def test_the_settings_are_restored_even_after_an_error():
     matmul = torch.backends.cuda.matmul
     before = matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction
-    with pytest.raises(KeyError), gemm.switched(gemm.TF32):
+    with pytest.raises(KeyError), gemm.matmul_settings(gemm.TF32):
         assert matmul.fp32_precision == "tf32" and matmul.allow_fp16_reduced_precision_reduction is False
         raise KeyError
     assert (matmul.fp32_precision, matmul.allow_fp16_reduced_precision_reduction) == before
-    torch.get_float32_matmul_precision()  # raises where the old and the new way were left mixed
+    torch.get_float32_matmul_precision()  # raises if the old and the new API were left mixed
 
 
 @pytest.mark.parametrize(
@@ -156,16 +157,16 @@ def test_the_switches_are_set_back_even_after_an_error():
         ("", None),
     ],
 )
-def test_the_data_sheet_is_that_of_the_very_gpu(gpu, fp16):
-    assert gemm.sheet_peaks(gpu).get("fp16") == fp16
+def test_the_data_sheet_is_that_of_exactly_this_gpu(gpu, fp16):
+    assert sheet_peaks(gpu).get("fp16") == fp16
 
 
 def test_the_lectures_eightfold_is_that_of_the_data_sheet():
-    v100 = gemm.sheet_peaks("Tesla V100-SXM2-16GB")
+    v100 = sheet_peaks("Tesla V100-SXM2-16GB")
     assert v100["fp16"] / v100["fp32"] == pytest.approx(8, rel=0.01)
 
 
-def test_the_kernels_name_leaves_standard_output_as_it_was(capfd):
+def test_finding_the_kernels_name_does_not_change_standard_output(capfd):
     a, b = gemm.factors(gemm.FP32, 64, 64, 64, CPU)
     print("before", flush=True)
     name = gemm.kernel_name(lambda: a @ b, CPU)
@@ -173,27 +174,28 @@ def test_the_kernels_name_leaves_standard_output_as_it_was(capfd):
     assert name and capfd.readouterr().out == "before\nafter\n"
 
 
-def test_formats_agree_with_torch_where_it_has_them():
+def test_formats_agree_with_torch():
     for form in (FP32, FP16, BF16, E4M3):
         assert (form.largest, form.eps) == (torch.finfo(form.dtype).max, torch.finfo(form.dtype).eps)
 
 
 @pytest.mark.cuda
 def test_tensor_cores_run_16_bits_by_another_kernel_and_within_the_bound(sound):
-    result = numbers.gemm_tensor_cores("quick", device="cuda:0")
+    result = gemm_tensor_cores("quick", device="cuda:0")
     sound(result)
-    kernels = {name: {row["kernel"] for row in result.rows if row["format"] == name} for name in ("fp32", "fp16")}
+    rows = result.rows(ProductRate)
+    kernels = {name: {row.kernel for row in rows if row.number_format == name} for name in ("fp32", "fp16")}
     assert kernels["fp16"] and not kernels["fp16"] & kernels["fp32"]
     if torch.cuda.get_device_capability() >= (8, 9):
-        assert "best fp8 e4m3, TFLOP/s" in result.quantities
+        assert result.here("best fp8 e4m3") > 0
 
 
 @pytest.mark.cuda
-def test_updates_are_lost_on_a_gpu_as_foretold(sound):
-    sound(numbers.fp16_vs_bf16("quick", device="cuda:0"))
+def test_updates_are_lost_on_a_gpu_as_predicted(sound):
+    sound(fp16_vs_bf16("quick", device="cuda:0"))
 
 
-def test_a_truth_value_of_numpys_is_one_too():
+def test_numpys_truth_values_are_accepted_too():
     def lost(weight, update, dtype):
         info = torch.finfo(dtype)
         half = info.eps * np.exp2(np.floor(np.log2(max(weight, info.smallest_normal)))) / 2

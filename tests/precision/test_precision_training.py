@@ -10,9 +10,15 @@ import torch.nn.functional as F
 from hpml_lab.core.exercises import check
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision import comparison, experiments_training, loops, recipes, underflow
-from hpml_lab.precision.experiments_training import amp_training, loss_scaling
-from hpml_lab.precision.scaling import FACTOR, doubled_in_time, gone, underflowing
+from hpml_lab.precision import autocast_table, loops, loss_scaling, recipes, side_by_side, underflow
+from hpml_lab.precision.code_columns import aligned
+from hpml_lab.precision.experiments import amp_training
+from hpml_lab.precision.experiments.amp_training import LoopRow
+from hpml_lab.precision.experiments.loss_scaling import RecipeRow
+from hpml_lab.precision.loop_measurements import AMP_BF16, FP32, LOOPS, train_and_test
+from hpml_lab.precision.recipe_runs import underflowing
+from hpml_lab.precision.scaler_trace import ScalerStep, doubles_every_interval
+from hpml_lab.precision.underflow import LOSS_FACTOR, vanished_share
 
 CPU = torch.device("cpu")
 
@@ -23,47 +29,48 @@ def digits():
 
 
 def test_amp_training_is_sound_and_shows_both_columns(sound):
-    result = amp_training("quick", device="cpu")
+    result = amp_training.amp_training("quick", device="cpu")
     sound(result)
-    assert [row["loop"] for row in result.rows] == ["fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"]
-    assert set(amp_training.lecture_says) <= set(result.quantities)
-    assert result.rows[0]["ms a step"] > 0 and result.rows[1]["ms a step"] is None
+    rows = result.rows(LoopRow)
+    assert [row.loop for row in rows] == ["fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"] == list(LOOPS)
+    assert [figure.label for figure in result.key_figures if figure.lecture] == ["AMP over fp32"]
+    assert rows[0].step_ms > 0 and rows[1].step_ms is None
 
 
-def test_with_planted_times_the_amp_row_says_how_many_times_faster(monkeypatch):
-    monkeypatch.setattr(experiments_training, "timed", lambda _: {"fp32": 0.008, "AMP, bf16, no scaler": 0.002})
+def test_with_known_times_the_amp_row_says_how_many_times_faster(monkeypatch):
+    monkeypatch.setattr(amp_training, "step_seconds", lambda _: {FP32: 0.008, AMP_BF16: 0.002})
     small = dict(data="digits", seeds=1, epochs=1, batch=64, rate=0.1, channels=8, blocks=1, images=4, side=8, samples=2)
-    result = replace(amp_training, quick=small)("quick", device="cpu")
-    assert [row["ms a step"] for row in result.rows] == [8, None, 2]
-    assert [row["times faster"] for row in result.rows] == [1, None, 4]
-    assert result.quantities["AMP over fp32, times faster"] == 4
+    result = replace(amp_training.amp_training, quick=small)("quick", device="cpu")
+    assert [(row.step_ms, row.speedup) for row in result.rows(LoopRow)] == [(8, 1), (None, None), (2, 4)]
+    assert result.here("AMP over fp32") == 4
 
 
-def test_accuracy_is_told_of_the_test_images(digits):
-    _, told, model = comparison.trained(digits, None, 0, 64, 1, 0.1)
+def test_accuracy_is_that_of_the_test_images(digits):
+    _, accuracy, model = train_and_test(digits, None, 0, 64, 1, 0.1)
     with torch.no_grad():
         right = (model(digits.test_x).argmax(1) == digits.test_y).double().mean().item()
         assert right != (model(digits.train_x).argmax(1) == digits.train_y).double().mean().item(), "else nothing is shown"
-    assert told == pytest.approx(100 * right)
+    assert accuracy == pytest.approx(100 * right)
 
 
 def test_loss_scaling_is_sound_and_answers_the_lectures_table(sound):
     result = loss_scaling("quick", device="cpu")
     sound(result)
-    assert [row["recipe"] for row in result.rows] == list(recipes.RECIPES)
-    assert set(loss_scaling.lecture_says) <= set(result.quantities)
-    assert "-3.23 (AlexNet)" in loss_scaling.lecture_says["fp16 minus mixed, points"]
+    assert [row.recipe for row in result.rows(RecipeRow)] == list(recipes.RECIPES)
+    lecture = {figure.label: figure.lecture for figure in result.key_figures if figure.lecture}
+    assert list(lecture) == [f"{name} minus mixed" for name in recipes.RECIPES if name != "mixed"]
+    assert "-3.23 (AlexNet)" in lecture["fp16 minus mixed"]
 
 
 def test_the_side_by_side_text_marks_the_four_amp_lines():
-    lines = loops.side_by_side(loops.train_fp32, loops.train_amp).splitlines()
+    lines = side_by_side(loops.train_fp32, loops.train_amp).splitlines()
     marked = [line for line in lines if "  > " in line]
     assert len(marked) == 4 and all("autocast" in line or "scaler" in line for line in marked)
-    slide = [b.strip() for a, b in loops.aligned(loops.train_fp32, loops.train_slide) if a.strip() != b.strip()]
+    slide = [b.strip() for a, b in aligned(loops.train_fp32, loops.train_slide) if a.strip() != b.strip()]
     assert slide == ["optimizer.step()"]
 
 
-def test_rounding_is_halfs_forward_and_backward():
+def test_rounding_is_that_of_half_forward_and_backward():
     x = torch.tensor([1 + 2**-12, 2**-26, 70000.0, -3.14159], requires_grad=True)
     underflow.rounded(x).backward(torch.tensor([2**-30, 1.0, 1 / 3, 1e6]))
     assert torch.equal(underflow.rounded(x), x.half().float())
@@ -76,8 +83,8 @@ def test_the_histogram_puts_magnitudes_into_their_powers_of_two():
     assert sum(shares) == 0.75  # the zero is in none
 
 
-def test_what_is_gone_is_a_share_of_what_was_there():
-    assert gone(torch.tensor([0.0, 1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 2.0, 4.0])) == pytest.approx(1 / 3)
+def test_what_vanished_is_a_share_of_what_was_not_zero():
+    assert vanished_share(torch.tensor([0.0, 1.0, 2.0, 4.0]), torch.tensor([0.0, 0.0, 2.0, 4.0])) == pytest.approx(1 / 3)
 
 
 def test_factor_and_scale_move_the_histogram_by_their_powers_of_two(digits):
@@ -86,44 +93,45 @@ def test_factor_and_scale_move_the_histogram_by_their_powers_of_two(digits):
         name: sum(power * share for power, share in zip(underflow.EDGES, shares, strict=True)) / sum(shares)
         for name, shares in histograms.items()
     }
-    assert middle["loss × 1"] - middle["loss × 2e-5"] == pytest.approx(-math.log2(FACTOR), abs=0.1)
+    assert middle["loss × 1"] - middle["loss × 2e-5"] == pytest.approx(-math.log2(LOSS_FACTOR), abs=0.1)
     assert middle["loss × 2e-5, scale 1000"] - middle["loss × 2e-5"] == pytest.approx(math.log2(1000), abs=0.1)
 
 
 def test_an_epoch_has_each_image_once_and_the_next_has_another_order(digits):
-    one = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0,), 64, 0.1, 8)
+    trainings = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0,), 64, 0.1, 8)
     steps = len(digits.train_x) // 64
-    first, second = ([one.batch_of(epoch * steps + step)[0][0] for step in range(steps)] for epoch in (0, 1))
+    first, second = ([trainings.batch_of(epoch * steps + step)[0][0] for step in range(steps)] for epoch in (0, 1))
     assert len({image.numpy().tobytes() for batch in first for image in batch}) >= 0.99 * 64 * steps, "a few images are alike"
     assert not any(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_accuracy_counts_all_images_also_those_of_a_smaller_last_piece(digits):
-    one = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0, 1), 64, 0.1, 20).run()
+def test_accuracy_counts_all_images_also_those_of_a_smaller_last_part(digits):
+    trainings = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0, 1), 64, 0.1, 20).run()
     x, y = digits.train_x, digits.train_y
     assert len(x) > 1000 and len(x) % 1000
-    logits, _ = recipes.forward(one.weights, x.expand(2, *x.shape), half=False)
-    assert one.accuracy(x, y) == pytest.approx((logits.argmax(2) == y).double().mean(1).tolist())
+    logits, _ = recipes.forward(trainings.weights, x.expand(2, *x.shape), half=False)
+    assert trainings.accuracy(x, y) == pytest.approx((logits.argmax(2) == y).double().mean(1).tolist())
 
 
 def test_lost_updates_and_zero_gradients_are_the_mean_shares_of_every_tenth_step(digits):
-    one = recipes.Trainings(recipes.RECIPES["fp16, scale 1000"], digits, (0,), 64, 0.1, 20)
+    trainings = recipes.Trainings(recipes.RECIPES["fp16, scale 1000"], digits, (0,), 64, 0.1, 20)
     lost, zeros = [], []
-    for number in range(20):
-        gradients, _ = one.gradients(*one.batch_of(number))
-        before = one.weights
-        one.step()
-        if number % 10 == 0:
-            numbers = sum(w.numel() for w in before)
-            stood = zip(before, one.weights, one.buffers, strict=True)
-            lost.append(sum(((a == b) & (update != 0)).sum().item() for a, b, update in stood) / numbers)
-            zeros.append(sum((g == 0).sum().item() for g in gradients) / numbers)
-    assert float(one.lost) == pytest.approx(sum(lost) / 2) and float(one.zeros) == pytest.approx(sum(zeros) / 2)
+    for step in range(20):
+        gradients, _ = trainings.gradients(*trainings.batch_of(step))
+        before = trainings.weights
+        trainings.step()
+        if step % 10 == 0:
+            count = sum(w.numel() for w in before)
+            changes = zip(before, trainings.weights, trainings.buffers, strict=True)
+            lost.append(sum(((a == b) & (update != 0)).sum().item() for a, b, update in changes) / count)
+            zeros.append(sum((g == 0).sum().item() for g in gradients) / count)
+    assert float(trainings.lost) == pytest.approx(sum(lost) / 2)
+    assert float(trainings.zeros) == pytest.approx(sum(zeros) / 2)
     assert 0 < sum(zeros) and 0 < sum(lost) < 1
 
 
 @pytest.mark.parametrize("name", recipes.RECIPES)
-def test_a_seeds_numbers_do_not_depend_on_those_beside_it(digits, name):
+def test_the_numbers_of_a_seed_do_not_depend_on_the_other_seeds(digits, name):
     together = recipes.Trainings(recipes.RECIPES[name], digits, (3, 5), 64, 0.1, 8).run()
     alone = recipes.Trainings(recipes.RECIPES[name], digits, (5,), 64, 0.1, 8).run()
     for a, b in zip(together.weights, alone.weights, strict=True):
@@ -134,7 +142,7 @@ def test_the_fp32_recipe_is_torchs_own_training(digits):
     ours = recipes.Trainings(recipes.RECIPES["fp32"], digits, (0,), 64, 0.1, 5)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        model = recipes.net(8)
+        model = recipes.small_net(8)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     for step in range(5):
         x, y = ours.batch_of(step)
@@ -145,12 +153,12 @@ def test_the_fp32_recipe_is_torchs_own_training(digits):
         torch.testing.assert_close(a[0], b.detach(), rtol=1e-4, atol=1e-6)
 
 
-def _apart_from_half(weights, x, y, device):
-    """How far the gradients of the fp16 recipe lie from those of torch's own half modules, each as a share of its length."""
+def distances_from_half(weights, x, y, device):
+    """Distances of the gradients of the fp16 recipe from those of torch's half modules, each relative to its norm."""
     recipe = recipes.RECIPES["fp16, scale 1000"]
     scale = torch.full((1,), 1000.0, device=device)
     emulated, _ = recipes.loss_gradients(weights, x[None], y[None], recipe, scale, 1.0)
-    model = recipes.net(x.shape[-1]).to(device)
+    model = recipes.small_net(x.shape[-1]).to(device)
     for parameter, weight in zip(model.parameters(), weights, strict=True):
         parameter.data.copy_(weight[0])
     model.half()
@@ -159,8 +167,8 @@ def _apart_from_half(weights, x, y, device):
 
 
 def test_the_fp16_recipes_gradients_are_those_of_a_half_model(digits):
-    weights = [underflow.rounded(w) for w in recipes.starts(8, (0,), CPU)]
-    assert max(_apart_from_half(weights, digits.train_x[:16], digits.train_y[:16], CPU)) < 0.01
+    weights = [underflow.rounded(w) for w in recipes.initial_parameters(8, (0,), CPU)]
+    assert max(distances_from_half(weights, digits.train_x[:16], digits.train_y[:16], CPU)) < 0.01
 
 
 def test_mixed_skips_an_overflowing_seed_and_trains_the_other(digits):
@@ -174,7 +182,7 @@ def test_mixed_skips_an_overflowing_seed_and_trains_the_other(digits):
 
 
 def test_the_batched_scaler_follows_torchs_rule():
-    ours, parameter = recipes.Scaler(1, CPU, 8.0, 3), torch.nn.Parameter(torch.ones(1))
+    ours, parameter = recipes.BatchedScaler(1, CPU, 8.0, 3), torch.nn.Parameter(torch.ones(1))
     torchs = torch.amp.GradScaler("cpu", init_scale=8.0, growth_interval=3)
     optimizer = torch.optim.SGD([parameter], lr=0.1)
     seen = []
@@ -189,13 +197,13 @@ def test_the_batched_scaler_follows_torchs_rule():
     assert seen == [8, 8, 16, 8, 8, 4, 2, 2, 2, 4, 4]
 
 
-def test_growth_out_of_turn_is_noticed():
+def test_growth_at_the_wrong_time_is_noticed():
     def row(scale, after, overflow=False):
-        return {"scale": scale, "next": after, "overflow": overflow}
+        return ScalerStep(step=0, scale=scale, overflow=overflow, changed=not overflow, next_scale=after)
 
-    assert doubled_in_time([row(1, 1), row(1, 2)], 2)
-    assert not doubled_in_time([row(1, 2), row(2, 2)], 2)
-    assert not doubled_in_time([row(1, 1), row(1, 0.5, True), row(0.5, 1)], 2)
+    assert doubles_every_interval([row(1, 1), row(1, 2)], 2)
+    assert not doubles_every_interval([row(1, 2), row(2, 2)], 2)
+    assert not doubles_every_interval([row(1, 1), row(1, 0.5, True), row(0.5, 1)], 2)
 
 
 def test_master_weights_keep_updates_that_fp16_weights_lose():
@@ -207,25 +215,25 @@ def test_master_weights_keep_updates_that_fp16_weights_lose():
 
 
 @pytest.mark.cuda
-def test_cudas_autocast_list_is_as_the_table_says():
+def test_cudas_autocast_list_is_that_of_the_table():
     for dtype in (torch.float16, torch.bfloat16):
-        rows = loops.autocast_table(torch.device("cuda"), dtype)
-        assert [row for row in rows if row["result"] != row["by the list"]] == []
+        rows = autocast_table(torch.device("cuda"), dtype)
+        assert [row for row in rows if row.result != row.expected] == []
 
 
 @pytest.mark.cuda
 def test_the_emulation_is_close_to_the_gpus_own_fp16():
     device = torch.device("cuda")
     data = load("digits", device)
-    weights = [underflow.rounded(w) for w in recipes.starts(8, (0,), device)]
+    weights = [underflow.rounded(w) for w in recipes.initial_parameters(8, (0,), device)]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
-        assert max(_apart_from_half(weights, data.train_x[:128], data.train_y[:128], device)) < 0.01
+        assert max(distances_from_half(weights, data.train_x[:128], data.train_y[:128], device)) < 0.01
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("row", (amp_training, loss_scaling), ids=lambda row: row.slug)
-def test_the_rows_are_sound_on_a_gpu(row, sound):
-    sound(row("quick", device="cuda"))
+@pytest.mark.parametrize("experiment", (amp_training.amp_training, loss_scaling), ids=lambda experiment: experiment.slug)
+def test_the_experiments_are_sound_on_a_gpu(experiment, sound):
+    sound(experiment("quick", device="cuda"))
 
 
 def test_clipping_the_scaled_gradient_to_the_scaled_norm_is_right_too():
