@@ -1,55 +1,74 @@
-"""A DataLoader whose faults are told: a worker that raises, hangs, is killed, or finds no shared memory left.
+"""A DataLoader whose faults are reported: a worker that raises, hangs, is killed, or finds no shared memory left.
 
-DataLoader notices all of them, if it has a timeout, but says so in several ways. Here each is one LabError with the mend,
-within a deadline, and no worker is left behind.
+DataLoader notices all of them if it has a timeout, but reports each in another way. Here each is one LabError that says at
+which batch it happened and what to do. It comes within a deadline, and no worker is left behind.
 """
 
 import contextlib
 import re
-from collections.abc import Iterator
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from multiprocessing.sharedctypes import RawArray
 from multiprocessing.util import get_temp_dir
 from typing import Any
 from unittest import mock
 
-from torch.utils.data import DataLoader, _utils
+from torch.utils.data import DataLoader, _utils, get_worker_info
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
-ROOM = "Give more room (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
+FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
 END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
 LATE = re.compile(r"DataLoader timed out after")
 RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
 
 
-@contextlib.contextmanager
-def with_deadline(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterator[Any]]:
-    """`with with_deadline(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with the cause kept.
+class _TooLate(BaseException):
+    """Raised into a data set that runs in this process; not an Exception, so that no `except Exception` of its own stops it."""
 
-    deadline  seconds to wait for a batch. Without workers the data set runs in this process, and nothing can stop it.
+
+class _CountedCollate:
+    """The loader's collate function, which also counts in shared memory how many batches each worker has finished."""
+
+    def __init__(self, collate: Callable[[Any], Any], finished: Any) -> None:
+        self.collate, self.finished = collate, finished
+
+    def __call__(self, samples: Any) -> Any:
+        batch = self.collate(samples)
+        self.finished[get_worker_info().id] += 1
+        return batch
+
+
+@contextlib.contextmanager
+def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterator[Iterator[Any]]:
+    """`with with_deadline(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with their cause.
+
+    deadline_seconds  to wait for a batch. Without workers the data set runs in this process; it is interrupted by SIGALRM,
+                      which works in the main thread of Linux and macOS. Elsewhere, nothing can stop it.
     Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
     all went well.
     """
     get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
-    given, loader.timeout = loader.timeout, deadline if loader.num_workers else 0
+    given, loader.timeout = loader.timeout, deadline_seconds if loader.num_workers else 0
     iterator, number, well = None, -1, False
     try:
-        with allow_oversubscription():
-            iterator = iter(loader)
-        iterator._timeout = loader.timeout  # persistent workers came with that of their first epoch
+        iterator = _start(loader)
 
         def batches() -> Iterator[Any]:
             nonlocal number
             while True:
                 number += 1
                 try:
-                    batch = next(iterator)
+                    with _alarm(0 if loader.num_workers else deadline_seconds):
+                        batch = next(iterator)
                 except StopIteration:
                     return
-                except Exception as error:
-                    raise _told(error, number, deadline) from error
+                except (Exception, _TooLate) as error:
+                    raise _explained(error, iterator, number, deadline_seconds) from error
                 yield batch
 
         yield batches()
@@ -57,7 +76,7 @@ def with_deadline(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterat
     except RuntimeError as error:
         # A worker's death reaches the main process by a signal: it may strike in the middle of the block.
         if DIED.search(str(error)):
-            raise _told(error, number + 1, deadline) from error
+            raise _explained(error, iterator, number + 1, deadline_seconds) from error
         raise
     finally:
         loader.timeout = given
@@ -69,28 +88,82 @@ def with_deadline(loader: DataLoader, deadline: float = 60.0) -> Iterator[Iterat
                 loader._iterator = None  # a new epoch starts new workers
 
 
-def _told(error: Exception, number: int, deadline: float) -> LabError:
-    """What an error of batch `number` means."""
+def _start(loader: DataLoader) -> Any:
+    """The loader's iterator; its workers count the batches that they have finished."""
+    if not loader.num_workers:
+        return iter(loader)
+    alive = loader._iterator  # persistent workers, which have their counters
+    finished = getattr(alive, "_finished", None) if alive is not None else RawArray("q", loader.num_workers)
+    if finished is not None:
+        finished[:] = [0] * loader.num_workers
+    collate = loader.collate_fn
+    if alive is None:
+        loader.collate_fn = _CountedCollate(collate, finished)
+    try:
+        with allow_oversubscription():
+            iterator = iter(loader)
+    finally:
+        loader.collate_fn = collate
+    iterator._finished, iterator._timeout = finished, loader.timeout  # persistent workers came with that of their first epoch
+    return iterator
+
+
+@contextlib.contextmanager
+def _alarm(seconds: float) -> Iterator[None]:
+    """Raise _TooLate in the block after `seconds`, where that is possible and nobody else uses the alarm."""
+    possible = seconds and hasattr(signal, "setitimer") and threading.current_thread() is threading.main_thread()
+    if not possible or signal.getitimer(signal.ITIMER_REAL)[0] or callable(signal.getsignal(signal.SIGALRM)):
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise _TooLate
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def _explained(error: BaseException, iterator: Any, number: int, deadline_seconds: float) -> LabError:
+    """What an error means that came while batch `number` was waited for."""
     text = str(error)
-    where = f"at batch {number}"
+    died = DIED.search(text)
+    at = f"at batch {_batch_of_dead(iterator, died[1], number) if died else number}"
     if FULL.search(text):
-        return LabError(f"No shared memory was left in /dev/shm {where}.", ROOM)
-    if LATE.search(text):
+        return LabError(f"No shared memory was left in /dev/shm {at}.", FULL_FIX)
+    if LATE.search(text) or isinstance(error, _TooLate):
+        who = "the data set" if isinstance(error, _TooLate) else "a worker"
         return LabError(
-            f"No batch came within {deadline:g} s {where}: a worker hangs, or is slower than that.",
+            f"No batch came within {deadline_seconds:g} s {at}: {who} hangs, or is slower than that.",
             "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
         )
-    if died := DIED.search(text):
-        how = f"was killed by signal {died[2]}" if died[2] else "ended without a word"
+    if died:
+        how = f"was killed by signal {died[2]}" if died[2] else "ended without an error message"
         return LabError(
-            f"A worker (process {died[1]}) {how} {where}.",
+            f"A worker (process {died[1]}) {how} {at}.",
             "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
-            "with num_workers=0 a crash shows its place.",
+            "with num_workers=0 a crash shows its line.",
         )
     if raised := RAISED.search(text):
         lines = re.findall(rf"^\S*\b{raised[1]}\b.*", text, re.MULTILINE)  # a message may have more lines: its first names it
         return LabError(
-            f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {where}.",
+            f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {at}.",
             "The traceback above shows where in the data set.",
         )
-    return LabError(f"The data set raised {type(error).__name__}: {text} {where}.", "The traceback above shows where.")
+    return LabError(f"The data set raised {type(error).__name__}: {text} {at}.", "The traceback above shows where.")
+
+
+def _batch_of_dead(iterator: Any, pids: str, number: int) -> int:
+    """The batch that a dead worker was loading: not the one that the loop waited for, which may be another worker's.
+
+    Batches are dealt out in turns, so the next one of worker w that has finished n is w + n · workers.
+    """
+    finished = getattr(iterator, "_finished", None)
+    dead = [index for index, worker in enumerate(getattr(iterator, "_workers", ())) if str(worker.pid) in pids.split(", ")]
+    if finished is None or not dead or not getattr(iterator, "_in_order", True):
+        return number
+    return min(index + finished[index] * len(finished) for index in dead)

@@ -1,0 +1,135 @@
+"""Two prefetchers from scratch: threads that load batches ahead, and a CUDA stream that copies the next batch ahead."""
+
+import copy
+import dataclasses
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
+from typing import Any
+
+import torch
+from torch.nn.utils.rnn import PackedSequence
+
+_END = object()
+
+
+class ThreadPrefetcher:
+    """Loads batches in threads, up to `depth` ahead of the loop that consumes them, and gives them in order.
+
+        for batch in ThreadPrefetcher(loader): …                                a thread runs any loader or iterable ahead
+        for batch in ThreadPrefetcher(list_of_indices, fetch, threads=4): …     threads call fetch(indices) at once
+
+    batches  an iterable over batches; with `fetch`, over requests, such as the lists of indices of a BatchSampler
+    fetch    fetch(request) loads one batch; threads overlap where it waits or releases the GIL (files, sockets, decoders)
+    threads  how many batches are loaded at once; an iterable without `fetch` can be run by one thread only
+    depth    how many batches are loaded or being loaded ahead (default: `threads`); more of them smooth uneven times
+    An error is raised at its batch. Leaving the loop early waits for the batches under way, no longer. Batches are loaded under
+    the consumer's gradient mode, which would otherwise be the thread's own.
+    """
+
+    def __init__(
+        self,
+        batches: Iterable[Any],
+        fetch: Callable[[Any], Any] | None = None,
+        *,
+        threads: int = 1,
+        depth: int | None = None,
+    ) -> None:
+        depth = threads if depth is None else depth
+        if threads < 1 or depth < threads:
+            raise ValueError(f"threads={threads}, depth={depth}: at least one thread, and a batch ahead for each")
+        if fetch is None and threads > 1:
+            raise ValueError(f"threads={threads}: one thread runs an iterable; several need `fetch`")
+        self.batches, self.fetch, self.threads, self.depth = batches, fetch, threads, depth
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        items, grad = iter(self.batches), torch.is_grad_enabled()
+        pool = ThreadPoolExecutor(self.threads, "thread", torch.set_grad_enabled, (grad,))
+
+        def submit(count: int) -> list[Future]:
+            if self.fetch is None:
+                return [pool.submit(next, items, _END) for _ in range(count)]
+            return [pool.submit(self.fetch, request) for request in islice(items, count)]
+
+        try:
+            ahead = deque(submit(self.depth))
+            while ahead:
+                batch = ahead.popleft().result()
+                if batch is _END:
+                    return
+                ahead.extend(submit(1))  # the next batch is on its way before the consumer gets to work on this one
+                yield batch
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+class DevicePrefetcher:
+    """Copies the next batch to the GPU on a stream of its own, while the current stream computes on this one.
+
+        for batch in DevicePrefetcher(loader, "cuda"): …
+
+    batches  host batches: tensors, alone or nested in dicts, lists, tuples, named tuples and dataclasses; anything else in them
+             passes unchanged. Pinned (`pin_memory=True`), or the copy does not overlap
+    device   a CUDA device; on any other the batches are only moved, nothing overlaps
+    """
+
+    def __init__(self, batches: Iterable[Any], device: torch.device | str) -> None:
+        self.batches, self.device = batches, torch.device(device)
+        self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = iter(self.batches)
+        upcoming = self._copy(batches)
+        while upcoming is not _END:
+            batch = self._arrived(upcoming)
+            upcoming = self._copy(batches)  # queued now, before the consumer queues its work on `batch`
+            yield batch
+
+    def _copy(self, batches: Iterator[Any]) -> Any:
+        batch = next(batches, _END)
+        if batch is _END:
+            return _END
+        if self.stream is None:
+            return map_tensors(lambda tensor: tensor.to(self.device), batch)
+        with torch.cuda.stream(self.stream):
+            return map_tensors(lambda tensor: tensor.to(self.device, non_blocking=True), batch)
+
+    def _arrived(self, batch: Any) -> Any:
+        if self.stream is None:
+            return batch
+        current = torch.cuda.current_stream(self.device)
+        current.wait_stream(self.stream)  # the GPU waits, not the processor
+        # The batch's memory belongs to the side stream: without this it could be filled again before `current` has read it.
+        map_tensors(lambda tensor: tensor.record_stream(current), batch)
+        return batch
+
+
+def map_tensors(work: Callable[[Any], Any], batch: Any) -> Any:
+    """The same structure with `work(tensor)` for each tensor in it; what is neither a tensor nor holds any stays as it is."""
+    if isinstance(batch, torch.Tensor):
+        return work(batch)
+    if isinstance(batch, PackedSequence):  # its batch_sizes stay on the CPU
+        return batch._replace(
+            **{name: work(tensor) for name, tensor in batch._asdict().items() if name != "batch_sizes" and tensor is not None}
+        )
+    if isinstance(batch, Mapping):
+        moved = {key: map_tensors(work, value) for key, value in batch.items()}
+        if type(batch) is dict:
+            return moved
+        clone = copy.copy(batch)  # keeps what the class adds, such as a default factory
+        clone.update(moved)
+        return clone
+    if isinstance(batch, list | tuple):
+        moved = [map_tensors(work, value) for value in batch]
+        return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)  # a named tuple takes its fields
+    if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
+        fields = {field.name: map_tensors(work, getattr(batch, field.name)) for field in dataclasses.fields(batch) if field.init}
+        return dataclasses.replace(batch, **fields)
+    return batch
