@@ -127,11 +127,11 @@ class Accelerator:
     """Stands for a GPU: a step takes `seconds` during which the processor is free. Notes a checksum of every batch."""
 
     seconds: float
-    seen: list[int] = field(default_factory=list)
+    checksums: list[int] = field(default_factory=list)
 
     def __call__(self, batch: Any) -> None:
         end = CLOCK() + self.seconds
-        self.seen.append(checksum(batch))
+        self.checksums.append(checksum(batch))
         sleep_until(end)
 
 
@@ -166,10 +166,11 @@ class Epoch:
         return min(self.parts.values()) >= 0 and gap <= 0.01 * self.seconds + 0.02
 
 
-def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], object]) -> Epoch:
-    """Run `step(batch)` over (batch, spans) and account for every moment of the loop.
+def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
+    """Run `step(batch)` over a loader and account for every moment of the loop.
 
-    A moment of waiting is named by what happened to the batch that was waited for, from its worker's time stamps.
+    A stamped loader gives (batch, spans): a moment of waiting is named by what happened to the batch that was waited for, from
+    its worker's time stamps. Of any other loader nobody knows that: all of the wait counts as "waiting".
     An error of the loader or the step ends the workers before it is passed on.
     """
     parts = dict.fromkeys(PARTS, 0.0)
@@ -184,24 +185,28 @@ def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], o
         while True:
             asked = now
             try:
-                batch, stamps = next(iterator)
+                batch = next(iterator)
             except StopIteration:
                 break
             got = CLOCK()
-            load, collate = stamps
-            marks = {
-                "start-up": load.start if load.lane not in known else asked,
-                "waiting": collate.start,
-                "collate": collate.end,
-                "queue": got,
-            }
-            at = asked
-            for what, until in marks.items():
-                until = min(max(until, at), got)
-                parts[what] += until - at
-                at = until
-            ordered &= load.start <= load.end <= collate.start <= collate.end <= got
-            known.add(load.lane)
+            if _is_stamped(batch):
+                batch, stamps = batch
+                load, collate = stamps
+                ends = {
+                    "start-up": load.start if load.lane not in known else asked,
+                    "waiting": collate.start,
+                    "collate": collate.end,
+                    "queue": got,
+                }
+                ordered &= load.start <= load.end <= collate.start <= collate.end <= got
+                known.add(load.lane)
+            else:
+                stamps, ends = [], {"waiting": got}
+            reached = asked
+            for part, end in ends.items():
+                end = min(max(end, reached), got)
+                parts[part] += end - reached
+                reached = end
             step(batch)
             now = CLOCK()
             parts["compute"] += now - got
@@ -212,3 +217,9 @@ def run_epoch(batches: Iterable[tuple[Any, list[Span]]], step: Callable[[Any], o
     end = CLOCK()
     parts["end"] = end - now
     return Epoch(end - wall, parts, spans, ordered)
+
+
+def _is_stamped(batch: Any) -> bool:
+    """Whether a loader gave (batch, spans), as `stamped_loader` does."""
+    pair = isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[1], list)
+    return bool(pair and batch[1] and all(isinstance(stamp, Span) for stamp in batch[1]))

@@ -5,10 +5,12 @@ batch of 32. Here the frames are small files that are really read; then the samp
 A wait takes its time on a busy machine and on an idle one, so that workers can be compared on both.
 """
 
+import contextlib
 import io
 import math
 import random
-from collections.abc import Iterable, Sequence
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -52,6 +54,11 @@ class StorageModel:
         return sum(self.read(index) + self.transform(index) for index in indices)
 
 
+def batch_loads(storage: StorageModel, batches: int, batch_size: int) -> list[float]:
+    """Seconds that each batch of a sequential epoch takes to load, by the model."""
+    return [storage.load(range(batch * batch_size, (batch + 1) * batch_size)) for batch in range(batches)]
+
+
 INSTANT = StorageModel(scale=0.0)
 
 
@@ -69,6 +76,13 @@ def make_clips(folder: Path | str, clips: int, *, frames: int = 4, side: int = 1
             image[row : row + 3, column : column + 3] = 255
             (place / f"frame_{frame:02}.ppm").write_bytes(b"P6 %d %d 255\n" % (side, side) + image.tobytes())
     return folder
+
+
+@contextlib.contextmanager
+def clips_on_disk(clips: int, storage: StorageModel) -> Iterator["Clips"]:
+    """The clips in a temporary folder that is gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="hpml-clips-") as folder:
+        yield Clips(make_clips(folder, clips), storage)
 
 
 class Clips(Dataset):

@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -15,7 +16,7 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.errors import LabError
 from hpml_lab.loading.deadline import with_deadline
-from hpml_lab.loading.planted_cases import Faulty, Planted
+from hpml_lab.loading.known_datasets import FaultyData, KnownCost
 
 DEADLINE = 3.0
 
@@ -23,7 +24,7 @@ DEADLINE = 3.0
 def run(fault, method, deadline):
     """In a child: load the faulty data set to its end, and say how it went and who is left."""
     torch.set_num_threads(1)
-    loader = DataLoader(Faulty(fault), 4, num_workers=2, multiprocessing_context=method)
+    loader = DataLoader(FaultyData(fault), 4, num_workers=2, multiprocessing_context=method)
     start = time.monotonic()
     try:
         with with_deadline(loader, deadline) as batches:
@@ -38,27 +39,27 @@ def run(fault, method, deadline):
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])
 @pytest.mark.parametrize(
-    "fault, text, mend",
+    "fault, text, fix",
     [
         ("raises", r"Worker \d raised KeyError: 'no label for sample 5' at batch 1", "traceback"),
-        ("killed", r"A worker \(process \d+\) (was killed by signal Killed|ended without a word) at batch \d", "memory"),
-        ("exits", r"A worker \(process \d+\) ended without a word at batch \d", "num_workers=0"),
+        ("killed", r"A worker \(process \d+\) (was killed by signal Killed|ended without an error message) at batch 1\b", "memory"),
+        ("exits", r"A worker \(process \d+\) ended without an error message at batch 1\b", "num_workers=0"),
         ("hangs", r"No batch came within 3 s at batch 1", "timeout"),
     ],
 )
-def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, mend, method):
+def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, fix, method):
     deadline = DEADLINE if method == "fork" else 25.0  # a start anew imports torch
     outcome = run_in_child(run, fault, method, deadline, deadline_seconds=120.0)
     assert outcome.how == "returned", outcome
-    (wrong, told_mend, cause), seconds, left, timeout = outcome.value
-    assert re.search(text.replace("3 s", f"{deadline:g} s"), wrong), wrong
-    assert mend in told_mend
+    (problem, told_fix, cause), seconds, left, timeout = outcome.value
+    assert re.search(text.replace("3 s", f"{deadline:g} s"), problem), problem
+    assert fix in told_fix
     assert cause in ("RuntimeError", "KeyError")
     assert seconds < deadline + 20
     assert left == [] and timeout == 0
 
 
-class ManyLines(Planted):
+class ManyLines(KnownCost):
     """A sample whose error has a message of several lines, as errors of schemas and of CUDA have."""
 
     def __getitem__(self, index):
@@ -73,12 +74,51 @@ def test_an_error_of_several_lines_is_told_by_its_type_and_first():
 
 def test_without_workers_the_error_names_the_batch_too():
     with pytest.raises(LabError, match="raised KeyError: 'no label for sample 5' at batch 1"):
-        with with_deadline(DataLoader(Faulty("raises"), 4)) as batches:
+        with with_deadline(DataLoader(FaultyData("raises"), 4)) as batches:
             list(batches)
 
 
+def kill_ahead():
+    """In a child: the worker of batch 3 dies while the loop still computes on batch 0."""
+    try:
+        with with_deadline(DataLoader(FaultyData("killed", at=13), 4, num_workers=2), 20.0) as batches:
+            for _ in batches:
+                time.sleep(0.5)
+    except LabError as error:
+        return error.problem
+
+
+def test_a_killed_worker_is_reported_with_its_own_batch():
+    outcome = run_in_child(kill_ahead, method="fork", deadline=60.0)
+    assert re.search(r"at batch 3\.", outcome.value), outcome
+
+
+def hang_here():
+    """In a child: a data set that hangs in this very process; what is reported, after how long, and what the alarm is then."""
+    start = time.monotonic()
+    try:
+        with with_deadline(DataLoader(FaultyData("hangs"), 4), 0.5) as batches:
+            list(batches)
+    except LabError as error:
+        return error.problem, time.monotonic() - start, signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="there is no SIGALRM here")
+def test_a_data_set_that_hangs_without_workers_is_interrupted():
+    problem, seconds, restored = run_in_child(hang_here, method="fork", deadline=60.0).value
+    assert problem == "No batch came within 0.5 s at batch 1: the data set hangs, or is slower than that."
+    assert seconds < 10 and restored
+
+
+def test_the_loaders_own_collate_and_timeout_are_back_afterwards():
+    loader = DataLoader(KnownCost(8), 4, num_workers=1, collate_fn=tuple)
+    with with_deadline(loader, 30.0) as batches:
+        assert [len(batch) for batch in batches] == [4, 4]
+    assert loader.collate_fn is tuple and loader.timeout == 0
+
+
 def test_errors_of_the_block_pass_unchanged_and_end_the_workers():
-    loader = DataLoader(Planted(32), 4, num_workers=1)
+    loader = DataLoader(KnownCost(32), 4, num_workers=1)
     before = {one.pid for one in psutil.Process().children()}
     with pytest.raises(ZeroDivisionError), with_deadline(loader) as batches:
         next(batches)
@@ -90,7 +130,7 @@ def hang_together(workers, deadline):
     """In a child: all workers hang, as they do when their storage is gone; seconds until that is told."""
     start = time.monotonic()
     try:
-        with with_deadline(DataLoader(Planted(32, wait=600.0), 4, num_workers=workers), deadline) as batches:
+        with with_deadline(DataLoader(KnownCost(32, wait=600.0), 4, num_workers=workers), deadline) as batches:
             next(batches)
     except LabError as error:
         return error.problem, time.monotonic() - start, len(psutil.Process().children())
@@ -108,7 +148,7 @@ def test_persistent_workers_keep_each_epochs_deadline():
     assert outcome.value == "No batch came within 1 s at batch 0: a worker hangs, or is slower than that.", outcome
 
 
-class HangsLater(Planted):
+class HangsLater(KnownCost):
     def __init__(self):
         super().__init__(16)
         self.hangs = torch.zeros(1).share_memory_()
@@ -133,7 +173,7 @@ def second_epoch_hangs():
 
 
 def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoch():
-    loader = DataLoader(Planted(20), 4, num_workers=2, persistent_workers=True)
+    loader = DataLoader(KnownCost(20), 4, num_workers=2, persistent_workers=True)
     try:
         for _ in range(2):
             with with_deadline(loader) as batches:
@@ -147,8 +187,8 @@ import sys, torch
 from torch.utils.data import DataLoader
 from hpml_lab.core.errors import LabError
 from hpml_lab.loading.deadline import with_deadline
-from hpml_lab.loading.planted_cases import Planted
-loader = DataLoader(Planted(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
+from hpml_lab.loading.known_datasets import KnownCost
+loader = DataLoader(KnownCost(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
 try:
     with with_deadline(loader, 20.0) as batches:
         for _ in batches: pass
@@ -168,8 +208,8 @@ def small_shm(command):
 
 
 @pytest.mark.skipif(small_shm(["true"]) is None, reason="no mount namespaces here, so /dev/shm cannot be made small")
-def test_a_full_shared_memory_is_told_with_the_mend():
+def test_a_full_shared_memory_is_reported_with_the_fix():
     before = set(Path("/dev/shm").iterdir())
     done = subprocess.run(small_shm([sys.executable, "-c", SMALL_SHM]), capture_output=True, text=True, timeout=120)
-    assert "told: No shared memory was left in /dev/shm at batch 0. Give more room (docker run --shm-size" in done.stdout, done
+    assert "told: No shared memory was left in /dev/shm at batch 0. Give it more (docker run --shm-size" in done.stdout, done
     assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]

@@ -6,6 +6,7 @@ import random
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from hpml_lab.core.timeline import Span
 from hpml_lab.core.workers import allow_oversubscription
@@ -23,7 +24,7 @@ from hpml_lab.loading.pipeline import (
     simulate,
     stamped_loader,
 )
-from hpml_lab.loading.prefetch import ThreadPrefetcher
+from hpml_lab.loading.prefetchers import ThreadPrefetcher
 from hpml_lab.loading.storage import BatchedImages, Clips, StorageModel, make_clips, ready_made
 
 
@@ -139,11 +140,11 @@ def test_every_number_of_workers_and_threads_gives_the_same_bits(clips):
     assert len(set(plain)) == 6
     with allow_oversubscription():
         ways = [stamped_loader(clips, 4, workers) for workers in (0, 1, 2, 3)]
-        ways += [ThreadPrefetcher(Fetch(clips), indices, threads=threads, depth=4) for threads in (1, 2, 4)]
+        ways += [ThreadPrefetcher(indices, Fetch(clips), threads=threads, depth=4) for threads in (1, 2, 4)]
         for batches in ways:
             accelerator = Accelerator(0.001)
             epoch = run_epoch(batches, accelerator)
-            assert accelerator.seen == plain
+            assert accelerator.checksums == plain
             assert epoch.ordered and epoch.accounted() and epoch.parts["compute"] >= 0.006
     assert not multiprocessing.active_children()
 
@@ -187,3 +188,16 @@ def test_a_checksum_sees_one_bit():
     assert checksum((one, torch.ones(2))) == checksum([other, torch.ones(2)])
     other[3] = 1e-30
     assert checksum((one, torch.ones(2))) != checksum((other, torch.ones(2)))
+
+
+def test_a_plain_loader_is_run_and_its_wait_is_not_divided(clips):
+    """Batches of a plain DataLoader carry no time stamps; they used to fail with "not enough values to unpack"."""
+    batches = []
+    with allow_oversubscription():
+        for workers in (0, 2):
+            epoch = run_epoch(DataLoader(clips, 4, num_workers=workers), batches.append)
+            assert epoch.accounted() and epoch.ordered
+            assert epoch.parts["waiting"] > 0 == epoch.parts["collate"] == epoch.parts["queue"]
+            assert [span.what for span in epoch.spans] == ["compute"] * 6
+    assert len(batches) == 12 and all(torch.equal(a[0], b[0]) for a, b in zip(batches[:6], batches[6:], strict=True))
+    assert run_epoch([{"image": 1}, [2, 3], 4], lambda batch: None).parts["compute"] >= 0

@@ -1,22 +1,27 @@
 """The tuner: right on planted cases, within its budget, with clear words for what it cannot tune."""
 
+import copy
+import functools
+import random
+import threading
 import time
 
-import psutil
 import pytest
 import torch
 from torch.utils.data import IterableDataset
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading import tune as tuning
-from hpml_lab.loading.planted_cases import CASES, Faulty, Planted
-from hpml_lab.loading.tune import Trial, tune
+from hpml_lab.core.workers import child_pids
+from hpml_lab.loading.known_datasets import CASES, FaultyData, KnownCost
+from hpml_lab.loading.restore import trained_by
+from hpml_lab.loading.trials import LoaderTrial, Trials
+from hpml_lab.loading.tuner import Tuned, tune
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_planted_cases_are_told_apart(name):
+def test_known_costs_are_recognized(name):
     dataset, step_seconds, workers_pay = CASES[name]
-    before = set(psutil.Process().children(recursive=True))
+    before = child_pids()
     tuned = tune(dataset, 16, step_seconds=step_seconds, epochs=5, max_workers=4)
     assert (tuned.options["num_workers"] > 0) == workers_pay
     assert tuned.best.options == tuned.options and tuned.trials[0].options == {"num_workers": 0}
@@ -24,11 +29,11 @@ def test_planted_cases_are_told_apart(name):
         assert tuned.speed_up > 1.5, "sleeping samples overlap on any machine"
     else:
         assert tuned.speed_up == 1.0
-    assert set(psutil.Process().children(recursive=True)) <= before
+    assert child_pids() <= before
 
 
 def test_the_options_are_those_of_a_data_loader():
-    dataset = Planted(wait=0.002)
+    dataset = KnownCost(wait=0.002)
     tuned = tune(dataset, 8, step_seconds=0.001, max_workers=2, epochs=3)
     loader = torch.utils.data.DataLoader(dataset, 8, **tuned.options)
     assert loader.num_workers == tuned.options["num_workers"] == 2 and loader.persistent_workers
@@ -36,28 +41,28 @@ def test_the_options_are_those_of_a_data_loader():
 
 
 def test_one_epoch_does_not_repay_a_dear_start():
-    trial = Trial({"num_workers": 4, "persistent_workers": True}, start_up=10.0, steady=0.1)
+    trial = LoaderTrial({"num_workers": 4, "persistent_workers": True}, start_up=10.0, steady=0.1)
     assert trial.epoch(batches=101, epochs=1) == pytest.approx(10 + 10)
     assert trial.epoch(batches=101, epochs=100) == pytest.approx(0.1 + 10.1, rel=0.02)
-    again = Trial({"num_workers": 4, "persistent_workers": False}, start_up=10.0, steady=0.1)
+    again = LoaderTrial({"num_workers": 4, "persistent_workers": False}, start_up=10.0, steady=0.1)
     assert again.epoch(batches=101, epochs=100) == pytest.approx(20)
 
 
 def test_the_speed_up_is_over_the_default_and_not_over_one_that_pins():
     default, pinned = {"num_workers": 0}, {"num_workers": 0, "pin_memory": True}
-    tuned = tuning.Tuned(pinned, [Trial(default, 1.0, 1.0), Trial(pinned, 0.5, 0.5)], "", batches=10, epochs=1)
+    tuned = Tuned(pinned, [LoaderTrial(default, 1.0, 1.0), LoaderTrial(pinned, 0.5, 0.5)], "", batches=10, epochs=1)
     assert tuned.speed_up == 2.0
 
 
 def test_trials_do_not_begin_after_the_budget():
     start = time.monotonic()
-    tuned = tune(Planted(wait=0.02), 16, budget=0.1, max_workers=8)
+    tuned = tune(KnownCost(wait=0.02), 16, budget_seconds=0.1, max_workers=8)
     assert tuned.reason == "the budget is spent" and len(tuned.trials) == 1
     assert time.monotonic() - start < 30
 
 
 def test_trials_read_other_samples_as_long_as_there_are_any():
-    run = tuning._Trials(Planted(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
+    run = Trials(KnownCost(64), 4, lambda _: None, 5.0, {}, time.monotonic() + 5)
     first, second = run._samples(24), run._samples(24)
     assert len(set(first) | set(second)) == 48
     assert len(set(run._samples(64))) == 64, "then they come round again"
@@ -70,17 +75,17 @@ def test_the_tuned_setting_must_win_again_in_turns(monkeypatch):
     def trial(self, options):
         self.steps.append(0.0)
         steady = 1.0 if options["num_workers"] == 0 else 0.1 * next(lucky, 20.0)
-        return Trial(options, 0.0, steady)
+        return LoaderTrial(options, 0.0, steady)
 
-    monkeypatch.setattr(tuning._Trials, "trial", trial)
-    tuned = tune(Planted(), 16, max_workers=4)
+    monkeypatch.setattr(Trials, "trial", trial)
+    tuned = tune(KnownCost(), 16, max_workers=4)
     assert tuned.options == {"num_workers": 0} and "the default was as fast" in tuned.reason
 
 
 def test_the_speed_up_is_that_of_whole_epochs_by_the_medians_of_their_trials():
     alone, two = {"num_workers": 0}, {"num_workers": 2, "persistent_workers": True}
-    trials = [Trial(alone, 0.2, 0.2), *(Trial(two, start, steady) for start, steady in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.05)))]
-    tuned = tuning.Tuned(two, trials, "", batches=10, epochs=4)
+    trials = [LoaderTrial(alone, 0.2, 0.2), *(LoaderTrial(two, start, steady) for start, steady in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.05)))]
+    tuned = Tuned(two, trials, "", batches=10, epochs=4)
     assert (tuned.best.start_up, tuned.best.steady) == (2.0, 0.1)
     assert tuned.speed_up == pytest.approx((10 * 0.2) / (2.0 / 4 + 0.1 * (10 - 1 / 4)))
 
@@ -101,10 +106,10 @@ class Stream(IterableDataset):
 )
 def test_options_that_make_no_trial_are_refused(options, text):
     with pytest.raises(LabError, match=text):
-        tune(Planted(64), **options)
+        tune(KnownCost(64), **options)
 
 
-@pytest.mark.parametrize("dataset, text", [(Stream(), "no length"), (Planted(0), "is empty")])
+@pytest.mark.parametrize("dataset, text", [(Stream(), "no length"), (KnownCost(0), "is empty")])
 def test_what_cannot_be_tuned_is_told(dataset, text):
     with pytest.raises(LabError, match=text):
         tune(dataset, 4)
@@ -112,20 +117,166 @@ def test_what_cannot_be_tuned_is_told(dataset, text):
 
 def test_a_data_set_that_hangs_is_told_within_the_deadline():
     start = time.monotonic()
-    with pytest.raises(LabError, match="gave no"):
-        tune(Faulty("hangs"), 8, deadline=0.3)
+    with pytest.raises(LabError, match=r"No batch came within 0.3 s at batch \d: the data set hangs"):
+        tune(FaultyData("hangs"), 8, deadline_seconds=0.3)
     assert time.monotonic() - start < 30
 
 
 def test_a_data_set_that_raises_is_told():
     with pytest.raises(LabError, match="no label for sample 5"):
-        tune(Faulty("raises"), 16)
+        tune(FaultyData("raises"), 16)
 
 
 def test_a_small_data_set_is_tuned_too():
-    assert tune(Planted(3), 2).options["num_workers"] == 0
+    assert tune(KnownCost(3), 2).options["num_workers"] == 0
 
 
 def test_workers_that_start_anew_can_be_tuned():
-    tuned = tune(Planted(64, wait=0.001), 8, max_workers=1, multiprocessing_context="spawn", budget=20)
+    tuned = tune(KnownCost(64, wait=0.001), 8, max_workers=1, multiprocessing_context="spawn", budget_seconds=20)
     assert [one.workers for one in tuned.trials][:2] == [0, 1]
+
+
+def test_printing_shows_the_gain_and_every_trial():
+    tuned = Tuned({"num_workers": 2}, [LoaderTrial({"num_workers": 0}, 0.5, 0.2), LoaderTrial({"num_workers": 2}, 1.0, 0.1)], "why", 10, 1)
+    first, title, headings, *rows = str(tuned).splitlines()
+    assert first == "num_workers=2: 1.21 times as fast as without workers; why."
+    assert title.startswith("Trials") and headings.split() == ["setting", "start-up,", "s", "batch,", "ms", "epoch,", "s"]
+    assert [row.split() for row in rows] == [["num_workers=0", "0.5", "200", "2.3"], ["num_workers=2", "1", "100", "1.9"]]
+
+
+def test_trials_are_counted_on_a_progress_line(monkeypatch):
+    seen = []
+    monkeypatch.setattr("hpml_lab.loading.tuner.progress", lambda items, description: seen.append(description) or items)
+    tune(KnownCost(16), 4, max_workers=0)
+    assert seen == ["tune: trials"]
+
+
+def test_trials_keep_the_callers_thread_gradient_mode_and_autocast():
+    seen = []
+
+    class Looks(KnownCost):
+        def __getitem__(self, index):
+            seen.append((threading.current_thread(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")))
+            return super().__getitem__(index)
+
+    with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16):
+        tune(Looks(32), 4, max_workers=0, step=lambda batch: seen.append(seen[-1]))
+    assert set(seen) == {(threading.main_thread(), False, True)}
+
+
+def training(device="cpu"):
+    """A model with dropout and batch norm, its optimizer and scheduler, and a step that trains them."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(16, 8), torch.nn.BatchNorm1d(8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
+    optimizer = torch.optim.Adam(net.parameters(), lr=0.1)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+
+    def step(batch):
+        optimizer.zero_grad()
+        net(batch).square().mean().backward()
+        optimizer.step()
+        schedule.step()
+
+    return net, optimizer, schedule, step
+
+
+def state(net, optimizer, schedule):
+    grads = [None if p.grad is None else p.grad.clone() for p in net.parameters()]
+    return copy.deepcopy((net.state_dict(), optimizer.state_dict(), schedule.state_dict(), grads, torch.get_rng_state(), random.getstate()))
+
+
+@pytest.mark.parametrize("trained_before", [False, True])
+@pytest.mark.parametrize("how", ["closure", "partial", "method", "list"])
+def test_the_step_is_run_and_trains_nothing(trained_before, how):
+    net, optimizer, schedule, step = training()
+    if trained_before:
+        step(torch.randn(4, 16))
+    calls = []
+
+    class Trainer:
+        def __init__(self):
+            self.parts = {"net": [net]}
+            self.optimizers = (optimizer,)
+            self.schedule = schedule
+
+        def one(self, batch):
+            calls.append(1)
+            self.parts["net"][0](batch).sum().backward()
+            self.optimizers[0].step()
+            self.schedule.step()
+
+    def counted(batch, step):
+        calls.append(1)
+        step(batch)
+
+    steps = {
+        "closure": lambda batch: (calls.append(1), step(batch)),
+        "partial": functools.partial(counted, step=step),
+        "method": Trainer().one,
+        "list": lambda batch: [inner(batch) for inner in (counted_step,)],
+    }
+
+    def counted_step(batch):
+        counted(batch, step)
+
+    before = state(net, optimizer, schedule)
+    held = [p.grad for p in net.parameters()]
+    tune(KnownCost(64), 4, step=steps[how], max_workers=1)
+    assert calls, "the step did run"
+    after = state(net, optimizer, schedule)
+    assert torch.equal(before[4], after[4]) and before[5] == after[5]
+    assert all(torch.equal(before[0][name], after[0][name]) for name in before[0])
+    assert repr(before[1:4]) == repr(after[1:4])
+    assert all(p.grad is grad for p, grad in zip(net.parameters(), held, strict=True))
+
+
+def test_what_the_step_trains_can_be_named():
+    net, *_ = training()
+    step = {"run": lambda batch: net(batch).sum().backward()}
+    tune(KnownCost(32), 4, step=lambda batch: step["run"](batch), restore=[net], max_workers=0)
+    assert all(p.grad is None for p in net.parameters())
+    tune(KnownCost(32), 4, step=lambda batch: step["run"](batch), restore=[], max_workers=0)
+    assert all(p.grad is not None for p in net.parameters()), "nothing was asked to be put back"
+
+
+def test_weights_are_back_after_an_error_of_the_step():
+    net, optimizer, schedule, step = training()
+    before = state(net, optimizer, schedule)
+
+    def breaks(batch):
+        step(batch)
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        tune(KnownCost(32), 4, step=breaks)
+    assert all(torch.equal(a, b) for a, b in zip(before[0].values(), net.state_dict().values(), strict=True))
+
+
+def test_a_model_inside_another_is_put_back_once():
+    net, optimizer, _, step = training()
+    first = net[0]
+    found = trained_by(lambda batch: (first, net, optimizer, step))
+    assert {id(value) for value in found if isinstance(value, torch.nn.Module)} == {id(net)}
+
+
+def test_a_lazy_layer_is_refused():
+    net = torch.nn.LazyLinear(3)
+    with pytest.raises(LabError, match="without a shape yet"):
+        tune(KnownCost(32), 4, step=lambda batch: net(batch))
+
+
+def test_a_loader_is_tuned_with_its_own_batch_size_and_collate():
+    sizes = set()
+
+    def collate(samples):
+        sizes.add(len(samples))
+        return torch.stack(samples)
+
+    loader = torch.utils.data.DataLoader(KnownCost(64), 4, collate_fn=collate, shuffle=True)
+    assert tune(loader, max_workers=0).batches == 16 and sizes == {4}
+    batch_sampler = torch.utils.data.BatchSampler(range(64), 8, drop_last=False)
+    assert tune(torch.utils.data.DataLoader(KnownCost(64), batch_sampler=batch_sampler), max_workers=0).batches == 8
+    with pytest.raises(LabError, match="makes no batches"):
+        tune(torch.utils.data.DataLoader(KnownCost(64), batch_size=None))
+    with pytest.raises(LabError, match="needs a batch size"):
+        tune(KnownCost(64))

@@ -1,4 +1,4 @@
-"""A Dataset with a planted fault: right samples, made slowly. Where do the seconds go?"""
+"""A Dataset that gives the right samples slowly. Where do the seconds go?"""
 
 import csv
 import io
@@ -12,7 +12,7 @@ from torch.utils.data import Dataset
 STAGES = ("label", "read", "decode", "augment")
 
 
-class Store:
+class PictureStore:
     """A table of labels and pictures as PNG bytes, as they would lie on a disk; counts what it is asked for.
 
     tables  how often the table was parsed
@@ -54,9 +54,9 @@ def augment(image: torch.Tensor) -> torch.Tensor:
 
 
 class SlowPictures(Dataset):
-    """Samples (image, label) of a Store: right, and slow. `seconds` adds up what each stage took."""
+    """Samples (image, label) of a PictureStore: correct and slow. `seconds` adds up what each stage took."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: PictureStore) -> None:
         self.store, self.seconds = store, dict.fromkeys(STAGES, 0.0)
 
     def __len__(self) -> int:

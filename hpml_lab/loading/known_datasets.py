@@ -1,4 +1,4 @@
-"""Data sets with a planted character, for the tuner and for faults. They stand in a module, so every start method works."""
+"""Data sets of known cost and with known faults, to try a loader on. They stand in a module, so every start method works."""
 
 import os
 import signal
@@ -8,10 +8,10 @@ import torch
 from torch.utils.data import Dataset
 
 
-class Planted(Dataset):
-    """Samples of `floats` numbers that take `wait` seconds of waiting and `work` rounds of arithmetic each.
+class KnownCost(Dataset):
+    """Samples of `floats` numbers, each of which takes `wait` seconds of waiting and `work` rounds of arithmetic.
 
-    first  seconds that a process's first sample takes in addition: opening files, filling caches
+    first  seconds that a process's first sample takes in addition, as opening files and filling caches does
     """
 
     def __init__(self, size: int = 256, *, floats: int = 16, wait: float = 0.0, work: int = 0, first: float = 0.0) -> None:
@@ -33,7 +33,7 @@ class Planted(Dataset):
         return torch.full((self.floats,), value)
 
 
-class Tailed(Planted):
+class UnevenCost(KnownCost):
     """Waits of very uneven length: one sample in sixteen takes twelve times as long."""
 
     def __getitem__(self, index: int) -> torch.Tensor:
@@ -42,17 +42,17 @@ class Tailed(Planted):
         return super().__getitem__(index)
 
 
-class Faulty(Planted):
-    """At sample 5 it goes wrong: `fault` is "raises", "hangs", "killed" or "exits"."""
+class FaultyData(KnownCost):
+    """Goes wrong at the sample `at`: `fault` is "raises", "hangs", "killed" or "exits"."""
 
-    def __init__(self, fault: str, size: int = 32) -> None:
+    def __init__(self, fault: str, size: int = 32, *, at: int = 5) -> None:
         super().__init__(size)
-        self.fault = fault
+        self.fault, self.at = fault, at
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        if index == 5:
+        if index == self.at:
             if self.fault == "raises":
-                raise KeyError("no label for sample 5")
+                raise KeyError(f"no label for sample {index}")
             if self.fault == "hangs":
                 time.sleep(600)
             if self.fault == "killed":
@@ -63,9 +63,9 @@ class Faulty(Planted):
 
 
 CASES = {  # name: (data set, seconds of a step, whether workers pay)
-    "waiting for storage": (Planted(wait=0.004), 0.002, True),
-    "uneven waiting": (Tailed(wait=0.002), 0.002, True),
-    "cheap samples": (Planted(size=2048), 0.0, False),
-    "hidden behind the steps": (Planted(), 0.02, False),
-    "a first sample that is dear": (Planted(first=0.15), 0.0, False),
+    "waiting for storage": (KnownCost(wait=0.004), 0.002, True),
+    "uneven waiting": (UnevenCost(wait=0.002), 0.002, True),
+    "cheap samples": (KnownCost(size=2048), 0.0, False),
+    "hidden behind the steps": (KnownCost(), 0.02, False),
+    "an expensive first sample": (KnownCost(first=0.15), 0.0, False),
 }

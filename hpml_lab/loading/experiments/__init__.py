@@ -1,0 +1,1 @@
+"""The experiments of notebook 08, one file each."""

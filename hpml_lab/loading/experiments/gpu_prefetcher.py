@@ -1,0 +1,196 @@
+"""gpu-prefetcher: the next batch is copied to the GPU during the current step (the idea of apex's data prefetcher)."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.counting import profiled, trace_events
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import CLOCK, Span, gantt, overlap
+from hpml_lab.core.timeline import rows as timeline_rows
+from hpml_lab.core.timing import measure
+from hpml_lab.core.workers import sleep_until
+from hpml_lab.loading.device_copies import copy_seconds
+from hpml_lab.loading.prefetchers import DevicePrefetcher, ThreadPrefetcher
+
+NOTEBOOK = "08_loading"
+IN_TURN, AHEAD = "copy, then compute", "next copy during the step"
+COLORS = {"copy": style.SKY, "compute": style.ORANGE}
+DRAWN = 16  # spans: eight copies and eight steps
+QUICK = dict(batches=12, megabytes=32, seconds=0.02)
+FULL = dict(batches=24, megabytes=154, seconds=0.02)  # 256 images of 3 × 224 × 224 float32
+
+
+@dataclass
+class CopySchedule:
+    """A loop over all batches with one schedule of its copies."""
+
+    schedule: str = column("schedule")
+    step: float = column("step", "ms")
+    copy: float = column("copy", "ms")
+    compute: float = column("compute", "ms")
+    hidden: float = column("share of the copies that is hidden")
+
+
+@dataclass
+class ScheduleRun:
+    """What was observed of one schedule: the loop's seconds, its copies and steps, and the batches in the order of arrival."""
+
+    seconds: float
+    spans: list[Span]
+    order: list[int]
+
+    def of(self, what: str) -> list[Span]:
+        return sorted((span for span in self.spans if span.what == what), key=lambda span: span.start)
+
+
+def draw_gpu_prefetcher(result: Result):
+    """When batches are copied and when they are computed on, one lane each: above, every copy before its step; below,
+    the next batch's copy under way during the current step.
+
+    With a GPU the times are those of the profiler's trace; without one they are of an emulation, and the title says so.
+    """
+    figure = style.new_figure(8, 4.4)
+    grid = figure.subplots(2, 1)
+    timelines = result.arrays["timelines"]
+    longest = max(span["end"] for timeline in timelines.values() for span in timeline)
+    for axes, (name, timeline) in zip(grid, timelines.items(), strict=True):
+        gantt(axes, timeline, COLORS, ("copy", "compute"))
+        axes.set_xlim(0, longest * style.time_unit(max(span["end"] for span in timeline))[0])
+        axes.set_title(f"{name} ({result.arrays['kind']})")
+    grid[0].set_xlabel("")
+    return figure
+
+
+def emulated(batches: int, seconds: float) -> dict[str, ScheduleRun]:
+    """The two schedules without a GPU: a thread stands for the copy engine, and copies and steps are waits."""
+
+    def copy(number: int) -> tuple[int, Span]:
+        start = CLOCK()
+        sleep_until(start + seconds)
+        return number, Span("copy", "copy", start, CLOCK())
+
+    runs = {}
+    arriving_by = {IN_TURN: map(copy, range(batches)), AHEAD: ThreadPrefetcher(range(batches), copy)}
+    for name, arriving in arriving_by.items():
+        spans, order, begin = [], [], CLOCK()
+        for number, copied in arriving:
+            start = CLOCK()
+            sleep_until(start + seconds)
+            spans += [copied, Span("compute", "compute", start, CLOCK())]
+            order.append(number)
+        runs[name] = ScheduleRun(CLOCK() - begin, spans, order)
+    return runs
+
+
+def spans_of_trace(events: list[dict[str, Any]], steps: int) -> list[Span]:
+    """Copies to the GPU and steps on it from the events of a profiler's trace; a step is an equal share of the kernels."""
+    copies = [event for event in events if event.get("cat") == "gpu_memcpy" and "HtoD" in event["name"]]
+    kernels = [event for event in events if event.get("cat") == "kernel"]
+    if not kernels or len(kernels) % steps:
+        raise LabError(
+            f"the profiler's trace has {len(kernels)} kernels for {steps} equal steps.",
+            "Close other tools that use the GPU's counters (nsys, ncu, a second profiler) and run it again.",
+        )
+    share = len(kernels) // steps
+    spans = [Span("copy", "copy", event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6) for event in copies]
+    for begin in range(0, len(kernels), share):
+        first, last = kernels[begin], kernels[begin + share - 1]
+        spans.append(Span("compute", "compute", first["ts"] / 1e6, (last["ts"] + last["dur"]) / 1e6))
+    return spans
+
+
+def on_gpu(batches: int, megabytes: int, device: torch.device) -> dict[str, ScheduleRun]:
+    """The two schedules on a GPU: pinned batches, copied on the current stream or ahead on a side stream, then computed on.
+
+    Seconds are the wall time of the whole loop, synchronized; the spans come from the profiler's trace of a further run.
+    """
+    columns = 2048
+    height = max(1, (megabytes << 18) // columns)
+    host = [torch.full((height, columns), float(number)).pin_memory() for number in range(batches)]
+    weight = torch.eye(columns, device=device)
+
+    def step(batch: torch.Tensor, products: int) -> torch.Tensor:
+        for _ in range(products):
+            batch = batch @ weight
+        return batch[-1, -1]
+
+    # A step that takes about as long as a copy shows the overlap best.
+    first = host[0].to(device)
+    copied = copy_seconds(host[0], torch.empty_like(first))[0]
+    products = max(1, round(copied / measure(lambda: step(first, 1)).seconds))
+
+    def run(arriving: Iterable[torch.Tensor]) -> tuple[float, list[torch.Tensor]]:
+        marks, ends = [], []
+        torch.cuda.synchronize(device)
+        start = CLOCK()
+        for batch in arriving:
+            marks.append(step(batch, products))
+            ends.append(torch.cuda.Event())
+            ends[-1].record()
+            if len(ends) > 1:
+                ends[-2].synchronize()  # at most two steps in flight, or the loop would fill the GPU with batches
+        torch.cuda.synchronize(device)
+        return CLOCK() - start, marks
+
+    ahead = DevicePrefetcher(host, device)  # the same for all rounds: the allocator keeps blocks by their stream
+    rounds = {
+        IN_TURN: lambda: run(batch.to(device, non_blocking=True) for batch in host),
+        AHEAD: lambda: run(ahead),
+    }
+    runs = {}
+    for name, work in rounds.items():
+        work()  # the allocator's first blocks and the kernels' choice belong to no schedule
+        wall, marks = work()
+        spans = spans_of_trace(trace_events(profiled(work, device)), batches)
+        runs[name] = ScheduleRun(wall, spans, [round(float(mark)) for mark in marks])
+    return runs
+
+
+@experiment("gpu-prefetcher", lecture="L1", notebook=NOTEBOOK, draw=draw_gpu_prefetcher, quick=QUICK, full=FULL, uses=("cuda",))
+def gpu_prefetcher(params: Params) -> Result:
+    """The next batch copied to the GPU during the current step (the idea of apex's data prefetcher)."""
+    notes, kind = [], "profiler's trace"
+    if params.device.is_cuda:
+        runs = on_gpu(params.batches, params.megabytes, params.device.torch)
+    else:
+        runs, kind = emulated(params.batches, params.seconds), "emulated: a thread and waits"
+        notes.append(
+            NO_CUDA.format(what="the two schedules are emulated, a thread stands for the copy engine", slug="gpu-prefetcher")
+            + " The rows show the order of work, not the speed of any GPU."
+        )
+    rows, late = [], []
+    for name, run in runs.items():
+        copies, steps = run.of("copy"), run.of("compute")
+        # The trace rounds to nanoseconds or microseconds, depending on its version.
+        late += [copy.end > step.start + 1e-5 for copy, step in zip(copies, steps, strict=True)]
+        copying, computing = (sum(span.seconds for span in spans) for spans in (copies, steps))
+        times = (run.seconds / params.batches, copying / len(copies), computing / len(steps))
+        rows.append(CopySchedule(f"{name} ({kind})", *(seconds * 1e3 for seconds in times), overlap(copies, steps) / copying))
+    in_turn, ahead = rows
+    orders = [run.order for run in runs.values()]
+    timelines = {name: timeline_rows(run.spans)[:DRAWN] for name, run in runs.items()}
+    result = Result([Table("A loop with each schedule", rows)], notes=notes, arrays={"timelines": timelines, "kind": kind})
+    suffix = "" if params.device.is_cuda else " (emulated)"
+    result.key_figure(f"copying ahead{suffix}", in_turn.step / ahead.step, "times faster")
+    result.key_figure(f"share of the copies that is hidden{suffix}", ahead.hidden)
+    result.claim("Both schedules give the same batches in the same order", orders[0] == orders[1] == list(range(params.batches)))
+    result.claim("No step begins before its batch's copy has ended", not any(late))
+    result.claim(
+        "Copies hide behind steps only where the next batch is copied ahead",
+        in_turn.hidden < 0.01 < ahead.hidden,
+        f"{in_turn.hidden:.0%} and {ahead.hidden:.0%}",
+    )
+    result.measured(
+        "Copying ahead makes the step faster, by less than a factor of 2",
+        1 < in_turn.step / ahead.step < 2,
+        f"{in_turn.step:.2f} → {ahead.step:.2f} ms ({kind})",
+    )
+    return result

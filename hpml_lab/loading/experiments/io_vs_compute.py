@@ -1,0 +1,270 @@
+"""io-vs-compute: where a batch's time goes, and what overlap or a faster accelerator can gain."""
+
+import functools
+import tempfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import torch
+from torch.utils.data import DataLoader
+
+from hpml_lab.core import style
+from hpml_lab.core.counting import synchronize
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.loading.pipeline import checksum, run_epoch, stamped_loader
+from hpml_lab.loading.storage import Photos, make_photos
+
+NOTEBOOK = "08_loading"
+LOAD_PARTS = ("read", "decode", "transform", "collate")
+STEP_PARTS = ("copy", "forward", "backward", "step")
+COLORS = {
+    "read": style.BLUE,
+    "decode": style.SKY,
+    "transform": style.GREEN,
+    "collate": style.PURPLE,
+    "copy": style.GREY,
+    "forward": style.YELLOW,
+    "backward": style.ORANGE,
+    "step": style.RED,
+}
+QUICK = dict(rounds=3, batches=10, batch_size=12, side=224, crop=112, width=12)
+FULL = dict(rounds=3, batches=24, batch_size=64, side=384, crop=224, width=32)
+
+
+@dataclass
+class BatchPart:
+    """One part of a batch's time, the mean over all batches."""
+
+    part: str = column("part")
+    milliseconds: float = column("time", "ms")
+    share: float = column("share")
+    begins: float = column("begins at", "ms")
+
+
+@dataclass
+class Change:
+    """What a change of the loop gains, predicted from the split and measured."""
+
+    change: str = column("change")
+    predicted: float = column("predicted, times faster")
+    measured: float = column("measured, times faster")
+
+
+def draw_io_vs_compute(result: Result):
+    """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step. Right: how many
+    times faster the loop becomes if loading runs during compute, and if a step takes half as long, predicted and measured.
+
+    The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.
+    """
+    figure = style.new_figure(9, 4.4)
+    left, right = figure.subplots(1, 2)
+    parts, changes = result.rows(BatchPart), result.rows(Change)
+    for index, row in enumerate(parts):
+        hatch = "///" if row.part in LOAD_PARTS else None
+        left.barh(index, row.milliseconds, left=row.begins, color=COLORS[row.part], hatch=hatch, edgecolor="white")
+    left.set_yticks(range(len(parts)), [row.part for row in parts])
+    left.invert_yaxis()
+    left.grid(axis="y", visible=False)
+    left.set(xlabel="time of a batch in ms (hatched: loading)")
+    heights = {"predicted": [row.predicted for row in changes], "measured": [row.measured for row in changes]}
+    for (label, values), shift, color, hatch in zip(
+        heights.items(), (-0.2, 0.2), (style.GREY, style.BLUE), ("///", None), strict=True
+    ):
+        where = [index + shift for index in range(len(changes))]
+        bars = right.bar(where, values, 0.36, color=color, hatch=hatch, edgecolor="white", label=label)
+        right.bar_label(bars, fmt="%.2f", fontsize=9)
+    right.axhline(2, color=style.INK, linestyle=":", linewidth=1)
+    right.set_xticks(range(len(changes)), [row.change.replace(", ", ",\n") for row in changes])
+    right.set_ylim(0, max(2.4, 1.25 * max(map(max, heights.values()))))
+    right.set(ylabel="times faster")
+    right.grid(axis="x", visible=False)
+    right.legend(loc="upper left", ncols=2)
+    for axes in (left, right):
+        axes.set_axisbelow(True)
+    return figure
+
+
+def median_ratio(a: list[float], b: list[float]) -> float:
+    """Median over the turns of seconds(a) / seconds(b)."""
+    return median(first / second for first, second in zip(a, b, strict=True))
+
+
+class PhotoTrainer:
+    """A small convolutional net that trains on photos; a step of `passes` passes stands for a slower accelerator."""
+
+    def __init__(self, device: torch.device, width: int) -> None:
+        torch.manual_seed(0)
+        conv = functools.partial(torch.nn.Conv2d, kernel_size=3, stride=2, padding=1)
+        self.net = torch.nn.Sequential(
+            conv(3, width),
+            torch.nn.ReLU(),
+            conv(width, 2 * width),
+            torch.nn.ReLU(),
+            conv(2 * width, 4 * width),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+            torch.nn.Linear(4 * width, 10),
+        ).to(device)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.01, momentum=0.9)
+        self.device = device
+
+    def finished(self) -> float:
+        """The moment at which the device has finished all work that was queued on it."""
+        synchronize(self.device)
+        return CLOCK()
+
+    def __call__(self, photos: torch.Tensor, labels: torch.Tensor, passes: int = 1) -> list[float]:
+        """Train on one batch `passes` times. Returns the moments after copy, forward, backward, step (of the last pass)."""
+        photos, labels = photos.to(self.device), labels.to(self.device)
+        moments = [self.finished()]
+        for _ in range(passes):
+            self.optimizer.zero_grad()
+            loss = torch.nn.functional.cross_entropy(self.net(photos), labels)
+            forward = self.finished()
+            loss.backward()
+            backward = self.finished()
+            self.optimizer.step()
+            step = self.finished()
+        return [*moments, forward, backward, step]
+
+
+@dataclass
+class TimedEpoch:
+    """One epoch: its seconds, and the parts of each batch in seconds."""
+
+    seconds: float
+    batches: list[dict[str, float]]
+
+    def mean(self, parts: Iterable[str]) -> float:
+        """Seconds of a batch that go to these parts."""
+        return sum(batch[part] for batch in self.batches for part in parts) / len(self.batches)
+
+
+def timed_epoch(
+    loader: DataLoader, trainer: PhotoTrainer, passes: int = 1, checksums: list[int] | None = None
+) -> TimedEpoch:
+    """Train for one epoch; `checksums` takes those of the batches, which cost time."""
+    batches = []
+
+    def step(batch: list[torch.Tensor]) -> None:
+        images, labels, times = batch
+        moments = [CLOCK(), *trainer(images, labels, passes)]
+        loading = dict(zip(LOAD_PARTS, times.diff(dim=1).sum(0).tolist(), strict=False))  # collate is known by its span
+        batches.append(loading | dict(zip(STEP_PARTS, (b - a for a, b in pairwise(moments)), strict=True)))
+        if checksums is not None:
+            checksums.append(checksum([images, labels]))
+
+    epoch = run_epoch(loader, step)
+    collated = [span for span in epoch.spans if span.what == "collate"]
+    for parts, span in zip(batches, collated, strict=True):
+        parts["collate"] = span.seconds
+    return TimedEpoch(epoch.seconds, batches)
+
+
+@experiment("io-vs-compute", lecture="L0 L1", notebook=NOTEBOOK, draw=draw_io_vs_compute, quick=QUICK, full=FULL, uses=("cuda",))
+def io_vs_compute(params: Params) -> Result:
+    """Where a batch's time goes, and what overlap or a faster accelerator can gain."""
+    before = child_pids()
+    sums: dict[str, list[int]] = {"in turn": [], "worker": []}
+    with tempfile.TemporaryDirectory(prefix="hpml-photos-") as folder, allow_oversubscription():
+        photos = Photos(make_photos(Path(folder), params.batches * params.batch_size, side=params.side), params.crop)
+        trainer = PhotoTrainer(params.device.torch, params.width)
+        in_turn, one_worker = (
+            stamped_loader(photos, params.batch_size, workers, persistent_workers=workers > 0) for workers in (0, 1)
+        )
+        # The warm-up: the worker starts, files come into the page cache, kernels are chosen.
+        timed_epoch(in_turn, trainer, checksums=sums["in turn"])
+        timed_epoch(one_worker, trainer, checksums=sums["worker"])
+        timed_epoch(in_turn, trainer, passes=2)
+        # In turns, so that a busy moment of the machine falls on all three.
+        plain, overlapped, slow = zip(
+            *(
+                (timed_epoch(in_turn, trainer), timed_epoch(one_worker, trainer), timed_epoch(in_turn, trainer, passes=2))
+                for _ in range(params.rounds)
+            ),
+            strict=True,
+        )
+        del one_worker, in_turn  # ends the worker
+
+    split = TimedEpoch(sum(epoch.seconds for epoch in plain), [batch for epoch in plain for batch in epoch.batches])
+    parts = _parts(split)
+    changes = _changes(plain, overlapped, slow, split)
+    result = Result([Table("A batch's time", parts), Table("What a change gains", changes)])
+    _compare(result, split, changes)
+    result.claim(
+        "A worker gives the same batches as the loop alone, bitwise and in the same order",
+        len(sums["in turn"]) == params.batches and sums["in turn"] == sums["worker"],
+    )
+    result.check("No worker process is left", child_pids() <= before)
+    if not params.device.is_cuda:
+        result.notes.append(
+            NO_CUDA.format(what="the step runs on a processor core, and the worker needs another core", slug="io-vs-compute")
+        )
+    return result
+
+
+def _parts(split: TimedEpoch) -> list[BatchPart]:
+    rows, begins, total = [], 0.0, split.mean((*LOAD_PARTS, *STEP_PARTS))
+    for part in (*LOAD_PARTS, *STEP_PARTS):
+        seconds = split.mean([part])
+        rows.append(BatchPart(part, seconds * 1e3, seconds / total, begins * 1e3))
+        begins += seconds
+    return rows
+
+
+def _changes(
+    plain: tuple[TimedEpoch, ...], overlapped: tuple[TimedEpoch, ...], slow: tuple[TimedEpoch, ...], split: TimedEpoch
+) -> list[Change]:
+    load, compute = split.mean(LOAD_PARTS), split.mean(STEP_PARTS)
+    # Two passes over a batch are the machine with the slow accelerator; one pass is the accelerator twice as fast.
+    batches = [batch for epoch in slow for batch in epoch.batches]
+    seconds = sum(epoch.seconds for epoch in slow) / len(batches)
+    slow_load = sum(batch[part] for batch in batches for part in LOAD_PARTS) / len(batches)
+    slow_compute = seconds - slow_load
+    plain_seconds, overlapped_seconds, slow_seconds = (
+        [epoch.seconds for epoch in epochs] for epochs in (plain, overlapped, slow)
+    )
+    return [
+        Change(
+            "load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)
+        ),
+        Change(
+            "step twice as fast, loading in turn", seconds / (slow_load + slow_compute / 2), median_ratio(slow_seconds, plain_seconds)
+        ),
+    ]
+
+
+def _compare(result: Result, split: TimedEpoch, changes: list[Change]) -> None:
+    """Add the key figures, the claims and the check of the split."""
+    overlapped, doubled = changes
+    ratio = split.mean(LOAD_PARTS) / split.mean(STEP_PARTS)
+    result.key_figure("loading over computing", ratio, "ratio", lecture="about 1 (“as expensive”)")
+    result.key_figure("overlap, at most", overlapped.predicted, "times faster")
+    result.key_figure("overlap, measured", overlapped.measured, "times faster")
+    result.key_figure("step twice as fast", doubled.measured, "times faster", lecture="less than 2")
+    result.claim("By the split, a step twice as fast gains less than a factor of 2", doubled.predicted < 2, f"{doubled.predicted:.2f}×")
+    result.measured(
+        "A step twice as fast gains what Amdahl's law says, within 15 %",
+        abs(doubled.measured / doubled.predicted - 1) < 0.15,
+        f"predicted {doubled.predicted:.2f}×, measured {doubled.measured:.2f}×",
+    )
+    result.measured(
+        "Overlap gains at least half of what the split allows",
+        overlapped.measured - 1 > 0.5 * (overlapped.predicted - 1),
+        f"at most {overlapped.predicted:.2f}×, measured {overlapped.measured:.2f}×",
+    )
+    gap = abs(sum(sum(batch.values()) for batch in split.batches) - split.seconds)
+    result.check(
+        "The parts of all batches add up to the loop's wall time, within 5 % and 50 ms",
+        gap < 0.05 * split.seconds + 0.05,
+        f"{gap / split.seconds:.1%} unaccounted",
+    )

@@ -1,0 +1,241 @@
+"""num-workers: how much faster an epoch becomes with N workers, and where the rest of its time goes."""
+
+import multiprocessing
+from dataclasses import dataclass
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.loading.cheap_epochs import CheapEpoch, cheap_epoch, compare_cheap
+from hpml_lab.loading.pipeline import (
+    LECTURE_COMPUTE,
+    LECTURE_COMPUTE_8,
+    LECTURE_LOAD,
+    LECTURE_WAIT_8,
+    Accelerator,
+    Epoch,
+    expected_time,
+    lecture_time,
+    lower_bound,
+    run_epoch,
+    simulate,
+    stamped_loader,
+)
+from hpml_lab.loading.storage import BatchedImages, CheapImages, Clips, StorageModel, batch_loads, clips_on_disk
+
+NOTEBOOK = "08_loading"
+PART_STYLE = {
+    "compute": (style.ORANGE, None),
+    "waiting": (style.BLUE, "///"),
+    "collate": (style.PURPLE, "..."),
+    "queue": (style.GREEN, "xxx"),
+    "start-up": (style.RED, "++"),
+    "end": (style.GREY, "ooo"),
+}
+LECTURE_BATCHES = 21  # the lecture does not give its number of batches; at its latencies 21 of 32 clips take its 114 s
+QUICK = dict(workers=(0, 1, 2, 4, 8), batches=24, batch_size=8, scale=0.04, cheap=4000, cheap_workers=(0, 1, 2, 4, 8))
+FULL = dict(
+    workers=(0, 1, 2, 4, 8, 16), batches=21, batch_size=32, scale=1.0, cheap=60_000, cheap_workers=(0, 1, 2, 4, 8)
+)
+
+
+@dataclass
+class WorkerCount:
+    """Two epochs with N workers: cold, which starts them, and warm."""
+
+    workers: int = column("workers")
+    cold: float = column("cold", "s")
+    warm: float = column("warm", "s")
+    speed_up: float = column("times faster (warm)")
+    simulated: float = column("simulated", "s")
+    bound: float = column("bound", "s")
+    expected: float = column("bound + first batch", "s")
+    lecture: float = column("lecture's formula", "s")
+
+
+@dataclass
+class EpochParts:
+    """Where the main loop's seconds of one epoch went."""
+
+    workers: int = column("workers")
+    which: str = column("epoch")
+    compute: float = column("compute", "s")
+    waiting: float = column("waiting", "s")
+    collate: float = column("collate", "s")
+    queue: float = column("queue", "s")
+    start_up: float = column("start-up", "s")
+    end: float = column("end", "s")
+
+    def part(self, name: str) -> float:
+        return getattr(self, name.replace("-", "_"))
+
+
+def draw_num_workers(result: Result):
+    """Left: seconds of an epoch by the number of workers, measured cold and warm, with the lecture's formula, the bound and
+    the simulation. Right: the same epochs split into parts; of each pair of bars the left one is cold, the right one warm.
+
+    The lecture's formula goes on falling where the bound is flat: the compute is not shared.
+    """
+    figure = style.new_figure(9, 4.6)
+    axes, bars = figure.subplots(1, 2)
+    rows, theory = result.rows(WorkerCount), result.arrays["theory"]
+    measured, predicted = range(len(rows)), range(len(theory))
+    labels = [str(entry["workers"]) for entry in theory]
+    axes.plot(predicted, [entry["lecture"] for entry in theory], "--", color=style.RED, label="lecture: (L + C) / N")
+    axes.plot(predicted, [entry["bound"] for entry in theory], color=style.GREY, label="bound: max(C, L / N)")
+    axes.plot(predicted, [entry["simulated"] for entry in theory], ":", color=style.INK, label="simulated")
+    axes.plot(measured, [row.cold for row in rows], "s", color=style.ORANGE, label="measured, cold", markersize=8)
+    axes.plot(measured, [row.warm for row in rows], "o", color=style.BLUE, label="measured, warm")
+    axes.set_xticks(predicted, labels)
+    axes.set_yscale("log")
+    style.label_log_axis(axes.yaxis)
+    axes.set(xlabel="workers N", ylabel="seconds of an epoch")
+    axes.legend(fontsize=8)
+    for which, shift in (("cold", -0.2), ("warm", 0.2)):
+        epochs = [parts for parts in result.rows(EpochParts) if parts.which == which]
+        base = [0.0] * len(epochs)
+        for part, (color, hatch) in PART_STYLE.items():
+            heights = [parts.part(part) for parts in epochs]
+            look = dict(color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=part if which == "cold" else None)
+            bars.bar([index + shift for index in measured], heights, 0.36, bottom=base, **look)
+            base = [low + height for low, height in zip(base, heights, strict=True)]
+    bars.set_xticks(measured, labels[: len(rows)])
+    bars.set_axisbelow(True)
+    bars.set(xlabel="workers N (left cold, right warm)", ylabel="seconds of the main loop")
+    bars.grid(axis="x", visible=False)
+    bars.legend(fontsize=8)
+    return figure
+
+
+def _cold_and_warm(params: Params, clips: Clips, workers: int, step: float) -> tuple[dict[str, Epoch], list[tuple[int, ...]]]:
+    """The two epochs with this number of workers, and the checksums of their batches."""
+    loader = stamped_loader(clips, params.batch_size, workers, persistent_workers=workers > 0)
+    epochs, checksums = {}, []
+    for which in ("cold", "warm"):
+        if workers == 0 and which == "warm":  # nothing was started, so nothing is warm
+            epochs[which] = epochs["cold"]
+            continue
+        accelerator = Accelerator(step)
+        epochs[which] = run_epoch(loader, accelerator)
+        checksums.append(tuple(accelerator.checksums))
+    return epochs, checksums  # the loader goes, and with it its workers
+
+
+@experiment("num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL)
+def num_workers(params: Params) -> Result:
+    """How many workers: measured, the lecture's formula, the bound, and where the rest goes."""
+    before = child_pids()
+    storage = StorageModel(params.scale)
+    loads = batch_loads(storage, params.batches, params.batch_size)
+    load = sum(loads)
+    compute = load * LECTURE_COMPUTE / LECTURE_LOAD  # the lecture's proportion
+    step = compute / params.batches
+    rows: list[WorkerCount] = []
+    parts: list[EpochParts] = []
+    runs: list[tuple[int, Epoch]] = []
+    checksums: set[tuple[int, ...]] = set()
+
+    def predictions(workers: int) -> dict[str, float]:
+        bound, lecture = lower_bound(load, compute, workers), lecture_time(load, compute, workers)
+        return {"simulated": simulate(loads, step, workers), "bound": bound, "lecture": lecture}
+
+    with clips_on_disk(params.batches * params.batch_size, storage) as clips, allow_oversubscription():
+        for workers in params.workers:
+            epochs, seen = _cold_and_warm(params, clips, workers, step)
+            checksums.update(seen)
+            runs += [(workers, epoch) for epoch in epochs.values()]
+            for which, epoch in epochs.items():
+                split = {name.replace("-", "_"): seconds for name, seconds in epoch.parts.items()}
+                parts.append(EpochParts(workers, which, **split))
+            cold, warm = (epoch.seconds for epoch in epochs.values())
+            speed_up = (rows[0].warm if rows else warm) / warm
+            expected = expected_time(load, compute, workers, params.batches)
+            rows.append(WorkerCount(workers, cold, warm, speed_up, expected=expected, **predictions(workers)))
+        cheap, counts = [], set()
+        for workers in params.cheap_workers:
+            single, whole = (cheap_epoch(images(params.cheap), 64, workers) for images in (CheapImages, BatchedImages))
+            cheap.append(CheapEpoch(workers, single[0], whole[0]))
+            counts |= {single[1], whole[1]}
+
+    tables = [
+        Table("An epoch by the number of workers", rows),
+        Table("Where the main loop's time goes", parts),
+        Table("An epoch of cheap images", cheap),
+    ]
+    # 16 workers lie past the point from which more of them gain nothing.
+    theory = [{"workers": workers, **predictions(workers)} for workers in dict.fromkeys((*params.workers, 16))]
+    result = Result(tables, arrays={"theory": theory})
+    _redo_the_lecture(result)
+    _compare(result, rows, parts, load, compute)
+    compare_cheap(result, cheap)
+    result.key_figure(
+        "16 workers, simulated over the lecture's formula", theory[-1]["simulated"] / theory[-1]["lecture"], "ratio"
+    )
+    result.claim(
+        "Every number of workers gives the same batches, bitwise and in the same order", len(checksums) == 1
+    )
+    result.claim(
+        "No epoch is faster than the bound max(compute, load / workers)",
+        all(epoch.seconds >= lower_bound(load, compute, workers) for workers, epoch in runs),
+        f"smallest distance {min(epoch.seconds / lower_bound(load, compute, n) - 1 for n, epoch in runs):.1%}",
+    )
+    result.check(
+        "By all time stamps, every batch was loaded, then collated, then received", all(epoch.ordered for _, epoch in runs)
+    )
+    result.check(
+        "Compute, waiting, collate, queue, start-up and end add up to each epoch's wall time",
+        all(epoch.accounted() for _, epoch in runs),
+    )
+    result.check("Every way to fetch cheap images gives every image once", counts == {params.cheap})
+    result.check("No worker process is left", child_pids() <= before)
+    if params.scale < 1:
+        result.notes.append(
+            f"Waits are {1 / params.scale:g} times shorter than the lecture's, starting a worker is not: its share is larger "
+            "here. `--size full` takes the lecture's waits (10 minutes)."
+        )
+    if multiprocessing.get_start_method() != "fork":
+        result.notes.append("Workers start with spawn or forkserver here: each imports torch first, which takes seconds.")
+    return result
+
+
+def _redo_the_lecture(result: Result) -> None:
+    """The lecture's own figures: what its formula promises, and what the bound says."""
+    formula = lecture_time(LECTURE_LOAD, LECTURE_COMPUTE, 8)
+    enough = next(workers for workers in range(1, 65) if LECTURE_LOAD / workers <= LECTURE_COMPUTE)
+    beyond = next(workers for workers in range(1, 65) if lecture_time(LECTURE_LOAD, LECTURE_COMPUTE, workers) < LECTURE_COMPUTE)
+    loads = batch_loads(StorageModel(), LECTURE_BATCHES, 32)
+    simulated = simulate(loads, LECTURE_COMPUTE / LECTURE_BATCHES, 8)
+    result.key_figure("lecture's formula for 8 workers", round(formula, 2), "s", lecture="16.15")
+    result.key_figure("lecture's ideal overhead for 8 workers", round(formula - LECTURE_COMPUTE_8, 2), "s", lecture="0.82")
+    result.key_figure("bound for 8 workers with the lecture's figures", lower_bound(LECTURE_LOAD, LECTURE_COMPUTE, 8), "s")
+    result.key_figure("8 workers simulated at the lecture's latencies", simulated, "s", lecture="20.17 (15.33 + 4.84)")
+    result.key_figure("workers that suffice", enough, lecture="8 workers were tried")
+    result.key_figure("workers' worth that 8 workers delivered there", LECTURE_LOAD / (LECTURE_COMPUTE_8 + LECTURE_WAIT_8))
+    result.claim(
+        "With the lecture's own figures, its formula promises less than the compute alone from 9 workers on",
+        beyond == 9 and enough == 8,
+    )
+
+
+def _compare(result: Result, rows: list[WorkerCount], parts: list[EpochParts], load: float, compute: float) -> None:
+    by_workers = {row.workers: row for row in rows}
+    none, four, eight = (by_workers[workers] for workers in (0, 4, 8))
+    [warm] = [epoch for epoch in parts if (epoch.workers, epoch.which) == (8, "warm")]
+    waiting = (warm.waiting + warm.collate + warm.queue) / warm.compute
+    result.key_figure("loading here", load, "s")
+    result.key_figure("compute here", compute, "s")
+    result.key_figure("8 workers", eight.speed_up, "times faster", lecture="6.40 (129.17 / 20.17 s)")
+    result.key_figure("8 workers, waiting over computing", waiting, "ratio", lecture="0.32 (4.84 / 15.33 s)")
+    result.key_figure("8 workers, share of the epoch beyond the bound", 1 - eight.bound / eight.warm)
+    result.measured(
+        "Each warm epoch takes what the simulation predicts, within 15 %",
+        all(abs(row.warm / row.simulated - 1) < 0.15 for row in rows),
+        ", ".join(f"{row.workers}: {row.warm / row.simulated:.2f}" for row in rows),
+    )
+    result.measured(
+        "8 workers beat 4, and 4 beat 0 (warm)",
+        eight.warm < four.warm < none.warm,
+        f"{none.warm:.2f} → {four.warm:.2f} → {eight.warm:.2f} s",
+    )

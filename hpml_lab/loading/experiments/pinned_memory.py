@@ -1,0 +1,138 @@
+"""pinned-memory: how fast a batch gets to the GPU, and whether the processor has to wait for it."""
+
+import functools
+import warnings
+from dataclasses import dataclass
+
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from hpml_lab.core import style
+from hpml_lab.core.attempt import attempt
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import measure
+from hpml_lab.loading.device_copies import copy_during_compute, copy_seconds
+
+NOTEBOOK = "08_loading"
+QUICK = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536))
+FULL = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536, 262144))
+
+
+@dataclass
+class HostCopy:
+    """A copy of one size within the host's memory."""
+
+    megabytes: float = column("size", "MB")
+    gb_per_s: float = column("host to host", "GB/s")
+
+
+@dataclass
+class DeviceCopy:
+    """A copy of one size to the GPU, from pageable and from pinned memory."""
+
+    megabytes: float = column("size", "MB")
+    pageable: float = column("pageable", "GB/s")
+    pinned: float = column("pinned", "GB/s")
+    pageable_call: float = column("pageable: call returns after", "µs")
+    pinned_call: float = column("pinned: call returns after", "µs")
+
+
+def draw_pinned_memory(result: Result):
+    """Bandwidth of a copy by its size: from pageable and from pinned memory to the GPU, and from one region of the host's
+    memory to another, which is all that there is without a GPU."""
+    figure = style.new_figure(7, 4)
+    axes = figure.subplots()
+    host, device = result.rows(HostCopy), result.rows(DeviceCopy)
+    curves = {
+        "pageable": ([(row.megabytes, row.pageable) for row in device], style.ORANGE, "s"),
+        "pinned": ([(row.megabytes, row.pinned) for row in device], style.BLUE, "o"),
+        "host to host": ([(row.megabytes, row.gb_per_s) for row in host], style.GREY, "D"),
+    }
+    for label, (points, color, marker) in curves.items():
+        if points:
+            axes.plot(*zip(*points, strict=True), marker=marker, color=color, label=label)
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="size of the copy in MB", ylabel="bandwidth in GB/s")
+    axes.set_ylim(bottom=0)
+    axes.legend()
+    return figure
+
+
+def pinned_or_warned() -> tuple[bool, str]:
+    """Whether DataLoader(pin_memory=True) gave pinned tensors, and what it warned of."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        (batch,) = next(iter(DataLoader(TensorDataset(torch.zeros(4, 3)), 4, pin_memory=True)))
+        pinned = batch.is_pinned()
+    texts = [str(warning.message) for warning in caught if "pin_memory" in str(warning.message)]
+    return pinned, texts[0] if texts else ""
+
+
+@experiment("pinned-memory", lecture="L3 L4", notebook=NOTEBOOK, draw=draw_pinned_memory, quick=QUICK, full=FULL, uses=("cuda",))
+def pinned_memory(params: Params) -> Result:
+    """Pinned memory: how fast a batch gets to the GPU, and whether the processor must wait for it."""
+    device = params.device.torch
+    host_copies, device_copies = [], []
+    for kilobytes in params.kilobytes:
+        pageable = torch.ones(kilobytes * 256)  # 4 bytes each
+        host = torch.empty_like(pageable)
+        seconds = measure(functools.partial(host.copy_, pageable), samples=5).seconds
+        host_copies.append(HostCopy(kilobytes / 1024, pageable.nbytes / seconds / 1e9))
+        if params.device.is_cuda:
+            target = torch.empty_like(pageable, device=device)
+            (slow, slow_call), (fast, fast_call) = (
+                copy_seconds(source, target) for source in (pageable, pageable.pin_memory())
+            )
+            rates = (pageable.nbytes / slow / 1e9, pageable.nbytes / fast / 1e9)
+            device_copies.append(DeviceCopy(kilobytes / 1024, *rates, slow_call * 1e6, fast_call * 1e6))
+
+    tables = [Table("Copies to the GPU", device_copies)] if device_copies else []
+    result = Result([*tables, Table("Copies within the host's memory", host_copies)])
+    pinned, warning = pinned_or_warned()
+    result.key_figure("host to host, largest copy", host_copies[-1].gb_per_s, "GB/s")
+    result.claim(
+        "DataLoader(pin_memory=True) gives pinned tensors, or warns that it does not",
+        pinned != bool(warning),
+        "pinned" if pinned else f"UserWarning: {warning[:90]}…",
+    )
+    result.claim("A tensor made in the ordinary way is pageable", not torch.zeros(4).is_pinned())
+    if device_copies:
+        _compare(result, device_copies[-1], device)
+    else:
+        result.key_figure("pinned over pageable", unit="times faster", lecture="“almost always better”, no figure")
+        refused = attempt(lambda: torch.zeros(4).pin_memory())
+        result.notes.append(
+            NO_CUDA.format(what="only copies within the host's memory were measured", slug="pinned-memory")
+            + f" tensor.pin_memory() here: {refused}."
+        )
+    return result
+
+
+def _compare(result: Result, largest: DeviceCopy, device: torch.device) -> None:
+    """Add what a GPU shows: pageable and pinned, and a copy during compute."""
+    times = copy_during_compute(torch.ones(64 << 18).pin_memory(), device)
+    hidden = (times.copy + times.compute - times.both) / min(times.copy, times.compute)
+    ratio = largest.pinned / largest.pageable
+    result.key_figure("pageable to GPU, largest copy", largest.pageable, "GB/s")
+    result.key_figure("pinned to GPU, largest copy", largest.pinned, "GB/s")
+    result.key_figure("pinned over pageable", ratio, "times faster", lecture="“almost always better”, no figure")
+    result.key_figure("share of a copy hidden behind compute", hidden)
+    result.measured(
+        "The largest copy is faster from pinned memory",
+        ratio > 1,
+        f"{largest.pinned:.1f} and {largest.pageable:.1f} GB/s",
+    )
+    result.measured(
+        "A non_blocking copy of pinned memory returns before it is done; one of pageable memory does not",
+        largest.pinned_call * 10 < largest.pageable_call,
+        f"{largest.pinned_call:.0f} and {largest.pageable_call:.0f} µs",
+    )
+    result.measured(
+        "A copy on a side stream hides behind compute for at least half of its time",
+        hidden > 0.5,
+        f"copy {times.copy * 1e3:.1f} ms, compute {times.compute * 1e3:.1f} ms, both {times.both * 1e3:.1f} ms",
+    )

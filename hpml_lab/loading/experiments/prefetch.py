@@ -1,0 +1,200 @@
+"""prefetch: what is gained by loading the next batches while the current one is computed on."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from torch.utils.data import BatchSampler, SequentialSampler
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import Span, gantt, overlap
+from hpml_lab.core.timeline import rows as timeline_rows
+from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.loading.pipeline import Accelerator, Epoch, Fetch, lower_bound, run_epoch, simulate, stamped_loader
+from hpml_lab.loading.prefetchers import ThreadPrefetcher
+from hpml_lab.loading.storage import Clips, StorageModel, batch_loads, clips_on_disk
+
+NOTEBOOK = "08_loading"
+COLORS = {"load": style.BLUE, "collate": style.PURPLE, "compute": style.ORANGE}
+DRAWN = ("plain loop", "thread, depth 2", "DataLoader, 2 workers")
+QUICK = dict(batches=10, batch_size=4, scale=0.04, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 4.0))
+FULL = dict(batches=32, batch_size=8, scale=0.1, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4))
+
+
+@dataclass
+class LoopTime:
+    """One epoch with one way to load ahead, with as much to compute as to load."""
+
+    way: str = column("way")
+    seconds: float = column("epoch", "s")
+    simulated: float = column("simulated", "s")
+    speed_up: float = column("times faster than the plain loop")
+    both: float = column("load and compute at once", "s")
+    start_up: float = column("start-up", "s")
+    waiting: float = column("waiting", "s")
+
+
+@dataclass
+class RatioGain:
+    """One thread ahead of the loop, for one ratio of compute to load."""
+
+    ratio: float = column("compute / load")
+    simulated: float = column("simulated, times faster")
+    measured: float = column("measured, times faster")
+    seconds: float = column("epoch", "s")
+    bound: float = column("max(load, compute)", "s")
+
+
+def draw_prefetch(result: Result):
+    """When each batch is loaded and when it is computed on, one lane for each process or thread: a plain loop, one thread
+    ahead of it, and two workers ahead of it.
+
+    In the plain loop no two bars overlap in time; with a loader ahead, blue bars run below the orange ones.
+    """
+    figure = style.new_figure(8, 5.6)
+    grid = figure.subplots(3, 1, height_ratios=(1, 1.3, 1.7))
+    timelines = result.arrays["timelines"]
+    longest = max(span["end"] for name in DRAWN for span in timelines[name])
+    for axes, name in zip(grid, DRAWN, strict=True):
+        timeline = timelines[name]
+        gantt(axes, timeline, COLORS, sorted({span["lane"] for span in timeline}))
+        axes.set_xlim(0, longest * style.time_unit(max(span["end"] for span in timeline))[0])
+        axes.set_title(name)
+        if name != DRAWN[-1]:
+            axes.set_xlabel("")
+    handles, labels = grid[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside upper right", ncols=3)
+    return figure
+
+
+@picture
+def prefetch_gain(result: Result):
+    """How many times faster one thread ahead makes the loop, by the ratio of compute to load, on a logarithmic axis.
+
+    The line is the limit (L + C) / max(L, C): it peaks at 2, where load and compute take equally long.
+    """
+    figure = style.new_figure(7, 3.4)
+    axes = figure.subplots()
+    gains = result.rows(RatioGain)
+    ratios = [2 ** (k / 8) for k in range(-24, 25)]
+    axes.plot(ratios, [(1 + r) / max(1, r) for r in ratios], color=style.GREY, label="limit: (L + C) / max(L, C)")
+    at = [gain.ratio for gain in gains]
+    simulated, measured = [gain.simulated for gain in gains], [gain.measured for gain in gains]
+    axes.plot(at, simulated, "s", color=style.GREEN, markersize=11, markerfacecolor="none", label="simulated")
+    axes.plot(at, measured, "o", color=style.BLUE, markersize=8, label="measured")
+    axes.set_xscale("log", base=2)
+    axes.xaxis.set_major_formatter("{x:g}")
+    axes.set(xlabel="compute C / load L", ylabel="times faster", ylim=(0.9, 2.1))
+    axes.legend(loc="upper right", fontsize=9)
+    return figure
+
+
+class _Runs:
+    """Runs epochs, and keeps what each of them gave."""
+
+    def __init__(self) -> None:
+        self.checksums: list[tuple[int, ...]] = []
+        self.ordered: list[bool] = []
+
+    def __call__(self, batches: Any, step_seconds: float) -> Epoch:
+        accelerator = Accelerator(step_seconds)
+        epoch = run_epoch(batches, accelerator)
+        self.checksums.append(tuple(accelerator.checksums))
+        self.ordered.append(epoch.ordered)
+        return epoch
+
+
+def _ways(params: Params, clips: Clips, indices: list[list[int]], loads: list[float], step: float) -> dict[str, tuple[Any, float]]:
+    """{way: (what to iterate over, the simulated seconds)}."""
+    ways = {"plain loop": (stamped_loader(clips, params.batch_size, 0), simulate(loads, step, 0))}
+    for depth in params.depths:
+        batches = ThreadPrefetcher(indices, Fetch(clips), depth=depth)
+        ways[f"thread, depth {depth}"] = (batches, simulate(loads, step, 1, depth))
+    ways["2 threads, depth 4"] = (ThreadPrefetcher(indices, Fetch(clips), threads=2, depth=4), simulate(loads, step, 2, 2))
+    for workers in params.workers:
+        batches = stamped_loader(clips, params.batch_size, workers)
+        ways[f"DataLoader, {workers} worker{'s' * (workers > 1)}"] = (batches, simulate(loads, step, workers))
+    return ways
+
+
+def _loop_time(way: str, epoch: Epoch, simulated: float, plain_seconds: float) -> LoopTime:
+    def spans(what: str) -> list[Span]:
+        return [span for span in epoch.spans if span.what == what]
+
+    waiting = sum(epoch.parts[part] for part in ("waiting", "collate", "queue"))
+    speed_up, both = plain_seconds / epoch.seconds, overlap(spans("load"), spans("compute"))
+    return LoopTime(way, epoch.seconds, simulated, speed_up, both, epoch.parts["start-up"], waiting)
+
+
+@experiment("prefetch", lecture="L0", notebook=NOTEBOOK, draw=draw_prefetch, quick=QUICK, full=FULL)
+def prefetch(params: Params) -> Result:
+    """Prefetching: load the next batches while the current one is computed on."""
+    before = child_pids()
+    storage = StorageModel(params.scale)
+    loads = batch_loads(storage, params.batches, params.batch_size)
+    load = sum(loads)
+    loops: list[LoopTime] = []
+    gains: list[RatioGain] = []
+    timelines, run = {}, _Runs()
+    with clips_on_disk(params.batches * params.batch_size, storage) as clips, allow_oversubscription():
+        indices = list(BatchSampler(SequentialSampler(clips), params.batch_size, drop_last=False))
+        step = load / params.batches  # as much to compute as to load
+        for way, (batches, simulated) in _ways(params, clips, indices, loads, step).items():
+            epoch = run(batches, step)
+            timelines[way] = timeline_rows(epoch.spans)
+            loops.append(_loop_time(way, epoch, simulated, loops[0].seconds if loops else epoch.seconds))
+        for ratio in params.ratios:
+            step = ratio * load / params.batches
+            # The plain loop takes turns by its nature: with known waits its time is known.
+            ahead = run(ThreadPrefetcher(indices, Fetch(clips), depth=2), step)
+            plain, bound = simulate(loads, step, 0), lower_bound(load, step * params.batches, 1)
+            simulated = plain / simulate(loads, step, 1, 2)
+            gains.append(RatioGain(float(ratio), simulated, plain / ahead.seconds, ahead.seconds, bound))
+
+    result = Result(
+        [Table("An epoch with as much to compute as to load", loops), Table("One thread ahead, by compute / load", gains)],
+        arrays={"timelines": timelines},
+    )
+    _compare(result, params, loops, gains, load)
+    result.claim("Every way gives the same batches, bitwise and in the same order", len(set(run.checksums)) == 1)
+    result.check("By all time stamps, every batch was loaded, then collated, then received", all(run.ordered))
+    result.check("No worker process is left", child_pids() <= before)
+    return result
+
+
+def _compare(result: Result, params: Params, loops: list[LoopTime], gains: list[RatioGain], load: float) -> None:
+    """Add the key figures and the claims."""
+    by_way = {row.way: row for row in loops}
+    deepest, shallowest = by_way[f"thread, depth {max(params.depths)}"], by_way[f"thread, depth {min(params.depths)}"]
+    result.key_figure("loading", load, "s")
+    result.key_figure("plain loop", loops[0].seconds, "s")
+    result.key_figure("one thread ahead", by_way["thread, depth 2"].speed_up, "times faster")
+    result.key_figure("best way", max(row.speed_up for row in loops), "times faster")
+    result.claim(
+        "In the plain loop loading and computing never overlap; with one thread ahead they do",
+        loops[0].both < 1e-6 < shallowest.both,
+        f"{shallowest.both:.2f} s at once with a thread",
+    )
+    result.claim(
+        "With one loader ahead, no epoch is faster than max(load, compute)", all(gain.seconds >= gain.bound for gain in gains)
+    )
+    best = max(gains, key=lambda gain: gain.measured)
+    result.measured(
+        "One thread ahead gains most where load and compute take equally long, and less than a factor of 2",
+        best.measured < 2 and best.ratio == 1,
+        ", ".join(f"C/L = {gain.ratio:g}: {gain.measured:.2f}×" for gain in gains),
+    )
+    result.measured(
+        "A deeper queue smooths uneven reads: the deepest thread waits less than the shallowest",
+        deepest.waiting < shallowest.waiting,
+        f"{shallowest.waiting:.2f} → {deepest.waiting:.2f} s",
+    )
+    threads = [row.seconds / row.simulated for row in loops if "thread" in row.way]
+    result.measured(
+        "Each epoch with threads takes what the simulation predicts, within 10 %",
+        all(abs(ratio - 1) < 0.1 for ratio in threads),
+        ", ".join(f"{ratio:.2f}" for ratio in threads),
+    )
