@@ -5,9 +5,7 @@ saved notebook its output holds the PNG too, so GitHub and nbconvert show the pi
 """
 
 import base64
-import struct
 import threading
-import zlib
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
@@ -16,6 +14,7 @@ import numpy as np
 from matplotlib.artist import Artist
 
 from hpml_lab.core import style
+from hpml_lab.core.png import encode_png
 
 GROUNDS = 16  # grounds that a frame keeps, 2 MB each
 
@@ -58,28 +57,6 @@ class Frame:
         for artist in sorted(self.artists, key=lambda artist: artist.get_zorder()):
             artist.draw(renderer)
         return encode_png(np.asarray(self._canvas.buffer_rgba()))
-
-
-def encode_png(pixels: np.ndarray) -> bytes:
-    """`pixels` (height, width, 3 or 4), uint8, as PNG; a fourth channel is left out.
-
-    Each row is stored as its difference to the row above, which in a drawing is mostly zeros: half of Pillow's time, which
-    tries five filters a row.
-    """
-    height, width = pixels.shape[:2]
-    above = np.zeros((height + 1, width, 3), np.uint8)  # the row above the first counts as zeros
-    for channel in range(3):  # one at a time: five times faster than leaving out the fourth of all at once
-        above[1:, :, channel] = pixels[..., channel]
-    flat = above.reshape(height + 1, 3 * width)
-    rows = np.empty((height, 1 + 3 * width), np.uint8)
-    rows[:, 0] = 2  # the filter "Up"
-    np.subtract(flat[1:], flat[:-1], out=rows[:, 1:])
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, no interlace
-    return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 
 class PictureBox(ipywidgets.VBox):

@@ -1,8 +1,8 @@
 """NVIDIA DALI's pipelines in today's API: read, decode, crop, flip, normalise, on the CPU or with the decoding on a GPU.
 
 A pipeline is a Python function that is called once and draws a graph of operators; DALI's own threads then run the graph.
-`@pipeline_def` and `fn.…` take the place of the classes in the lecture (`Pipeline` with `ops.FileReader`, `ops.nvJPEGDecoder`).
-DALI is an optional extra of this workbook. Without a GPU its CPU pipelines work all the same (`device_id=None`).
+`@pipeline_def` and `fn.…` replace the classes in the lecture (`Pipeline` with `ops.FileReader`, `ops.nvJPEGDecoder`).
+DALI is an optional extra of this workbook. Its CPU pipelines also work without a GPU (`device_id=None`).
 """
 
 import importlib.util
@@ -14,7 +14,7 @@ import torch
 
 from hpml_lab.core.errors import LabError
 
-MEND = "On Linux, in the project's folder: .venv/bin/uv pip install -e '.[dali]' (about 500 MB)."
+FIX = "On Linux, in the project's folder: .venv/bin/uv pip install -e '.[dali]' (about 500 MB)."
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, for values in 0 … 1
 
 
@@ -26,7 +26,7 @@ def available() -> bool:
 def parts_of_dali() -> tuple[Any, Any, Any]:
     """DALI's `pipeline_def`, `fn` and `types`; LabError where it is not installed."""
     if not available():
-        raise LabError("DALI is not installed.", MEND)
+        raise LabError("DALI is not installed.", FIX)
     from nvidia.dali import fn, pipeline_def, types
 
     return pipeline_def, fn, types
@@ -36,7 +36,7 @@ def decoded(files: Any, gpu: int | None) -> Any:
     """DALI's node that decodes JPEG files to RGB; "mixed" begins on the CPU and ends on the GPU (nvJPEG)."""
     _, fn, types = parts_of_dali()
     device = "cpu" if gpu is None else "mixed"
-    # By default the GPU enlarges the colour channels by copying pixels; the CPU smooths them, and so do PIL and torchvision.
+    # By default the GPU enlarges the color channels by copying pixels; the CPU smooths them, and so do PIL and torchvision.
     return fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=True)
 
 
@@ -121,7 +121,7 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
             aspect_ratio=[0.7, 1.4],
             scaling=[0.4, 1.0],
             allow_no_crop=False,
-            total_num_attempts=400,  # … or, after so many windows, an error: by default DALI would try for ever
+            total_num_attempts=400,  # … or, after so many windows, an error: by default DALI would try forever
         )
         images = fn.decoders.image_slice(files, anchor, shape, device="cpu", output_type=types.RGB)
         coin = fn.random.coin_flip()

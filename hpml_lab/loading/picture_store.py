@@ -6,8 +6,9 @@ import time
 
 import numpy as np
 import torch
-from PIL import Image
 from torch.utils.data import Dataset
+
+from hpml_lab.core.png import decode_png, encode_png
 
 STAGES = ("label", "read", "decode", "augment")
 
@@ -26,9 +27,7 @@ class PictureStore:
         self._text = "name,label\n" + "".join(f"picture_{i}.png,{label}\n" for i, label in enumerate(self._labels))
         self._pictures = []
         for picture in rng.integers(0, 256, (min(count, 64), side, side), dtype=np.uint8):  # 64 pictures serve all numbers
-            buffer = io.BytesIO()
-            Image.fromarray(picture).save(buffer, format="png")
-            self._pictures.append(buffer.getvalue())
+            self._pictures.append(encode_png(np.repeat(picture[..., None], 3, axis=2)))
 
     def table(self) -> list[int]:
         """Parse the whole table: the label of each picture."""
@@ -44,8 +43,8 @@ class PictureStore:
 
 
 def decode(data: bytes) -> torch.Tensor:
-    """PNG bytes to a picture (1, H, W) in [0, 1]."""
-    return torch.from_numpy(np.array(Image.open(io.BytesIO(data)), dtype=np.float32) / 255)[None]
+    """PNG bytes to a gray picture (1, H, W) in [0, 1]."""
+    return torch.from_numpy(decode_png(data)[..., 0].astype(np.float32) / 255)[None]
 
 
 def augment(image: torch.Tensor) -> torch.Tensor:

@@ -1,6 +1,6 @@
 """A short video: written, and read from any frame on, by PyAV, which brings FFmpeg's decoders along; by DALI on a GPU.
 
-torchvision reads videos no longer; TorchCodec, which took its place, needs an FFmpeg of the system. PyAV is optional here.
+torchvision no longer reads videos; its replacement TorchCodec needs an FFmpeg of the system. PyAV is optional here.
 """
 
 import importlib.util
@@ -10,9 +10,9 @@ from typing import Any
 import torch
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading.dali import parts_of_dali
+from hpml_lab.loading.dali_pipelines import parts_of_dali
 
-MEND = "pip install av"
+FIX = "pip install av"
 SIDE, STRIPE = 64, 8  # pixels; the frame's number stands in stripes, which survive lossy compression
 BITS = SIDE // STRIPE
 
@@ -24,7 +24,7 @@ def available() -> bool:
 
 def _av() -> Any:
     if not available():
-        raise LabError("PyAV is not installed.", MEND)
+        raise LabError("PyAV is not installed.", FIX)
     import av
 
     return av
@@ -39,7 +39,7 @@ def numbered(number: int) -> torch.Tensor:
 def number_in(frame: torch.Tensor) -> int:
     """The number that a frame (64, 64, 3) shows."""
     bright = frame.float().mean(dim=(0, 2)).view(BITS, STRIPE).mean(dim=1) > 120
-    return sum(1 << bit for bit, one in enumerate(bright.tolist()) if one)
+    return sum(1 << bit for bit, set_ in enumerate(bright.tolist()) if set_)
 
 
 def write_video(path: Path, frames: int, rate: int = 25) -> Path:

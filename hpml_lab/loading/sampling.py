@@ -1,16 +1,27 @@
-"""Samplers decide which sample a DataLoader asks for next; and data sets that show what was asked for and what was drawn."""
+"""Samplers, which decide what a DataLoader asks for next, and data sets that show what was asked for and what was drawn."""
 
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, Sampler
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    RandomSampler,
+    Sampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.workers import allow_oversubscription
 
-BIG = 2**30  # numbers below it: two draws that are equal by accident are rarer than one in a thousand million
+SAMPLERS = ("sequential", "random", "subset", "weighted", "length buckets")
+BUCKETS = SAMPLERS[-1]
+RARE = 0.1  # share of the rare class
+BIG = 2**30  # numbers below it: two draws are equal by accident less often than once in a thousand million
 
 
 class Indices(Dataset):
@@ -58,6 +69,34 @@ class LengthBuckets(Sampler[int]):
             yield from batches[number]
 
 
+def make_sampler(name: str, labels: torch.Tensor, lengths: list[int], batch: int, seed: int = 0) -> Sampler[int]:
+    """One of SAMPLERS over samples with these classes and lengths, with its own generator."""
+    generator = torch.Generator().manual_seed(seed)
+    if name == "sequential":
+        return SequentialSampler(labels)
+    if name == "random":
+        return RandomSampler(labels, generator=generator)
+    if name == "subset":  # as a training set is taken out of all samples
+        return SubsetRandomSampler(range(len(labels) // 2, len(labels)), generator=generator)
+    if name == "weighted":  # 1 / the size of the sample's class
+        weights = 1 / torch.bincount(labels)[labels].double()
+        return WeightedRandomSampler(weights, num_samples=len(labels), replacement=True, generator=generator)
+    return LengthBuckets(lengths, batch, generator=generator)
+
+
+def imbalanced(count: int, seed: int = 0) -> tuple[torch.Tensor, list[int]]:
+    """Classes (count,), of which every tenth is the rare 1, and lengths from 10 to some hundreds, many short and few long."""
+    labels = (torch.arange(count) % round(1 / RARE) == 0).long()
+    lengths = np.random.default_rng(seed).lognormal(4.0, 0.6, count).clip(10, 600).astype(int)
+    return labels, lengths.tolist()
+
+
+def drawn_indices(sampler: Any, count: int, batch: int, epochs: int) -> list[list[int]]:
+    """The indices that a DataLoader hands out in each epoch."""
+    loader = DataLoader(Indices(count), batch_size=batch, sampler=sampler)
+    return [[index for indices in loader for index in indices.tolist()] for _ in range(epochs)]
+
+
 def padding(lengths: Sequence[int], order: Sequence[int], batch_size: int) -> float:
     """The share of a padded epoch that is padding: 1 − Σ length / Σ (batch's longest × batch's size)."""
     batches = [[lengths[i] for i in order[at : at + batch_size]] for at in range(0, len(order), batch_size)]
@@ -95,11 +134,11 @@ def seed_own(worker_id: int) -> None:
 
 
 def seed_numpy_by_number(worker_id: int) -> None:
-    """A worker_init_fn that is seen often and is wrong: the seed knows the worker, but not the epoch."""
+    """A worker_init_fn that is often seen and wrong: the seed differs by worker, but not by epoch."""
     np.random.seed(worker_id)
 
 
-def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remake: bool = False) -> list[list[list[int]]]:
+def draw_numbers(kind: str, size: int, epochs: int, init: Callable | None = None, remake: bool = False) -> list[list[list[int]]]:
     """The numbers that two workers draw in each epoch, [epoch][worker] → list.
 
     remake  True makes the loader's generator anew, with the same seed, before each epoch; False keeps one for all epochs
@@ -113,7 +152,7 @@ def drawn(kind: str, size: int, epochs: int, init: Callable | None = None, remak
         )
         with allow_oversubscription():
             pairs = [pair for workers, numbers in loader for pair in zip(workers.tolist(), numbers.tolist(), strict=True)]
-        result.append([[number for worker, number in pairs if worker == one] for one in range(2)])
+        result.append([[number for worker, number in pairs if worker == wanted] for wanted in range(2)])
     return result
 
 

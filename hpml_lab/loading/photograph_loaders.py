@@ -1,0 +1,63 @@
+"""The ways to load photographs: PIL or torchvision in a DataLoader, and DALI where it is installed."""
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.counting import synchronize
+from hpml_lab.core.experiment import Params
+from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.workers import allow_oversubscription
+from hpml_lab.loading import dali_pipelines
+from hpml_lab.loading.decoders import pil_image, tensor_image, training_set
+from hpml_lab.loading.photographs import CLASSES
+
+PIL, TENSOR = "PIL, transforms on PIL", "decode_image, transforms on tensors"
+DALI, MIXED = "DALI, CPU", "DALI, decoding on the GPU"
+
+
+def epoch_to_device(batches: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> tuple[float, list[int], tuple]:
+    """Seconds until every batch of an epoch is on `device`, how many pictures of each class came, and a picture's shape."""
+    counts = torch.zeros(len(CLASSES), dtype=torch.long)
+    start = CLOCK()
+    for images, labels in batches:
+        images = images.to(device, non_blocking=True)
+        counts += torch.bincount(labels.long().cpu(), minlength=len(CLASSES))
+    synchronize(device)
+    return CLOCK() - start, counts.tolist(), tuple(images.shape[1:])
+
+
+def counted(word: str, number: int) -> str:
+    """`number` with its word: 0 workers, 1 worker."""
+    return f"{number} {word}" if number == 1 else f"{number} {word}s"
+
+
+@allow_oversubscription()  # a DataLoader warns when it is made
+def loading_ways(params: Params, folder: Path) -> dict[tuple[str, str], Any]:
+    """{(pipeline, workers): an iterable over an epoch's batches} for everything that this machine can run."""
+    ways: dict[tuple[str, str], Any] = {}
+    for name, decoder in ((PIL, pil_image), (TENSOR, tensor_image)):
+        for workers in params.workers:
+            ways[name, counted("worker", workers)] = DataLoader(
+                training_set(folder, decoder, params.side),
+                params.batch,
+                shuffle=True,
+                num_workers=workers,
+                persistent_workers=workers > 0,
+                pin_memory=params.device.is_cuda,
+                timeout=60 if workers else 0,
+            )
+    if dali_pipelines.available():
+        for gpu in gpus_of(params):
+            for threads in params.threads:
+                pipeline = dali_pipelines.training_pipeline(folder, params.batch, params.side, threads, gpu=gpu)
+                ways[DALI if gpu is None else MIXED, counted("thread", threads)] = dali_pipelines.Batches(pipeline)
+    return ways
+
+
+def gpus_of(params: Params) -> tuple[int | None, ...]:
+    """Where DALI's pipelines run: on the CPU (None), and on the GPU where the experiment does."""
+    return (None, params.device.torch.index or 0) if params.device.is_cuda else (None,)
