@@ -12,7 +12,7 @@ GROUND, BRIGHT = 100, 255  # levels: the ground is noise up to 100, the rectangl
 PIXEL = 1.5  # DALI's windows lie between pixels: an edge may be rounded by one, and half a pixel is no edge yet
 
 
-def scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+def box_scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     """An image (3, 180, 240), uint8, of noise with one bright rectangle, and its box (1, 4) as left, top, right, bottom."""
     generator = torch.Generator().manual_seed(seed)
     image = torch.randint(0, GROUND, (3, HEIGHT, WIDTH), dtype=torch.uint8, generator=generator)
@@ -23,7 +23,7 @@ def scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return image, torch.tensor([[left, top, left + wide, top + high]], dtype=torch.float32)
 
 
-def extent(image: torch.Tensor) -> torch.Tensor:
+def bright_extent(image: torch.Tensor) -> torch.Tensor:
     """Where the bright pixels of (3, H, W) lie: (1, 4) as left, top, right, bottom; NaN where there are none."""
     bright = (image > (GROUND + BRIGHT) // 2).all(dim=0)
     rows, columns = bright.any(dim=1).nonzero(), bright.any(dim=0).nonzero()
@@ -32,7 +32,7 @@ def extent(image: torch.Tensor) -> torch.Tensor:
     return torch.tensor([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], dtype=torch.float32)
 
 
-def together(image: torch.Tensor, box: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def move_together(image: torch.Tensor, box: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """A random crop that keeps a part of the box, and a flip in half of all cases, of image and box."""
     from torchvision import tv_tensors
     from torchvision.transforms import v2
@@ -45,17 +45,17 @@ def flip_gaps(scenes: int) -> tuple[list[float], list[float]]:
     """Largest distance in pixels of a rectangle from its box, scene by scene: moved together, and with only the image flipped."""
     moved_together, image_alone = [], []
     for seed in range(scenes):
-        image, box = scene(seed)
+        image, box = box_scene(seed)
         torch.manual_seed(seed)
-        moved, boxes = together(image, box)
-        moved_together.append((extent(moved) - boxes).abs().max().item())
-        image_alone.append((extent(image.flip(-1)) - box).abs().max().item())
+        moved, boxes = move_together(image, box)
+        moved_together.append((bright_extent(moved) - boxes).abs().max().item())
+        image_alone.append((bright_extent(image.flip(-1)) - box).abs().max().item())
     return moved_together, image_alone
 
 
 def dali_gaps(crops: int) -> list[float]:
     """The same distances after DALI's random_bbox_crop, flip and bb_flip."""
-    image, box = scene(0)
+    image, box = box_scene(0)
     png = encode_png(image.permute(1, 2, 0).numpy())
     parts = box / torch.tensor([WIDTH, HEIGHT, WIDTH, HEIGHT])
     pipeline: Any = dali_pipelines.boxed_pipeline(png, parts, torch.tensor([1]), crops)
@@ -66,5 +66,5 @@ def dali_gaps(crops: int) -> list[float]:
         picture = torch.from_numpy(images.at(number)).permute(2, 0, 1)
         height, width = picture.shape[-2:]
         given = torch.from_numpy(boxes.at(number)) * torch.tensor([width, height, width, height])
-        gaps.append((extent(picture) - given).abs().max().item())
+        gaps.append((bright_extent(picture) - given).abs().max().item())
     return gaps

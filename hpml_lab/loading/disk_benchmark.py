@@ -1,6 +1,6 @@
 """A disk benchmark in plain Python: random and sequential reads and writes, by block size and queue depth.
 
-Each request is one system call, `os.preadv` or `os.pwritev`, on the test file of disk_file.py. A thread has one request under
+Each request is one system call, `os.preadv` or `os.pwritev`, on the test file of uncached_file.py. A thread has one request under
 way; as many threads as the queue depth keep that many requests outstanding. Python's threads can do this, because the system
 calls release the GIL while they wait.
 """
@@ -18,7 +18,7 @@ import numpy as np
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.progress import progress
-from hpml_lab.loading.disk_file import BUFFERED, MIB, NAME, PAGE, TAG, DiskFile, page_words
+from hpml_lab.loading.uncached_file import BUFFERED, MIB, NAME, PAGE, TAG, DiskFile, page_words
 
 STUCK_SECONDS = 60.0  # a disk that does not answer for so long is given up
 DRAWS = 32768  # random offsets drawn for one thread; then they come round again
@@ -202,7 +202,7 @@ class _Requester(threading.Thread):
         return [block + page for block in blocks for page in {0, self.job.block - PAGE}]
 
 
-def sample(file: DiskFile, job: DiskJob, seconds: float = 0.1, warm_up_seconds: float = 0.01) -> DiskSample:
+def run_job(file: DiskFile, job: DiskJob, seconds: float = 0.1, warm_up_seconds: float = 0.01) -> DiskSample:
     """Run a job for `seconds` after a warm-up with the same load, and check what was read or written by its tags.
 
     The rate is the sum over the threads of requests / seconds, each thread by its own clock: IOPS = Σᵢ nᵢ / Tᵢ.
@@ -256,5 +256,5 @@ def grid(file: DiskFile, jobs: Sequence[DiskJob], seconds: float, repeats: int) 
     taken: dict[DiskJob, list[DiskSample]] = {job: [] for job in jobs}
     turns = [job for _ in range(repeats) for job in jobs]
     for job in progress(turns, "disk"):
-        taken[job].append(sample(file, job, seconds))
+        taken[job].append(run_job(file, job, seconds))
     return taken

@@ -8,7 +8,7 @@ from functools import cache
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.tools import find_tool
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate
-from hpml_lab.loading.disk_file import DIRECT, DiskFile
+from hpml_lab.loading.uncached_file import DIRECT, DiskFile
 
 MODES = {"random read": "randread", "random write": "randwrite", "sequential read": "read", "sequential write": "write"}
 START_SECONDS = 60.0  # fio on a busy machine takes seconds to start and to sum up

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hpml_lab.core.findings import column
-from hpml_lab.loading.disk_file import MIB, PAGE, DiskFile, page_words
+from hpml_lab.loading.uncached_file import MIB, PAGE, DiskFile, page_words
 
 PAST = "past the cache"
 FIRST, AGAIN = "read, buffered, first time", "read, buffered, again"
@@ -38,7 +38,7 @@ def kernel_read_bytes() -> int | None:
         return None
 
 
-def page_cache(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seconds: float = 10.0) -> list[CacheRate]:
+def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seconds: float = 10.0) -> list[CacheRate]:
     """Read and write the first `size` bytes of the file in blocks of 1 MiB, past the page cache and through it.
 
     Medians over the turns; after `limit_seconds` no further turn is begun.

@@ -8,6 +8,8 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
+from hpml_lab.core import style
+from hpml_lab.core.picture import picture
 from hpml_lab.core.png import decode_png, encode_png
 
 STAGES = ("label", "read", "decode", "augment")
@@ -35,7 +37,7 @@ class PictureStore:
         return [int(row["label"]) for row in csv.DictReader(io.StringIO(self._text))]
 
     def read(self, index: int) -> bytes:
-        """The bytes of one picture. Raises IndexError for a number that is none."""
+        """The bytes of one picture. Raises IndexError for a number that does not exist."""
         if not 0 <= index < self.count:
             raise IndexError(index)
         self.reads.append(int(index))
@@ -76,20 +78,19 @@ class SlowPictures(Dataset):
         return image, label
 
 
-def stage_figure(dataset: SlowPictures, samples: int):
-    """Ask for the first `samples` samples and draw the milliseconds that one of them took in each stage."""
-    from hpml_lab.core import style
-
+@picture
+def stage_times(dataset: SlowPictures, samples: int):
+    """Milliseconds that one sample spends in each of its four stages: one horizontal bar for each stage, the mean over some
+    samples."""
     dataset.seconds = dict.fromkeys(STAGES, 0.0)
     for index in range(samples):
         dataset[index]
     figure = style.new_figure(7.0, 2.4)
-    with style.in_style():
-        axes = figure.subplots()
-        bars = axes.barh(STAGES, [1e3 * dataset.seconds[stage] / samples for stage in STAGES], color=style.BLUE)
-        axes.bar_label(bars, fmt="%.2g", padding=3)
-        axes.invert_yaxis()
-        axes.margins(x=0.12)
-        axes.set(xlabel="time a sample, ms", ylabel="stage")
-        axes.grid(axis="y", visible=False)
+    axes = figure.subplots()
+    bars = axes.barh(STAGES, [1e3 * dataset.seconds[stage] / samples for stage in STAGES], color=style.BLUE)
+    axes.bar_label(bars, fmt="%.2g", padding=3)
+    axes.invert_yaxis()
+    axes.margins(x=0.12)
+    axes.set(xlabel="time of a sample in ms", ylabel="stage")
+    axes.grid(axis="y", visible=False)
     return figure

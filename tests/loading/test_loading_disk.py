@@ -1,4 +1,4 @@
-"""The disk benchmark: what it counts, what it checks, that nothing is left, and how fio judges it."""
+"""The disk benchmark: what it counts, what it checks, that nothing is left, and how it compares with fio."""
 
 import json
 import os
@@ -10,52 +10,55 @@ import numpy as np
 import pytest
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading import disk, fio
-from hpml_lab.loading import experiments_disk as row
-from hpml_lab.loading.disk import KIB, MIB, Job
+from hpml_lab.loading import disk_against_fio, disk_benchmark, disk_iops, disk_page_cache, fio, page_cache, uncached_file
+from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample, offsets, run_job
+from hpml_lab.loading.experiments import disk_iops as experiment
+from hpml_lab.loading.experiments.disk_iops import FIO, MODES, OURS, Comparison, GridCell
+from hpml_lab.loading.page_cache import AGAIN, BUFFERED_WRITE, FIRST, CacheRate, cache_rates
+from hpml_lab.loading.uncached_file import KIB, MIB, choose_folder, disk_file
 
 SMALL = dict(mib=8, blocks=(4 * KIB, MIB), depths=(1, 4), seconds=0.02, repeats=1, fio_seconds=0.1, pairs=2)
-JOBS = [Job(*mode.split(), block, depth) for mode in row.MODES for block in (4 * KIB, 64 * KIB) for depth in (1, 3)]
+JOBS = [DiskJob(*mode.split(), block, depth) for mode in MODES for block in (4 * KIB, 64 * KIB) for depth in (1, 3)]
 needs_fio = pytest.mark.skipif(fio.version() is None, reason="fio is not installed; on Debian: apt-get install fio")
 
 
 @pytest.fixture
 def file(tmp_path):
-    with disk.disk_file(tmp_path, 4 * MIB) as opened:
+    with disk_file(tmp_path, 4 * MIB) as opened:
         yield opened
 
 
 @pytest.mark.parametrize("job", JOBS, ids=str)
 def test_a_run_counts_its_requests_and_bytes_and_checks_its_blocks(file, job):
     threads = threading.active_count()
-    one = disk.sample(file, job, seconds=0.02, warm_up=0.0)
-    assert one.requests == len(one.latencies) >= job.depth
-    assert one.bytes == one.requests * job.block
-    assert one.bytes_per_s == pytest.approx(one.iops * job.block, rel=1e-9)
-    assert one.checked > 0 and one.misplaced == 0
+    sample = run_job(file, job, seconds=0.02, warm_up_seconds=0.0)
+    assert sample.requests == len(sample.latencies) >= job.depth
+    assert sample.bytes == sample.requests * job.block
+    assert sample.bytes_per_s == pytest.approx(sample.iops * job.block, rel=1e-9)
+    assert sample.checked > 0 and sample.misplaced == 0
     assert threading.active_count() == threads
 
 
-def test_a_block_in_the_wrong_place_is_found(file):
+def test_a_block_at_the_wrong_offset_is_found(file):
     assert file.misplaced([0, 4096, MIB]) == 0
     handle = os.open(file.path, os.O_RDWR)
     page = os.pread(handle, 4096, 0)
-    os.pwrite(handle, page, 8192)  # page 0's bytes in the place of page 2
+    os.pwrite(handle, page, 8192)  # page 0's bytes where page 2 was
     os.fsync(handle)
     os.close(handle)
     file.drop()
     assert file.misplaced([0, 4096, 8192]) == 1
-    read = disk.sample(file, Job("sequential", "read", 4 * KIB, 1), seconds=0.2, warm_up=0.0)
+    read = run_job(file, DiskJob("sequential", "read", 4 * KIB, 1), seconds=0.2, warm_up_seconds=0.0)
     assert read.misplaced > 0
 
 
-def test_places_are_inside_the_file_and_sequential_threads_share_it():
+def test_offsets_are_inside_the_file_and_sequential_threads_share_it():
     for job in JOBS:
-        per_thread = [disk.places(job, thread, 4 * MIB, seed=1) for thread in range(job.depth)]
-        flat = [place for one in per_thread for place in one]
-        assert all(place % job.block == 0 and 0 <= place <= 4 * MIB - job.block for place in flat)
+        per_thread = [offsets(job, thread, 4 * MIB, seed=1) for thread in range(job.depth)]
+        flat = [offset for thread in per_thread for offset in thread]
+        assert all(offset % job.block == 0 and 0 <= offset <= 4 * MIB - job.block for offset in flat)
         if job.pattern == "sequential":
-            assert all(np.diff(one).tolist() == [job.block] * (len(one) - 1) for one in per_thread)
+            assert all(np.diff(thread).tolist() == [job.block] * (len(thread) - 1) for thread in per_thread)
             assert len(set(flat)) == len(flat)
         else:
             assert per_thread[0] != sorted(per_thread[0])
@@ -63,73 +66,73 @@ def test_places_are_inside_the_file_and_sequential_threads_share_it():
 
 def test_the_file_is_gone_after_an_error_and_after_ctrl_c(tmp_path):
     for error in (ValueError, KeyboardInterrupt):
-        with pytest.raises(error), disk.disk_file(tmp_path, MIB) as opened:
+        with pytest.raises(error), disk_file(tmp_path, MIB) as opened:
             assert opened.path.exists() and opened.path.stat().st_size == MIB
             raise error
         assert list(tmp_path.iterdir()) == []
 
 
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path):
-    left = tmp_path / f"{disk.NAME}killed.part"
+    left = tmp_path / f"{uncached_file.NAME}killed.part"
     left.write_bytes(b"x")
-    with disk.disk_file(tmp_path, MIB) as first, disk.disk_file(tmp_path, MIB) as second:
+    with disk_file(tmp_path, MIB) as first, disk_file(tmp_path, MIB) as second:
         assert not left.exists() and first.path.exists() and second.path.exists()
 
 
 def test_a_file_without_room_or_of_an_odd_size_is_refused(tmp_path, monkeypatch):
-    with pytest.raises(LabError, match="no size for the test file"), disk.disk_file(tmp_path, 1000):
+    with pytest.raises(LabError, match="not a valid size for the test file"), disk_file(tmp_path, 1000):
         pass
     usage = type("Usage", (), {"free": 100 * MIB})()
-    monkeypatch.setattr(disk.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(LabError, match="100 MiB free"), disk.disk_file(tmp_path, 64 * MIB):
+    monkeypatch.setattr(uncached_file.shutil, "disk_usage", lambda _: usage)
+    with pytest.raises(LabError, match="100 MiB free"), disk_file(tmp_path, 64 * MIB):
         pass
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_folder_that_is_not_there_is_named(tmp_path):
     with pytest.raises(LabError, match="is not a folder that can be written"):
-        disk.choose_folder(tmp_path / "missing")
+        choose_folder(tmp_path / "missing")
 
 
 def test_blocks_that_the_disk_cannot_take_are_refused(file):
     for block in (1000, 2 * MIB):
-        with pytest.raises(LabError, match="no block size"):
-            disk.sample(file, Job("random", "read", block, 1), 0.01)
+        with pytest.raises(LabError, match="not a valid block size"):
+            run_job(file, DiskJob("random", "read", block, 1), 0.01)
 
 
 def test_without_o_direct_the_figures_are_labelled_as_buffered(tmp_path, monkeypatch):
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("there is no O_DIRECT here")
-    monkeypatch.delattr(disk.os, "O_DIRECT")
-    with disk.disk_file(tmp_path, MIB) as opened:
-        assert opened.access != disk.DIRECT and opened.access in opened.label
-        assert disk.sample(opened, Job("random", "read", 4 * KIB, 2), 0.02).misplaced == 0
+    monkeypatch.delattr(uncached_file.os, "O_DIRECT")
+    with disk_file(tmp_path, MIB) as opened:
+        assert opened.access != uncached_file.DIRECT and opened.access in opened.label
+        assert run_job(opened, DiskJob("random", "read", 4 * KIB, 2), 0.02).misplaced == 0
 
 
 @pytest.mark.skipif(not Path("/dev/shm").is_dir(), reason="there is no /dev/shm here")
 def test_a_file_in_memory_says_so():
-    with disk.disk_file("/dev/shm", MIB) as opened:
+    with disk_file("/dev/shm", MIB) as opened:
         assert opened.in_memory and "memory, not a disk" in opened.label
 
 
 def test_littles_law_and_percentiles_are_taken_over_all_samples():
-    job = Job("random", "read", 4096, 2)
-    samples = [disk.Sample(job, 100.0, 409_600.0, 2, 8192, np.array([0.01, 0.03])) for _ in range(3)]
-    point = disk.Point.of(samples)
+    job = DiskJob("random", "read", 4096, 2)
+    samples = [DiskSample(job, 100.0, 409_600.0, 2, 8192, np.array([0.01, 0.03])) for _ in range(3)]
+    point = DiskRate.of(samples)
     assert (point.iops, point.mean, point.p50) == (100.0, pytest.approx(0.02), pytest.approx(0.02))
     assert point.in_flight == pytest.approx(2.0)
 
 
-def test_a_row_of_the_disk_has_the_units_of_its_columns():
-    job, latencies = Job("random", "read", 4096, 1), np.arange(1, 101) * 1e-6
-    point = disk.Point.of([disk.Sample(job, iops, 4096 * iops, 100, 409_600, latencies) for iops in (900.0, 1000.0, 5000.0)])
-    told = row._row("ours", job, point)
-    assert (told["IOPS"], told["MB/s"]) == (1000, pytest.approx(4.096)), "medians"
-    assert (told["p50, µs"], told["p95, µs"], told["p99, µs"]) == pytest.approx((50.5, 95.05, 99.01), abs=0.5)
+def test_a_rate_takes_medians_and_percentiles_in_seconds():
+    job, latencies = DiskJob("random", "read", 4096, 1), np.arange(1, 101) * 1e-6
+    rate = DiskRate.of([DiskSample(job, iops, 4096 * iops, 100, 409_600, latencies) for iops in (900.0, 1000.0, 5000.0)])
+    assert (rate.iops, rate.bytes_per_s) == (1000, 4_096_000), "medians"
+    assert (rate.requests, rate.bytes) == (300, 3 * 409_600), "all runs"
+    assert experiment._percentiles(rate) == pytest.approx((50.5, 95.05, 99.01), abs=0.5), "in µs"
 
 
 def test_the_rate_of_threads_is_the_sum_of_theirs_each_by_its_own_clock(file, monkeypatch):
-    class Worker:
+    class Requester:
         ident, error = 1, None
 
         def __init__(self, _, job, number, *rest):
@@ -139,104 +142,133 @@ def test_the_rate_of_threads_is_the_sum_of_theirs_each_by_its_own_clock(file, mo
         start = is_alive = lambda self: None
         join = lambda self, _: None  # noqa: E731
 
-    monkeypatch.setattr(disk, "_Worker", Worker)
-    one = disk.sample(file, Job("random", "read", 4 * KIB, 2), 0.01, warm_up=0.0)
-    assert (one.iops, one.bytes_per_s, one.requests, one.bytes) == (15, 15 * 4096, 20, 20 * 4096)
-    assert sorted(set(one.latencies)) == [0.001, 0.002] and (one.checked, one.misplaced) == (20, 1)
+    monkeypatch.setattr(disk_benchmark, "_Requester", Requester)
+    sample = run_job(file, DiskJob("random", "read", 4 * KIB, 2), 0.01, warm_up_seconds=0.0)
+    assert (sample.iops, sample.bytes_per_s, sample.requests, sample.bytes) == (15, 15 * 4096, 20, 20 * 4096)
+    assert sorted(set(sample.latencies)) == [0.001, 0.002] and (sample.checked, sample.misplaced) == (20, 1)
 
 
-def planted(job, iops):
+BASE = {"random read": 1000.0, "random write": 500.0, "sequential read": 4000.0, "sequential write": 2000.0}
+
+
+def known_iops(job):
+    """A queue of four gives three times the requests, a block of 1 MiB a 64th of them."""
+    return BASE[job.mode] * (3 if job.depth == 4 else 1) / (64 if job.block == MIB else 1)
+
+
+def known_sample(job, iops):
     """A sample of so many requests a second, each as long as the queue depth makes it."""
-    return disk.Sample(job, iops, iops * job.block, 10, 10 * job.block, np.full(10, job.depth / iops), 10, 0)
+    return DiskSample(job, iops, iops * job.block, 10, 10 * job.block, np.full(10, job.depth / iops), 10, 0)
 
 
-def test_with_planted_samples_the_row_tells_rates_and_who_measured_them(tmp_path, monkeypatch):
-    """A queue of four gives three times the requests, a block of 1 MiB a 64th of them; fio counts twice as many as we do."""
-    base = {"random read": 1000.0, "random write": 500.0, "sequential read": 4000.0, "sequential write": 2000.0}
+@pytest.mark.parametrize("installed", [True, False])
+def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_path, monkeypatch, installed):
+    """fio counts twice as many random reads as we do; without it the grid is our own."""
+    ours, theirs = iter([700.0, 1000.0, 1500.0, 2500.0, 1.0]), iter([1400.0, 3000.0, 2000.0, 5000.0])
 
-    def grid(file, jobs, *_):
-        return {
-            one: [planted(one, base[one.mode] * (3 if one.depth == 4 else 1) / (64 if one.block == MIB else 1))] for one in jobs
-        }
+    def run(file, jobs, seconds):
+        if not installed:
+            raise LabError("fio is not installed.", "Install fio.")
+        found = [known_iops(job) if len(jobs) > 1 else next(theirs) for job in jobs]
+        return [
+            DiskRate(job, iops, iops * job.block, 10, 10 * job.block, job.depth / iops, 2e-3, 3e-3, 4e-3)
+            for job, iops in zip(jobs, found, strict=True)
+        ]
 
-    ours, theirs = iter([700.0, 1000.0, 1500.0, 2500.0]), iter([1400.0, 3000.0, 2000.0, 5000.0])
-
-    def run(file, job, seconds):
-        iops = next(theirs)
-        return fio.FioReport(iops, iops * job.block, 10, 10 * job.block, 1e-3, 2e-3, 3e-3, 4e-3)
-
-    ways = {f"read, {disk.DIRECT}": 100.0, "read, buffered, first time": 50.0, "read, buffered, again": 200.0}
+    ways = {"read, past the cache": 100.0, FIRST: 50.0, AGAIN: 200.0}
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
-    monkeypatch.setattr(disk, "grid", grid)
-    monkeypatch.setattr(disk, "sample", lambda file, job, seconds: planted(job, next(ours)))
-    monkeypatch.setattr(disk, "page_cache", lambda *_, **__: [{"way": way, "MB/s": rate} for way, rate in ways.items()])
+    monkeypatch.setattr(disk_benchmark, "grid", lambda file, jobs, *_: {job: [known_sample(job, known_iops(job))] for job in jobs})
+    monkeypatch.setattr(disk_benchmark, "run_job", lambda file, job, seconds: known_sample(job, next(ours)))
+    monkeypatch.setattr(experiment, "cache_rates", lambda *_, **__: [CacheRate(way, rate) for way, rate in ways.items()])
     monkeypatch.setattr(fio, "run", run)
-    result = replace(row.disk_iops, quick={**SMALL, "pairs": 3})("quick", device="cpu")
-    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
+    result = replace(disk_iops, quick={**SMALL, "pairs": 3})("quick", device="cpu")
+    exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
+    assert [claim.text for claim in exact if not claim.holds] == []
     measured = {claim.text.split(":")[0].split(" (")[0]: claim.measured for claim in result.claims}
-    assert measured["more outstanding requests give more IOPS"] == "1000 at depth 1, 3000 at 4"
-    assert measured["large blocks give more bandwidth than small ones, at fewer requests a second"] == "12 and 49 MB/s"
+    assert measured["More outstanding requests give more IOPS"] == "1000 at depth 1, 3000 at 4"
+    assert measured["Large blocks give more bandwidth than small ones, at fewer requests a second"] == "12 and 49 MB/s"
     assert measured["Little's law"] == "median 1.00 of the depth"
-    assert measured["the second buffered read is faster than the first"] == "4.0×"
-    judged = measured["at queue depth 1 our benchmark is within a quarter of fio's figure"]
-    assert judged == "0.50 of fio's, 3 pairs in turns, 0.33 to 0.75"
-    assert result.quantities["IOPS with requests outstanding over one"] == 3
-    assert result.quantities["random reads of 4 KiB, depth 1, IOPS"] == 1000
-    assert result.quantities["most bandwidth, MB/s"] == 4000 * 3 / 64 * MIB / 1e6
-    by = {(one["by"], one["queue depth"]): one for one in result.rows if one["by"] != "ours"}
-    assert {key: one["IOPS"] for key, one in by.items()} == {
-        (row.BESIDE, 1): 1000,
-        (row.BESIDE, 4): 2500,
-        ("fio", 1): 2000,
-        ("fio", 4): 5000,
-    }
-    assert [by["fio", 1][f"{p}, µs"] for p in ("p50", "p95", "p99")] == pytest.approx([2000, 3000, 4000])
+    assert measured["The second buffered read is faster than the first"] == "4.0 times"
+    assert result.here("IOPS with many requests outstanding over one") == 3
+    assert result.here("random reads of 4 KiB, depth 1") == 1000
+    assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
+    cells = {(cell.mode, cell.block, cell.depth): cell for cell in result.rows(GridCell)}
+    assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(3000 / 64 * MIB / 1e6)
+    compared = {(row.by, row.depth): row for row in result.rows(Comparison)}
+    title = "Requests and bandwidth, measured by " + (FIO if installed else OURS)
+    assert result.tables[0].title == title and bool(compared) == installed
+    if installed:
+        judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]
+        assert judged == "0.50 of fio's, 3 pairs in turns, 0.33 to 0.75"
+        iops = {key: row.iops for key, row in compared.items()}
+        assert iops == {(OURS, 1): 1000, (OURS, 4): 2500, (FIO, 1): 2000, (FIO, 4): 5000}
+        row = compared[FIO, 1]
+        assert (row.p50, row.p95, row.p99) == pytest.approx((2000, 3000, 4000))
+    else:
+        assert any("fio is not installed. Install fio." in note for note in result.notes)
 
 
 def test_the_page_caches_rate_is_its_bytes_over_their_seconds(file, monkeypatch):
     clock = iter(range(1000))
-    monkeypatch.setattr(disk.time, "perf_counter", lambda: float(next(clock)))
-    assert {one["MB/s"] for one in disk.page_cache(file, size=2 * MIB, turns=2, limit=1e6)} == {2 * MIB / 1e6}
+    monkeypatch.setattr(page_cache.time, "perf_counter", lambda: float(next(clock)))
+    assert {row.mb_per_s for row in cache_rates(file, size=2 * MIB, turns=2, limit_seconds=1e6)} == {2 * MIB / 1e6}
 
 
 def test_the_page_cache_is_read_from_the_disk_once(file):
-    ways = {one["way"]: one for one in disk.page_cache(file, turns=1)}
-    assert {"read, buffered, first time", "read, buffered, again", "write, buffered"} <= set(ways)
-    again = ways["read, buffered, again"]["fetched from the disk"]
-    assert again is None or again == 0.0
-    first = ways["read, buffered, first time"]["fetched from the disk"]
+    ways = {row.way: row for row in cache_rates(file, turns=1)}
+    assert {FIRST, AGAIN, BUFFERED_WRITE} <= set(ways)
+    assert ways[AGAIN].fetched in (None, 0.0)
+    first = ways[FIRST].fetched
     assert first is None or file.in_memory or first >= 0.9
 
 
-def test_the_row_is_sound(sound, tmp_path, monkeypatch):
+def test_the_experiment_is_sound(sound, tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
-    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
     assert list(tmp_path.iterdir()) == []
-    assert {one["by"] for one in result.rows} == ({"ours", row.BESIDE, "fio"} if fio.version() else {"ours"})
+    assert {row.by for row in result.rows(Comparison)} == ({OURS, FIO} if fio.version() else set())
     sound(result)
+    assert len(result.figure().axes) == 4
+    assert disk_against_fio(result).figure.axes and disk_page_cache(result).figure.axes
 
 
-def test_a_wrong_count_breaks_the_identity(tmp_path, monkeypatch):
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_wrong_count_breaks_the_identity_and_a_wrong_tag_the_other_claim(tmp_path, monkeypatch, installed):
+    if installed and fio.version() is None:
+        pytest.skip("fio is not installed")
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
-    real = disk.sample
-    monkeypatch.setattr(disk, "sample", lambda *a: replace(one := real(*a), bytes_per_s=one.bytes_per_s * 1.01, misplaced=1))
-    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
-    assert [claim.holds for claim in result.claims if claim.exact] == [False, False, True]
+    if not installed:
+        monkeypatch.setattr(fio, "version", lambda: None)
+    real = disk_benchmark.run_job
+
+    def wrong(*arguments):
+        sample = real(*arguments)
+        return replace(sample, bytes=sample.bytes + 1, misplaced=1)
+
+    monkeypatch.setattr(disk_benchmark, "run_job", wrong)
+    result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
+    assert [claim.holds for claim in result.claims if claim.exact] == [False, False]
 
 
 @needs_fio
 def test_fio_reports_its_own_identity(file):
-    report = fio.run(file, Job("random", "read", 4 * KIB, 2), 0.2)
-    assert report.bytes == report.requests * 4 * KIB > 0
-    assert report.bytes_per_s == pytest.approx(report.iops * 4 * KIB, rel=0.01)
-    assert 0 < report.p50 <= report.p95 <= report.p99
-    assert [one.name for one in file.path.parent.iterdir()] == [file.path.name]
+    jobs = [DiskJob("random", "read", 4 * KIB, 2), DiskJob("sequential", "write", 64 * KIB, 1), DiskJob("random", "read", MIB, 1)]
+    before = page_cache.kernel_read_bytes()
+    rates = fio.run(file, jobs, 0.2)
+    assert [rate.job for rate in rates] == jobs
+    for rate in rates:
+        assert rate.bytes == rate.requests * rate.job.block > 0
+        assert rate.bytes_per_s == pytest.approx(rate.iops * rate.job.block, rel=0.01)
+        assert 0 < rate.p50 <= rate.p95 <= rate.p99
+    assert [path.name for path in file.path.parent.iterdir()] == [file.path.name]
+    if before is not None and file.direct and not file.in_memory:
+        assert page_cache.kernel_read_bytes() - before >= rates[0].bytes + rates[2].bytes, "all of it came from the disk"
 
 
-def test_without_fio_the_row_says_what_to_install(tmp_path, monkeypatch):
+def test_without_fio_the_experiment_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
     monkeypatch.setattr(fio, "version", lambda: None)
-    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
+    result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
     assert result and any("Install fio" in note for note in result.notes)
 
 
@@ -247,12 +279,12 @@ def test_a_fio_that_fails_is_told_in_a_note(tmp_path, monkeypatch):
         raise LabError("fio failed: bad option.", "Update it.")
 
     monkeypatch.setattr(fio, "run", fails)
-    result = replace(row.disk_iops, quick=SMALL)("quick", device="cpu")
-    assert result and any("no judge here: fio failed: bad option. Update it." in note for note in result.notes)
+    result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
+    assert result and any("of our own benchmark" in note and "fio failed: bad option. Update it." in note for note in result.notes)
 
 
 def test_an_error_of_the_block_is_not_the_disks(tmp_path):
-    with pytest.raises(FileNotFoundError), disk.disk_file(tmp_path, MIB):
+    with pytest.raises(FileNotFoundError), disk_file(tmp_path, MIB):
         open(tmp_path / "missing")
     assert list(tmp_path.iterdir()) == []
 
@@ -262,11 +294,12 @@ def test_a_report_of_fio_is_read_in_seconds_and_bytes():
     other = {"iops": 1, "bw_bytes": 2, "total_ios": 3, "io_bytes": 4, "clat_ns": {**times, "mean": 0}}
     read = {"iops": 250.5, "bw": 1002, "bw_bytes": 1_026_048, "total_ios": 501, "io_bytes": 2_052_096, "clat_ns": times}
     text = "fio: a note\n" + json.dumps({"jobs": [{"read": read, "write": other}]})
-    assert fio.parse(text, "read") == fio.FioReport(250.5, 1_026_048, 501, 2_052_096, 0.002, 0.001, 0.005, 0.009)
-    assert fio.parse(text, "write").iops == 1
+    job, other = DiskJob("random", "read", 4096, 1), DiskJob("random", "write", 4096, 1)
+    assert fio.parse(text, [job]) == [DiskRate(job, 250.5, 1_026_048, 501, 2_052_096, 0.002, 0.001, 0.005, 0.009)]
+    assert fio.parse(text, [other])[0].iops == 1
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": []}', '{"jobs": [{"read": {"iops": 1}}]}'])
 def test_a_report_without_figures_is_refused(text):
     with pytest.raises(LabError, match="not as expected"):
-        fio.parse(text, "read")
+        fio.parse(text, [DiskJob("random", "read", 4096, 1)])

@@ -9,17 +9,19 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.exercises import check
 from hpml_lab.core.workers import allow_oversubscription
-from hpml_lab.loading import exercises, planted
-from hpml_lab.loading.samplers import Draws, repeats, seed_own
+from hpml_lab.loading import picture_store
+from hpml_lab.loading.exercises import predict_speed_up
+from hpml_lab.loading.picture_store import PictureStore, SlowPictures
+from hpml_lab.loading.sampling import Draws, repeats, seed_own
 
 
-def test_the_planted_data_set_is_right_and_its_table_is_parsed_for_each_sample():
-    store = planted.Store(30, side=8)
-    dataset, twin = planted.SlowPictures(store), planted.Store(30, side=8)
+def test_the_slow_data_set_is_right_and_its_table_is_parsed_for_each_sample():
+    store = PictureStore(30, side=8)
+    dataset, twin = SlowPictures(store), PictureStore(30, side=8)
     labels = twin.table()
     for index in (0, 29, 7):
         image, label = dataset[index]
-        right = planted.decode(twin.read(index))
+        right = picture_store.decode(twin.read(index))
         assert label == labels[index]
         assert torch.equal(image, right) or torch.equal(image, right.flip(-1))
     assert store.tables == 3 and store.reads == [0, 29, 7]
@@ -27,27 +29,26 @@ def test_the_planted_data_set_is_right_and_its_table_is_parsed_for_each_sample()
         dataset[30]
 
 
-def test_a_loader_takes_the_planted_data_set():
-    images, labels = next(iter(DataLoader(planted.SlowPictures(planted.Store(10)), batch_size=4)))
+def test_a_loader_takes_the_slow_data_set():
+    images, labels = next(iter(DataLoader(SlowPictures(PictureStore(10)), batch_size=4)))
     assert images.shape == (4, 1, 48, 48) and labels.shape == (4,) and 0 <= images.min() <= images.max() <= 1
 
 
 def test_the_bars_have_one_stage_each_and_add_up():
-    dataset = planted.SlowPictures(planted.Store(200))
-    figure = planted.stage_figure(dataset, 10)
-    [axes] = figure.axes
+    dataset = SlowPictures(PictureStore(200))
+    [axes] = picture_store.stage_times(dataset, 10).figure.axes
     bars = [patch.get_width() for patch in axes.patches]
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(planted.STAGES)
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(picture_store.STAGES)
     assert sum(bars) * 10 / 1e3 == pytest.approx(sum(dataset.seconds.values())) and all(bar > 0 for bar in bars)
 
 
 def test_the_plan_of_the_prediction_has_the_bounds_of_a_pipeline():
-    load, compute, batches = exercises.LOAD, exercises.COMPUTE, exercises.BATCHES
-    for workers in exercises.WORKERS:
+    load, compute, batches = predict_speed_up.LOAD, predict_speed_up.COMPUTE, predict_speed_up.BATCHES
+    for workers in predict_speed_up.WORKERS:
         ready, done = [load / batches * (batch // workers + 1) for batch in range(batches)], 0.0
-        for at in ready:  # batch by batch: computed when it is there and the one before is done
-            done = max(done, at) + compute / batches
-        assert exercises._epoch(workers) == pytest.approx(done, rel=0.12)
+        for moment in ready:  # batch by batch: computed when it is there and the one before is done
+            done = max(done, moment) + compute / batches
+        assert predict_speed_up._epoch(workers) == pytest.approx(done, rel=0.12)
 
 
 def test_the_played_workers_are_like_real_ones():
@@ -59,7 +60,7 @@ def test_the_played_workers_are_like_real_ones():
         )
         with allow_oversubscription():
             pairs = [p for workers, numbers in loader for p in zip(workers.tolist(), numbers.tolist(), strict=True)]
-        return [[number for worker, number in pairs if worker == one] for one in range(2)]
+        return [[number for worker, number in pairs if worker == wanted] for wanted in range(2)]
 
     assert repeats([epoch(), epoch()]) == {"across workers": False, "across epochs": False}
     assert check("seed-the-workers", seed_own)
@@ -103,13 +104,13 @@ def test_other_right_samplers_and_data_sets_are_taken():
         return Plain()
 
     def lazy(store):  # each worker parses its own table at its first sample
-        class Lazy(planted.SlowPictures):
+        class Lazy(SlowPictures):
             labels = None
 
             def __getitem__(self, index):
                 if self.labels is None:
                     self.labels = self.store.table()
-                return planted.augment(planted.decode(self.store.read(index))), self.labels[index]
+                return picture_store.augment(picture_store.decode(self.store.read(index))), self.labels[index]
 
         return Lazy(store)
 

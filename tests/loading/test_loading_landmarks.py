@@ -1,4 +1,4 @@
-"""The faces, the lecture's Dataset over them, and the row face-landmarks."""
+"""The faces, the lecture's Dataset over them, and the experiment face-landmarks."""
 
 import csv
 import os
@@ -12,9 +12,11 @@ from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.loading import faces
-from hpml_lab.loading.experiments_data import _apart, centres, damage, dots, face_landmarks
+from hpml_lab.loading import face_landmarks, faces
+from hpml_lab.loading.experiments.face_landmarks import DamagedRow, FormerCall, MovedPoints
+from hpml_lab.loading.face_damage import damage
 from hpml_lab.loading.landmarks import FaceLandmarksDataset
+from hpml_lab.loading.moved_points import centers, distances, dots
 
 
 @pytest.fixture
@@ -241,7 +243,7 @@ def test_an_empty_line_is_no_row_and_shifts_no_line_number(table):
 
 def test_the_measure_finds_a_dot_where_it_was_drawn():
     points = torch.tensor([[20.0, 30.0], [41.25, 15.5]])
-    assert torch.allclose(centres(dots(points, 60, 70)), points, atol=1e-3)
+    assert torch.allclose(centers(dots(points, 60, 70)), points, atol=1e-3)
 
 
 def test_the_measure_sees_points_that_do_not_move_with_the_image():
@@ -250,30 +252,30 @@ def test_the_measure_sees_points_that_do_not_move_with_the_image():
             return v2.functional.horizontal_flip(inpt) if isinstance(inpt, tv_tensors.Image) else inpt
 
     points = torch.tensor([[20.0, 30.0], [40.0, 15.0]])
-    gap, alone, *_ = _apart(ImageOnly(), points, 60, 70)
-    assert gap == pytest.approx(69 - 2 * 20, abs=0.01) and alone == pytest.approx(gap)
+    gap = distances(ImageOnly(), points, 60, 70)
+    assert gap.together == pytest.approx(69 - 2 * 20, abs=0.01) and gap.image_alone == pytest.approx(gap.together)
 
 
-def test_each_kind_of_damage_is_planted(table):
+def test_each_kind_of_damage_is_done(table):
     kinds = damage(table.parent, table)
     assert len(kinds) == 8 and sorted(kinds.values()) == list(range(2, 10))
     data = read(table, on_damage="skip")
     assert len(data) == 4 and len(set(text.split(": ", 1)[1] for text in data.skipped)) == 8
 
 
-def test_the_row_is_sound(sound):
+def test_the_experiment_is_sound(sound):
     result = face_landmarks("quick", device="cpu")
     sound(result)
-    assert result.quantities["skipped after damage, images"] == 8 and result.quantities["landmarks an image"] == 17
-    moved = result.rows[:4]
-    assert all(row["dot to key point, px"] < 1 and row["image moved alone, px"] > 10 for row in moved)
-    assert [row["image before → after, px"].split(" → ")[1] for row in moved] == [
-        "120 × 96",
-        "480 × 384",
-        "180 × 144",
-        "240 × 192",
-    ]
-    assert sum(str(row["step"]).startswith("damage: ") for row in result.rows) == 8
-    assert [row["what is said"] for row in result.rows if "as_matrix" in row["step"]][0].startswith("AttributeError")
-    axes = result.figure().axes
-    assert len(axes) == 16 and all(len(one.collections[0].get_offsets()) == 17 for one in axes)
+    assert result.here("skipped after damage") == 8 and result.here("landmarks of an image") == 17
+    moved = result.rows(MovedPoints)
+    assert all(row.together < 1 and row.image_alone > 10 for row in moved)
+    assert [row.sizes.split(" → ")[1] for row in moved] == ["120 × 96", "480 × 384", "180 × 144", "240 × 192"]
+    damaged = result.rows(DamagedRow)
+    assert [row.line for row in damaged] == list(range(2, 10)) and all(f"line {row.line}," in row.message for row in damaged)
+    [former] = result.rows(FormerCall)
+    assert "as_matrix" in former.call and former.error.startswith("AttributeError")
+    panels = result.figure().axes
+    assert len(panels) == 4
+    for axes in panels:
+        points = [dots for dots in axes.collections if len(dots.get_offsets()) == 17]
+        assert len(points) == len(axes.images) == 4

@@ -136,7 +136,7 @@ def clips(tmp_path_factory):
 
 def test_every_number_of_workers_and_threads_gives_the_same_bits(clips):
     indices = [list(range(b, b + 4)) for b in range(0, 24, 4)]
-    plain = [checksum(torch.utils.data.default_collate([clips[i] for i in one])) for one in indices]
+    plain = [checksum(torch.utils.data.default_collate([clips[i] for i in batch])) for batch in indices]
     assert len(set(plain)) == 6
     with allow_oversubscription():
         ways = [stamped_loader(clips, 4, workers) for workers in (0, 1, 2, 3)]
@@ -153,8 +153,8 @@ def test_spans_name_who_loaded(clips):
     with allow_oversubscription():
         for workers, lanes in ((0, {"main"}), (2, {"worker 0", "worker 1"})):
             epoch = run_epoch(stamped_loader(clips, 4, workers), Accelerator(0.0))
-            assert {one.lane for one in epoch.spans if one.what == "load"} == lanes
-            assert [one.what for one in epoch.spans].count("compute") == 6
+            assert {span.lane for span in epoch.spans if span.what == "load"} == lanes
+            assert [span.what for span in epoch.spans].count("compute") == 6
 
 
 def test_a_data_set_that_fetches_whole_batches_keeps_its_way():
@@ -184,10 +184,10 @@ def test_an_error_of_the_step_ends_the_workers(clips, persistent):
 
 
 def test_a_checksum_sees_one_bit():
-    one, other = torch.zeros(4), torch.zeros(4)
-    assert checksum((one, torch.ones(2))) == checksum([other, torch.ones(2)])
-    other[3] = 1e-30
-    assert checksum((one, torch.ones(2))) != checksum((other, torch.ones(2)))
+    first, second = torch.zeros(4), torch.zeros(4)
+    assert checksum((first, torch.ones(2))) == checksum([second, torch.ones(2)])
+    second[3] = 1e-30
+    assert checksum((first, torch.ones(2))) != checksum((second, torch.ones(2)))
 
 
 def test_a_plain_loader_is_run_and_its_wait_is_not_divided(clips):

@@ -15,8 +15,8 @@ from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.loading import disk_benchmark, fio
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample
-from hpml_lab.loading.disk_file import KIB, MIB, DiskFile, disk_file
-from hpml_lab.loading.page_cache import AGAIN, FIRST, CacheRate, kernel_read_bytes, page_cache
+from hpml_lab.loading.uncached_file import KIB, MIB, DiskFile, disk_file
+from hpml_lab.loading.page_cache import AGAIN, FIRST, CacheRate, cache_rates, kernel_read_bytes
 
 NOTEBOOK = "08_loading"
 MODES = ("random read", "random write", "sequential read", "sequential write")
@@ -177,14 +177,14 @@ def _measure(params: Params) -> DiskRun:
         try:
             _against_fio(run, params, file)  # before all writes: a virtual disk may still be busy with what they left it
             # Our own write, read back and checked: fio's overwrite the tags.
-            run.samples.append(disk_benchmark.sample(file, DiskJob("random", "write", params.blocks[0], 1), params.seconds))
+            run.samples.append(disk_benchmark.run_job(file, DiskJob("random", "write", params.blocks[0], 1), params.seconds))
             _grid_by_fio(run, params, file, jobs)
         except LabError as error:  # none here, too old, or not allowed
             run.no_fio, run.measured_by, run.compared, run.ratios, run.fetched = str(error), OURS, [], [], None
             taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
             run.samples = [sample for samples in taken.values() for sample in samples]
             run.rates = [DiskRate.of(samples) for samples in taken.values()]
-        run.cache = page_cache(file, min(params.mib, 64) * MIB, turns=3 if params.size == "quick" else 7)
+        run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=3 if params.size == "quick" else 7)
     return run
 
 
@@ -195,7 +195,7 @@ def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
         ours, theirs = [], []
         for _ in range(params.pairs if depth == 1 else 1):
             theirs += fio.run(file, [job], params.fio_seconds)  # first: where it is missing, nothing is measured in vain
-            ours.append(disk_benchmark.sample(file, job, params.fio_seconds))
+            ours.append(disk_benchmark.run_job(file, job, params.fio_seconds))
         if depth == 1:
             run.ratios = [sample.iops / rate.iops for sample, rate in zip(ours, theirs, strict=True)]
         run.samples += ours

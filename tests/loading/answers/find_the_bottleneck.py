@@ -4,7 +4,7 @@ import functools
 
 import torch
 
-from hpml_lab.loading.planted import augment, decode
+from hpml_lab.loading.picture_store import augment, decode
 
 
 def solution(store):
@@ -34,7 +34,7 @@ class Given(torch.utils.data.Dataset):
         return self.item(index)
 
 
-def as_planted(store):
+def as_given(store):
     return Given(lambda i: (augment(decode(store.read(i))), store.table()[i]), store.count)
 
 
@@ -113,7 +113,7 @@ def read_twice(store):
 
 
 WRONG = [
-    ("still-parsed-for-each-sample", as_planted),
+    ("still-parsed-for-each-sample", as_given),
     ("wrong-stage-mended", pictures_kept),
     ("keeps-every-picture", everything_kept),
     ("reads-all-at-the-start", all_read_first),

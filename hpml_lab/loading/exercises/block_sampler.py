@@ -1,0 +1,108 @@
+"""block-sampler: blocks of neighbors in random order, shuffled within, each index once an epoch."""
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.loading.sampling import Indices
+from hpml_lab.loading.seeding import seed_everything
+
+NOTEBOOK = "08_loading"
+
+BLOCK_CASES = ((24, 4), (23, 5))  # the second has a smaller last block
+
+
+@exercise("block-sampler", notebook=NOTEBOOK)
+def judge_block_sampler(answer: Callable) -> None:
+    """Blocks of neighbors in random order, shuffled within, anew in each epoch; each index once; a length."""
+    for size, block in BLOCK_CASES:
+        seed_everything(size)
+        case = f"{size} samples in blocks of {block}"
+        sampler = answer(size, block)
+        if sampler is None:
+            raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
+        epochs = [_drawn(sampler, size, block, epoch) for epoch in (1, 2, 3)]
+        for epoch in epochs:
+            _each_once(epoch, size, block, case)
+        if all(epoch == sorted(epoch) for epoch in epochs):
+            raise Mistake("not-shuffled", f"For {case} the order is 0, 1, 2, …: nothing is random.")
+        if epochs[0] == epochs[1] == epochs[2]:
+            raise Mistake(
+                "same-order-every-epoch",
+                "Three epochs have the same order: it is drawn in __init__, or __iter__ seeds its generator each time.",
+            )
+        _in_blocks(epochs, block, case)
+        _has_length(sampler, size, block, case)
+        loaded = [i for batch in DataLoader(Indices(size), batch_size=4, sampler=sampler) for i in batch.tolist()]
+        _each_once(loaded, size, block, f"{case}, through a DataLoader")
+
+
+def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
+    """One epoch's indices; taking stops after more than enough, so that a sampler without an end is noticed."""
+    if not hasattr(sampler, "__iter__"):
+        raise Mistake("not-iterable", "A sampler has __iter__, which gives an epoch's indices one by one.")
+    drawn = list(itertools.islice(iter(sampler), 4 * size + 4 * block))
+    if epoch > 1 and not drawn:
+        raise Mistake(
+            "empty-second-epoch",
+            "The second epoch is empty: an iterator is used up after one pass. __iter__ starts a new one each time.",
+        )
+    if drawn and all(isinstance(item, list | tuple) or getattr(item, "ndim", 0) > 0 for item in drawn):
+        raise Mistake("yields-blocks", "Your sampler yields whole blocks. A sampler yields single indices: `yield from block`.")
+    return [int(index) for index in drawn]
+
+
+def _each_once(drawn: list[int], size: int, block: int, case: str) -> None:
+    if len(drawn) > size + 2 * block:
+        raise Mistake("never-ends", f"For {case} the sampler gives far more indices than there are samples: when does it end?")
+    outside = [index for index in drawn if not 0 <= index < size]
+    if outside:
+        raise Mistake("index-out-of-range", f"For {case} you draw {outside[0]}; the samples are numbered 0 to {size - 1}.")
+    again = [index for index in range(size) if drawn.count(index) > 1]
+    never = [index for index in range(size) if drawn.count(index) == 0]
+    if again:
+        also = f" and {never[0]} never" if never else ""
+        raise Mistake("repeats-indices", f"For {case} an epoch draws {again[0]} more than once{also}.")
+    if never:
+        raise Mistake(
+            "drops-indices",
+            f"For {case} an epoch never draws {never[0]} ({len(never)} of {size} are missing): look at the last block.",
+        )
+
+
+def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
+    """Each block's indices follow one another; blocks and their insides are both in random order."""
+    orders, blocks = [], []
+    for drawn in epochs:
+        runs = [(key, list(run)) for key, run in itertools.groupby(drawn, key=lambda index: index // block)]
+        order = [key for key, _ in runs]
+        if len(order) != len(set(order)):
+            raise Mistake(
+                "blocks-torn", f"For {case}, neighbours on the disk are scattered: draw a block to its end before the next."
+            )
+        orders.append(order)
+        blocks += [run for _, run in runs]
+    if all(order == sorted(order) for order in orders):
+        raise Mistake(
+            "blocks-in-order", "You shuffle within the blocks, but the blocks themselves come in the order of the disk."
+        )
+    if all(run == sorted(run) for run in blocks):
+        raise Mistake(
+            "not-shuffled-inside", "The blocks come in random order, but within a block the indices are still sorted."
+        )
+    if len({tuple(order) for order in orders}) == 1:
+        raise Mistake("same-order-every-epoch", "The blocks come in the same order in each epoch.")
+
+
+def _has_length(sampler: Any, size: int, block: int, case: str) -> None:
+    try:
+        length = len(sampler)
+    except (TypeError, NotImplementedError):
+        raise Mistake("no-length", "len(sampler) raises: a DataLoader needs __len__ to tell its number of batches.") from None
+    if length == -(-size // block) or length == size // block:
+        raise Mistake("length-counts-blocks", f"For {case} len(sampler) is {length}: count the indices, not the blocks.")
+    if length != size:
+        raise Mistake("wrong-length", f"For {case} len(sampler) should be {size}; yours is {length}.")

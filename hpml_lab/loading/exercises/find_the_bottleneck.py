@@ -1,0 +1,110 @@
+"""find-the-bottleneck: the samples of a slow Dataset, without its slow stage. What is asked of the store is counted."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.loading.picture_store import PictureStore, decode
+from hpml_lab.loading.seeding import seed_everything
+
+NOTEBOOK = "08_loading"
+COUNT, EPOCHS = 24, 8
+
+
+@exercise("find-the-bottleneck", notebook=NOTEBOOK)
+def judge_find_the_bottleneck(answer: Callable) -> None:
+    """The table is parsed once per data set; each picture is read when its sample is asked for, and augmented anew."""
+    stores = [PictureStore(COUNT, side=6, seed=seed) for seed in (0, 1)]
+    datasets = [_made(answer, store) for store in stores]
+    seed_everything(0)
+    other_labels: list[int] = []
+    frozen = []
+    for seed, (dataset, store) in enumerate(zip(datasets, stores, strict=True)):
+        twin = PictureStore(COUNT, side=6, seed=seed)  # what it counts does not matter
+        labels, pictures = twin.table(), [decode(twin.read(index)) for index in range(COUNT)]
+        if len(dataset) != COUNT:
+            raise Mistake("wrong-length", f"len(dataset) should be {COUNT}; yours is {len(dataset)}.")
+        mirrored: list[set[bool]] = [set() for _ in range(COUNT)]
+        for epoch in range(EPOCHS):
+            before = len(store.reads)
+            for index in np.random.permutation(COUNT).tolist():
+                image, label = dataset[index]
+                mirrored[index].update(_flips(image, pictures, index))
+                if label != labels[index]:
+                    raise _wrong_label(index, label, labels, other_labels)
+            _judge_reads(store, len(store.reads) - before, epoch)
+        _judge_tables(store)
+        frozen.append(all(len(seen) == 1 for seen in mirrored))
+        other_labels = labels
+    if any(frozen):
+        raise Mistake(
+            "augmentation-frozen",
+            "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept.",
+        )
+
+
+def _made(answer: Callable, store: PictureStore) -> Any:
+    dataset = answer(store)
+    if dataset is None:
+        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
+    if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
+        raise Mistake("not-a-dataset", "Return a Dataset: an object with __len__ and __getitem__.")
+    if store.reads:
+        raise Mistake(
+            "reads-all-at-the-start",
+            f"{len(store.reads)} pictures are read before the first sample is asked for. A data set that does not fit into "
+            "memory fails here. Was reading the slow stage?",
+        )
+    return dataset
+
+
+def _flips(image: Any, pictures: list[torch.Tensor], index: int) -> list[bool]:
+    """Whether the sample's picture is mirrored; both for a symmetric one."""
+    picture = pictures[index]
+    flips = [flip for flip in (False, True) if torch.equal(image, picture.flip(-1) if flip else picture)]
+    if not flips:
+        other = any(torch.equal(image, p) or torch.equal(image, p.flip(-1)) for p in pictures)
+        raise Mistake(
+            "wrong-picture",
+            f"Sample {index} has {'the picture of another sample' if other else 'a picture that is not in the store'}: "
+            "it should be decode(store.read(index)), augmented.",
+        )
+    return flips
+
+
+def _wrong_label(index: int, label: Any, labels: list[int], other_labels: list[int]) -> Mistake:
+    shared = bool(other_labels) and label == other_labels[index]
+    hint = f"Sample {index} should have the label {labels[index]}; yours is {label}."
+    if shared:
+        hint += " It is the label of the data set made before: what is kept must belong to one data set."
+    return Mistake("shared-between-datasets" if shared else "wrong-label", hint)
+
+
+def _judge_reads(store: PictureStore, reads: int, epoch: int) -> None:
+    """How many pictures one epoch read."""
+    if epoch and reads < COUNT and store.tables > COUNT:
+        raise Mistake(
+            "wrong-stage-mended",
+            "You keep pictures in memory, and the table is still parsed for each sample. Look at the bars.",
+        )
+    if epoch and reads < COUNT:
+        raise Mistake(
+            "keeps-every-picture",
+            "In the second epoch no picture is read: all stay in memory, in each worker. Was reading the slow stage?",
+        )
+    if reads > COUNT:
+        raise Mistake("reads-twice", f"{reads} pictures are read for {COUNT} samples.")
+
+
+def _judge_tables(store: PictureStore) -> None:
+    """How often the table was parsed."""
+    samples = EPOCHS * COUNT
+    if store.tables >= samples:
+        raise Mistake("still-parsed-for-each-sample", f"For {samples} samples the table is parsed {store.tables} times.")
+    if store.tables > 1:
+        raise Mistake(
+            "parsed-more-than-once", f"The table is parsed {store.tables} times. Once is enough: where do you keep it?"
+        )

@@ -1,0 +1,67 @@
+"""predict-speed-up: how much faster an epoch becomes with 2, 4, 8 and 16 workers."""
+
+from collections.abc import Callable
+from typing import Any
+
+from hpml_lab.core.exercises import Mistake, exercise, expect
+
+NOTEBOOK = "08_loading"
+
+# One epoch: seconds of loading and of computing when nothing overlaps, and the number of batches.
+LOAD, COMPUTE, BATCHES, WORKERS = 120.0, 20.0, 60, (2, 4, 8, 16)
+
+
+def _speed_ups(seconds: Callable[[int], float]) -> tuple[float, ...]:
+    return tuple((LOAD + COMPUTE) / seconds(n) for n in WORKERS)
+
+
+def _epoch(n: int) -> float:
+    """Seconds of an epoch with n workers: the first batch, then the slower of workers and compute."""
+    return LOAD / BATCHES + max(COMPUTE, LOAD / n)
+
+
+_SPEED_UP_MISTAKES: dict[str, tuple[tuple[float, ...], str]] = {
+    "compute-divided-too": (
+        _speed_ups(lambda n: (LOAD + COMPUTE) / n),
+        "That is the lecture's formula, (load + compute) / N: a speed-up of N. Which of the two do the workers not take over?",
+    ),
+    "compute-bound-ignored": (
+        _speed_ups(lambda n: LOAD / BATCHES + LOAD / n),
+        "Right for few workers. With many of them your epoch is shorter than its compute alone.",
+    ),
+    "first-batch-ignored": (
+        _speed_ups(lambda n: max(COMPUTE, LOAD / n)),
+        "Almost: what does the compute do until the first batch is there?",
+    ),
+    "nothing-overlaps": (
+        _speed_ups(lambda n: COMPUTE + LOAD / n),
+        "You let the compute wait until all is loaded. Workers load the next batches meanwhile.",
+    ),
+    "the-faster-decides": (
+        _speed_ups(lambda n: LOAD / BATCHES + min(COMPUTE, LOAD / n)),
+        "Of two stages that run side by side, does the faster or the slower one decide when the epoch ends?",
+    ),
+    "seconds-instead": (
+        tuple(_epoch(n) for n in WORKERS),
+        "These are the epoch's seconds. A speed-up is a ratio: seconds without workers over seconds with them.",
+    ),
+    "upside-down": (
+        tuple(_epoch(n) / (LOAD + COMPUTE) for n in WORKERS),
+        "Turn your ratio around: a speed-up above 1 means faster.",
+    ),
+    "compute-left-out-of-the-base": (
+        tuple(LOAD / _epoch(n) for n in WORKERS),
+        "Without workers the epoch takes load and compute, one after the other.",
+    ),
+}
+
+
+@exercise("predict-speed-up", notebook=NOTEBOOK)
+def judge_predict_speed_up(answer: Any) -> None:
+    """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 2 %."""
+    if callable(answer):
+        raise TypeError("give four numbers, not a function")
+    if isinstance(answer, tuple | list) and len(answer) != len(WORKERS):
+        raise Mistake("wrong-count", f"Give four numbers, for {WORKERS} workers; yours are {len(answer)}.")
+    right = _speed_ups(_epoch)
+    expect(answer, right, case="2, 4, 8 and 16 workers", mistakes=_SPEED_UP_MISTAKES, tolerance=0.02)

@@ -1,0 +1,93 @@
+"""seed-the-workers: a worker_init_fn, called here as a worker would call it: no worker is started."""
+
+import contextlib
+import itertools
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from unittest import mock
+
+import numpy as np
+import torch
+
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.loading.sampling import BIG, Draws
+
+NOTEBOOK = "08_loading"
+
+_CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf_counter_ns")
+
+
+@exercise("seed-the-workers", notebook=NOTEBOOK)
+def judge_seed_the_workers(answer: Callable) -> None:
+    """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
+    bases = (0x1234_5678_9ABC_DEF0, 0x0FED_CBA9_8765_4321)  # the loader draws one an epoch, up to 63 bits long
+    with _jumping_clocks():
+        drawn = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
+        again = {key: _worker(answer, bases[key[0]], key[1]) for key in drawn}
+    if not any(touched for touched, _ in drawn.values()):
+        raise Mistake(
+            "the-datasets-generator-untouched",
+            "Every worker still draws what the Dataset's own generator was made with. A seed for np.random or torch does not "
+            "reach it: the worker's copy of the Dataset is get_worker_info().dataset.",
+        )
+    code = getattr(answer, "__code__", None)
+    if again != drawn or code is not None and {"getpid", "urandom", "uuid4"} & set(code.co_names):
+        raise Mistake(
+            "depends-on-time",
+            "With the same base seed the numbers would differ the second time: a clock, a process id or the system's "
+            "entropy is in your seed, and no run can be repeated.",
+        )
+    draws = {key: numbers for key, (_, numbers) in drawn.items()}
+    if any(draws[epoch, 0] == draws[epoch, worker] for epoch in range(2) for worker in (1, 2)):
+        if draws[0, 0] == draws[1, 0]:
+            raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
+        raise Mistake(
+            "same-in-all-workers",
+            "Epochs differ, but all workers of an epoch draw the same numbers: in what do they differ?",
+        )
+    if draws[0, 1] == draws[1, 1]:
+        raise Mistake("same-in-every-epoch", "Workers differ, but in the next epoch each draws its old numbers again.")
+    if len({tuple(numbers) for numbers in draws.values()}) < len(draws):
+        raise Mistake(
+            "seeds-meet", "Two workers of different epochs have the same seed: how does yours combine epoch and worker?"
+        )
+
+
+def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
+    """Act as worker `number` of an epoch with the seed `base`, with all that torch sets before it calls worker_init_fn.
+
+    Returns whether the data set's generator was changed, and what it draws.
+    """
+    from torch.utils.data._utils import worker  # there is no public way to be a worker without starting one
+
+    dataset, seed = Draws(4, "own"), base + number
+    before, state = dataset.rng, dataset.rng.bit_generator.state
+    random.seed(seed)
+    torch.manual_seed(seed)
+    np.random.seed([number, base % 2**32, base >> 32])
+    info = worker.WorkerInfo(id=number, num_workers=3, seed=seed, dataset=dataset)
+    with mock.patch.object(worker, "_worker_info", info):
+        init(number)
+    rng = info.dataset.rng
+    if not hasattr(rng, "integers"):
+        raise Mistake(
+            "not-a-generator", f"dataset.rng is now a {type(rng).__name__}. Make a generator: np.random.default_rng(seed)."
+        )
+    touched = rng is not before or rng.bit_generator.state != state
+    return touched, [int(rng.integers(BIG)) for _ in range(4)]
+
+
+@contextlib.contextmanager
+def _jumping_clocks() -> Iterator[None]:
+    """In this thread each look at a clock finds it far ahead, so that a seed taken from it differs from call to call."""
+    ticks, here = itertools.count(1_000_003, 1_000_003), threading.get_ident()
+
+    def jumping(clock: Callable) -> Callable:
+        return lambda: next(ticks) if threading.get_ident() == here else clock()
+
+    with contextlib.ExitStack() as stack:
+        for name in _CLOCKS:
+            stack.enter_context(mock.patch.object(time, name, jumping(getattr(time, name))))
+        yield
