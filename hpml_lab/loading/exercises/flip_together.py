@@ -95,7 +95,7 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
 @exercise("flip-together", notebook=NOTEBOOK)
 def judge_flip_together(answer: Callable) -> None:
     """(image mirrored, points at W − 1 − x with left and right exchanged), both new."""
-    generator = torch.Generator().manualseed_everything(0)
+    generator = torch.Generator().manual_seed(0)
     for channels, height, width in ((3, 8, 14), (1, 11, 6)):
         image = torch.rand(channels, height, width, generator=generator)
         points = torch.rand(5, 2, generator=generator) * torch.tensor([width - 1.0, height - 1.0])
