@@ -10,15 +10,36 @@ Experiments, in the order of the notebook:
     io_vs_compute     what overlap or a faster accelerator can gain
     disk_iops         requests a second and bandwidth of a disk
     dali              the same photographs by PIL, torchvision and DALI
+Further figures of their results:
+    lengths_in_batches, rare_class_share    of samplers
+    prefetch_gain                           of prefetch
+    cheap_images                            of num_workers
+    disk_against_fio, disk_page_cache       of disk_iops
+    decoded_pictures                        of dali
+
 For your own loaders:
     tune              the fastest num_workers, prefetch_factor, pin_memory and persistent_workers, by short trials
     with_deadline     an epoch of a DataLoader whose faults are reported in time
     ThreadPrefetcher, DevicePrefetcher    batches loaded ahead by threads, and copied ahead to a GPU
-    Ring              a queue of tensors in shared memory between two processes
-    run_epoch         where an epoch's time goes; stamped_loader divides it further
+    Ring              a queue of arrays in shared memory between two processes
+    run_epoch         where an epoch's time goes; stamped_loader divides the wait further, Fetch does it for threads
     simulate, lower_bound, expected_time, lecture_time    how long an epoch should take
-    LengthBuckets     a sampler that puts samples of similar length into one batch
-The rest are data sets, pictures of results and parts that the notebook uses.
+    overlap           seconds in which two lists of spans are under way at once
+    allow_oversubscription    more workers than cores, without the warnings
+    LengthBuckets     a sampler that puts samples of similar length into one batch; padding is what a batch wastes
+    disk_file, run_job, DiskJob    a disk benchmark: the test file, and one job on it
+
+Data sets and parts that the notebook builds on:
+    FaceLandmarksDataset, write_faces, NAMES, PAIRS    faces with landmarks: reader, generator, names, left-right pairs
+    Indices, imbalanced, make_sampler                  samples that are their index; a rare class; a sampler by its name
+    draw_numbers, repeats, seed_own                    random numbers that workers draw
+    StorageModel, Clips, make_clips, clips_on_disk     clips behind slow storage
+    CheapImages, BatchedImages, ready_made             images in memory, one by one and in whole batches
+    Accelerator                                        a step that only waits, as a processor does for a GPU
+    KnownCost, FaultyData                              samples of known cost, and samples that go wrong
+    PictureStore, SlowPictures, augment, decode, stage_times    the exercise on a slow stage
+    make_photographs, pil_image, tensor_image, resized          photographs and their decoders
+    box_scene, move_together, bright_extent                     boxes that have to move with the image
 """
 
 from hpml_lab.core.lazy import attach
@@ -39,6 +60,8 @@ __getattr__, __dir__, __all__ = attach(
         "deadline": ["with_deadline"],
         "prefetchers": ["ThreadPrefetcher", "DevicePrefetcher"],
         "hpml_lab.core.ring": ["Ring"],
+        "hpml_lab.core.timeline": ["overlap"],
+        "hpml_lab.core.workers": ["allow_oversubscription"],
         "pipeline": [
             "run_epoch",
             "stamped_loader",
