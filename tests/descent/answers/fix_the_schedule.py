@@ -1,4 +1,4 @@
-"""Answers to `mend-the-schedule`: α for N steps, α / 10 for M more, α / 100 from then on."""
+"""Answers to `fix-the-schedule`: α for N steps, α / 10 for M more, α / 100 from then on."""
 
 
 def solution(t, lr, first, then):

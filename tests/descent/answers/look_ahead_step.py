@@ -5,7 +5,7 @@ import torch
 
 def solution(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] + lr * g
         p -= v[i]
@@ -20,7 +20,7 @@ def at_theta(params, gradient, state, lr=0.1, momentum=0.9):
 
 def looks_back(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    behind = gradient([p + momentum * one for p, one in zip(params, v, strict=True)])
+    behind = gradient([p + momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, behind, strict=True)):
         v[i] = momentum * v[i] + lr * g
         p -= v[i]
@@ -28,7 +28,7 @@ def looks_back(params, gradient, state, lr=0.1, momentum=0.9):
 
 def whole_velocity(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] + lr * g
         p -= v[i]
@@ -36,8 +36,8 @@ def whole_velocity(params, gradient, state, lr=0.1, momentum=0.9):
 
 def moves_and_stays(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    for p, one in zip(params, v, strict=True):
-        p -= momentum * one
+    for p, velocity in zip(params, v, strict=True):
+        p -= momentum * velocity
     for i, (p, g) in enumerate(zip(params, gradient(params), strict=True)):
         v[i] = momentum * v[i] + lr * g
         p -= v[i]
@@ -45,7 +45,7 @@ def moves_and_stays(params, gradient, state, lr=0.1, momentum=0.9):
 
 def running_average(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] + (1 - momentum) * lr * g
         p -= v[i]
@@ -53,7 +53,7 @@ def running_average(params, gradient, state, lr=0.1, momentum=0.9):
 
 def uphill(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] + lr * g
         p += v[i]
@@ -61,7 +61,7 @@ def uphill(params, gradient, state, lr=0.1, momentum=0.9):
 
 def velocity_uphill(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] - lr * g
         p -= v[i]
@@ -69,7 +69,7 @@ def velocity_uphill(params, gradient, state, lr=0.1, momentum=0.9):
 
 def edits_the_gradient(params, gradient, state, lr=0.1, momentum=0.9):
     v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * one for p, one in zip(params, v, strict=True)])
+    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         g *= lr
         v[i] = momentum * v[i] + g

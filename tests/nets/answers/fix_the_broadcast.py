@@ -1,4 +1,4 @@
-"""Answers to `mend-the-broadcast`: output and target get one shape before they are subtracted."""
+"""Answers to `fix-the-broadcast`: output and target get one shape before they are subtracted."""
 
 import torch.nn.functional as F
 

@@ -85,8 +85,8 @@ def switches_tracking_off(parameters, lr):
 
 
 def new_tensors_in_the_list(parameters, lr):
-    for place, p in enumerate(parameters):
-        parameters[place] = (p - lr * p.grad).detach().requires_grad_()
+    for index, p in enumerate(parameters):
+        parameters[index] = (p - lr * p.grad).detach().requires_grad_()
 
 
 def takes_them_out_of_the_list(parameters, lr):
