@@ -67,7 +67,7 @@ def batched_gradients(
 
 
 @dataclass
-class History:
+class BatchedHistory:
     """The training of S nets, evaluated at R epochs.
 
     epochs      (R,) the epochs, 0 first
@@ -106,7 +106,7 @@ def train_batched(
     dtype: torch.dtype = torch.float32,
     every: int = 10,
     snapshots: Sequence[int] = (),
-) -> History:
+) -> BatchedHistory:
     """Train one net per seed for `epochs` steps of full-batch descent, and evaluate all nets every `every` epochs.
 
     make_optimizer  a function of the four stacked parameters that returns the optimizer for all nets
@@ -128,7 +128,7 @@ def train_batched(
             loss.append(F.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").mean(1))
         if epoch in snapshots:
             taken[epoch] = [parameter.clone().cpu() for parameter in parameters]
-    return History(torch.tensor(evaluated), torch.stack(right).cpu(), torch.stack(loss).cpu(), parameters, taken)
+    return BatchedHistory(torch.tensor(evaluated), torch.stack(right).cpu(), torch.stack(loss).cpu(), parameters, taken)
 
 
 @one_thread()

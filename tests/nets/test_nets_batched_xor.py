@@ -79,7 +79,7 @@ def test_the_nets_are_independent():
 
 
 def test_history_gives_fractions_and_first_epochs():
-    history = batched_xor.History(
+    history = batched_xor.BatchedHistory(
         epochs=torch.tensor([0, 10, 20]),
         right=torch.tensor([[False, False, True], [False, True, False], [False, True, True]]),
         loss=torch.zeros(3, 3),

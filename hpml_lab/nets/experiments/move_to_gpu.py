@@ -63,7 +63,7 @@ def step_flops(net: nn.Module, samples: int) -> int:
 
 
 @dataclass
-class Workload:
+class TrainingSetup:
     """A net, a batch for it and its loss."""
 
     name: str
@@ -74,7 +74,7 @@ class Workload:
     criterion: nn.Module
 
 
-def timed(work: Workload, device: torch.device, threads: int, samples: int) -> TrainingStep:
+def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int) -> TrainingStep:
     """Time a training step on the CPU and, if `device` is a GPU, on both in turns."""
     flops, on_cpu = step_flops(work.net, len(work.x)), copy.deepcopy(work.net)
     step = training_step(on_cpu, work.x, work.y, work.criterion)
@@ -154,10 +154,10 @@ def move_to_gpu(params: Params) -> Result:
     tensor_stays = moved_x.is_meta and x.device.type == "cpu"
     two_devices = attempt(lambda: XorNet().to(device)(x if device.type == "cuda" else moved_x))
 
-    works = [Workload("XOR net", 4, XorNet(), INPUTS, TARGETS, nn.BCELoss())]
+    works = [TrainingSetup("XOR net", 4, XorNet(), INPUTS, TARGETS, nn.BCELoss())]
     for width in params.widths:
         x, y = torch.randn(params.batch, 256), torch.randn(params.batch, 10)
-        works.append(Workload(f"256-{width}-{width}-10", width, ThreeLayerNet(hidden=(width, width)), x, y, nn.MSELoss()))
+        works.append(TrainingSetup(f"256-{width}-{width}-10", width, ThreeLayerNet(hidden=(width, width)), x, y, nn.MSELoss()))
     rows = [timed(work, device, threads, params.samples) for work in progress(works, "widths")]
     result = Result([Table("One training step", rows)])
 

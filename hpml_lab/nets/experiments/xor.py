@@ -22,7 +22,7 @@ from hpml_lab.core.timing import compare
 from hpml_lab.nets.batched_xor import (
     INPUTS,
     TARGETS,
-    History,
+    BatchedHistory,
     MakeOptimizer,
     Parameters,
     batched_forward,
@@ -70,7 +70,7 @@ class SeedCount:
     median_first: int | None = column("median of the first right epoch")
 
 
-def seed_count(setting: str, history: History) -> SeedCount:
+def seed_count(setting: str, history: BatchedHistory) -> SeedCount:
     percents = [history.fraction_right(epoch) for epoch in (1000, 2000, 5000, 10_000, 20_000)]
     learned = sorted(epoch for epoch in history.first_right() if epoch is not None)
     return SeedCount(
@@ -118,7 +118,7 @@ def difference_from_loop(seeds: range, epochs: int, device: torch.device) -> flo
     return largest
 
 
-def fraction_curve(history: History) -> dict[str, list]:
+def fraction_curve(history: BatchedHistory) -> dict[str, list]:
     """The fraction of right seeds at about 200 epochs."""
     every = max(1, len(history.epochs) // 200)
     return {"epochs": history.epochs[::every].tolist(), "right": history.right[::every].double().mean(1).tolist()}
