@@ -54,6 +54,7 @@ class Tuned:
     reason: str
     batches: int
     epochs: int
+    batch_size: int = 1
 
     @property
     def best(self) -> LoaderTrial:
@@ -153,7 +154,7 @@ def tune(
     search = _Search(run, -(-len(data) // batch_size), epochs, limit)
     with restored(trained_by(step) if restore is None else restore):
         trials = list(progress(search.trials(), "tune: trials"))
-    return Tuned(search.best.options, trials, search.reason, search.batches, epochs)
+    return Tuned(search.best.options, trials, search.reason, search.batches, epochs, batch_size)
 
 
 def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, Any]) -> tuple[Any, int, dict[str, Any]]:

@@ -1,0 +1,110 @@
+"""`hpml-lab tune MODULE:FUNCTION`: the fastest DataLoader settings for a data set or a loader of your own."""
+
+import argparse
+import importlib
+import importlib.util
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+from hpml_lab.cli.shared import FAILED, FINE, print_error
+from hpml_lab.core import machine
+from hpml_lab.core.errors import LabError
+
+BATCH_SIZE = 32  # for a data set, which has none of its own
+EXAMPLE = "For example `hpml-lab tune train:make_dataset`, with train.py in the current folder."
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser("tune", help="the fastest DataLoader settings for a data set or loader of your own")
+    parser.add_argument(
+        "target",
+        metavar="MODULE:FUNCTION",
+        help="a function without arguments that returns a Dataset or a DataLoader; its module is looked for in the current "
+        "folder first",
+    )
+    parser.add_argument("--batch-size", type=int, metavar="N", help=f"default: the loader's; {BATCH_SIZE} for a Dataset")
+    parser.add_argument(
+        "--step-seconds", type=float, default=0.0, metavar="S", help="how long your training step takes on a batch (default: 0)"
+    )
+    parser.add_argument("--epochs", type=int, default=10, metavar="N", help="epochs of the training to come (default: 10)")
+    parser.add_argument("--max-workers", type=int, metavar="N", help="most workers to try (default: 8, or the cores if more)")
+    parser.add_argument(
+        "--budget-seconds", type=float, default=30.0, metavar="S", help="after which no further trial begins (default: 30)"
+    )
+    parser.add_argument(
+        "--deadline-seconds", type=float, default=20.0, metavar="S", help="within which each batch must come (default: 20)"
+    )
+    parser.set_defaults(command=tune)
+
+
+def tune(chosen: argparse.Namespace) -> int:
+    """Run the trials and print the chosen settings, the gain and all trials.
+
+    An error of the user's code is shown with its traceback and gives 1; its SystemExit and Ctrl-C pass through.
+    """
+    module, function = _named(chosen.target)
+    machine.require_torch()
+    try:
+        data = _found(module, function)()
+    except LabError:
+        raise
+    except Exception:
+        traceback.print_exc()
+        print_error(f"{chosen.target} failed (above).")
+        return FAILED
+    from torch.utils.data import DataLoader
+
+    from hpml_lab.loading import tune as find_settings
+
+    is_loader = isinstance(data, DataLoader)
+    if not is_loader and not hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
+        raise LabError(f"{chosen.target} returned a {type(data).__name__}.", "Return a Dataset or a DataLoader.")
+    batch_size = chosen.batch_size or (None if is_loader else BATCH_SIZE)
+    try:
+        tuned = find_settings(
+            data,
+            batch_size,
+            step_seconds=chosen.step_seconds,
+            epochs=chosen.epochs,
+            max_workers=chosen.max_workers,
+            budget_seconds=chosen.budget_seconds,
+            deadline_seconds=chosen.deadline_seconds,
+        )
+    except LabError as error:
+        if error.__cause__ is None:  # what was asked for is wrong
+            raise
+        traceback.print_exception(error.__cause__)  # the data set failed
+        print_error(error.problem, error.fix)
+        return FAILED
+    print(tuned)
+    options = ", ".join(f"{name}={value!r}" for name, value in tuned.options.items())
+    print(f"\nDataLoader(dataset, batch_size={tuned.batch_size}, {options})")
+    return FINE
+
+
+def _named(target: str) -> tuple[str, str]:
+    module, colon, function = target.partition(":")
+    if not (module and colon and function):
+        raise LabError(f"{target!r} does not name a function.", f"Use MODULE:FUNCTION. {EXAMPLE}")
+    if module.endswith(".py") or "/" in module:
+        raise LabError(f"{module!r} is a file, not a module.", f"Leave out .py, and write folders with dots. {EXAMPLE}")
+    return module, function
+
+
+def _found(module: str, function: str) -> Callable[[], Any]:
+    """The function, imported with the current folder first on the path; what the module's own code raises passes."""
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    importlib.invalidate_caches()
+    package = module.partition(".")[0]
+    if importlib.util.find_spec(package) is None:
+        raise LabError(f"no module is called {module!r} here.", EXAMPLE)
+    found = importlib.import_module(module)
+    for name in function.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise LabError(f"the module {module!r} has no function {function!r}.", EXAMPLE)
+    return found

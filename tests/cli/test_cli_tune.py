@@ -1,0 +1,138 @@
+"""`hpml-lab tune`: on code that is not ours, in the current folder; errors, exit codes and Ctrl-C pass through."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import hpml_lab
+
+SCRIPT = """
+import sys, time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+
+class Waits(Dataset):
+    def __init__(self, seconds):
+        self.seconds = seconds
+
+    def __len__(self):
+        return 64
+
+    def __getitem__(self, index):
+        time.sleep(self.seconds)
+        return {"image": torch.ones(3), "index": index}
+
+
+class Breaks(Waits):
+    def __getitem__(self, index):
+        raise RuntimeError("no such file on this disk")
+
+
+def make_dataset():
+    return Waits(0.01)
+
+
+def make_loader():
+    return DataLoader(Waits(0.0), 4, shuffle=True)
+
+
+def broken():
+    return Breaks(0.0)
+
+
+def fails():
+    raise ValueError("the table is empty")
+
+
+def leaves():
+    sys.exit(7)
+
+
+def number():
+    return 3
+
+
+class Factory:
+    dataset = staticmethod(make_dataset)
+"""
+# The parser of this one command, whatever else is registered.
+CALL = """
+import sys
+from hpml_lab import cli
+from hpml_lab.cli import tune
+cli.COMMANDS = (tune,)
+sys.exit(cli.main(["tune", *sys.argv[1:]]))
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    (tmp_path / "wrong.py").write_text("import nothing_of_this_name\n")
+    return tmp_path
+
+
+def command(*arguments):
+    return [sys.executable, "-P", "-c", CALL, *arguments]  # -P: as for a program on PATH, this folder is not searched
+
+
+def environment():
+    return {**os.environ, "PYTHONPATH": str(Path(hpml_lab.__file__).parents[1])}
+
+
+def tune(folder, *arguments):
+    return subprocess.run(command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
+
+
+def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
+    done = tune(folder, "train:make_dataset", "--batch-size", "8", "--max-workers", "2", "--step-seconds", "0.001")
+    assert done.returncode == 0, done.stderr
+    first, *_, last = done.stdout.strip().splitlines()
+    assert first.startswith("num_workers=") and "times as fast as without workers" in first
+    assert "start-up, s" in done.stdout and "epoch, s" in done.stdout
+    assert last.startswith("DataLoader(dataset, batch_size=8, num_workers=")
+
+
+def test_a_loader_keeps_its_batch_size(folder):
+    done = tune(folder, "train:make_loader", "--max-workers", "0")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip().splitlines()[-1] == "DataLoader(dataset, batch_size=4, num_workers=0)"
+
+
+@pytest.mark.parametrize(
+    "target, code, text",
+    [
+        ("train:fails", 1, "ValueError: the table is empty"),
+        ("train:broken", 1, "RuntimeError: no such file on this disk"),
+        ("wrong:make", 1, "No module named 'nothing_of_this_name'"),
+        ("train:leaves", 7, ""),
+        ("train:nothing", 2, "the module 'train' has no function 'nothing'"),
+        ("train:number", 2, "returned a int"),
+        ("elsewhere:make", 2, "no module is called 'elsewhere' here"),
+        ("train.py:make_dataset", 2, "is a file, not a module"),
+        ("train", 2, "does not name a function"),
+    ],
+)
+def test_errors_and_exit_codes_pass_through(folder, target, code, text):
+    done = tune(folder, target, "--max-workers", "0")
+    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
+    assert ("Traceback" in done.stderr) == (code == 1), "a traceback for the user's code, none for a wrong command"
+    assert done.stdout == ""
+
+
+def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folder):
+    (folder / "slow.py").write_text(SCRIPT.replace("return Waits(0.01)", "print('ready', flush=True); return Waits(0.5)"))
+    with subprocess.Popen(
+        command("slow:make_dataset"), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(1.0)
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    assert process.returncode == 130 and "interrupted" in errors, errors
