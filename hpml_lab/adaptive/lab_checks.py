@@ -12,7 +12,6 @@ import torch
 from hpml_lab.adaptive.lab_paths import LabPath, LabSettings, Pair, settings
 from hpml_lab.adaptive.lab_steps import class_of, class_options, step_lines
 from hpml_lab.adaptive.lab_widget import RATES, OptimizerLab
-from hpml_lab.core.findings import column
 from hpml_lab.landscape.surfaces import SURFACES
 from hpml_lab.optim.formulas import FORMULAS
 
@@ -27,15 +26,6 @@ class PathComparison:
     optimizer: str
     steps: int
     distance: float
-
-
-@dataclass
-class Latency:
-    """The time from a slider's event to the new picture."""
-
-    shown: str = column("lab with")
-    median: float = column("median", "ms")
-    p95: float = column("95th percentile", "ms")
 
 
 @contextlib.contextmanager
@@ -142,13 +132,13 @@ def slider_seconds(shown: OptimizerLab, moves: int) -> list[float]:
     return seconds
 
 
-def latency(moves: int) -> list[Latency]:
-    """Median and 95th percentile of `slider_seconds`: for the lab as it opens, and with six optimizers."""
+def latency(moves: int) -> dict[str, tuple[float, float]]:
+    """Median and 95th percentile of `slider_seconds` in ms: for the lab as it opens, and with six optimizers."""
     six = ["gradient_descent", "momentum", "nesterov", "adagrad", "rmsprop", "adam"]
-    rows = []
+    found = {}
     for label, chosen in (("three optimizers", settings()), ("six optimizers", settings(optimizers=six))):
         shown = OptimizerLab(chosen)
         slider_seconds(shown, 8)  # fonts and first draws
         seconds = slider_seconds(shown, moves)
-        rows.append(Latency(label, 1e3 * median(seconds), 1e3 * quantiles(seconds, n=20)[-1]))
-    return rows
+        found[label] = 1e3 * median(seconds), 1e3 * quantiles(seconds, n=20)[-1]
+    return found

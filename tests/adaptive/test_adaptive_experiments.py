@@ -8,9 +8,11 @@ import torch
 
 from hpml_lab import adaptive, optim
 from hpml_lab.adaptive import lab_checks, streams
-from hpml_lab.adaptive.experiments import adadelta, adam, optimizer_conformance, optimizer_lab
-from hpml_lab.adaptive.lab_checks import Latency, PathComparison
+from hpml_lab.adaptive.experiments import adadelta, adam, optimizer_conformance
+from hpml_lab.adaptive.experiments.optimizer_lab import Latency
+from hpml_lab.adaptive.lab_checks import PathComparison
 from hpml_lab.adaptive.torch_inputs import CLASSES
+from hpml_lab.core import Result, Table, load_result
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
@@ -125,6 +127,16 @@ def test_a_rule_turns_round_in_the_step_that_first_goes_back(results):
         assert steps[last] < 0 and all(step >= 0 for step in steps[:last])
 
 
+def test_the_labs_result_is_sound(sound):
+    sound(replace(adaptive.optimizer_lab, quick=dict(steps=10, moves=8))("quick", device="cpu"))
+
+
+def test_the_conformance_table_is_saved_with_its_counts(tmp_path):
+    rows = adaptive.conformance(steps=2, draws=1, long_steps=2, classes=["SGD"])
+    result = Result([Table("SGD", rows)], slug="optimizer-conformance")
+    assert load_result(result.save(tmp_path)).tables == result.tables
+
+
 def test_the_conformance_table_separates_its_three_kinds_of_inputs(monkeypatch):
     def rows(device, steps, draws, long_steps, names):
         counts = dict(suite_inputs=11, suite_identical=10, own_inputs=13, own_identical=12, list_inputs=7, list_identical=5)
@@ -143,10 +155,10 @@ def test_the_conformance_table_separates_its_three_kinds_of_inputs(monkeypatch):
 
 def test_the_labs_table_has_each_optimizers_worst_surface_and_both_latencies(monkeypatch):
     paths = [PathComparison(f"s{i}", "Adam", 30, distance) for i, distance in enumerate((1e-13, 3e-11, 2e-12))]
-    monkeypatch.setattr(optimizer_lab, "compare_with_classes", lambda steps: paths)
-    monkeypatch.setattr(optimizer_lab, "steps_that_miss", lambda steps: 3)
-    monkeypatch.setattr(optimizer_lab, "back_and_forth", lambda moves: True)
-    monkeypatch.setattr(optimizer_lab, "drawn_anew", lambda moves: False)
+    monkeypatch.setattr(lab_checks, "compare_with_classes", lambda steps: paths)
+    monkeypatch.setattr(lab_checks, "steps_that_miss", lambda steps: 3)
+    monkeypatch.setattr(lab_checks, "back_and_forth", lambda moves: True)
+    monkeypatch.setattr(lab_checks, "drawn_anew", lambda moves: False)
     monkeypatch.setattr(lab_checks, "OptimizerLab", lambda chosen: len(chosen.paths))
     seconds = {3: [k / 1000 for k in range(1, 101)], 6: [k / 500 for k in range(1, 101)]}
     monkeypatch.setattr(lab_checks, "slider_seconds", lambda shown, moves: seconds[shown])

@@ -2,21 +2,21 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.adaptive.lab_checks import (
-    PathComparison,
-    back_and_forth,
-    compare_with_classes,
-    drawn_anew,
-    latency,
-    steps_that_miss,
-)
-from hpml_lab.adaptive.lab_widget import draw_lab
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 
 QUICK = dict(steps=30, moves=60)
 FULL = dict(steps=30, moves=400)
+
+
+@dataclass
+class Latency:
+    """The time from a slider's event to the new picture."""
+
+    shown: str = column("lab with")
+    median: float = column("median", "ms")
+    p95: float = column("95th percentile", "ms")
 
 
 @dataclass
@@ -33,15 +33,18 @@ class OptimizerPaths:
 def draw(result: Result):
     """Left: the paths of three optimizers on Beale's function, whose height is drawn as contours. Right, over the steps: the
     loss of each, then how far Adam moves x and y in a step, and the state that Adam keeps for them."""
+    from hpml_lab.adaptive.lab_widget import draw_lab  # loads the widgets
+
     return draw_lab(**result.arrays["settings"])
 
 
 @experiment("optimizer-lab", lecture="card", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
 def optimizer_lab(params: Params) -> Result:
     """The optimizer lab: its paths, its single steps and its speed."""
-    paths = compare_with_classes(params.steps)
-    timings = latency(params.moves)
-    rows = _rows(paths, params.steps)
+    from hpml_lab.adaptive import lab_checks  # loads the widgets
+
+    rows = _rows(lab_checks.compare_with_classes(params.steps), params.steps)
+    timings = [Latency(label, *milliseconds) for label, milliseconds in lab_checks.latency(params.moves).items()]
 
     result = Result([Table("Paths of formula and class", rows), Table("From a slider's event to the new picture", timings)])
     for row in timings:
@@ -59,16 +62,16 @@ def optimizer_lab(params: Params) -> Result:
         slowest <= 20,
         f"{slowest:.1f} ms",
     )
-    missed = steps_that_miss(params.steps)
+    missed = lab_checks.steps_that_miss(params.steps)
     result.check("In step mode the last line of every step gives exactly the path's next point", missed == 0, f"{missed} miss")
-    result.check("Steps back and forward show the same pictures and the same numbers", back_and_forth(8))
-    result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", drawn_anew(6))
+    result.check("Steps back and forward show the same pictures and the same numbers", lab_checks.back_and_forth(8))
+    result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", lab_checks.drawn_anew(6))
     result.arrays["settings"] = {"surface": "beale", "step": 10}
     return result
 
 
-def _rows(paths: list[PathComparison], steps: int) -> list[OptimizerPaths]:
-    """One row for each optimizer, with the surface on which formula and class are furthest apart."""
+def _rows(paths: list, steps: int) -> list[OptimizerPaths]:
+    """From PathComparisons one row for each optimizer, with the surface on which formula and class are furthest apart."""
     rows = []
     for optimizer in dict.fromkeys(path.optimizer for path in paths):
         own = [path for path in paths if path.optimizer == optimizer]
