@@ -15,7 +15,7 @@ ROOT_OF_TWO = 2**0.5  # the lecture's 1.41421 would show in float64
 
 
 @dataclass(frozen=True)
-class Switches:
+class GuideSwitches:
     """Which of the guide's optimizations are on.
 
     search            cudnn.benchmark
@@ -40,13 +40,13 @@ class Switches:
     debugging: bool = False
 
 
-OPTIMIZATIONS = tuple(field.name for field in fields(Switches) if field.name != "debugging")
+OPTIMIZATIONS = tuple(field.name for field in fields(GuideSwitches) if field.name != "debugging")
 
 
 class SwitchedBlock(nn.Module):
     """x + wide layers(layer norm(GELU(batch norm(3 × 3 convolution(x))))), over (N, channels, H, W)."""
 
-    def __init__(self, channels: int, switches: Switches) -> None:
+    def __init__(self, channels: int, switches: GuideSwitches) -> None:
         super().__init__()
         self.switches = switches
         self.conv = nn.Conv2d(channels, channels, 3, padding=1, bias=not switches.no_wasted_bias)
@@ -82,13 +82,13 @@ class SwitchedRun:
     """
 
     def __init__(
-        self, switches: Switches, images: torch.Tensor, labels: torch.Tensor, *, channels: int, blocks: int, batch: int
+        self, switches: GuideSwitches, images: torch.Tensor, labels: torch.Tensor, *, channels: int, blocks: int, batch: int
     ) -> None:
         self.switches, self.batch, self.batch_index = switches, batch, 0
         torch.manual_seed(0)
         # Drawn with all biases and then copied, so that leaving a bias out does not shift the random numbers that follow.
         stem, head = nn.Conv2d(1, channels, 3, padding=1), nn.Linear(channels, 10)
-        full_blocks = [SwitchedBlock(channels, Switches()) for _ in range(blocks)]
+        full_blocks = [SwitchedBlock(channels, GuideSwitches()) for _ in range(blocks)]
         own_blocks = [SwitchedBlock(channels, switches) for _ in range(blocks)]
         for own, full in zip(own_blocks, full_blocks, strict=True):
             own.load_state_dict({name: full.state_dict()[name] for name in own.state_dict()})
@@ -122,7 +122,7 @@ def cudnn_search(on: bool) -> contextlib.AbstractContextManager:
 
 
 @contextlib.contextmanager
-def _modes(switches: Switches) -> Iterator[None]:
+def _modes(switches: GuideSwitches) -> Iterator[None]:
     """Set cudnn.benchmark and anomaly mode as the switches say, and restore them afterwards."""
     with cudnn_search(switches.search), torch.autograd.set_detect_anomaly(switches.debugging):
         yield

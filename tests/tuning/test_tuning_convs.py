@@ -14,7 +14,7 @@ from hpml_lab.tuning.experiments.all_switches import SwitchedStep, peak_of_step
 from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
 from hpml_lab.tuning.experiments.cudnn_benchmark import SearchTiming
 from hpml_lab.tuning.networks import gradient_bytes
-from hpml_lab.tuning.switches import OPTIMIZATIONS, SwitchedRun, Switches, cudnn_search
+from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
 
 EXPERIMENTS = [cudnn_benchmark.cudnn_benchmark, channels_last.channels_last, all_switches.all_switches]
 IMAGES, LABELS = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 10
@@ -94,32 +94,32 @@ def test_with_known_times_a_larger_batch_counts_all_its_samples(known_times):
 
 def test_gradients_that_stay_from_step_to_step_are_part_of_the_peak(monkeypatch):
     monkeypatch.setattr(all_switches, "peak_bytes", lambda step, _: 1000)
-    kept, dropped = run(Switches()), run(Switches(gradients_to_none=True))
+    kept, dropped = run(GuideSwitches()), run(GuideSwitches(gradients_to_none=True))
     assert peak_of_step(kept) == 1000 + gradient_bytes(kept.net) > 1000
     assert peak_of_step(dropped) == 1000
 
 
 @pytest.mark.parametrize("name", [*OPTIMIZATIONS, "debugging"])
 def test_a_switch_changes_no_loss(name):
-    off, on = run(Switches()), run(Switches(**{name: True}))
+    off, on = run(GuideSwitches()), run(GuideSwitches(**{name: True}))
     for _ in range(6):
         assert on.step().item() == pytest.approx(off.step().item(), abs=1e-12)
 
 
 def test_a_batch_that_was_changed_would_be_noticed():
-    off, other = run(Switches()), run(Switches())
+    off, other = run(GuideSwitches()), run(GuideSwitches())
     other.batch_index = 1
     assert other.step().item() != pytest.approx(off.step().item(), abs=1e-6)
 
 
 def test_the_run_trains():
-    trained = run(Switches(**dict.fromkeys(OPTIMIZATIONS, True)))
+    trained = run(GuideSwitches(**dict.fromkeys(OPTIMIZATIONS, True)))
     losses = [trained.step().item() for _ in range(40)]
     assert losses[-1] < losses[0]
 
 
 def test_flags_are_restored_even_when_a_step_fails():
-    failing = run(Switches(search=True, debugging=True))
+    failing = run(GuideSwitches(search=True, debugging=True))
     failing.optimizer.step = lambda: 1 / 0
     with pytest.raises(ZeroDivisionError):
         failing.step()
@@ -130,8 +130,8 @@ def test_flags_are_restored_even_when_a_step_fails():
 
 
 def test_each_operator_that_a_switch_saves_is_counted():
-    counts = {name: len(operators(run(Switches(**{name: True})).step)) for name in ("fused_optimizer", "fused_pointwise")}
-    off = [op.name for op in operators(run(Switches()).step)]
+    counts = {name: len(operators(run(GuideSwitches(**{name: True})).step)) for name in ("fused_optimizer", "fused_pointwise")}
+    off = [op.name for op in operators(run(GuideSwitches()).step)]
     assert off.count("erf") == 2 and len(off) > max(counts.values())
 
 

@@ -14,7 +14,7 @@ from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import gelu, layer_norm
 from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion
 from hpml_lab.tuning.experiments.fused_layernorm import LayerNormRun
-from hpml_lab.tuning.experiments.fused_optimizers import TRITON, AdamStep, spacings
+from hpml_lab.tuning.experiments.fused_optimizers import TRITON, AdamStep, difference_in_spacings
 from hpml_lab.tuning.experiments.pointwise_fusion import GeluRun
 
 CPU = torch.device("cpu")
@@ -136,9 +136,9 @@ def test_the_compositions_compute_layer_norm_and_gelu():
 
 def test_spacings_counts_gaps():
     b = torch.tensor([1.0, 2.0])
-    assert spacings(b, b) == 0
-    assert spacings(torch.nextafter(b, torch.tensor(9.0)), b) == 1
-    assert spacings(b * 1.001, b) > 1000
+    assert difference_in_spacings(b, b) == 0
+    assert difference_in_spacings(torch.nextafter(b, torch.tensor(9.0)), b) == 1
+    assert difference_in_spacings(b * 1.001, b) > 1000
 
 
 @pytest.mark.cuda

@@ -11,7 +11,7 @@ RIGHT_DISTANCE = torch.tensor([2.35e-3, 3.73e-8])  # after eight steps
 Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
-def distances(step: Step) -> list[float]:
+def master_distances(step: Step) -> list[float]:
     """How far eight steps move each weight of the master copy, relative to the right distance."""
     master, seen = START.clone(), []
 
@@ -73,9 +73,9 @@ MISTAKES = {
 def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
     expect(
-        distances(answer),
-        distances(right),
+        master_distances(answer),
+        master_distances(right),
         case="eight steps on two weights (distances relative to the right ones)",
-        mistakes={name: (distances(step), hint) for name, (step, hint) in MISTAKES.items()},
+        mistakes={name: (master_distances(step), hint) for name, (step, hint) in MISTAKES.items()},
         tolerance=0.02,
     )

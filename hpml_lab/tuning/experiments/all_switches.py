@@ -13,7 +13,7 @@ from hpml_lab.core.result import Result
 from hpml_lab.core.timing import Comparison, interleaved
 from hpml_lab.data import sets
 from hpml_lab.tuning.networks import gradient_bytes
-from hpml_lab.tuning.switches import OPTIMIZATIONS, SwitchedRun, Switches
+from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun
 
 QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=3)
 FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=20, samples=15)
@@ -35,20 +35,20 @@ class SwitchedStep:
     loss_difference: float | None = column("largest difference of a loss")
 
 
-def label(switch: str) -> str:
+def switch_label(switch: str) -> str:
     """The name of a switch in tables and figures."""
     return switch.replace("_", " ")
 
 
-def settings() -> dict[str, Switches]:
+def compared_switches() -> dict[str, GuideSwitches]:
     """What the experiment compares: nothing, each switch alone, and several together."""
     lean = {name: True for name in OPTIMIZATIONS if name != "checkpointing"}
     return {
-        DEBUGGING: Switches(debugging=True),
-        OFF: Switches(),
-        **{label(name): Switches(**{name: True}) for name in OPTIMIZATIONS},
-        LEAN: Switches(**lean),
-        ON: Switches(**lean, checkpointing=True),
+        DEBUGGING: GuideSwitches(debugging=True),
+        OFF: GuideSwitches(),
+        **{switch_label(name): GuideSwitches(**{name: True}) for name in OPTIMIZATIONS},
+        LEAN: GuideSwitches(**lean),
+        ON: GuideSwitches(**lean, checkpointing=True),
     }
 
 
@@ -72,7 +72,7 @@ def peak_of_step(run: SwitchedRun) -> int:
     return gradient_bytes(run.net) + peak_bytes(step, run.images.device)
 
 
-def losses(run: SwitchedRun, steps: int) -> torch.Tensor:
+def first_losses(run: SwitchedRun, steps: int) -> torch.Tensor:
     return torch.stack([run.step() for _ in range(steps)]).cpu()
 
 
@@ -106,12 +106,12 @@ def all_switches(params: Params) -> Result:
         data = sets.load("digits", params.device.torch)
         notes.append(f"{error} The run used scikit-learn's digits instead.")
 
-    def make_run(switches: Switches, dtype: torch.dtype = torch.float32, batch: int = params.batch) -> SwitchedRun:
+    def make_run(switches: GuideSwitches, dtype: torch.dtype = torch.float32, batch: int = params.batch) -> SwitchedRun:
         images = data.train_x.to(dtype)
         return SwitchedRun(switches, images, data.train_y, channels=params.channels, blocks=params.blocks, batch=batch)
 
-    compared = settings()
-    exact = {name: losses(make_run(switches, torch.float64), params.steps) for name, switches in compared.items()}
+    compared = compared_switches()
+    exact = {name: first_losses(make_run(switches, torch.float64), params.steps) for name, switches in compared.items()}
     runs = {name: make_run(switches) for name, switches in compared.items()}
     runs[LARGE_BATCH] = make_run(compared[ON], batch=4 * params.batch)
     times = interleaved({name: run.step for name, run in runs.items()}, samples=params.samples)
@@ -130,7 +130,9 @@ def all_switches(params: Params) -> Result:
         )
     off, lean, everything = rows[OFF], rows[LEAN], rows[ON]
     largest = max(row.loss_difference for row in rows.values() if row.loss_difference is not None)
-    fewer = [rows[label(name)] for name in ("gradients_to_none", "fused_pointwise", "fused_layer_norm", "fused_optimizer")]
+    fewer = [
+        rows[switch_label(name)] for name in ("gradients_to_none", "fused_pointwise", "fused_layer_norm", "fused_optimizer")
+    ]
     debugging_slowdown = 1 / rows[DEBUGGING].speedup
 
     result = Result([Table("One training step", list(rows.values()))], notes=notes)
@@ -163,7 +165,7 @@ def all_switches(params: Params) -> Result:
         debugging_slowdown >= 1.5,
         f"{debugging_slowdown:.2f} times",
     )
-    best = max(rows[label(name)].speedup for name in OPTIMIZATIONS)
+    best = max(rows[switch_label(name)].speedup for name in OPTIMIZATIONS)
     result.measured(
         "No single switch gains as much as all but checkpointing together",
         lean.speedup > best,

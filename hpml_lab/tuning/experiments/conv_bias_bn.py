@@ -22,7 +22,7 @@ FULL = dict(batch=64, side=224, samples=9)
 
 
 @dataclass
-class StepCost:
+class BiasedStep:
     """What one training step of ResNet-18 costs, with biases in its convolutions or without."""
 
     convolutions: str = column("convolutions")
@@ -46,7 +46,7 @@ class BiasEffect:
     lag: float = column("running mean minus momentum × bias")
 
 
-def train_step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
+def sgd_step(net: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor, y: torch.Tensor) -> None:
     """One step of a training loop: drop the gradients, forward, backward, update."""
     optimizer.zero_grad(set_to_none=True)
     F.cross_entropy(net(x), y).backward()
@@ -69,15 +69,15 @@ def bias_effect(biased: nn.Module, plain: nn.Module, x: torch.Tensor, y: torch.T
     lag = mean_shift - biased.bn1.momentum * biased.conv1.bias.detach()
     evaluated = [net.eval()(x.double()).detach() for net in (biased, plain)]
     return BiasEffect(
-        outputs=difference(*outputs),
-        weight_gradients=max(difference(gradients[0][name], gradient) for name, gradient in gradients[1].items()),
+        outputs=relative_difference(*outputs),
+        weight_gradients=max(relative_difference(gradients[0][name], gradient) for name, gradient in gradients[1].items()),
         bias_gradient=bias_gradient / weight_gradient,
-        evaluated=difference(*evaluated),
+        evaluated=relative_difference(*evaluated),
         lag=lag.abs().max().item(),
     )
 
 
-def difference(a: torch.Tensor, b: torch.Tensor) -> float:
+def relative_difference(a: torch.Tensor, b: torch.Tensor) -> float:
     """The largest difference, relative to the largest value of b."""
     return ((a - b).abs().max() / b.abs().max()).item()
 
@@ -87,7 +87,7 @@ def draw(result: Result):
     a training step. Right: the time of that step, where error bars show the middle half of the samples."""
     figure = style.new_figure(8.5, 3.4)
     counts, times = figure.subplots(1, 2, width_ratios=(2.2, 1))
-    rows = result.rows(StepCost)
+    rows = result.rows(BiasedStep)
     groups = {"parameter tensors": "tensors", "operators": "operators", "kernels": "kernels"}
     if rows[0].kernels is None:
         del groups["kernels"]
@@ -121,7 +121,7 @@ def conv_bias_bn(params: Params) -> Result:
     for name, net in nets.items():
         net.float().train()
         net.zero_grad()
-        steps[name] = partial(train_step, net, loop_sgd(net), x, y)
+        steps[name] = partial(sgd_step, net, loop_sgd(net), x, y)
     called = {name: operators(step) for name, step in steps.items()}
     launched = {
         name: sum(kernel.calls for kernel in kernels(step, device)) if params.device.is_cuda else None
@@ -129,7 +129,7 @@ def conv_bias_bn(params: Params) -> Result:
     }
     times = interleaved(steps, samples=params.samples)
     rows = [
-        StepCost(
+        BiasedStep(
             convolutions=name,
             parameters=sum(parameter.numel() for parameter in net.parameters()),
             tensors=len(list(net.parameters())),

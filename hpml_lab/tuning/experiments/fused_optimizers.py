@@ -56,7 +56,7 @@ def parameters_with_gradients(sizes: list[int], device: torch.device, seed: int 
     return params
 
 
-def spacings(a: Tensor, b: Tensor) -> float:
+def difference_in_spacings(a: Tensor, b: Tensor) -> float:
     """The largest difference in units of the float32 spacing at |b|, or at 1 % of the largest |b| where b is smaller."""
     magnitude = b.abs().maximum(b.abs().max() / 100)
     return ((a - b).abs() / (torch.nextafter(magnitude, torch.full_like(magnitude, torch.inf)) - magnitude)).max().item()
@@ -75,7 +75,7 @@ def state_after(make: MakeOptimizer, sizes: list[int], device: torch.device, ste
     return [torch.cat(end) for end in ends]
 
 
-def calls_of(optimizer: torch.optim.Optimizer) -> int:
+def operator_calls(optimizer: torch.optim.Optimizer) -> int:
     """How many operators one step calls. The marks that torch sets for its profiler around a step do not count."""
     return len(operators(optimizer.step))
 
@@ -128,7 +128,7 @@ def fused_optimizers(params: Params) -> Result:
         notes.append(str(error))
 
     ends = {name: state_after(make, list(params.checked), device, params.steps) for name, make in makers.items()}
-    agreement = {name: AdamAgreement(name, *map(spacings, end, ends[FUSED])) for name, end in ends.items()}
+    agreement = {name: AdamAgreement(name, *map(difference_in_spacings, end, ends[FUSED])) for name, end in ends.items()}
     fused_parameters = ends[FUSED][0]
     relative = max(((end[0] - fused_parameters).abs().max() / fused_parameters.abs().max()).item() for end in ends.values())
 
@@ -145,7 +145,7 @@ def fused_optimizers(params: Params) -> Result:
             steps[model, name] = AdamStep(
                 model=model,
                 implementation=name,
-                calls=launches_of(makers[name], len(sizes), device) if name == TRITON else calls_of(optimizer),
+                calls=launches_of(makers[name], len(sizes), device) if name == TRITON else operator_calls(optimizer),
                 limit_us=limit_us,
                 time_us=time_us,
                 limit_share=limit_us / time_us if time_us else None,

@@ -83,7 +83,7 @@ def implementations(
     return functions, counts, triton_gelu
 
 
-def errors(functions: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
+def largest_errors(functions: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
     """The largest error of each implementation, relative to 1 + |GELU|, against GELU in float64."""
     wide = x.double()
     truth = wide * 0.5 * (1 + torch.erf(wide / 2**0.5))
@@ -116,9 +116,9 @@ def pointwise_fusion(params: Params) -> Result:
     chain = operators(lambda: gelu(x))
     chain_bytes = sum(op.bytes for op in chain)
     functions, counts, triton_gelu = implementations(x, notes)
-    largest_error = errors(functions, x)
+    largest_error = largest_errors(functions, x)
     if triton_gelu is not None and TRITON not in functions:  # the interpreter is slow: a small part of x is enough
-        largest_error |= errors({TRITON: triton_gelu}, x[: params.checked])
+        largest_error |= largest_errors({TRITON: triton_gelu}, x[: params.checked])
 
     bandwidth = copy_bandwidth(device).gb_per_s
     rows = []
