@@ -7,12 +7,12 @@ from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import Ladder, Plan
+from hpml_lab.profiling.ladder import Ladder, LadderPlan
 
 
 @one_thread()
 def main():
-    plan = Plan(iterations=40, profiled=40, batch=64, look=20, pairs=5)
+    plan = LadderPlan(iterations=40, profiled=40, batch=64, look=20, pairs=5)
     with tempfile.TemporaryDirectory() as folder:
         ladder = Ladder(write_folder(Path(folder), load("digits"), 640, 100), choose_device(), plan, compile=False)
         best = None

@@ -94,7 +94,7 @@ _MEANING = {
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Diagnosis:
     """`bound` is one of BOUNDS or CANNOT_TELL; `reason` says by what evidence."""
 
     bound: str
@@ -102,10 +102,10 @@ class Verdict:
     evidence: Evidence
 
     def __repr__(self) -> str:
-        return f"Verdict: {self.bound}"
+        return f"Diagnosis: {self.bound}"
 
 
-def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> Verdict:
+def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> Diagnosis:
     """Run `loop()` under observation and name its bound.
 
     loop    any training loop as a function without arguments, some tenths of a second long or longer, that has been run before:
@@ -128,36 +128,36 @@ def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> 
     return decide(Evidence(**seen, **device_evidence(spans, seen["seconds"], *_needed(loop, device))))
 
 
-def decide(seen: Evidence) -> Verdict:
+def decide(seen: Evidence) -> Diagnosis:
     """The bound by the evidence alone: the GPU first, then waiting, then the cores; no figure outside `seen` counts."""
 
-    def verdict(bound: str, reason: str) -> Verdict:
-        return Verdict(bound, reason, seen)
+    def diagnosis(bound: str, reason: str) -> Diagnosis:
+        return Diagnosis(bound, reason, seen)
 
     if seen.seconds < SHORTEST:
-        return verdict(CANNOT_TELL, f"the loop took less than {SHORTEST} s")
+        return diagnosis(CANNOT_TELL, f"the loop took less than {SHORTEST} s")
     if seen.kernels >= HIGH:
-        return verdict(*_of_kernels(seen))
+        return diagnosis(*_of_kernels(seen))
     if seen.copies >= HIGH:
-        return verdict("transfer", f"copies alone keep the GPU for {seen.copies:.0%} of the time")
+        return diagnosis("transfer", f"copies alone keep the GPU for {seen.copies:.0%} of the time")
     if seen.kernels + seen.copies >= HIGH:
-        return verdict(CANNOT_TELL, "the GPU is busy, but neither kernels nor copies prevail")
+        return diagnosis(CANNOT_TELL, "the GPU is busy, but neither kernels nor copies prevail")
     if seen.lock_threads >= 2 and seen.lock_wait >= HIGH * max(1.0, seen.cores_wanted) and seen.cores_used <= ONE_CORE:
         at = f", most at {seen.where}" if seen.where else ""
-        return verdict("lock", f"{seen.lock_wait:.1f} threads wait for a lock, {seen.cores_used:.1f} cores are in use{at}")
+        return diagnosis("lock", f"{seen.lock_wait:.1f} threads wait for a lock, {seen.cores_used:.1f} cores are in use{at}")
     if seen.input_wait >= HIGH:
-        return verdict(*_of_input(seen))
+        return diagnosis(*_of_input(seen))
     if max(seen.input_wait, seen.lock_wait, seen.unknown_wait, seen.kernels + seen.copies) > LOW:
-        return verdict(CANNOT_TELL, "the loop waits for a good part of its time, for no one cause that can be named")
+        return diagnosis(CANNOT_TELL, "the loop waits for a good part of its time, for no one cause that can be named")
     if seen.cores_wanted >= MORE_CORES and (seen.lock_wait > FREE or seen.interpreter > HELD):
-        return verdict(CANNOT_TELL, "several threads want a core, and may wait for a lock that one of them holds meanwhile")
+        return diagnosis(CANNOT_TELL, "several threads want a core, and may wait for a lock that one of them holds meanwhile")
     if seen.cores_wanted >= MORE_CORES:
-        return verdict("CPU", f"its threads and workers ask for {seen.cores_wanted:.1f} of {seen.cores} cores")
+        return diagnosis("CPU", f"its threads and workers ask for {seen.cores_wanted:.1f} of {seen.cores} cores")
     if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:
         where = ", in the input" if seen.input_run >= HIGH else ""
-        return verdict("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
+        return diagnosis("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
                        f"{seen.cores_wanted:.1f} of {seen.cores}{where}")  # fmt: skip
-    return verdict(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
+    return diagnosis(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
 
 
 def _of_kernels(seen: Evidence) -> tuple[str, str]:

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect, same
-from hpml_lab.profiling.planted_device import JITTER, OUTLIERS, Device
-from hpml_lab.profiling.planted_profiles import BOUNDS, CALLERS, PROFILES, planted_loop, to_mend_next
+from hpml_lab.profiling.exercise_profiles import BOUNDS, CALLERS, PROFILES, planted_loop, to_mend_next
+from hpml_lab.profiling.scripted_device import JITTER, OUTLIERS, ScriptedDevice
 
 NOTEBOOK = "09_profiling"
 
@@ -56,7 +56,7 @@ def _close(got: Any, right: float) -> bool:
     return same(got, right, tolerance=0.06 * right)
 
 
-def _timed(answer: Callable, device: Device) -> Any:
+def _timed(answer: Callable, device: ScriptedDevice) -> Any:
     got = answer(device.work, device)
     if got is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
@@ -71,7 +71,7 @@ def _timed(answer: Callable, device: Device) -> Any:
 def judge_mend_the_timing(answer: Callable) -> None:
     """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them."""
     right = 0.010
-    plain = Device((right,))
+    plain = ScriptedDevice((right,))
     got = _timed(answer, plain)
     if not _close(got, right):
         if same(got, right * 1e3, tolerance=0.6):
@@ -84,7 +84,7 @@ def judge_mend_the_timing(answer: Callable) -> None:
             "too-few-samples", f"You call work() {plain.calls} times. One to warm up and at least 3 to be timed are needed."
         )
 
-    lazy = Device((right,), lazy=True)
+    lazy = ScriptedDevice((right,), lazy=True)
     got = _timed(answer, lazy)
     if lazy.dropped and not _close(got, right):
         raise Mistake(
@@ -98,26 +98,26 @@ def judge_mend_the_timing(answer: Callable) -> None:
             "On a device that works later, your clock stops when the call has returned, not when the work is done.",
         )
 
-    queued = Device((right,), queued=True)
+    queued = ScriptedDevice((right,), queued=True)
     if not _close(_timed(answer, queued), right):
         raise Mistake(
             "no-synchronise",
             "On a device that works later, your clock stops when the call has returned, not when the work is done.",
         )
-    behind = Device((right,), queued=True, backlog=2.0)
+    behind = ScriptedDevice((right,), queued=True, backlog=2.0)
     if not _close(_timed(answer, behind), right):
         raise Mistake(
             "starts-on-a-busy-device",
             "On a device that still had 2 s of others' work in its queue, you timed that too. Synchronise before you start.",
         )
-    compiling = Device((right,), first=3.0)
+    compiling = ScriptedDevice((right,), first=3.0)
     got = _timed(answer, compiling)
     if not _close(got, right):
         raise Mistake(
             "warm-up-counted",
             "On a device whose first call compiles for 3 s, your answer is too long. The first call is no sample.",
         )
-    noisy = Device(OUTLIERS)
+    noisy = ScriptedDevice(OUTLIERS)
     got = _timed(answer, noisy)
     if not _close(got, right):
         raise Mistake(
@@ -125,7 +125,7 @@ def judge_mend_the_timing(answer: Callable) -> None:
             "Some calls were disturbed and took 30 times as long. The mean carries them; which figure does not?",
         )
     for uneven in (JITTER, (*JITTER[2:], *JITTER[:2])):  # three calls in a row may lack the shortest, or the longest
-        got = _timed(answer, Device(uneven))
+        got = _timed(answer, ScriptedDevice(uneven))
         if not _close(got, right):
             low, high = min(JITTER), max(JITTER)
             if _close(got, low):

@@ -11,7 +11,7 @@ from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Claim, Result
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import ROUNDING, STEPS, Ladder, Plan, Rung, applicable
+from hpml_lab.profiling.ladder import CHANGES, ROUNDING, Ladder, LadderPlan, Rung, applicable
 from hpml_lab.profiling.slow_trainer import PARTS
 
 NOTEBOOK = "09_profiling"
@@ -110,7 +110,7 @@ def profile_loop(size: Size) -> Result:
     The lecture: remove the root cause of the biggest bottleneck first, one change at a time, and verify that the outputs are
     still valid.
     """
-    plan = Plan(size.iterations, size.profiled, size.batch, size.look, size.pairs)
+    plan = LadderPlan(size.iterations, size.profiled, size.batch, size.look, size.pairs)
     with tempfile.TemporaryDirectory(prefix="hpml-ladder-") as folder:
         files = write_folder(Path(folder), load(size.data), size.train, size.test)
         ladder = Ladder(files, size.device, plan, compile=size.compile)
@@ -198,7 +198,7 @@ def profile_loop(size: Size) -> Result:
 
 def _notes(size: Size) -> list[str]:
     absent = {
-        need: [step.switch for step in STEPS if step.needs == need and not applicable(step, size.device, size.compile)]
+        need: [step.switch for step in CHANGES if step.needs == need and not applicable(step, size.device, size.compile)]
         for need in ("cuda", "bfloat16", "compile")
     }
     notes = []

@@ -17,9 +17,9 @@ from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Size, experiment
 from hpml_lab.core.result import Claim, Result
-from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Verdict, classify, decide
-from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, Sample, read_csv
-from hpml_lab.profiling.planted import BLOCK, ON_HOST, WRITTEN, on_gpu
+from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Diagnosis, classify, decide
+from hpml_lab.profiling.known_loops import BLOCK, ON_HOST, WRITTEN, on_gpu
+from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, MonitorSample, read_csv
 
 NOTEBOOK = "09_profiling"
 TICKS = 0.05  # seconds: some ticks of the coarsest clock by which a system counts processor time
@@ -48,7 +48,7 @@ def bursts(seconds: float, duty: float, cycle: float, device: torch.device) -> N
         time.sleep(max(0.0, begin + cycle - time.perf_counter()))
 
 
-def averaged(samples: list[Sample], together: int) -> list[tuple[float, float]]:
+def averaged(samples: list[MonitorSample], together: int) -> list[tuple[float, float]]:
     """(time in s, % of one core that this process used), over whole windows of `together` samples each."""
     windows = [samples[k : k + together] for k in range(0, max(1, len(samples) - together + 1), together)]
     return [(part[-1].at, 100 * sum(one.process_cpu for one in part) / sum(one.seconds for one in part)) for part in windows]
@@ -195,14 +195,14 @@ def draw_bottleneck_classes(result: Result):
     return figure
 
 
-def _row(name: str, truth: str, by: str, verdict: Verdict) -> dict[str, object]:
-    seen = verdict.evidence
+def _row(name: str, truth: str, by: str, diagnosis: Diagnosis) -> dict[str, object]:
+    seen = diagnosis.evidence
     return {
         "loop": name,
         "evidence": by,
         "planted": truth,
-        "named": verdict.bound,
-        "because": verdict.reason,
+        "named": diagnosis.bound,
+        "because": diagnosis.reason,
         "cores wanted": seen.cores_wanted,
         "busiest thread": seen.busiest,
         "waits for input": seen.input_wait,

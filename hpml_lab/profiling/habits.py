@@ -23,7 +23,7 @@ TOGETHER = 256  # test images at a time
 
 
 @dataclass(frozen=True)
-class Folder:
+class TrainingFiles:
     """PNG files on disk with their labels (N,), for training and for testing, and where the log is written."""
 
     train: list[Path]
@@ -33,7 +33,7 @@ class Folder:
     log: Path
 
 
-def write_folder(folder: Path, data: DataSet, train: int, test: int) -> Folder:
+def write_folder(folder: Path, data: DataSet, train: int, test: int) -> TrainingFiles:
     """Write the first `train` and `test` images of a data set as PNG files into `folder`."""
 
     def write(kind: str, images: torch.Tensor) -> list[Path]:
@@ -43,7 +43,7 @@ def write_folder(folder: Path, data: DataSet, train: int, test: int) -> Folder:
         return paths
 
     files = write("train", data.train_x[:train]), write("test", data.test_x[:test])
-    return Folder(files[0], data.train_y[:train], files[1], data.test_y[:test], folder / "log.txt")
+    return TrainingFiles(files[0], data.train_y[:train], files[1], data.test_y[:test], folder / "log.txt")
 
 
 def input_slow(files: list[Path], chosen: torch.Tensor) -> list[np.ndarray]:
@@ -96,7 +96,7 @@ def copy_fast(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 # ---- forward -------------------------------------------------------------------------------------------------------------
 
 
-class Net(nn.Module):
+class TrainerNet(nn.Module):
     """Two convolutions with batch norm and ReLU, and a linear layer: (B, 1, H, W) -> (B, 10)."""
 
     def __init__(self, height: int, width: int) -> None:
@@ -106,7 +106,7 @@ class Net(nn.Module):
         self.linear = nn.Linear(16 * ((height + 1) // 2) * ((width + 1) // 2), 10)
 
 
-def forward_slow(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def forward_slow(net: TrainerNet, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss and outputs with everything written out: each line reads and writes whole tensors, and autograd keeps many."""
     for conv, norm in zip(net.convs, net.norms, strict=True):
         x = conv(x)
@@ -127,7 +127,7 @@ def forward_slow(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tens
     return -(F.one_hot(y, 10) * probabilities.log()).sum(1).mean(), outputs
 
 
-def forward_fast(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def forward_fast(net: TrainerNet, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Loss and outputs with torch's layers: batch norm is one kernel, cross-entropy two."""
     for conv, norm in zip(net.convs, net.norms, strict=True):
         x = F.relu(norm(conv(x)))
@@ -141,7 +141,7 @@ def forward_fast(net: Net, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tens
 class AdamSlow:
     """Adam parameter by parameter in Python: m ← β₁m + (1 − β₁)g, v ← β₂v + (1 − β₂)g², θ ← θ − η m̂ / (√v̂ + ε)."""
 
-    def __init__(self, net: Net) -> None:
+    def __init__(self, net: TrainerNet) -> None:
         self.parameters = list(net.parameters())
         self.m = [torch.zeros_like(one) for one in self.parameters]
         self.v = [torch.zeros_like(one) for one in self.parameters]
@@ -159,19 +159,19 @@ class AdamSlow:
             parameter.copy_(parameter - LR * mean / (square.sqrt() + EPS))
 
 
-def adam_fast(net: Net) -> torch.optim.Adam:
+def adam_fast(net: TrainerNet) -> torch.optim.Adam:
     """torch's Adam with all parameters in one call, in place."""
     return torch.optim.Adam(net.parameters(), lr=LR, betas=BETAS, eps=EPS, fused=True)
 
 
-def clear_slow(net: Net) -> None:
+def clear_slow(net: TrainerNet) -> None:
     """Write zeros over every gradient; the backward pass then reads them and adds to them."""
     for parameter in net.parameters():
         if parameter.grad is not None:
             parameter.grad.zero_()
 
 
-def clear_fast(net: Net) -> None:
+def clear_fast(net: TrainerNet) -> None:
     """Let the gradients go; the backward pass hands over new ones."""
     for parameter in net.parameters():
         parameter.grad = None

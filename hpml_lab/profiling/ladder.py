@@ -11,8 +11,9 @@ import torch
 
 from hpml_lab.core.device import Device
 from hpml_lab.profiling import habits
-from hpml_lab.profiling.habits import Folder
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer
+from hpml_lab.profiling.habits import TrainingFiles
+from hpml_lab.profiling.part_clock import PartClock
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Switches, Trainer, TrainingHistory
 
 # What a loss may differ by between two rungs, largest difference over the iterations that are checked. Training lets rounding
 # differences grow, as it does a change of seed: after hundreds of iterations equal losses mean equal bits, or nothing.
@@ -25,7 +26,7 @@ ENOUGH = 0.2  # seconds of timed runs after which no further pair is taken
 
 
 @dataclass(frozen=True)
-class Step:
+class Change:
     """One change: the switch it turns on, the part of the profile it attacks, and what the losses may differ by after it.
 
     slow, fast  the two pieces of code, to be read side by side (None where a setting is all there is)
@@ -43,9 +44,9 @@ class Step:
     on: str = ""
 
 
-STEPS = (
-    Step("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
-    Step(
+CHANGES = (
+    Change("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
+    Change(
         "batch_transform",
         "transform",
         "one operation a batch, in place, instead of a loop over samples",
@@ -53,9 +54,9 @@ STEPS = (
         habits.transform_slow,
         habits.transform_fast,
     ),
-    Step("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
-    Step("late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast),
-    Step(
+    Change("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
+    Change("late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast),
+    Change(
         "batch_evaluation",
         "evaluation",
         "test images in batches, without a graph",
@@ -63,8 +64,8 @@ STEPS = (
         habits.evaluate_slow,
         habits.evaluate_fast,
     ),
-    Step("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
-    Step(
+    Change("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
+    Change(
         "library_layers",
         "backward",
         "torch's batch norm, ReLU and cross-entropy instead of written-out ones",
@@ -72,7 +73,7 @@ STEPS = (
         habits.forward_slow,
         habits.forward_fast,
     ),
-    Step(
+    Change(
         "drop_gradients",
         "backward",
         "gradients to None, so that backward need not add to zeros",
@@ -80,11 +81,13 @@ STEPS = (
         habits.clear_slow,
         habits.clear_fast,
     ),
-    Step("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
-    Step("compiled", "backward", "torch.compile: operations fused into few kernels", ROUNDING, needs="compile", on="debug_off"),
-    Step("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
-    Step("fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast),
-    Step(
+    Change("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
+    Change(
+        "compiled", "backward", "torch.compile: operations fused into few kernels", ROUNDING, needs="compile", on="debug_off"
+    ),
+    Change("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
+    Change("fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast),
+    Change(
         "pinned_copy",
         "copy",
         "copy from page-locked memory, without waiting",
@@ -93,12 +96,12 @@ STEPS = (
         habits.copy_fast,
         needs="cuda",
     ),
-    Step("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),
+    Change("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),
 )
 
 
 @dataclass(frozen=True)
-class Plan:
+class LadderPlan:
     """How long and how often the trainer is run: `iterations` timed ones, `profiled` ones, and as many that are checked where
     the rounding changes; both are multiples of `look`."""
 
@@ -121,11 +124,11 @@ class Rung:
     repeats     whether all runs of this rung left the same bits
     """
 
-    step: Step | None
+    step: Change | None
     switches: Switches
     profile: dict[str, float]
     seconds: float
-    history: History
+    history: TrainingHistory
     once: float
     repeats: bool
     gain: float = 1.0
@@ -152,7 +155,7 @@ class Rung:
         return self.profile[part] / sum(self.profile.values())
 
 
-def largest_difference(a: History, b: History) -> float:
+def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     """The largest difference of two runs' losses and test losses; inf where they did not do the same number of iterations.
 
     0 only where everything is equal, the counts of right answers too.
@@ -168,13 +171,13 @@ def largest_difference(a: History, b: History) -> float:
     return max(differences)
 
 
-def applicable(step: Step, device: Device, compile: bool) -> bool:
+def applicable(step: Change, device: Device, compile: bool) -> bool:
     """Whether the step means anything on this device."""
     has = {"cuda": device.is_cuda, "bfloat16": device.dtype is torch.bfloat16, "compile": compile}
     return not step.needs or has[step.needs]
 
 
-def next_step(profile: dict[str, float], steps: list[Step], switches: Switches) -> Step | None:
+def next_step(profile: dict[str, float], steps: list[Change], switches: Switches) -> Change | None:
     """The first step of the largest part that has one left; None where no step is left."""
     for part in sorted(PARTS, key=lambda one: -profile[one]):
         for step in steps:
@@ -186,9 +189,9 @@ def next_step(profile: dict[str, float], steps: list[Step], switches: Switches) 
 class Ladder:
     """Climbs: profile, take the largest part's next step, assess; a step that is wrong or no faster is taken back."""
 
-    def __init__(self, folder: Folder, device: Device, plan: Plan, *, compile: bool) -> None:
+    def __init__(self, folder: TrainingFiles, device: Device, plan: LadderPlan, *, compile: bool) -> None:
         self.folder, self.device, self.plan = folder, device, plan
-        self.steps = [step for step in STEPS if applicable(step, device, compile)]
+        self.steps = [step for step in CHANGES if applicable(step, device, compile)]
         self.notes: list[str] = []
         self._cudnn = (
             # Sums in a fixed order, and no TF32: else two runs of the same code differ, and no check of bits is possible.
@@ -224,11 +227,11 @@ class Ladder:
                 if tried.kept:
                     made, rung = changed, tried
 
-    def assess(self, made: Trainer, step: Step | None, below: Trainer | None, rung: Rung | None) -> Rung:
+    def assess(self, made: Trainer, step: Change | None, below: Trainer | None, rung: Rung | None) -> Rung:
         """Profile a trainer, time it in turns with the one below, and compare what both left behind."""
         plan = self.plan
         made.run(2)  # what is done only once, such as compiling, is done now
-        clock = Clock(self.device.torch)
+        clock = PartClock(self.device.torch, PARTS)
         profiled = made.run(plan.profiled, clock)
         runs, seconds, ratios = [], [], []
         for _ in range(plan.pairs):
@@ -250,19 +253,19 @@ class Ladder:
         difference = self.off(rung.history, history)
         return replace(found, gain=median(ratios), difference=difference, bound=bound)
 
-    def start(self, history: History) -> History:
+    def start(self, history: TrainingHistory) -> TrainingHistory:
         """The first iterations of a run, as many as are profiled."""
         count = self.plan.profiled
-        return History(history.losses[:count], history.rights[:count], history.tests[: count // self.plan.look])
+        return TrainingHistory(history.losses[:count], history.rights[:count], history.tests[: count // self.plan.look])
 
-    def off(self, before: History, history: History) -> float:
+    def off(self, before: TrainingHistory, history: TrainingHistory) -> float:
         """How far the losses are off: 0 only where the whole run left the same bits.
 
         The largest difference at its start; where that left the same bits, of the whole run.
         """
         return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
 
-    def timed(self, made: Trainer) -> tuple[float, History]:
+    def timed(self, made: Trainer) -> tuple[float, TrainingHistory]:
         """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""
         start = time.perf_counter()
         history = made.run(self.plan.iterations)

@@ -29,7 +29,7 @@ NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
 
 
 @dataclass(frozen=True)
-class Sample:
+class MonitorSample:
     """What was used between the sample before and this one, and what stood at its time.
 
     at            seconds from the start of the block; `seconds` since the sample before
@@ -127,7 +127,7 @@ class Monitor:
             (a - b for a, b in zip(now.disk, before.disk, strict=True)) if now.disk and before.disk else (None, None)
         )
         self.samples.append(
-            Sample(
+            MonitorSample(
                 timestamp=datetime.now().strftime("%Y/%m/%d %H:%M:%S.%f")[:-3],
                 at=now.at - self._start.at,
                 seconds=now.at - before.at,
@@ -170,7 +170,7 @@ def read_csv(path: Path | str) -> list[dict[str, Any]]:
         return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(file, skipinitialspace=True)]
 
 
-def _row(sample: Sample, gpu: GpuReading | None) -> dict[str, Any]:
+def _row(sample: MonitorSample, gpu: GpuReading | None) -> dict[str, Any]:
     figures = (gpu.bus_id, gpu.utilization, gpu.memory_utilization, gpu.memory_used, gpu.power) if gpu else (None,) * 5
     return {
         "timestamp": sample.timestamp,

@@ -15,7 +15,8 @@ from PIL import Image
 
 from hpml_lab.core.counting import synchronize
 from hpml_lab.profiling import habits
-from hpml_lab.profiling.habits import Folder
+from hpml_lab.profiling.habits import TrainingFiles
+from hpml_lab.profiling.part_clock import NoPartClock, PartClock
 
 PARTS = ("input", "transform", "copy", "forward", "backward", "optimizer", "logging", "evaluation")
 
@@ -49,47 +50,8 @@ WRONG = {
 }
 
 
-class Clock:
-    """Seconds by part. Time within a part inside another counts for the inner one only.
-
-    The device is waited for at each border, so that each part pays for its own kernels. In a trace of torch.profiler the
-    parts appear under their names.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self.device = device
-        self.seconds = dict.fromkeys(PARTS, 0.0)
-        self._open: list[str] = []
-        self._since = 0.0
-
-    @contextlib.contextmanager
-    def part(self, name: str) -> Iterator[None]:
-        self._turn()
-        self._open.append(name)
-        try:
-            with torch.profiler.record_function(name):
-                yield
-        finally:
-            self._turn()
-            self._open.pop()
-
-    def _turn(self) -> None:
-        synchronize(self.device)
-        now = time.perf_counter()
-        if self._open:
-            self.seconds[self._open[-1]] += now - self._since
-        self._since = now
-
-
-class NoClock:
-    """Measures nothing and costs nothing."""
-
-    def part(self, name: str) -> contextlib.AbstractContextManager:
-        return contextlib.nullcontext()
-
-
 @dataclass(frozen=True)
-class History:
+class TrainingHistory:
     """What a run left behind: the loss and the number of right answers of each iteration, and each test loss."""
 
     losses: list[float]
@@ -100,7 +62,7 @@ class History:
 class Trainer:
     """The trainer with the given habits; `run` starts from the same weights and the same order every time."""
 
-    def __init__(self, folder: Folder, switches: Switches, device: torch.device, *, batch: int, look: int) -> None:
+    def __init__(self, folder: TrainingFiles, switches: Switches, device: torch.device, *, batch: int, look: int) -> None:
         """
         batch  images an iteration
         look   iterations between two evaluations
@@ -121,7 +83,7 @@ class Trainer:
             width, height = image.size
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
-            self.net = habits.Net(height, width)
+            self.net = habits.TrainerNet(height, width)
         self.net.to(device, memory_format=torch.channels_last if switches.channels_last else torch.contiguous_format)
         self.weights = {name: value.clone() for name, value in self.net.state_dict().items()}
         self.forward = habits.forward_fast if switches.library_layers else habits.forward_slow
@@ -134,22 +96,22 @@ class Trainer:
         """The chosen images (B, 1, H, W) and labels (B,) on the device."""
         on, (images, labels) = self.switches, self.sources[kind]
         if on.stay_on_device:
-            with clock.part("copy"):
+            with clock.timed("copy"):
                 chosen = habits.copy_fast(chosen, self.device) if on.pinned_copy else habits.copy_slow(chosen, self.device)
-        with clock.part("input"):
+        with clock.timed("input"):
             x, y = (habits.input_fast if on.decode_once else habits.input_slow)(images, chosen), labels[chosen]
         if not on.prepare_once:
-            with clock.part("transform"):
+            with clock.timed("transform"):
                 x = (habits.transform_fast if on.batch_transform else habits.transform_slow)(x)
         if not on.stay_on_device:
-            with clock.part("copy"):
+            with clock.timed("copy"):
                 copy = habits.copy_fast if on.pinned_copy else habits.copy_slow
                 x, y = copy(x, self.device), copy(y, self.device)
         return (x.contiguous(memory_format=torch.channels_last) if on.channels_last else x), y
 
-    def run(self, iterations: int, clock: Clock | None = None) -> History:
+    def run(self, iterations: int, clock: PartClock | None = None) -> TrainingHistory:
         """Train for `iterations` from the start; with a clock each part is timed."""
-        on, clock = self.switches, clock or NoClock()
+        on, clock = self.switches, clock or NoPartClock()
         self.net.load_state_dict(self.weights)
         self.net.train()
         habits.clear_fast(self.net)
@@ -161,23 +123,23 @@ class Trainer:
                 x, y = self.load("train", chosen, clock)
                 if on.wrong == "half a batch":
                     x, y = x[: self.batch // 2], y[: self.batch // 2]
-                with clock.part("optimizer"):
+                with clock.timed("optimizer"):
                     if on.wrong != "forget to zero":
                         (habits.clear_fast if on.drop_gradients else habits.clear_slow)(self.net)
-                with clock.part("forward"), torch.autocast(self.device.type, torch.bfloat16, enabled=on.bfloat16):
+                with clock.timed("forward"), torch.autocast(self.device.type, torch.bfloat16, enabled=on.bfloat16):
                     loss, outputs = self.compiled(self.net, x, y)
-                with clock.part("backward"):
+                with clock.timed("backward"):
                     loss.backward()
-                with clock.part("optimizer"):
+                with clock.timed("optimizer"):
                     adam.step()
-                with clock.part("logging"):
+                with clock.timed("logging"):
                     log.add(loss, outputs, y)
                 if iteration % self.look == 0:
-                    with clock.part("evaluation"):
+                    with clock.timed("evaluation"):
                         tests.append(self.evaluate(clock))
         synchronize(self.device)
         lines = [line.split() for line in self.folder.log.read_text().splitlines()]
-        return History([float(loss) for loss, _ in lines], [int(right) for _, right in lines], tests)
+        return TrainingHistory([float(loss) for loss, _ in lines], [int(right) for _, right in lines], tests)
 
     def evaluate(self, clock) -> float:
         """The mean loss on the test images."""

@@ -24,11 +24,11 @@ import hpml_lab
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.data import DataSet
-from hpml_lab.profiling import trained
+from hpml_lab.profiling import training_program
 
 END_SECONDS = 10.0
 NOTHING_LEFT = "no process and no file is left behind"
-HOT = trained.noise_by_hand.__name__  # the function that was planted in the training program
+HOT = training_program.noise_by_hand.__name__  # the function that was planted in the training program
 FORMATS = {".txt": "raw", ".json": "speedscope", ".svg": "flamegraph"}
 
 
@@ -36,24 +36,24 @@ FORMATS = {".txt": "raw", ".json": "speedscope", ".svg": "flamegraph"}
 
 
 @dataclass
-class Node:
+class StackNode:
     """A frame and what it called: `own` samples ended in it, `total` passed through it."""
 
     frame: str
     own: int = 0
     total: int = 0
-    children: dict[str, "Node"] = field(default_factory=dict)
+    children: dict[str, "StackNode"] = field(default_factory=dict)
 
-    def walk(self) -> Iterator["Node"]:
+    def walk(self) -> Iterator["StackNode"]:
         """This node and all below it."""
         yield self
         for child in self.children.values():
             yield from child.walk()
 
 
-def tree(folded: str) -> Node:
+def tree(folded: str) -> StackNode:
     """The tree of all stacks of a folded text, below a root called "all". Raises LabError for a line that is no stack."""
-    root = Node("all")
+    root = StackNode("all")
     for line in filter(None, map(str.strip, folded.splitlines())):
         stack, _, samples = line.rpartition(" ")
         if not stack or not samples.isdecimal():
@@ -61,17 +61,17 @@ def tree(folded: str) -> Node:
         node, count = root, int(samples)
         node.total += count
         for frame in stack.split(";"):
-            node = node.children.setdefault(frame, Node(frame))
+            node = node.children.setdefault(frame, StackNode(frame))
             node.total += count
         node.own += count
     return root
 
 
-def folded(root: Node) -> str:
+def folded(root: StackNode) -> str:
     """The tree as folded text again, its lines sorted."""
     lines = []
 
-    def write(node: Node, above: str) -> None:
+    def write(node: StackNode, above: str) -> None:
         stack = f"{above};{node.frame}" if above else node.frame
         if node.own:
             lines.append(f"{stack} {node.own}")
@@ -83,11 +83,11 @@ def folded(root: Node) -> str:
     return "\n".join(sorted(lines)) + "\n"
 
 
-def shares(root: Node) -> list[dict[str, Any]]:
+def shares(root: StackNode) -> list[dict[str, Any]]:
     """One row a frame, the largest self share first; a stack in which a function called itself counts once in its total."""
     found: dict[str, list[int]] = {}
 
-    def count(node: Node, above: frozenset[str]) -> None:
+    def count(node: StackNode, above: frozenset[str]) -> None:
         own_total = found.setdefault(node.frame, [0, 0])
         own_total[0] += node.own
         if node.frame not in above:
@@ -115,13 +115,13 @@ def function_of(frame: str) -> str:
     return frame.split(" (")[0]
 
 
-def icicle(axes, root: Node, hot: str = "") -> None:
+def icicle(axes, root: StackNode, hot: str = "") -> None:
     """Draw a tree as an icicle, the flame graph upside down: a box a frame, as wide as its share, below the one that called it.
 
     hot  the function whose boxes are drawn in red
     """
 
-    def box(node: Node, left: float, depth: int) -> None:
+    def box(node: StackNode, left: float, depth: int) -> None:
         width = 100 * node.total / root.total
         name = function_of(node.frame)
         colour = style.RED if name == hot else style.GREY if depth == 0 else (style.ORANGE, style.YELLOW)[depth % 2]
@@ -203,7 +203,7 @@ def training(data: DataSet, deadline: float = 60.0) -> Iterator[int]:
         given.seek(0)
         child = subprocess.Popen(
             # -P: the current folder is not searched for modules. Should this process be killed, the program ends by itself.
-            [sys.executable, "-P", "-m", trained.__name__, str(2 * deadline)],
+            [sys.executable, "-P", "-m", training_program.__name__, str(2 * deadline)],
             stdin=given,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -211,9 +211,9 @@ def training(data: DataSet, deadline: float = 60.0) -> Iterator[int]:
         )
     try:
         ready, _, _ = select.select([child.stdout], [], [], deadline)
-        if not ready or trained.WARM.encode() not in child.stdout.readline():
+        if not ready or training_program.WARM.encode() not in child.stdout.readline():
             raise LabError(
-                "The training program did not start.", f"Run `python -m {trained.__name__} 5 < data.npz` to see why."
+                "The training program did not start.", f"Run `python -m {training_program.__name__} 5 < data.npz` to see why."
             )
         yield child.pid
     finally:

@@ -10,13 +10,14 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from hpml_lab.core.timeline import Span
-from hpml_lab.profiling import bottleneck, planted
+from hpml_lab.profiling import bottleneck, known_loops
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
 from hpml_lab.profiling.experiments_monitors import bottleneck_classes
-from hpml_lab.profiling.planted import ON_HOST, WRITTEN, hash_for, in_threads, on_gpu
-from hpml_lab.profiling.watching import Watch
+from hpml_lab.profiling.known_loops import ON_HOST, WRITTEN, SlowSamples, hash_for, in_threads, on_gpu, spin
+from hpml_lab.profiling.watching import Watch, shares_of_successors
 
 HOST = Evidence(seconds=1.0, cores=8)
 GPU = replace(HOST, kernels=0.9, cores_used=1.0, cores_wanted=1.0, busiest=1.0)
@@ -52,9 +53,9 @@ FIXED = [
 
 @pytest.mark.parametrize(("bound", "evidence"), FIXED)
 def test_a_decision_follows_from_the_evidence_alone(bound, evidence):
-    verdict = decide(evidence)
-    assert verdict.bound == bound, verdict.reason
-    assert verdict.evidence is evidence and verdict.reason
+    diagnosis = decide(evidence)
+    assert diagnosis.bound == bound, diagnosis.reason
+    assert diagnosis.evidence is evidence and diagnosis.reason
 
 
 def test_a_reason_tells_the_figures_that_it_goes_by():
@@ -118,6 +119,53 @@ def test_a_traces_spans_tell_copies_from_kernels():
     assert device_evidence([Span("GPU", "copy", 0.0, 0.5)], 1.0, 0.0, 0.0)["compute"] == 0.0
 
 
+def test_workers_that_follow_one_another_count_as_one():
+    workers = [(100 + epoch, 100 + epoch) for epoch in range(4)]  # a fresh process in every epoch
+    wanted = dict.fromkeys(workers, 0.9)
+    lives = {who: [float(epoch), epoch + 0.95] for epoch, who in enumerate(workers)}
+    assert shares_of_successors(wanted, lives, seconds=4.0) == pytest.approx([3.6 / 3.8])
+    lasting = shares_of_successors({(7, 7): 3.6}, {(7, 7): [0.0, 3.8]}, seconds=4.0)
+    assert lasting == pytest.approx([3.6 / 3.8]), "the same as one worker that lasts"
+    both = {**lives, (9, 9): [0.0, 4.0]}
+    assert sorted(shares_of_successors({**wanted, (9, 9): 0.4}, both, seconds=4.0)) == pytest.approx([0.1, 3.6 / 3.8])
+    assert shares_of_successors({(7, 7): 0.1}, {(7, 7): [0.0, 0.1]}, seconds=4.0) == pytest.approx([0.05]), "a brief burst"
+    assert shares_of_successors({}, {}, 1.0) == []
+
+
+def test_fresh_workers_in_every_epoch_get_the_name_that_lasting_ones_get():
+    def epochs(lasting):
+        loader = DataLoader(SlowSamples(24, 0.005, spin), batch_size=4, num_workers=1, persistent_workers=lasting)
+
+        def loop():
+            for _ in range(4):
+                for _ in loader:
+                    pass
+
+        return loop
+
+    loops = {lasting: epochs(lasting) for lasting in (True, False)}
+    loops[True]()  # starts the lasting worker
+    found = {lasting: classify(loop) for lasting, loop in loops.items()}
+    for diagnosis in found.values():
+        assert diagnosis.bound in ("single thread", CANNOT_TELL), diagnosis  # on a busy machine the start takes its time
+        assert diagnosis.evidence.busiest_worker > 0.5, diagnosis.evidence
+
+
+def test_time_in_imports_is_left_out_where_that_is_asked_for(tmp_path, monkeypatch):
+    (tmp_path / "slow_to_import.py").write_text(
+        "import time\nend = time.perf_counter() + 0.3\nwhile time.perf_counter() < end: pass\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "slow_to_import", raising=False)
+    with Watch(skip_imports=True) as watch:
+        import slow_to_import  # noqa: F401
+
+        time.sleep(0.3)
+    evidence = watch.evidence()
+    assert watch.import_seconds > 0.15 and evidence["seconds"] > 0.25
+    assert evidence["busiest"] < 0.5 < evidence["unknown_wait"]
+
+
 def test_the_watch_leaves_nothing_behind_when_the_loop_raises():
     interval = sys.getswitchinterval()
     with pytest.raises(ZeroDivisionError):
@@ -172,10 +220,10 @@ def test_an_interrupted_loop_leaves_no_thread_that_waits_to_put(monkeypatch):
             time.sleep(0.1)  # the thread is ahead by now, and waits for room
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(planted, "trainer", lambda: interrupted)
+    monkeypatch.setattr(known_loops, "training_step", lambda: interrupted)
     before = set(threading.enumerate())
     with pytest.raises(KeyboardInterrupt):
-        planted.thread_ahead(0.4)()
+        known_loops.thread_ahead(0.4)()
     ends = time.monotonic() + 5
     while time.monotonic() < ends and set(threading.enumerate()) - before:
         time.sleep(0.02)
@@ -184,13 +232,13 @@ def test_an_interrupted_loop_leaves_no_thread_that_waits_to_put(monkeypatch):
 
 def test_workers_do_not_hear_the_interrupt_that_is_meant_for_the_loop(monkeypatch):
     heard = []
-    monkeypatch.setattr(planted, "trainer", lambda: lambda batch: heard.append(batch[:, 0].tolist()))
+    monkeypatch.setattr(known_loops, "training_step", lambda: lambda batch: heard.append(batch[:, 0].tolist()))
 
     def masked(_):
         if signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, []):
             raise RuntimeError("the worker would hear it")
 
-    planted._loader(2, masked, 0.005)(0.1)()
+    known_loops._loader(2, masked, 0.005)(0.1)()
     assert heard and signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
@@ -207,11 +255,11 @@ def test_a_loop_that_waits_for_the_reader_of_its_output_does_not_wait_for_its_in
 
     thread = threading.Thread(target=read_slowly)
     thread.start()
-    verdict = classify(loop)
+    diagnosis = classify(loop)
     os.close(writer)
     thread.join()
     os.close(reader)
-    assert verdict.bound == CANNOT_TELL, (verdict.reason, verdict.evidence)
+    assert diagnosis.bound == CANNOT_TELL, (diagnosis.reason, diagnosis.evidence)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's word on a blocked thread is Linux's")
@@ -246,5 +294,5 @@ def test_the_watch_counts_threads_that_the_loop_starts():
 def test_a_loop_bound_by_the_gpu_is_named(name):
     device = torch.device("cuda")
     (known,) = [one for one in on_gpu(device) if one.truth == name]
-    verdict = classify(known.loop(0.5), device)
-    assert verdict.bound == name, (verdict.reason, verdict.evidence)
+    diagnosis = classify(known.loop(0.5), device)
+    assert diagnosis.bound == name, (diagnosis.reason, diagnosis.evidence)

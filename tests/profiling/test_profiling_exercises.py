@@ -5,8 +5,8 @@ from statistics import median
 import pytest
 
 from hpml_lab.core.exercises import Mistake, check
-from hpml_lab.profiling.planted_device import Device
-from hpml_lab.profiling.planted_profiles import CALLERS, planted_loop, to_mend_next
+from hpml_lab.profiling.exercise_profiles import CALLERS, planted_loop, to_mend_next
+from hpml_lab.profiling.scripted_device import ScriptedDevice
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -23,7 +23,7 @@ def test_a_planted_loop_is_the_same_each_time_and_every_wrong_way_is_wrong_on_it
 
 
 def test_a_queued_device_returns_at_once_and_a_lazy_one_drops_what_nobody_holds():
-    queued, lazy = Device((1.0,), queued=True), Device((1.0,), lazy=True)
+    queued, lazy = ScriptedDevice((1.0,), queued=True), ScriptedDevice((1.0,), lazy=True)
     start = queued.clock()
     queued.work()
     assert queued.clock() - start < 1e-3
@@ -60,7 +60,7 @@ def test_a_median_is_right_however_many_calls_it_is_of_and_the_shortest_call_nev
 
 
 def test_a_timing_that_calls_without_end_is_stopped():
-    device = Device((1.0,))
+    device = ScriptedDevice((1.0,))
     with pytest.raises(Mistake, match="never-ends"):
         while True:
             device.work()

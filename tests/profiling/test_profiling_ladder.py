@@ -1,5 +1,6 @@
 """The slow trainer and its ladder: what a change may alter, what the check must see, and how the next step is chosen."""
 
+import time
 from dataclasses import fields
 
 import pytest
@@ -10,8 +11,9 @@ from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling.experiments_ladder import TOTAL, _row, profile_loop
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import BITS, ROUNDING, SIXTEEN, STEPS, Ladder, Plan, Rung, largest_difference, next_step
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Clock, History, Switches, Trainer
+from hpml_lab.profiling.ladder import BITS, CHANGES, ROUNDING, SIXTEEN, Ladder, LadderPlan, Rung, largest_difference, next_step
+from hpml_lab.profiling.part_clock import PartClock
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Switches, Trainer, TrainingHistory
 
 CPU = torch.device("cpu")
 BEST = dict(
@@ -54,7 +56,7 @@ def test_the_slow_trainer_logs_each_iteration_and_looks_at_the_test_images(slow)
     assert len(set(slow.losses)) == 6
 
 
-@pytest.mark.parametrize("step", [one for one in STEPS if not one.needs], ids=lambda one: one.switch)
+@pytest.mark.parametrize("step", [one for one in CHANGES if not one.needs], ids=lambda one: one.switch)
 def test_each_change_alone_leaves_the_losses_as_they_were(after, slow, step):
     switches = {step.switch: True} | ({step.on: True} if step.on else {})
     assert largest_difference(slow, after(**switches)) <= step.bound
@@ -80,38 +82,53 @@ def test_evaluation_in_training_mode_is_seen_in_the_test_losses_though_training_
 
 
 def test_the_difference_of_histories_is_0_only_for_equal_bits():
-    one = History([2.0, 1.0], [3, 4], [1.5])
-    assert largest_difference(one, History([2.0, 1.0], [3, 4], [1.5])) == BITS
-    assert largest_difference(one, History([2.0, 1.5], [3, 4], [1.25])) == 0.5
-    assert largest_difference(one, History([2.0], [3], [1.5])) == float("inf")
-    assert largest_difference(one, History([2.0, 1.0], [3, 5], [1.5])) == float("inf"), "equal losses, other answers"
-    assert not largest_difference(one, History([2.0, float("nan")], [3, 4], [1.5])) <= SIXTEEN
-    assert not largest_difference(one, History([float("nan"), 1.0], [3, 4], [1.5])) <= SIXTEEN
+    one = TrainingHistory([2.0, 1.0], [3, 4], [1.5])
+    assert largest_difference(one, TrainingHistory([2.0, 1.0], [3, 4], [1.5])) == BITS
+    assert largest_difference(one, TrainingHistory([2.0, 1.5], [3, 4], [1.25])) == 0.5
+    assert largest_difference(one, TrainingHistory([2.0], [3], [1.5])) == float("inf")
+    assert largest_difference(one, TrainingHistory([2.0, 1.0], [3, 5], [1.5])) == float("inf"), "equal losses, other answers"
+    assert not largest_difference(one, TrainingHistory([2.0, float("nan")], [3, 4], [1.5])) <= SIXTEEN
+    assert not largest_difference(one, TrainingHistory([float("nan"), 1.0], [3, 4], [1.5])) <= SIXTEEN
 
 
 def test_a_difference_after_the_start_of_a_run_is_not_taken_for_the_same_bits(folder):
-    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=4, profiled=2, batch=32, look=2, pairs=1), compile=False)
-    one = History([2.0, 1.5, 1.25, 1.0], [1, 2, 3, 4], [1.5, 1.0])
-    late = History([2.0, 1.5, 1.25, 0.5], [1, 2, 3, 4], [1.5, 1.0])
-    early = History([2.0, 1.25, 1.0, 0.25], [1, 2, 3, 4], [1.5, 1.0])
+    ladder = Ladder(
+        folder, choose_device("cpu"), LadderPlan(iterations=4, profiled=2, batch=32, look=2, pairs=1), compile=False
+    )
+    one = TrainingHistory([2.0, 1.5, 1.25, 1.0], [1, 2, 3, 4], [1.5, 1.0])
+    late = TrainingHistory([2.0, 1.5, 1.25, 0.5], [1, 2, 3, 4], [1.5, 1.0])
+    early = TrainingHistory([2.0, 1.25, 1.0, 0.25], [1, 2, 3, 4], [1.5, 1.0])
     assert ladder.off(one, one) == BITS
     assert ladder.off(one, late) == 0.5
     assert ladder.off(one, early) == 0.25, "later, rounding differences grow"
 
 
 def test_the_clock_counts_inner_time_once_and_changes_nothing(after, slow):
-    clock = Clock(CPU)
+    clock = PartClock(CPU, PARTS)
     assert after(clock) == slow
     assert set(clock.seconds) == set(PARTS)
     assert all(clock.seconds[part] > 0 for part in PARTS)
-    clock = Clock(CPU)
-    with clock.part("evaluation"), clock.part("input"):
+    clock = PartClock(CPU, PARTS)
+    with clock.timed("evaluation"), clock.timed("input"):
         torch.randn(400, 400) @ torch.randn(400, 400)
     assert clock.seconds["input"] > clock.seconds["evaluation"]
 
 
+def test_a_clock_takes_parts_of_any_name_in_any_order():
+    clock = PartClock()
+    with clock.timed("mine"):
+        time.sleep(0.02)
+        with clock.timed("theirs"):
+            time.sleep(0.05)
+    assert list(clock.seconds) == ["mine", "theirs"]
+    assert 0.02 <= clock.seconds["mine"] < clock.seconds["theirs"]
+    with pytest.raises(ZeroDivisionError), clock.timed("fails"):
+        1 / 0  # noqa: B018
+    assert clock.seconds["fails"] > 0
+
+
 def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
-    steps = [one for one in STEPS if not one.needs]
+    steps = [one for one in CHANGES if not one.needs]
     profile = dict.fromkeys(PARTS, 1.0) | {"transform": 5.0, "logging": 3.0}
     assert next_step(profile, steps, Switches()).switch == "batch_transform"
     left = [one for one in steps if one.switch != "batch_transform"]
@@ -121,27 +138,31 @@ def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
 
 
 def test_gain_and_total_are_how_many_times_as_fast_a_planted_trainer_is(folder, monkeypatch):
-    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=2, profiled=2, batch=32, look=2, pairs=2), compile=False)
+    ladder = Ladder(
+        folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=2), compile=False
+    )
     with one_thread():
         slow, fast = ladder.make(Switches()), ladder.make(Switches(debug_off=True))
         below = ladder.assess(slow, None, None, None)
         monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == Switches() else 2.0, below.history))
-        found = ladder.assess(fast, next(one for one in STEPS if one.switch == "debug_off"), slow, below)
+        found = ladder.assess(fast, next(one for one in CHANGES if one.switch == "debug_off"), slow, below)
         assert (found.gain, found.seconds) == (3, 2)
         assert ladder.total(found) == 3
 
 
 def test_a_profile_is_of_one_iteration_and_of_several_runs_the_fastest_counts(folder, monkeypatch):
-    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=4, profiled=2, batch=32, look=2, pairs=3), compile=False)
+    ladder = Ladder(
+        folder, choose_device("cpu"), LadderPlan(iterations=4, profiled=2, batch=32, look=2, pairs=3), compile=False
+    )
 
-    class Planted(Clock):
+    class Planted(PartClock):
         def _turn(self):
             self.seconds = dict.fromkeys(PARTS, 6.0)
 
     with one_thread():
         made = ladder.make(Switches(**BEST))
         history, seconds = made.run(4), iter([0.03, 0.01, 0.02])
-        monkeypatch.setattr("hpml_lab.profiling.ladder.Clock", Planted)
+        monkeypatch.setattr("hpml_lab.profiling.ladder.PartClock", Planted)
         monkeypatch.setattr(ladder, "timed", lambda _: (next(seconds), history))
         rung = ladder.assess(made, None, None, None)
     assert rung.profile == dict.fromkeys(PARTS, 3.0) and rung.share("input") == 1 / len(PARTS)
@@ -150,9 +171,11 @@ def test_a_profile_is_of_one_iteration_and_of_several_runs_the_fastest_counts(fo
 
 
 def test_a_planted_mistake_is_told_with_how_much_faster_it_looks(folder, monkeypatch):
-    ladder = Ladder(folder, choose_device("cpu"), Plan(iterations=2, profiled=2, batch=32, look=2, pairs=3), compile=False)
-    best = Rung(None, Switches(**BEST), {}, 1.0, History([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
-    wrong = History([2.25, 1.0], [3, 4], [1.5])
+    ladder = Ladder(
+        folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=3), compile=False
+    )
+    best = Rung(None, Switches(**BEST), {}, 1.0, TrainingHistory([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
+    wrong = TrainingHistory([2.25, 1.0], [3, 4], [1.5])
     monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
     with one_thread():
         rows = ladder.planted(best)
@@ -163,8 +186,8 @@ def test_a_planted_mistake_is_told_with_how_much_faster_it_looks(folder, monkeyp
 
 
 def test_a_row_tells_the_most_that_the_part_alone_could_give():
-    step = next(one for one in STEPS if one.switch == "batch_transform")
-    history = History([2.0], [3], [1.5])
+    step = next(one for one in CHANGES if one.switch == "batch_transform")
+    history = TrainingHistory([2.0], [3], [1.5])
     before, mended = (dict.fromkeys(PARTS, 0.0) | {"transform": one, "input": 0.1} for one in (0.3, 0.05))
     below = Rung(None, Switches(), before, 0.5, history, 0.0, True)
     after = Rung(step, Switches(batch_transform=True), mended, 0.2, history, 0.0, True, gain=2.5)
@@ -175,12 +198,12 @@ def test_a_row_tells_the_most_that_the_part_alone_could_give():
 
 
 def test_every_switch_is_a_step_and_every_step_a_switch():
-    assert sorted(one.switch for one in STEPS) == sorted(one.name for one in fields(Switches) if one.name != "wrong")
-    assert {one.part for one in STEPS} <= set(PARTS)
+    assert sorted(one.switch for one in CHANGES) == sorted(one.name for one in fields(Switches) if one.name != "wrong")
+    assert {one.part for one in CHANGES} <= set(PARTS)
 
 
 def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
-    plan = Plan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
+    plan = LadderPlan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
     with one_thread():
         rungs = list(Ladder(folder, choose_device("cpu"), plan, compile=False).climb())
     below = rungs[0]
@@ -208,7 +231,7 @@ def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
 
 @pytest.mark.cuda
 def test_on_a_gpu_the_steps_for_it_are_tried_and_right(folder):
-    plan = Plan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
+    plan = LadderPlan(iterations=4, profiled=4, batch=32, look=2, pairs=1)
     with one_thread():
         rungs = list(Ladder(folder, choose_device("cuda"), plan, compile=False).climb())
     tried = {rung.step.switch: rung for rung in rungs[1:]}

@@ -9,9 +9,9 @@ from torch import nn
 from hpml_lab.core import counting
 from hpml_lab.profiling import experiments_async as clocks
 from hpml_lab.profiling import traces
+from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments_async import async_timing
 from hpml_lab.profiling.experiments_torch import hottest_region, kernel_table, scheduled_steps, thinned, torch_profiler
-from hpml_lab.profiling.planted_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.queued import QueuedDevice
 
 CPU = torch.device("cpu")

@@ -21,11 +21,11 @@ from hpml_lab.core.timeline import Span
 from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
 
 BLOCK = bytes(1 << 18)  # hashing it takes a few tenths of a millisecond without the interpreter's lock
-SIZE = 64  # features of a sample
+FEATURES = 64  # features of a sample
 
 
 @dataclass(frozen=True)
-class Planted:
+class KnownLoop:
     """A loop and its truth. Called with seconds, `loop` returns a function that runs for about as long."""
 
     name: str
@@ -34,7 +34,7 @@ class Planted:
 
 
 @dataclass(frozen=True)
-class Written:
+class KnownTimeline:
     """A GPU's time line that was written down, not measured: the truth is what it was written for."""
 
     name: str
@@ -57,7 +57,7 @@ def hash_for(seconds: float) -> None:
         hashlib.sha256(BLOCK).digest()
 
 
-class Samples(Dataset):
+class SlowSamples(Dataset):
     """`count` samples, each of which takes `seconds` of `work`: time.sleep is a slow storage, spin a slow transform."""
 
     def __init__(self, count: int, seconds: float, work: Callable[[float], object]) -> None:
@@ -68,12 +68,12 @@ class Samples(Dataset):
 
     def __getitem__(self, index: int) -> torch.Tensor:
         self.work(self.seconds)
-        return torch.full((SIZE,), float(index))
+        return torch.full((FEATURES,), float(index))
 
 
-def trainer() -> Callable[[torch.Tensor], None]:
+def training_step() -> Callable[[torch.Tensor], None]:
     """One step of a small net on a batch: well under a millisecond."""
-    net = nn.Sequential(nn.Linear(SIZE, 32), nn.ReLU(), nn.Linear(32, 1))
+    net = nn.Sequential(nn.Linear(FEATURES, 32), nn.ReLU(), nn.Linear(32, 1))
 
     def step(batch: torch.Tensor) -> None:
         loss = net(batch).square().mean()
@@ -90,7 +90,7 @@ def _loader(workers: int, work: Callable[[float], object], each: float) -> Calla
 
     def make(seconds: float) -> Callable[[], object]:
         count = max(8, int(seconds / each / 4) * 4 * max(1, workers))
-        loader, step = DataLoader(Samples(count, each, work), batch_size=4, num_workers=workers), trainer()
+        loader, step = DataLoader(SlowSamples(count, each, work), batch_size=4, num_workers=workers), training_step()
 
         def loop() -> None:
             get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
@@ -105,18 +105,18 @@ def _loader(workers: int, work: Callable[[float], object], each: float) -> Calla
 
 
 def from_generator(seconds: float) -> Callable[[], object]:
-    step = trainer()
+    step = training_step()
 
     def batches() -> Iterator[torch.Tensor]:
         for _ in range(int(seconds / 0.02)):
             time.sleep(0.02)  # a slow storage
-            yield torch.ones(4, SIZE)
+            yield torch.ones(4, FEATURES)
 
     return lambda: [step(batch) for batch in batches()]
 
 
 def thread_ahead(seconds: float) -> Callable[[], object]:
-    step, total = trainer(), int(seconds / 0.02)
+    step, total = training_step(), int(seconds / 0.02)
 
     def batches() -> Iterator[torch.Tensor]:
         waiting: queue.Queue = queue.Queue(2)
@@ -127,7 +127,7 @@ def thread_ahead(seconds: float) -> Callable[[], object]:
                 if gone.is_set():
                     return
                 time.sleep(0.02)  # a slow storage, read ahead
-                waiting.put(torch.ones(4, SIZE))
+                waiting.put(torch.ones(4, FEATURES))
 
         thread = threading.Thread(target=load, daemon=True)
         thread.start()
@@ -170,16 +170,16 @@ def thread_products(seconds: float) -> Callable[[], object]:
 
 def python_steps(seconds: float) -> Callable[[], object]:
     def loop() -> None:
-        weights, end = [0.0] * SIZE, time.perf_counter() + seconds
+        weights, end = [0.0] * FEATURES, time.perf_counter() + seconds
         while time.perf_counter() < end:
-            for k in range(SIZE):  # element by element
+            for k in range(FEATURES):  # element by element
                 weights[k] += 1e-3 * (k - weights[k])
 
     return loop
 
 
 def torch_steps(seconds: float) -> Callable[[], object]:
-    step, batch = trainer(), torch.ones(512, SIZE)
+    step, batch = training_step(), torch.ones(512, FEATURES)
 
     def loop() -> None:
         end = time.perf_counter() + seconds
@@ -208,12 +208,12 @@ def _under_a_lock(work: Callable[[float], object]) -> Callable[[float], Callable
 
 
 def half_and_half(seconds: float) -> Callable[[], object]:
-    step = trainer()
+    step = training_step()
 
     def batches() -> Iterator[torch.Tensor]:
         for _ in range(round(seconds / 0.06)):
             time.sleep(0.03)
-            yield torch.ones(4, SIZE)
+            yield torch.ones(4, FEATURES)
 
     def loop() -> None:
         for batch in batches():
@@ -226,37 +226,37 @@ def half_and_half(seconds: float) -> Callable[[], object]:
 
 
 def sleeping_step(seconds: float) -> Callable[[], object]:
-    step = trainer()
+    step = training_step()
 
     def loop() -> None:
         for _ in range(round(seconds / 0.03)):
-            step(torch.ones(4, SIZE))
+            step(torch.ones(4, FEATURES))
             time.sleep(0.03)  # nobody knows for what
 
     return loop
 
 
 def too_short(seconds: float) -> Callable[[], object]:
-    return lambda: trainer()(torch.ones(4, SIZE))
+    return lambda: training_step()(torch.ones(4, FEATURES))
 
 
 ON_HOST = (
-    Planted("DataLoader, slow storage, no workers", "input", _loader(0, time.sleep, 0.005)),
-    Planted("DataLoader, slow storage, 2 workers", "input", _loader(2, time.sleep, 0.005)),
-    Planted("generator that reads a slow storage", "input", from_generator),
-    Planted("thread that reads ahead, slow storage", "input", thread_ahead),
-    Planted("DataLoader, heavy transforms, 3 workers", "CPU", _loader(3, hash_for, 0.005)),
-    Planted("3 threads that hash without the GIL", "CPU", hashing_threads),
-    Planted("3 threads that multiply matrices", "CPU", thread_products),
-    Planted("weights updated element by element", "single thread", python_steps),
-    Planted("training steps of torch on one thread", "single thread", torch_steps),
-    Planted("DataLoader, Python transforms, no workers", "single thread", _loader(0, spin, 0.005)),
-    Planted("4 threads of pure Python (the GIL)", "lock", python_threads),
-    Planted("3 threads, storage read under a lock", "lock", _under_a_lock(time.sleep)),
-    Planted("3 threads, hashing under a lock", "lock", _under_a_lock(hash_for)),
-    Planted("half waiting for input, half computing", CANNOT_TELL, half_and_half),
-    Planted("a step that sleeps for no known reason", CANNOT_TELL, sleeping_step),
-    Planted("one step only", CANNOT_TELL, too_short),
+    KnownLoop("DataLoader, slow storage, no workers", "input", _loader(0, time.sleep, 0.005)),
+    KnownLoop("DataLoader, slow storage, 2 workers", "input", _loader(2, time.sleep, 0.005)),
+    KnownLoop("generator that reads a slow storage", "input", from_generator),
+    KnownLoop("thread that reads ahead, slow storage", "input", thread_ahead),
+    KnownLoop("DataLoader, heavy transforms, 3 workers", "CPU", _loader(3, hash_for, 0.005)),
+    KnownLoop("3 threads that hash without the GIL", "CPU", hashing_threads),
+    KnownLoop("3 threads that multiply matrices", "CPU", thread_products),
+    KnownLoop("weights updated element by element", "single thread", python_steps),
+    KnownLoop("training steps of torch on one thread", "single thread", torch_steps),
+    KnownLoop("DataLoader, Python transforms, no workers", "single thread", _loader(0, spin, 0.005)),
+    KnownLoop("4 threads of pure Python (the GIL)", "lock", python_threads),
+    KnownLoop("3 threads, storage read under a lock", "lock", _under_a_lock(time.sleep)),
+    KnownLoop("3 threads, hashing under a lock", "lock", _under_a_lock(hash_for)),
+    KnownLoop("half waiting for input, half computing", CANNOT_TELL, half_and_half),
+    KnownLoop("a step that sleeps for no known reason", CANNOT_TELL, sleeping_step),
+    KnownLoop("one step only", CANNOT_TELL, too_short),
 )
 
 
@@ -272,9 +272,9 @@ def _steps(kernel: float, copy: float, idle: float, count: int = 10) -> list[Spa
     return spans
 
 
-def _written(name: str, truth: str, spans: list[Span], compute: float, memory: float, **host: float) -> Written:
+def _written(name: str, truth: str, spans: list[Span], compute: float, memory: float, **host: float) -> KnownTimeline:
     seconds = 0.5
-    return Written(name, truth, Evidence(seconds, 8, **host, **device_evidence(spans, seconds, compute, memory)))
+    return KnownTimeline(name, truth, Evidence(seconds, 8, **host, **device_evidence(spans, seconds, compute, memory)))
 
 
 WRITTEN = (
@@ -319,7 +319,7 @@ WRITTEN = (
 )
 
 
-def on_gpu(device: torch.device) -> tuple[Planted, ...]:
+def on_gpu(device: torch.device) -> tuple[KnownLoop, ...]:
     """Real loops bound by the GPU in three ways, for a CUDA device; each does the same work on every call."""
 
     def repeat(seconds: float, step: Callable[[], object]) -> Callable[[], object]:
@@ -347,7 +347,7 @@ def on_gpu(device: torch.device) -> tuple[Planted, ...]:
         return repeat(seconds, lambda: target.copy_(batch, non_blocking=True))
 
     return (
-        Planted("large matrix products on the GPU", "GPU compute", products),
-        Planted("sums of large tensors on the GPU", "GPU memory", additions),
-        Planted("large batches copied to the GPU", "transfer", copies),
+        KnownLoop("large matrix products on the GPU", "GPU compute", products),
+        KnownLoop("sums of large tensors on the GPU", "GPU memory", additions),
+        KnownLoop("large batches copied to the GPU", "transfer", copies),
     )

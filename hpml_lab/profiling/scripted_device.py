@@ -10,7 +10,7 @@ class Handle:
     """What a call gives back; a lazy device drops the work of a handle that nobody holds."""
 
 
-class Device:
+class ScriptedDevice:
     """A device with a clock of its own, which only calls and waits move forward.
 
     cycle     seconds of the calls' work, again and again

@@ -1,6 +1,6 @@
 """The program that py-spy watches: a small net that learns images, with one planted slow function in its loop.
 
-`python -m hpml_lab.profiling.trained SECONDS` takes images and labels from its standard input (an .npz) and trains for that
+`python -m hpml_lab.profiling.training_program SECONDS` takes images and labels from its standard input (an .npz) and trains for that
 long at most. It says "warm" once it has left behind what happens once only (imports, the first steps), so that a profile
 shows the training and not its start.
 """
