@@ -1,9 +1,9 @@
 """Names what bounds a training loop: `classify(loop)` runs it once, watches it from outside, and decides by the evidence.
 
-Nothing has to be told to it. A thread looks 100 times a second: which threads and workers run, wait for a core, or are blocked,
-and where the loop's own thread stands. On a GPU the profiler's time line and the counted FLOPs and bytes come to that.
-An iterator or generator is taken for the loop's input unless one of torch's optimizers steps in it: then it is the loop.
-`decide` is a plain function of the evidence; between its limits lie dead zones, in which it says that it cannot tell.
+It needs no hint. A thread samples 100 times a second which threads and workers run, wait for a core or are blocked, and where
+the loop's own thread stands. On a GPU the profiler's time line and the counted FLOPs and bytes are added. An iterator or
+generator is taken for the loop's input unless one of torch's optimizers steps in it: then it is the loop.
+`decide` is a plain function of the evidence; between its limits it says that it cannot tell.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,82 +15,69 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
 from hpml_lab.core.counting import operators, synchronize, trace_events
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.render import table_text
 from hpml_lab.core.timeline import Span, busy
 from hpml_lab.core.timing import ceiling
 from hpml_lab.profiling.watching import Watch
 
 BOUNDS = ("input", "CPU", "transfer", "GPU compute", "GPU memory", "lock", "single thread")
 CANNOT_TELL = "cannot tell"
-SHORTEST = 0.1  # seconds: fewer looks than about ten say nothing
+SHORTEST = 0.1  # seconds: fewer than about ten samples say nothing
 HIGH, LOW = 0.6, 0.4  # a share above HIGH decides, below LOW it is no cause; between them nothing is certain
 ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
 FREE = 0.15  # threads at a lock, at most, where threads are said to run freely
-HELD = 0.1  # share of its looks that the watch waits for the interpreter, at most, where threads are said to run freely
+HELD = 0.1  # share of its samples that the watch waits for the interpreter, at most, where threads are said to run freely
 REACHED, TWICE = 0.3, 2.0  # a ceiling has to explain so much of the kernels' time, and so many times more than the other
+
+
+@dataclass(frozen=True)
+class EvidenceRow:
+    """One figure of the evidence, in words."""
+
+    evidence: str = column("evidence")
+    value: float | int | str = column("value")
 
 
 @dataclass(frozen=True)
 class Evidence:
     """What was seen of a loop. A share is of the loop's time, 0 to 1; cores and threads are means over it.
 
-    cores_used    cores that its threads and workers used
-    cores_wanted  these, and the ones they waited for while others had them: on a busy machine what counts is what is asked
-    busiest       the same of its busiest single thread
-    workers       the same of the worker processes and of all threads but the loop's own; busiest_worker of one of them
+    cores_wanted  cores used, and those waited for while others had them: on a busy machine what counts is what is asked for
+    workers       the same of the worker processes and of all threads but the loop's own
+    busiest_worker  the share of its life for which the busiest of these asked for a core; workers that replace one another, as
+                  fresh ones do in every epoch, count as one
     input_wait    share in which the loop's thread was blocked inside its input: a DataLoader, a generator, a read
-    input_run     share in which it ran inside its input
     lock_wait     threads that were blocked at a lock (the interpreter's own too), not counting those that wait for work
-    lock_threads  different threads seen so
-    interpreter   share of its looks, their waits for a core apart, that the watch itself waited for the interpreter's lock
+    interpreter   share of its samples, their waits for a core apart, that the watch itself waited for the interpreter's lock
     unknown_wait  share in which the loop's thread was blocked elsewhere, such as a sleep
     kernels       share in which a GPU ran a kernel; `copies` a copy to or from the host and no kernel
     compute, memory   the least time for the kernels' FLOPs and bytes at the GPU's ceilings, over the kernels' time
     """
 
-    seconds: float
-    cores: int = 1
-    cores_used: float = 0.0
-    cores_wanted: float = 0.0
-    busiest: float = 0.0
-    workers: float = 0.0
-    busiest_worker: float = 0.0
-    input_wait: float = 0.0
-    input_run: float = 0.0
-    lock_wait: float = 0.0
-    lock_threads: int = 0
-    interpreter: float = 0.0
-    unknown_wait: float = 0.0
-    kernels: float = 0.0
-    copies: float = 0.0
-    compute: float = 0.0
-    memory: float = 0.0
-    where: str = ""  # the line at which threads waited most
+    seconds: float = column("time of the loop", "s")
+    cores: int = column("cores of the machine", default=1)
+    cores_used: float = column("cores used", default=0.0)
+    cores_wanted: float = column("cores used or waited for", default=0.0)
+    busiest: float = column("of these by the busiest thread", default=0.0)
+    workers: float = column("of these by workers and other threads", default=0.0)
+    busiest_worker: float = column("busiest worker, share of its life", default=0.0)
+    input_wait: float = column("share of time blocked in the input", default=0.0)
+    input_run: float = column("share of time running in the input", default=0.0)
+    lock_wait: float = column("threads blocked at a lock", default=0.0)
+    lock_threads: int = column("different threads seen at a lock", default=0)
+    interpreter: float = column("share of the samples that waited for the interpreter", default=0.0)
+    unknown_wait: float = column("share of time blocked elsewhere", default=0.0)
+    kernels: float = column("share of time with a kernel on the GPU", default=0.0)
+    copies: float = column("share of time with a copy and no kernel", default=0.0)
+    compute: float = column("share of kernel time the FLOPs need at the ceiling", default=0.0)
+    memory: float = column("share of kernel time the bytes need at the ceiling", default=0.0)
+    where: str = column("line at which threads waited most", default="")
 
-    def rows(self) -> list[dict[str, Any]]:
+    def rows(self) -> list[EvidenceRow]:
         """The evidence as a table."""
-        return [{"evidence": _MEANING[name], "value": getattr(self, name)} for name in _MEANING]
-
-
-_MEANING = {
-    "seconds": "time of the loop, s",
-    "cores": "cores of the machine",
-    "cores_used": "cores used",
-    "cores_wanted": "cores used or waited for",
-    "busiest": "of these by the busiest thread",
-    "workers": "of these by workers and other threads",
-    "busiest_worker": "of these by the busiest",
-    "input_wait": "share of time blocked in the input",
-    "input_run": "share of time running in the input",
-    "lock_wait": "threads blocked at a lock",
-    "lock_threads": "different threads seen at a lock",
-    "interpreter": "share of the looks that waited for the interpreter",
-    "unknown_wait": "share of time blocked elsewhere",
-    "kernels": "share of time with a kernel on the GPU",
-    "copies": "share of time with a copy and no kernel",
-    "compute": "share of kernel time the FLOPs need at the ceiling",
-    "memory": "share of kernel time the bytes need at the ceiling",
-    "where": "waited most at",
-}
+        headings = Table("", [self]).columns
+        return [EvidenceRow(heading, getattr(self, name)) for name, heading in headings.items()]
 
 
 @dataclass(frozen=True)
@@ -103,6 +90,11 @@ class Diagnosis:
 
     def __repr__(self) -> str:
         return f"Diagnosis: {self.bound}"
+
+    def text(self) -> str:
+        """The bound, the reason and the evidence, for a terminal."""
+        rows = [[row.evidence, row.value] for row in self.evidence.rows() if row.value != ""]
+        return f"{self.bound}: {self.reason}\n\n{table_text(['evidence', ''], rows)}"
 
 
 def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> Diagnosis:
@@ -148,7 +140,7 @@ def decide(seen: Evidence) -> Diagnosis:
     if seen.input_wait >= HIGH:
         return diagnosis(*_of_input(seen))
     if max(seen.input_wait, seen.lock_wait, seen.unknown_wait, seen.kernels + seen.copies) > LOW:
-        return diagnosis(CANNOT_TELL, "the loop waits for a good part of its time, for no one cause that can be named")
+        return diagnosis(CANNOT_TELL, "the loop waits for a good part of its time, but no single cause stands out")
     if seen.cores_wanted >= MORE_CORES and (seen.lock_wait > FREE or seen.interpreter > HELD):
         return diagnosis(CANNOT_TELL, "several threads want a core, and may wait for a lock that one of them holds meanwhile")
     if seen.cores_wanted >= MORE_CORES:
@@ -161,14 +153,14 @@ def decide(seen: Evidence) -> Diagnosis:
 
 
 def _of_kernels(seen: Evidence) -> tuple[str, str]:
-    busy_ = f"kernels run for {seen.kernels:.0%} of the time"
+    busy_share = f"kernels run for {seen.kernels:.0%} of the time"
     more, less = max(seen.compute, seen.memory), min(seen.compute, seen.memory)
     if more < REACHED:
-        return CANNOT_TELL, f"{busy_}, but near neither ceiling"
+        return CANNOT_TELL, f"{busy_share}, but far from both ceilings"
     if more < TWICE * less:
-        return CANNOT_TELL, f"{busy_}, and FLOPs and bytes need about as long"
+        return CANNOT_TELL, f"{busy_share}, and FLOPs and bytes need about as long"
     name, what = ("GPU compute", "FLOPs") if seen.compute > seen.memory else ("GPU memory", "bytes")
-    return name, f"{busy_}, and at the ceiling their {what} need {more:.0%} of it"
+    return name, f"{busy_share}, and at the ceiling their {what} need {more:.0%} of it"
 
 
 def _of_input(seen: Evidence) -> tuple[str, str]:
@@ -200,7 +192,7 @@ def device_spans(events: Iterable[dict[str, Any]]) -> list[Span]:
 def device_evidence(spans: Iterable[Span], seconds: float, compute_seconds: float, memory_seconds: float) -> dict[str, float]:
     """The GPU's part of the evidence, from its time line and the least seconds that FLOPs and bytes need."""
     spans = list(spans)
-    kernels = busy(one for one in spans if one.what == "kernel")
+    kernels = busy(span for span in spans if span.what == "kernel")
     return {
         "kernels": kernels / seconds,
         "copies": (busy(spans) - kernels) / seconds,
@@ -220,7 +212,7 @@ class _Flops(TorchDispatchMode):
         out = func(*args, **(kwargs or {}))
         count = flop_registry.get(func.overloadpacket)
         if count is not None:
-            dtype = next((one.dtype for one in args if isinstance(one, torch.Tensor)), torch.float32)
+            dtype = next((value.dtype for value in args if isinstance(value, torch.Tensor)), torch.float32)
             self.by_dtype[dtype] = self.by_dtype.get(dtype, 0) + count(*args, **(kwargs or {}), out_val=out)
         return out
 
@@ -231,4 +223,4 @@ def _needed(loop: Callable[[], object], device: torch.device) -> tuple[float, fl
         calls = operators(loop)
     synchronize(device)
     compute = sum(count / (ceiling(device, dtype).gflop_per_s * 1e9) for dtype, count in flops.by_dtype.items())
-    return compute, sum(one.bytes for one in calls) / (ceiling(device).gb_per_s * 1e9)
+    return compute, sum(call.bytes for call in calls) / (ceiling(device).gb_per_s * 1e9)

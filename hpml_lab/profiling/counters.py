@@ -4,23 +4,26 @@ import contextlib
 import os
 import re
 import resource
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.findings import column
+from hpml_lab.core.tools import find_tool
 
 PAGE = resource.getpagesize()
 EVENTS = ("task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-misses")
 MODIFIER = re.compile(r":[ukhIGHpPSDWe]+$")
-DEADLINE = 60.0
-MISSING = "perf is not here: `apt install linux-perf` (Debian), `linux-tools-common linux-tools-$(uname -r)` (Ubuntu)."
+DEADLINE_SECONDS = 60.0
+MISSING = (
+    "perf is not installed here: `apt install linux-perf` (Debian), `linux-tools-common linux-tools-$(uname -r)` (Ubuntu)."
+)
 
 # One program, four things to count. Pages are touched without huge pages, which would take 512 of them in one fault.
 C_PROGRAM = r"""
@@ -33,13 +36,13 @@ C_PROGRAM = r"""
 
 #define SEEN __attribute__((noinline))               /* keeps its name for perf report */
 
-SEEN static long walk(const int *next, long count) { /* follow the chain: each place names the one after it */
-    long place = 0, sum = 0;
-    for (long i = 0; i < count; i++) { sum += place; place = next[place]; }
+SEEN static long walk(const int *next, long count) { /* follow the chain: each index names the one after it */
+    long index = 0, sum = 0;
+    for (long i = 0; i < count; i++) { sum += index; index = next[index]; }
     return sum;
 }
 
-SEEN static void shuffle(int *next, long count) {    /* Sattolo's: one cycle through all places */
+SEEN static void shuffle(int *next, long count) {    /* Sattolo's: one cycle through all indices */
     unsigned long random = 1;
     for (long i = count - 1; i > 0; i--) {
         random = random * 6364136223846793005UL + 1442695040888963407UL;
@@ -81,8 +84,8 @@ if what == "touch":
     memory = mmap.mmap(-1, count * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANON)
     if hasattr(mmap, "MADV_NOHUGEPAGE"):
         memory.madvise(mmap.MADV_NOHUGEPAGE)
-    for place in range(0, len(memory), mmap.PAGESIZE):
-        memory[place] = 1
+    for start in range(0, len(memory), mmap.PAGESIZE):
+        memory[start] = 1
 elif what == "sleep":
     for _ in range(count):
         time.sleep(0.001)
@@ -93,19 +96,19 @@ else:
     following = array.array("l", order)
     for here, there in zip(order, order[1:] + order[:1]):
         following[here] = there
-    place = total = 0
+    index = total = 0
     for _ in range(3 * count):
-        total, place = total + place, following[place]
+        total, index = total + index, following[index]
     print(total)
 """
 
 
 def compiler() -> str | None:
     """The C compiler of this machine, or None."""
-    return next(filter(None, map(shutil.which, ("cc", "gcc", "clang"))), None)
+    return next(filter(None, map(find_tool, ("cc", "gcc", "clang"))), None)
 
 
-def program(folder: Path | str) -> tuple[list[str], str]:
+def counted_program(folder: Path | str) -> tuple[list[str], str]:
     """The start of the program's command line, and its language: compiled in `folder` where there is a compiler.
 
     Its arguments are what it does (touch, sleep, ordered, shuffled) and how often.
@@ -114,21 +117,56 @@ def program(folder: Path | str) -> tuple[list[str], str]:
     if cc is not None:
         source, target = Path(folder) / "counted.c", Path(folder) / "counted"
         source.write_text(C_PROGRAM)
-        done = subprocess.run([cc, "-O1", "-g", "-o", target, source], capture_output=True, timeout=DEADLINE)
+        done = subprocess.run([cc, "-O1", "-g", "-o", target, source], capture_output=True, timeout=DEADLINE_SECONDS)
         if done.returncode == 0:
             return [str(target)], "C"
     return [sys.executable, "-S", "-c", PYTHON_PROGRAM], "Python"
 
 
+@dataclass
+class ProcessUsage:
+    """What the system counted for one process: its times, page faults and context switches.
+
+    Minor faults are served without the disk, major ones with it. A switch is voluntary where the process waited, involuntary
+    where another one had its turn.
+    """
+
+    elapsed_seconds: float = column("elapsed", "s")
+    user_seconds: float = column("user", "s")
+    system_seconds: float = column("system", "s")
+    minor_faults: int = column("minor faults")
+    major_faults: int = column("major faults")
+    voluntary_switches: int = column("voluntary switches")
+    involuntary_switches: int = column("involuntary switches")
+
+
+@dataclass
+class PerfCounter:
+    """One counter of perf; its value is None where perf could not count, and `note` says why."""
+
+    event: str = column("event")
+    value: float | None = column("value")
+    unit: str = column("unit")
+    note: str = column("note")
+
+
+@dataclass
+class FunctionSamples:
+    """One function in perf's samples."""
+
+    function: str = column("function")
+    percent: float = column("share of the samples", "%")
+
+
 @contextlib.contextmanager
-def _ended(child: subprocess.Popen, deadline: float) -> Iterator[None]:
-    """Kill the child's process group after `deadline` seconds, and at the end of the block."""
+def _ended(child: subprocess.Popen, deadline_seconds: float) -> Iterator[None]:
+    """Kill the child's process group after `deadline_seconds`, and at the end of the block."""
 
     def end() -> None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(child.pid, signal.SIGKILL)
 
-    timer = threading.Timer(deadline, end)
+    timer = threading.Timer(deadline_seconds, end)
     timer.start()
     try:
         yield
@@ -139,30 +177,28 @@ def _ended(child: subprocess.Popen, deadline: float) -> Iterator[None]:
             child.wait()
 
 
-def usage(command: Sequence[str], deadline: float = DEADLINE) -> tuple[str, dict[str, float | int]]:
+def process_usage(command: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS) -> tuple[str, ProcessUsage]:
     """Run a command to its end; return what it printed and what the system counted for this process alone (wait4).
 
-    user s, system s, elapsed s, and the numbers of page faults served without (minor) and with (major) the disk, and of
-    context switches because the process waited (voluntary) or because another had its turn (involuntary).
-    Raises LabError for a command that fails or is still running after `deadline` seconds.
+    Raises LabError for a command that fails or is still running after `deadline_seconds`.
     """
     start = time.perf_counter()
     child = _start(command, subprocess.PIPE)
-    with _ended(child, deadline), child.stdout:
+    with _ended(child, deadline_seconds), child.stdout:
         printed = child.stdout.read().decode(errors="replace")
         _, status, used = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)  # the child is gone: Popen must not wait for it again
     if child.returncode != 0:
-        raise LabError(f"{command[0]} ended with {child.returncode}.", f"It has {deadline:g} s and must end with 0.")
-    return printed.strip(), {
-        "elapsed s": time.perf_counter() - start,
-        "user s": used.ru_utime,
-        "system s": used.ru_stime,
-        "minor faults": used.ru_minflt,
-        "major faults": used.ru_majflt,
-        "voluntary switches": used.ru_nvcsw,
-        "involuntary switches": used.ru_nivcsw,
-    }
+        raise LabError(f"{command[0]} ended with {child.returncode}.", f"It has {deadline_seconds:g} s and must end with 0.")
+    return printed.strip(), ProcessUsage(
+        elapsed_seconds=time.perf_counter() - start,
+        user_seconds=used.ru_utime,
+        system_seconds=used.ru_stime,
+        minor_faults=used.ru_minflt,
+        major_faults=used.ru_majflt,
+        voluntary_switches=used.ru_nvcsw,
+        involuntary_switches=used.ru_nivcsw,
+    )
 
 
 def _start(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> subprocess.Popen:
@@ -176,64 +212,65 @@ def _start(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> subproce
     )
 
 
-def perf_rows(text: str) -> list[dict[str, Any]]:
-    """The rows of `perf stat -x,`: event, value (None where perf has none), unit, and a note that says why.
+def perf_rows(text: str) -> list[PerfCounter]:
+    """The rows of `perf stat -x,`.
 
     A processor with two kinds of cores counts on each, such as cpu_core/cycles/ and cpu_atom/cycles/: one row, their sum.
     """
-    rows: dict[str, dict[str, Any]] = {}
+    rows: dict[str, PerfCounter] = {}
     for line in text.splitlines():
         fields = line.split(",")
         if line.startswith("#") or len(fields) < 4:
             continue
         value, unit, event = fields[0].strip(), fields[1], fields[2]
         known = not value.startswith("<")
-        note = "" if known else value.strip("<>")
         # Without its modifier, as in cycles:u; what follows the colon of a tracepoint, as in sched:sched_switch, is its name.
         event = event.split("/")[1] if "/" in event else MODIFIER.sub("", event)
-        row = {"event": event, "value": float(value) if known else None, "unit": unit, "note": note}
-        other = rows.get(event)
-        if other is None or other["value"] is None:
+        row = PerfCounter(event, float(value) if known else None, unit, "" if known else value.strip("<>"))
+        earlier = rows.get(event)
+        if earlier is None or earlier.value is None:
             rows[event] = row
         elif known:
-            other["value"] += row["value"]
+            earlier.value += row.value
     return list(rows.values())
 
 
 def perf_stat(
-    command: Sequence[str], folder: Path | str, events: Sequence[str] = EVENTS, deadline: float = DEADLINE
-) -> list[dict[str, Any]]:
+    command: Sequence[str], folder: Path | str, events: Sequence[str] = EVENTS, deadline_seconds: float = DEADLINE_SECONDS
+) -> list[PerfCounter]:
     """Run a command under `perf stat` and return its counters as rows.
 
-    folder  where perf's file may lie
+    folder  where perf may write its file
     Raises LabError where perf is absent, may not count, or the command fails.
     """
     out = Path(folder) / "perf.csv"
-    _perf(["stat", "-x,", "-o", str(out), "-e", ",".join(events), "--", *command], deadline)
+    _perf(["stat", "-x,", "-o", str(out), "-e", ",".join(events), "--", *command], deadline_seconds)
     return perf_rows(out.read_text())
 
 
-def perf_functions(command: Sequence[str], folder: Path | str, deadline: float = DEADLINE) -> list[dict[str, Any]]:
+def perf_functions(
+    command: Sequence[str], folder: Path | str, deadline_seconds: float = DEADLINE_SECONDS
+) -> list[FunctionSamples]:
     """Run a command under `perf record` and return one row a function, the one with the most samples first.
 
-    It samples by the clock, which works where the processor's own counters are not to be had. Raises as `perf_stat`.
+    It samples by the clock, which works where the processor's own counters are not available. Raises as `perf_stat`.
     """
     out = str(Path(folder) / "perf.data")
-    _perf(["record", "-q", "-e", "cpu-clock", "-F", "999", "-o", out, "--", *command], deadline)
-    text = _perf(["report", "-i", out, "--stdio", "-q", "-F", "overhead,symbol", "-t,"], deadline)
+    _perf(["record", "-q", "-e", "cpu-clock", "-F", "999", "-o", out, "--", *command], deadline_seconds)
+    text = _perf(["report", "-i", out, "--stdio", "-q", "-F", "overhead,symbol", "-t,"], deadline_seconds)
     lines = [line.split(",", 1) for line in text.splitlines() if "%" in line]
-    return [{"function": name.split("] ")[-1].strip(), "share %": float(share.strip(" %"))} for share, name in lines]
+    return [FunctionSamples(name.split("] ")[-1].strip(), float(share.strip(" %"))) for share, name in lines]
 
 
-def _perf(arguments: Sequence[str], deadline: float) -> str:
-    perf = shutil.which("perf")
+def _perf(arguments: Sequence[str], deadline_seconds: float) -> str:
+    perf = find_tool("perf")
     if perf is None:
-        raise LabError("There are no counters of the processor.", MISSING if sys.platform == "linux" else "perf is Linux's.")
+        raise LabError("The processor's counters cannot be read.", MISSING if sys.platform == "linux" else "perf is Linux's.")
     child = _start([perf, *arguments], subprocess.DEVNULL if arguments[0] != "report" else subprocess.PIPE)
-    with _ended(child, deadline):
-        out, said = child.communicate()
+    with _ended(child, deadline_seconds):
+        out, message = child.communicate()
     if child.returncode != 0:
-        reason = (said or b"").decode(errors="replace").strip().split("\n")[0] or f"it ended with {child.returncode}"
+        reason = (message or b"").decode(errors="replace").strip().split("\n")[0] or f"it ended with {child.returncode}"
         raise LabError(
             f"perf could not count ({reason}).",
             "Allow it with `sudo sysctl kernel.perf_event_paranoid=1`; in Docker add `--cap-add PERFMON`.",

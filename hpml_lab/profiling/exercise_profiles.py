@@ -1,4 +1,4 @@
-"""Planted profiles: six with one bound each (exercise `name-the-bottleneck`), and loops by seed (`next-step`)."""
+"""The profiles of the exercises: six with one bound each (`name-the-bottleneck`), and loops made from a seed (`next-step`)."""
 
 import random
 from typing import Any
@@ -42,10 +42,10 @@ def profile_table() -> list[dict[str, object]]:
 CALLERS = ("train", "epoch")
 
 
-def planted_loop(seed: int) -> tuple[list[dict[str, Any]], frozenset[str]]:
-    """The profile of a planted training loop in seconds, and what was mended in it already.
+def loop_profile(seed: int) -> tuple[list[dict[str, Any]], frozenset[str]]:
+    """The profile of a training loop in seconds, and the parts that are fixed already.
 
-    Its first rows only call others: nearly all their time is spent in the parts. What was mended may still be the largest.
+    Some rows only call others: nearly all their time is spent in the parts. What is fixed may still be the largest.
     """
     rng = random.Random(seed)
     parts = rng.sample(["load images", "augment", "copy to the device", "forward", "backward", "optimizer step", "log"], 5)
@@ -63,6 +63,6 @@ def planted_loop(seed: int) -> tuple[list[dict[str, Any]], frozenset[str]]:
     return rows, frozenset(parts[: seed % 3])
 
 
-def to_mend_next(rows: list[dict[str, Any]], mended: frozenset[str]) -> str:
-    """The part with the most self time of those not yet mended."""
-    return max((row for row in rows if row["part"] not in mended), key=lambda row: row["self"])["part"]
+def part_to_fix(rows: list[dict[str, Any]], fixed: frozenset[str]) -> str:
+    """The part with the most self time of those that are not fixed yet."""
+    return max((row for row in rows if row["part"] not in fixed), key=lambda row: row["self"])["part"]

@@ -1,6 +1,6 @@
 """Profilers of functions and lines: cProfile's and line_profiler's measurements as rows, and a sampler in a few lines.
 
-The first two trace: they stop at every call or line and look at the clock. A sampler looks now and then where the program is.
+The first two trace: they stop at every call or line and read the clock. A sampler notes now and then where the program is.
 """
 
 import cProfile
@@ -14,14 +14,17 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from line_profiler import LineProfiler
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.findings import column
 
-IDIOMS = """
+MARKERS = """
 from line_profiler import profile as imported
 def work(): return 1
 print("off" if imported(work) is work else "on")
@@ -39,19 +42,45 @@ LAUNCHES = {
 }
 
 
-def function_rows(stats: pstats.Stats) -> list[dict[str, Any]]:
-    """cProfile's measurement as rows, the function with the most time of its own first.
+@dataclass
+class FunctionRow:
+    """One function in cProfile's measurement: its own code, and with what it called."""
 
-    own ms    time in the function's own code, without what it called
-    total ms  with what it called
-    share %   of all own time
-    """
+    function: str = column("function")
+    where: str = column("where")
+    calls: int = column("calls")
+    own_ms: float = column("own time", "ms")
+    total_ms: float = column("total time", "ms")
+    percent: float = column("share of all own time", "%")
+
+
+@dataclass
+class LineRow:
+    """One line of a function in line_profiler's measurement; the share is of the function's time."""
+
+    line: int = column("line")
+    source: str = column("source")
+    hits: int = column("hits")
+    ms: float = column("time", "ms")
+    percent: float = column("share", "%")
+
+
+@dataclass
+class MarkerRow:
+    """What the two ways to mark a function for line_profiler do when a script is started so: "on", "off" or an error."""
+
+    started_as: str = column("started as")
+    imported: str = column("from line_profiler import profile")
+    bare: str = column("bare @profile")
+
+
+def function_rows(stats: pstats.Stats) -> list[FunctionRow]:
+    """cProfile's measurement as rows, the function with the most time of its own first."""
     rows = []
     for (file, line, name), (_, calls, own, total, _) in stats.stats.items():
         where = "built in" if file == "~" else f"{Path(file).name}:{line}"
-        row = {"function": name, "where": where, "calls": calls, "own ms": 1e3 * own, "total ms": 1e3 * total}
-        rows.append({**row, "share %": 100 * own / stats.total_tt})
-    return sorted(rows, key=lambda row: -row["own ms"])
+        rows.append(FunctionRow(name, where, calls, 1e3 * own, 1e3 * total, 100 * own / stats.total_tt))
+    return sorted(rows, key=lambda row: -row.own_ms)
 
 
 def by_function(work: Callable[[], Any], clock: Callable[[], float] = time.perf_counter) -> tuple[Any, pstats.Stats]:
@@ -65,29 +94,29 @@ def by_function(work: Callable[[], Any], clock: Callable[[], float] = time.perf_
     return value, pstats.Stats(profile)
 
 
-def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[dict[str, Any]]:
-    """line_profiler's measurement of one function as rows in the order of its source; share % is of the whole function.
+def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[LineRow]:
+    """line_profiler's measurement of one function as rows in the order of its source.
 
     Lines that were never reached are left out, as they have no time. Raises LabError for a function that was not measured.
     """
     stats = profiler.get_stats()
     code = function.__code__
     # Newer versions name a function with its class, so it is found by its file and first line.
-    place = (code.co_filename, code.co_firstlineno)
-    timings = next((found for (file, first, _), found in stats.timings.items() if (file, first) == place), None)
+    definition = (code.co_filename, code.co_firstlineno)
+    timings = next((rows for (file, first, _), rows in stats.timings.items() if (file, first) == definition), None)
     if timings is None:
         raise LabError(f"{function.__name__} was not measured.", "Name it with -f in %lprun, or among by_line's functions.")
     linecache.checkcache(code.co_filename)
-    source = linecache.getlines(code.co_filename)  # knows a notebook's cells, which are no files
+    source = linecache.getlines(code.co_filename)  # knows a notebook's cells, which are not files
     whole = sum(ticks for _, _, ticks in timings)
     return [
-        {
-            "line": line,
-            "source": source[line - 1].split("  #")[0].strip() if line <= len(source) else "",
-            "hits": hits,
-            "ms": 1e3 * ticks * stats.unit,
-            "share %": 100 * ticks / whole,
-        }
+        LineRow(
+            line=line,
+            source=source[line - 1].split("  #")[0].strip() if line <= len(source) else "",
+            hits=hits,
+            ms=1e3 * ticks * stats.unit,
+            percent=100 * ticks / whole,
+        )
         for line, hits, ticks in timings
     ]
 
@@ -98,40 +127,50 @@ def by_line(work: Callable[[], Any], functions: Iterable[Callable[..., Any]]) ->
     return profiler.runcall(work), profiler
 
 
-def by_sample(work: Callable[[], Any], hz: float = 100.0) -> tuple[Any, Counter[str]]:
-    """Run `work()` while a thread looks `hz` times a second where it is; return its value and {folded stack: samples}.
+class StackSampler:
+    """A sampler in a few lines: in a `with` block a thread notes `rate` times a second where the calling thread is.
 
-    A folded stack names the functions from the outermost to the one that runs, with a semicolon between them.
+    samples  {folded stack: samples}; a folded stack names the frames from the outermost to the one that runs, with semicolons
     """
-    me, over = threading.get_ident(), threading.Event()
-    seen: Counter[str] = Counter()
 
-    def look() -> None:
-        while not over.wait(1 / hz):
-            frame, names = sys._current_frames().get(me), []
+    def __init__(self, rate: float = 100.0, name: Callable[[CodeType], str] = lambda code: code.co_name) -> None:
+        self.rate, self._name = rate, name
+        self.samples: Counter[str] = Counter()
+
+    def __enter__(self) -> "StackSampler":
+        self._watched, self._stop = threading.get_ident(), threading.Event()
+        self._thread = threading.Thread(target=self._sample_until_stopped, name="hpml-sampler", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _sample_until_stopped(self) -> None:
+        while not self._stop.wait(1 / self.rate):
+            frame, names = sys._current_frames().get(self._watched), []
             while frame is not None:
-                names.append(frame.f_code.co_name)
+                names.append(self._name(frame.f_code))
                 frame = frame.f_back
-            seen[";".join(reversed(names))] += 1
-
-    thread = threading.Thread(target=look, daemon=True)
-    thread.start()
-    try:
-        return work(), seen
-    finally:
-        over.set()
-        thread.join()
+            self.samples[";".join(reversed(names))] += 1
 
 
-def idioms() -> list[dict[str, str]]:
+def by_sample(work: Callable[[], Any], rate: float = 100.0) -> tuple[Any, Counter[str]]:
+    """Run `work()` while a thread notes `rate` times a second where it is; return its value and {folded stack: samples}."""
+    with StackSampler(rate) as sampler:
+        return work(), sampler.samples
+
+
+def profile_markers() -> list[MarkerRow]:
     """The two ways to mark a function for line_profiler, under three ways to start the script."""
     rows = []
     plain = {name: value for name, value in os.environ.items() if name != "LINE_PROFILE"}
-    with tempfile.TemporaryDirectory(prefix="hpml-idioms-") as folder:
-        (Path(folder) / "script.py").write_text(IDIOMS)
+    with tempfile.TemporaryDirectory(prefix="hpml-markers-") as folder:
+        (Path(folder) / "script.py").write_text(MARKERS)
         for launch, (arguments, variables) in LAUNCHES.items():
             command, environment = [sys.executable, *arguments], {**plain, **variables}
             done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-            said = done.stdout.splitlines() + ["", ""]
-            rows.append({"started as": launch, "from line_profiler import profile": said[0], "bare @profile": said[1]})
+            imported, bare = (done.stdout.splitlines() + ["", ""])[:2]
+            rows.append(MarkerRow(launch, imported, bare))
     return rows

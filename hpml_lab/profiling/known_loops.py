@@ -1,7 +1,4 @@
-"""Loops whose bound is known because it was planted, to judge the classifier by.
-
-On a machine without a GPU the loops that a GPU would bound are time lines written down here, handed to the same decision.
-"""
+"""Loops whose bound is known, to judge the classifier by: input, processor, a single thread, a lock, and undecidable ones."""
 
 import contextlib
 import hashlib
@@ -17,8 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from hpml_lab.core.children import shield_children_from_sigint
-from hpml_lab.core.timeline import Span
-from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
+from hpml_lab.profiling.bottleneck import CANNOT_TELL
 
 BLOCK = bytes(1 << 18)  # hashing it takes a few tenths of a millisecond without the interpreter's lock
 FEATURES = 64  # features of a sample
@@ -26,20 +22,11 @@ FEATURES = 64  # features of a sample
 
 @dataclass(frozen=True)
 class KnownLoop:
-    """A loop and its truth. Called with seconds, `loop` returns a function that runs for about as long."""
+    """A loop and its true bound. Called with seconds, `loop` returns a function that runs for about as long."""
 
     name: str
     truth: str
     loop: Callable[[float], Callable[[], object]]
-
-
-@dataclass(frozen=True)
-class KnownTimeline:
-    """A GPU's time line that was written down, not measured: the truth is what it was written for."""
-
-    name: str
-    truth: str
-    evidence: Evidence
 
 
 def spin(seconds: float) -> int:
@@ -258,96 +245,3 @@ ON_HOST = (
     KnownLoop("a step that sleeps for no known reason", CANNOT_TELL, sleeping_step),
     KnownLoop("one step only", CANNOT_TELL, too_short),
 )
-
-
-# ---- a GPU's loops: time lines where there is none, real loops where there is -----------------------------------------------
-
-
-def _steps(kernel: float, copy: float, idle: float, count: int = 10) -> list[Span]:
-    """`count` times a copy, then a kernel, then nothing, in seconds each."""
-    spans, at = [], 0.0
-    for _ in range(count):
-        spans += [Span("GPU", "copy", at, at + copy), Span("GPU", "kernel", at + copy, at + copy + kernel)]
-        at += copy + kernel + idle
-    return spans
-
-
-def _written(name: str, truth: str, spans: list[Span], compute: float, memory: float, **host: float) -> KnownTimeline:
-    seconds = 0.5
-    return KnownTimeline(name, truth, Evidence(seconds, 8, **host, **device_evidence(spans, seconds, compute, memory)))
-
-
-WRITTEN = (
-    _written("written: copies of 40 in 50 ms", "transfer", _steps(0.008, 0.040, 0.002), 0.05, 0.01, unknown_wait=0.7),
-    _written(
-        "written: kernels at 80 % of the FLOP ceiling",
-        "GPU compute",
-        _steps(0.045, 0.002, 0.003),
-        0.36,
-        0.05,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _written(
-        "written: kernels at 85 % of the bandwidth",
-        "GPU memory",
-        _steps(0.046, 0.001, 0.003),
-        0.02,
-        0.39,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _written(
-        "written: kernels near neither ceiling",
-        CANNOT_TELL,
-        _steps(0.045, 0.0, 0.005),
-        0.02,
-        0.03,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _written(
-        "written: tiny kernels, host busy",
-        "single thread",
-        _steps(0.010, 0.001, 0.039),
-        0.01,
-        0.01,
-        cores_wanted=1.0,
-        busiest=0.98,
-    ),  # fmt: skip
-    _written("written: GPU waits for the input", "input", _steps(0.006, 0.004, 0.040), 0.01, 0.01, input_wait=0.78),
-)
-
-
-def on_gpu(device: torch.device) -> tuple[KnownLoop, ...]:
-    """Real loops bound by the GPU in three ways, for a CUDA device; each does the same work on every call."""
-
-    def repeat(seconds: float, step: Callable[[], object]) -> Callable[[], object]:
-        def loop(count: int) -> None:
-            for _ in range(count):
-                step()
-                torch.cuda.synchronize(device)
-
-        loop(1)  # loads the library's kernels
-        start = time.perf_counter()
-        loop(3)
-        count = max(3, round(3 * seconds / (time.perf_counter() - start)))
-        return lambda: loop(count)
-
-    def products(seconds: float) -> Callable[[], object]:
-        a = torch.randn(8192, 8192, device=device)
-        return repeat(seconds, lambda: [a @ a for _ in range(4)])
-
-    def additions(seconds: float) -> Callable[[], object]:
-        a = torch.zeros(1 << 28, device=device)
-        return repeat(seconds, lambda: [a.add_(1.0) for _ in range(16)])
-
-    def copies(seconds: float) -> Callable[[], object]:
-        batch, target = torch.ones(1 << 26).pin_memory(), torch.empty(1 << 26, device=device)
-        return repeat(seconds, lambda: target.copy_(batch, non_blocking=True))
-
-    return (
-        KnownLoop("large matrix products on the GPU", "GPU compute", products),
-        KnownLoop("sums of large tensors on the GPU", "GPU memory", additions),
-        KnownLoop("large batches copied to the GPU", "transfer", copies),
-    )

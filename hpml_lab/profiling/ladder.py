@@ -1,15 +1,16 @@
-"""Profile, change, assess: takes the slow trainer up a ladder, one change a rung, each chosen from the profile before it."""
+"""Profile, change, assess: takes the slow trainer up a ladder, one change per rung, each chosen from the profile before it."""
 
 import contextlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import torch
 
 from hpml_lab.core.device import Device
+from hpml_lab.core.findings import column
 from hpml_lab.profiling import habits
 from hpml_lab.profiling.habits import TrainingFiles
 from hpml_lab.profiling.part_clock import PartClock
@@ -155,6 +156,19 @@ class Rung:
         return self.profile[part] / sum(self.profile.values())
 
 
+@dataclass
+class TemptingMistake:
+    """A change that runs without an error, may look faster, and is wrong."""
+
+    mistake: str = column("mistake")
+    what_is_done: str = column("what is done")
+    gain: float = column("looks faster", "times")
+    difference: float = column("largest difference of a loss")
+    allowed: float = column("allowed")
+    losses: list[float] = field(default_factory=list)
+    tests: list[float] = field(default_factory=list)
+
+
 def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     """The largest difference of two runs' losses and test losses; inf where they did not do the same number of iterations.
 
@@ -165,9 +179,9 @@ def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     if a == b:
         return 0.0
     pairs = [*zip(a.losses, b.losses, strict=True), *zip(a.tests, b.tests, strict=True)]
-    differences = [abs(one - other) for one, other in pairs]
-    if any(math.isnan(one) for one in differences) or max(differences) == 0:
-        return float("inf")  # a NaN is like nothing else; and other answers under equal losses are a fault of the log
+    differences = [abs(loss - other) for loss, other in pairs]
+    if any(map(math.isnan, differences)) or max(differences) == 0:
+        return float("inf")  # a NaN equals nothing; and other answers under equal losses are a fault of the log
     return max(differences)
 
 
@@ -179,7 +193,7 @@ def applicable(step: Change, device: Device, compile: bool) -> bool:
 
 def next_step(profile: dict[str, float], steps: list[Change], switches: Switches) -> Change | None:
     """The first step of the largest part that has one left; None where no step is left."""
-    for part in sorted(PARTS, key=lambda one: -profile[one]):
+    for part in sorted(PARTS, key=lambda part: -profile[part]):
         for step in steps:
             if step.part == part and (not step.on or getattr(switches, step.on)):
                 return step
@@ -243,7 +257,7 @@ class Ladder:
             if sum(seconds) * plan.iterations > ENOUGH:
                 break
         history = runs[0]
-        repeats = all(one == history for one in runs) and profiled == self.start(history)
+        repeats = all(run == history for run in runs) and profiled == self.start(history)
         profile = {part: taken / plan.profiled for part, taken in clock.seconds.items()}
         found = Rung(step, made.switches, profile, min(seconds), history, made.once, repeats)
         if step is None:
@@ -278,26 +292,26 @@ class Ladder:
             fast.run(2)
             return self.timed(slow)[0] / median(self.timed(fast)[0] for _ in range(self.plan.pairs))
 
-    def planted(self, best: Rung) -> list[dict]:
+    def try_mistakes(self, best: Rung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
         rows = []
         with self._cudnn:
             right = self.make(best.switches)
-            for wrong, what in WRONG.items():
-                made = self.make(replace(best.switches, wrong=wrong))
+            for mistake, what in WRONG.items():
+                made = self.make(replace(best.switches, wrong=mistake))
                 made.run(2)
                 pairs = [(self.timed(right)[0], self.timed(made)) for _ in range(self.plan.pairs)]
                 history = pairs[0][1][1]
                 rows.append(
-                    {
-                        "mistake": wrong,
-                        "what is done": what,
-                        "gain": median(before / taken for before, (taken, _) in pairs),
-                        "largest difference": self.off(best.history, history),
-                        "allowed": ROUNDING if wrong == "half a batch" else BITS,  # of the change that it passes for
-                        "losses": history.losses,
-                        "tests": history.tests,
-                    }
+                    TemptingMistake(
+                        mistake=mistake,
+                        what_is_done=what,
+                        gain=median(before / taken for before, (taken, _) in pairs),
+                        difference=self.off(best.history, history),
+                        allowed=ROUNDING if mistake == "half a batch" else BITS,  # of the change that it passes for
+                        losses=history.losses,
+                        tests=history.tests,
+                    )
                 )
         return rows
 

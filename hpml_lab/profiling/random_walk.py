@@ -1,4 +1,4 @@
-"""What the function and line profilers look at: the lecture's random walk, and a program whose dear line was planted."""
+"""What the function and line profilers look at: the lecture's random walk, and a program whose expensive line is known."""
 
 import numpy as np
 
@@ -9,33 +9,33 @@ def step(steps: int, walkers: int, seed: int = 0) -> np.ndarray:
 
 
 def simulate(steps: int, walkers: int = 10_000) -> np.ndarray:
-    """How many walkers stand where after each step: counts (steps, 59) for the places −30 to 29."""
+    """How many walkers stand at each position after each step: counts (steps, 59) for the positions −30 to 29."""
     moves = step(steps, walkers)
-    places = np.cumsum(moves, axis=0)
+    positions = np.cumsum(moves, axis=0)
     bins = np.arange(-30, 30, 1)
-    counts = np.vstack([np.histogram(places[now, :], bins)[0] for now in range(steps)])
+    counts = np.vstack([np.histogram(positions[time, :], bins)[0] for time in range(steps)])
     return counts
 
 
-def planted(calls: int, power: int) -> int:
-    """A program of two functions: `cheap` is called often and costs nothing, `dear` is called once and costs all."""
+def known_program(calls: int, power: int) -> int:
+    """A program of two functions: `cheap` is called often and costs nothing, `expensive` is called once and costs all."""
     total = 0
     for number in range(calls):
         total += cheap(number)
-    return total + dear(power)
+    return total + expensive(power)
 
 
 def cheap(number: int) -> int:
     return number % 7
 
 
-def dear(power: int) -> int:
+def expensive(power: int) -> int:
     base = 3
-    big = base**power  # the planted line: a number of about power/2 digits, without a call of any function
+    big = base**power  # the expensive line: a number of about power/2 digits, without a call of any function
     return big % 1000
 
 
-def tally(count: int) -> int:
+def tight_loop(count: int) -> int:
     """A tight loop with a small function in it: the worst case for a profiler that stops at every call or line."""
     total = 0
     for number in range(count):

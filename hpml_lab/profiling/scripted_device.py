@@ -1,4 +1,4 @@
-"""A planted device for exercise `mend-the-timing`: its clock moves only by what is asked of it, the same on every machine."""
+"""A scripted device for exercise `fix-the-timing`: its clock moves only by what is asked of it, the same on every machine."""
 
 import weakref
 from typing import Any
@@ -7,7 +7,7 @@ from hpml_lab.core.exercises import Mistake
 
 
 class Handle:
-    """What a call gives back; a lazy device drops the work of a handle that nobody holds."""
+    """What a call returns; a lazy device drops the work of a handle that nobody holds."""
 
 
 class ScriptedDevice:

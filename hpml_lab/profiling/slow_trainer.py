@@ -1,4 +1,4 @@
-"""A deliberately slow trainer and its fast form: which of the habits in `habits.py` it has is told by `Switches`.
+"""A deliberately slow trainer and its fast form: `Switches` says which of the habits in `habits.py` it has.
 
 All off is the slow trainer, all on the best one; both train the same net on the same batches, and what they leave behind is
 the same: a log with one line an iteration, and the losses on test images.
@@ -23,7 +23,7 @@ PARTS = ("input", "transform", "copy", "forward", "backward", "optimizer", "logg
 
 @dataclass(frozen=True)
 class Switches:
-    """Which habits are mended; the field's name is the step's name, and its comment says what is then done."""
+    """Which habits are fixed; the field's name is the change's name, and its comment says what is then done."""
 
     decode_once: bool = False  # files are read and decoded before training, not in each iteration
     batch_transform: bool = False  # one tensor operation a batch, not one a sample
@@ -39,7 +39,7 @@ class Switches:
     channels_last: bool = False  # weights and images in the order N H W C
     compiled: bool = False  # the forward pass and its backward by torch.compile
     bfloat16: bool = False  # convolutions and products in 16 bits
-    wrong: str = ""  # a planted mistake: one of WRONG
+    wrong: str = ""  # a tempting mistake: one of WRONG
 
 
 WRONG = {

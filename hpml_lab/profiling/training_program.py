@@ -1,8 +1,8 @@
-"""The program that py-spy watches: a small net that learns images, with one planted slow function in its loop.
+"""The program that py-spy watches: a small net that learns images, with one function in its loop that is slow on purpose.
 
-`python -m hpml_lab.profiling.training_program SECONDS` takes images and labels from its standard input (an .npz) and trains for that
-long at most. It says "warm" once it has left behind what happens once only (imports, the first steps), so that a profile
-shows the training and not its start.
+`python -m hpml_lab.profiling.training_program SECONDS` takes images and labels from its standard input (an .npz) and trains
+for that long at most. It prints "warm" once everything that happens only once is over (imports, the first steps), so that a
+profile shows the training and not its start.
 """
 
 import contextlib
@@ -20,7 +20,7 @@ WARM_UP_STEPS = 20
 
 
 def noise_by_hand(images: torch.Tensor) -> torch.Tensor:
-    """The planted function: adds noise pixel by pixel in Python, where one line of torch would do."""
+    """The slow function: adds noise pixel by pixel in Python, where one line of torch would do."""
     pixels = images.flatten().tolist()
     noisy = []
     for pixel in pixels:
@@ -58,13 +58,13 @@ def train(seconds: float, images: torch.Tensor, labels: torch.Tensor) -> None:
                 print(WARM, flush=True)
 
 
-def let_others_look() -> None:
-    """Linux distributions let a process be watched by its parents only, and py-spy is none: give anyone of this user leave."""
+def allow_tracing() -> None:
+    """Let any process of this user watch this one: on many Linux systems only a parent may, and py-spy is not ours."""
     with contextlib.suppress(AttributeError, OSError):  # a system without prctl has no such rule
         ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
 
 
 if __name__ == "__main__":
-    let_others_look()
+    allow_tracing()
     given = np.load(io.BytesIO(sys.stdin.buffer.read()))
     train(float(sys.argv[1]), torch.from_numpy(given["x"]), torch.from_numpy(given["y"]))

@@ -5,7 +5,7 @@ import signal
 import sys
 import threading
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,10 +13,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.timeline import Span
-from hpml_lab.profiling import bottleneck, known_loops
+from hpml_lab.profiling import bottleneck, bottleneck_classes, known_loops
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
-from hpml_lab.profiling.experiments_monitors import bottleneck_classes
-from hpml_lab.profiling.known_loops import ON_HOST, WRITTEN, SlowSamples, hash_for, in_threads, on_gpu, spin
+from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop
+from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
+from hpml_lab.profiling.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
 from hpml_lab.profiling.watching import Watch, shares_of_successors
 
 HOST = Evidence(seconds=1.0, cores=8)
@@ -59,9 +60,9 @@ def test_a_decision_follows_from_the_evidence_alone(bound, evidence):
 
 
 def test_a_reason_tells_the_figures_that_it_goes_by():
-    one = replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.98, input_wait=0.1)
-    assert decide(one).reason == "one thread asks for 98% of a core, all together for 1.0 of 8"
-    assert decide(replace(one, input_run=0.9)).reason.endswith(", in the input")
+    seen = replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.98, input_wait=0.1)
+    assert decide(seen).reason == "one thread asks for 98% of a core, all together for 1.0 of 8"
+    assert decide(replace(seen, input_run=0.9)).reason.endswith(", in the input")
     assert decide(replace(HOST, cores_used=3.0, cores_wanted=4.0, busiest=1.0)).reason.endswith("ask for 4.0 of 8 cores")
     lock = replace(HOST, cores_used=1.0, cores_wanted=1.2, lock_wait=2.9, lock_threads=4, where="a.py:7")
     assert decide(lock).reason == "2.9 threads wait for a lock, 1.0 cores are in use, most at a.py:7"
@@ -90,17 +91,17 @@ def test_every_bound_can_be_named_and_none_other():
     assert {decide(evidence).bound for _, evidence in FIXED} == {*BOUNDS, CANNOT_TELL}
 
 
-def test_planted_loops_cover_every_bound():
-    assert {one.truth for one in (*ON_HOST, *WRITTEN)} == {*BOUNDS, CANNOT_TELL}
-    assert len(ON_HOST) >= 14 and sum(one.truth == CANNOT_TELL for one in ON_HOST) >= 2
-    assert all(one.name.startswith("written: ") for one in WRITTEN), "what was not measured says so"
+def test_known_loops_cover_every_bound():
+    assert {loop.truth for loop in (*ON_HOST, *WRITTEN)} == {*BOUNDS, CANNOT_TELL}
+    assert len(ON_HOST) >= 14 and sum(loop.truth == CANNOT_TELL for loop in ON_HOST) >= 2
+    assert all(loop.name.startswith("written: ") for loop in WRITTEN), "what was not measured says so"
 
 
 def test_the_row_bottleneck_classes_is_sound(sound):
     result = bottleneck_classes("quick", device="cpu")
     sound(result)
-    assert {row["evidence"] for row in result.rows} == {"measured", "written down"}
-    assert result.quantities["measured loops"] == len(ON_HOST)
+    assert len(result.rows(MeasuredLoop)) == result.here(LOOPS) == len(ON_HOST)
+    assert len(result.rows(WrittenLoop)) == len(WRITTEN)
 
 
 def test_a_traces_spans_tell_copies_from_kernels():
@@ -112,7 +113,7 @@ def test_a_traces_spans_tell_copies_from_kernels():
         {"name": "Memset (Device)", "cat": "gpu_memset", "ts": 7e5, "dur": 1e5},
     ]
     spans = device_spans(events)
-    assert [one.what for one in spans] == ["copy", "kernel", "kernel", "kernel"]
+    assert [span.what for span in spans] == ["copy", "kernel", "kernel", "kernel"]
     seen = device_evidence(spans, seconds=1.0, compute_seconds=0.25, memory_seconds=0.1)
     assert seen["kernels"] == pytest.approx(0.5) and seen["copies"] == pytest.approx(0.1)  # half of the copy is hidden
     assert seen["compute"] == pytest.approx(0.5) and seen["memory"] == pytest.approx(0.2)
@@ -170,7 +171,7 @@ def test_the_watch_leaves_nothing_behind_when_the_loop_raises():
     interval = sys.getswitchinterval()
     with pytest.raises(ZeroDivisionError):
         classify(lambda: 1 / 0)
-    assert not [one for one in threading.enumerate() if one.name == "hpml-watch"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "hpml-watch"]
     assert sys.getswitchinterval() == interval
 
 
@@ -286,13 +287,15 @@ def test_the_watch_counts_threads_that_the_loop_starts():
     seen = watch.evidence()
     assert seen["cores_wanted"] >= seen["workers"] > 0
     assert seen["cores_wanted"] >= seen["cores_used"] > 0
-    assert [row["value"] for row in decide(Evidence(**seen)).evidence.rows()]
+    diagnosis = decide(Evidence(**seen))
+    assert len(diagnosis.evidence.rows()) == len(fields(Evidence))
+    assert diagnosis.text().startswith(f"{diagnosis.bound}: {diagnosis.reason}") and "cores used" in diagnosis.text()
 
 
 @pytest.mark.cuda
 @pytest.mark.parametrize("name", ["GPU compute", "GPU memory", "transfer"])
 def test_a_loop_bound_by_the_gpu_is_named(name):
     device = torch.device("cuda")
-    (known,) = [one for one in on_gpu(device) if one.truth == name]
+    (known,) = [loop for loop in on_gpu(device) if loop.truth == name]
     diagnosis = classify(known.loop(0.5), device)
     assert diagnosis.bound == name, (diagnosis.reason, diagnosis.evidence)

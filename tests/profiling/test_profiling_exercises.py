@@ -1,25 +1,25 @@
-"""What the planted loops and devices of notebook 09's exercises are."""
+"""What the loops and devices of notebook 09's exercises are."""
 
 from statistics import median
 
 import pytest
 
 from hpml_lab.core.exercises import Mistake, check
-from hpml_lab.profiling.exercise_profiles import CALLERS, planted_loop, to_mend_next
+from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_fix
 from hpml_lab.profiling.scripted_device import ScriptedDevice
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_a_planted_loop_is_the_same_each_time_and_every_wrong_way_is_wrong_on_it(seed):
-    rows, mended = planted_loop(seed)
-    assert (rows, mended) == planted_loop(seed)
-    right = to_mend_next(rows, mended)
-    left = [row for row in rows if row["part"] not in mended]
-    assert right not in mended and right not in CALLERS
+def test_a_loop_is_the_same_each_time_and_every_wrong_way_is_wrong_on_it(seed):
+    rows, fixed = loop_profile(seed)
+    assert (rows, fixed) == loop_profile(seed)
+    right = part_to_fix(rows, fixed)
+    left = [row for row in rows if row["part"] not in fixed]
+    assert right not in fixed and right not in CALLERS
     assert right != max(left, key=lambda row: row["total"])["part"] != max(left, key=lambda row: row["calls"])["part"] != right
     assert len({row["self"] for row in left}) >= len(left) - 1, "no doubt about the largest"
-    if mended:
-        assert max(rows, key=lambda row: row["self"])["part"] in mended
+    if fixed:
+        assert max(rows, key=lambda row: row["self"])["part"] in fixed
 
 
 def test_a_queued_device_returns_at_once_and_a_lazy_one_drops_what_nobody_holds():
@@ -55,8 +55,8 @@ def test_a_median_is_right_however_many_calls_it_is_of_and_the_shortest_call_nev
 
         return timed
 
-    assert check("mend-the-timing", timed_by(median)).state == "right"
-    assert check("mend-the-timing", timed_by(min)).mistake == "minimum-not-median"
+    assert check("fix-the-timing", timed_by(median)).state == "right"
+    assert check("fix-the-timing", timed_by(min)).mistake == "minimum-not-median"
 
 
 def test_a_timing_that_calls_without_end_is_stopped():

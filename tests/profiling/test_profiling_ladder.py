@@ -9,7 +9,8 @@ import torch
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
-from hpml_lab.profiling.experiments_ladder import TOTAL, _row, profile_loop
+from hpml_lab.profiling import profile_loop, rung_checks
+from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, rung_row
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import BITS, CHANGES, ROUNDING, SIXTEEN, Ladder, LadderPlan, Rung, largest_difference, next_step
 from hpml_lab.profiling.part_clock import PartClock
@@ -56,7 +57,7 @@ def test_the_slow_trainer_logs_each_iteration_and_looks_at_the_test_images(slow)
     assert len(set(slow.losses)) == 6
 
 
-@pytest.mark.parametrize("step", [one for one in CHANGES if not one.needs], ids=lambda one: one.switch)
+@pytest.mark.parametrize("step", [change for change in CHANGES if not change.needs], ids=lambda change: change.switch)
 def test_each_change_alone_leaves_the_losses_as_they_were(after, slow, step):
     switches = {step.switch: True} | ({step.on: True} if step.on else {})
     assert largest_difference(slow, after(**switches)) <= step.bound
@@ -71,7 +72,7 @@ def test_16_bits_stay_within_their_bound_and_outside_the_one_for_rounding_in_32(
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_the_check_sees_every_planted_mistake(after, slow, wrong):
+def test_the_check_sees_every_tempting_mistake(after, slow, wrong):
     assert largest_difference(slow, after(wrong=wrong)) > ROUNDING
     assert largest_difference(slow, after(**BEST, wrong=wrong)) > ROUNDING
 
@@ -128,16 +129,16 @@ def test_a_clock_takes_parts_of_any_name_in_any_order():
 
 
 def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
-    steps = [one for one in CHANGES if not one.needs]
+    steps = [change for change in CHANGES if not change.needs]
     profile = dict.fromkeys(PARTS, 1.0) | {"transform": 5.0, "logging": 3.0}
     assert next_step(profile, steps, Switches()).switch == "batch_transform"
-    left = [one for one in steps if one.switch != "batch_transform"]
+    left = [change for change in steps if change.switch != "batch_transform"]
     assert next_step(profile, left, Switches()).switch == "late_log", "prepare_once needs decode_once"
     assert next_step(profile, left, Switches(decode_once=True)).switch == "prepare_once"
     assert next_step(profile, [], Switches()) is None
 
 
-def test_gain_and_total_are_how_many_times_as_fast_a_planted_trainer_is(folder, monkeypatch):
+def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypatch):
     ladder = Ladder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=2), compile=False
     )
@@ -145,7 +146,7 @@ def test_gain_and_total_are_how_many_times_as_fast_a_planted_trainer_is(folder, 
         slow, fast = ladder.make(Switches()), ladder.make(Switches(debug_off=True))
         below = ladder.assess(slow, None, None, None)
         monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == Switches() else 2.0, below.history))
-        found = ladder.assess(fast, next(one for one in CHANGES if one.switch == "debug_off"), slow, below)
+        found = ladder.assess(fast, next(change for change in CHANGES if change.switch == "debug_off"), slow, below)
         assert (found.gain, found.seconds) == (3, 2)
         assert ladder.total(found) == 3
 
@@ -155,22 +156,21 @@ def test_a_profile_is_of_one_iteration_and_of_several_runs_the_fastest_counts(fo
         folder, choose_device("cpu"), LadderPlan(iterations=4, profiled=2, batch=32, look=2, pairs=3), compile=False
     )
 
-    class Planted(PartClock):
+    class SixSeconds(PartClock):
         def _turn(self):
             self.seconds = dict.fromkeys(PARTS, 6.0)
 
     with one_thread():
         made = ladder.make(Switches(**BEST))
         history, seconds = made.run(4), iter([0.03, 0.01, 0.02])
-        monkeypatch.setattr("hpml_lab.profiling.ladder.PartClock", Planted)
+        monkeypatch.setattr("hpml_lab.profiling.ladder.PartClock", SixSeconds)
         monkeypatch.setattr(ladder, "timed", lambda _: (next(seconds), history))
         rung = ladder.assess(made, None, None, None)
     assert rung.profile == dict.fromkeys(PARTS, 3.0) and rung.share("input") == 1 / len(PARTS)
     assert rung.seconds == 0.01 and rung.once == made.once > 0 and rung.repeats
-    assert _row(rung, None, 1.0)["s once before"] == made.once
 
 
-def test_a_planted_mistake_is_told_with_how_much_faster_it_looks(folder, monkeypatch):
+def test_a_tempting_mistake_is_reported_with_how_much_faster_it_looks(folder, monkeypatch):
     ladder = Ladder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=3), compile=False
     )
@@ -178,28 +178,30 @@ def test_a_planted_mistake_is_told_with_how_much_faster_it_looks(folder, monkeyp
     wrong = TrainingHistory([2.25, 1.0], [3, 4], [1.5])
     monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
     with one_thread():
-        rows = ladder.planted(best)
-    assert [row["mistake"] for row in rows] == list(WRONG)
+        rows = ladder.try_mistakes(best)
+    assert [row.mistake for row in rows] == list(WRONG)
     for row in rows:
-        assert (row["gain"], row["largest difference"], row["losses"], row["tests"]) == (4, 0.5, [2.25, 1.0], [1.5])
-        assert row["allowed"] == (ROUNDING if row["mistake"] == "half a batch" else BITS)
+        assert (row.gain, row.difference, row.losses, row.tests) == (4, 0.5, [2.25, 1.0], [1.5])
+        assert row.allowed == (ROUNDING if row.mistake == "half a batch" else BITS)
 
 
-def test_a_row_tells_the_most_that_the_part_alone_could_give():
-    step = next(one for one in CHANGES if one.switch == "batch_transform")
+def test_a_row_says_the_most_that_the_part_alone_could_give():
+    step = next(change for change in CHANGES if change.switch == "batch_transform")
     history = TrainingHistory([2.0], [3], [1.5])
-    before, mended = (dict.fromkeys(PARTS, 0.0) | {"transform": one, "input": 0.1} for one in (0.3, 0.05))
+    before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": one, "input": 0.1} for one in (0.3, 0.05))
     below = Rung(None, Switches(), before, 0.5, history, 0.0, True)
-    after = Rung(step, Switches(batch_transform=True), mended, 0.2, history, 0.0, True, gain=2.5)
-    row = _row(after, below, 2.5)
-    assert row["most by that part alone"] == pytest.approx(4), "three quarters gone: a quarter is left"
-    assert (row["ms of the part before"], row["ms of it after"], row["ms an iteration"]) == pytest.approx((300, 50, 200))
-    assert row["largest before"] == "transform"
+    after = Rung(step, Switches(batch_transform=True), fixed, 0.2, history, 0.25, True, gain=2.5)
+    row = rung_row(after, below, 2.5)
+    assert row.most_by_part == pytest.approx(4), "three quarters gone: a quarter is left"
+    assert (row.part_ms_before, row.part_ms_after, row.ms) == pytest.approx((300, 50, 200))
+    assert row.largest_before == "transform" and row.once_seconds == after.once == 0.25
 
 
 def test_every_switch_is_a_step_and_every_step_a_switch():
-    assert sorted(one.switch for one in CHANGES) == sorted(one.name for one in fields(Switches) if one.name != "wrong")
-    assert {one.part for one in CHANGES} <= set(PARTS)
+    assert sorted(change.switch for change in CHANGES) == sorted(
+        field.name for field in fields(Switches) if field.name != "wrong"
+    )
+    assert {change.part for change in CHANGES} <= set(PARTS)
 
 
 def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
@@ -209,7 +211,9 @@ def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken
     below = rungs[0]
     for rung in rungs[1:]:
         changed = [
-            one.name for one in fields(Switches) if getattr(rung.switches, one.name) != getattr(below.switches, one.name)
+            field.name
+            for field in fields(Switches)
+            if getattr(rung.switches, field.name) != getattr(below.switches, field.name)
         ]
         assert changed == [rung.step.switch]
         assert rung.kept == (rung.same and rung.gain > (1.05 if rung.step.switch == "bfloat16" else 1))
@@ -220,12 +224,13 @@ def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken
 def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
     result = profile_loop("quick", "cpu")
     sound(result)
-    assert len(result.rows) >= 7 and result.quantities[TOTAL] > 1
+    rows = result.rows(RungRow)
+    assert len(rows) >= 6 and result.here(TOTAL) > 1
     so_far = 1.0
-    for row in result.rows[1:]:
-        assert row["speed-up so far"] == pytest.approx(so_far * row["gain"]), "a step that was taken back leaves nothing"
-        so_far *= row["gain"] if row["kept"] else 1.0
-    assert all({"attacks", "largest before", "gain", "kept"} <= set(row) for row in result.rows[1:])
+    for row in rows:
+        assert row.so_far == pytest.approx(so_far * row.gain), "a step that was taken back leaves nothing"
+        so_far *= row.gain if row.kept else 1.0
+    assert len(rung_checks(result).figure.axes) == 2
     assert any("No CUDA GPU" in note for note in result.notes)
 
 

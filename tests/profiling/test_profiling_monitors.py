@@ -10,7 +10,7 @@ import torch
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.profiling import monitor as module
-from hpml_lab.profiling.experiments_monitors import monitors
+from hpml_lab.profiling import monitors
 from hpml_lab.profiling.monitor import Monitor, read_csv
 from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 
@@ -71,17 +71,17 @@ def no_gpu(monkeypatch):
 
 
 def sampler_threads():
-    return [one for one in threading.enumerate() if one.name == "hpml-monitor"]
+    return [thread for thread in threading.enumerate() if thread.name == "hpml-monitor"]
 
 
 def test_the_row_monitors_is_sound(sound):
     result = monitors("quick", device="cpu")
     sound(result)
     assert not sampler_threads()
-    assert [row["averaged over"] for row in result.rows] == ["each sample", "some cycles", "whole run"]
-    assert result.rows[0]["windows"] > result.rows[1]["windows"] > result.rows[2]["windows"] == 1
-    each, _, whole = result.rows
-    assert each["least, % of a core"] <= whole["least, % of a core"] <= each["most, % of a core"]
+    each, some, whole = result.rows()
+    assert [row.averaged_over for row in result.rows()] == ["each sample", "some cycles", "whole run"]
+    assert each.windows > some.windows > whole.windows == 1
+    assert each.least <= whole.least <= each.most
 
 
 def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_gpu):
@@ -89,11 +89,11 @@ def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_g
         sum(range(100_000))
     (sample,) = monitor.samples
     assert sample.process_cpu > 0 and sample.seconds == pytest.approx(monitor.seconds) == pytest.approx(sample.at)
-    assert len(sample.cores) >= 1 and all(0 <= one <= 100 for one in sample.cores)
+    assert len(sample.cores) >= 1 and all(0 <= use <= 100 for use in sample.cores)
     assert sample.rss > 1 and sample.memory > 1
 
 
-def test_counters_are_told_as_what_they_count(no_gpu, monkeypatch):
+def test_counters_are_reported_as_what_they_count(no_gpu, monkeypatch):
     ticks = iter(((1000, 70), (5000, 170)))
 
     def disk():
@@ -115,7 +115,7 @@ def test_the_last_sample_is_taken_at_the_end_of_a_long_block_too(no_gpu):
     with Monitor(rate=8) as monitor:
         time.sleep(0.31)  # two periods and a half
     assert len(monitor.samples) > 1 and monitor.samples[-1].at == pytest.approx(monitor.seconds) and monitor.seconds >= 0.3
-    assert sum(one.seconds for one in monitor.samples) == pytest.approx(monitor.seconds)
+    assert sum(sample.seconds for sample in monitor.samples) == pytest.approx(monitor.seconds)
 
 
 def test_processor_time_of_the_samples_adds_up(no_gpu):
@@ -125,7 +125,7 @@ def test_processor_time_of_the_samples_adds_up(no_gpu):
         while time.perf_counter() < end:
             pass
         own = time.process_time() - before
-    assert sum(one.process_cpu for one in monitor.samples) == pytest.approx(own, abs=0.05)
+    assert sum(sample.process_cpu for sample in monitor.samples) == pytest.approx(own, abs=0.05)
     assert 0 < monitor.cost < 1
 
 
@@ -196,7 +196,7 @@ def test_where_the_system_does_not_tell_of_disks_their_columns_are_empty(no_gpu,
     monkeypatch.setattr(module.psutil, "disk_io_counters", unknown)
     with Monitor(rate=100) as monitor:
         time.sleep(0.03)
-    assert all(one.disk_read is one.disk_written is None for one in monitor.samples)
+    assert all(sample.disk_read is sample.disk_written is None for sample in monitor.samples)
     assert read_csv(monitor.to_csv(tmp_path / "run.csv")) == monitor.rows
 
 
@@ -225,7 +225,7 @@ def test_the_live_table_is_updated_and_its_stored_text_has_no_figures(two_gpus, 
     with Monitor(rate=50, live=True) as monitor:
         time.sleep(0.1)
     assert len(shown) >= 2 and monitor.samples
-    assert {one["text/plain"] for one in shown} == {"Monitor: its live table"}
+    assert {bundle["text/plain"] for bundle in shown} == {"Monitor: its live table"}
     assert "core 0" in shown[-1]["text/html"] and "GPU 0" in shown[-1]["text/html"] and "finished" in shown[-1]["text/html"]
     assert "GPU 1" not in shown[-1]["text/html"]  # it does not give its utilization
 
@@ -233,10 +233,10 @@ def test_the_live_table_is_updated_and_its_stored_text_has_no_figures(two_gpus, 
 @pytest.mark.cuda
 def test_nvml_sees_the_memory_that_torch_takes():
     with Gpus() as gpus:
-        before = [one.memory_used for one in gpus.read()]
+        before = [gpu.memory_used for gpu in gpus.read()]
         block = torch.empty(1 << 30, dtype=torch.uint8, device="cuda")
         torch.cuda.synchronize()
-        after = [one.memory_used for one in gpus.read()]
+        after = [gpu.memory_used for gpu in gpus.read()]
         if None in before:
             pytest.skip("this GPU does not give its memory")
         assert max(b - a for a, b in zip(before, after, strict=True)) > 900

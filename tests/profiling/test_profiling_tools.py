@@ -13,10 +13,25 @@ import matplotlib.pyplot as plt
 import pytest
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.workers import child_pids
 from hpml_lab.data import DataSet, load
-from hpml_lab.profiling import counters, functions, random_walk, stacks
-from hpml_lab.profiling.experiments_counters import perf_counters
-from hpml_lab.profiling.experiments_tools import HOT, cprofile_line_profiler, flame_graph
+from hpml_lab.profiling import (
+    counters,
+    cprofile_line_profiler,
+    flame_graph,
+    functions,
+    perf_counters,
+    py_spy,
+    random_walk,
+    random_walk_profile,
+    stacks,
+    watched_training,
+    where_the_time_went,
+)
+from hpml_lab.profiling.experiments.flame_graph import SHARE, WATCHED
+from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun
+from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
+from hpml_lab.profiling.watched_training import HOT
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
 
@@ -24,16 +39,16 @@ FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
 # ---- functions and lines ------------------------------------------------------------------------------------------------
 
 
-def test_the_row_finds_the_planted_function_and_line(sound):
+def test_the_experiment_finds_the_expensive_function_and_line(sound):
     result = cprofile_line_profiler("quick", device="cpu")
     sound(result)
-    tables = {row["profiler"] for row in result.rows}
-    assert tables == {"cProfile", "line_profiler"}
-    assert set(cprofile_line_profiler.lecture_says) <= set(result.quantities)
-    assert [row["started as"] for row in result.arrays["idioms"]][1].startswith("kernprof")
+    assert result.rows(FunctionRow) and result.rows(LineRow)
+    assert [figure.lecture for figure in result.key_figures][:3] == [49.5, 3.7, 46.7]
+    assert result.rows(MarkerRow)[1].started_as.startswith("kernprof")
+    assert len(random_walk_profile(result).figure.axes) == 2
 
 
-def test_the_planted_function_comes_first_beside_other_threads():
+def test_the_expensive_function_comes_first_whatever_other_threads_do():
     """Python 3.13's cProfile sees their calls too; with a thread's own clock the sleep of another came first."""
     ended = threading.Event()
 
@@ -44,11 +59,11 @@ def test_the_planted_function_comes_first_beside_other_threads():
     other = threading.Thread(target=elsewhere)
     other.start()
     try:
-        _, stats = functions.by_function(lambda: random_walk.planted(200, 300_000), time.process_time)
+        _, stats = functions.by_function(lambda: random_walk.known_program(200, 300_000), time.process_time)
     finally:
         ended.set()
         other.join()
-    assert functions.function_rows(stats)[0]["function"] == "dear"
+    assert functions.function_rows(stats)[0].function == "expensive"
 
 
 def test_every_walker_stands_somewhere():
@@ -67,7 +82,7 @@ def test_a_line_that_is_never_reached_has_no_row():
     value, profiler = functions.by_line(lambda: [either(True) for _ in range(5)], [either])
     rows = functions.line_rows(profiler, either)
     assert value == ["yes"] * 5
-    assert [(row["source"], row["hits"]) for row in rows] == [("if flag:", 5), ('return "yes"', 5)]
+    assert [(row.source, row.hits) for row in rows] == [("if flag:", 5), ('return "yes"', 5)]
 
 
 def test_lines_of_a_function_that_was_written_in_a_notebook_have_their_source():
@@ -76,7 +91,7 @@ def test_lines_of_a_function_that_was_written_in_a_notebook_have_their_source():
     exec(compile(cell, "<cell 1>", "exec"), names)
     doubled = names["doubled"]
     _, profiler = functions.by_line(lambda: doubled(1), [doubled])
-    assert [row["source"] for row in functions.line_rows(profiler, doubled)] == ["twice = 2 * n", "return twice"]
+    assert [row.source for row in functions.line_rows(profiler, doubled)] == ["twice = 2 * n", "return twice"]
     del linecache.cache["<cell 1>"]
 
 
@@ -87,13 +102,13 @@ def test_milliseconds_of_lines_and_functions_are_those_that_were_slept():
 
     _, profiler = functions.by_line(work, [work])
     first, second = functions.line_rows(profiler, work)
-    assert 19 < first["ms"] < 2000 and 39 < second["ms"] < 2000
-    assert first["share %"] + second["share %"] == pytest.approx(100)
-    assert first["share %"] / second["share %"] == pytest.approx(first["ms"] / second["ms"])
+    assert 19 < first.ms < 2000 and 39 < second.ms < 2000
+    assert first.percent + second.percent == pytest.approx(100)
+    assert first.percent / second.percent == pytest.approx(first.ms / second.ms)
     _, stats = functions.by_function(work)
-    by = {row["function"]: row for row in functions.function_rows(stats)}
-    assert by["work"]["own ms"] < by["work"]["total ms"] and 59 < by["work"]["total ms"] < 2000
-    assert sum(row["share %"] for row in by.values()) == pytest.approx(100)
+    by = {row.function: row for row in functions.function_rows(stats)}
+    assert by["work"].own_ms < by["work"].total_ms and 59 < by["work"].total_ms < 2000
+    assert sum(row.percent for row in by.values()) == pytest.approx(100)
 
 
 def test_calls_of_a_function_by_itself_count():
@@ -101,13 +116,13 @@ def test_calls_of_a_function_by_itself_count():
         return down(n - 1) if n else 0
 
     _, stats = functions.by_function(lambda: down(4))
-    assert [row["calls"] for row in functions.function_rows(stats) if row["function"] == "down"] == [5]
+    assert [row.calls for row in functions.function_rows(stats) if row.function == "down"] == [5]
 
 
 def test_lines_of_a_function_that_was_not_measured_are_refused():
     _, profiler = functions.by_line(lambda: random_walk.cheap(1), [random_walk.cheap])
-    with pytest.raises(LabError, match="dear was not measured"):
-        functions.line_rows(profiler, random_walk.dear)
+    with pytest.raises(LabError, match="expensive was not measured"):
+        functions.line_rows(profiler, random_walk.expensive)
 
 
 def test_a_profiler_is_off_again_after_an_error():
@@ -125,7 +140,7 @@ def test_a_sampler_sees_the_function_that_runs():
         time.sleep(0.3)
         return "done"
 
-    value, seen = functions.by_sample(waits, hz=100)
+    value, seen = functions.by_sample(waits, rate=100)
     assert value == "done" and seen.total() > 0
     assert sum(samples for stack, samples in seen.items() if stack.endswith("waits")) > seen.total() / 2
 
@@ -134,18 +149,18 @@ def test_a_sampler_sees_the_function_that_runs():
 
 
 def test_the_tree_counts_self_and_total_and_recursion_once():
-    root = stacks.tree(FOLDED)
+    root = stacks.read_stacks(FOLDED)
     assert root.total == 10 and root.children["main"].own == 0
-    rows = {row["frame"]: row for row in stacks.shares(root)}
+    rows = {row.frame: row for row in stacks.frame_shares(root)}
     assert list(rows)[0] == "hot"
-    assert (rows["walk"]["self samples"], rows["walk"]["total samples"]) == (3, 3)
-    assert (rows["fit"]["self %"], rows["fit"]["total %"]) == (10, 70)
-    assert stacks.folded(root).splitlines() == sorted(FOLDED.splitlines())
+    assert (rows["walk"].own, rows["walk"].total) == (3, 3)
+    assert (rows["fit"].own_percent, rows["fit"].total_percent) == (10, 70)
+    assert stacks.folded_text(root).splitlines() == sorted(FOLDED.splitlines())
 
 
 def test_an_icicle_s_boxes_are_as_wide_as_their_shares_and_lie_below_their_callers():
     figure, axes = plt.subplots()
-    stacks.icicle(axes, stacks.tree(FOLDED))
+    stacks.draw_icicle(axes, stacks.read_stacks(FOLDED))
     boxes = [(round(box.get_x()), round(box.get_width()), round(box.get_y() + 0.48)) for box in axes.patches]
     plt.close(figure)
     # all, main; fit with hot in it; walk, which calls itself: left edge, width in %, depth
@@ -153,78 +168,79 @@ def test_an_icicle_s_boxes_are_as_wide_as_their_shares_and_lie_below_their_calle
 
 
 def test_frames_with_spaces_are_read_and_other_text_is_refused():
-    root = stacks.tree("<module> (my file.py:1);hot (a b.py:3) 4\n\n")
-    assert stacks.shares(root)[0]["frame"] == "hot (a b.py:3)" and stacks.function_of("hot (a b.py:3)") == "hot"
+    root = stacks.read_stacks("<module> (my file.py:1);hot (a b.py:3) 4\n\n")
+    assert stacks.frame_shares(root)[0].frame == "hot (a b.py:3)" and stacks.function_name("hot (a b.py:3)") == "hot"
     for text in ("main;hot", "main;hot x", "12"):
-        with pytest.raises(LabError, match="no folded stack"):
-            stacks.tree(text)
+        with pytest.raises(LabError, match="not a folded stack"):
+            stacks.read_stacks(text)
 
 
 def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
-    before = stacks.children()
+    before = child_pids()
     result = flame_graph("quick", device="cpu")
     sound(result)
-    assert stacks.children() <= before
-    if result.quantities:  # py-spy may watch here
-        assert result.arrays["source"] == "py-spy on a training program"
-        assert result.quantities["self share of the planted function, %"] > 20
+    assert child_pids() <= before
+    if result.here(SHARE) is not None:  # py-spy may watch here
+        assert result.arrays["source"] == WATCHED
+        assert result.here(SHARE) > 20
     else:
         assert result.notes
 
 
 def test_without_py_spy_the_row_says_how_to_get_it(monkeypatch, sound):
-    monkeypatch.setattr(stacks, "py_spy", lambda: None)
+    monkeypatch.setattr("hpml_lab.profiling.experiments.flame_graph.find_tool", lambda name: None)
     result = flame_graph("quick", device="cpu")
     sound(result)
-    assert "pip install py-spy" in result.notes[0] and not result.quantities
-    assert result.rows[0]["frame"] == HOT
+    assert "pip install py-spy" in result.notes[0] and result.here(SHARE) is None
+    assert result.rows()[0].frame == HOT
 
 
 def test_where_py_spy_may_not_watch_the_row_says_how_to_allow_it(monkeypatch, tmp_path, sound):
     refused = tmp_path / "py-spy"
     refused.write_text("#!/bin/sh\necho 'Error: Permission Denied' >&2\nexit 1\n")
     refused.chmod(0o755)
-    monkeypatch.setattr(stacks, "py_spy", lambda: str(refused))
-    before = stacks.children()
+    monkeypatch.setattr(py_spy, "find_tool", lambda name: str(refused))
+    before = child_pids()
     result = flame_graph("quick", device="cpu")
     sound(result)
     assert "Permission Denied" in result.notes[0] and "ptrace_scope" in result.notes[0]
-    assert stacks.children() <= before
+    assert child_pids() <= before
 
 
 def test_a_training_program_that_does_not_start_in_time_is_ended():
-    data, before = load("digits"), stacks.children()
-    with pytest.raises(LabError, match="did not start"), stacks.training(data, deadline=0.05):
+    data, before = load("digits"), child_pids()
+    with pytest.raises(LabError, match="did not start"), watched_training.training_process(data, deadline_seconds=0.05):
         pass
-    assert stacks.children() <= before
+    assert child_pids() <= before
 
 
 def test_a_training_program_that_fails_is_noticed_at_once():
     good = load("digits")
     wrong = DataSet("wrong", good.train_x[:, :, :3], good.train_y, good.test_x, good.test_y)  # 24 pixels for a net of 64
     start = time.monotonic()
-    with pytest.raises(LabError, match="did not start"), stacks.training(wrong, deadline=120):
+    with pytest.raises(LabError, match="did not start"), watched_training.training_process(wrong, deadline_seconds=120):
         pass
     assert time.monotonic() - start < 110
 
 
 def test_a_file_of_an_unknown_kind_is_refused(tmp_path):
     with pytest.raises(LabError, match="no format"):
-        stacks.record(os.getpid(), tmp_path / "stacks.pdf")
+        py_spy.record_stacks(os.getpid(), tmp_path / "stacks.pdf")
 
 
 @pytest.mark.parametrize(
-    "script, said", [("echo 'Error: no such process' >&2; exit 1", "Error: no such process"), (': > "$7"', "run no Python")]
+    "script, message", [("echo 'Error: no such process' >&2; exit 1", "Error: no such process"), (': > "$7"', "run no Python")]
 )
-def test_a_watch_without_a_stack_is_told_and_an_older_file_is_not_taken_for_its(monkeypatch, tmp_path, script, said):
+def test_a_watch_without_a_stack_is_reported_and_an_older_file_is_not_taken_for_its(monkeypatch, tmp_path, script, message):
     program, path = tmp_path / "py-spy", tmp_path / "stacks.txt"
     program.write_text(f"#!/bin/sh\n{script}\n")
     program.chmod(0o755)
     path.write_text("main;an older run 10\n")
-    monkeypatch.setattr(stacks, "py_spy", lambda: str(program))
-    with pytest.raises(LabError, match=said) as told:
-        stacks.record(os.getpid(), path)
-    assert ("ptrace_scope" in str(told.value)) == ("Error" in said)
+    monkeypatch.setattr(py_spy, "find_tool", lambda name: str(program))
+    with pytest.raises(LabError, match=message) as raised:
+        py_spy.record_stacks(os.getpid(), path)
+    assert ("ptrace_scope" in str(raised.value)) == ("Error" in message)
+    assert path.read_text() == "main;an older run 10\n", "an older file is neither damaged nor read"
 
 
 def test_a_speedscope_file_with_nulls_is_read(tmp_path):
@@ -234,7 +250,7 @@ def test_a_speedscope_file_with_nulls_is_read(tmp_path):
     profile["weights"] = [0.1, 0.1, 0.1]
     for threads in (1, 2):
         path.write_text(json.dumps({"activeProfileIndex": None, "shared": {"frames": frames}, "profiles": [profile] * threads}))
-        seen = stacks.speedscope(path)
+        seen = py_spy.read_speedscope(path)
         assert seen["frames"] == ["main", "hot"] and seen["samples"] == 3 * threads and seen["end"] == 0.3 * threads
         assert seen["weights"] == pytest.approx(0.3 * threads)
 
@@ -245,17 +261,18 @@ def test_a_speedscope_file_with_nulls_is_read(tmp_path):
 def test_the_row_counts_faults_and_switches(sound):
     result = perf_counters("quick", device="cpu")
     sound(result)
-    assert [row["program"] for row in result.rows] == ["touch", "sleep", "ordered", "shuffled"]
+    assert [row.program for row in result.rows(CountedRun)] == ["touch", "sleep", "ordered", "shuffled"]
+    assert len(where_the_time_went(result).figure.axes) == 1
     if shutil.which("perf") is None:
         assert any("perf is" in note for note in result.notes)
 
 
 def test_without_compiler_and_perf_the_row_still_counts(monkeypatch, sound):
-    monkeypatch.setattr(counters.shutil, "which", lambda name: None)
+    monkeypatch.setattr(counters, "find_tool", lambda name: None)
     result = perf_counters("quick", device="cpu")
     sound(result)
     assert result.arrays["language"] == "Python"
-    assert not any(name.startswith("perf") for row in result.rows for name in row)
+    assert not result.rows(PerfRun)
     assert any("apt install" in note and "perf" in note for note in result.notes) or sys.platform != "linux"
 
 
@@ -265,7 +282,7 @@ def test_perfs_lines_are_read_with_their_reasons():
         "<not supported>,,cycles:u,0,100.00,,\n<not counted>,,instructions,0,0.00,,\n"
     )
     rows = counters.perf_rows(text)
-    assert [(row["event"], row["value"], row["note"]) for row in rows] == [
+    assert [(row.event, row.value, row.note) for row in rows] == [
         ("task-clock", 2.5, ""),
         ("cycles", None, "not supported"),
         ("instructions", None, "not counted"),
@@ -276,7 +293,7 @@ def test_tracepoints_keep_their_names():
     rows = counters.perf_rows(
         "12,,sched:sched_switch,9,100.00,,\n3,,sched:sched_wakeup,9,100.00,,\n5,,instructions:ukH,9,9,,\n"
     )
-    assert [(row["event"], row["value"]) for row in rows] == [
+    assert [(row.event, row.value) for row in rows] == [
         ("sched:sched_switch", 12),
         ("sched:sched_wakeup", 3),
         ("instructions", 5),
@@ -285,7 +302,7 @@ def test_tracepoints_keep_their_names():
 
 def test_a_command_may_print_what_is_no_text():
     command = [sys.executable, "-S", "-c", r"import sys; sys.stdout.buffer.write(b'\xff 7')"]
-    assert counters.usage(command)[0] == "\ufffd 7"
+    assert counters.process_usage(command)[0] == "\ufffd 7"
 
 
 def test_the_counters_of_two_kinds_of_cores_are_one_row():
@@ -294,7 +311,7 @@ def test_the_counters_of_two_kinds_of_cores_are_one_row():
         "40,,cpu_atom/instructions/,50,50.00,,\n2,,cpu_core/instructions/,50,50.00,,\n"
         "7,,cpu_core/cache-misses/,50,50.00,,\n<not counted>,,cpu_atom/cache-misses/,0,0.00,,\n"
     )
-    assert [(row["event"], row["value"]) for row in rows] == [("cycles", 300), ("instructions", 42), ("cache-misses", 7)]
+    assert [(row.event, row.value) for row in rows] == [("cycles", 300), ("instructions", 42), ("cache-misses", 7)]
 
 
 def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, sound):
@@ -304,7 +321,7 @@ def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, so
     monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
     result = perf_counters("quick", device="cpu")
     sound(result)
-    assert result.quantities["instructions per cycle"] == 1
+    assert result.here(CYCLES) == 1
 
 
 def test_the_row_is_sound_where_perf_counts_no_cycles_in_one_of_its_runs(monkeypatch, sound):
@@ -316,31 +333,31 @@ def test_the_row_is_sound_where_perf_counts_no_cycles_in_one_of_its_runs(monkeyp
     monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
     result = perf_counters("quick", device="cpu")
     sound(result)
-    assert "instructions per cycle" in result.quantities and "instructions per cycle, shuffled" not in result.quantities
+    assert result.here(CYCLES) is not None and result.here(f"{CYCLES}, shuffled") is None
 
 
 def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
     refused = tmp_path / "perf"
     refused.write_text("#!/bin/sh\necho 'Error: No permission to enable task-clock event.' >&2\nexit 255\n")
     refused.chmod(0o755)
-    monkeypatch.setattr(counters.shutil, "which", lambda name: str(refused))
+    monkeypatch.setattr(counters, "find_tool", lambda name: str(refused))
     with pytest.raises(LabError, match="No permission.*perf_event_paranoid"):
         counters.perf_stat(["true"], tmp_path)
 
 
 def test_a_command_that_hangs_or_fails_is_ended_and_named():
-    before = stacks.children()
+    before = child_pids()
     with pytest.raises(LabError, match="must end with 0"):
-        counters.usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline=0.3)
+        counters.process_usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline_seconds=0.3)
     with pytest.raises(LabError, match="ended with 3"):
-        counters.usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
-    assert stacks.children() <= before
+        counters.process_usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+    assert child_pids() <= before
 
 
 def test_both_languages_of_the_program_print_the_same_sum(tmp_path):
     if counters.compiler() is None:
         pytest.skip("no C compiler here")
-    native, _ = counters.program(tmp_path)
+    native, _ = counters.counted_program(tmp_path)
     for command in (native, [sys.executable, "-S", "-c", counters.PYTHON_PROGRAM]):
         for what in ("ordered", "shuffled"):
             done = subprocess.run([*command, what, "1000"], capture_output=True, text=True, check=True)

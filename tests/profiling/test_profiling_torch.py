@@ -7,11 +7,10 @@ import torch
 from torch import nn
 
 from hpml_lab.core import counting
-from hpml_lab.profiling import experiments_async as clocks
-from hpml_lab.profiling import traces
+from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
-from hpml_lab.profiling.experiments_async import async_timing
-from hpml_lab.profiling.experiments_torch import hottest_region, kernel_table, scheduled_steps, thinned, torch_profiler
+from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
+from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, hottest_region, scheduled_steps, thinned
 from hpml_lab.profiling.queued import QueuedDevice
 
 CPU = torch.device("cpu")
@@ -22,19 +21,22 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
     result = row("quick", device="cpu")
     sound(result)
     assert any(f"hpml-lab run {row.slug} --size full" in note for note in result.notes)
-    assert not any("GPU" in name or "host-to-device" in name for name in result.quantities)
+    assert not any(f.here for f in result.key_figures if "GPU" in f.label or "host-to-device" in f.label)
+    rows = result.rows()
     if row is torch_profiler:  # parts of one whole, which is the forward pass
-        whole = [100 * one["self, ms"] / one["self, %"] for one in result.rows]
-        assert whole == pytest.approx([whole[0]] * len(whole)) and sum(one["self, %"] for one in result.rows) <= 100.0001
-        assert 0.2 < whole[0] / result.quantities["forward pass, ms"] < 1.1
-        assert all(one["total, ms"] >= one["self, ms"] for one in result.rows)
-        assert any(one["total, ms"] > one["self, ms"] for one in result.rows)
-        assert result.quantities["conv2d, one call, µs"] * 120 <= 1.02e3 * result.quantities["forward pass, ms"]
+        whole = [100 * operator.self_ms / operator.self_percent for operator in rows]
+        assert whole == pytest.approx([whole[0]] * len(whole)) and sum(operator.self_percent for operator in rows) <= 100.0001
+        assert 0.2 < whole[0] / result.here("forward pass") < 1.1
+        assert all(operator.total_ms >= operator.self_ms for operator in rows)
+        assert any(operator.total_ms > operator.self_ms for operator in rows)
+        assert result.here("conv2d, one call") * 120 <= 1.02e3 * result.here("forward pass")
+        assert result.here(CONVOLUTIONS) == 120 and len(operators_and_memory(result).figure.axes) == 2
     elif row is kernel_table:
-        assert result.quantities["first row, share of the time in %"] == result.rows[0]["time %"]
+        assert result.here("first row, share of the time") == rows[0].percent
     elif row is async_timing:
-        backward = next(one for one in result.rows if one["part"] == "backward")
-        assert all(19 < backward[f"{clock}, ms"] < 2000 for clock in ("synchronised", "events")), "it sleeps 20 ms"
+        backward = next(times for times in result.rows(PartTimes) if times.part == "backward")
+        assert 19 < backward.synchronised < 2000 and 19 < backward.events < 2000, "it sleeps 20 ms"
+        assert result.here(NAIVE_SHARE) > 0
 
 
 # --- traces ------------------------------------------------------------------------------------------------------------------
@@ -44,7 +46,7 @@ def call(name, ts, dur, tid=1, cat="cpu_op"):
     return {"cat": cat, "name": name, "ts": ts, "dur": dur, "tid": tid}
 
 
-PLANTED = [
+KNOWN = [
     call("step", 0.0, 100.0, cat="user_annotation"),
     call("aten::linear", 10.0, 50.0),
     call("aten::addmm", 15.0, 30.0),
@@ -58,7 +60,7 @@ PLANTED = [
 
 
 def test_calls_lie_within_calls_and_self_times_are_what_is_left():
-    found = {one["name"]: (one["depth"], one["self"]) for one in traces.nested(PLANTED)}
+    found = {event["name"]: (event["depth"], event["self"]) for event in traces.nested(KNOWN)}
     assert found == {
         "step": (0, 30.0),
         "aten::linear": (1, 20.0),
@@ -69,7 +71,7 @@ def test_calls_lie_within_calls_and_self_times_are_what_is_left():
 
 
 def test_the_lanes_stand_under_each_other_as_the_calls_do():
-    rows = {row["name"]: row for row in traces.lanes(PLANTED)}
+    rows = {row["name"]: row for row in traces.lanes(KNOWN)}
     assert [rows[name]["lane"] for name in ("step", "aten::linear", "aten::addmm")] == [
         "regions",
         "operators",
@@ -109,20 +111,20 @@ def test_lanes_begin_with_the_first_event_and_a_call_s_lane_says_how_many_operat
 
 
 def test_a_kernel_table_of_a_gpu_has_copies_under_nvprofs_names():
-    rows = traces.kernel_rows(PLANTED, gpu=True)
-    assert [(row["name"], row["calls"], row["time, µs"]) for row in rows] == [
+    rows = nvprof.kernel_rows(KNOWN, gpu=True)
+    assert [(row.name, row.calls, row.time_us) for row in rows] == [
         ("gemm", 1, 200.0),
         ("[CUDA memset]", 1, 30.0),
         ("[CUDA memcpy HtoD]", 2, 20.0),
     ]
     copies = rows[2]
-    assert (copies["min, µs"], copies["avg, µs"], copies["max, µs"]) == (5.0, 10.0, 15.0)
-    assert traces.htod_share(rows) == copies["time %"] == pytest.approx(8.0)
+    assert (copies.least_us, copies.mean_us, copies.most_us) == (5.0, 10.0, 15.0)
+    assert nvprof.htod_percent(rows) == copies.percent == pytest.approx(8.0)
 
 
 def test_a_kernel_table_of_a_cpu_has_operators_with_the_time_of_their_own():
-    rows = traces.kernel_rows(PLANTED, gpu=False)
-    assert {row["name"]: row["time, µs"] for row in rows} == {
+    rows = nvprof.kernel_rows(KNOWN, gpu=False)
+    assert {row.name: row.time_us for row in rows} == {
         "aten::addmm": 30.0,
         "aten::linear": 20.0,
         "aten::relu": 20.0,
@@ -131,13 +133,13 @@ def test_a_kernel_table_of_a_cpu_has_operators_with_the_time_of_their_own():
 
 
 def test_the_lectures_log_is_read_with_its_units():
-    rows = traces.read_nvprof(traces.LECTURE_LOG)
-    assert len(rows) == 6 and rows[0]["time, µs"] == pytest.approx(19.0811e6) and rows[0]["min, µs"] == pytest.approx(0.736)
-    assert (rows[-1]["name"], rows[-1]["calls"], rows[-1]["time %"]) == ("[CUDA memcpy HtoD]", 2888, 0.12)
-    spread = [rows[-1][f"{one}, µs"] for one in ("time", "avg", "min", "max")]
-    assert spread == pytest.approx([204_610, 70.846, 0.672, 869.67])
-    with_calls = traces.LECTURE_LOG + "      API calls:   90.00%  9.0s  10  900ms  1ms  2s  cudaMemcpy\n"
-    assert traces.read_nvprof(with_calls) == rows
+    rows = nvprof.read_nvprof(nvprof.LECTURE_LOG)
+    assert len(rows) == 6 and rows[0].time_us == pytest.approx(19.0811e6) and rows[0].least_us == pytest.approx(0.736)
+    last = rows[-1]
+    assert (last.name, last.calls, last.percent) == ("[CUDA memcpy HtoD]", 2888, 0.12)
+    assert (last.time_us, last.mean_us, last.least_us, last.most_us) == pytest.approx((204_610, 70.846, 0.672, 869.67))
+    with_calls = nvprof.LECTURE_LOG + "      API calls:   90.00%  9.0s  10  900ms  1ms  2s  cudaMemcpy\n"
+    assert nvprof.read_nvprof(with_calls) == rows
 
 
 def test_regions_are_named_in_a_trace_and_the_hooks_are_gone():
@@ -175,7 +177,7 @@ def test_calls_return_before_the_work_is_done_and_it_is_done_in_order():
         assert device.item(results[2]) == 4
         device.synchronize()
         assert device.completed == 5 and device.done == [f"work {k}" for k in range(5)]
-        assert [device.item(one) for one in results] == [0, 1, 4, 9, 16]
+        assert [device.item(result) for result in results] == [0, 1, 4, 9, 16]
 
 
 def test_an_error_of_the_work_comes_where_its_result_is_asked_for():
@@ -198,8 +200,8 @@ def test_events_lie_around_the_work_between_them_and_no_thread_is_left():
     assert not any(thread.name == "queued-device" for thread in threading.enumerate())
 
 
-class Script:
-    """A step on a device whose clock is told what it costs: calls 1, backward's and forward's work 10 and 20."""
+class ScriptedStep:
+    """A step on a device with a clock of its own: each call costs 1, forward's, backward's and step's work 10, 20 and 5."""
 
     def __init__(self):
         self.now, self.free = 0.0, 0.0
@@ -224,21 +226,21 @@ class Script:
         return b - a
 
 
-def test_each_way_of_timing_says_what_it_should_on_a_planted_clock(monkeypatch):
-    said = {}
-    for name, clock in clocks.CLOCKS.items():
-        one = Script()
-        monkeypatch.setattr(clocks, "CLOCK", lambda one=one: one.now)
-        said[name] = clock(one)
-    assert said["naive"] == {"forward": 1, "backward": 1, "step": 1, "loss.item()": 32}
-    assert said["synchronised"] == {"forward": 10, "backward": 20, "step": 5, "loss.item()": 0}
-    assert said["events"] == said["synchronised"]
+def test_each_way_of_timing_says_what_it_should_on_a_scripted_clock(monkeypatch):
+    seconds = {}
+    for name, clock in step_clocks.STEP_CLOCKS.items():
+        step = ScriptedStep()
+        monkeypatch.setattr(step_clocks, "CLOCK", lambda step=step: step.now)
+        seconds[name] = clock(step)
+    assert seconds["naive"] == {"forward": 1, "backward": 1, "step": 1, "loss.item()": 32}
+    assert seconds["synchronised"] == {"forward": 10, "backward": 20, "step": 5, "loss.item()": 0}
+    assert seconds["events"] == seconds["synchronised"]
 
 
-# --- planted profiles --------------------------------------------------------------------------------------------------------
+# --- the profiles of an exercise ---------------------------------------------------------------------------------------------
 
 
-def test_the_planted_profiles_are_of_ten_seconds_and_each_has_one_bound():
+def test_the_profiles_are_of_ten_seconds_and_each_has_one_bound():
     for figures, bound in PROFILES.values():
         assert sum(value for name, value in figures.items() if name.startswith("main")) == pytest.approx(10.0)
         assert figures["GPU: kernels, s"] + figures["GPU: copies from host, s"] <= 10.0 and bound in BOUNDS
@@ -252,12 +254,12 @@ def test_on_a_gpu_a_row_has_what_only_a_gpu_shows(row, sound):
     result = row("quick", device="cuda")
     sound(result)
     if row is torch_profiler:
-        assert "GPU: kernels" in {one["lane"] for one in result.arrays["lanes"]}
+        assert "GPU: kernels" in {bar["lane"] for bar in result.arrays["lanes"]}
     elif row is kernel_table:
-        assert result.quantities["host-to-device copies, calls"] == 2 * result.quantities["batches"]
-        assert any(one["name"] == "[CUDA memcpy HtoD]" for one in result.rows)
+        assert result.here("host-to-device copies, number") == 2 * result.here("batches")
+        assert any(kernel.name == "[CUDA memcpy HtoD]" for kernel in result.rows())
     else:
-        assert {one["where"] for one in result.rows} == {"simulation", "GPU"}
+        assert {times.where for times in result.rows()} == {"simulation", "GPU"}
 
 
 def test_a_thinned_memory_curve_keeps_its_peak():

@@ -1,4 +1,4 @@
-"""Answers to `mend-the-timing`: warm up, wait, then the median of calls that were each waited for."""
+"""Answers to `fix-the-timing`: warm up, wait, then the median of calls that were each waited for."""
 
 import statistics
 import time

@@ -1,0 +1,40 @@
+"""Exercise: find and name the bottleneck of six profiles."""
+
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES
+
+_WAIT = ("waiting-is-not-work", "How busy are the cores? A thread that waits takes time, but no processor.")
+_IDLE = ("idle-gpu", "The GPU's kernels fill a small part of the ten seconds: it cannot be what all wait for.")
+_INPUT = ("blames-the-input", "The loop hardly waits for its next batch. Which row is the largest?")
+_LINE = ("blames-the-wait", "Python stands in loss.item(), but what does the GPU do meanwhile?")
+_WHY = {
+    **{("A", wrong): _LINE for wrong in ("CPU", "lock", "single thread", "transfer")},
+    ("A", "GPU memory"): ("arithmetic-is-full", "Compare the two shares of the GPU's peak: arithmetic and memory."),
+    ("B", "CPU"): _WAIT,
+    **{(letter, "CPU"): _WAIT for letter in "CE"},
+    ("C", "GPU compute"): ("copies-are-not-kernels", "Look at which rows make up the GPU's time: kernels or copies?"),
+    ("C", "GPU memory"): ("copies-are-not-kernels", "Copies over the bus are no traffic of kernels in the GPU's own memory."),
+    ("D", "CPU"): ("one-core-is-not-all", "Compare the busiest core with all eight: most of the processor is idle."),
+    ("E", "single thread"): ("waiting-is-not-work", "No single core is busy. A thread that waits does not keep a core busy."),
+    **{(letter, wrong): _IDLE for letter in "BDE" for wrong in ("GPU compute", "GPU memory")},
+    **{(letter, "input"): _INPUT for letter in "ACDEF"},
+    **{("F", wrong): _LINE for wrong in ("CPU", "lock", "single thread", "transfer")},
+    ("F", "GPU compute"): ("memory-is-full", "Compare the two shares of the GPU's peak: arithmetic and memory."),
+}
+
+
+@exercise("name-the-bottleneck", notebook="09_profiling")
+def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
+    """The bound of each profile, by its name."""
+    if not isinstance(answer, dict) or set(answer) != set(PROFILES):
+        raise Mistake("not-all-named", f"Give a dict with one name for each of {', '.join(PROFILES)}.")
+    for letter, (_, right) in PROFILES.items():
+        given = answer[letter]
+        if given == right:
+            continue
+        if given not in BOUNDS:
+            raise Mistake("unknown-name", f"{given!r} for {letter} is none of the names: {', '.join(BOUNDS)}.")
+        name, hint = _WHY.get(
+            (letter, given), ("wrong-bound", f"{given!r} is not it. Which row would shrink the whole most if it went away?")
+        )
+        raise Mistake(name, f"Profile {letter}: {hint}")

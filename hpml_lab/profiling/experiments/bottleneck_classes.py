@@ -1,0 +1,141 @@
+"""A classifier that names the bound of a loop, judged on loops whose bound is known."""
+
+import itertools
+import warnings
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Diagnosis, classify, decide
+from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
+from hpml_lab.profiling.known_loops import ON_HOST
+
+QUICK = dict(seconds=0.2)
+FULL = dict(seconds=1.5)
+LOOPS, RIGHT, WRONG = "measured loops", "measured loops named correctly", "measured loops given a wrong bound"
+
+
+@dataclass
+class LoopDiagnosis:
+    """One loop whose bound is known, and what the classifier says of it."""
+
+    loop: str = column("loop")
+    known: str = column("known bound")
+    named: str = column("named")
+    reason: str = column("because")
+    cores_wanted: float = column("cores wanted")
+    busiest: float = column("busiest thread")
+    input_wait: float = column("waits for input")
+    lock_wait: float = column("threads at a lock")
+    unknown_wait: float = column("waits elsewhere")
+
+
+@dataclass
+class MeasuredLoop(LoopDiagnosis):
+    """A loop that ran on this machine."""
+
+
+@dataclass
+class WrittenLoop(LoopDiagnosis):
+    """A GPU's time line that was written down by hand."""
+
+    kernels: float = column("kernels", default=0.0)
+    copies: float = column("copies", default=0.0)
+
+
+def as_row(kind: type[LoopDiagnosis], name: str, known: str, diagnosis: Diagnosis) -> LoopDiagnosis:
+    seen = diagnosis.evidence
+    own = {"loop": name, "known": known, "named": diagnosis.bound, "reason": diagnosis.reason}
+    return kind(**own, **{name: getattr(seen, name) for name in kind.__dataclass_fields__ if name not in own})
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """A confusion table of loops whose bound is known: one row for the known bound, one column for the bound that the
+    classifier named, and in each cell the number of loops.
+
+    What lies on the diagonal is right. The last row holds loops of which nothing can be said, the last column answers
+    that say so.
+    """
+    names = [*BOUNDS, CANNOT_TELL]
+    seen = Counter((row.known, row.named) for row in result.rows(LoopDiagnosis))
+    counts = [[seen[known, named] for named in names] for known in names]
+    figure = style.new_figure(7, 5)
+    axes = figure.subplots()
+    axes.imshow(counts, cmap="Blues", vmin=0, vmax=2 * max(map(max, counts)))
+    for i, j in itertools.product(range(len(names)), repeat=2):
+        if counts[i][j]:
+            axes.text(j, i, str(counts[i][j]), ha="center", va="center", color=style.INK if i == j else style.RED)
+    axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
+    axes.set_yticks(range(len(names)), names)
+    axes.grid(visible=False)
+    axes.set(xlabel="named by the classifier", ylabel="known bound")
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "bottleneck-classes", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+)  # fmt: skip
+def bottleneck_classes(params: Params) -> Result:
+    """Bottlenecks: a classifier that names the bound of a loop, judged on loops whose bound is known."""
+    device, cpu = params.device.torch, torch.device("cpu")
+    loops = [(loop, cpu) for loop in ON_HOST]
+    if device.type == "cuda":
+        loops += [(loop, device) for loop in on_gpu(device)]
+    measured = []
+    with warnings.catch_warnings():
+        # On purpose: more workers than this machine may have cores.
+        warnings.filterwarnings("ignore", message=".*suggested max number of worker")
+        for known, where in loops:
+            loop = known.loop(params.seconds)
+            measured.append(as_row(MeasuredLoop, known.name, known.truth, classify(loop, where)))
+    written = [as_row(WrittenLoop, known.name, known.truth, decide(known.evidence)) for known in WRITTEN]
+
+    right = sum(row.known == row.named for row in measured)
+    wrong = [row for row in measured if row.named not in (row.known, CANNOT_TELL)]
+    known_bounds = Counter(row.known for row in [*measured, *written])
+    result = Result([
+        Table("Loops measured here", measured),
+        Table("Time lines of a GPU, written down by hand", written),
+    ])  # fmt: skip
+    result.key_figure(LOOPS, len(measured))
+    result.key_figure(RIGHT, right)
+    result.key_figure(WRONG, len(wrong))
+    result.claim(
+        "On evidence that is written down the decision is right every time", all(row.known == row.named for row in written)
+    )
+    result.claim(
+        "On the same evidence from a loop that is too short to be watched it says that it cannot tell",
+        all(decide(replace(known.evidence, seconds=SHORTEST / 2)).bound == CANNOT_TELL for known in WRITTEN),
+    )
+    result.measured(
+        "The classifier names the bound of at least 12 measured loops correctly",
+        right >= 12,
+        f"{right} of {len(measured)} measured loops",
+    )
+    result.measured(
+        "No loop is given a wrong bound: where the classifier is not right, it says that it cannot tell",
+        not wrong,
+        "; ".join(f"{row.loop}: {row.named}" for row in wrong) or "none",
+    )
+    result.check(
+        "Every bound is known of at least one loop, and at least two loops cannot be told",
+        all(known_bounds[bound] for bound in BOUNDS) and known_bounds[CANNOT_TELL] >= 2,
+    )
+    if device.type != "cuda":
+        result.notes.append(
+            "Loops bound by a GPU are time lines written down by hand here. "
+            + NO_CUDA.format(what="none is measured", slug="bottleneck-classes")
+        )
+    return result

@@ -1,0 +1,159 @@
+"""Flame graphs: where a running training program spends its time, seen from outside."""
+
+import random
+import tempfile
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core import style
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.core.tools import find_tool
+from hpml_lab.core.workers import child_pids
+from hpml_lab.data import load
+from hpml_lab.profiling import stacks
+from hpml_lab.profiling.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
+from hpml_lab.profiling.stacks import FrameShare, function_name
+from hpml_lab.profiling.watched_training import HOT, training_process
+
+QUICK = dict(seconds=0.6, rate=200, stacks=60, deadline_seconds=60.0)
+FULL = dict(seconds=10.0, rate=100, stacks=600, deadline_seconds=120.0)
+SHARE, IMPORTS = "self share of the slow function", "share of samples in imports"
+WATCHED, WRITTEN = "py-spy on a training program", "stacks that this run wrote"
+
+
+@dataclass
+class SpeedscopeFile:
+    """What a recorded speedscope file holds."""
+
+    samples: int = column("samples")
+    weights: float = column("sum of the weights", "s")
+    end: float = column("end of the profile", "s")
+    names_hot: bool = column("names the slow function")
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def written_stacks(number: int) -> list[tuple[str, int]]:
+    """Stacks with samples that a sampler might have seen, recursion among them; the slow function holds most of them."""
+    chance = random.Random(0)
+    others = ("train_step;forward", "train_step;backward", "load;decode", "load;walk;walk;walk", "train_step;forward;walk")
+    found = [(f"main;train;{chance.choice(others)}", chance.randint(1, 5)) for _ in range(number)]
+    return [*found, (f"main;train;{HOT}", 5 * number)]
+
+
+def watch_training(params: Params, folder: str) -> tuple[str, SpeedscopeFile]:
+    """The stacks, imports among them, that py-spy saw of a training program, and its speedscope file. Raises LabError if it
+    may not watch."""
+    if find_tool("py-spy") is None:
+        raise NOT_INSTALLED
+    options = dict(seconds=params.seconds, rate=params.rate, imports=True)
+    with training_process(load("digits"), params.deadline_seconds) as process_id:
+        folded = record_stacks(process_id, Path(folder) / "stacks.txt", **options).read_text()
+        scope = read_speedscope(record_stacks(process_id, Path(folder) / "scope.json", **options))
+    return folded, SpeedscopeFile(scope["samples"], scope["weights"], scope["end"], HOT in scope["frames"])
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Icicle of a training program: each box is a function, as wide as its share of the samples, below the one that called it;
+    neighbours stand in alphabetical order, not in order of time. The function that is slow on purpose is red: look for wide
+    boxes with nothing below them. Where py-spy may not watch a program, the figure shows stacks that the run wrote itself."""
+    root = stacks.read_stacks(result.arrays["folded"])
+    figure = style.new_figure(9, 4.4)
+    axes = figure.subplots()
+    stacks.draw_icicle(axes, root, HOT)
+    axes.set_title(f"{result.arrays['source']}: {root.total} samples")
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "flame-graph", lecture="L1 L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy",)
+)  # fmt: skip
+def flame_graph(params: Params) -> Result:
+    """Flame graph: where a running training program spends its time, seen from outside."""
+    before = child_pids()
+    watched: tuple[str, SpeedscopeFile] | None = None
+    notes = []
+    with tempfile.TemporaryDirectory(prefix="hpml-stacks-") as folder:
+        try:
+            watched = watch_training(params, folder)
+        except LabError as error:
+            notes.append(f"{error} Until then the figure shows stacks that this run wrote itself.")
+    left = [*(child_pids() - before), *([folder] if Path(folder).exists() else [])]
+
+    result = Result(notes=notes)
+    check_reader(result, written_stacks(params.stacks))
+    if watched is None:
+        text = "".join(f"{stack} {samples}\n" for stack, samples in written_stacks(params.stacks))
+        result.arrays |= {"folded": text, "source": WRITTEN}
+        result.key_figure(SHARE, unit="%")
+    else:
+        result.arrays |= {"folded": watched[0], "source": WATCHED}
+        measure_training(result, params, *watched)
+    shares = stacks.frame_shares(stacks.read_stacks(result.arrays["folded"]))
+    result.tables.insert(0, Table(f"Functions by their self share: {result.arrays['source']}", shares[:10]))
+    result.check("No process and no file is left behind", not left, f"{len(left)} left")
+    return result
+
+
+def check_reader(result: Result, written: list[tuple[str, int]]) -> None:
+    """Claims about stacks that are known, counted here a second way."""
+    root = stacks.read_stacks("".join(f"{stack} {samples}\n" for stack, samples in written))
+    own, total, merged = Counter(), Counter(), Counter()
+    for stack, samples in written:
+        frames = stack.split(";")
+        own[frames[-1]] += samples
+        total.update({frame: samples for frame in set(frames)})
+        merged[stack] += samples
+    table: list[FrameShare] = stacks.frame_shares(root)
+    result.claim(
+        "Each box of a flame graph is as wide as its own samples and its children together, so no sample is lost",
+        root.total == sum(samples for _, samples in written)
+        and all(node.total == node.own + sum(child.total for child in node.children.values()) for node in root.walk()),
+        f"{root.total} samples in {sum(1 for _ in root.walk())} boxes",
+    )
+    result.claim(
+        "A function's total counts each stack once, also where the function calls itself; its self samples end in it",
+        table[0].frame == HOT
+        and all((row.own, row.total) == (own[row.frame], total[row.frame]) for row in table)
+        and len(table) == len(total),
+        f"{table[0].frame} with {table[0].own_percent:.1f} %",
+    )
+    result.check(
+        "Written as folded text again, the tree says what it was read from",
+        stacks.folded_text(root) == "".join(sorted(f"{stack} {samples}\n" for stack, samples in merged.items())),
+        f"{len(merged)} different stacks",
+    )
+
+
+def measure_training(result: Result, params: Params, folded: str, scope: SpeedscopeFile) -> None:
+    """Claims about what py-spy saw of the running program."""
+    shares: list[Any] = stacks.frame_shares(stacks.read_stacks(folded))
+    hot = next((row.own_percent for row in shares if function_name(row.frame) == HOT), 0.0)
+    work, imported = stacks.split_imports(folded)
+    imports = 100 * stacks.read_stacks(imported).total / stacks.read_stacks(work + imported).total
+    result.tables.append(Table("The speedscope file", [scope]))
+    result.key_figure(SHARE, hot, unit="%")
+    result.key_figure(IMPORTS, imports, unit="%")
+    result.measured(
+        "In the running program the slow function has the largest self share",
+        function_name(shares[0].frame) == HOT,
+        f"{shares[0].frame} with {shares[0].own_percent:.0f} %",
+    )
+    result.measured(
+        "The speedscope file names the slow function, and its weights sum to the time covered, one period a sample",
+        scope.names_hot and abs(scope.weights - scope.end) < 1e-6 and abs(scope.weights - scope.samples / params.rate) < 1e-6,
+        f"{scope.samples} samples, {scope.weights:.2f} s",
+    )
+    result.measured("A program that is watched once it is warm shows no import", imports == 0, f"{imports:.0f} %")

@@ -1,0 +1,194 @@
+"""Monitors: what the machine does while a run goes, at an instant and on average."""
+
+import hashlib
+import itertools
+import tempfile
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean, pstdev
+
+import torch
+
+from hpml_lab.core import style
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.result import Result
+from hpml_lab.profiling.known_loops import BLOCK
+from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, MonitorSample, read_csv
+
+QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20, slow_rate=10.0)
+FULL = dict(seconds=20.0, duty=0.5, cycle=0.5, rate=50.0, together=50, slow_rate=10.0)
+TICKS_SECONDS = 0.05  # some ticks of the coarsest clock by which a system counts processor time
+SHORT, LONG = "short windows", "long windows"
+
+
+@dataclass
+class WindowUse:
+    """Processor use of one load, averaged over windows of one length."""
+
+    averaged_over: str = column("averaged over")
+    seconds: float = column("window", "s")
+    windows: int = column("windows")
+    least: float = column("least", "% of a core")
+    most: float = column("most", "% of a core")
+    near_0_or_100: float = column("share of windows near 0 or 100", "%")
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def bursts(seconds: float, duty: float, cycle: float, device: torch.device) -> None:
+    """A load that computes for `duty` of each `cycle`, on one core and, where there is one, on the GPU.
+
+    A burst is over when it has had its processor time: where other programs want the core too, it takes longer.
+    """
+    matrix = torch.ones(2048, 2048, device=device) if device.type == "cuda" else None
+    start = time.perf_counter()
+    for number in itertools.count():
+        begin = start + number * cycle
+        if begin >= start + seconds:
+            return
+        used = time.thread_time()
+        while time.thread_time() - used < duty * cycle:
+            hashlib.sha256(BLOCK).digest()
+            if matrix is not None:
+                matrix @ matrix
+                torch.cuda.synchronize(device)
+        time.sleep(max(0.0, begin + cycle - time.perf_counter()))
+
+
+def averaged(samples: list[MonitorSample], together: int) -> list[tuple[float, float]]:
+    """(time in s, % of one core that this process used), over whole windows of `together` samples each."""
+    windows = [samples[start : start + together] for start in range(0, max(1, len(samples) - together + 1), together)]
+    return [
+        (window[-1].at, 100 * sum(sample.process_cpu for sample in window) / sum(sample.seconds for sample in window))
+        for window in windows
+    ]
+
+
+class _FailedRun(Exception):
+    """What the failing run raises."""
+
+
+def stopped_by_an_error(rate: float) -> tuple[bool, int]:
+    """Whether a monitor's thread is gone after its block raised, and how many samples it kept."""
+    monitor = Monitor(rate)
+    try:
+        with monitor:
+            time.sleep(3 / rate)
+            raise _FailedRun
+    except _FailedRun:
+        pass
+    return not any(thread.name == "hpml-monitor" for thread in threading.enumerate()), len(monitor.samples)
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Processor use of one load that is busy for half of each cycle, as its own process's counters give it: over short
+    windows, shorter than a burst, and over long windows, each of several cycles. A dashed line marks the known duty cycle.
+
+    Short windows jump between idle and busy; long windows stay level, at the known share where a core was free.
+    """
+    figure = style.new_figure(8, 3.6)
+    axes = figure.subplots()
+    for name, color, marker, width in ((SHORT, style.SKY, ".", 1), (LONG, style.BLUE, "s", 3)):
+        points = result.arrays[name]
+        points = [(0.0, points[0][1]), *points]  # a value holds from the point before on
+        at, use = zip(*points, strict=True)
+        axes.step(at, use, where="pre", color=color, linewidth=width, marker=marker, label=name)
+    axes.axhline(result.arrays["duty"], linestyle="--", color=style.ORANGE, label="known duty cycle")
+    axes.set(xlabel="time in s", ylabel="use of one core in %", ylim=(-4, 135))
+    axes.legend(ncols=3, loc="upper right", fontsize=9)
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "monitors", lecture="L1 L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+)  # fmt: skip
+def monitors(params: Params) -> Result:
+    """Monitors: what the machine does while a run goes, at an instant and on average."""
+    device = params.device.torch
+    with Monitor(params.rate) as fast:
+        before = time.process_time()
+        bursts(params.seconds, params.duty, params.cycle, device)
+        own = time.process_time() - before
+    with Monitor(params.slow_rate) as slow:
+        bursts(params.seconds / 2, params.duty, params.cycle, device)
+
+    samples, rows, spread, duty = fast.samples, [], [], 100 * params.duty
+    for name, together in (("each sample", 1), ("some cycles", params.together), ("whole run", len(samples))):
+        values = [value for _, value in averaged(samples, together)]
+        spread.append(pstdev(values))
+        extreme = sum(value < 0.2 * duty or value > 100 - 0.2 * duty for value in values)
+        window = mean(sample.seconds for sample in samples) * min(together, len(samples))
+        rows.append(WindowUse(name, window, len(values), min(values), max(values), 100 * extreme / len(values)))
+    whole = rows[-1].most
+
+    result = Result([Table("Use of one core by the load", rows)])
+    result.arrays |= {SHORT: averaged(samples, 1), LONG: averaged(samples, params.together), "duty": duty}
+    result.key_figure("known duty cycle", duty, unit="%")
+    result.key_figure("average over the run", whole, unit="% of a core")
+    result.key_figure("sampler's processor time at 10 samples a second", 100 * slow.cost, unit="%")
+    result.key_figure("sampler's processor time at 50 samples a second", 100 * fast.cost, unit="%")
+    result.key_figure("process's resident memory at the end", samples[-1].rss, unit="MiB")
+    result.key_figure("cores", len(samples[0].cores))
+    used = [gpu.utilization for sample in samples for gpu in sample.gpus if gpu.utilization is not None]
+    result.key_figure("GPU utilization by NVML, mean", mean(used) if used else None, unit="%")
+
+    summed = sum(sample.process_cpu for sample in samples)
+    result.claim(
+        "The processor time of all samples adds up to what the process's own clock gives, to 0.05 s",
+        abs(summed - own) <= TICKS_SECONDS,
+        f"{summed:.3f} s and {own:.3f} s",
+    )
+    result.measured(
+        "At 10 samples a second the sampler's own processor time is under 1 % of the run",
+        slow.cost < 0.01,
+        f"{100 * slow.cost:.2f} %",
+    )
+    result.measured(
+        "The average over the run is the known duty cycle, to 10 points", abs(whole - duty) < 10, f"{whole:.0f} % of one core"
+    )
+    result.measured(
+        "Single samples vary at least three times as much as averages over some cycles (standard deviation)",
+        spread[0] > 3 * spread[1],
+        f"{spread[0]:.0f} and {spread[1]:.0f} points",
+    )
+    check_monitor(result, fast, params.rate)
+    if not samples[0].gpus:
+        result.notes.append(
+            f"{fast.note} Its columns are empty. {NO_CUDA.format(what='its load is not seen', slug='monitors')}"
+        )
+    return result
+
+
+def check_monitor(result: Result, monitor: Monitor, rate: float) -> None:
+    """What the monitor promises of its samples, its file and its end."""
+    with tempfile.TemporaryDirectory(prefix="hpml-monitor-") as folder:
+        path = monitor.to_csv(Path(folder) / "run.csv")
+        read_back, header = read_csv(path), path.read_text().splitlines()[0].split(", ")
+    samples = monitor.samples
+    result.check(
+        "Samples are in order, and each begins where the one before ends",
+        all(abs(b.at - a.at - b.seconds) < 1e-9 < b.seconds for a, b in itertools.pairwise(samples)),
+    )
+    result.check("The table read back from the CSV file equals the table in memory", read_back == monitor.rows)
+    result.check(
+        "The file has the columns of nvidia-smi's query, under its names",
+        header[:4] == ["timestamp", *GPU_COLUMNS[:3]],
+        ", ".join(header[:4]),
+    )
+    result.check(
+        "A column of a GPU holds figures only where a GPU is read",
+        any(row[name] is not None for row in monitor.rows for name in GPU_COLUMNS) == bool(samples[0].gpus),
+    )
+    stopped, kept = stopped_by_an_error(rate)
+    result.check("A run that raises leaves no sampler behind, and keeps its samples", stopped and kept >= 1)

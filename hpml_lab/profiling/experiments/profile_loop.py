@@ -1,0 +1,254 @@
+"""A slow trainer, brought to its best by profile, change and assess."""
+
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from hpml_lab.core import style
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.progress import progress
+from hpml_lab.core.result import Result
+from hpml_lab.data import load
+from hpml_lab.profiling.habits import write_folder
+from hpml_lab.profiling.ladder import CHANGES, ROUNDING, Ladder, LadderPlan, Rung, TemptingMistake, applicable
+from hpml_lab.profiling.slow_trainer import PARTS
+
+QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, pairs=2, compile=False)
+FULL = dict(data="mnist", train=60000, test=500, batch=64, iterations=930, profiled=62, look=62, pairs=1, compile=True)
+TOTAL = "slow trainer / best trainer"
+TEN = 10.0  # times as fast
+HATCHES = (None, "///", "...", "xxx", "++", "ooo", "\\\\\\", "--")
+SMALLEST = 1e-9  # where "bitwise identical" is drawn: a logarithmic axis has no 0
+
+
+@dataclass
+class SlowStart:
+    """The slow trainer, at the foot of the ladder."""
+
+    ms: float = column("an iteration", "ms")
+    largest: str = column("largest part")
+    largest_percent: float = column("its share", "%")
+    profile: dict[str, float] = field(default_factory=dict)  # seconds an iteration by part
+    losses: list[float] = field(default_factory=list)
+
+    name = "slow"
+
+
+@dataclass
+class RungRow:
+    """One change on top of the rung below."""
+
+    name: str = column("change")
+    attacks: str = column("attacks")
+    largest_before: str = column("largest before")
+    part_ms_before: float = column("the part before", "ms")
+    part_ms_after: float = column("the part after", "ms")
+    gain: float = column("gain", "times")
+    most_by_part: float = column("most by that part alone", "times")
+    ms: float = column("an iteration", "ms")
+    so_far: float = column("speed-up so far", "times")
+    once_seconds: float = column("once before", "s")
+    difference: float = column("largest difference of a loss")
+    allowed: float = column("allowed")
+    kept: bool = column("kept")
+    profile: dict[str, float] = field(default_factory=dict)
+    losses: list[float] = field(default_factory=list)
+
+
+def rung_row(rung: Rung, below: Rung, so_far: float) -> RungRow:
+    """A rung as a row; `so_far` is the speed-up that it reaches."""
+    part = rung.step.part
+    return RungRow(
+        name=rung.step.switch,
+        attacks=part,
+        largest_before=below.largest,
+        part_ms_before=below.profile[part] * 1e3,
+        part_ms_after=rung.profile[part] * 1e3,
+        gain=rung.gain,
+        most_by_part=1 / (1 - below.share(part)),
+        ms=rung.seconds * 1e3,
+        so_far=so_far,
+        once_seconds=rung.once,
+        difference=rung.difference,
+        allowed=rung.bound,
+        kept=rung.kept,
+        profile=rung.profile,
+        losses=rung.history.losses,
+    )
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Down the ladder, one change per rung. Left: milliseconds of one iteration on a logarithmic axis, with the speed-up so
+    far. Right: which part takes what share of the iteration. Each change attacks the largest share of the rung above it. A
+    change in brackets was wrong or no faster, and was taken back."""
+    rungs = [*result.rows(SlowStart), *result.rows(RungRow)]
+    names = [row.name if getattr(row, "kept", True) else f"({row.name})" for row in rungs]
+    figure = style.new_figure(9, 1.9 + 0.3 * len(rungs))
+    times, shares = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.5))
+    positions = range(len(rungs))
+    times.plot([row.ms for row in rungs], positions, "o-", color=style.BLUE)
+    for index, row in enumerate(rungs):
+        label = f"{row.ms:.3g} ms" + (f", ×{row.so_far:.1f}" if index else "")
+        times.annotate(label, (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    times.set_xscale("log")
+    style.label_log_axis(times.xaxis)
+    times.margins(x=0.1)
+    times.set_xlim(right=max(row.ms for row in rungs) * 3)
+    times.set_yticks(positions, names)
+    times.set(xlabel="ms an iteration", ylabel="change", title="time")
+    reached = [0.0] * len(rungs)
+    for part, color, hatch in zip(PARTS, (*style.CYCLE, style.GREY), HATCHES, strict=True):
+        widths = [100 * row.profile[part] / sum(row.profile.values()) for row in rungs]
+        shares.barh(positions, widths, left=reached, label=part, color=color, hatch=hatch, edgecolor="white", linewidth=0.5)
+        reached = [left + width for left, width in zip(reached, widths, strict=True)]
+    shares.set(xlabel="% of the iteration", xlim=(0, 100), title="shares of the parts")
+    shares.invert_yaxis()
+    shares.grid(axis="y", visible=False)
+    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=8)
+    return figure
+
+
+@picture
+def rung_checks(result: Result):
+    """The check of every change. Left: the training losses of all rungs, one over the other, and of the tempting mistakes.
+    Right: the largest difference of a loss from the rung below (dots) against what is allowed (bars); mistakes are the crosses,
+    and lie outside their bars."""
+    rungs, mistakes = result.rows(RungRow), result.rows(TemptingMistake)
+    figure = style.new_figure(9, 1.4 + 0.27 * (len(rungs) + len(mistakes)))
+    losses, off = figure.subplots(1, 2)
+    for row in [*result.rows(SlowStart), *rungs]:
+        losses.plot(range(1, 1 + len(row.losses)), row.losses, color=style.BLUE, linewidth=1, alpha=0.6)
+    losses.plot([], [], color=style.BLUE, label="every rung")
+    for row, color, line in zip(mistakes, style.CYCLE[1:], style.LINES[1:], strict=False):
+        losses.plot(range(1, 1 + len(row.losses)), row.losses, color=color, linestyle=line, label=row.mistake)
+    losses.set(xlabel="iteration", ylabel="training loss", title="losses")
+    losses.legend(fontsize=8)
+    rows, largest = [*rungs, *mistakes], 50.0
+    positions = range(len(rows))
+    off.barh(positions, [max(row.allowed, SMALLEST) for row in rows], color=style.SKY, alpha=0.5, label="allowed")
+    for kind, marker, color, label in ((rungs, "o", style.BLUE, "found"), (mistakes, "X", style.RED, "tempting mistakes")):
+        found = [min(max(row.difference, SMALLEST), largest) for row in kind]
+        off.plot(found, [rows.index(row) for row in kind], marker, color=color, label=label)
+    off.set_yticks(positions, [*(row.name for row in rungs), *(row.mistake for row in mistakes)], fontsize=8)
+    off.set(xscale="log", xlim=(SMALLEST / 2, 1e2), ylabel="change", title="differences")
+    off.set_xlabel(f"largest difference of a loss ({SMALLEST:g} stands for 0)", fontsize=9)
+    off.invert_yaxis()
+    off.legend(fontsize=8, loc="upper right")
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment("profile-loop", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def profile_loop(params: Params) -> Result:
+    """A slow trainer, brought to its best by profile, change and assess.
+
+    The lecture: remove the root cause of the biggest bottleneck first, one change at a time, and verify that the outputs are
+    still valid.
+    """
+    plan = LadderPlan(params.iterations, params.profiled, params.batch, params.look, params.pairs)
+    with tempfile.TemporaryDirectory(prefix="hpml-ladder-") as folder:
+        files = write_folder(Path(folder), load(params.data), params.train, params.test)
+        ladder = Ladder(files, params.device, plan, compile=params.compile)
+        rungs = list(progress(ladder.climb(), "rungs", len(ladder.steps) + 1))
+        best = [rung for rung in rungs if rung.kept][-1]
+        total = ladder.total(best)
+        mistakes = ladder.try_mistakes(best)
+        floor = ladder.floor(best)
+
+    slow, rows, below, so_far = rungs[0], [], rungs[0], 1.0
+    for rung in rungs[1:]:
+        rows.append(rung_row(rung, below, so_far * rung.gain))
+        if rung.kept:
+            below, so_far = rung, so_far * rung.gain
+    start = SlowStart(slow.seconds * 1e3, slow.largest, 100 * slow.share(slow.largest), slow.profile, slow.history.losses)
+
+    result = Result([
+        Table("The slow trainer", [start]),
+        Table("The ladder: one change per rung", rows),
+        Table("Tempting mistakes on top of the best trainer", mistakes),
+    ])  # fmt: skip
+    result.notes += [*ladder.notes, *missing_steps(params)]
+    result.key_figure(TOTAL, total, unit="times")
+    result.key_figure("largest part of the slow trainer", start.largest_percent, unit="% of its time")
+    result.key_figure("what one spacing in each weight does to a loss", floor)
+    claim_outputs(result, rungs, rows, mistakes, floor)
+
+    result.measured("The best trainer is at least ten times as fast as the slow one", total >= TEN, f"{total:.1f} times")
+    reached = [1.0, *(row.so_far for row in rows)]
+    early = [row.attacks == row.largest_before for row, before in zip(rows, reached, strict=False) if before < TEN]
+    result.measured(
+        "Until the trainer is ten times as fast, each step attacks the part that is the largest just then",
+        all(early),
+        f"{sum(early)} of {len(early)} steps",
+    )
+    kept = [row for row in rows if row.kept]
+    longer = [row.name for row in kept if row.part_ms_after >= row.part_ms_before]
+    result.measured(
+        "Each step that was kept shortens the part that it attacks",
+        not longer,
+        "; ".join([f"{len(kept) - len(longer)} of {len(kept)}", *(f"not {name}" for name in longer)]),
+    )
+    return result
+
+
+def claim_outputs(
+    result: Result, rungs: list[Rung], rows: list[RungRow], mistakes: list[TemptingMistake], floor: float
+) -> None:
+    """What the changes may alter of the losses, and that the check sees the rest."""
+    exact = [rung for rung in rungs[1:] if rung.step.bound == 0]
+    rounded = [rung for rung in rungs[1:] if rung.step.bound > 0]
+    result.claim(
+        "Changes that keep every operation and its order leave every loss bitwise identical",
+        len(exact) >= 4 and all(rung.same for rung in exact),
+        f"{len(exact)} changes: {', '.join(rung.step.switch for rung in exact)}",
+    )
+    result.claim(
+        "Changes that round in another order, or in 16 bits, move no loss by more than their stated bound",
+        len(rounded) >= 3 and all(rung.same for rung in rounded),
+        ", ".join(f"{rung.step.switch} {rung.difference:.1g} of {rung.bound:g}" for rung in rounded),
+    )
+    result.claim(
+        "A comparison of losses turns down all four tempting mistakes, though nothing fails and nothing warns",
+        len(mistakes) == 4 and all(not row.difference <= row.allowed for row in mistakes),
+        ", ".join(f"{row.mistake} {row.difference:.2g} ({row.gain:.2f} times)" for row in mistakes),
+    )
+    result.claim(
+        "One spacing more in each starting weight moves a loss, and by less than the bound for rounding",
+        0 < floor < ROUNDING,
+        f"{floor:.1g} of {ROUNDING:g}",
+    )
+    result.check(
+        "Every trainer gives bitwise identical losses each time it is run, with the clock or without",
+        all(rung.repeats for rung in rungs),
+        f"{sum(rung.repeats for rung in rungs)} of {len(rungs)} rungs",
+    )
+
+
+def missing_steps(params: Params) -> list[str]:
+    """A note for each reason why steps of the ladder were not tried here."""
+    absent = {
+        need: [
+            change.switch
+            for change in CHANGES
+            if change.needs == need and not applicable(change, params.device, params.compile)
+        ]
+        for need in ("cuda", "bfloat16", "compile")
+    }
+    notes = []
+    if absent["cuda"]:
+        notes.append(
+            NO_CUDA.format(what=f"{', '.join(absent['cuda'])} have no effect on a CPU and were not tried", slug="profile-loop")
+        )
+    if absent["bfloat16"]:
+        notes.append(f"bfloat16 was not tried: {params.device.dtype_reason}.")
+    if absent["compile"]:
+        notes.append("compiled was not tried: torch.compile takes tens of seconds at first; `--size full` tries it.")
+    return notes

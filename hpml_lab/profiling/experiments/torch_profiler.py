@@ -1,0 +1,232 @@
+"""torch.profiler on one forward pass of DenseNet-121: a table of operators, a trace, memory over time."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, record_function, schedule
+
+from hpml_lab.core import counting, style
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.render import plural
+from hpml_lab.core.result import Result
+from hpml_lab.profiling import traces
+
+QUICK = dict(top=8, hot=80, n=256)
+FULL = dict(top=12, hot=100, n=1024)
+CONVOLUTIONS = "calls of the convolution"
+WITH_GRADIENTS, NO_GRAD = "with gradients", "under no_grad"
+
+
+@dataclass
+class OperatorRow:
+    """One operator in the forward pass, all its calls together."""
+
+    operator: str = column("operator")
+    calls: int = column("calls")
+    self_ms: float = column("self time", "ms")
+    self_percent: float = column("share of all self time", "%")
+    total_ms: float = column("total time", "ms")
+    slowest_input: str = column("input that took most")
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def operator_rows(profile: torch.profiler.profile, top: int, on_gpu: bool) -> tuple[list[OperatorRow], float]:
+    """The `top` operators by self time, and the self time in µs of all of them."""
+    self_time = "self_device_time_total" if on_gpu else "self_cpu_time_total"
+    total_time = "device_time_total" if on_gpu else "cpu_time_total"
+    operators = [event for event in profile.key_averages() if event.key.startswith("aten::")]
+    operators.sort(key=lambda event: -getattr(event, self_time))
+    whole = sum(getattr(event, self_time) for event in operators)
+    slowest: dict[str, list] = {}
+    for event in sorted(profile.key_averages(group_by_input_shape=True), key=lambda event: -getattr(event, self_time)):
+        slowest.setdefault(event.key, (event.input_shapes or [[]])[0])
+    rows = [
+        OperatorRow(
+            operator=event.key,
+            calls=event.count,
+            self_ms=getattr(event, self_time) / 1e3,
+            self_percent=100 * getattr(event, self_time) / whole,
+            total_ms=getattr(event, total_time) / 1e3,
+            slowest_input="×".join(map(str, slowest[event.key])) or "a list",
+        )
+        for event in operators[:top]
+    ]
+    return rows, sum(event.self_cpu_time_total for event in operators)
+
+
+def thinned(curve: list, most: int = 800) -> list:
+    """About `most` points of a memory curve: of neighbours the one with the most bytes, so that the figure has the peak."""
+    step = max(1, len(curve) // most)
+    return [max(curve[start : start + step], key=lambda point: point[1]) for start in range(0, len(curve), step)]
+
+
+def hottest_region(device: torch.device, hot: int, n: int) -> tuple[str, float]:
+    """Of three regions, one of which has `hot` products of n × n matrices and the others one each: the one with the most
+    time, and its share in %.
+
+    Of each region the shortest of three runs counts: another program that has the core meanwhile only adds to it.
+    """
+    a = torch.randn(n, n, device=device)
+    names = ("load", "hot", "update")
+
+    def work() -> None:
+        for name in names:
+            with record_function(name):
+                for _ in range(hot if name == "hot" else 1):
+                    torch.mm(a, a)
+
+    runs = []
+    for _ in range(3):
+        seen = dict.fromkeys(names, 0.0)
+        for event in counting.profiled(work, device).key_averages():
+            if event.key in seen:  # on a GPU a region has two rows, as the host and as the device saw it
+                time = event.device_time_total if device.type == "cuda" else event.cpu_time_total
+                seen[event.key] = max(seen[event.key], time)
+        runs.append(seen)
+    times = {name: min(run[name] for run in runs) for name in names}
+    first = max(times, key=times.get)
+    return first, 100 * times[first] / sum(times.values())
+
+
+def scheduled_steps(steps: int, **plan: int) -> int:
+    """How many of `steps` steps a profiler with `schedule(**plan, repeat=1)` records."""
+    with torch.profiler.profile(
+        activities=[ProfilerActivity.CPU], schedule=schedule(**plan, repeat=1), acc_events=True
+    ) as profile:
+        for _ in range(steps):
+            torch.ones(4).sum()
+            profile.step()
+    return next(event.count for event in profile.key_averages() if event.key.startswith("ProfilerStep"))
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """One forward pass of DenseNet-121 as a trace, time from left to right. Each lane is called by the lane above it: the
+    net's blocks, the operators, what they call in turn, and the GPU's kernels where there is a GPU. Look for bars that repeat:
+    a dense block is the same layer many times."""
+    figure = style.new_figure(9, 3.4)
+    axes = figure.subplots()
+    traces.draw_lanes(axes, result.arrays["lanes"])
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=7, fontsize=8)
+    return figure
+
+
+@picture
+def operators_and_memory(result: Result):
+    """Left: the operators of the forward pass with the most time of their own, and their calls. Right: memory in use over the
+    same pass, once kept for the backward pass and once under no_grad. With gradients memory rises until the end; without them
+    each block gives its memory back."""
+    figure = style.new_figure(9, 3.4)
+    table, memory = figure.subplots(1, 2)
+    rows = result.rows(OperatorRow)
+    bars = table.barh([row.operator.removeprefix("aten::") for row in rows], [row.self_ms for row in rows], color=style.BLUE)
+    table.bar_label(bars, [plural(row.calls, "call") for row in rows], padding=3, fontsize=8)
+    table.tick_params(axis="y", labelsize=8)
+    table.invert_yaxis()
+    table.margins(x=0.25)
+    table.set_axisbelow(True)
+    table.grid(axis="y", visible=False)
+    table.set(xlabel="self time in ms", title="operators")
+    for (name, curve), color, line in zip(result.arrays["memory"].items(), (style.RED, style.GREEN), ("-", "--"), strict=True):
+        memory.step([ms for ms, _ in curve], [size / 1e6 for _, size in curve], line, where="post", color=color, label=name)
+    memory.set(xlabel="time in ms", ylabel="memory in use in MB", title="memory", ylim=(0, None))
+    memory.legend(fontsize=9)
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "torch-profiler", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+)  # fmt: skip
+def torch_profiler(params: Params) -> Result:
+    """torch.profiler on DenseNet-121: a table of operators, a trace, memory over time."""
+    from torchvision.models import densenet121  # late: this import takes seconds
+
+    device = params.device.torch
+    on_gpu = device.type == "cuda"
+    model = densenet121(weights=None).to(device)
+    x = torch.randn(1, 3, 224, 224, device=device, requires_grad=True)
+
+    def forward() -> None:
+        with record_function("forward"):
+            model(x)
+
+    def without_grad() -> None:
+        with torch.no_grad():
+            forward()
+
+    with traces.named_regions(model.features.named_children()):
+        profile = counting.profiled(forward, device, record_shapes=True, profile_memory=True)
+    events, table = counting.trace_events(profile), profile.key_averages()
+    rows, self_us_of_all = operator_rows(profile, params.top, on_gpu)
+    bare = counting.trace_events(counting.profiled(without_grad, device, profile_memory=True))
+    curves = {
+        name: counting.memory_curve(trace, device_type=int(on_gpu))
+        for name, trace in ((WITH_GRADIENTS, events), (NO_GRAD, bare))
+    }
+    peaks = {name: max(in_use for _, in_use in curve) for name, curve in curves.items()}
+
+    calls = traces.nested(events)
+    [region] = [call for call in calls if call["name"] == "forward"]
+    inside = {call["name"] for call in calls if region["ts"] <= call["ts"] <= region["ts"] + region["dur"]}
+    self_sum = sum(event.self_cpu_time_total for event in table if event.key in inside)
+    self_from_trace = sum(call["self"] for call in calls if call["name"].startswith("aten::"))
+    layers = sum(isinstance(layer, nn.Conv2d) for layer in model.modules())
+    convolved = next(event.count for event in table if event.key == "aten::convolution")
+    in_trace = sum(call["name"] == "aten::convolution" for call in calls)
+    conv2d = next(event for event in table if event.key == "aten::conv2d")
+    conv2d_us = (conv2d.device_time_total if on_gpu else conv2d.cpu_time_total) / conv2d.count
+
+    result = Result([Table("Operators of the forward pass, by self time", rows)])
+    result.arrays |= {"lanes": traces.lanes(events), "memory": {name: thinned(curve) for name, curve in curves.items()}}
+    result.key_figure("conv2d, one call", conv2d_us, unit="µs", lecture=9976.544)
+    result.key_figure("forward pass", region["dur"] / 1e3, unit="ms")
+    result.key_figure(CONVOLUTIONS, convolved)
+    result.key_figure("peak memory with gradients", peaks[WITH_GRADIENTS] / 1e6, unit="MB")
+    result.key_figure("peak memory under no_grad", peaks[NO_GRAD] / 1e6, unit="MB")
+
+    result.claim(
+        "A forward pass of DenseNet-121 calls the convolution 120 times, by the table and by the trace",
+        convolved == in_trace == 120,
+    )
+    result.claim("DenseNet-121 has as many convolution layers", layers == 120)
+    result.claim(
+        "Self times sum to the time of the whole forward pass, to 2 %",
+        abs(self_sum / region["dur"] - 1) < 0.02,
+        f"{self_sum / 1e3:.1f} ms of {region['dur'] / 1e3:.1f} ms",
+    )
+    name, percent = hottest_region(device, params.hot, params.n)
+    result.claim("The region with the most work comes first in the table", name == "hot", f"{percent:.0f} % of the time")
+    result.claim(
+        "What is kept for the backward pass makes the peak of memory at least 10 times as high",
+        peaks[WITH_GRADIENTS] >= 10 * peaks[NO_GRAD],
+    )
+    recorded = scheduled_steps(6, wait=1, warmup=1, active=2)
+    result.claim("Of 6 steps, schedule(wait=1, warmup=1, active=2, repeat=1) records 2", recorded == 2)
+    result.check(
+        "Self times worked out from the trace alone are those of the table, to 2 %",
+        abs(self_from_trace / self_us_of_all - 1) < 0.02,
+        f"{self_from_trace / 1e3:.1f} ms and {self_us_of_all / 1e3:.1f} ms",
+    )
+    mib = torch.Size([1 << 18])  # elements of float32
+    by_hand = counting.peak_bytes(lambda: torch.ones(mib, device=device) + torch.ones(mib, device=device), device)
+    result.check("Two tensors of 1 MiB and their sum have a peak of 3 MiB", by_hand == 3 << 20)
+    again = counting.peak_bytes(forward, device)
+    result.check(
+        "The peak of the memory curve is that of another run, which on a GPU the allocator itself counts, to 1 %",
+        abs(peaks[WITH_GRADIENTS] / again - 1) < 0.01,
+        f"{peaks[WITH_GRADIENTS] / 1e6:.2f} MB and {again / 1e6:.2f} MB",
+    )
+    if not on_gpu:
+        result.notes.append(NO_CUDA.format(what="the trace has no lanes of kernels and copies", slug="torch-profiler"))
+    return result
