@@ -1,20 +1,19 @@
 """What the system and the processor count while a program runs: getrusage everywhere, `perf stat` where Linux has perf."""
 
-import contextlib
 import os
 import re
 import resource
-import signal
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import column
+from hpml_lab.core.programs import started
 from hpml_lab.core.tools import find_tool
 
 PAGE = resource.getpagesize()
@@ -158,38 +157,18 @@ class FunctionSamples:
     percent: float = column("share of the samples", "%")
 
 
-@contextlib.contextmanager
-def _ended(child: subprocess.Popen, deadline_seconds: float) -> Iterator[None]:
-    """Kill the child's process group after `deadline_seconds`, and at the end of the block."""
-
-    def end() -> None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
-
-    timer = threading.Timer(deadline_seconds, end)
-    timer.start()
-    try:
-        yield
-    finally:
-        timer.cancel()
-        if child.returncode is None:
-            end()
-            child.wait()
-
-
 def process_usage(command: Sequence[str], deadline_seconds: float = DEADLINE_SECONDS) -> tuple[str, ProcessUsage]:
     """Run a command to its end; return what it printed and what the system counted for this process alone (wait4).
 
     Raises LabError for a command that fails or is still running after `deadline_seconds`.
     """
     start = time.perf_counter()
-    child = _start(command, subprocess.PIPE)
-    with _ended(child, deadline_seconds), child.stdout:
-        printed = child.stdout.read().decode(errors="replace")
-        _, status, used = os.wait4(child.pid, 0)
-        child.returncode = os.waitstatus_to_exitcode(status)  # the child is gone: Popen must not wait for it again
-    if child.returncode != 0:
-        raise LabError(f"{command[0]} ended with {child.returncode}.", f"It has {deadline_seconds:g} s and must end with 0.")
+    with _started(command, deadline_seconds, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+        printed = program.stdout.read().decode(errors="replace")
+        _, status, used = os.wait4(program.pid, 0)
+        program.returncode = os.waitstatus_to_exitcode(status)  # it is gone: Popen must not wait for it again
+    if program.returncode != 0:
+        raise LabError(f"{command[0]} ended with {program.returncode}.", f"It has {deadline_seconds:g} s and must end with 0.")
     return printed.strip(), ProcessUsage(
         elapsed_seconds=time.perf_counter() - start,
         user_seconds=used.ru_utime,
@@ -201,15 +180,9 @@ def process_usage(command: Sequence[str], deadline_seconds: float = DEADLINE_SEC
     )
 
 
-def _start(command: Sequence[str], stdout: int = subprocess.DEVNULL) -> subprocess.Popen:
-    return subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=subprocess.PIPE if stdout == subprocess.DEVNULL else subprocess.DEVNULL,
-        env={**os.environ, "LC_ALL": "C"},  # other languages write a comma in a number
-        start_new_session=True,  # a group of its own, so that the deadline ends all of it
-    )
+def _started(command: Sequence[str], deadline_seconds: float, **streams: int) -> AbstractContextManager[subprocess.Popen]:
+    # Other languages write a comma in a number.
+    return started(command, deadline_seconds=deadline_seconds, env={**os.environ, "LC_ALL": "C"}, **streams)
 
 
 def perf_rows(text: str) -> list[PerfCounter]:
@@ -266,11 +239,13 @@ def _perf(arguments: Sequence[str], deadline_seconds: float) -> str:
     perf = find_tool("perf")
     if perf is None:
         raise LabError("The processor's counters cannot be read.", MISSING if sys.platform == "linux" else "perf is Linux's.")
-    child = _start([perf, *arguments], subprocess.DEVNULL if arguments[0] != "report" else subprocess.PIPE)
-    with _ended(child, deadline_seconds):
-        out, message = child.communicate()
-    if child.returncode != 0:
-        reason = (message or b"").decode(errors="replace").strip().split("\n")[0] or f"it ended with {child.returncode}"
+    reports = arguments[0] == "report"
+    streams = {"stdout": subprocess.PIPE if reports else subprocess.DEVNULL}
+    streams["stderr"] = subprocess.DEVNULL if reports else subprocess.PIPE
+    with _started([perf, *arguments], deadline_seconds, **streams) as program:
+        out, message = program.communicate()
+    if program.returncode != 0:
+        reason = (message or b"").decode(errors="replace").strip().split("\n")[0] or f"it ended with {program.returncode}"
         raise LabError(
             f"perf could not count ({reason}).",
             "Allow it with `sudo sysctl kernel.perf_event_paranoid=1`; in Docker add `--cap-add PERFMON`.",

@@ -7,22 +7,22 @@ import cProfile
 import linecache
 import os
 import pstats
-import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from types import CodeType
+from subprocess import DEVNULL, PIPE
 from typing import Any
 
 from line_profiler import LineProfiler
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import column
+from hpml_lab.core.programs import started
+from hpml_lab.profiling.sampler import StackSampler
 
 MARKERS = """
 from line_profiler import profile as imported
@@ -127,35 +127,6 @@ def by_line(work: Callable[[], Any], functions: Iterable[Callable[..., Any]]) ->
     return profiler.runcall(work), profiler
 
 
-class StackSampler:
-    """A sampler in a few lines: in a `with` block a thread notes `rate` times a second where the calling thread is.
-
-    samples  {folded stack: samples}; a folded stack names the frames from the outermost to the one that runs, with semicolons
-    """
-
-    def __init__(self, rate: float = 100.0, name: Callable[[CodeType], str] = lambda code: code.co_name) -> None:
-        self.rate, self._name = rate, name
-        self.samples: Counter[str] = Counter()
-
-    def __enter__(self) -> "StackSampler":
-        self._watched, self._stop = threading.get_ident(), threading.Event()
-        self._thread = threading.Thread(target=self._sample_until_stopped, name="hpml-sampler", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _sample_until_stopped(self) -> None:
-        while not self._stop.wait(1 / self.rate):
-            frame, names = sys._current_frames().get(self._watched), []
-            while frame is not None:
-                names.append(self._name(frame.f_code))
-                frame = frame.f_back
-            self.samples[";".join(reversed(names))] += 1
-
-
 def by_sample(work: Callable[[], Any], rate: float = 100.0) -> tuple[Any, Counter[str]]:
     """Run `work()` while a thread notes `rate` times a second where it is; return its value and {folded stack: samples}."""
     with StackSampler(rate) as sampler:
@@ -170,7 +141,8 @@ def profile_markers() -> list[MarkerRow]:
         (Path(folder) / "script.py").write_text(MARKERS)
         for launch, (arguments, variables) in LAUNCHES.items():
             command, environment = [sys.executable, *arguments], {**plain, **variables}
-            done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=60)
-            imported, bare = (done.stdout.splitlines() + ["", ""])[:2]
+            with started(command, deadline_seconds=60, cwd=folder, env=environment, stdout=PIPE, stderr=DEVNULL) as program:
+                printed = program.communicate()[0].decode(errors="replace")
+            imported, bare = (printed.splitlines() + ["", ""])[:2]
             rows.append(MarkerRow(launch, imported, bare))
     return rows

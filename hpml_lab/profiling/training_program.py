@@ -5,8 +5,6 @@ for that long at most. It prints "warm" once everything that happens only once i
 profile shows the training and not its start.
 """
 
-import contextlib
-import ctypes
 import io
 import random
 import sys
@@ -14,6 +12,8 @@ import time
 
 import numpy as np
 import torch
+
+from hpml_lab.profiling.tracing_access import allow_tracing
 
 WARM, BATCH = "warm", 64
 WARM_UP_STEPS = 20
@@ -56,12 +56,6 @@ def train(seconds: float, images: torch.Tensor, labels: torch.Tensor) -> None:
             steps += 1
             if steps == WARM_UP_STEPS:
                 print(WARM, flush=True)
-
-
-def allow_tracing() -> None:
-    """Let any process of this user watch this one: on many Linux systems only a parent may, and py-spy is not ours."""
-    with contextlib.suppress(AttributeError, OSError):  # a system without prctl has no such rule
-        ctypes.CDLL(None).prctl(0x59616D61, ctypes.c_ulong(-1), 0, 0, 0)  # PR_SET_PTRACER, PR_SET_PTRACER_ANY
 
 
 if __name__ == "__main__":

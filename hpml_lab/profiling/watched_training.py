@@ -1,7 +1,6 @@
 """Starts the training program in a process of its own, and lets py-spy watch it."""
 
 import contextlib
-import os
 import select
 import subprocess
 import sys
@@ -11,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-import hpml_lab
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.programs import python_environment, started
 from hpml_lab.data import DataSet
 from hpml_lab.profiling import training_program
 from hpml_lab.profiling.py_spy import record_stacks
@@ -26,29 +25,18 @@ def training_process(data: DataSet, deadline_seconds: float = 60.0) -> Iterator[
 
     Raises LabError where it does not get warm within `deadline_seconds`.
     """
-    home = str(Path(hpml_lab.__file__).resolve().parents[1])
-    search = os.pathsep.join(filter(None, [home, os.environ.get("PYTHONPATH")]))
     name = training_program.__name__
-    with tempfile.TemporaryFile() as given:  # not a pipe: writing into one would wait for the program
-        np.savez(given, x=data.train_x.numpy(), y=data.train_y.numpy())
-        given.seek(0)
-        child = subprocess.Popen(
-            # -P: the current folder is not searched for modules. Should this process be killed, the program ends by itself.
-            [sys.executable, "-P", "-m", name, str(2 * deadline_seconds)],
-            stdin=given,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env={**os.environ, "PYTHONPATH": search},
-        )
-    try:
-        ready, _, _ = select.select([child.stdout], [], [], deadline_seconds)
-        if not ready or training_program.WARM.encode() not in child.stdout.readline():
-            raise LabError("The training program did not start.", f"Run `python -m {name} 5 < data.npz` to see why.")
-        yield child.pid
-    finally:
-        child.kill()
-        child.wait()
-        child.stdout.close()
+    with tempfile.TemporaryFile() as images:  # not a pipe: writing into one would wait for the program
+        np.savez(images, x=data.train_x.numpy(), y=data.train_y.numpy())
+        images.seek(0)
+        # -P: the current folder is not searched for modules. Should this process be killed, the program ends by itself.
+        command = [sys.executable, "-P", "-m", name, str(2 * deadline_seconds)]
+        streams = {"stdin": images, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+        with started(command, env=python_environment(), **streams) as program:
+            ready, _, _ = select.select([program.stdout], [], [], deadline_seconds)
+            if not ready or training_program.WARM.encode() not in program.stdout.readline():
+                raise LabError("The training program did not start.", f"Run `python -m {name} 5 < data.npz` to see why.")
+            yield program.pid
 
 
 def record_training(data: DataSet, path: Path | str, seconds: float = 1.0, rate: int = 100) -> Path:

