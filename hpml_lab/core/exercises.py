@@ -166,6 +166,8 @@ def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
         return True
     if isinstance(right, tuple | list) and isinstance(got, tuple | list):
         return len(got) == len(right) and all(same(g, r, tolerance) for g, r in zip(got, right, strict=True))
+    if isinstance(right, dict) and isinstance(got, dict):
+        return got.keys() == right.keys() and all(same(got[key], right[key], tolerance) for key in right)
     if isinstance(right, str | bool | torch.dtype | torch.Size) or right is None:
         return type(got) is type(right) and got == right
     try:

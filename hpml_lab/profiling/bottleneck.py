@@ -92,8 +92,8 @@ class Diagnosis:
         return f"Diagnosis: {self.bound}"
 
     def text(self) -> str:
-        """The bound, the reason and the evidence, for a terminal."""
-        rows = [[row.evidence, row.value] for row in self.evidence.rows() if row.value != ""]
+        """The bound, the reason and the evidence that is not zero, for a terminal."""
+        rows = [[row.evidence, row.value] for row in self.evidence.rows() if row.value]
         return f"{self.bound}: {self.reason}\n\n{table_text(['evidence', ''], rows)}"
 
 
@@ -154,6 +154,8 @@ def decide(seen: Evidence) -> Diagnosis:
 
 def _of_kernels(seen: Evidence) -> tuple[str, str]:
     busy_share = f"kernels run for {seen.kernels:.0%} of the time"
+    if seen.compute == seen.memory == 0:
+        return CANNOT_TELL, f"{busy_share}; their FLOPs and bytes were not counted: use classify(loop) on the loop itself"
     more, less = max(seen.compute, seen.memory), min(seen.compute, seen.memory)
     if more < REACHED:
         return CANNOT_TELL, f"{busy_share}, but far from both ceilings"

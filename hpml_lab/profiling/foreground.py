@@ -1,4 +1,4 @@
-"""Runs a command in the foreground, as `time` does: it shares the terminal, hears Ctrl-C itself, and its exit code is passed on."""
+"""Runs a command in the foreground, as `time` does: it shares the terminal, hears Ctrl-C, and its exit code is passed on."""
 
 import contextlib
 import os
@@ -34,7 +34,9 @@ def in_foreground(
         try:
             holder.append(subprocess.Popen(command, env=environment, pass_fds=pass_fds))
         except OSError as error:
-            raise LabError(f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?") from error
+            raise LabError(
+                f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?"
+            ) from error
         yield holder[0]
     finally:
         if holder and holder[0].poll() is None:  # an error of ours: nothing is left behind

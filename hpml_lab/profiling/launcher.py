@@ -44,7 +44,7 @@ def main(settings: dict[str, Any], script: list[str]) -> None:
             stack.callback(_keep_operators, recorder, folder, settings["measure"] == "bound")
             stack.enter_context(recorder)
         _restore_environment(settings["path"])
-        _run(script)
+        run_script(script)
 
 
 def _who_profiles(ready_fd: int) -> bytes:
@@ -53,7 +53,7 @@ def _who_profiles(ready_fd: int) -> bytes:
         return pipe.read(1) or TRACED
 
 
-def _run(script: list[str]) -> None:
+def run_script(script: list[str]) -> None:
     """Run the script as `__main__`."""
     hook = sys.excepthook
     try:

@@ -1,8 +1,8 @@
 """Samples processors, memory, disk and GPUs while a `with` block runs: `with Monitor(rate=10) as m: train()`.
 
 Each figure of use is a difference of two readings of a counter, so it is the exact average over the time between them. A
-thread reads, not a process: a reading takes 0.1 ms, some times that where its data have left the caches meanwhile, and a second
-interpreter would cost its start and as much of a core (`tests/bench_monitor.py` measures both).
+thread reads, not a process: a reading takes a fraction of a millisecond, and a second interpreter would cost its start and as
+much of a core (`tests/bench_monitor.py` measures both).
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import csv
 import io
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -34,8 +35,8 @@ class MonitorSample:
 
     at            seconds from the start of the block; `seconds` since the sample before
     cores         % of each core's time in use, by whatever process
-    process_cpu   seconds of processor time that this process took, all its threads together
-    rss, memory   MiB: this process's resident memory, and what all processes use
+    process_cpu   seconds of processor time that the watched process took, all its threads together
+    rss, memory   MiB: the watched process's resident memory, and what all processes use
     disk_read, disk_written   bytes of all disks; None where the system does not tell
     """
 
@@ -61,12 +62,44 @@ class _Counters:
     disk: tuple[int, int] | None
 
     @classmethod
-    def read(cls) -> "_Counters":
-        cores = tuple((one.idle + getattr(one, "iowait", 0.0), sum(one[:8])) for one in psutil.cpu_times(percpu=True))
+    def read(cls, process_seconds: Callable[[], float] = time.process_time) -> "_Counters":
+        cores = tuple((core.idle + getattr(core, "iowait", 0.0), sum(core[:8])) for core in psutil.cpu_times(percpu=True))
         disk = None
         with contextlib.suppress(NotImplementedError, RuntimeError):  # some sandboxes have no /proc/diskstats
             disk = psutil.disk_io_counters()
-        return cls(CLOCK(), cores, time.process_time(), disk and (disk.read_bytes, disk.write_bytes))
+        return cls(CLOCK(), cores, process_seconds(), disk and (disk.read_bytes, disk.write_bytes))
+
+
+class _ProcessTree:
+    """A process and everything that it has started: their processor time together, and their memory."""
+
+    def __init__(self, process_id: int) -> None:
+        self._root = psutil.Process(process_id)
+        self._seconds: dict[tuple[int, float], float] = {}  # by process, so far
+        self._total = 0.0
+
+    def _processes(self) -> list[psutil.Process]:
+        with contextlib.suppress(psutil.Error):
+            return [self._root, *self._root.children(recursive=True)]
+        return []
+
+    def cpu_seconds(self) -> float:
+        """What all of them took so far; of a process that has ended, what it had taken when it was last seen."""
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                times, who = process.cpu_times(), (process.pid, process.create_time())
+                seconds = times.user + times.system
+                self._total += max(0.0, seconds - self._seconds.get(who, 0.0))
+                self._seconds[who] = seconds
+        return self._total
+
+    def rss(self) -> int:
+        """Their resident memory in bytes; a page that several share counts for each."""
+        total = 0
+        for process in self._processes():
+            with contextlib.suppress(psutil.Error):
+                total += process.memory_info().rss
+        return total
 
 
 class Monitor:
@@ -74,25 +107,33 @@ class Monitor:
 
     rate     samples a second
     live     in a notebook, show the latest sample while the block runs
+    process_id  watch this process and all that it starts, instead of the process that the block runs in
     samples  in order; `rows` is the same as a table
     cost     the sampler's own processor time over the block's time
     note     why no GPU is sampled, or ""
     """
 
-    def __init__(self, rate: float = 10.0, live: bool = False) -> None:
+    def __init__(self, rate: float = 10.0, live: bool = False, process_id: int | None = None) -> None:
         if not rate > 0:
-            raise LabError(f"{rate!r} samples a second is no rate.", "Use a number above 0, such as 10.")
+            raise LabError(f"{rate!r} is not a valid rate in samples a second.", "Use a number above 0, such as 10.")
         self.rate, self.samples, self.note, self.seconds = rate, [], "", 0.0
         self._live, self._cpu = live, 0.0
+        self._process_id = process_id
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Monitor":
         if self._thread is not None or self.samples:
-            raise LabError("This monitor has run.", "Make a new one for each run.")
+            raise LabError("This monitor has run already.", "Make a new one for each run.")
         self._gpus = Gpus()
-        self.note, self._process, self._stop = self._gpus.note, psutil.Process(), threading.Event()
+        self.note, self._stop = self._gpus.note, threading.Event()
+        if self._process_id is None:
+            process = psutil.Process()
+            self._cpu_seconds, self._rss = time.process_time, lambda: process.memory_info().rss
+        else:
+            tree = _ProcessTree(self._process_id)
+            self._cpu_seconds, self._rss = tree.cpu_seconds, tree.rss
         self._display = _live_display() if self._live else None
-        self._start = self._before = _Counters.read()
+        self._start = self._before = _Counters.read(self._cpu_seconds)
         self._thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
         self._thread.start()
         return self
@@ -121,7 +162,7 @@ class Monitor:
             self._cpu = time.thread_time() - began
 
     def _sample(self) -> None:
-        now, before = _Counters.read(), self._before
+        now, before = _Counters.read(self._cpu_seconds), self._before
         memory = psutil.virtual_memory()
         read, written = (
             (a - b for a, b in zip(now.disk, before.disk, strict=True)) if now.disk and before.disk else (None, None)
@@ -133,7 +174,7 @@ class Monitor:
                 seconds=now.at - before.at,
                 cores=tuple(_percent(a, b) for a, b in zip(now.cores, before.cores, strict=True)),
                 process_cpu=now.process_cpu - before.process_cpu,
-                rss=self._process.memory_info().rss / MIB,
+                rss=self._rss() / MIB,
                 memory=(memory.total - memory.available) / MIB,
                 disk_read=read,
                 disk_written=written,

@@ -114,10 +114,7 @@ class OperatorRecorder:
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-        self._hooks = [
-            register_module_forward_pre_hook(self._first_work),
-            register_optimizer_step_pre_hook(self._first_work),
-        ]
+        self._hooks = [register_module_forward_pre_hook(self._first_work), register_optimizer_step_pre_hook(self._first_work)]
         if (prepare := getattr(profiler, "_prepare_profiler", None)) is not None:
             profiler._prepare_profiler = self._yield_to_the_script(prepare)
         self._start()
@@ -125,11 +122,11 @@ class OperatorRecorder:
     def _yield_to_the_script(self, prepare: Callable) -> Callable:
         """torch's own function; before any other profile than ours starts, ours ends."""
 
-        def prepared(*arguments: Any) -> Any:
+        def prepared(*arguments: Any, **options: Any) -> Any:
             if not self._starting:
                 self._over = True
                 self._stop()
-            return prepare(*arguments)
+            return prepare(*arguments, **options)
 
         return prepared
 
@@ -138,8 +135,9 @@ class OperatorRecorder:
         self._unhook()
         if not self._over and threading.current_thread() is threading.main_thread():
             if self._profile is None or time.monotonic() - self._began > self.seconds / 2:
-                self._stop()
-                self._start()
+                with contextlib.suppress(Exception):  # whatever goes wrong here, the script goes on
+                    self._stop()
+                    self._start()
 
     def _unhook(self) -> None:
         hooks, self._hooks = self._hooks, []

@@ -140,10 +140,10 @@ def test_a_block_that_raises_ends_the_sampler_and_passes_the_error_on(two_gpus):
 def test_a_monitor_runs_once_and_wants_a_rate(no_gpu):
     with Monitor() as monitor:
         pass
-    with pytest.raises(LabError, match="has run"), monitor:
+    with pytest.raises(LabError, match="has run already"), monitor:
         pass
     for rate in (0, -1, float("nan")):
-        with pytest.raises(LabError, match="no rate"):
+        with pytest.raises(LabError, match="not a valid rate"):
             Monitor(rate)
 
 
