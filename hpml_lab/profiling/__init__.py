@@ -10,15 +10,27 @@ Experiments, in the order of the notebook:
     monitors                what the machine does, at an instant and on average
     bottleneck_classes      what bounds a loop
     perf_counters           page faults, context switches, cycles
+Further figures of their results:
+    rung_checks, random_walk_profile, operators_and_memory, where_the_time_went
 Tools for your own code:
-    Monitor, read_csv       sample processors, memory, disk and GPUs while a block runs
-    classify, decide        name what bounds a training loop, with the evidence
+    Monitor, read_csv       sample processors, memory, disk and GPUs while a block runs; read its file again
+    classify, decide        name what bounds a training loop: a Diagnosis, one of BOUNDS, with the Evidence
     PartClock               seconds by part of a loop
-    by_function, by_line, by_sample   cProfile, line_profiler and a sampler around one function
-    record_stacks, read_stacks, frame_shares, draw_icicle, flame_svg   py-spy's samples as tables and flame graphs
-    kernel_rows, read_nvprof, named_regions   torch's traces as tables
-    process_usage, perf_stat, perf_functions, perf_rows   what the system and the processor count for a command
-On the command line: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
+    by_function, by_line, by_sample     run a function under cProfile, line_profiler or a sampler
+    function_rows, line_rows, profile_markers   what they measured, as rows; what @profile does
+    record_stacks, record_training      let py-spy watch a process, or the training program of the notebook
+    read_stacks, read_speedscope, split_imports, frame_shares   what it saw, as a tree and as rows
+    icicle, draw_icicle, flame_svg      what it saw, as a figure or a flame graph for a browser
+    named_regions, kernel_rows, read_nvprof, LECTURE_LOG        torch's traces and nvprof's logs as tables
+    process_usage, perf_stat, perf_functions, perf_rows         what the system and the processor count for a command
+    show_rows               rows as a table in a notebook
+On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
+What the notebook looks at:
+    Trainer, Switches, PARTS, WRONG, CHANGES, largest_difference, write_folder   the slow trainer, its changes and mistakes
+    evaluate_slow, evaluate_fast, input_slow, input_fast, transform_slow, transform_fast   habits, slow and fast
+    simulate, known_program, expensive, counted_program     programs whose profile is known
+    QueuedDevice, SlowSamples, training_step                a simulated device, a slow data set, a step of a small net
+    loop_profile, profile_table                             the profiles of the exercises
 """
 
 from hpml_lab.core.lazy import attach
@@ -38,8 +50,9 @@ __getattr__, __dir__, __all__ = attach(
         "monitor": ["Monitor", "read_csv"],
         "bottleneck": ["classify", "decide", "Diagnosis", "Evidence", "BOUNDS"],
         "part_clock": ["PartClock"],
+        "shown": ["show_rows"],
         "functions": ["by_function", "by_line", "by_sample", "function_rows", "line_rows", "profile_markers"],
-        "stacks": ["read_stacks", "split_imports", "frame_shares", "draw_icicle"],
+        "stacks": ["read_stacks", "split_imports", "frame_shares", "draw_icicle", "icicle"],
         "flames": ["flame_svg"],
         "py_spy": ["record_stacks", "read_speedscope"],
         "watched_training": ["record_training"],
@@ -48,7 +61,15 @@ __getattr__, __dir__, __all__ = attach(
         "counters": ["process_usage", "perf_stat", "perf_functions", "perf_rows", "counted_program"],
         "queued": ["QueuedDevice"],
         "random_walk": ["simulate", "known_program", "expensive"],
-        "habits": ["write_folder"],
+        "habits": [
+            "write_folder",
+            "evaluate_slow",
+            "evaluate_fast",
+            "input_slow",
+            "input_fast",
+            "transform_slow",
+            "transform_fast",
+        ],
         "slow_trainer": ["Trainer", "Switches", "PARTS", "WRONG"],
         "ladder": ["CHANGES", "largest_difference"],
         "known_loops": ["SlowSamples", "training_step"],

@@ -3,10 +3,22 @@
 import contextlib
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 
 import torch
 
 from hpml_lab.core.counting import synchronize
+from hpml_lab.core.findings import column
+
+
+@dataclass
+class PartRow:
+    """One part of a loop: its time, its share, and what making it vanish would give (Amdahl)."""
+
+    part: str = column("part")
+    ms: float = column("an iteration", "ms")
+    percent: float = column("share of the time", "%")
+    most: float = column("S at most", "times")
 
 
 class PartClock:
@@ -37,6 +49,14 @@ class PartClock:
         finally:
             self._turn()
             self._open.pop()
+
+    def rows(self, iterations: int = 1) -> list[PartRow]:
+        """One row a part, the largest first; times of one of `iterations`."""
+        whole = sum(self.seconds.values())
+        return [
+            PartRow(part, 1e3 * seconds / iterations, 100 * seconds / whole, whole / (whole - seconds or float("nan")))
+            for part, seconds in sorted(self.seconds.items(), key=lambda item: -item[1])
+        ]
 
     def _turn(self) -> None:
         synchronize(self.device)

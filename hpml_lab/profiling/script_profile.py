@@ -96,9 +96,8 @@ def profile_script(
             if sampler:
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     sampler.wait(WRITE_SECONDS)
-        return _read(
-            Path(folder), " ".join(script), code, seconds, f"py-spy, {rate} samples a second" if sampler else "", notes
-        )
+        how = f"py-spy, {rate} samples a second" if sampler else "cProfile, and a sampler for the stacks"
+        return _read(Path(folder), " ".join(script), code, seconds, how, notes)
 
 
 def launch_environment() -> dict[str, str]:
@@ -142,7 +141,7 @@ def _read(folder: Path, command: str, code: int, seconds: float, how: str, notes
 
         rows = [row for row in function_rows(pstats.Stats(str(stats))) if "<frozen importlib" not in row.where]
     found = json.loads(operators.read_text()) if operators.is_file() else {"rows": [], "seconds": 0.0}
-    if operators.is_file() and not found["rows"]:
+    if found["seconds"] and not found["rows"]:
         notes.append("torch's operators were not recorded: the script did not call any, or profiled itself.")
     return ScriptProfile(
         command=command,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import column
+from hpml_lab.core.picture import picture
 
 IMPORT_FRAMES = ("<frozen importlib", "importlib/_bootstrap")  # in the frames that py-spy writes while Python imports a module
 
@@ -134,3 +135,11 @@ def draw_icicle(axes, root: StackNode, hot: str = "") -> None:
     axes.set(xlim=(0, 100), xlabel="share of the samples, %", ylabel="depth of the call")
     axes.yaxis.get_major_locator().set_params(integer=True)
     axes.grid(visible=False)
+
+
+@picture
+def icicle(root: StackNode, hot: str = ""):
+    """Icicle of a tree of stacks: each box is a function, as wide as its share of the samples, below the one that called it."""
+    figure = style.new_figure(8, 2.6)
+    draw_icicle(figure.subplots(), root, hot)
+    return figure
