@@ -40,7 +40,7 @@ def timed() -> tuple[float, float]:
 
 def ratio(with_it: list[float], alone: list[float]) -> str:
     """The median of the turns' ratios, and half the width of its 95 % interval (1.57 quartile ranges / √turns)."""
-    ratios = [one / other for one, other in zip(with_it, alone, strict=True)]
+    ratios = [turn / other for turn, other in zip(with_it, alone, strict=True)]
     low, _, high = quantiles(ratios, n=4)
     return f"{median(ratios):.4f} ± {1.57 * (high - low) / len(ratios) ** 0.5:.4f}"
 

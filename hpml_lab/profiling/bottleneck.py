@@ -26,8 +26,8 @@ CANNOT_TELL = "cannot tell"
 SHORTEST = 0.1  # seconds: fewer than about ten samples say nothing
 HIGH, LOW = 0.6, 0.4  # a share above HIGH decides, below LOW it is no cause; between them nothing is certain
 ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
-FREE = 0.15  # threads at a lock, at most, where threads are said to run freely
-HELD = 0.1  # share of its samples that the watch waits for the interpreter, at most, where threads are said to run freely
+FREE = 0.15  # threads at a lock, at most, where threads count as running freely
+HELD = 0.1  # share of its samples that the watch waits for the interpreter, at most, where threads count as running freely
 REACHED, TWICE = 0.3, 2.0  # a ceiling has to explain so much of the kernels' time, and so many times more than the other
 
 
@@ -49,7 +49,7 @@ class Evidence:
                   fresh ones do in every epoch, count as one
     input_wait    share in which the loop's thread was blocked inside its input: a DataLoader, a generator, a read
     lock_wait     threads that were blocked at a lock (the interpreter's own too), not counting those that wait for work
-    interpreter   share of its samples, their waits for a core apart, that the watch itself waited for the interpreter's lock
+    interpreter   share of its samples, without its waits for a core, that the watch itself waited for the interpreter's lock
     unknown_wait  share in which the loop's thread was blocked elsewhere, such as a sleep
     kernels       share in which a GPU ran a kernel; `copies` a copy to or from the host and no kernel
     compute, memory   the least time for the kernels' FLOPs and bytes at the GPU's ceilings, over the kernels' time

@@ -122,7 +122,7 @@ def _from_outside(command: Sequence[str]) -> tuple[Any, int, list[str]]:
 
     with in_foreground(command) as process, OutsideWatch(process.pid) as watch:
         code = exit_code(process.wait())
-    note = "Not a Python script: seen from outside only. A wait inside one of its threads is not told apart from another."
+    note = "Not a Python script: seen from outside only. What its threads wait for is known only roughly."
     return decide(Evidence(**watch.evidence())), code, [note]
 
 

@@ -1,4 +1,4 @@
-"""The habits of a slow trainer, each as a pair: a `…_slow` form, and beside it the `…_fast` one that replaces it.
+"""The habits of a slow trainer, each as a pair: a `…_slow` form, and next to it the `…_fast` one that replaces it.
 
 Both forms of a pair leave the same behind, to the last bit or to rounding. `slow_trainer.py` puts them together.
 """
@@ -143,8 +143,8 @@ class AdamSlow:
 
     def __init__(self, net: TrainerNet) -> None:
         self.parameters = list(net.parameters())
-        self.m = [torch.zeros_like(one) for one in self.parameters]
-        self.v = [torch.zeros_like(one) for one in self.parameters]
+        self.m = [torch.zeros_like(parameter) for parameter in self.parameters]
+        self.v = [torch.zeros_like(parameter) for parameter in self.parameters]
         self.t = 0
 
     @torch.no_grad()

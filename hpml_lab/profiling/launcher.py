@@ -21,7 +21,7 @@ from hpml_lab.profiling.tracing_access import allow_tracing
 from hpml_lab.profiling.watching import Watch
 
 SAMPLED, TRACED = b"s", b"c"  # who profiles: py-spy from outside, or cProfile in here
-OWN_FILES = ("runpy", "launcher.py", "operator_recorder.py")  # frames that are not the script's
+OWN_FILES = ("<frozen runpy>", "profiling/launcher.py", "profiling/operator_recorder.py")  # frames that are not the script's
 
 
 def main(settings: dict[str, Any], script: list[str]) -> None:
@@ -55,7 +55,6 @@ def _who_profiles(ready_fd: int) -> bytes:
 
 def run_script(script: list[str]) -> None:
     """Run the script as `__main__`."""
-    hook = sys.excepthook
     try:
         if script[0] == "-m":
             sys.argv = script[1:]
@@ -68,8 +67,13 @@ def run_script(script: list[str]) -> None:
     except SystemExit:
         raise
     except BaseException:  # also KeyboardInterrupt: Python ends as it does without us, and its traceback begins in the script
-        hook = sys.excepthook if sys.excepthook is not sys.__excepthook__ else hook
-        sys.excepthook = lambda kind, error, trace: hook(kind, error, script_part(trace))
+        show = sys.excepthook
+
+        def show_script_part(kind: type, error: BaseException, trace: TracebackType | None) -> None:
+            error.__traceback__ = script_part(trace)  # Python shows this one, whatever it is handed
+            show(kind, error, error.__traceback__)
+
+        sys.excepthook = show_script_part
         raise
 
 

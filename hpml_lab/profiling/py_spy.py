@@ -1,6 +1,6 @@
 """py-spy's runs: watch a Python process from outside, and read what it saw.
 
-Two stages of a run are kept apart: what a program does while it imports its modules, and its own work.
+Two stages of a run are kept separate: what a program does while it imports its modules, and its own work.
 """
 
 import json
@@ -16,7 +16,7 @@ from hpml_lab.core.tools import find_tool
 from hpml_lab.profiling.flames import flame_svg
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, read_stacks, split_imports
 
-END_SECONDS = 10.0  # for py-spy to write its file once it is told to stop
+END_SECONDS = 10.0  # for py-spy to write its file once it is asked to stop
 FORMATS = {".txt": "raw", ".json": "speedscope", ".svg": "raw"}
 NOT_INSTALLED = LabError("py-spy is not installed here.", "pip install py-spy")
 ALLOW = "On Linux allow it (`sudo sysctl kernel.yama.ptrace_scope=0`; in Docker `--cap-add SYS_PTRACE`); macOS wants root."

@@ -1,6 +1,6 @@
 """Profiles anybody's Python script and writes one HTML page: flame graph, functions, and torch's operators if torch ran.
 
-py-spy watches from outside where it is installed and may; otherwise cProfile traces from inside. Imports are kept apart.
+py-spy watches from outside where it is installed and may; otherwise cProfile traces from inside. Imports are shown separately.
 """
 
 import contextlib

@@ -171,7 +171,7 @@ class Watch:
         return any(_gives_items(code) and code not in self._training for code in self._calls(frame))
 
     def _hook_optimizers(self) -> None:
-        """Be told of each optimizer's step, as soon as torch is there."""
+        """Be notified of each optimizer's step, as soon as torch is there."""
         torch_optimizer = sys.modules.get("torch.optim.optimizer")
         register = getattr(torch_optimizer, "register_optimizer_step_pre_hook", None)
         if self._hook is None and register is not None:

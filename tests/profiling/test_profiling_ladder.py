@@ -188,7 +188,7 @@ def test_a_tempting_mistake_is_reported_with_how_much_faster_it_looks(folder, mo
 def test_a_row_says_the_most_that_the_part_alone_could_give():
     step = next(change for change in CHANGES if change.switch == "batch_transform")
     history = TrainingHistory([2.0], [3], [1.5])
-    before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": one, "input": 0.1} for one in (0.3, 0.05))
+    before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": seconds, "input": 0.1} for seconds in (0.3, 0.05))
     below = Rung(None, Switches(), before, 0.5, history, 0.0, True)
     after = Rung(step, Switches(batch_transform=True), fixed, 0.2, history, 0.25, True, gain=2.5)
     row = rung_row(after, below, 2.5)

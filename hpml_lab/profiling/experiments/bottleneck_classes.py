@@ -130,7 +130,7 @@ def bottleneck_classes(params: Params) -> Result:
         "; ".join(f"{row.loop}: {row.named}" for row in wrong) or "none",
     )
     result.check(
-        "Every bound is known of at least one loop, and at least two loops cannot be told",
+        "Every bound is known of at least one loop, and at least two loops have none",
         all(known_bounds[bound] for bound in BOUNDS) and known_bounds[CANNOT_TELL] >= 2,
     )
     if device.type != "cuda":

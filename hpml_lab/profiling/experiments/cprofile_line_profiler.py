@@ -146,7 +146,8 @@ def cprofile_line_profiler(params: Params) -> Result:
     lines = quietest([functions.line_rows(profiler, random_walk.simulate) for _, profiler in traced], ("line",), "ms")
     lines = [
         WalkLine(
-            **vars(row), lecture_percent=next((said for word, said in LECTURE_PERCENT.items() if word in row.source), None)
+            **vars(row),
+            lecture_percent=next((percent for word, percent in LECTURE_PERCENT.items() if word in row.source), None),
         )
         for row in lines
     ]
@@ -177,9 +178,9 @@ def cprofile_line_profiler(params: Params) -> Result:
         Table("What a profiler costs", costs),
         Table("Two ways to mark a function", markers),
     ])  # fmt: skip
-    for word, said in LECTURE_PERCENT.items():
+    for word, percent in LECTURE_PERCENT.items():
         share = sum(row.percent for row in lines if word in row.source)
-        result.key_figure(f"line of {word.strip('(')}, share of simulate", share, unit="%", lecture=said)
+        result.key_figure(f"line of {word.strip('(')}, share of simulate", share, unit="%", lecture=percent)
     result.key_figure("sampled tight loop", sampled, unit="times as long")
     result.key_figure("tight loop under cProfile", times["cProfile, every call"], unit="times as long")
     result.key_figure("tight loop under line_profiler", every_line, unit="times as long")

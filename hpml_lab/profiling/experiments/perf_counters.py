@@ -15,8 +15,8 @@ from hpml_lab.core.workers import child_pids
 from hpml_lab.profiling import counters
 from hpml_lab.profiling.counters import FunctionSamples, ProcessUsage
 
-QUICK = dict(pages=4000, naps=50, places=2**21, in_python=2**15)
-FULL = dict(pages=100_000, naps=500, places=2**25, in_python=2**20)
+QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15)
+FULL = dict(pages=100_000, naps=500, indices=2**25, in_python=2**20)
 CYCLES = "instructions per cycle"
 SHUFFLED_OVER_ORDERED = "user time of the shuffled over the ordered program"
 NOT_SUPPORTED = "3.5,msec,task-clock,1,100.00,,\n<not supported>,,cycles,0,100.00,,\n0,,page-faults,1,100.00,,\n"
@@ -156,7 +156,7 @@ def perf_counters(params: Params) -> Result:
         command, language = counters.counted_program(folder)
         if language != "C":
             notes.append("No C compiler here (`apt install gcc`): the four programs ran in Python, on a smaller array.")
-        indices = params.places if language == "C" else params.in_python
+        indices = params.indices if language == "C" else params.in_python
         works = {"touch": params.pages, "sleep": params.naps, "ordered": indices, "shuffled": indices}
         for what, number in works.items():
             printed[what], usage = counters.process_usage([*command, what, str(number)])
