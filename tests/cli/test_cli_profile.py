@@ -178,10 +178,11 @@ def test_stacks_begin_in_the_script_and_imports_are_told_from_work():
     launch = "_run_module_as_main (<frozen runpy>:1);<module> (hpml_lab/profiling/launcher.py:1)"
     run_script = f"{launch};main (hpml_lab/profiling/launcher.py:27);run_script (hpml_lab/profiling/launcher.py:56)"
     hook = "OperatorRecorder.find_spec.<locals>.exec_module (hpml_lab/profiling/operator_recorder.py:9)"
+    module = f"{run_script};run_path (<frozen runpy>:2);<module> (script.py:1)"
     text = f"""{launch};_find_and_load (<frozen importlib._bootstrap>:1) 5
-{run_script};run_path (<frozen runpy>:2);<module> (script.py:1);work (script.py:3) 7
-{run_script};run_path (<frozen runpy>:2);<module> (script.py:1);_load (<frozen importlib._bootstrap>:1);{hook};<module> (t.py:1) 3
-{run_script};run_path (<frozen runpy>:2);<module> (script.py:1);stop (hpml_lab/profiling/operator_recorder.py:5) 2
+{module};work (script.py:3) 7
+{module};_load (<frozen importlib._bootstrap>:1);{hook};<module> (t.py:1) 3
+{module};stop (hpml_lab/profiling/operator_recorder.py:5) 2
 Thread.run (threading.py:3);load (script.py:9) 4
  6
 """
