@@ -26,7 +26,8 @@ Tools for your own code:
     show_rows               rows as a table in a notebook
 On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
 What the notebook looks at:
-    Trainer, Switches, PARTS, WRONG, CHANGES, largest_difference, write_folder   the slow trainer, its changes and mistakes
+    SlowTrainer, TrainerSwitches, PARTS, CHANGES, WRONG     the slow trainer, its changes, and tempting mistakes
+    largest_difference, write_folder                        how far losses are off; the images that it reads
     evaluate_slow, evaluate_fast, input_slow, input_fast, transform_slow, transform_fast   habits, slow and fast
     simulate, known_program, expensive, counted_program     programs whose profile is known
     QueuedDevice, SlowSamples, training_step                a simulated device, a slow data set, a step of a small net
@@ -70,7 +71,7 @@ __getattr__, __dir__, __all__ = attach(
             "transform_slow",
             "transform_fast",
         ],
-        "slow_trainer": ["Trainer", "Switches", "PARTS", "WRONG"],
+        "slow_trainer": ["SlowTrainer", "TrainerSwitches", "PARTS", "WRONG"],
         "ladder": ["CHANGES", "largest_difference"],
         "known_loops": ["SlowSamples", "training_step"],
         "exercise_profiles": ["loop_profile", "profile_table"],

@@ -14,7 +14,7 @@ from hpml_lab.core.findings import column
 from hpml_lab.profiling import habits
 from hpml_lab.profiling.habits import TrainingFiles
 from hpml_lab.profiling.part_clock import PartClock
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Switches, Trainer, TrainingHistory
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
 
 # What a loss may differ by between two rungs, largest difference over the iterations that are checked. Training lets rounding
 # differences grow, as it does a change of seed: after hundreds of iterations equal losses mean equal bits, or nothing.
@@ -126,7 +126,7 @@ class Rung:
     """
 
     step: Change | None
-    switches: Switches
+    switches: TrainerSwitches
     profile: dict[str, float]
     seconds: float
     history: TrainingHistory
@@ -191,7 +191,7 @@ def applicable(step: Change, device: Device, compile: bool) -> bool:
     return not step.needs or has[step.needs]
 
 
-def next_step(profile: dict[str, float], steps: list[Change], switches: Switches) -> Change | None:
+def next_step(profile: dict[str, float], steps: list[Change], switches: TrainerSwitches) -> Change | None:
     """The first step of the largest part that has one left; None where no step is left."""
     for part in sorted(PARTS, key=lambda part: -profile[part]):
         for step in steps:
@@ -214,14 +214,14 @@ class Ladder:
             else contextlib.nullcontext()
         )
 
-    def make(self, switches: Switches) -> Trainer:
-        return Trainer(self.folder, switches, self.device.torch, batch=self.plan.batch, look=self.plan.look)
+    def make(self, switches: TrainerSwitches) -> SlowTrainer:
+        return SlowTrainer(self.folder, switches, self.device.torch, batch=self.plan.batch, look=self.plan.look)
 
     def climb(self) -> Iterator[Rung]:
         """The rungs from the slow trainer up, those that were taken back among them."""
         steps = list(self.steps)
         with self._cudnn:
-            made = self.make(Switches())
+            made = self.make(TrainerSwitches())
             rung = self.assess(made, None, None, None)
             yield rung
             while step := next_step(rung.profile, steps, rung.switches):
@@ -241,7 +241,7 @@ class Ladder:
                 if tried.kept:
                     made, rung = changed, tried
 
-    def assess(self, made: Trainer, step: Change | None, below: Trainer | None, rung: Rung | None) -> Rung:
+    def assess(self, made: SlowTrainer, step: Change | None, below: SlowTrainer | None, rung: Rung | None) -> Rung:
         """Profile a trainer, time it in turns with the one below, and compare what both left behind."""
         plan = self.plan
         made.run(2)  # what is done only once, such as compiling, is done now
@@ -279,7 +279,7 @@ class Ladder:
         """
         return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
 
-    def timed(self, made: Trainer) -> tuple[float, TrainingHistory]:
+    def timed(self, made: SlowTrainer) -> tuple[float, TrainingHistory]:
         """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""
         start = time.perf_counter()
         history = made.run(self.plan.iterations)
@@ -288,7 +288,7 @@ class Ladder:
     def total(self, best: Rung) -> float:
         """How many times as fast the best rung is as the slow trainer, both timed again in turns."""
         with self._cudnn:
-            slow, fast = self.make(Switches()), self.make(best.switches)
+            slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
             fast.run(2)
             return self.timed(slow)[0] / median(self.timed(fast)[0] for _ in range(self.plan.pairs))
 

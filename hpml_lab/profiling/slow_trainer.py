@@ -1,4 +1,4 @@
-"""A deliberately slow trainer and its fast form: `Switches` says which of the habits in `habits.py` it has.
+"""A deliberately slow trainer and its fast form: `TrainerSwitches` says which of the habits in `habits.py` it has.
 
 All off is the slow trainer, all on the best one; both train the same net on the same batches, and what they leave behind is
 the same: a log with one line an iteration, and the losses on test images.
@@ -22,7 +22,7 @@ PARTS = ("input", "transform", "copy", "forward", "backward", "optimizer", "logg
 
 
 @dataclass(frozen=True)
-class Switches:
+class TrainerSwitches:
     """Which habits are fixed; the field's name is the change's name, and its comment says what is then done."""
 
     decode_once: bool = False  # files are read and decoded before training, not in each iteration
@@ -59,10 +59,12 @@ class TrainingHistory:
     tests: list[float] = field(default_factory=list)
 
 
-class Trainer:
+class SlowTrainer:
     """The trainer with the given habits; `run` starts from the same weights and the same order every time."""
 
-    def __init__(self, folder: TrainingFiles, switches: Switches, device: torch.device, *, batch: int, look: int) -> None:
+    def __init__(
+        self, folder: TrainingFiles, switches: TrainerSwitches, device: torch.device, *, batch: int, look: int
+    ) -> None:
         """
         batch  images an iteration
         look   iterations between two evaluations

@@ -14,7 +14,7 @@ from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, rung_row
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import BITS, CHANGES, ROUNDING, SIXTEEN, Ladder, LadderPlan, Rung, largest_difference, next_step
 from hpml_lab.profiling.part_clock import PartClock
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, Switches, Trainer, TrainingHistory
+from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
 
 CPU = torch.device("cpu")
 BEST = dict(
@@ -41,7 +41,7 @@ def after(folder):
 
     @one_thread()
     def run(clock=None, **switches):
-        return Trainer(folder, Switches(**switches), CPU, batch=32, look=3).run(6, clock)
+        return SlowTrainer(folder, TrainerSwitches(**switches), CPU, batch=32, look=3).run(6, clock)
 
     return run
 
@@ -131,11 +131,11 @@ def test_a_clock_takes_parts_of_any_name_in_any_order():
 def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
     steps = [change for change in CHANGES if not change.needs]
     profile = dict.fromkeys(PARTS, 1.0) | {"transform": 5.0, "logging": 3.0}
-    assert next_step(profile, steps, Switches()).switch == "batch_transform"
+    assert next_step(profile, steps, TrainerSwitches()).switch == "batch_transform"
     left = [change for change in steps if change.switch != "batch_transform"]
-    assert next_step(profile, left, Switches()).switch == "late_log", "prepare_once needs decode_once"
-    assert next_step(profile, left, Switches(decode_once=True)).switch == "prepare_once"
-    assert next_step(profile, [], Switches()) is None
+    assert next_step(profile, left, TrainerSwitches()).switch == "late_log", "prepare_once needs decode_once"
+    assert next_step(profile, left, TrainerSwitches(decode_once=True)).switch == "prepare_once"
+    assert next_step(profile, [], TrainerSwitches()) is None
 
 
 def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypatch):
@@ -143,9 +143,9 @@ def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypa
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=2), compile=False
     )
     with one_thread():
-        slow, fast = ladder.make(Switches()), ladder.make(Switches(debug_off=True))
+        slow, fast = ladder.make(TrainerSwitches()), ladder.make(TrainerSwitches(debug_off=True))
         below = ladder.assess(slow, None, None, None)
-        monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == Switches() else 2.0, below.history))
+        monkeypatch.setattr(ladder, "timed", lambda made: (6.0 if made.switches == TrainerSwitches() else 2.0, below.history))
         found = ladder.assess(fast, next(change for change in CHANGES if change.switch == "debug_off"), slow, below)
         assert (found.gain, found.seconds) == (3, 2)
         assert ladder.total(found) == 3
@@ -161,7 +161,7 @@ def test_a_profile_is_of_one_iteration_and_of_several_runs_the_fastest_counts(fo
             self.seconds = dict.fromkeys(PARTS, 6.0)
 
     with one_thread():
-        made = ladder.make(Switches(**BEST))
+        made = ladder.make(TrainerSwitches(**BEST))
         history, seconds = made.run(4), iter([0.03, 0.01, 0.02])
         monkeypatch.setattr("hpml_lab.profiling.ladder.PartClock", SixSeconds)
         monkeypatch.setattr(ladder, "timed", lambda _: (next(seconds), history))
@@ -174,7 +174,7 @@ def test_a_tempting_mistake_is_reported_with_how_much_faster_it_looks(folder, mo
     ladder = Ladder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, pairs=3), compile=False
     )
-    best = Rung(None, Switches(**BEST), {}, 1.0, TrainingHistory([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
+    best = Rung(None, TrainerSwitches(**BEST), {}, 1.0, TrainingHistory([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
     wrong = TrainingHistory([2.25, 1.0], [3, 4], [1.5])
     monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
     with one_thread():
@@ -189,8 +189,8 @@ def test_a_row_says_the_most_that_the_part_alone_could_give():
     step = next(change for change in CHANGES if change.switch == "batch_transform")
     history = TrainingHistory([2.0], [3], [1.5])
     before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": seconds, "input": 0.1} for seconds in (0.3, 0.05))
-    below = Rung(None, Switches(), before, 0.5, history, 0.0, True)
-    after = Rung(step, Switches(batch_transform=True), fixed, 0.2, history, 0.25, True, gain=2.5)
+    below = Rung(None, TrainerSwitches(), before, 0.5, history, 0.0, True)
+    after = Rung(step, TrainerSwitches(batch_transform=True), fixed, 0.2, history, 0.25, True, gain=2.5)
     row = rung_row(after, below, 2.5)
     assert row.most_by_part == pytest.approx(4), "three quarters gone: a quarter is left"
     assert (row.part_ms_before, row.part_ms_after, row.ms) == pytest.approx((300, 50, 200))
@@ -199,7 +199,7 @@ def test_a_row_says_the_most_that_the_part_alone_could_give():
 
 def test_every_switch_is_a_step_and_every_step_a_switch():
     assert sorted(change.switch for change in CHANGES) == sorted(
-        field.name for field in fields(Switches) if field.name != "wrong"
+        field.name for field in fields(TrainerSwitches) if field.name != "wrong"
     )
     assert {change.part for change in CHANGES} <= set(PARTS)
 
@@ -212,7 +212,7 @@ def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken
     for rung in rungs[1:]:
         changed = [
             field.name
-            for field in fields(Switches)
+            for field in fields(TrainerSwitches)
             if getattr(rung.switches, field.name) != getattr(below.switches, field.name)
         ]
         assert changed == [rung.step.switch]

@@ -243,6 +243,38 @@ def test_a_watch_without_a_stack_is_reported_and_an_older_file_is_not_taken_for_
     assert path.read_text() == "main;an older run 10\n", "an older file is neither damaged nor read"
 
 
+IMPORTING = "<module> (a.py:1);_find_and_load (<frozen importlib._bootstrap>:9);<module> (torch/__init__.py:1) 30\n"
+
+
+def fake_py_spy(monkeypatch, tmp_path, content):
+    """A py-spy that has seen `content`, whatever it is asked to watch."""
+    (tmp_path / "content").write_text(content)
+    program = tmp_path / "py-spy"
+    program.write_text(f'#!/bin/sh\ncp "{tmp_path / "content"}" "$7"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(py_spy, "find_tool", lambda name: str(program))
+
+
+def test_a_record_has_the_script_s_own_work_and_its_imports_only_if_asked(monkeypatch, tmp_path):
+    fake_py_spy(monkeypatch, tmp_path, IMPORTING + "<module> (a.py:1);work (a.py:3) 5\n")
+    path = tmp_path / "stacks.txt"
+    assert py_spy.record_stacks(os.getpid(), path).read_text() == "<module> (a.py:1);work (a.py:3) 5\n"
+    assert py_spy.record_stacks(os.getpid(), path, imports=True).read_text().startswith(IMPORTING)
+    graph = py_spy.record_stacks(os.getpid(), tmp_path / "stacks.svg").read_text()
+    assert graph.startswith("<svg") and "work" in graph and "importlib" not in graph
+    fake_py_spy(monkeypatch, tmp_path, IMPORTING)
+    with pytest.raises(LabError, match="nothing but import"):
+        py_spy.record_stacks(os.getpid(), path)
+
+
+def test_a_speedscope_record_leaves_imports_out_too(monkeypatch, tmp_path):
+    frames = [{"name": "work", "file": "a.py"}, {"name": "_find_and_load", "file": "<frozen importlib._bootstrap>"}]
+    profile = {"unit": "seconds", "startValue": 0.0, "endValue": 0.3, "samples": [[0], [0, 1], [0]], "weights": [0.1] * 3}
+    fake_py_spy(monkeypatch, tmp_path, json.dumps({"shared": {"frames": frames}, "profiles": [profile]}))
+    seen = py_spy.read_speedscope(py_spy.record_stacks(os.getpid(), tmp_path / "scope.json"))
+    assert seen["samples"] == 2 and seen["weights"] == seen["end"] == pytest.approx(0.2)
+
+
 def test_a_speedscope_file_with_nulls_is_read(tmp_path):
     path = tmp_path / "scope.json"
     frames = [{"name": "main", "file": "a.py", "line": 1, "col": None}, {"name": "hot", "file": None}]
