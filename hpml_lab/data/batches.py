@@ -1,4 +1,4 @@
-"""Mini-batches without a loader: when the data fits on the device, a batch is one index operation."""
+"""Mini-batches without a loader: if the data fits on the device, a batch is one index operation."""
 
 from collections.abc import Iterator
 
@@ -8,9 +8,9 @@ import torch
 def batches(
     x: torch.Tensor, y: torch.Tensor, size: int, generator: torch.Generator | None = None
 ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """One epoch of shuffled batches of `size` (the last may be smaller), drawn on the device that `x` lies on.
+    """One epoch of shuffled batches of `size` (the last may be smaller), gathered on the device of `x`.
 
-    x (N, …), y (N,); `generator` fixes the order and must be on the CPU, so that every device sees the same batches.
+    x (N, …), y (N,); `generator` fixes the order and must be on the CPU, so that the batches are the same on every device.
     """
     order = torch.randperm(len(x), generator=generator).to(x.device)
     for chosen in order.split(size):

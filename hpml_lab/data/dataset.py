@@ -1,4 +1,4 @@
-"""What every loader gives back."""
+"""The type of every data set."""
 
 from dataclasses import dataclass
 

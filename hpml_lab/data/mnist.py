@@ -1,4 +1,4 @@
-"""Real MNIST, read by torchvision's own class from files whose content was checked first."""
+"""The real MNIST, read by torchvision's own class from files whose content was verified first."""
 
 import gzip
 import hashlib
@@ -25,13 +25,13 @@ FETCH = "run `hpml-lab data fetch mnist`"
 
 
 class Damaged(LabError):
-    """A file of a data set that is there but does not hold what it should."""
+    """A file of a data set exists, but its content is not what it should be."""
 
 
 def torchvision_class() -> type:
-    """torchvision's MNIST class; LabError where torchvision does not load."""
+    """torchvision's MNIST class; LabError if torchvision does not load."""
     try:
-        from torchvision.datasets import MNIST  # late: this import takes seconds
+        from torchvision.datasets import MNIST  # here, because this import takes seconds
     except Exception as error:  # a torchvision that does not fit its torch fails in many ways
         raise LabError(
             f"torchvision does not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor` to see how to fix it."
@@ -44,59 +44,59 @@ def file_of(raw: Path, name: str) -> Path | None:
     return next((path for path in (raw / name, raw / f"{name}.gz") if os.path.isfile(path)), None)
 
 
-def checked(data: bytes, name: str, packed: bool) -> bytes:
-    """The content of the MNIST file `name`, unpacked; ValueError where it is not what it should be."""
+def verified(data: bytes, name: str, gzipped: bool) -> bytes:
+    """The unpacked content of the MNIST file `name`; ValueError if its sha256 differs."""
     try:
-        content = gzip.decompress(data) if packed else data
+        content = gzip.decompress(data) if gzipped else data
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"its gzip archive is broken: {error}") from error
     if hashlib.sha256(content).hexdigest() != SHA256[name]:
-        raise ValueError(f"its {len(content):,} bytes have the wrong sha256")
+        raise ValueError(f"the sha256 of its {len(content):,} bytes is wrong")
     return content
 
 
 def read_file(path: Path) -> bytes:
-    """The checked content of one of MNIST's files, plain or gzipped. Raises Damaged, naming the file."""
+    """The verified content of one of MNIST's files, plain or gzipped. Raises Damaged, naming the file."""
     try:
         data = path.read_bytes()
     except OSError as error:
         raise LabError(f"{path} cannot be read ({error.strerror}).", "Check its permissions.") from error
     try:
-        return checked(data, path.name.removesuffix(".gz"), packed=path.suffix == ".gz")
+        return verified(data, path.name.removesuffix(".gz"), gzipped=path.suffix == ".gz")
     except ValueError as error:
         raise Damaged(f"{path} is damaged ({error}) and was not used.", f"Delete it, then {FETCH}.") from error
 
 
 def find_mnist() -> Path:
-    """The folder `MNIST/raw` of the first data folder that has all four files; LabError says where it looked."""
-    looked = []
+    """The folder `MNIST/raw` of the first data folder that has all four files. Raises LabError, which lists the folders searched."""
+    searched = []
     for folder in data_folders():
         raw = folder / "MNIST" / "raw"
-        absent = [name for name in SHA256 if file_of(raw, name) is None]
-        if not absent:
+        missing = [name for name in SHA256 if file_of(raw, name) is None]
+        if not missing:
             return raw
-        looked.append(str(raw) if len(absent) == len(SHA256) else f"{raw} (it lacks {' and '.join(absent)})")
+        searched.append(str(raw) if len(missing) == len(SHA256) else f"{raw} (it lacks {' and '.join(missing)})")
     raise LabError(
-        f"MNIST is not here; looked in {', then in '.join(looked)}.",
-        f"To get it, {FETCH}, or set HPML_DATA to a folder that has MNIST/raw.",
+        f"MNIST was not found; searched {', then '.join(searched)}.",
+        f"To download it, {FETCH}, or set HPML_DATA to a folder that contains MNIST/raw.",
     )
 
 
 def read_mnist() -> DataSet:
     """MNIST's 60 000 training and 10 000 test images, (N, 1, 28, 28) in 0..1, with their labels.
 
-    The four files may be unpacked or gzipped, in a folder that may be read-only. Raises LabError where they are absent,
-    Damaged where one is damaged.
+    The four files may be unpacked or gzipped, and the folder may be read-only. Raises LabError if they are missing, Damaged if
+    one is damaged.
     """
     raw = find_mnist()
     mnist = torchvision_class()
-    # torchvision reads a copy of the very bytes that were checked. In the folder itself it would want to unpack the
-    # archives next to them, and prefer a `processed` folder of its old versions, which nothing checks.
+    # torchvision reads a copy of the bytes that were verified. In the folder itself it would unpack the archives next to them,
+    # and prefer a `processed` folder of its old versions, which nothing verifies.
     with tempfile.TemporaryDirectory(prefix="hpml-mnist-") as folder:
         for name in SHA256:
             atomic_write(Path(folder) / "MNIST" / "raw" / name, read_file(file_of(raw, name)))
-        parts = []
+        tensors = []
         for train in (True, False):
-            half = mnist(folder, train=train, download=False)
-            parts += [half.data.unsqueeze(1).to(torch.float32) / 255, half.targets.to(torch.int64)]
-    return DataSet("mnist", *parts)
+            split = mnist(folder, train=train, download=False)
+            tensors += [split.data.unsqueeze(1).to(torch.float32) / 255, split.targets.to(torch.int64)]
+    return DataSet("mnist", *tensors)

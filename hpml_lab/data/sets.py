@@ -10,7 +10,7 @@ NAMES = ("digits", "mnist")
 
 
 def load(name: str = "digits", device: torch.device | str = "cpu") -> DataSet:
-    """Load a data set: "digits" (1 797 images of 8 × 8, ships with scikit-learn) or "mnist" (70 000 of 28 × 28, if present).
+    """Load a data set: "digits" (1 797 images of 8 × 8, from scikit-learn) or "mnist" (70 000 of 28 × 28, if downloaded).
 
     Raises LabError for an unknown name, and for MNIST files that are missing or damaged.
     """
@@ -27,7 +27,7 @@ def _digits() -> DataSet:
     from sklearn.datasets import load_digits
 
     raw = load_digits()
-    images = torch.tensor(raw.images, dtype=torch.float32).unsqueeze(1) / 16  # scikit-learn's pixels go from 0 to 16
+    images = torch.tensor(raw.images, dtype=torch.float32).unsqueeze(1) / 16  # scikit-learn's pixels range from 0 to 16
     labels = torch.tensor(raw.target, dtype=torch.int64)
     order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))  # the split is always the same
     train, test = order[:1300], order[1300:]

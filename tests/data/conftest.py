@@ -24,7 +24,7 @@ def idx_labels(count: int) -> bytes:
 
 @pytest.fixture
 def files(monkeypatch):
-    """{name: unpacked content} of the tiny data set, which the package now takes for MNIST."""
+    """{name: unpacked content} of the tiny data set, which the package now accepts as MNIST."""
     made = {
         "train-images-idx3-ubyte": idx_images(6, seed=1),
         "train-labels-idx1-ubyte": idx_labels(6),
@@ -38,17 +38,17 @@ def files(monkeypatch):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """An empty data folder that `HPML_DATA` names; the project's own `data/` is out of sight."""
+    """An empty data folder that `HPML_DATA` names; the project's own `data/` is hidden."""
     monkeypatch.setattr("hpml_lab.core.paths.DATA", tmp_path / "no-such-folder")
     monkeypatch.setenv("HPML_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Serves `content` ({path: bytes}) and notes each request as (path, Range header).
+    """Serves `content` ({path: bytes}) and records each request as (path, Range header).
 
     ranges       whether a Range request gets 206
-    cut_after    the connection breaks after so many bytes of a body, `cuts` times
+    cut_after    the connection breaks after that many bytes of a body, `cuts` times
     """
 
     daemon_threads = True

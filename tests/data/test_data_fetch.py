@@ -19,7 +19,7 @@ def content(raw):
 def test_the_four_files_are_fetched_unpacked_and_can_be_loaded(server, files, folder):
     raw = fetch.fetch_mnist()
     assert raw == folder / "MNIST" / "raw"
-    assert content(raw) == files, "the four files, and no piece of a download beside them"
+    assert content(raw) == files, "the four files, and no partial download"
     assert len(load("mnist").train_x) == 6
 
 
@@ -47,13 +47,13 @@ def test_a_damaged_file_is_replaced(server, files, folder):
     assert len(server.requests) == 5
 
 
-def test_a_cut_connection_is_taken_up_where_it_stopped(server, files, folder):
+def test_a_cut_download_resumes_where_it_stopped(server, files, folder):
     server.cut_after, server.cuts = 500, 2
     assert content(fetch.fetch_mnist()) == files
     assert server.asked(FIRST) == [None, "bytes=500-", "bytes=1000-"]
 
 
-def test_a_later_run_goes_on_with_what_an_earlier_one_left(server, files, folder):
+def test_a_later_run_resumes_an_earlier_one(server, files, folder):
     server.cut_after, server.cuts = 500, 99
     with pytest.raises(LabError, match="cut after 1,500 of") as caught:
         fetch.fetch_mnist()
@@ -61,7 +61,7 @@ def test_a_later_run_goes_on_with_what_an_earlier_one_left(server, files, folder
     raw = folder / "MNIST" / "raw"
     assert [path.name for path in raw.iterdir()] == [f"{FIRST}.part"], "no file of the data set has its name yet"
     assert (raw / f"{FIRST}.part").read_bytes() == server.content[f"/{FIRST}"][:1500]
-    with pytest.raises(LabError, match="MNIST is not here"):
+    with pytest.raises(LabError, match="MNIST was not found"):
         load("mnist")
     server.cuts, server.requests = 0, []
     assert content(fetch.fetch_mnist()) == files
@@ -77,7 +77,7 @@ def test_a_server_without_ranges_is_read_from_the_start(server, files, folder):
     assert server.asked(FIRST) == ["bytes=700-"]
 
 
-def test_a_piece_that_was_already_whole_is_used(server, files, folder):
+def test_a_partial_file_that_is_already_complete_is_used(server, files, folder):
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     (raw / f"{FIRST}.part").write_bytes(server.content[f"/{FIRST}"])
@@ -85,7 +85,7 @@ def test_a_piece_that_was_already_whole_is_used(server, files, folder):
 
 
 @pytest.mark.parametrize("length", [700, 100_000], ids=["short", "longer than the file"])
-def test_a_piece_of_something_else_is_thrown_away(server, files, folder, length):
+def test_a_partial_file_of_something_else_is_discarded(server, files, folder, length):
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     (raw / f"{FIRST}.part").write_bytes(b"x" * length)
@@ -110,7 +110,7 @@ def test_the_next_mirror_is_tried(server, files, folder, monkeypatch):
     assert server.asked(f"gone/{FIRST}") == [None]
 
 
-def test_a_file_that_no_mirror_has_is_told_with_each_mirrors_answer(server, folder):
+def test_a_file_that_no_mirror_has_is_reported_with_each_mirrors_answer(server, folder):
     del server.content[f"/{FIRST}"]
     with pytest.raises(LabError) as caught:
         fetch.fetch_mnist()
@@ -148,7 +148,7 @@ def test_a_silent_server_is_given_up(files, folder, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is always full")
-def test_a_full_disk_while_downloading_is_told(server, files, folder):
+def test_a_full_disk_while_downloading_is_reported(server, files, folder):
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     (raw / f"{FIRST}.part").symlink_to("/dev/full")
@@ -172,22 +172,22 @@ def test_a_disk_that_fills_while_the_file_is_written_keeps_the_download(server, 
     assert server.asked(FIRST) == [None, f"bytes={len(server.content[f'/{FIRST}'])}-"]
 
 
-def test_a_target_that_cannot_be_a_folder_is_told(server, tmp_path):
+def test_a_target_that_cannot_be_a_folder_is_reported(server, tmp_path):
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(LabError, match="cannot be made") as caught:
+    with pytest.raises(LabError, match="cannot be created") as caught:
         fetch.fetch_mnist(tmp_path / "file")
     assert "--to" in caught.value.fix
     assert server.requests == []
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write everywhere")
-def test_a_read_only_target_is_told(server, tmp_path):
+def test_a_read_only_target_is_reported(server, tmp_path):
     tmp_path.chmod(0o555)
     with pytest.raises(LabError, match="Permission denied"):
         fetch.fetch_mnist(tmp_path / "data")
 
 
-def test_a_read_only_folder_is_told_whoever_runs(server, tmp_path, monkeypatch):
+def test_a_read_only_folder_is_reported_even_to_root(server, tmp_path, monkeypatch):
     def refused(*_, **__):
         raise PermissionError(13, "Permission denied")
 

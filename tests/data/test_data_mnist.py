@@ -1,4 +1,4 @@
-"""MNIST is read unpacked and gzipped, from read-only folders too; a file that is not MNIST's is named and not used."""
+"""MNIST is read unpacked and gzipped, from read-only folders too; a damaged file is named and not used."""
 
 import gzip
 import os
@@ -14,7 +14,7 @@ from hpml_lab.data import batches, load, mnist
 IMAGES = "train-images-idx3-ubyte"
 
 
-def lay(folder, files, packed=()):
+def write(folder, files, packed=()):
     raw = folder / "MNIST" / "raw"
     raw.mkdir(parents=True)
     for name, data in files.items():
@@ -28,7 +28,7 @@ def lay(folder, files, packed=()):
 @pytest.mark.parametrize("packed", ["none", "all", "images only"])
 def test_unpacked_and_gzipped_files_give_the_same_tensors(files, folder, packed):
     names = {"none": [], "all": list(files), "images only": [name for name in files if "images" in name]}[packed]
-    lay(folder, files, names)
+    write(folder, files, names)
     data = load("mnist")
     pixels = torch.frombuffer(bytearray(files[IMAGES][16:]), dtype=torch.uint8).reshape(6, 1, 28, 28)
     assert torch.equal(data.train_x, pixels.float() / 255)
@@ -38,7 +38,7 @@ def test_unpacked_and_gzipped_files_give_the_same_tensors(files, folder, packed)
 
 
 def test_reading_changes_nothing_in_the_folder(files, folder):
-    raw = lay(folder, files, packed=list(files))
+    raw = write(folder, files, packed=list(files))
     before = sorted(path.name for path in raw.iterdir())
     for path in (raw, *raw.iterdir()):
         path.chmod(0o555 if path.is_dir() else 0o444)
@@ -50,7 +50,7 @@ def test_reading_changes_nothing_in_the_folder(files, folder):
 
 
 def test_the_processed_files_of_old_torchvision_are_not_used(files, folder):
-    lay(folder, files)
+    write(folder, files)
     (folder / "MNIST" / "processed").mkdir()
     for name in ("training.pt", "test.pt"):
         torch.save((torch.zeros(1, 28, 28), torch.zeros(1)), folder / "MNIST" / "processed" / name)
@@ -73,7 +73,7 @@ def damage_to_nothing(data):
 @pytest.mark.parametrize("packed", [False, True], ids=["unpacked", "gzipped"])
 @pytest.mark.parametrize("name", [IMAGES, "t10k-labels-idx1-ubyte"])
 def test_a_damaged_file_is_named_and_not_used(files, folder, name, packed, damage):
-    raw = lay(folder, files, packed=list(files) if packed else [])
+    raw = write(folder, files, packed=list(files) if packed else [])
     path = raw / (f"{name}.gz" if packed else name)
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(mnist.Damaged) as caught:
@@ -83,13 +83,13 @@ def test_a_damaged_file_is_named_and_not_used(files, folder, name, packed, damag
 
 
 def test_a_page_saved_under_the_name_of_an_archive_is_damaged(files, folder):
-    raw = lay(folder, files, packed=list(files))
+    raw = write(folder, files, packed=list(files))
     (raw / f"{IMAGES}.gz").write_text("<html>moved</html>")
     with pytest.raises(mnist.Damaged, match="gzip archive is broken"):
         load("mnist")
 
 
-def test_an_absent_data_set_says_where_it_looked_and_how_to_get_it(folder, tmp_path):
+def test_an_absent_data_set_says_where_it_searched_and_how_to_download_it(folder, tmp_path):
     with pytest.raises(LabError) as caught:
         load("mnist")
     assert str(folder / "MNIST" / "raw") in caught.value.problem
@@ -97,26 +97,26 @@ def test_an_absent_data_set_says_where_it_looked_and_how_to_get_it(folder, tmp_p
     assert "hpml-lab data fetch mnist" in caught.value.fix and "HPML_DATA" in caught.value.fix
 
 
-def test_an_incomplete_folder_is_passed_over_and_told(files, folder, tmp_path, monkeypatch):
-    raw = lay(folder, files)
+def test_an_incomplete_folder_is_skipped_and_reported(files, folder, tmp_path, monkeypatch):
+    raw = write(folder, files)
     (raw / IMAGES).unlink()
     with pytest.raises(LabError, match=f"lacks {IMAGES}"):
         load("mnist")
-    lay(tmp_path / "second", files)
+    write(tmp_path / "second", files)
     monkeypatch.setattr("hpml_lab.core.paths.DATA", tmp_path / "second")
     assert len(load("mnist").train_x) == 6
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may read every file")
-def test_a_file_that_may_not_be_read_is_told(files, folder):
-    raw = lay(folder, files)
+def test_a_file_that_may_not_be_read_is_reported(files, folder):
+    raw = write(folder, files)
     (raw / IMAGES).chmod(0)
     with pytest.raises(LabError, match="cannot be read"):
         load("mnist")
 
 
-def test_a_full_temporary_folder_is_told(files, folder, monkeypatch):
-    lay(folder, files)
+def test_a_full_temporary_folder_is_reported(files, folder, monkeypatch):
+    write(folder, files)
 
     def full(*_):
         raise OSError(28, "No space left on device")
@@ -127,7 +127,7 @@ def test_a_full_temporary_folder_is_told(files, folder, monkeypatch):
 
 
 def test_a_torchvision_that_does_not_load_sends_to_the_doctor(files, folder, monkeypatch):
-    lay(folder, files)
+    write(folder, files)
     monkeypatch.setitem(sys.modules, "torchvision.datasets", None)  # an import of it now raises
     with pytest.raises(LabError) as caught:
         load("mnist")

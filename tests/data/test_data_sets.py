@@ -1,4 +1,4 @@
-"""Digits and batches: what the other notebooks stand on."""
+"""Digits and batches, which the other notebooks build on."""
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ def test_an_unknown_data_set_names_the_known_ones():
 def test_an_epoch_gives_every_sample_once_with_its_label():
     x, y = torch.arange(10.0).reshape(10, 1), torch.arange(10)
     seen = list(batches(x, y, 4, torch.Generator().manual_seed(0)))
-    assert [len(part) for part, _ in seen] == [4, 4, 2]
+    assert [len(a) for a, _ in seen] == [4, 4, 2]
     assert all(torch.equal(a.flatten().long(), b) for a, b in seen)
     assert sorted(torch.cat([b for _, b in seen]).tolist()) == list(range(10))
 
