@@ -1,8 +1,8 @@
 """Data sets as tensors that are already on the device, and batches that are index slices of them.
 
-    load      a data set by name: "digits" (ships with scikit-learn) or "mnist" (`hpml-lab data fetch mnist`)
-    DataSet   images and labels, split into train and test
-    batches   one epoch of shuffled batches
+load      a data set by name: "digits" (ships with scikit-learn) or "mnist" (`hpml-lab data fetch mnist`)
+DataSet   images and labels, split into train and test
+batches   one epoch of shuffled batches
 """
 
 from hpml_lab.data.batches import batches

@@ -68,7 +68,7 @@ def read_file(path: Path) -> bytes:
 
 
 def find_mnist() -> Path:
-    """The folder `MNIST/raw` of the first data folder that has all four files. Raises LabError, which lists the folders searched."""
+    """The folder `MNIST/raw` of the first data folder that has all four files; LabError lists the folders searched."""
     searched = []
     for folder in data_folders():
         raw = folder / "MNIST" / "raw"

@@ -1,7 +1,7 @@
 """Learning-rate schedules: the factor by which the peak rate is multiplied before step t of T.
 
 Steps count from 0 here, as torch's schedulers count them. Each schedule equals one of torch.optim.lr_scheduler, which
-`torch_scheduler` makes. As plain functions of time they also serve code that steps many settings at once, or no optimizer at all.
+`torch_scheduler` makes. As plain functions of time they also serve code that steps many settings at once, or no optimizer.
 """
 
 import math

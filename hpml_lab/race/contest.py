@@ -12,7 +12,7 @@ from hpml_lab.core.progress import progress
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.optim.schedules import factor
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
-from hpml_lab.race.program import CLASSES, Net, Program, Setting
+from hpml_lab.race.program import CLASSES, FullyConnected, Program, Setting
 
 # The peak rates of each optimizer's sweep: the lecture's and its neighbors.
 PEAKS = {
@@ -45,7 +45,7 @@ class ContestCurves:
 
 
 def train_contest(
-    net: Net,
+    net: FullyConnected,
     seeds: Sequence[int],
     train: Images,
     valid: Images,

@@ -55,7 +55,9 @@ def sweep_panel(axes, sweep: dict) -> None:
 def legend_below(figure, axes) -> None:
     """One legend for all panels, below them."""
     handles, names = axes.get_legend_handles_labels()
-    figure.legend(handles, names, loc="outside lower center", ncols=len(names), handlelength=2.6, columnspacing=1.2, fontsize=8.5)
+    figure.legend(
+        handles, names, loc="outside lower center", ncols=len(names), handlelength=2.6, columnspacing=1.2, fontsize=8.5
+    )
 
 
 def panel_of_each_net(result: Result):

@@ -5,14 +5,14 @@ from torch.nn import functional as F
 
 from hpml_lab.core.result import Result
 from hpml_lab.optim.schedules import factor, torch_scheduler
-from hpml_lab.race.program import CLASSES, NETS, Net, Program, Setting
+from hpml_lab.race.program import CLASSES, NETS, FullyConnected, Program, Setting
 from hpml_lab.race.records import LECTURE_LR
 
 SCHEDULES = ("constant", "step", "cosine", "one-cycle")  # those of notebook 06
 
 
 def ordinary_loop(
-    net: Net,
+    net: FullyConnected,
     setting: Setting,
     seed: int,
     x: torch.Tensor,

@@ -1,7 +1,7 @@
 """Many trainings of one net as a single batched program: forward, backward and step with a leading axis of settings.
 
 The nets of the lecture are small: when one trains alone, its step is mostly the overhead of starting operations, and its data
-loader takes longer than its arithmetic. Here all settings (optimizers × learning rates) × seeds of one net take each step together:
+loader takes longer than its arithmetic. Here all settings (optimizers × learning rates) × seeds of a net step together:
 
 - `parameters` is one tensor (settings K, seeds R, numbers of one net n); W and b of each layer are views of it, and so are
   the tensors that the optimizers see. The gradients have the same layout.
@@ -41,7 +41,7 @@ GATHER = 16  # batches gathered at once: few kernel launches on a GPU, and still
 
 
 @dataclass(frozen=True)
-class Net:
+class FullyConnected:
     """A fully connected net: hidden layers as (width, "sigmoid" or "relu"), then a linear layer and softmax."""
 
     hidden: tuple[tuple[int, str], ...] = ()
@@ -60,9 +60,9 @@ class Net:
             torch.default_generator.manual_seed(seed)
             return self.module(inputs).to(dtype)  # drawn in float32, so that all precisions start at the same point
 
-    def scaled(self, factor: float) -> "Net":
+    def scaled(self, factor: float) -> "FullyConnected":
         """The same net with hidden layers `factor` times as wide (at least 4)."""
-        return Net(tuple((max(4, round(width * factor)), kind) for width, kind in self.hidden))
+        return FullyConnected(tuple((max(4, round(width * factor)), kind) for width, kind in self.hidden))
 
     @property
     def title(self) -> str:
@@ -71,7 +71,11 @@ class Net:
         return ", ".join([*layers, "softmax"])
 
 
-NETS = {"net 1": Net(), "net 2": Net(((100, "sigmoid"),)), "net 3": Net(((300, "sigmoid"), (100, "relu"), (50, "sigmoid")))}
+NETS = {
+    "net 1": FullyConnected(),
+    "net 2": FullyConnected(((100, "sigmoid"),)),
+    "net 3": FullyConnected(((300, "sigmoid"), (100, "relu"), (50, "sigmoid"))),
+}
 
 # The optimizers by the lecture's names: the class, and the arguments that define the variant.
 OPTIMIZERS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -134,7 +138,13 @@ class Program:
     """
 
     def __init__(
-        self, net: Net, settings: Sequence[Setting], seeds: Sequence[int], x: torch.Tensor, y: torch.Tensor, batch: int = 128
+        self,
+        net: FullyConnected,
+        settings: Sequence[Setting],
+        seeds: Sequence[int],
+        x: torch.Tensor,
+        y: torch.Tensor,
+        batch: int = 128,
     ) -> None:
         self.net, self.settings, self.seeds, self.batch = net, list(settings), list(seeds), batch
         self.x, self.y, self.iteration = x, y, 0
@@ -260,7 +270,7 @@ class Program:
 
     @torch.no_grad()
     def evaluate(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean cross entropy and accuracy (K, R) on x (M, inputs), y (M,). They stay on the device; reading them waits for it."""
+        """Mean cross entropy and accuracy (K, R) on x (M, inputs), y (M,). Both stay on the device."""
         k, r = len(self.settings), len(self.seeds)
         widest = max(shape[0] for shape in self.shapes)
         rows = max(64, (1 << 24) // (k * r * widest))  # bounds the memory of the activations
@@ -302,7 +312,7 @@ class Program:
 
 
 def seconds_alone(
-    net: Net, settings: Sequence[Setting], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
+    net: FullyConnected, settings: Sequence[Setting], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
 ) -> dict[str, float]:
     """Seconds of one iteration of `net` trained alone by each setting's optimizer, on one CPU thread or on the GPU.
 

@@ -19,8 +19,8 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass
-class StepCost:
-    """One training step (forward, backward, optimizer) with a dense and with a sparse gradient, by the size of the vocabulary."""
+class SparseStepCost:
+    """One training step (forward, backward, optimizer) with a dense and with a sparse gradient, for one vocabulary."""
 
     vocabulary: int = column("vocabulary", "words")
     rows: int = column("rows in the batch")
@@ -33,7 +33,7 @@ class StepCost:
 
 def step_costs(
     vocabularies: Sequence[int], dim: int, texts: int, length: int, device: torch.device, samples: int
-) -> list[StepCost]:
+) -> list[SparseStepCost]:
     """Measure a step for each size of vocabulary; the batch always has `texts` texts of `length` words."""
     rows = []
     labels = (torch.arange(texts, device=device) % 2).float()
@@ -53,7 +53,7 @@ def step_costs(
             sizes.append(gradient_bytes(vectors.weight.grad))
         timed = compare(*steps, samples=samples)
         times = (timed.a.seconds * 1e6, timed.b.seconds * 1e6)
-        rows.append(StepCost(vocabulary, words.unique().numel(), *sizes, *times, timed.ratio))
+        rows.append(SparseStepCost(vocabulary, words.unique().numel(), *sizes, *times, timed.ratio))
     return rows
 
 
@@ -61,7 +61,7 @@ def step_costs(
 def sparse_step_costs(result: Result):
     """Time of a training step over the size of the vocabulary, for the same batch: with a dense gradient a step costs what the
     vocabulary costs, with a sparse one what the batch costs. Look for the vocabulary at which the lines cross."""
-    rows = result.rows(StepCost)
+    rows = result.rows(SparseStepCost)
     figure = style.new_figure(6.0, 3.4)
     axes = figure.subplots()
     for name, times in (("Adam", [row.adam_us for row in rows]), ("SparseAdam", [row.sparse_adam_us for row in rows])):
@@ -95,7 +95,9 @@ class RowTrial:
         self.labels = torch.tensor([1.0, 0.0, 1.0], device=device)
         self.first = torch.tensor([[1, 2, 3], [3, 4, 5], [1, 7, 8]], device=device)
         self.second = torch.tensor([[20, 21, 2], [22, 23, 24], [25, 26, 3]], device=device)
-        self.gone = torch.tensor(sorted(set(self.first.flatten().tolist()) - set(self.second.flatten().tolist())), device=device)
+        self.gone = torch.tensor(
+            sorted(set(self.first.flatten().tolist()) - set(self.second.flatten().tolist())), device=device
+        )
         self.dense, self.sparse = (self.trained(kind, [self.first, self.second]) for kind in (False, True))
 
     def vectors(self, sparse: bool) -> WordVectors:

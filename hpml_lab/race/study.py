@@ -31,9 +31,7 @@ def judge_study(result: Result, nets: dict[str, Group], rates: str) -> None:
     leads = [net for net, group in nets.items() if below_all("Adadelta", group)]
     fails = [net for net, group in nets.items() if fails_badly("Adadelta", group)]
     behind = {
-        name: max(
-            max(median(group[other].final) for other in STUDIED) - median(group[name].final) for group in nets.values()
-        )
+        name: max(max(median(group[other].final) for other in STUDIED) - median(group[name].final) for group in nets.values())
         for name in ("SGD", "Momentum")
     }
     most_accurate = max(STUDIED, key=lambda name: median(deep[name].final))

@@ -15,7 +15,7 @@ from hpml_lab.core.progress import progress
 from hpml_lab.data import DataSet
 from hpml_lab.race import ranks
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
-from hpml_lab.race.program import Net, Program, Setting, flat_inputs
+from hpml_lab.race.program import FullyConnected, Program, Setting, flat_inputs
 
 PIECE = 50  # steps after which a worker looks at the clock and at whether to stop
 WORTH_KEEPING_SECONDS = 5.0  # of training; what takes less to repeat is not written to disk
@@ -46,7 +46,7 @@ class Task:
     """What one program trains: some settings and all seeds of one net."""
 
     net: str
-    shape: Net
+    shape: FullyConnected
     settings: tuple[Setting, ...]
     seeds: tuple[int, ...]
 
@@ -55,7 +55,9 @@ class Task:
 Seen = Callable[[Task, int, list[list[float]]], None]
 
 
-def split_into_tasks(net: str, shape: Net, settings: Sequence[Setting], seeds: Sequence[int], at_most: int) -> list[Task]:
+def split_into_tasks(
+    net: str, shape: FullyConnected, settings: Sequence[Setting], seeds: Sequence[int], at_most: int
+) -> list[Task]:
     """The settings as tasks of at most `at_most` each, as even as possible.
 
     The split does not depend on the number of workers or ranks, so the results cannot depend on it either.

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.data import load
-from hpml_lab.race.program import NETS, OPTIMIZERS, Net, Program, Setting, flat_inputs
+from hpml_lab.race.program import NETS, OPTIMIZERS, FullyConnected, Program, Setting, flat_inputs
 
 RATES = {"SGD": 0.1, "Momentum": 0.05, "Nesterov": 0.05, "Adagrad": 0.02, "Adadelta": 1.0, "Adam": 0.003, "RMSprop": 0.002}
 SETTINGS = [Setting(name, lr=lr) for name, lr in RATES.items()]
@@ -31,8 +31,8 @@ def alone(digits, net, setting, seed, steps, dtype=torch.float64):
     optimizer = setting.build(module.parameters())
     per_epoch = len(x) // 32
     for t in range(steps):
-        epoch, place = divmod(t, per_epoch)
-        rows = order_of(seed, epoch)[place * 32 : (place + 1) * 32]
+        epoch, index = divmod(t, per_epoch)
+        rows = order_of(seed, epoch)[index * 32 : (index + 1) * 32]
         optimizer.zero_grad()
         F.cross_entropy(module(x[rows].to(dtype)), y[rows]).backward()
         optimizer.step()
@@ -76,7 +76,7 @@ def test_each_net_learns_what_an_ordinary_loop_teaches_it(digits, net, name):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_one_threads_bits_do_not_depend_on_who_trains_beside(digits, net):
+def test_on_one_thread_a_setting_is_bitwise_identical_whatever_trains_with_it(digits, net):
     torch.set_num_threads(1)
     whole = program(digits, net, seeds=(3, 5, 8), dtype=torch.float32)
     whole.run(60)
@@ -151,7 +151,7 @@ def test_a_rate_can_be_changed_on_the_way(digits):
 
 def test_a_batch_larger_than_the_data_is_refused(digits):
     with pytest.raises(ValueError, match="needs at least"):
-        Program(Net(), SETTINGS, (0,), *digits, batch=5000)
+        Program(FullyConnected(), SETTINGS, (0,), *digits, batch=5000)
 
 
 @pytest.mark.cuda

@@ -1,4 +1,4 @@
-"""Ranks share the settings, and what they find is what one process finds, to the bit."""
+"""Ranks share the settings, and their results are bitwise identical to those of one process."""
 
 import json
 import os
@@ -47,25 +47,25 @@ def run(folder, count, workers=1):
     return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(count)]
 
 
-def test_many_ranks_and_many_workers_find_what_one_finds_to_the_bit(tmp_path):
-    [(own, everything, one)] = run(tmp_path / "one", 1)
-    assert own == everything == len(one)
+def test_many_ranks_and_many_workers_give_bitwise_the_result_of_one_process(tmp_path):
+    [(own, everything, alone)] = run(tmp_path / "one", 1)
+    assert own == everything == len(alone)
     both = run(tmp_path / "two", 2)
-    assert sum(part[0] for part in both) == everything and all(part[0] > 0 for part in both), "each rank took a part"
+    assert sum(count for count, _, _ in both) == everything and all(count > 0 for count, _, _ in both), "each rank took a share"
     for _, _, curves in both:
-        assert curves == one, "and has the whole result"
+        assert curves == alone, "and has the whole result"
     [(_, _, workers)] = run(tmp_path / "workers", 1, workers=2)
-    assert workers == one
+    assert workers == alone
 
 
-def test_parts_are_dealt_so_that_each_has_one_owner(monkeypatch):
-    parts, dealt = list(range(11)), []
+def test_each_item_belongs_to_one_rank(monkeypatch):
+    items, owned = list(range(11)), []
     for rank in range(3):
         monkeypatch.setenv("WORLD_SIZE", "3")
         monkeypatch.setenv("RANK", str(rank))
         assert ranks.rank() == rank and ranks.size() == 3
-        dealt += ranks.own(parts)
-    assert sorted(dealt) == parts
+        owned += ranks.own(items)
+    assert sorted(owned) == items
 
 
 def test_without_torchrun_there_is_one_rank(monkeypatch):
@@ -87,7 +87,7 @@ def test_each_rank_takes_its_own_gpu(monkeypatch):
 
 
 @pytest.mark.parametrize("at_most", [1, 3, 4, 7, 20])
-def test_tasks_hold_every_setting_once_and_do_not_know_how_many_share_them(at_most, monkeypatch):
+def test_tasks_hold_every_setting_once_whatever_the_number_of_ranks(at_most, monkeypatch):
     settings = [Setting(name, lr=lr) for name in OPTIMIZERS for lr in (0.1, 0.01)]
     alone = split_into_tasks("net 1", NETS["net 1"], settings, (0,), at_most)
     monkeypatch.setenv("WORLD_SIZE", "5")

@@ -11,7 +11,7 @@ from hpml_lab.race.experiments import schedules_vs_adaptive as schedules_module
 from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry
 from hpml_lab.race.experiments.sparse_data import ADAPTIVE, CORPORA, WordScore
 from hpml_lab.race.seeds import median_and_range
-from hpml_lab.race.sparse_steps import StepCost
+from hpml_lab.race.sparse_steps import SparseStepCost
 
 SMALL = {
     "sparse_data": dict(
@@ -40,7 +40,7 @@ def test_every_result_is_sound(results, name, sound):
 
 def test_sparse_data_judges_both_corpora_and_answers_the_lecture(results):
     result = results["sparse_data"]
-    rows, costs = result.rows(WordScore), result.rows(StepCost)
+    rows, costs = result.rows(WordScore), result.rows(SparseStepCost)
     assert [row.corpus for row in rows] == [corpus for corpus in CORPORA for _ in range(7)]
     assert result.here("leads on sparse data") in ADAPTIVE
     assert [row.vocabulary for row in costs] == [500, 5_000]
@@ -60,7 +60,10 @@ def test_the_table_of_sparse_data_shows_what_each_row_holds(results):
 def test_schedules_list_every_entrant_and_say_who_was_first(results):
     result = results["schedules_vs_adaptive"]
     assert len(result.rows(ContestEntry)) == 13 and result.here("trainings") == 59 * 5
-    assert {figure.label for figure in result.key_figures if figure.lecture} == {"ends with the best accuracy", "is there first"}
+    assert {figure.label for figure in result.key_figures if figure.lecture} == {
+        "ends with the best accuracy",
+        "is there first",
+    }
     assert any("labels" in note for note in result.notes) and any("MNIST" in note for note in result.notes)
 
 

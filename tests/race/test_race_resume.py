@@ -1,4 +1,4 @@
-"""A race that was killed goes on where it was saved, with the same numbers to the bit, and never from another race's file."""
+"""A race that was killed resumes where it was saved, bitwise identical, and never from another race's file."""
 
 import json
 import os
@@ -77,7 +77,7 @@ def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers):
     again = curves_of(child(tmp_path / "a", steps, workers))
     whole = curves_of(child(tmp_path / "b", steps))
     assert again == whole
-    assert not list(tmp_path.glob("*/*.pt")), "what is done leaves no file"
+    assert not list(tmp_path.glob("*/*.pt")), "a finished race leaves no file"
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def inputs():
     return Inputs.of(load("digits"), 100, torch.device("cpu"))
 
 
-def test_a_program_goes_on_from_its_state_to_the_bit():
+def test_a_program_resumes_from_its_state_bitwise_identical():
     data = load("digits")
     x, _ = flat_inputs(data)
 
@@ -130,7 +130,7 @@ def test_interrupted_it_keeps_what_is_done(inputs, tmp_path, monkeypatch):
         assert again[name] == whole[name]
 
 
-def test_a_checkpoint_is_never_taken_for_anothers(tmp_path):
+def test_a_checkpoint_is_never_mistaken_for_another(tmp_path):
     mine, other = Checkpoint(key_of(lr=0.1), tmp_path), Checkpoint(key_of(lr=0.2), tmp_path)
     mine.save({"iteration": 3})
     assert mine.load() == {"iteration": 3} and other.load() is None

@@ -54,7 +54,7 @@ def same(a, b):
     )
 
 
-def test_a_run_that_was_killed_goes_on_with_the_same_bits(parts, tmp_path, monkeypatch):
+def test_a_run_that_was_killed_resumes_bitwise_identical(parts, tmp_path, monkeypatch):
     torch.set_num_threads(1)
     right = run(parts, tmp_path / "a")
     assert not list((tmp_path / "a").glob("*"))
@@ -76,7 +76,7 @@ def test_a_run_that_was_killed_goes_on_with_the_same_bits(parts, tmp_path, monke
     assert not list((tmp_path / "b").glob("*"))
 
 
-def test_another_contests_checkpoint_is_not_taken(parts, tmp_path, monkeypatch):
+def test_another_contests_checkpoint_is_not_used(parts, tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoints.Checkpoint, "due", lambda self: True)
     monkeypatch.setattr(checkpoints.Checkpoint, "remove", lambda self: None)
     run(parts, tmp_path)

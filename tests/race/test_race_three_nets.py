@@ -142,7 +142,12 @@ def test_adagrad_leads_only_with_its_whole_band():
 
 @pytest.mark.parametrize(
     "bad",
-    [made_record([0.1, 0.2]), made_record([0.7, 0.8]), made_record([0.5, math.inf]), made_record([0.5, 0.6], exit=(9.0, math.inf))],
+    [
+        made_record([0.1, 0.2]),
+        made_record([0.7, 0.8]),
+        made_record([0.5, math.inf]),
+        made_record([0.5, 0.6], exit=(9.0, math.inf)),
+    ],
 )
 def test_adadelta_must_neither_lead_nor_fail(bad):
     assert not judged(net2_Adadelta=bad)[1]

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.timing import Comparison, Timing
 from hpml_lab.core.result import Result
+from hpml_lab.core.timing import Comparison, Timing
 from hpml_lab.race import seeds, sparse_steps
 from hpml_lab.race.experiments import sparse_data as sparse
 from hpml_lab.race.program import Setting

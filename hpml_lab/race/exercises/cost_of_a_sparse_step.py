@@ -33,10 +33,7 @@ MISTAKES: dict[str, tuple[Count, str]] = {
         lambda words, vocabulary, dim: (3 * vocabulary, 3 * len(set(words))),
         "Those are rows; each has `dim` numbers.",
     ),
-    "swapped": (
-        lambda words, vocabulary, dim: right(words, vocabulary, dim)[::-1],
-        "Both are right, but dense comes first.",
-    ),
+    "swapped": (lambda words, vocabulary, dim: right(words, vocabulary, dim)[::-1], "Both are right, but dense comes first."),
     "both-dense": (
         lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * vocabulary * dim),
         "A sparse step writes only the rows of the words in the batch.",

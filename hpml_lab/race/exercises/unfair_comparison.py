@@ -63,12 +63,14 @@ _HINTS = {
 @exercise("unfair-comparison", notebook="06_race")
 def judge_unfair_comparison(answer: dict) -> None:
     if not isinstance(answer, dict) or set(answer) != set(_RIGHT):
-        raise Mistake("not-all-five", f"Give a dict with one word for each of {', '.join(_RIGHT)}.")
+        raise Mistake("not-all-five", f"Give a dict with one description for each of {', '.join(_RIGHT)}.")
     for letter, fault in answer.items():
         if fault not in FAULTS:
-            raise Mistake("no-such-fault", f"{letter}: {fault!r} is not on the list. Choose from: {', '.join(FAULTS)}.")
+            raise Mistake(
+                "no-such-fault", f"{letter}: {fault!r} is not one of the descriptions. Choose from: {', '.join(FAULTS)}."
+            )
     if len(set(answer.values())) == 1:
-        raise Mistake("all-alike", "Each of the five words fits exactly one comparison.")
+        raise Mistake("all-alike", "Each of the five descriptions fits exactly one comparison.")
     for letter, (name, hint) in _HINTS.items():
         if answer[letter] != _RIGHT[letter]:
             raise Mistake(name, hint)

@@ -17,7 +17,7 @@ from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.race import ranks
 from hpml_lab.race.curves import loss_at
 from hpml_lab.race.ordinary import check_program
-from hpml_lab.race.program import NETS, Net, Setting, seconds_alone
+from hpml_lab.race.program import NETS, FullyConnected, Setting, seconds_alone
 from hpml_lab.race.records import LECTURE_LR, Group, Record, at_best, at_lecture, ranking, records_of, sweep
 from hpml_lab.race.seeds import median_and_range, percent
 from hpml_lab.race.study import judge_plateau, judge_study
@@ -139,7 +139,7 @@ def _records(name: str, tasks: list[Task], curves: list[dict], settings: list[Se
     return [found[setting] for setting in settings]
 
 
-def _seconds_alone(nets: dict[str, Net], inputs: Inputs) -> dict[str, dict[str, float]]:
+def _seconds_alone(nets: dict[str, FullyConnected], inputs: Inputs) -> dict[str, dict[str, float]]:
     """Seconds of one iteration of each optimizer that trains each net alone, on one CPU thread or the GPU."""
     settings = [Setting(optimizer, lr=lr) for optimizer, lr in LECTURE_LR.items()]
     return {name: seconds_alone(net, settings, inputs.x, inputs.y, BATCH, samples=3) for name, net in nets.items()}

@@ -14,7 +14,7 @@ from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race.curves import legend_below
 from hpml_lab.race.program import Setting
 from hpml_lab.race.seeds import ahead, median_and_range, percent
-from hpml_lab.race.sparse_steps import StepCost, judge_sparse_adam, step_costs
+from hpml_lab.race.sparse_steps import SparseStepCost, judge_sparse_adam, step_costs
 from hpml_lab.race.words import Learned, corpus, learn
 
 QUICK = dict(
@@ -138,14 +138,14 @@ def judge_tuning(result: Result, scores: dict[str, WordScore], corpus: str) -> N
     """Add the lecture's sentence on adaptive methods: "you will not need to tune the learning rate"."""
     behind = {name: median(scores[name].test) - median(scores[name].first) for name in ADAPTIVE}
     result.measured(
-        f"{corpus}: at the rates of the PyTorch slides (RMSprop: torch's default) the adaptive methods need no tuning: they are "
-        "at most 2 points behind their best",
+        f"{corpus}: at the rates of the PyTorch slides (RMSprop: torch's default) the adaptive methods need no tuning: they "
+        "are at most 2 points behind their best",
         max(behind.values()) <= 0.02,
         ", ".join(f"{name} {100 * points:.0f} points behind" for name, points in behind.items()),
     )
 
 
-def judge_growth(result: Result, costs: list[StepCost]) -> None:
+def judge_growth(result: Result, costs: list[SparseStepCost]) -> None:
     """Add that the cost of a sparse step does not grow with the vocabulary as a dense one's does."""
     first, last = costs[0], costs[-1]
     dense, sparse = last.adam_us / first.adam_us, last.sparse_adam_us / first.sparse_adam_us
@@ -160,10 +160,10 @@ def judge_growth(result: Result, costs: list[StepCost]) -> None:
 
 
 def draw(result: Result):
-    """Left: accuracy on the validation texts over the learning rate, where rare words weigh more; each optimizer has a hill to
-    be found, and the first point of each adaptive curve is the rate of the PyTorch slide. Right: accuracy on the test texts that
-    rare words decide, at the best rates, one dot per seed: filled where rare words weigh more, hollow where all words weigh
-    alike. Below 50 % the frequent words still outvote the rare ones."""
+    """Left: accuracy on the validation texts over the learning rate, where rare words weigh more; every curve has a peak, and
+    the first point of each adaptive curve is the rate of the PyTorch slide. Right: accuracy on the test texts that rare words
+    decide, at the best rates, one dot per seed: filled where rare words weigh more, hollow where all words weigh alike. Below
+    50 % the frequent words still outvote the rare ones."""
     figure = style.new_figure(9.0, 4.2)
     sweep, rare = figure.subplots(1, 2)
     rows = result.rows(WordScore)
@@ -181,8 +181,8 @@ def draw(result: Result):
         rare.plot([center] * len(values), values, "o", markersize=4, color=color, markerfacecolor=face)
         rare.plot([center - 0.14, center + 0.14], [median(values)] * 2, color=style.INK, linewidth=1.4)
     sweep.set(xscale="log", xlabel="learning rate", ylabel="validation accuracy (%)", title="Sweep")
-    for corpus in CORPORA:
-        rare.plot([], [], "o", color=style.INK, markerfacecolor=style.INK if corpus == WEIGHTED else "none", label=corpus.lower())
+    for name in CORPORA:
+        rare.plot([], [], "o", color=style.INK, markerfacecolor=style.INK if name == WEIGHTED else "none", label=name.lower())
     rare.set_xticks(range(len(RATES)), list(RATES), rotation=30, ha="right")
     rare.set(xlabel="optimizer", ylabel="accuracy (%)", title="Texts that rare words decide")
     rare.legend(fontsize=8, loc="upper left")
@@ -220,5 +220,7 @@ def sparse_data(params: Params) -> Result:
     judge_growth(result, costs)
     if device.type != "cuda":
         slug = "hpml-lab run sparse-data --size full"
-        result.notes.append(f"No CUDA GPU here: the times are those of a CPU. To see a GPU's, run `{slug}` on a machine with one.")
+        result.notes.append(
+            f"No CUDA GPU here: the times are those of a CPU. To see a GPU's, run `{slug}` on a machine with one."
+        )
     return result
