@@ -24,7 +24,9 @@ def main():
         try:
             for _ in range(ROUNDS):
                 for way, batches in ways.items():
-                    photograph_loaders.epoch_to_device(batches, size.device.torch)  # starts the workers, and takes what DALI has ready
+                    photograph_loaders.epoch_to_device(
+                        batches, size.device.torch
+                    )  # starts the workers, and takes what DALI has ready
                     seconds[way].append(photograph_loaders.epoch_to_device(batches, size.device.torch)[0])
         finally:
             for batches in ways.values():

@@ -18,7 +18,7 @@ import torch
 from nbclient import NotebookClient
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import check, all_exercises, predicted, same
+from hpml_lab.core.exercises import all_exercises, check, predicted, same
 from hpml_lab.core.paths import NOTEBOOKS
 
 TESTS = Path(__file__).resolve().parent

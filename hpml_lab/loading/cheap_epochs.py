@@ -55,7 +55,9 @@ def cheap_images(result: Result):
     }
     for way, (shift, heights, color, hatch) in ways.items():
         where = [index + shift for index in range(len(rows))]
-        axes.bar_label(axes.bar(where, heights, 0.36, color=color, hatch=hatch, edgecolor="white", label=way), fmt="%.2g", fontsize=8)
+        axes.bar_label(
+            axes.bar(where, heights, 0.36, color=color, hatch=hatch, edgecolor="white", label=way), fmt="%.2g", fontsize=8
+        )
     axes.set_xticks(range(len(rows)), [str(row.workers) for row in rows])
     axes.grid(axis="x", visible=False)
     axes.margins(y=0.15)

@@ -47,7 +47,13 @@ def command(file: DiskFile, jobs: Sequence[DiskJob], seconds: float, warm_up_sec
         *(["--readonly"] if all(job.action == "read" for job in jobs) else []),
     ]
     for number, job in enumerate(jobs):
-        words += [f"--name=job{number}", "--stonewall", f"--rw={MODES[job.mode]}", f"--bs={job.block}", f"--numjobs={job.depth}"]
+        words += [
+            f"--name=job{number}",
+            "--stonewall",
+            f"--rw={MODES[job.mode]}",
+            f"--bs={job.block}",
+            f"--numjobs={job.depth}",
+        ]
         if job.pattern == "random":
             words += [f"--size={file.bytes}", "--norandommap"]  # offsets may come again, as with ours
         else:

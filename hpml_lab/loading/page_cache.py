@@ -91,4 +91,6 @@ def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seco
     finally:
         os.close(buffered)
         target.close()
-    return [CacheRate(way, float(np.median(rates[way])), float(np.median(fetched[way])) if fetched[way] else None) for way in ways]
+    return [
+        CacheRate(way, float(np.median(rates[way])), float(np.median(fetched[way])) if fetched[way] else None) for way in ways
+    ]

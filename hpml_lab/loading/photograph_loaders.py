@@ -19,7 +19,9 @@ PIL, TENSOR = "PIL, transforms on PIL", "decode_image, transforms on tensors"
 DALI, MIXED = "DALI, CPU", "DALI, decoding on the GPU"
 
 
-def epoch_to_device(batches: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device) -> tuple[float, list[int], tuple]:
+def epoch_to_device(
+    batches: Iterable[tuple[torch.Tensor, torch.Tensor]], device: torch.device
+) -> tuple[float, list[int], tuple]:
     """Seconds until every batch of an epoch is on `device`, how many pictures of each class came, and a picture's shape."""
     counts = torch.zeros(len(CLASSES), dtype=torch.long)
     start = CLOCK()

@@ -5,7 +5,7 @@ The symbols: L seconds load an epoch's samples one after the other, C seconds co
 
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 

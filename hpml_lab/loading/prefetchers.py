@@ -29,12 +29,7 @@ class ThreadPrefetcher:
     """
 
     def __init__(
-        self,
-        batches: Iterable[Any],
-        fetch: Callable[[Any], Any] | None = None,
-        *,
-        threads: int = 1,
-        depth: int | None = None,
+        self, batches: Iterable[Any], fetch: Callable[[Any], Any] | None = None, *, threads: int = 1, depth: int | None = None
     ) -> None:
         depth = threads if depth is None else depth
         if threads < 1 or depth < threads:
@@ -130,6 +125,8 @@ def map_tensors(work: Callable[[Any], Any], batch: Any) -> Any:
         moved = [map_tensors(work, value) for value in batch]
         return type(batch)(*moved) if hasattr(batch, "_fields") else type(batch)(moved)  # a named tuple takes its fields
     if dataclasses.is_dataclass(batch) and not isinstance(batch, type):
-        fields = {field.name: map_tensors(work, getattr(batch, field.name)) for field in dataclasses.fields(batch) if field.init}
+        fields = {
+            field.name: map_tensors(work, getattr(batch, field.name)) for field in dataclasses.fields(batch) if field.init
+        }
         return dataclasses.replace(batch, **fields)
     return batch

@@ -138,7 +138,9 @@ def seed_numpy_by_number(worker_id: int) -> None:
     np.random.seed(worker_id)
 
 
-def draw_numbers(kind: str, size: int, epochs: int, init: Callable | None = None, remake: bool = False) -> list[list[list[int]]]:
+def draw_numbers(
+    kind: str, size: int, epochs: int, init: Callable | None = None, remake: bool = False
+) -> list[list[list[int]]]:
     """The numbers that two workers draw in each epoch, [epoch][worker] → list.
 
     remake  True makes the loader's generator anew, with the same seed, before each epoch; False keeps one for all epochs

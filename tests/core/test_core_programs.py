@@ -6,7 +6,6 @@ import pytest
 
 from hpml_lab.core import programs
 
-
 SLEEP = "import time; time.sleep(600)"
 START_ANOTHER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"
 

@@ -12,7 +12,7 @@ from hpml_lab.core import experiment as registry
 from hpml_lab.core import machine, style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import experiment, find, load_result
-from hpml_lab.core.findings import Claim, Table, column
+from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 
 

@@ -18,7 +18,9 @@ from hpml_lab.loading.photographs import make_photographs
 
 SMALL = dict(images=12, batch=4, side=64, rounds=1, workers=(0, 1), threads=(1,), boxes=5, frames=30)
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
-needs_dali = pytest.mark.skipif(not dali_pipelines.available(), reason="DALI is not installed: .venv/bin/uv pip install -e '.[dali]'")
+needs_dali = pytest.mark.skipif(
+    not dali_pipelines.available(), reason="DALI is not installed: .venv/bin/uv pip install -e '.[dali]'"
+)
 needs_av = pytest.mark.skipif(not video.available(), reason="PyAV is not installed: pip install av")
 
 
@@ -82,7 +84,9 @@ def test_boxes_that_are_left_behind_break_the_claim(monkeypatch):
     moved, alone = boxes.flip_gaps(10)
     assert max(moved) == max(alone) > boxes.PIXEL
     result = replace(dali, quick=SMALL)("quick", device="cpu")
-    assert [claim.text[:32] for claim in result.claims if claim.exact and not claim.holds] == ["After a random crop and flip by "]
+    assert [claim.text[:32] for claim in result.claims if claim.exact and not claim.holds] == [
+        "After a random crop and flip by "
+    ]
 
 
 def test_numbers_in_frames_can_be_read():

@@ -177,7 +177,9 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
 
     ways = {"read, past the cache": 100.0, FIRST: 50.0, AGAIN: 200.0}
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
-    monkeypatch.setattr(disk_benchmark, "grid", lambda file, jobs, *_: {job: [known_sample(job, known_iops(job))] for job in jobs})
+    monkeypatch.setattr(
+        disk_benchmark, "grid", lambda file, jobs, *_: {job: [known_sample(job, known_iops(job))] for job in jobs}
+    )
     monkeypatch.setattr(disk_benchmark, "run_job", lambda file, job, seconds: known_sample(job, next(ours)))
     monkeypatch.setattr(experiment, "cache_rates", lambda *_, **__: [CacheRate(way, rate) for way, rate in ways.items()])
     monkeypatch.setattr(fio, "run", run)
@@ -252,7 +254,11 @@ def test_a_wrong_count_breaks_the_identity_and_a_wrong_tag_the_other_claim(tmp_p
 
 @needs_fio
 def test_fio_reports_its_own_identity(file):
-    jobs = [DiskJob("random", "read", 4 * KIB, 2), DiskJob("sequential", "write", 64 * KIB, 1), DiskJob("random", "read", MIB, 1)]
+    jobs = [
+        DiskJob("random", "read", 4 * KIB, 2),
+        DiskJob("sequential", "write", 64 * KIB, 1),
+        DiskJob("random", "read", MIB, 1),
+    ]
     before = page_cache.kernel_read_bytes()
     rates = fio.run(file, jobs, 0.2)
     assert [rate.job for rate in rates] == jobs
@@ -280,7 +286,9 @@ def test_a_fio_that_fails_is_told_in_a_note(tmp_path, monkeypatch):
 
     monkeypatch.setattr(fio, "run", fails)
     result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
-    assert result and any("of our own benchmark" in note and "fio failed: bad option. Update it." in note for note in result.notes)
+    assert result and any(
+        "of our own benchmark" in note and "fio failed: bad option. Update it." in note for note in result.notes
+    )
 
 
 def test_an_error_of_the_block_is_not_the_disks(tmp_path):

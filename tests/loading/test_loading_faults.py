@@ -42,7 +42,11 @@ def run(fault, method, deadline):
     "fault, text, fix",
     [
         ("raises", r"Worker \d raised KeyError: 'no label for sample 5' at batch 1", "traceback"),
-        ("killed", r"A worker \(process \d+\) (was killed by signal Killed|ended without an error message) at batch 1\b", "memory"),
+        (
+            "killed",
+            r"A worker \(process \d+\) (was killed by signal Killed|ended without an error message) at batch 1\b",
+            "memory",
+        ),
         ("exits", r"A worker \(process \d+\) ended without an error message at batch 1\b", "num_workers=0"),
         ("hangs", r"No batch came within 3 s at batch 1", "timeout"),
     ],

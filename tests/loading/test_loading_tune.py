@@ -84,7 +84,10 @@ def test_the_tuned_setting_must_win_again_in_turns(monkeypatch):
 
 def test_the_speed_up_is_that_of_whole_epochs_by_the_medians_of_their_trials():
     alone, two = {"num_workers": 0}, {"num_workers": 2, "persistent_workers": True}
-    trials = [LoaderTrial(alone, 0.2, 0.2), *(LoaderTrial(two, start, steady) for start, steady in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.05)))]
+    trials = [
+        LoaderTrial(alone, 0.2, 0.2),
+        *(LoaderTrial(two, start, steady) for start, steady in ((1.0, 0.1), (9.0, 0.9), (2.0, 0.05))),
+    ]
     tuned = Tuned(two, trials, "", batches=10, epochs=4)
     assert (tuned.best.start_up, tuned.best.steady) == (2.0, 0.1)
     assert tuned.speed_up == pytest.approx((10 * 0.2) / (2.0 / 4 + 0.1 * (10 - 1 / 4)))
@@ -137,7 +140,9 @@ def test_workers_that_start_anew_can_be_tuned():
 
 
 def test_printing_shows_the_gain_and_every_trial():
-    tuned = Tuned({"num_workers": 2}, [LoaderTrial({"num_workers": 0}, 0.5, 0.2), LoaderTrial({"num_workers": 2}, 1.0, 0.1)], "why", 10, 1)
+    tuned = Tuned(
+        {"num_workers": 2}, [LoaderTrial({"num_workers": 0}, 0.5, 0.2), LoaderTrial({"num_workers": 2}, 1.0, 0.1)], "why", 10, 1
+    )
     first, title, headings, *rows = str(tuned).splitlines()
     assert first == "num_workers=2: 1.21 times as fast as without workers; why."
     assert title.startswith("Trials") and headings.split() == ["setting", "start-up,", "s", "batch,", "ms", "epoch,", "s"]
@@ -182,7 +187,9 @@ def training(device="cpu"):
 
 def state(net, optimizer, schedule):
     grads = [None if p.grad is None else p.grad.clone() for p in net.parameters()]
-    return copy.deepcopy((net.state_dict(), optimizer.state_dict(), schedule.state_dict(), grads, torch.get_rng_state(), random.getstate()))
+    return copy.deepcopy(
+        (net.state_dict(), optimizer.state_dict(), schedule.state_dict(), grads, torch.get_rng_state(), random.getstate())
+    )
 
 
 @pytest.mark.parametrize("trained_before", [False, True])

@@ -14,7 +14,6 @@ from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork
 from hpml_lab.processes.parallel import WorkersRun
 
-
 SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, repeats=1)
 
 

@@ -44,8 +44,7 @@ def judge_seed_the_workers(answer: Callable) -> None:
         if draws[0, 0] == draws[1, 0]:
             raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
         raise Mistake(
-            "same-in-all-workers",
-            "Epochs differ, but all workers of an epoch draw the same numbers: in what do they differ?",
+            "same-in-all-workers", "Epochs differ, but all workers of an epoch draw the same numbers: in what do they differ?"
         )
     if draws[0, 1] == draws[1, 1]:
         raise Mistake("same-in-every-epoch", "Workers differ, but in the next epoch each draws its old numbers again.")

@@ -137,12 +137,15 @@ def _compare(params: Params, folder: Path) -> Result:
     by_tensor, same_labels = resized(folder, tensor_image, params.side)
     pictures = {PIL: by_pil[0], TENSOR: by_tensor[0]}
     largest, _ = difference(by_pil, by_tensor)
-    fastest = {name: max(rate for (pipeline, _), rate in rates.items() if pipeline == name) for name in {way[0] for way in rates}}
+    fastest = {
+        name: max(rate for (pipeline, _), rate in rates.items() if pipeline == name) for name in {way[0] for way in rates}
+    }
     native = max(fastest[PIL], fastest[TENSOR])
     result.key_figure("best DataLoader", native, "photographs/s")
     result.claim(
         "Every way gives each photograph's label once an epoch, and pictures of one shape",
-        labels_seen == {tuple(labels.count(number) for number in range(len(CLASSES)))} and shapes == {(3, params.side, params.side)},
+        labels_seen == {tuple(labels.count(number) for number in range(len(CLASSES)))}
+        and shapes == {(3, params.side, params.side)},
         f"{sorted(labels_seen)} of {len(labels)}",
     )
     result.claim(

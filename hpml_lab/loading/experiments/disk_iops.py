@@ -15,8 +15,8 @@ from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.loading import disk_benchmark, fio
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample
-from hpml_lab.loading.uncached_file import KIB, MIB, DiskFile, disk_file
 from hpml_lab.loading.page_cache import AGAIN, FIRST, CacheRate, cache_rates, kernel_read_bytes
+from hpml_lab.loading.uncached_file import KIB, MIB, DiskFile, disk_file
 
 NOTEBOOK = "08_loading"
 MODES = ("random read", "random write", "sequential read", "sequential write")

@@ -141,10 +141,7 @@ def on_gpu(batches: int, megabytes: int, device: torch.device) -> dict[str, Sche
         return CLOCK() - start, marks
 
     ahead = DevicePrefetcher(host, device)  # the same for all rounds: the allocator keeps blocks by their stream
-    rounds = {
-        IN_TURN: lambda: run(batch.to(device, non_blocking=True) for batch in host),
-        AHEAD: lambda: run(ahead),
-    }
+    rounds = {IN_TURN: lambda: run(batch.to(device, non_blocking=True) for batch in host), AHEAD: lambda: run(ahead)}
     runs = {}
     for name, work in rounds.items():
         work()  # the allocator's first blocks and the kernels' choice belong to no schedule
@@ -181,7 +178,9 @@ def gpu_prefetcher(params: Params) -> Result:
     suffix = "" if params.device.is_cuda else " (emulated)"
     result.key_figure(f"copying ahead{suffix}", in_turn.step / ahead.step, "times faster")
     result.key_figure(f"share of the copies that is hidden{suffix}", ahead.hidden)
-    result.claim("Both schedules give the same batches in the same order", orders[0] == orders[1] == list(range(params.batches)))
+    result.claim(
+        "Both schedules give the same batches in the same order", orders[0] == orders[1] == list(range(params.batches))
+    )
     result.claim("No step begins before its batch's copy has ended", not any(late))
     result.claim(
         "Copies hide behind steps only where the next batch is copied ahead",

@@ -149,9 +149,7 @@ class TimedEpoch:
         return sum(batch[part] for batch in self.batches for part in parts) / len(self.batches)
 
 
-def timed_epoch(
-    loader: DataLoader, trainer: PhotoTrainer, passes: int = 1, checksums: list[int] | None = None
-) -> TimedEpoch:
+def timed_epoch(loader: DataLoader, trainer: PhotoTrainer, passes: int = 1, checksums: list[int] | None = None) -> TimedEpoch:
     """Train for one epoch; `checksums` takes those of the batches, which cost time."""
     batches = []
 
@@ -170,7 +168,9 @@ def timed_epoch(
     return TimedEpoch(epoch.seconds, batches)
 
 
-@experiment("io-vs-compute", lecture="L0 L1", notebook=NOTEBOOK, draw=draw_io_vs_compute, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(
+    "io-vs-compute", lecture="L0 L1", notebook=NOTEBOOK, draw=draw_io_vs_compute, quick=QUICK, full=FULL, uses=("cuda",)
+)
 def io_vs_compute(params: Params) -> Result:
     """Where a batch's time goes, and what overlap or a faster accelerator can gain."""
     before = child_pids()
@@ -234,11 +234,11 @@ def _changes(
         [epoch.seconds for epoch in epochs] for epochs in (plain, overlapped, slow)
     )
     return [
+        Change("load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)),
         Change(
-            "load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)
-        ),
-        Change(
-            "step twice as fast, loading in turn", seconds / (slow_load + slow_compute / 2), median_ratio(slow_seconds, plain_seconds)
+            "step twice as fast, loading in turn",
+            seconds / (slow_load + slow_compute / 2),
+            median_ratio(slow_seconds, plain_seconds),
         ),
     ]
 
@@ -251,7 +251,9 @@ def _compare(result: Result, split: TimedEpoch, changes: list[Change]) -> None:
     result.key_figure("overlap, at most", overlapped.predicted, "times faster")
     result.key_figure("overlap, measured", overlapped.measured, "times faster")
     result.key_figure("step twice as fast", doubled.measured, "times faster", lecture="less than 2")
-    result.claim("By the split, a step twice as fast gains less than a factor of 2", doubled.predicted < 2, f"{doubled.predicted:.2f}×")
+    result.claim(
+        "By the split, a step twice as fast gains less than a factor of 2", doubled.predicted < 2, f"{doubled.predicted:.2f}×"
+    )
     result.measured(
         "A step twice as fast gains what Amdahl's law says, within 15 %",
         abs(doubled.measured / doubled.predicted - 1) < 0.15,

@@ -36,9 +36,7 @@ PART_STYLE = {
 }
 LECTURE_BATCHES = 21  # the lecture does not give its number of batches; at its latencies 21 of 32 clips take its 114 s
 QUICK = dict(workers=(0, 1, 2, 4, 8), batches=24, batch_size=8, scale=0.04, cheap=4000, cheap_workers=(0, 1, 2, 4, 8))
-FULL = dict(
-    workers=(0, 1, 2, 4, 8, 16), batches=21, batch_size=32, scale=1.0, cheap=60_000, cheap_workers=(0, 1, 2, 4, 8)
-)
+FULL = dict(workers=(0, 1, 2, 4, 8, 16), batches=21, batch_size=32, scale=1.0, cheap=60_000, cheap_workers=(0, 1, 2, 4, 8))
 
 
 @dataclass
@@ -173,9 +171,7 @@ def num_workers(params: Params) -> Result:
     result.key_figure(
         "16 workers, simulated over the lecture's formula", theory[-1]["simulated"] / theory[-1]["lecture"], "ratio"
     )
-    result.claim(
-        "Every number of workers gives the same batches, bitwise and in the same order", len(checksums) == 1
-    )
+    result.claim("Every number of workers gives the same batches, bitwise and in the same order", len(checksums) == 1)
     result.claim(
         "No epoch is faster than the bound max(compute, load / workers)",
         all(epoch.seconds >= lower_bound(load, compute, workers) for workers, epoch in runs),

@@ -72,7 +72,9 @@ def pinned_or_warned() -> tuple[bool, str]:
     return pinned, texts[0] if texts else ""
 
 
-@experiment("pinned-memory", lecture="L3 L4", notebook=NOTEBOOK, draw=draw_pinned_memory, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(
+    "pinned-memory", lecture="L3 L4", notebook=NOTEBOOK, draw=draw_pinned_memory, quick=QUICK, full=FULL, uses=("cuda",)
+)
 def pinned_memory(params: Params) -> Result:
     """Pinned memory: how fast a batch gets to the GPU, and whether the processor must wait for it."""
     device = params.device.torch
@@ -122,9 +124,7 @@ def _compare(result: Result, largest: DeviceCopy, device: torch.device) -> None:
     result.key_figure("pinned over pageable", ratio, "times faster", lecture="“almost always better”, no figure")
     result.key_figure("share of a copy hidden behind compute", hidden)
     result.measured(
-        "The largest copy is faster from pinned memory",
-        ratio > 1,
-        f"{largest.pinned:.1f} and {largest.pageable:.1f} GB/s",
+        "The largest copy is faster from pinned memory", ratio > 1, f"{largest.pinned:.1f} and {largest.pageable:.1f} GB/s"
     )
     result.measured(
         "A non_blocking copy of pinned memory returns before it is done; one of pageable memory does not",

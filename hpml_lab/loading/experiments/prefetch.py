@@ -107,7 +107,9 @@ class _Runs:
         return epoch
 
 
-def _ways(params: Params, clips: Clips, indices: list[list[int]], loads: list[float], step: float) -> dict[str, tuple[Any, float]]:
+def _ways(
+    params: Params, clips: Clips, indices: list[list[int]], loads: list[float], step: float
+) -> dict[str, tuple[Any, float]]:
     """{way: (what to iterate over, the simulated seconds)}."""
     ways = {"plain loop": (stamped_loader(clips, params.batch_size, 0), simulate(loads, step, 0))}
     for depth in params.depths:

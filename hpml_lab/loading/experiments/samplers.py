@@ -4,7 +4,6 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from torch.utils.data import DataLoader, SequentialSampler
 
 from hpml_lab.core import style
@@ -93,7 +92,9 @@ def lengths_in_batches(result: Result):
         axes.plot([lengths[index] for index in order], "o", markersize=3, color=style.BLUE)
         for start in range(0, len(order), batch):
             axes.axvline(start - 0.5, color=style.GREY, linewidth=0.5)
-            axes.hlines(max(lengths[i] for i in order[start : start + batch]), start - 0.5, start + batch - 0.5, color=style.ORANGE)
+            axes.hlines(
+                max(lengths[i] for i in order[start : start + batch]), start - 0.5, start + batch - 0.5, color=style.ORANGE
+            )
         axes.set(title=f"{name} (orange: what the batch is filled up to)", xlabel="position in the epoch", ylabel="length")
         axes.title.set_fontsize(9)
         axes.grid(False)
@@ -201,7 +202,8 @@ def _claim_numbers(result: Result, numbers: list[WorkerNumbers]) -> None:
     repeated = {row.source: (row.across_workers, row.across_epochs) for row in numbers}
     never = (False, False)
     result.claim(
-        "Today's torch seeds NumPy's global generator in each worker: no numbers repeat", repeated[NUMPY] == repeated[TORCH] == never
+        "Today's torch seeds NumPy's global generator in each worker: no numbers repeat",
+        repeated[NUMPY] == repeated[TORCH] == never,
     )
     result.claim("A Generator kept in the Dataset repeats across workers and across epochs", repeated[OWN] == (True, True))
     result.claim("Seeded with base_seed + worker_id, it repeats in neither way", repeated[OWN_SEEDED] == never)
