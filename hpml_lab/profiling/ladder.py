@@ -27,7 +27,7 @@ ENOUGH = 0.2  # seconds of timed runs after which no further pair is taken
 
 
 @dataclass(frozen=True)
-class Change:
+class TrainerChange:
     """One change: the switch it turns on, the part of the profile it attacks, and what the losses may differ by after it.
 
     slow, fast  the two pieces of code, to be read side by side (None where a setting is all there is)
@@ -46,8 +46,8 @@ class Change:
 
 
 CHANGES = (
-    Change("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
-    Change(
+    TrainerChange("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
+    TrainerChange(
         "batch_transform",
         "transform",
         "one operation a batch, in place, instead of a loop over samples",
@@ -55,9 +55,11 @@ CHANGES = (
         habits.transform_slow,
         habits.transform_fast,
     ),
-    Change("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
-    Change("late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast),
-    Change(
+    TrainerChange("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
+    TrainerChange(
+        "late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast
+    ),
+    TrainerChange(
         "batch_evaluation",
         "evaluation",
         "test images in batches, without a graph",
@@ -65,8 +67,8 @@ CHANGES = (
         habits.evaluate_slow,
         habits.evaluate_fast,
     ),
-    Change("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
-    Change(
+    TrainerChange("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
+    TrainerChange(
         "library_layers",
         "backward",
         "torch's batch norm, ReLU and cross-entropy instead of written-out ones",
@@ -74,7 +76,7 @@ CHANGES = (
         habits.forward_slow,
         habits.forward_fast,
     ),
-    Change(
+    TrainerChange(
         "drop_gradients",
         "backward",
         "gradients to None, so that backward need not add to zeros",
@@ -82,13 +84,15 @@ CHANGES = (
         habits.clear_slow,
         habits.clear_fast,
     ),
-    Change("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
-    Change(
+    TrainerChange("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
+    TrainerChange(
         "compiled", "backward", "torch.compile: operations fused into few kernels", ROUNDING, needs="compile", on="debug_off"
     ),
-    Change("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
-    Change("fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast),
-    Change(
+    TrainerChange("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
+    TrainerChange(
+        "fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast
+    ),
+    TrainerChange(
         "pinned_copy",
         "copy",
         "copy from page-locked memory, without waiting",
@@ -97,7 +101,7 @@ CHANGES = (
         habits.copy_fast,
         needs="cuda",
     ),
-    Change("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),
+    TrainerChange("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),
 )
 
 
@@ -125,7 +129,7 @@ class Rung:
     repeats     whether all runs of this rung left the same bits
     """
 
-    step: Change | None
+    step: TrainerChange | None
     switches: TrainerSwitches
     profile: dict[str, float]
     seconds: float
@@ -185,13 +189,13 @@ def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     return max(differences)
 
 
-def applicable(step: Change, device: Device, compile: bool) -> bool:
+def applicable(step: TrainerChange, device: Device, compile: bool) -> bool:
     """Whether the step means anything on this device."""
     has = {"cuda": device.is_cuda, "bfloat16": device.dtype is torch.bfloat16, "compile": compile}
     return not step.needs or has[step.needs]
 
 
-def next_step(profile: dict[str, float], steps: list[Change], switches: TrainerSwitches) -> Change | None:
+def next_step(profile: dict[str, float], steps: list[TrainerChange], switches: TrainerSwitches) -> TrainerChange | None:
     """The first step of the largest part that has one left; None where no step is left."""
     for part in sorted(PARTS, key=lambda part: -profile[part]):
         for step in steps:
@@ -241,7 +245,7 @@ class Ladder:
                 if tried.kept:
                     made, rung = changed, tried
 
-    def assess(self, made: SlowTrainer, step: Change | None, below: SlowTrainer | None, rung: Rung | None) -> Rung:
+    def assess(self, made: SlowTrainer, step: TrainerChange | None, below: SlowTrainer | None, rung: Rung | None) -> Rung:
         """Profile a trainer, time it in turns with the one below, and compare what both left behind."""
         plan = self.plan
         made.run(2)  # what is done only once, such as compiling, is done now
