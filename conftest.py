@@ -1,8 +1,8 @@
 """Makes nbval sound over the whole of `notebooks/` (nbval 0.11 with pytest 9) and keeps the tests off the user's settings.
 
 By itself nbval waits 2000 s for a dead kernel, looks for its sanitize file in the current folder, gives up on output after
-5 s, ignores a trailing `;`, kills its kernels, and compares stderr and HTML. Each is fixed here, so that replacing nbval would change
-this one file.
+5 s, ignores a trailing `;`, kills its kernels, and compares stderr and HTML. Each is fixed here, so that replacing nbval would
+change this one file.
 """
 
 import contextlib

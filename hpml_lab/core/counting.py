@@ -91,8 +91,8 @@ def profiled(work: Callable[[], object], device: torch.device, **options: Any) -
 
 
 def kernels(work: Callable[[], object], device: torch.device) -> list[Kernel]:
-    """The kernels of one `work()`, the most expensive first: those of the GPU, copies and fills too; on the CPU the operators that
-    spent time of their own."""
+    """The kernels of one `work()`, the most expensive first: those of the GPU, copies and fills too; on the CPU the operators
+    that spent time of their own."""
     events = profiled(work, device).key_averages()
     if device.type == "cuda":
         found = [Kernel(e.key, e.count, e.self_device_time_total / 1e6) for e in events if _on_gpu(e)]

@@ -210,7 +210,7 @@ def expect_function(
     """Judge a function over cases: return if it agrees with `right` on all, else raise the Mistake that explains it.
 
     cases     {the arguments in words: the arguments}; every call gets copies of its own
-    mistakes  {name: (the function that this mistake gives, hint)}; a mistake is named if it agrees with the answer on every case
+    mistakes  {name: (the function that this mistake gives, hint)}; named if it agrees with the answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
     A right answer that changes its arguments is the mistake "inputs-changed".
     """

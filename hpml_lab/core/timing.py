@@ -172,7 +172,10 @@ def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: i
 
 @functools.cache
 def copy_bandwidth(device: torch.device, threads: int = 1) -> Timing:
-    """Time a copy far larger than the caches, once per process: 1 GiB on a GPU, 256 MiB on a CPU; `gb_per_s` counts read and write."""
+    """Time a copy far larger than the caches, once per process: 1 GiB on a GPU, 256 MiB on a CPU.
+
+    `gb_per_s` counts bytes read and bytes written.
+    """
     source = torch.ones((1 << 28) if device.type == "cuda" else (1 << 26), device=device)
     target = torch.empty_like(source)
     return measure(lambda: target.copy_(source), threads=threads, bytes=2.0 * source.nbytes)

@@ -1,4 +1,4 @@
-"""Crops and flips that move the boxes of a detection data set too, by torchvision and by DALI, tested with a drawn rectangle."""
+"""Crops and flips that move the boxes of a detection data set too, by torchvision and by DALI, tested with a rectangle."""
 
 from typing import Any
 
@@ -42,7 +42,7 @@ def move_together(image: torch.Tensor, box: torch.Tensor) -> tuple[torch.Tensor,
 
 
 def flip_gaps(scenes: int) -> tuple[list[float], list[float]]:
-    """Largest distance in pixels of a rectangle from its box, scene by scene: moved together, and with only the image flipped."""
+    """Largest distance in pixels of a rectangle from its box per scene: moved together, and with only the image flipped."""
     moved_together, image_alone = [], []
     for seed in range(scenes):
         image, box = box_scene(seed)

@@ -28,8 +28,8 @@ class PictureStore:
         self._labels = rng.integers(0, 10, count).tolist()
         self._text = "name,label\n" + "".join(f"picture_{i}.png,{label}\n" for i, label in enumerate(self._labels))
         self._pictures = []
-        for picture in rng.integers(0, 256, (min(count, 64), side, side), dtype=np.uint8):  # 64 pictures serve all numbers
-            self._pictures.append(encode_png(np.repeat(picture[..., None], 3, axis=2)))
+        for pixels in rng.integers(0, 256, (min(count, 64), side, side), dtype=np.uint8):  # 64 pictures serve all numbers
+            self._pictures.append(encode_png(np.repeat(pixels[..., None], 3, axis=2)))
 
     def table(self) -> list[int]:
         """Parse the whole table: the label of each picture."""

@@ -1,4 +1,4 @@
-"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe torch device …`, one line of JSON a step.
+"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe torch device …`, JSON line by line.
 
 The doctor runs this in a process of its own, so that a torch that does not load, or ends the process, is a finding and not the
 doctor's end.

@@ -62,7 +62,7 @@ def judge_view_or_copy(answer: dict[str, bool]) -> None:
     if wrong:
         raise Mistake(
             "several-wrong",
-            f"{len(wrong)} of {len(truth)} are wrong, {sorted(wrong)[0]} among them: write through each and see whether x changes.",
+            f"{len(wrong)} of {len(truth)} are wrong, {sorted(wrong)[0]} among them: write through each and see if x changes.",
         )
 
 

@@ -1,4 +1,4 @@
-"""`hpml-lab run` and its neighbours: everything is checked first, what is finished is kept, and one failure stops nothing else."""
+"""`hpml-lab run` and others: everything is checked first, what is finished is kept, and one failure stops nothing else."""
 
 import json
 import os

@@ -13,7 +13,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.loading import disk_against_fio, disk_benchmark, disk_iops, disk_page_cache, fio, page_cache, uncached_file
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample, offsets, run_job
 from hpml_lab.loading.experiments import disk_iops as experiment
-from hpml_lab.loading.experiments.disk_iops import FIO, MODES, OURS, Comparison, GridCell
+from hpml_lab.loading.experiments.disk_iops import FIO, MODES, OURS, DepthRate, GridCell
 from hpml_lab.loading.page_cache import AGAIN, BUFFERED_WRITE, FIRST, CacheRate, cache_rates
 from hpml_lab.loading.uncached_file import KIB, MIB, choose_folder, disk_file
 
@@ -196,7 +196,7 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
     cells = {(cell.mode, cell.block, cell.depth): cell for cell in result.rows(GridCell)}
     assert len(cells) == 16 and cells["random read", MIB, 4].mb_per_s == pytest.approx(3000 / 64 * MIB / 1e6)
-    compared = {(row.by, row.depth): row for row in result.rows(Comparison)}
+    compared = {(row.by, row.depth): row for row in result.rows(DepthRate)}
     title = "Requests and bandwidth, measured by " + (FIO if installed else OURS)
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
@@ -228,7 +228,7 @@ def test_the_experiment_is_sound(sound, tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
     result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
     assert list(tmp_path.iterdir()) == []
-    assert {row.by for row in result.rows(Comparison)} == ({OURS, FIO} if fio.version() else set())
+    assert {row.by for row in result.rows(DepthRate)} == ({OURS, FIO} if fio.version() else set())
     sound(result)
     assert len(result.figure().axes) == 4
     assert disk_against_fio(result).figure.axes and disk_page_cache(result).figure.axes

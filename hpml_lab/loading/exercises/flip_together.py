@@ -78,7 +78,7 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
         "left-and-right-not-exchanged": (
             across,
             (right,),
-            "Each point is in the right position, but the mirror makes the left eye the right one: exchange the rows of `pairs`.",
+            "Each point is in the right position, but the mirror makes the left eye the right one: swap the rows of `pairs`.",
         ),
     }
     lost = right.clone()
@@ -108,7 +108,7 @@ def judge_flip_together(answer: Callable) -> None:
         if changed:
             raise Mistake(
                 "changed-in-place",
-                f"Your function changes the `{changed[0]}` it is given: called twice, it mirrors a mirror image. Work on a copy.",
+                f"Your function changes the `{changed[0]}` it is given: a second call mirrors the mirror image. Work on a copy.",
             )
         if got is None:
             raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")

@@ -49,7 +49,7 @@ class GridCell:
 
 
 @dataclass
-class Comparison:
+class DepthRate:
     """Random reads of the smallest block at one queue depth, by our benchmark or by fio, in turns."""
 
     by: str = column("measured by")
@@ -71,7 +71,7 @@ class DiskRun:
     measured_by: str
     samples: list[DiskSample]
     cache: list[CacheRate]
-    compared: list[Comparison] = field(default_factory=list)
+    compared: list[DepthRate] = field(default_factory=list)
     ratios: list[float] = field(default_factory=list)  # ours over fio's at queue depth 1
     no_fio: str = ""  # why there is nothing of fio's
     fetched: tuple[int, int] | None = None  # bytes that the kernel fetched for fio, and bytes that fio read
@@ -106,15 +106,15 @@ def draw_disk_iops(result: Result):
 
 @picture
 def disk_against_fio(result: Result):
-    """Random reads of the smallest block by queue depth: requests a second of our Python threads and of fio, on the same file in
-    turns. Without fio there is only our curve, from the maps."""
+    """Random reads of the smallest block by queue depth: requests a second of our Python threads and of fio, on the same file
+    in     turns. Without fio there is only our curve, from the maps."""
     figure = style.new_figure(7.0, 3.2)
     axes = figure.subplots()
-    compared, cells = result.rows(Comparison), result.rows(GridCell)
+    compared, cells = result.rows(DepthRate), result.rows(GridCell)
     smallest = min(cell.block for cell in cells)
     if not compared:
         alone = [cell for cell in cells if cell.mode == MODES[0] and cell.block == smallest]
-        compared = [Comparison(OURS, cell.depth, cell.iops, cell.p50, cell.p95, cell.p99) for cell in alone]
+        compared = [DepthRate(OURS, cell.depth, cell.iops, cell.p50, cell.p95, cell.p99) for cell in alone]
     for by, color, marker in ((OURS, style.BLUE, "o"), (FIO, style.ORANGE, "s")):
         curve = [(row.depth, row.iops / 1e3) for row in compared if row.by == by]
         if curve:
@@ -149,7 +149,7 @@ def disk_page_cache(result: Result):
 
 @experiment("disk-iops", lecture="L0", notebook=NOTEBOOK, draw=draw_disk_iops, quick=QUICK, full=FULL, uses=("fio",))
 def disk_iops(params: Params) -> Result:
-    """What this disk gives: requests a second and bandwidth by block size and queue depth, measured by fio if it is installed."""
+    """What this disk gives: requests a second and bandwidth by block size and queue depth, by fio if installed."""
     run = _measure(params)
     cells = [
         GridCell(rate.job.mode, rate.job.block, rate.job.depth, rate.iops, rate.bytes_per_s / 1e6, *_percentiles(rate))
@@ -200,7 +200,7 @@ def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
             run.ratios = [sample.iops / rate.iops for sample, rate in zip(ours, theirs, strict=True)]
         run.samples += ours
         for by, rate in ((OURS, DiskRate.of(ours)), (FIO, _median_rate(theirs))):
-            run.compared.append(Comparison(by, depth, rate.iops, *_percentiles(rate)))
+            run.compared.append(DepthRate(by, depth, rate.iops, *_percentiles(rate)))
 
 
 def _grid_by_fio(run: DiskRun, params: Params, file: DiskFile, jobs: list[DiskJob]) -> None:
@@ -277,5 +277,5 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
         result.measured(
             "At queue depth 1, our benchmark is within a quarter of fio's figure",
             abs(median(run.ratios) - 1) <= NEAR,
-            f"{median(run.ratios):.2f} of fio's, {len(run.ratios)} pairs in turns, {min(run.ratios):.2f} to {max(run.ratios):.2f}",
+            f"{median(run.ratios):.2f} of fio's, {len(run.ratios)} pairs, {min(run.ratios):.2f} to {max(run.ratios):.2f}",
         )

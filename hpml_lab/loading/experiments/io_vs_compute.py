@@ -50,7 +50,7 @@ class BatchPart:
 
 
 @dataclass
-class Change:
+class PredictedGain:
     """What a change of the loop gains, predicted from the split and measured."""
 
     change: str = column("change")
@@ -66,7 +66,7 @@ def draw_io_vs_compute(result: Result):
     """
     figure = style.new_figure(9, 4.4)
     left, right = figure.subplots(1, 2)
-    parts, changes = result.rows(BatchPart), result.rows(Change)
+    parts, changes = result.rows(BatchPart), result.rows(PredictedGain)
     for index, row in enumerate(parts):
         hatch = "///" if row.part in LOAD_PARTS else None
         left.barh(index, row.milliseconds, left=row.begins, color=COLORS[row.part], hatch=hatch, edgecolor="white")
@@ -223,7 +223,7 @@ def _parts(split: TimedEpoch) -> list[BatchPart]:
 
 def _changes(
     plain: tuple[TimedEpoch, ...], overlapped: tuple[TimedEpoch, ...], slow: tuple[TimedEpoch, ...], split: TimedEpoch
-) -> list[Change]:
+) -> list[PredictedGain]:
     load, compute = split.mean(LOAD_PARTS), split.mean(STEP_PARTS)
     # Two passes over a batch are the machine with the slow accelerator; one pass is the accelerator twice as fast.
     batches = [batch for epoch in slow for batch in epoch.batches]
@@ -234,8 +234,10 @@ def _changes(
         [epoch.seconds for epoch in epochs] for epochs in (plain, overlapped, slow)
     )
     return [
-        Change("load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)),
-        Change(
+        PredictedGain(
+            "load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)
+        ),
+        PredictedGain(
             "step twice as fast, loading in turn",
             seconds / (slow_load + slow_compute / 2),
             median_ratio(slow_seconds, plain_seconds),
@@ -243,7 +245,7 @@ def _changes(
     ]
 
 
-def _compare(result: Result, split: TimedEpoch, changes: list[Change]) -> None:
+def _compare(result: Result, split: TimedEpoch, changes: list[PredictedGain]) -> None:
     """Add the key figures, the claims and the check of the split."""
     overlapped, doubled = changes
     ratio = split.mean(LOAD_PARTS) / split.mean(STEP_PARTS)
