@@ -1,8 +1,8 @@
 """A disk benchmark in plain Python: random and sequential reads and writes, by block size and queue depth.
 
 Each request is one system call, `os.preadv` or `os.pwritev`, on the test file of uncached_file.py. A thread has one request
-under way; as many threads as the queue depth keep that many requests outstanding. Python's threads can do this, because the system
-calls release the GIL while they wait.
+under way; as many threads as the queue depth keep that many requests outstanding. Python's threads can do this, because
+the system calls release the GIL while they wait.
 """
 
 import itertools

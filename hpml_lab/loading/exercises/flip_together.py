@@ -108,7 +108,7 @@ def judge_flip_together(answer: Callable) -> None:
         if changed:
             raise Mistake(
                 "changed-in-place",
-                f"Your function changes the `{changed[0]}` it is given: a second call mirrors the mirror image. Work on a copy.",
+                f"Your function changes the `{changed[0]}` it is given: a second call mirrors it again. Work on a copy.",
             )
         if got is None:
             raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")

@@ -243,7 +243,7 @@ def _key_figures(result: Result, gpu: str | None, cpu_gb_per_s: float) -> None:
 
 
 def speedups(result: Result, gpu: str) -> tuple[float, float, int | str]:
-    """How many times faster the GPU is on the CNN, each device at its best batch size, and the matmul size from which it wins."""
+    """How many times faster the GPU is on the CNN, at each device's best batch size, and the matmul size from which it wins."""
 
     def best(work: str, device: str) -> float:
         return max(row.rate for row in _on(device, result.rows(Images)) if row.work == work)
