@@ -162,11 +162,10 @@ class OperatorRecorder:
         finally:
             self._starting = False
         self._began = time.monotonic()
-        timer = threading.Timer(self.seconds, self._ask_to_stop, (self._profile,))
-        timer.daemon = True
-        timer.start()
+        threading.Thread(target=self._stop_later, args=(self._profile,), name="hpml-recorder", daemon=True).start()
 
-    def _ask_to_stop(self, profile: Any) -> None:
+    def _stop_later(self, profile: Any) -> None:
+        time.sleep(self.seconds)  # not a Timer: its frames would be threading's, and could not be left out of the stacks
         if profile is self._profile:  # not one that has stopped meanwhile
             ctypes.pythonapi.Py_AddPendingCall(self._stop_call, None)
 

@@ -159,8 +159,10 @@ def test_torch_s_operators_are_in_the_page_and_its_import_is_kept_apart(script):
     assert {"addmm", "sum"} <= set(operators) and operators["addmm"]["calls"] > 1
     assert sum(row["percent"] for row in found.operators) == pytest.approx(100)
     assert "addmm" in script_profile.page(found)
+    frames = "".join(row.frame for row in frame_shares(found.work))
+    assert "operator_recorder" not in frames and "wait (threading" not in frames, "the recorder's own thread is left out"
     if find_tool("py-spy") and "py-spy" in found.how:
-        assert found.imports.total > 0 and "importlib" not in "".join(row.frame for row in frame_shares(found.work))
+        assert found.imports.total > 0 and "importlib" not in frames
 
 
 def test_a_script_that_profiles_itself_comes_first(script):
