@@ -46,7 +46,7 @@ def test_peak_bytes_is_what_was_in_use_at_once():
     assert counting.peak_bytes(one_after_another, CPU) == 1 << 20
 
 
-def test_kernels_of_a_cpu_are_its_operators_the_dearest_first():
+def test_kernels_of_a_cpu_are_its_operators_the_most_expensive_first():
     a = torch.randn(256, 256)
     found = counting.kernels(lambda: [torch.mm(a, a) for _ in range(3)] and torch.relu(a[:2]), CPU)
     assert found[0].name == "aten::mm" and found[0].calls == 3

@@ -117,7 +117,7 @@ def explain(choices: dict[str, list[str]]) -> None:
         best = cheapest(plan, need)
         if names != best:
             raise Mistake(
-                "too-dear",
+                "too-expensive",
                 f"Your choice {names} costs {cost(plan, names):g} ms; {cost(plan, best):g} ms would free enough."
                 " Is every part in it needed?",
             )

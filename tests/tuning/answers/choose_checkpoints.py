@@ -38,7 +38,7 @@ WRONG = [
     ("everything", lambda plan, need: list(plan)),
     ("kept-not-recomputed", lambda plan, need: [name for name in plan if name not in solution(plan, need)]),
     ("frees-too-little", one_part),
-    ("too-dear", all_needed_and_one_more),
+    ("too-expensive", all_needed_and_one_more),
     ("not-names", lambda plan, need: "gelu"),
     ("not-names", lambda plan, need: 3),
     ("returns-nothing", lambda plan, need: None),
