@@ -9,7 +9,7 @@ from hpml_lab.loading import dali_pipelines
 
 HEIGHT, WIDTH = 180, 240
 GROUND, BRIGHT = 100, 255  # levels: the ground is noise up to 100, the rectangle is 255
-PIXEL = 1.5  # DALI's windows lie between pixels: an edge may be rounded by one, and half a pixel is no edge yet
+PIXEL = 1.5  # DALI's windows lie between pixels: an edge may be rounded by one, and half a pixel is not yet an edge
 
 
 def box_scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:

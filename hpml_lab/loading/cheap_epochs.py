@@ -8,6 +8,7 @@ from torch.utils.data import DataLoader
 from hpml_lab.core import style
 from hpml_lab.core.findings import column
 from hpml_lab.core.picture import picture
+from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.core.workers import shutdown_workers
@@ -72,7 +73,7 @@ def compare_cheap(result: Result, cheap: list[CheapEpoch]) -> None:
     by_workers = {row.workers: row for row in cheap}
     none, single, most = cheap[0], by_workers[1], cheap[-1]
     for row in cheap:
-        label = f"cheap images, {row.workers} worker{'s' * (row.workers != 1)}"
+        label = f"cheap images, {plural(row.workers, 'worker')}"
         result.key_figure(label, row.one_by_one, "s", lecture=IN_THE_LECTURE.get(row.workers))
     result.key_figure(f"cheap images, {most.workers} workers, whole batches", most.whole_batches, "s")
     result.measured(

@@ -100,7 +100,7 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
     """Box-aware crop and flip, `crops` times the same image.
 
     `fn.random_bbox_crop` chooses a window that keeps enough of some box, and cuts the boxes with it; `fn.flip` and `fn.bb_flip`
-    share one coin.
+    use the same coin flip.
 
     boxes  (K, 4) as left, top, right, bottom in parts of the image, 0 … 1
     """

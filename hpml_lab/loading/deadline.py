@@ -1,6 +1,6 @@
 """A DataLoader whose faults are reported: a worker that raises, hangs, is killed, or finds no shared memory left.
 
-DataLoader notices all of them if it has a timeout, but reports each in another way. Here each is one LabError that says at
+DataLoader notices all of them if it has a timeout, but reports each in a different way. Here each is one LabError that says at
 which batch it happened and what to do. It comes within a deadline, and no worker is left behind.
 """
 

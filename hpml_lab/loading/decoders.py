@@ -26,7 +26,7 @@ def tensor_image(path: str) -> torch.Tensor:
 
 
 def training_set(folder: Path, decoder: Callable[[str], Any], side: int) -> Any:
-    """The photographs with the transforms of a training: random crop resized to `side`, flip, normalise."""
+    """The photographs with the transforms of a training: random crop resized to `side`, flip, normalize."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
 
@@ -50,7 +50,7 @@ def resized(folder: Path, decoder: Callable[[str], Any], side: int) -> tuple[lis
     return [image.permute(1, 2, 0) for image in images], pictures.targets
 
 
-def difference(a: list[torch.Tensor], b: list[torch.Tensor]) -> tuple[float, float]:
+def picture_difference(a: list[torch.Tensor], b: list[torch.Tensor]) -> tuple[float, float]:
     """The largest difference of any pixel, and the largest mean difference of any picture, in levels of 255."""
     gaps = [(x.float() - y.float()).abs() for x, y in zip(a, b, strict=True)]
     return max(gap.max().item() for gap in gaps), max(gap.mean().item() for gap in gaps)

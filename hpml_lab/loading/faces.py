@@ -16,7 +16,7 @@ from PIL import Image, ImageDraw
 
 from hpml_lab.core.errors import LabError
 
-# Name of each landmark and its place in an average face.
+# Name and position of each landmark in an average face.
 LANDMARKS = {
     "jaw, left": (-0.98, 0.25),
     "chin": (0.0, 1.30),
@@ -37,7 +37,7 @@ LANDMARKS = {
     "lip, lower": (0.0, 0.82),
 }
 NAMES = tuple(LANDMARKS)
-# Rows that change places when the face is seen in a mirror.
+# Rows to exchange when the face is mirrored.
 PAIRS = tuple((i, NAMES.index(name.replace("left", "right"))) for i, name in enumerate(NAMES) if "left" in name)
 
 SKINS = ((255, 224, 196), (241, 194, 150), (224, 172, 125), (198, 134, 86), (141, 85, 50), (92, 58, 40))
@@ -54,7 +54,7 @@ def _ellipse(cx: float, cy: float, rx: float, ry: float, start: float = 0.0, end
 def draw_face(rng: np.random.Generator, width: int = 128, height: int = 128) -> tuple[Image.Image, np.ndarray]:
     """One face: the picture (RGB, `width` × `height` pixels) and its landmarks (17, 2) as x, y in pixels.
 
-    Skin, hair, shape, pose, expression, background and place are drawn from `rng`. A landmark (0, 0) is the centre of the
+    Skin, hair, shape, pose, expression, background and position are drawn from `rng`. A landmark (0, 0) is the center of the
     picture's upper left pixel.
     """
     skin = np.array(SKINS[rng.integers(len(SKINS))]) + rng.integers(-10, 11)
@@ -69,26 +69,26 @@ def draw_face(rng: np.random.Generator, width: int = 128, height: int = 128) -> 
     smile, mouth_open, brow_up = rng.uniform(-0.08, 0.14), rng.uniform(0.0, 0.12), rng.uniform(-0.06, 0.08)
     long_hair, roll, turn = rng.random() < 0.45, math.radians(rng.uniform(-16, 16)), rng.uniform(-0.14, 0.14)
     scale = min(width, height) * rng.uniform(0.27, 0.33)
-    centre = np.array([width, height]) / 2 + rng.uniform(-0.05, 0.05, 2) * (width, height)
+    center = np.array([width, height]) / 2 + rng.uniform(-0.05, 0.05, 2) * (width, height)
 
-    place = {name: np.array(point) for name, point in LANDMARKS.items()}
-    for name, point in place.items():
+    position = {name: np.array(point) for name, point in LANDMARKS.items()}
+    for name, point in position.items():
         side = np.sign(point[0])
         if name.startswith(("eye", "brow")):
             point[0] += side * eye_gap
         if name.startswith("brow"):
             point[1] -= brow_up
-    place["mouth, left"][1] -= smile
-    place["mouth, right"][1] -= smile
-    place["lip, lower"][1] += mouth_open
+    position["mouth, left"][1] -= smile
+    position["mouth, right"][1] -= smile
+    position["lip, lower"][1] += mouth_open
     inner = [name for name in NAMES if not name.startswith(("jaw", "chin"))]
     for name in inner:  # a head that turns moves what is in front sideways, the nose's tip most
-        place[name][0] += turn * (1.5 if name == "nose, tip" else 1.0)
+        position[name][0] += turn * (1.5 if name == "nose, tip" else 1.0)
 
     turned = np.array([[math.cos(roll), -math.sin(roll)], [math.sin(roll), math.cos(roll)]])
 
     def to_pixels(points: np.ndarray) -> np.ndarray:
-        return (np.asarray(points) * stretch - (0, 0.1)) @ turned.T * scale + centre
+        return (np.asarray(points) * stretch - (0, 0.1)) @ turned.T * scale + center
 
     def canvas(points: np.ndarray) -> list[tuple[float, float]]:
         return [tuple(point) for point in ((to_pixels(points) + 0.5) * OVER - 0.5).tolist()]
@@ -106,24 +106,24 @@ def draw_face(rng: np.random.Generator, width: int = 128, height: int = 128) -> 
         canvas(np.concatenate([_ellipse(0, 0, 1.05, 1.36, 190, 350), _ellipse(turn, -0.35, 0.86, 0.50, 340, 200)])), fill=hair
     )
     for side in ("left", "right"):
-        outer, inside = place[f"eye, {side} outer"], place[f"eye, {side} inner"]
+        outer, inside = position[f"eye, {side} outer"], position[f"eye, {side} inner"]
         (cx, cy), rx = (outer + inside) / 2, abs(outer - inside)[0] / 2
         draw.polygon(canvas(_ellipse(cx, cy, rx, eye_open)), fill=(250, 250, 250))
         draw.polygon(canvas(_ellipse(cx, cy, eye_open * 0.85, eye_open * 0.85)), fill=iris)
         draw.polygon(canvas(_ellipse(cx, cy, eye_open * 0.4, eye_open * 0.4)), fill=(15, 15, 18))
-        brow_outer, brow_inner = place[f"brow, {side} outer"], place[f"brow, {side} inner"]
+        brow_outer, brow_inner = position[f"brow, {side} outer"], position[f"brow, {side} inner"]
         arch = (brow_outer + brow_inner) / 2 - (0, 0.07)
         draw.line(canvas([brow_outer, arch, brow_inner]), fill=hair, width=stroke(0.07), joint="curve")
-    bridge, tip = place["nose, bridge"], place["nose, tip"]
+    bridge, tip = position["nose, bridge"], position["nose, tip"]
     draw.line(canvas([bridge, tip + (0.14, 0.0), tip]), fill=shade, width=stroke(0.05), joint="curve")
-    left, right = place["mouth, left"], place["mouth, right"]
-    upper, lower = place["lip, upper"], place["lip, lower"]
+    left, right = position["mouth, left"], position["mouth, right"]
+    upper, lower = position["lip, upper"], position["lip, lower"]
     draw.polygon(canvas(_curves(left, upper, right, lower)), fill=lips)
     if mouth_open > 0.04:
         middle = (upper + lower) / 2
         draw.polygon(canvas(_ellipse(*middle, 0.17, mouth_open * 0.4)), fill=(70, 20, 24))
     picture = picture.resize((width, height), Image.Resampling.BOX)
-    return picture, to_pixels([place[name] for name in NAMES])
+    return picture, to_pixels([position[name] for name in NAMES])
 
 
 def _curves(left: np.ndarray, upper: np.ndarray, right: np.ndarray, lower: np.ndarray) -> np.ndarray:
@@ -137,12 +137,12 @@ def _curves(left: np.ndarray, upper: np.ndarray, right: np.ndarray, lower: np.nd
 
 
 def _background(rng: np.random.Generator, width: int, height: int) -> Image.Image:
-    """A slanted ramp between two muted colours."""
-    one, two = rng.integers(60, 225, 3), rng.integers(60, 225, 3)
+    """A slanted ramp between two muted colors."""
+    first, second = rng.integers(60, 225, 3), rng.integers(60, 225, 3)
     across, down = np.meshgrid(np.linspace(0, 1, width), np.linspace(0, 1, height))
     slant = rng.uniform(0, 1)
     ramp = (slant * across + (1 - slant) * down)[..., None]
-    return Image.fromarray(((1 - ramp) * one + ramp * two).astype(np.uint8))
+    return Image.fromarray(((1 - ramp) * first + ramp * second).astype(np.uint8))
 
 
 def header(count: int) -> list[str]:

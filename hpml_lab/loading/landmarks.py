@@ -24,15 +24,15 @@ class FaceLandmarksDataset(Dataset):
     csv_file   the table: a first line image_name,part_0_x,part_0_y,part_1_x,…; then one line an image
     root_dir   the folder with the images
     transform  applied to each sample; the transforms of torchvision.transforms.v2 move the landmarks with the image
-    on_damage  "raise": a LabError names the file and the row. "skip": the row is left out and told in `skipped`
+    on_damage  "raise": a LabError names the file and the row. "skip": the row is left out and reported in `skipped`
 
-    Rows and the images' headers are read at the start. Whether an image is whole shows only when its pixels are decoded:
+    Rows and the images' headers are read at the start. Whether an image is complete is known only when its pixels are decoded:
     "raise" leaves that to the moment it is asked for; "skip" must know its length, so it decodes every image at the start.
     """
 
     def __init__(self, csv_file: Path | str, root_dir: Path | str, transform: Any = None, on_damage: str = "raise") -> None:
         if on_damage not in ("raise", "skip"):
-            raise LabError(f"on_damage={on_damage!r} is no policy.", 'Use "raise" or "skip".')
+            raise LabError(f"on_damage={on_damage!r} is not a valid policy.", 'Use "raise" or "skip".')
         self.csv_file, self.root_dir, self.transform = Path(csv_file), Path(root_dir), transform
         self.skipped: list[str] = []
         names, rows = self._read_lines()
@@ -84,24 +84,28 @@ class FaceLandmarksDataset(Dataset):
             )
         return rows[0][1], rows[1:]
 
-    def _damage(self, line: int, name: str, wrong: str, mend: str) -> LabError:
-        return LabError(f"{self.csv_file.name}, line {line}, {name or '(no image name)'}: {wrong}.", mend)
+    def _damage(self, line: int, name: str, wrong: str, fix: str) -> LabError:
+        return LabError(f"{self.csv_file.name}, line {line}, {name or '(no image name)'}: {wrong}.", fix)
 
     def _numbers(self, line: int, row: list[str], expected: int) -> list[float]:
         name, *cells = row
         if len(cells) != expected:
-            raise self._damage(line, name, f"{len(cells)} numbers where the first line names {expected}", "Mend the row.")
+            raise self._damage(line, name, f"{len(cells)} numbers where the first line names {expected}", "Correct the row.")
         values = []
         for column, cell in enumerate(cells):
-            place = f"part_{column // 2}_{'xy'[column % 2]}"
+            column_name = f"part_{column // 2}_{'xy'[column % 2]}"
             if not cell.strip():
-                raise self._damage(line, name, f"{place} is missing", "Fill it in or remove the row.")
+                raise self._damage(line, name, f"{column_name} is missing", "Fill it in or remove the row.")
             try:
                 value = float(cell)
             except ValueError:
-                raise self._damage(line, name, f"{place} is {cell!r}, no number", "Mend the row.") from None
+                raise self._damage(
+                    line, name, f"{column_name} is {cell!r}, which is not a number", "Correct the row."
+                ) from None
             if not math.isfinite(value):
-                raise self._damage(line, name, f"{place} is {cell.strip()}, no place in an image", "Mend the row.")
+                raise self._damage(
+                    line, name, f"{column_name} is {cell.strip()}, which is not a position in an image", "Correct the row."
+                )
             values.append(value)
         return values
 

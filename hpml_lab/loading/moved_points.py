@@ -10,7 +10,7 @@ MARGIN = 6  # pixels: a blob that the edge cuts has its center elsewhere
 
 @dataclass(frozen=True)
 class Distances:
-    """How far dots and key points are apart after a transform, in pixels, and the image's size afterwards.
+    """The distance between dots and key points after a transform, in pixels, and the image's size afterwards.
 
     together     image and key points were given to the transform together
     image_alone  only the image was
@@ -38,7 +38,7 @@ def centers(image: torch.Tensor) -> torch.Tensor:
     return torch.stack([x, y], dim=1)
 
 
-def distances(transform: Any, points: torch.Tensor, height: int, width: int) -> Distances:
+def point_distances(transform: Any, points: torch.Tensor, height: int, width: int) -> Distances:
     """Apply `transform` to dots and key points together, and to the image of the dots alone, with the same random numbers."""
     from torchvision import tv_tensors
 

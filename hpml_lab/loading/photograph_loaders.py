@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.counting import synchronize
 from hpml_lab.core.experiment import Params
+from hpml_lab.core.render import plural
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.core.workers import allow_oversubscription
 from hpml_lab.loading import dali_pipelines
@@ -32,18 +33,13 @@ def epoch_to_device(
     return CLOCK() - start, counts.tolist(), tuple(images.shape[1:])
 
 
-def counted(word: str, number: int) -> str:
-    """`number` with its word: 0 workers, 1 worker."""
-    return f"{number} {word}" if number == 1 else f"{number} {word}s"
-
-
 @allow_oversubscription()  # a DataLoader warns when it is made
 def loading_ways(params: Params, folder: Path) -> dict[tuple[str, str], Any]:
     """{(pipeline, workers): an iterable over an epoch's batches} for everything that this machine can run."""
     ways: dict[tuple[str, str], Any] = {}
     for name, decoder in ((PIL, pil_image), (TENSOR, tensor_image)):
         for workers in params.workers:
-            ways[name, counted("worker", workers)] = DataLoader(
+            ways[name, plural(workers, "worker")] = DataLoader(
                 training_set(folder, decoder, params.side),
                 params.batch,
                 shuffle=True,
@@ -56,7 +52,7 @@ def loading_ways(params: Params, folder: Path) -> dict[tuple[str, str], Any]:
         for gpu in gpus_of(params):
             for threads in params.threads:
                 pipeline = dali_pipelines.training_pipeline(folder, params.batch, params.side, threads, gpu=gpu)
-                ways[DALI if gpu is None else MIXED, counted("thread", threads)] = dali_pipelines.Batches(pipeline)
+                ways[DALI if gpu is None else MIXED, plural(threads, "thread")] = dali_pipelines.Batches(pipeline)
     return ways
 
 

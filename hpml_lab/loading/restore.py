@@ -79,7 +79,7 @@ def _names(code: types.CodeType) -> set[str]:
 def restored(objects: Iterable[Any]) -> Iterator[None]:
     """After the block, `objects` (models, optimizers, …) and the random states are bitwise what they were before it.
 
-    Takes the memory of a second copy of the models and optimizers, on their device. What an object keeps beside its tensors
+    Takes the memory of a second copy of the models and optimizers, on their device. What an object keeps besides its tensors
     and its `state_dict`, such as a counter of its own, is not put back.
     """
     back: list[Callable[[], None]] = []
@@ -112,7 +112,7 @@ def _keep_module(module: torch.nn.Module) -> Callable[[], None]:
     grads = [(parameter, parameter.grad, _clone(parameter.grad)) for parameter in module.parameters()]
 
     def put_back() -> None:
-        for part, parameters, buffers in holders:  # a step may put a new tensor in a buffer's place
+        for part, parameters, buffers in holders:  # a step may replace a buffer by a new tensor
             part._parameters.update(parameters)
             part._buffers.update(buffers)
         with torch.no_grad():

@@ -1,8 +1,8 @@
-"""A video-like data set behind a storage model with the lecture's figures, and cheap images beside it.
+"""A video-like data set behind a storage model with the lecture's figures, and cheap images to compare with.
 
 The lecture reads clips of UCF101 over a network file system: 18 to 600 ms a read, 13 to 27 ms a transform, several seconds a
 batch of 32. Here the frames are small files that are really read; then the sample waits until the model's time is over.
-A wait takes its time on a busy machine and on an idle one, so that workers can be compared on both.
+A wait takes as long on a busy machine as on an idle one, so that workers can be compared on both.
 """
 
 import contextlib
@@ -34,7 +34,7 @@ class StorageModel:
 
     scale  1 for the lecture's figures; 0.04 makes everything 25 times faster
     seed   another seed, another set of times
-    The time hangs on the index alone, so that every number of workers waits for the same reads.
+    The time depends on the index alone, so that every number of workers waits for the same reads.
     """
 
     scale: float = 1.0
@@ -63,18 +63,18 @@ INSTANT = StorageModel(scale=0.0)
 
 
 def make_clips(folder: Path | str, clips: int, *, frames: int = 4, side: int = 16, seed: int = 0) -> Path:
-    """Write `clips` folders of `frames` colour images each (PPM, side × side): a bright square that moves. Returns `folder`."""
+    """Write `clips` folders of `frames` color images each (PPM, side × side): a bright square that moves. Returns `folder`."""
     folder = Path(folder)
     generator = np.random.default_rng(seed)
     for clip in range(clips):
-        place = folder / f"clip_{clip:05}"
-        place.mkdir(parents=True)
+        clip_folder = folder / f"clip_{clip:05}"
+        clip_folder.mkdir(parents=True)
         ground = generator.integers(0, 100, (side, side, 3), dtype=np.uint8)
         for frame in range(frames):
             image = ground.copy()
             row, column = (clip + frame) % (side - 3), (3 * clip + 2 * frame) % (side - 3)
             image[row : row + 3, column : column + 3] = 255
-            (place / f"frame_{frame:02}.ppm").write_bytes(b"P6 %d %d 255\n" % (side, side) + image.tobytes())
+            (clip_folder / f"frame_{frame:02}.ppm").write_bytes(b"P6 %d %d 255\n" % (side, side) + image.tobytes())
     return folder
 
 
@@ -119,7 +119,7 @@ def _image(content: bytes) -> torch.Tensor:
 
 
 class CheapImages(Dataset):
-    """Images like MNIST's, in memory: item i is (float32 of shape (1, 28, 28), label), normalised one by one."""
+    """Images like MNIST's, in memory: item i is (float32 of shape (1, 28, 28), label), normalized one by one."""
 
     def __init__(self, images: int, seed: int = 0) -> None:
         generator = torch.Generator().manual_seed(seed)
@@ -134,7 +134,7 @@ class CheapImages(Dataset):
 
 
 class BatchedImages(CheapImages):
-    """The same images, a whole batch at once: DataLoader calls `__getitems__` where a data set has one.
+    """The same images, a whole batch at once: DataLoader calls `__getitems__` if a data set has it.
 
     It returns the batch ready made, so the DataLoader needs `collate_fn=ready_made`.
     """
@@ -149,7 +149,7 @@ def ready_made(batch: object) -> object:
 
 
 def make_photos(folder: Path | str, photos: int, *, side: int = 256, seed: int = 0) -> Path:
-    """Write `photos` JPEG files of side × side pixels, coarse coloured clouds under fine noise. Returns `folder`."""
+    """Write `photos` JPEG files of side × side pixels, coarse colored clouds under fine noise. Returns `folder`."""
     from PIL import Image
 
     folder = Path(folder)

@@ -10,7 +10,7 @@ import torch
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.png import pixels_of, png_text
 from hpml_lab.loading import boxes, dali, dali_pipelines, decoded_pictures, video
-from hpml_lab.loading.decoders import difference, pil_image, resized, tensor_image
+from hpml_lab.loading.decoders import picture_difference, pil_image, resized, tensor_image
 from hpml_lab.loading.experiments import dali as experiment
 from hpml_lab.loading.experiments.dali import LEVELS_DALI, LEVELS_TENSOR, LoadingRate
 from hpml_lab.loading.photograph_loaders import DALI, PIL, TENSOR, loading_ways
@@ -66,9 +66,9 @@ def test_a_loader_that_gives_another_label_is_found_out(monkeypatch):
 def test_another_resizing_is_found_out(photographs):
     by_pil, labels = resized(photographs, pil_image, 64)
     by_tensor, same = resized(photographs, tensor_image, 64)
-    assert labels == same and difference(by_pil, by_tensor)[0] <= LEVELS_TENSOR
+    assert labels == same and picture_difference(by_pil, by_tensor)[0] <= LEVELS_TENSOR
     shifted = [picture.roll(1, dims=1) for picture in by_pil]
-    assert difference(by_pil, shifted)[0] > LEVELS_TENSOR and difference(by_pil, shifted)[1] > LEVELS_DALI
+    assert picture_difference(by_pil, shifted)[0] > LEVELS_TENSOR and picture_difference(by_pil, shifted)[1] > LEVELS_DALI
 
 
 def test_the_extent_of_a_rectangle_is_its_box():
@@ -122,7 +122,7 @@ def test_dali_gives_every_epoch_whole_and_in_order(photographs):
         pairs = list(batches)
         assert [len(numbers) for _, numbers in pairs] == [5, 5, 2]
         assert [int(number) for _, numbers in pairs for number in numbers] == labels
-        assert difference(by_pil, [image for images, _ in pairs for image in images])[1] <= LEVELS_DALI
+        assert picture_difference(by_pil, [image for images, _ in pairs for image in images])[1] <= LEVELS_DALI
 
 
 @needs_dali
@@ -136,4 +136,4 @@ def test_mixed_decoding_gives_the_pictures_of_the_cpu(photographs):
     by_pil, labels = resized(photographs, pil_image, 64)
     pairs = list(dali_pipelines.Batches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1, gpu=0)))
     assert [int(number) for _, numbers in pairs for number in numbers] == labels
-    assert difference(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= LEVELS_DALI
+    assert picture_difference(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= LEVELS_DALI

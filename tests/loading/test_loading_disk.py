@@ -201,7 +201,7 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
         judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]
-        assert judged == "0.50 of fio's, 3 pairs in turns, 0.33 to 0.75"
+        assert judged == "0.50 of fio's, 3 pairs, 0.33 to 0.75"
         iops = {key: row.iops for key, row in compared.items()}
         assert iops == {(OURS, 1): 1000, (OURS, 4): 2500, (FIO, 1): 2000, (FIO, 4): 5000}
         row = compared[FIO, 1]
@@ -278,7 +278,7 @@ def test_without_fio_the_experiment_says_what_to_install(tmp_path, monkeypatch):
     assert result and any("Install fio" in note for note in result.notes)
 
 
-def test_a_fio_that_fails_is_told_in_a_note(tmp_path, monkeypatch):
+def test_a_fio_that_fails_is_reported_in_a_note(tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
 
     def fails(*_):

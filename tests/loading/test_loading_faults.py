@@ -51,7 +51,7 @@ def run(fault, method, deadline):
         ("hangs", r"No batch came within 3 s at batch 1", "timeout"),
     ],
 )
-def test_a_fault_is_told_within_the_deadline_and_nothing_is_left(fault, text, fix, method):
+def test_a_fault_is_reported_within_the_deadline_and_nothing_is_left(fault, text, fix, method):
     deadline = DEADLINE if method == "fork" else 60.0  # a start anew imports torch
     outcome = run_in_child(run, fault, method, deadline, deadline_seconds=240.0)
     assert outcome.how == "returned", outcome
@@ -70,7 +70,7 @@ class ManyLines(KnownCost):
         raise ValueError("2 fields are wrong:\n  the label\n  the name")
 
 
-def test_an_error_of_several_lines_is_told_by_its_type_and_first():
+def test_an_error_of_several_lines_is_reported_by_its_type_and_first():
     with pytest.raises(LabError, match=r"^Worker 0 raised ValueError: 2 fields are wrong: at batch 0"):
         with with_deadline(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
             list(batches)

@@ -16,7 +16,7 @@ from hpml_lab.loading import face_landmarks, faces
 from hpml_lab.loading.experiments.face_landmarks import DamagedRow, FormerCall, MovedPoints
 from hpml_lab.loading.face_damage import damage
 from hpml_lab.loading.landmarks import FaceLandmarksDataset
-from hpml_lab.loading.moved_points import centers, distances, dots
+from hpml_lab.loading.moved_points import centers, dots, point_distances
 
 
 @pytest.fixture
@@ -169,8 +169,8 @@ def cut_short(table):
 
 DAMAGES = {
     "part_1_x is missing": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(3, " ")),
-    "part_1_y is 'left', no number": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(4, "left")),
-    "part_0_x is nan, no place": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(1, "nan")),
+    "part_1_y is 'left', which is not a number": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(4, "left")),
+    "part_0_x is nan, which is not a position": lambda table: rewrite(table, lambda rows: rows[3].__setitem__(1, "nan")),
     "33 numbers where the first line names 34": lambda table: rewrite(table, lambda rows: rows[3].pop()),
     "35 numbers where the first line names 34": lambda table: rewrite(table, lambda rows: rows[3].append("3")),
     "there is no such image in faces": lambda table: (table.parent / "face_0002.jpg").unlink(),
@@ -189,7 +189,7 @@ def test_damage_gives_one_error_that_names_file_and_line(table, said):
 
 
 @pytest.mark.parametrize("said", DAMAGES)
-def test_the_policy_skip_leaves_out_the_damaged_row_and_tells_it(table, said):
+def test_the_policy_skip_leaves_out_the_damaged_row_and_reports_it(table, said):
     whole = [sample["landmarks"] for sample in read(table)]
     DAMAGES[said](table)
     data = read(table, on_damage="skip")
@@ -252,7 +252,7 @@ def test_the_measure_sees_points_that_do_not_move_with_the_image():
             return v2.functional.horizontal_flip(inpt) if isinstance(inpt, tv_tensors.Image) else inpt
 
     points = torch.tensor([[20.0, 30.0], [40.0, 15.0]])
-    gap = distances(ImageOnly(), points, 60, 70)
+    gap = point_distances(ImageOnly(), points, 60, 70)
     assert gap.together == pytest.approx(69 - 2 * 20, abs=0.01) and gap.image_alone == pytest.approx(gap.together)
 
 

@@ -118,7 +118,7 @@ def test_a_loop_with_known_stamps_is_split_as_they_say(monkeypatch):
     assert epoch.seconds == 19.5 and epoch.ordered and epoch.accounted()
 
 
-def test_stamps_in_the_wrong_order_are_told():
+def test_stamps_in_the_wrong_order_are_noticed():
     late = [Span("worker 0", "load", 1e12, 1e12 + 1), Span("worker 0", "collate", 1e12 + 1, 1e12 + 2)]
     assert not run_epoch([("a", late)], lambda batch: None).ordered
 

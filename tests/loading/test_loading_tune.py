@@ -1,4 +1,4 @@
-"""The tuner: right on planted cases, within its budget, with clear words for what it cannot tune."""
+"""The tuner: right for data sets of known cost, within its budget, with clear words for what it cannot tune."""
 
 import copy
 import functools
@@ -40,7 +40,7 @@ def test_the_options_are_those_of_a_data_loader():
     assert "num_workers=2" in repr(tuned) and "start-up, s" in tuned._html()
 
 
-def test_one_epoch_does_not_repay_a_dear_start():
+def test_one_epoch_does_not_repay_an_expensive_start():
     trial = LoaderTrial({"num_workers": 4, "persistent_workers": True}, start_up=10.0, steady=0.1)
     assert trial.epoch(batches=101, epochs=1) == pytest.approx(10 + 10)
     assert trial.epoch(batches=101, epochs=100) == pytest.approx(0.1 + 10.1, rel=0.02)
@@ -113,19 +113,19 @@ def test_options_that_make_no_trial_are_refused(options, text):
 
 
 @pytest.mark.parametrize("dataset, text", [(Stream(), "no length"), (KnownCost(0), "is empty")])
-def test_what_cannot_be_tuned_is_told(dataset, text):
+def test_what_cannot_be_tuned_is_refused(dataset, text):
     with pytest.raises(LabError, match=text):
         tune(dataset, 4)
 
 
-def test_a_data_set_that_hangs_is_told_within_the_deadline():
+def test_a_data_set_that_hangs_is_reported_within_the_deadline():
     start = time.monotonic()
     with pytest.raises(LabError, match=r"No batch came within 0.3 s at batch \d: the data set hangs"):
         tune(FaultyData("hangs"), 8, deadline_seconds=0.3)
     assert time.monotonic() - start < 30
 
 
-def test_a_data_set_that_raises_is_told():
+def test_a_data_set_that_raises_is_reported():
     with pytest.raises(LabError, match="no label for sample 5"):
         tune(FaultyData("raises"), 16)
 

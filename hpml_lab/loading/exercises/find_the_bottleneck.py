@@ -62,7 +62,7 @@ def _made(answer: Callable, store: PictureStore) -> Any:
 
 
 def _flips(image: Any, pictures: list[torch.Tensor], index: int) -> list[bool]:
-    """Whether the sample's picture is mirrored; both for a symmetric one."""
+    """Whether the sample's picture is mirrored; both if it is symmetric."""
     picture = pictures[index]
     flips = [flip for flip in (False, True) if torch.equal(image, picture.flip(-1) if flip else picture)]
     if not flips:

@@ -39,7 +39,7 @@ _SPEED_UP_MISTAKES: dict[str, tuple[tuple[float, ...], str]] = {
     ),
     "the-faster-decides": (
         _speed_ups(lambda n: LOAD / BATCHES + min(COMPUTE, LOAD / n)),
-        "Of two stages that run side by side, does the faster or the slower one decide when the epoch ends?",
+        "Of two stages that run at the same time, does the faster or the slower one decide when the epoch ends?",
     ),
     "seconds-instead": (
         tuple(_epoch(n) for n in WORKERS),

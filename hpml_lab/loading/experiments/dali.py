@@ -17,7 +17,7 @@ from hpml_lab.core.png import pixels_of, png_text
 from hpml_lab.core.result import Result
 from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 from hpml_lab.loading import boxes, dali_pipelines, video
-from hpml_lab.loading.decoders import block_maxima, difference, pil_image, resized, tensor_image
+from hpml_lab.loading.decoders import block_maxima, picture_difference, pil_image, resized, tensor_image
 from hpml_lab.loading.photograph_loaders import DALI, MIXED, PIL, TENSOR, epoch_to_device, gpus_of, loading_ways
 from hpml_lab.loading.photographs import CLASSES, make_photographs
 
@@ -136,7 +136,7 @@ def _compare(params: Params, folder: Path) -> Result:
     by_pil, labels = resized(folder, pil_image, params.side)
     by_tensor, same_labels = resized(folder, tensor_image, params.side)
     pictures = {PIL: by_pil[0], TENSOR: by_tensor[0]}
-    largest, _ = difference(by_pil, by_tensor)
+    largest, _ = picture_difference(by_pil, by_tensor)
     fastest = {
         name: max(rate for (pipeline, _), rate in rates.items() if pipeline == name) for name in {way[0] for way in rates}
     }
@@ -225,7 +225,7 @@ def _add_dali(
         for batch, numbers in dali_pipelines.Batches(pipeline):
             images += list(batch.cpu())
             given += numbers.tolist()
-        largest, mean = difference(by_pil, images)
+        largest, mean = picture_difference(by_pil, images)
         pictures[name] = images[0]
         result.measured(
             f"{name}: PIL's labels in order, and pictures within 1 level of 255 on average",

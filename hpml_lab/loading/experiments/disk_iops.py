@@ -107,7 +107,7 @@ def draw_disk_iops(result: Result):
 @picture
 def disk_against_fio(result: Result):
     """Random reads of the smallest block by queue depth: requests a second of our Python threads and of fio, on the same file
-    in     turns. Without fio there is only our curve, from the maps."""
+    in turns. Without fio there is only our curve, from the maps."""
     figure = style.new_figure(7.0, 3.2)
     axes = figure.subplots()
     compared, cells = result.rows(DepthRate), result.rows(GridCell)

@@ -18,7 +18,7 @@ from hpml_lab.core.png import pixels_of, png_text
 from hpml_lab.core.result import Result
 from hpml_lab.loading import faces
 from hpml_lab.loading.face_damage import damage, message_for_row
-from hpml_lab.loading.moved_points import Distances, distances
+from hpml_lab.loading.moved_points import Distances, point_distances
 from hpml_lab.loading.sampling import error_of
 
 NOTEBOOK = "08_loading"
@@ -109,7 +109,7 @@ def face_landmarks(params: Params) -> Result:
     height, width = 2 * params.side, params.side * 5 // 2
     generator = torch.Generator().manual_seed(0)
     points = (torch.rand(12, 2, generator=generator) * torch.tensor([width - 40, height - 40]) + 20).round()
-    moved = {name: distances(transform, points, height, width) for name, transform in measured.items()}
+    moved = {name: point_distances(transform, points, height, width) for name, transform in measured.items()}
     rows = [
         MovedPoints(name, f"{width} × {height} → {gap.width} × {gap.height}", gap.together, gap.image_alone)
         for name, gap in moved.items()

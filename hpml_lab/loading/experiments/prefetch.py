@@ -9,6 +9,7 @@ from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.picture import picture
+from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span, gantt, overlap
 from hpml_lab.core.timeline import rows as timeline_rows
@@ -87,7 +88,7 @@ def prefetch_gain(result: Result):
     axes.plot(at, measured, "o", color=style.BLUE, markersize=8, label="measured")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="compute C / load L", ylabel="times faster", ylim=(0.9, 2.1))
+    axes.set(xlabel="compute C / load L", ylabel="times faster", ylim=(min(0.9, 0.95 * min(measured)), 2.1))
     axes.legend(loc="upper right", fontsize=9)
     return figure
 
@@ -118,7 +119,7 @@ def _ways(
     ways["2 threads, depth 4"] = (ThreadPrefetcher(indices, Fetch(clips), threads=2, depth=4), simulate(loads, step, 2, 2))
     for workers in params.workers:
         batches = stamped_loader(clips, params.batch_size, workers)
-        ways[f"DataLoader, {workers} worker{'s' * (workers > 1)}"] = (batches, simulate(loads, step, workers))
+        ways[f"DataLoader, {plural(workers, 'worker')}"] = (batches, simulate(loads, step, workers))
     return ways
 
 
