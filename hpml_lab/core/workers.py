@@ -12,7 +12,7 @@ from typing import Any
 from hpml_lab.core.children import suppress_fork_warning
 from hpml_lab.core.timeline import CLOCK
 
-JOIN_SECONDS = 5.0  # for a worker that has been told to end
+JOIN_SECONDS = 5.0  # for a worker that was asked to end
 
 # multiprocessing starts each of these once, when it first needs it, and they end with the process that started them.
 HELPERS = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")

@@ -11,8 +11,8 @@ CPU = torch.device("cpu")
 def test_operators_are_named_in_order_with_the_bytes_they_move():
     x = torch.randn(1000)
     seen = counting.operators(lambda: 0.5 * x * (1 + torch.erf(x / 1.41)))
-    assert [one.name for one in seen] == ["mul", "div", "erf", "add", "mul"]
-    assert [one.bytes for one in seen] == [8000, 8000, 8000, 8000, 12000]
+    assert [operator.name for operator in seen] == ["mul", "div", "erf", "add", "mul"]
+    assert [operator.bytes for operator in seen] == [8000, 8000, 8000, 8000, 12000]
 
 
 def test_views_and_empty_tensors_are_no_work():
@@ -23,7 +23,7 @@ def test_views_and_empty_tensors_are_no_work():
 
 def test_the_backward_pass_is_counted_too():
     weight, x = torch.randn(4, 3, requires_grad=True), torch.randn(5, 3)
-    names = [one.name for one in counting.operators(lambda: (x @ weight.t()).sum().backward())]
+    names = [operator.name for operator in counting.operators(lambda: (x @ weight.t()).sum().backward())]
     assert names.count("mm") == 2
 
 
@@ -50,4 +50,4 @@ def test_kernels_of_a_cpu_are_its_operators_the_most_expensive_first():
     a = torch.randn(256, 256)
     found = counting.kernels(lambda: [torch.mm(a, a) for _ in range(3)] and torch.relu(a[:2]), CPU)
     assert found[0].name == "aten::mm" and found[0].calls == 3
-    assert [one.seconds for one in found] == sorted((one.seconds for one in found), reverse=True)
+    assert [kernel.seconds for kernel in found] == sorted((kernel.seconds for kernel in found), reverse=True)

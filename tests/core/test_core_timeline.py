@@ -27,7 +27,7 @@ def test_busy_and_overlap_agree_with_counting_in_small_steps():
     draw = random.Random(0)
     for _ in range(50):
         a, b = ([Span("x", "y", s := draw.randrange(80), s + draw.randrange(1, 20)) for _ in range(5)] for _ in "ab")
-        ticks = [{t for one in group for t in range(one.start, one.end)} for group in (a, b)]
+        ticks = [{t for span in group for t in range(span.start, span.end)} for group in (a, b)]
         assert busy(a) == len(ticks[0])
         assert overlap(a, b) == len(ticks[0] & ticks[1])
 
@@ -36,7 +36,7 @@ def test_a_block_that_raises_is_timed_too():
     timed = []
     with pytest.raises(KeyError), span(timed, "main", "load"):
         raise KeyError
-    assert [(one.lane, one.what) for one in timed] == [("main", "load")] and timed[0].seconds >= 0
+    assert [(span.lane, span.what) for span in timed] == [("main", "load")] and timed[0].seconds >= 0
 
 
 def test_rows_start_at_zero_in_order_of_their_start():

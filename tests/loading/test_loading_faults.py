@@ -198,7 +198,7 @@ try:
     with with_deadline(loader, 20.0) as batches:
         for _ in batches: pass
 except LabError as error:
-    print("told:", error)
+    print("reported:", error)
 """
 
 
@@ -216,5 +216,7 @@ def small_shm(command):
 def test_a_full_shared_memory_is_reported_with_the_fix():
     before = set(Path("/dev/shm").iterdir())
     done = subprocess.run(small_shm([sys.executable, "-c", SMALL_SHM]), capture_output=True, text=True, timeout=120)
-    assert "told: No shared memory was left in /dev/shm at batch 0. Give it more (docker run --shm-size" in done.stdout, done
+    assert "reported: No shared memory was left in /dev/shm at batch 0. Give it more (docker run --shm-size" in done.stdout, (
+        done
+    )
     assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]

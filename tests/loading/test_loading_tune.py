@@ -136,7 +136,7 @@ def test_a_small_data_set_is_tuned_too():
 
 def test_workers_that_start_anew_can_be_tuned():
     tuned = tune(KnownCost(64, wait=0.001), 8, max_workers=1, multiprocessing_context="spawn", budget_seconds=20)
-    assert [one.workers for one in tuned.trials][:2] == [0, 1]
+    assert [trial.workers for trial in tuned.trials][:2] == [0, 1]
 
 
 def test_printing_shows_the_gain_and_every_trial():

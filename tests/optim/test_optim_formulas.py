@@ -60,7 +60,7 @@ def walk(name, theta, slopes, lr, changes=False, **hyper):
     return [theta for theta, _, _ in run]
 
 
-def apart(track, other):
+def distance(track, other):
     """Largest difference of two tracks, relative to the largest value on them."""
     a, b = torch.stack(list(track)), torch.stack(list(other))
     return ((a - b).abs().max() / b.abs().max()).item()
@@ -82,7 +82,7 @@ def test_a_formula_is_its_class(package, name, hyper, options, changes):
         theta.grad = g.clone()
         optimizer.step()
         track.append(theta.detach().clone())
-    assert apart(walk(name, START, gradients(), lr, changes, **hyper), track) < 1e-12
+    assert distance(walk(name, START, gradients(), lr, changes, **hyper), track) < 1e-12
 
 
 def test_every_formula_has_a_twin_here_or_a_relation_below():
@@ -151,18 +151,18 @@ def descend(name, changes=False, steps=STEPS, lr=1e-3, **hyper):
 
 
 def test_the_lectures_momentum_is_torchs_while_the_rate_is_constant_and_parts_when_it_changes():
-    assert apart(descend("lecture_momentum")[0], descend("momentum")[0]) < 1e-12
+    assert distance(descend("lecture_momentum")[0], descend("momentum")[0]) < 1e-12
     before, after = (descend(name, changes=True)[0] for name in ("lecture_momentum", "momentum"))
-    assert apart(before[: STEPS // 2], after[: STEPS // 2]) < 1e-12
-    assert apart(before, after) > 1e-3
+    assert distance(before[: STEPS // 2], after[: STEPS // 2]) < 1e-12
+    assert distance(before, after) > 1e-3
 
 
 def test_torchs_nesterov_parameter_is_the_lectures_look_ahead_point():
     lecture, asked = descend("lecture_nesterov")
     torchs, _ = descend("nesterov")
-    assert apart(asked, torchs) < 1e-12, "θ - γ v is torch's θ"
-    assert apart(lecture, torchs) > 1e-3, "the lecture's own θ is another point"
-    assert apart(descend("lecture_nesterov", changes=True)[1], descend("nesterov", changes=True)[0]) > 1e-3
+    assert distance(asked, torchs) < 1e-12, "θ - γ v is torch's θ"
+    assert distance(lecture, torchs) > 1e-3, "the lecture's own θ is another point"
+    assert distance(descend("lecture_nesterov", changes=True)[1], descend("nesterov", changes=True)[0]) > 1e-3
 
 
 def test_nesterov_along_an_eigendirection_is_momentum_with_less_friction():
@@ -182,7 +182,7 @@ def test_eps_inside_and_outside_the_root_differ_but_for_zero(inside, outside):
     slopes = gradients()
 
     def both(eps):
-        return apart(*(walk(name, START, slopes, 0.02, eps=eps, **same) for name in (inside, outside)))
+        return distance(*(walk(name, START, slopes, 0.02, eps=eps, **same) for name in (inside, outside)))
 
     assert both(0.0) < 1e-13
     assert both(1e-2) > 1e-3
@@ -190,7 +190,7 @@ def test_eps_inside_and_outside_the_root_differ_but_for_zero(inside, outside):
 
 def test_the_papers_adamax_is_torchs_without_eps_and_divides_zero_by_zero():
     slopes = gradients()
-    assert apart(walk("paper_adamax", START, slopes, 0.02), walk("adamax", START, slopes, 0.02, eps=0.0)) < 1e-14
+    assert distance(walk("paper_adamax", START, slopes, 0.02), walk("adamax", START, slopes, 0.02, eps=0.0)) < 1e-14
     slopes[0, 2] = 0.0
     assert walk("paper_adamax", START, slopes, 0.02)[0].isnan().tolist() == [False, False, True, False]
     assert torch.stack(walk("adamax", START, slopes, 0.02)).isfinite().all()
@@ -198,7 +198,7 @@ def test_the_papers_adamax_is_torchs_without_eps_and_divides_zero_by_zero():
 
 def test_ruders_nadam_is_not_torchs():
     tracks = [walk(name, START, gradients(), 0.02) for name in ("ruder_nadam", "nadam")]
-    assert apart(*tracks) > 1e-3
+    assert distance(*tracks) > 1e-3
 
 
 @pytest.mark.parametrize("gap", [1e-4, 1e-6, 1e-8])
@@ -208,7 +208,7 @@ def test_adagrad_is_adam_in_a_limit(gap):
     options = dict(beta1=0.0, beta2=1 - gap, eps=0.0)
     run = FORMULAS["adam"].run(START, gradients(), lr=lambda t: 0.02 / math.sqrt(t), **options)
     track = [theta for theta, _, _ in run]
-    assert gap * 1e-3 < apart(track, adagrad) < gap * STEPS
+    assert gap * 1e-3 < distance(track, adagrad) < gap * STEPS
 
 
 def test_the_state_starts_at_its_start_values():

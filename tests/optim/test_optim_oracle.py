@@ -221,7 +221,7 @@ def track_of(optimizer_class, lr, options):
     return torch.stack(track)
 
 
-def apart(name, optimizer_class, options, oracle=None):
+def distance(name, optimizer_class, options, oracle=None):
     """The largest distance of the class from the oracle, relative to the largest value of that parameter."""
     lr = RATES.get(name, 2.0**-7)
     track = track_of(optimizer_class, lr, options)
@@ -240,14 +240,14 @@ def apart(name, optimizer_class, options, oracle=None):
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
 @pytest.mark.parametrize("name, options", CASES, ids=[f"{name}-{'-'.join(options) or 'plain'}" for name, options in CASES])
 def test_the_class_computes_its_papers_equations(package, name, options):
-    assert apart(name, getattr(package, name), options) < BOUND
+    assert distance(name, getattr(package, name), options) < BOUND
 
 
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
 def test_nadams_product_in_float32_costs_digits_under_float64_parameters(package):
     """torch's own choice, which hpml_lab follows to have the same bits: with it NAdam is right to eight digits or so."""
     torch.set_default_dtype(torch.float32)
-    assert 1e-11 < apart("NAdam", package.NAdam, {"momentum_decay": 0.1}) < 1e-7
+    assert 1e-11 < distance("NAdam", package.NAdam, {"momentum_decay": 0.1}) < 1e-7
 
 
 def test_the_oracle_sees_a_wrong_decimal():
@@ -256,8 +256,8 @@ def test_the_oracle_sees_a_wrong_decimal():
     def careless(theta, gradients, lr, **options):
         return adam(theta, gradients, lr, betas=(mpf("0.9"), mpf("0.9990001")), **options)
 
-    assert apart("Adam", torch.optim.Adam, {}, careless) > 1e-9
-    assert apart("Adam", torch.optim.Adam, {"eps": 1e-7}, lambda *arguments, eps: adam(*arguments)) > 1e-9
+    assert distance("Adam", torch.optim.Adam, {}, careless) > 1e-9
+    assert distance("Adam", torch.optim.Adam, {"eps": 1e-7}, lambda *arguments, eps: adam(*arguments)) > 1e-9
 
 
 def test_every_class_with_every_option_that_changes_the_rule_has_a_case():

@@ -29,7 +29,7 @@ def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):
 def findings(done):
     assert "Traceback" not in done.stderr, done.stderr
     report = json.loads(done.stdout)
-    return report, {one["name"]: one for one in report["findings"]}
+    return report, {entry["name"]: entry for entry in report["findings"]}
 
 
 def package(folder, name, version, source=None):
@@ -64,9 +64,9 @@ def test_on_a_sound_python_every_notebook_can_be_started_without_any_tool(sound)
     report, found = findings(sound)
     assert sound.returncode == 0 and report["ready"]
     assert all(found[name]["state"] == OK for name in ("python", "torch", "torchvision", "packages", "workbook", "device"))
-    assert {"compiler", "graphviz", "nsys"} <= {name for name, one in found.items() if one["state"] == MISSING}
-    assert {one["name"] for one in report["notebooks"]} >= {path.stem for path in NOTEBOOKS.glob("[0-9]*.ipynb")}
-    assert all(one["state"] != MISSING for one in report["notebooks"])
+    assert {"compiler", "graphviz", "nsys"} <= {name for name, entry in found.items() if entry["state"] == MISSING}
+    assert {entry["name"] for entry in report["notebooks"]} >= {path.stem for path in NOTEBOOKS.glob("[0-9]*.ipynb")}
+    assert all(entry["state"] != MISSING for entry in report["notebooks"])
 
 
 def test_the_driver_is_seen_through_nvidia_smi_and_torch_has_its_own_say(sound):
@@ -78,18 +78,18 @@ def test_the_driver_is_seen_through_nvidia_smi_and_torch_has_its_own_say(sound):
 
 def test_a_notebook_that_shows_less_names_the_tool_the_experiments_and_the_fix(sound):
     report, found = findings(sound)
-    for one in report["notebooks"]:
+    for entry in report["notebooks"]:
         uses = {
             (tool, e.slug)
             for e in all_experiments()
-            if e.notebook == one["name"]
+            if e.notebook == entry["name"]
             for tool in e.uses
             if found[tool]["state"] != OK
         }
-        assert {(tool, slug) for tool, slugs in one["lacks"].items() for slug in slugs} == uses
-        assert one["fix"] == {tool: found[tool]["fix"] for tool in one["lacks"]}
-        assert (one["state"] == LIMITED) == bool(uses)
-    assert any(one["lacks"] for one in report["notebooks"])
+        assert {(tool, slug) for tool, slugs in entry["lacks"].items() for slug in slugs} == uses
+        assert entry["fix"] == {tool: found[tool]["fix"] for tool in entry["lacks"]}
+        assert (entry["state"] == LIMITED) == bool(uses)
+    assert any(entry["lacks"] for entry in report["notebooks"])
 
 
 def test_the_report_holds_no_folder_of_this_machine(sound):
@@ -104,7 +104,7 @@ def test_a_python_without_torch_or_anything_else_gets_a_whole_report(bare):
     assert found["torch"]["value"] == found["torchvision"]["value"] == "not installed"
     assert "make lab" in found["torch"]["fix"] and found["cuda"]["state"] == MISSING
     assert found["cores"]["state"] in (OK, LIMITED) and "GB" in found["memory"]["value"]
-    assert all(one["state"] == MISSING and "cannot be started" in one["value"] for one in report["notebooks"])
+    assert all(entry["state"] == MISSING and "cannot be started" in entry["value"] for entry in report["notebooks"])
     text = hpml_lab("doctor", python=bare)
     assert "Not ready" in text.stdout and "fix: run `make lab`" in text.stdout
 
@@ -118,7 +118,7 @@ def test_without_torch_the_other_commands_say_what_to_do(bare):
 
 
 def test_a_torchvision_of_another_torch_is_found_with_the_fix_in_one_line(tmp_path):
-    # What a real one does on import; the message is torch's own.
+    # What a real entry does on import; the message is torch's own.
     source = "import torch\ntorch.library.register_fake('torchvision::nms')(lambda boxes, scores, threshold: None)\n"
     done = hpml_lab("doctor", "--json", PYTHONPATH=package(tmp_path, "torchvision", "0.20.0", source))
     report, found = findings(done)
@@ -127,7 +127,7 @@ def test_a_torchvision_of_another_torch_is_found_with_the_fix_in_one_line(tmp_pa
     assert found["torchvision"]["value"].startswith("0.20.0 does not fit torch 2.")
     assert found["torchvision"]["fix"].startswith("pip install --force-reinstall 'torch==2.")
     assert found["torch"]["state"] == OK
-    assert all(one["state"] == MISSING for one in report["notebooks"])
+    assert all(entry["state"] == MISSING for entry in report["notebooks"])
 
 
 def test_an_old_torch_is_reported_by_the_doctor_and_by_run(tmp_path):
@@ -190,13 +190,13 @@ ROWS = [
 
 
 def far(report):
-    return next(one for one in report.notebooks if one.name == "90_far")
+    return next(entry for entry in report.notebooks if entry.name == "90_far")
 
 
 def test_an_experiment_that_misses_two_tools_counts_once():
-    one = far(report_of(ROWS, cuda=MISSING, graphviz=LIMITED))
-    assert (one.state, one.less, one.lacks) == (LIMITED, 2, {"cuda": ["a", "b"], "graphviz": ["b"]})
-    assert one.value == "2 of 3 experiments show less without cuda, graphviz"
+    entry = far(report_of(ROWS, cuda=MISSING, graphviz=LIMITED))
+    assert (entry.state, entry.less, entry.lacks) == (LIMITED, 2, {"cuda": ["a", "b"], "graphviz": ["b"]})
+    assert entry.value == "2 of 3 experiments show less without cuda, graphviz"
     assert far(report_of(ROWS)).state == OK
 
 
@@ -239,6 +239,6 @@ def test_a_damaged_notebook_is_a_finding_and_not_the_doctors_end(tmp_path, monke
 
 
 def test_every_tool_that_an_experiment_names_is_known_to_the_doctor():
-    known = {one.name for one in healthy()}
-    named = {tool for one in all_experiments() for tool in one.uses}
+    known = {entry.name for entry in healthy()}
+    named = {tool for entry in all_experiments() for tool in entry.uses}
     assert named and named <= known

@@ -87,8 +87,7 @@ def _judge_reads(store: PictureStore, reads: int, epoch: int) -> None:
     """How many pictures one epoch read."""
     if epoch and reads < COUNT and store.tables > COUNT:
         raise Mistake(
-            "wrong-stage-mended",
-            "You keep pictures in memory, and the table is still parsed for each sample. Look at the bars.",
+            "wrong-stage-fixed", "You keep pictures in memory, and the table is still parsed for each sample. Look at the bars."
         )
     if epoch and reads < COUNT:
         raise Mistake(

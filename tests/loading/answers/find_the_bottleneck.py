@@ -114,7 +114,7 @@ def read_twice(store):
 
 WRONG = [
     ("still-parsed-for-each-sample", as_given),
-    ("wrong-stage-mended", pictures_kept),
+    ("wrong-stage-fixed", pictures_kept),
     ("keeps-every-picture", everything_kept),
     ("reads-all-at-the-start", all_read_first),
     ("augmentation-frozen", no_augmentation),

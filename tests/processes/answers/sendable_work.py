@@ -76,9 +76,9 @@ class OneForAll:
 # The classes above as if they stood in a module that is installed; one of its own each time this file is read.
 installed = types.ModuleType(f"hpml_lab_answers_installed_{id(OneForAll)}")
 sys.modules[installed.__name__] = installed
-for one in (WithALock, PowerOf, OneForAll):
-    one.__module__ = installed.__name__
-    setattr(installed, one.__name__, one)
+for kind in (WithALock, PowerOf, OneForAll):
+    kind.__module__ = installed.__name__
+    setattr(installed, kind.__name__, kind)
 
 
 def forgets(factor):

@@ -7,7 +7,7 @@ def solution(source, target, amount):
     import contextlib
 
     with contextlib.ExitStack() as held:
-        for account in sorted({source, target}, key=lambda one: one.name):
+        for account in sorted({source, target}, key=lambda account: account.name):
             held.enter_context(account.lock)
         if source.balance < amount:
             raise ValueError(f"{source.name} has less than {amount}")
@@ -51,14 +51,14 @@ def given_back_too_early(source, target, amount):
 def checked_too_early(source, target, amount):
     if source.balance < amount:
         raise ValueError("too little")
-    first, second = sorted((source, target), key=lambda one: one.name)
+    first, second = sorted((source, target), key=lambda account: account.name)
     with first.lock, second.lock:
         source.balance -= amount
         target.balance += amount
 
 
 def kept_after_the_error(source, target, amount):
-    accounts = sorted({source, target}, key=lambda one: one.name)
+    accounts = sorted({source, target}, key=lambda account: account.name)
     for account in accounts:
         account.lock.acquire()
     if source.balance < amount:
@@ -70,14 +70,14 @@ def kept_after_the_error(source, target, amount):
 
 
 def never_given_back(source, target, amount):
-    for account in sorted({source, target}, key=lambda one: one.name):
+    for account in sorted({source, target}, key=lambda account: account.name):
         account.lock.acquire()
     source.balance -= amount
     target.balance += amount
 
 
 def same_lock_twice(source, target, amount):
-    first, second = sorted((source, target), key=lambda one: one.name)
+    first, second = sorted((source, target), key=lambda account: account.name)
     with first.lock, second.lock:
         if source.balance < amount:
             raise ValueError("too little")
@@ -87,7 +87,7 @@ def same_lock_twice(source, target, amount):
 
 def ordered(source, target):
     held = contextlib.ExitStack()
-    for account in sorted({source, target}, key=lambda one: one.name):
+    for account in sorted({source, target}, key=lambda account: account.name):
         held.enter_context(account.lock)
     return held
 

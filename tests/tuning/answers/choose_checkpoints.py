@@ -4,16 +4,16 @@
 def solution(plan, need):
     from itertools import combinations
 
-    choices = [one for count in range(len(plan) + 1) for one in combinations(plan, count)]
-    enough = [one for one in choices if sum(plan[name][0] for name in one) >= need]
-    return min(enough, key=lambda one: sum(plan[name][1] for name in one))
+    choices = [choice for count in range(len(plan) + 1) for choice in combinations(plan, count)]
+    enough = [choice for choice in choices if sum(plan[name][0] for name in choice) >= need]
+    return min(enough, key=lambda choice: sum(plan[name][1] for name in choice))
 
 
 def in_order(key):
     def choose(plan, need):
         taken = []
         for name in sorted(plan, key=lambda name: key(*plan[name])):
-            if sum(plan[one][0] for one in taken) >= need:
+            if sum(plan[block][0] for block in taken) >= need:
                 break
             taken.append(name)
         return taken
