@@ -11,14 +11,15 @@ class Claim:
     """A sentence that the run itself checked, and that could have failed.
 
     An exact claim holds on every machine (gradients agree, counts are right) and its text may be compared as stored output.
-    A measured claim depends on the machine (4 workers beat 0): `measured` gives the figure, and it may fail without breaking
-    anything.
+    A measured claim depends on the machine (4 workers beat 0), or on what `depends_on` names: `measured` gives the figure, and
+    it may fail without breaking anything.
     """
 
     text: str
     holds: bool
     measured: str = ""
     exact: bool = True
+    depends_on: str = "the machine"
 
     @property
     def mark(self) -> str:

@@ -65,7 +65,7 @@ def claim_html(claim: Claim) -> str:
     color = style.GREEN if claim.holds else style.RED
     word = "" if claim.holds else f"<b>{'Fails' if claim.exact else 'Does not hold here'}:</b> "
     figure = f" <code>{html.escape(claim.measured)}</code>" if claim.measured else ""
-    kind = "" if claim.exact else " <small>(depends on the machine)</small>"
+    kind = "" if claim.exact else f" <small>(depends on {html.escape(claim.depends_on)})</small>"
     return (
         f'<p style="border-left:4px solid {color};padding-left:.6em;margin:.3em 0">'
         f"{word}{prose_html(claim.text)}.{figure}{kind}</p>"
@@ -162,7 +162,7 @@ def table_text(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def claim_text(claim: Claim) -> str:
-    kind = "" if claim.exact else " (depends on the machine)"
+    kind = "" if claim.exact else f" (depends on {claim.depends_on})"
     return f"  {claim.mark}: {claim.text}{f' [{claim.measured}]' if claim.measured else ''}{kind}"
 
 

@@ -57,9 +57,9 @@ class Result:
         """Add a statement about the lecture's subject that is true on every machine."""
         self.claims.append(Claim(text, bool(holds), measured))
 
-    def measured(self, text: str, holds: bool, measured: str) -> None:
-        """Add a statement that may fail on some machine; `measured` gives the figure."""
-        self.claims.append(Claim(text, bool(holds), measured, exact=False))
+    def measured(self, text: str, holds: bool, measured: str, depends_on: str = "the machine") -> None:
+        """Add a statement that may fail on some machine, or with other seeds (`depends_on`); `measured` gives the figure."""
+        self.claims.append(Claim(text, bool(holds), measured, exact=False, depends_on=depends_on))
 
     def check(self, text: str, holds: bool, measured: str = "") -> None:
         """Add a check of the experiment itself, such as a setting that was restored."""

@@ -40,22 +40,26 @@ def judge_study(result: Result, nets: dict[str, Group], rates: str) -> None:
         f"At {rates}, Adagrad is best on net 1: each of its seeds ends below every seed of every other optimizer",
         below_all("Adagrad", shallow),
         against_best_other("Adagrad", STUDIED, shallow),
+        depends_on="the data and the seeds",
     )
     result.measured(
         f"At {rates}, Adadelta never leads and never fails badly (last with every seed, diverged or stuck)",
         not leads and not fails,
         f"leads on {', '.join(leads) or 'none'}; fails on {', '.join(fails) or 'none'}",
+        depends_on="the data and the seeds",
     )
     result.measured(
         f"At {rates}, SGD and momentum suit any problem: at most 2 points of accuracy behind the best on every net",
         max(behind.values()) <= 0.02,
         ", ".join(f"{name} at most {100 * gap:.1f} points behind" for name, gap in behind.items()),
+        depends_on="the data and the seeds",
     )
     result.measured(
         f"At {rates}, Adam has the smallest loss on net 3, but not the best accuracy",
         below_all("Adam", deep) and most_accurate != "Adam",
         f"{against_best_other('Adam', STUDIED, deep)}; accuracy "
         + ", ".join(f"{name} {value:.1f} %" for name, value in accuracy.items()),
+        depends_on="the data and the seeds",
     )
 
 
@@ -76,4 +80,5 @@ def judge_plateau(result: Result, records: Sequence[Record], iterations: int) ->
         "On net 3 the seed decides when the loss leaves the plateau at ln 10: 1.5 times as late as another, or never",
         mixed or differ,
         f"{seen}; {stuck} of {total} trainings are still on it after {iterations}",
+        depends_on="the data and the seeds",
     )

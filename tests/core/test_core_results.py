@@ -57,7 +57,7 @@ def sample(monkeypatch):
         result = Result([Table("Values that were drawn", rows), Table("Limits", [Limit(math.inf)]), Table("Nothing", [])])
         result.key_figure("speed", 2.5, unit="m/s", lecture="3 (by the slide)")
         result.claim("Two and two make four", 2 + 2 == 4)
-        result.measured("Water is dry", False, "it is wet")
+        result.measured("Water is dry", False, "it is wet", depends_on="the weather")
         result.check("The lamp is off again", True)
         result.notes.append("no wind here")
         result.arrays |= {"grid": np.eye(2), "odd": [math.nan, math.inf]}
@@ -177,7 +177,7 @@ def test_a_terminal_shows_all_in_the_order_of_a_notebook(sample):
         "A sample experiment",
         "speed, m/s  3 (by the slide)   2.5",
         "1 of 2 claims hold",
-        "does not hold here: Water is dry [it is wet] (depends on the machine)",
+        "does not hold here: Water is dry [it is wet] (depends on the weather)",
         "holds: Two and two make four",
         "Values that were drawn",
         "value, m",

@@ -110,6 +110,7 @@ def rmsprop(params: Params) -> Result:
         bool((ratio > 1).all()),
         f"Adagrad's error is {ratio.mean().item():.2f} times RMSprop's ({ratio.min().item():.2f} to "
         f"{ratio.max().item():.2f}); in the second half {late.mean().item():.2f} times",
+        depends_on="the seeds",
     )
     result.check(
         "Each best rate lies inside the sweep",

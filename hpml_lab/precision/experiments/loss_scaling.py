@@ -221,21 +221,27 @@ def measure_recipes(params: Params) -> Result:
         "With the loss times 2e-5 fp16 alone is worst: every seed is below every seed of the four others",
         by_name[FP16].tiny_highest < min(row.tiny_lowest for row in others),
         ", ".join(f"{row.recipe}: {row.tiny_accuracy:.1f} %" for row in rows),
+        depends_on="the data and the seeds",
     )
     spread = max(row.tiny_accuracy for row in others) - min(row.tiny_accuracy for row in others)
     result.measured(
-        "A scale fixes that: the medians of the four others are within 1 point", spread <= 1, f"{spread:.2f} points"
+        "A scale fixes that: the medians of the four others are within 1 point",
+        spread <= 1,
+        f"{spread:.2f} points",
+        depends_on="the data and the seeds",
     )
     result.measured(
         "With a small rate master weights help further: in every seed the loss falls more with them than without",
         all(a > b for a, b in zip(slow[MASTER].loss_falls, slow[SCALED].loss_falls, strict=True)),
         ", ".join(f"{name}: {median(run.loss_falls):.4f}" for name, run in slow.items()),
+        depends_on="the data and the seeds",
     )
     spread = max(row.accuracy for row in rows) - min(row.accuracy for row in rows)
     result.measured(
         "Without the factor this small network needs none of it: all five medians are within 1 point",
         spread <= 1,
         ", ".join(f"{row.recipe}: {row.accuracy:.1f} %" for row in rows),
+        depends_on="the data and the seeds",
     )
     result.notes.append(
         "The factor 2e-5 is synthetic: a network this small does not underflow by itself. The rate is divided by it, so that "

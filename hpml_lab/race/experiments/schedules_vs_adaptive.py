@@ -99,11 +99,11 @@ def judge_contest(result: Result, entries: Entries, threshold: float) -> None:
 
     def better(a: ContestEntry, b: ContestEntry, text: str) -> None:
         holds, count = ahead(a.final_by_seed, b.final_by_seed)
-        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}")
+        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}", depends_on="the data and the seeds")
 
     def earlier(a: ContestEntry, b: ContestEntry, times: float, text: str) -> None:
         holds, count = sooner(a.reached_by_seed, b.reached_by_seed, times)
-        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}")
+        result.measured(text, holds, f"{a.name} compared with {b.name}: {count}", depends_on="the data and the seeds")
 
     momentum, adam, sgd = (best_schedule(name) for name in ("Momentum", "Adam", "SGD"))
     constant, level = entries["Adam", "constant"], f"{100 * threshold:g} %"

@@ -125,12 +125,14 @@ def judge_corpus(result: Result, scores: dict[str, WordScore], corpus: str) -> N
             f"{corpus}: the best adaptive method beats the best other one on {texts}",
             holds,
             f"{adaptive} compared with {other}: {count}",
+            depends_on="the data and the seeds",
         )
     lost = [name for name in ADAPTIVE if not ahead(scores[name].rare, b.rare)[0]]
     result.measured(
         f"{corpus}: each of the four adaptive methods does so on the texts that rare words decide",
         not lost,
         "not " + ", ".join(lost) if lost else f"all ahead of {other}",
+        depends_on="the data and the seeds",
     )
 
 
@@ -142,6 +144,7 @@ def judge_tuning(result: Result, scores: dict[str, WordScore], corpus: str) -> N
         "are at most 2 points behind their best",
         max(behind.values()) <= 0.02,
         ", ".join(f"{name} {100 * points:.0f} points behind" for name, points in behind.items()),
+        depends_on="the data and the seeds",
     )
 
 
