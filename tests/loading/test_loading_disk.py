@@ -36,7 +36,7 @@ def test_a_run_counts_its_requests_and_bytes_and_checks_its_blocks(file, job):
     assert sample.bytes == sample.requests * job.block
     assert sample.bytes_per_s == pytest.approx(sample.iops * job.block, rel=1e-9)
     assert sample.checked > 0 and sample.misplaced == 0
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_a_block_at_the_wrong_offset_is_found(file):
