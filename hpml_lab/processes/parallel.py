@@ -9,7 +9,6 @@ import contextlib
 import hashlib
 import importlib
 import json
-import shutil
 import statistics
 import subprocess
 import sys
@@ -23,6 +22,7 @@ from typing import Any
 from hpml_lab.core.children import child_process
 from hpml_lab.core.programs import call_python_module
 from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.tools import find_tool
 
 KINDS = {
     "loop": "Python loop",
@@ -225,7 +225,7 @@ def free_threaded_python() -> str | None:
     if sysconfig.get_config_var("Py_GIL_DISABLED") and not has_gil():
         return sys.executable
     for name in FREE_THREADED:
-        path = shutil.which(name)
+        path = find_tool(name)
         if path is None:
             continue
         question = "import sys; print(sys._is_gil_enabled())"

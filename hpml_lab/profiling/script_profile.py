@@ -34,8 +34,6 @@ TEMPLATE = "profile.html.j2"
 TOP = 30  # rows of a table
 ATTACH_SECONDS = 15.0  # for py-spy to begin
 WRITE_SECONDS = 30.0  # for py-spy to write its file once the script has ended
-OWN_FILES = ("<frozen runpy>", "profiling/launcher.py", "profiling/operator_recorder.py")
-
 IMPORT_HOOK = OperatorRecorder.find_spec.__qualname__
 
 
@@ -173,7 +171,7 @@ def without_launcher(folded: str) -> str:
 
 
 def _is_own(frame: str) -> bool:
-    return any(name in frame for name in OWN_FILES)
+    return any(name in frame for name in launcher.OWN_FILES)
 
 
 def page(profile: ScriptProfile) -> str:
