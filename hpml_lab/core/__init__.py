@@ -5,6 +5,7 @@ For notebooks:
     choose_device                the device to run on, and why
 For your own code:
     measure, compare, interleaved    honest timing: warm-up, synchronization, several samples, turns
+    speed_up, SpeedUp                a ratio of times with its interval, and the noise band of a placebo
     ceiling                      the copy bandwidth and matrix product rate of a device
     operators, kernels, peak_bytes   what a piece of work asks of the machine, counted
     run_in_child                 a function in a child process with a deadline
@@ -22,6 +23,7 @@ __getattr__, __dir__, __all__ = attach(
         "exercises": ["check", "predicted"],
         "device": ["choose_device"],
         "timing": ["measure", "compare", "interleaved", "ceiling"],
+        "noise": ["SpeedUp", "speed_up", "speed_up_of"],
         "counting": ["operators", "kernels", "peak_bytes"],
         "children": ["run_in_child"],
         "live_curve": ["LiveCurve"],

@@ -74,8 +74,8 @@ class Comparison:
 class _Sampler:
     """Takes one sample at a time of one function, after a warm-up that also fixes how many calls make a sample."""
 
-    def __init__(self, work: Callable[[], object], threads: int) -> None:
-        self._timer, self._threads = timeit.Timer(work, timer=timer), threads
+    def __init__(self, work: Callable[[], object], threads: int, gpu: torch.device | None = None) -> None:
+        self._work, self._timer, self._threads, self._gpu = work, timeit.Timer(work, timer=timer), threads, gpu
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
         self._calls = max(1, round(SAMPLE_SECONDS / max(self._run(1), 1e-9)))
 
@@ -85,7 +85,9 @@ class _Sampler:
     def _run(self, calls: int) -> float:
         """Seconds of `calls` calls in a row."""
         with set_torch_threads(self._threads):
-            return self._timer.timeit(calls)
+            if self._gpu is None:
+                return self._timer.timeit(calls)
+            return event_seconds(lambda: [self._work() for _ in range(calls)], self._gpu)
 
 
 def measure(
@@ -105,11 +107,47 @@ def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 
     return Comparison(turns["a"], turns["b"])
 
 
-def interleaved(works: dict[str, Callable[[], object]], *, samples: int = 7, threads: int = 1) -> dict[str, Timing]:
-    """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all."""
-    samplers = {name: _Sampler(work, threads) for name, work in works.items()}
+PLACEBO = "placebo"
+
+
+def interleaved(
+    works: dict[str, Callable[[], object]],
+    *,
+    samples: int = 7,
+    threads: int = 1,
+    placebo: str | None = None,
+    gpu: torch.device | None = None,
+) -> dict[str, Timing]:
+    """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all.
+
+    placebo  the name of the work that takes part twice, the second time as `PLACEBO`: what it seems to gain or lose against
+             itself is noise (see `core.noise.speed_up`)
+    gpu      a CUDA device: time between two events in its stream instead of waiting for it before and after, so that
+             Python's launch time counts only where the GPU waits for it
+    """
+    if placebo is not None:
+        works = {**works, PLACEBO: works[placebo]}
+    samplers = {name: _Sampler(work, threads, gpu) for name, work in works.items()}
     rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]
     return {name: Timing(tuple(turn[name] for turn in rounds), threads) for name in works}
+
+
+def captured(work: Callable[[], object], device: torch.device) -> Callable[[], None]:
+    """Capture `work()` in a CUDA graph; calling the result launches all its kernels at once, without Python between them.
+
+    Valid as long as the tensors that `work` reads live where they are; torch.cuda.graph says what may not be captured.
+    """
+    with torch.cuda.device(device):
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):  # lazy initialization and kernel selection must not fall into the capture
+            for _ in range(3):
+                work()
+        torch.cuda.current_stream().wait_stream(side)
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            work()
+    return graph.replay
 
 
 def event_seconds(work: Callable[[], object], device: torch.device) -> float:

@@ -1,0 +1,77 @@
+"""One rule for noise: a comparison of times has an interval, and a placebo in the same run says what is not worth a word.
+
+The placebo is the same code timed twice, in turns with the rest. What it seems to gain or lose against itself is the noise
+band; a gain inside the band is neither claimed, nor kept, nor colored.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import comb
+from statistics import median
+
+from hpml_lab.core.timing import PLACEBO, Timing
+
+CONFIDENCE = 0.9
+
+
+@dataclass(frozen=True)
+class SpeedUp:
+    """How many times as fast the changed code is: seconds before / seconds after, pair by pair.
+
+    ratio      the median over the pairs
+    low, high  an interval that holds the true median with 90 % confidence, where there are at least five pairs
+    noise      how far the placebo's interval reaches from 1: 0.03 means that 1 / 1.03 to 1.03 is noise
+    """
+
+    ratio: float
+    low: float
+    high: float
+    noise: float
+
+    @property
+    def faster(self) -> bool:
+        """Whether the change gains: above the noise band, and the whole interval above 1."""
+        return self.low > 1 and self.ratio > 1 + self.noise
+
+    @property
+    def slower(self) -> bool:
+        """Whether the change loses: below the noise band, and the whole interval below 1."""
+        return self.high < 1 and self.ratio < 1 / (1 + self.noise)
+
+    @property
+    def verdict(self) -> str:
+        return "faster" if self.faster else "slower" if self.slower else "within noise"
+
+    @property
+    def interval(self) -> str:
+        return f"{self.low:.3g} to {self.high:.3g}"
+
+    def __str__(self) -> str:
+        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{100 * self.noise:.2g} %)"
+        return words if self.verdict != "within noise" else f"{words}: within noise"
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """The interval between two order statistics that holds the median with 90 % confidence, whatever the distribution.
+
+    The k-th smallest to the k-th largest of n hold it with probability 1 − 2·Σ C(n, i) / 2ⁿ, i < k; with fewer than five
+    values no k reaches 90 %, and the interval is the smallest to the largest. Source: H. A. David, Order Statistics, 7.1.
+    """
+    ordered = sorted(ratios)
+    n = len(ordered)
+    k = 1
+    while 1 - 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n >= CONFIDENCE:
+        k += 1
+    return ordered[k - 1], ordered[n - k]
+
+
+def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence[float]) -> SpeedUp:
+    """The speed-up of samples taken in turns: `before`, `after`, and `before` once more (`again`, the placebo)."""
+    ratios = [a / b for a, b in zip(before, after, strict=True)]
+    placebo = interval([a / b for a, b in zip(before, again, strict=True)])
+    return SpeedUp(median(ratios), *interval(ratios), noise=max(placebo[1], 1 / placebo[0], 1.0) - 1)
+
+
+def speed_up(times: Mapping[str, Timing], base: str, changed: str) -> SpeedUp:
+    """How many times as fast `changed` is as `base`; `times` come from `interleaved(…, placebo=base)`."""
+    return speed_up_of(times[base].samples, times[changed].samples, times[PLACEBO].samples)

@@ -1,0 +1,70 @@
+"""The rule for noise: intervals cover the median, a placebo is never claimed, and a real gain is."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpml_lab.core.noise import interval, speed_up, speed_up_of
+from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+
+
+@given(st.lists(st.floats(0.1, 10), min_size=1, max_size=40))
+def test_the_interval_lies_within_the_values_and_is_ordered(ratios: list[float]) -> None:
+    low, high = interval(ratios)
+    assert min(ratios) <= low <= high <= max(ratios)
+
+
+@pytest.mark.parametrize("n", [5, 7, 9, 15])
+def test_the_interval_holds_the_median_nine_times_in_ten(n: int) -> None:
+    draw = random.Random(n)
+    held = 0
+    for _ in range(2000):
+        low, high = interval([draw.lognormvariate(0, 0.3) for _ in range(n)])
+        held += low <= 1 <= high  # the median of a log-normal distribution with mean 0
+    assert held / 2000 > 0.88
+
+
+def test_the_same_code_twice_is_rarely_called_a_gain() -> None:
+    """The same distribution three times over, noisy with outliers: fewer than 1 in 50 verdicts says anything."""
+    draw = random.Random(0)
+
+    def samples() -> list[float]:
+        return [draw.lognormvariate(0, 0.05) * (3 if draw.random() < 0.1 else 1) for _ in range(7)]
+
+    verdicts = [speed_up_of(samples(), samples(), samples()).verdict for _ in range(1000)]
+    assert sum(verdict != "within noise" for verdict in verdicts) < 20
+
+
+def test_a_real_gain_is_seen() -> None:
+    draw = random.Random(0)
+    found = [
+        speed_up_of(*([scale * draw.lognormvariate(0, 0.02) for _ in range(7)] for scale in (1.0, 0.8, 1.0)))
+        for _ in range(200)
+    ]
+    assert sum(one.faster for one in found) > 195
+    assert not any(one.slower for one in found)
+    assert "times as fast" in str(found[0]) and "within noise" not in str(found[0])
+
+
+def test_a_gain_inside_the_band_is_not_claimed() -> None:
+    """The change gains 4 % in every pair, but the placebo moves by 10 %."""
+    gain = speed_up_of([1.0] * 7, [0.96] * 7, [1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0])
+    assert gain.low > 1 and not gain.faster
+    assert str(gain).endswith("within noise")
+
+
+def test_the_placebo_takes_part_in_turns_with_the_rest() -> None:
+    calls: list[str] = []
+    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, samples=5, placebo="a")
+    assert list(times) == ["a", "b", PLACEBO]
+    assert calls.count("a") > calls.count("b")
+    assert speed_up(times, "a", "b").noise >= 0
+
+
+def test_the_placebo_sets_the_band_of_speed_up() -> None:
+    timings = {"a": Timing((1.0,) * 5, 1), "b": Timing((0.5,) * 5, 1), PLACEBO: Timing((0.9, 1.0, 1.0, 1.0, 1.25), 1)}
+    assert speed_up(timings, "a", "b").ratio == 2.0
+    assert speed_up(timings, "a", "b").noise == pytest.approx(0.25)
+    assert speed_up(timings, "a", "b").faster
