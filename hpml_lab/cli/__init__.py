@@ -9,11 +9,11 @@ import sys
 from collections.abc import Sequence
 
 from hpml_lab import __version__
-from hpml_lab.cli import bottleneck, data, doctor, listing, monitor, profile, report, run, tune
+from hpml_lab.cli import bottleneck, data, doctor, listing, monitor, profile, reference, report, run, tune
 from hpml_lab.cli.shared import FINE, INTERRUPTED, WRONG_INPUT, print_error
 from hpml_lab.core.errors import LabError
 
-COMMANDS = (listing, run, report, doctor, data, profile, monitor, bottleneck, tune)
+COMMANDS = (listing, run, reference, report, doctor, data, profile, monitor, bottleneck, tune)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

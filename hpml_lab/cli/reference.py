@@ -1,0 +1,85 @@
+"""`hpml-lab reference`: record every experiment at full size on this machine, then run the tests that need its GPU."""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+
+from hpml_lab.cli.shared import FAILED, FINE, load_registry, print_error
+from hpml_lab.core.errors import LabError
+
+UNITS = {"s": 1, "m": 60, "h": 3600}
+
+
+def duration(text: str) -> float:
+    """Seconds of a duration such as 90s, 25m or 1.5h."""
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", text)
+    if not found or float(found[1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a valid duration: write 90s, 25m or 1.5h")
+    return float(found[1]) * UNITS[found[2]]
+
+
+def add_parser(commands) -> None:
+    parser = commands.add_parser("reference", help="record experiments at full size, and run the tests that need a GPU")
+    parser.add_argument("slugs", nargs="*", metavar="SLUG", help="names from `hpml-lab list` (default: all)")
+    parser.add_argument("--budget", type=duration, default="25m", metavar="TIME", help="time in all (default: 25m)")
+    parser.add_argument("--deadline", type=duration, default="5m", metavar="TIME", help="time for each (default: 5m)")
+    parser.add_argument("--size", default="full", help="full (default) or quick")
+    parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a CUDA GPU if there is one)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="where recorded runs go (default: data/reference)")
+    parser.add_argument(
+        "--log", type=Path, default=Path("results/reference"), metavar="DIR", help="page, pictures (default: results/reference)"
+    )
+    parser.set_defaults(command=record_references)
+
+
+def record_references(chosen: argparse.Namespace) -> int:
+    """Run what is not recorded yet, most telling first, and end with one page, also when interrupted."""
+    end = time.monotonic() + chosen.budget
+    registry = load_registry()
+    from hpml_lab import recording
+    from hpml_lab.core.files import atomic_write
+    from hpml_lab.core.paths import REFERENCE
+
+    if chosen.size not in registry.SIZES:
+        raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
+    experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs)] or registry.all_experiments()
+    device, here = recording.device_and_machine(chosen.device)
+    out = chosen.out or REFERENCE
+    log = chosen.log / "outcomes.json"
+    outcomes = recording.load_outcomes(log)
+    failed_before = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]
+    left = [e for e in experiments if not recording.is_recorded(e, chosen.size, here, out)]
+    left = recording.by_value(left, failed_before)
+    print(f"{len(experiments) - len(left)} of {len(experiments)} are recorded; {len(left)} to run on {device}", file=sys.stderr)
+    untried = [experiment.slug for experiment in left]
+
+    def keep(outcome: recording.Outcome) -> None:
+        outcomes[outcome.slug] = outcome
+        recording.save_outcomes(log, outcomes)
+        print(f"{outcome.seconds:.1f} s: {outcome.state}", file=sys.stderr, flush=True)
+
+    try:
+        for index, experiment in enumerate(left, 1):
+            remaining = end - time.monotonic()
+            if remaining < recording.LEAST_SECONDS:
+                break
+            print(f"[{index}/{len(left)}] {experiment.slug} … ", end="", file=sys.stderr, flush=True)
+            deadline = min(chosen.deadline, remaining)
+            outcome = recording.record(experiment, chosen.size, chosen.device or "", out, chosen.log, deadline)
+            if outcome.state == recording.LATE and deadline < chosen.deadline:
+                print("no time left", file=sys.stderr, flush=True)  # not its fault: it is tried again next time
+                break
+            keep(outcome)
+            untried.remove(experiment.slug)
+        if not chosen.slugs:
+            keep(recording.run_cuda_tests(device, end - time.monotonic()))
+    finally:
+        text = recording.page(outcomes, untried, here, chosen.size)
+        atomic_write(chosen.log / "page.md", text)
+        print(text, flush=True)
+    wrong = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]
+    if wrong:
+        print_error(f"failed: {', '.join(wrong)}.", "The page says why; run the same command again to try them once more.")
+    return FAILED if wrong else FINE

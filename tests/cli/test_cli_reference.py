@@ -1,0 +1,260 @@
+"""`hpml-lab reference`: each experiment in its own interpreter, failures named and survived, resumed, written only if sound.
+
+The experiments live in a topic of their own, which every interpreter finds through `sitecustomize`.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import types
+from pathlib import Path
+
+import pytest
+
+from hpml_lab import cli
+from hpml_lab.cli.reference import duration
+from hpml_lab.core import experiment as registry
+from hpml_lab.core import machine
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import all_experiments, find
+from hpml_lab.core.paths import ROOT
+from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, page, run_cuda_tests
+
+EXPERIMENTS = '''
+"""Experiments that end in every way."""
+import os, sys, time
+from pathlib import Path
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import experiment
+from hpml_lab.core.result import Result
+from hpml_lab.core import style
+
+def draw(result):
+    """A line."""
+    figure = style.new_figure(3, 2)
+    figure.subplots().plot(result.arrays["values"])
+    return figure
+
+def made(holds=True, count=3):
+    result = Result(arrays={"values": list(range(count))})
+    result.claim("One is one", holds, "seen")
+    return result
+
+@experiment("demo-one", lecture="L9", notebook="99_demo", draw=draw)
+def demo_one(params):
+    """The first small experiment."""
+    Path(os.environ["DEMO_RUNS"]).open("a").write("one\\n")
+    return made()
+
+@experiment("demo-two", lecture="L9", notebook="99_demo", draw=draw, uses=("cuda",))
+def demo_two(params):
+    """The second small experiment."""
+    return made()
+
+@experiment("demo-wrong", lecture="L9", notebook="99_demo")
+def demo_wrong(params):
+    """Its exact claim fails."""
+    return made(holds=os.environ.get("DEMO_MENDED") == "1")
+
+@experiment("demo-crash", lecture="L9", notebook="99_demo")
+def demo_crash(params):
+    """It crashes."""
+    raise ZeroDivisionError("on purpose")
+
+@experiment("demo-exit", lecture="L9", notebook="99_demo")
+def demo_exit(params):
+    """Its interpreter dies."""
+    os._exit(7)
+
+@experiment("demo-hang", lecture="L9", notebook="99_demo")
+def demo_hang(params):
+    """It does not end."""
+    Path(os.environ["DEMO_RUNS"]).open("a").write("hang\\n")
+    time.sleep(600)
+
+@experiment("demo-refuse", lecture="L9", notebook="99_demo")
+def demo_refuse(params):
+    """Its program is missing."""
+    raise LabError("the program perf is not here.", "Install it.")
+
+@experiment("demo-package", lecture="L9", notebook="99_demo")
+def demo_package(params):
+    """Its package is missing."""
+    import a_package_that_nobody_has
+
+@experiment("demo-undrawable", lecture="L9", notebook="99_demo", draw=draw)
+def demo_undrawable(params):
+    """Its figure cannot be drawn."""
+    return Result()
+
+@experiment("demo-large", lecture="L9", notebook="99_demo")
+def demo_large(params):
+    """Its curves are not thinned."""
+    return made(count=200_000)
+'''
+
+
+@pytest.fixture
+def demo(tmp_path, monkeypatch):
+    """A topic that every new interpreter finds instead of the workbook's own, and this one, too."""
+    topic = tmp_path / "topics" / "demo" / "experiments"
+    topic.mkdir(parents=True)
+    for package in (topic.parent, topic):
+        (package / "__init__.py").write_text("")
+    (topic / "all.py").write_text(EXPERIMENTS)
+    (tmp_path / "sitecustomize.py").write_text(
+        "import importlib, hpml_lab\n"
+        "from hpml_lab.core import topics\n"
+        f"hpml_lab.__path__.append({str(tmp_path / 'topics')!r})\n"
+        "topics.import_topics = lambda part: importlib.import_module('hpml_lab.demo.experiments.all') and {}\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), str(ROOT)]))
+    monkeypatch.setenv("DEMO_RUNS", str(tmp_path / "runs.txt"))
+    monkeypatch.setenv("HPML_DEVICE", "cpu")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+OPTIONS = ("--size", "quick", "--out", "out", "--log", "log")
+
+
+@pytest.fixture
+def lab(demo, monkeypatch, capsys):
+    """Run the command in this process, its experiments in others: (arguments) -> exit code, stdout, stderr."""
+    monkeypatch.setattr(registry, "_REGISTRY", {})
+    monkeypatch.setattr(registry, "import_topics", lambda part: {})
+    monkeypatch.setattr("hpml_lab.recording.device_and_machine", lambda requested: ("cpu", machine.describe()))
+    made = types.ModuleType("demo_experiments")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    exec(EXPERIMENTS, vars(made))
+
+    def run(*arguments):
+        code = cli.main(["reference", *OPTIONS, *arguments])
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
+
+
+def test_failures_are_named_and_survived_and_only_sound_runs_are_written(lab, demo):
+    slugs = [
+        "demo-crash",
+        "demo-wrong",
+        "demo-exit",
+        "demo-refuse",
+        "demo-package",
+        "demo-undrawable",
+        "demo-large",
+        "demo-two",
+    ]
+    code, said, progress = lab(*slugs, "--budget", "1h")
+    assert code == 1
+    assert [path.name for path in (demo / "out").iterdir()] == ["demo-two.json"]
+    assert sorted(path.name for path in (demo / "log").iterdir()) == ["demo-two.png", "outcomes.json", "page.md"]
+    assert said == (demo / "log" / "page.md").read_text() + "\n"
+    assert "1 recorded" in said and "2 skipped" in said and "5 failed" in said and "0 not tried" in said
+    assert "ZeroDivisionError: on purpose" in said and "Traceback" in said
+    assert "exact claim fails: One is one [seen]" in said
+    assert "exit code 7" in said and "KeyError: 'values'" in said and "more than 1 MB" in said
+    assert "the program perf is not here. Install it." in said and "a_package_that_nobody_has" in said
+    assert "[1/8] demo-two" in progress, "what uses CUDA comes first"
+    recorded = json.loads((demo / "out" / "demo-two.json").read_text())
+    assert recorded["slug"] == "demo-two" and recorded["size"] == "quick" and recorded["machine"]["torch"]
+
+
+def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
+    assert lab("demo-one", "demo-wrong")[0] == 1
+    monkeypatch.setenv("DEMO_MENDED", "1")
+    code, said, progress = lab("demo-wrong", "demo-one", "demo-two")
+    assert code == 0
+    assert "1 of 3 are recorded; 2 to run on cpu" in progress
+    assert progress.index("[1/2] demo-two") < progress.index("[2/2] demo-wrong"), "what failed before comes last"
+    assert (demo / "runs.txt").read_text() == "one\n", "the finished one did not run again"
+    assert "3 recorded" in said, "the page covers both calls"
+    (demo / "out" / "demo-two.json").write_text("{")
+    assert "2 of 3 are recorded" in lab("demo-one", "demo-wrong", "demo-two")[2], "a damaged file counts as none"
+
+
+def test_a_hanging_experiment_is_killed_at_its_deadline(lab, demo):
+    code, said, _ = lab("demo-hang", "--deadline", "5s", "--budget", "1h")
+    assert code == 1 and "1 not finished" in said and "killed after 5 s" in said
+    assert not (demo / "out").exists()
+
+
+def test_what_the_budget_cuts_short_is_not_called_a_failure(lab):
+    code, said, progress = lab("demo-hang", "demo-two", "--deadline", "1h", "--budget", "9s")
+    assert code == 0 and "2 not tried" in said, "less than ten seconds: nothing is started"
+    code, said, progress = lab("demo-hang", "--deadline", "1h", "--budget", "12s")
+    assert code == 0 and "no time left" in progress and "Not tried yet: demo-hang." in said
+
+
+def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
+    command = [sys.executable, "-m", "hpml_lab", "reference", "demo-two", "demo-hang", *OPTIONS, "--deadline", "1h"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    program = subprocess.Popen([*command, "--budget", "2h"], cwd=demo, **pipes)
+    end = time.monotonic() + 500
+    while not (demo / "runs.txt").exists():
+        assert program.poll() is None and time.monotonic() < end
+        time.sleep(0.1)
+    program.send_signal(signal.SIGINT)
+    said, progress = program.communicate(timeout=300)
+    assert program.returncode == 130 and "interrupted" in progress
+    assert "1 recorded, 1 not tried" in said and "Not tried yet: demo-hang." in said
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [(["demo-oen"], "no experiment is called 'demo-oen'"), (["demo-one", "--size", "fast"], "'fast' is not a valid size")],
+)
+def test_wrong_input_is_reported_before_anything_runs(lab, demo, arguments, words):
+    code, _, progress = lab(*arguments)
+    assert code == 2 and words in progress
+    assert not (demo / "runs.txt").exists()
+
+
+def test_a_device_that_does_not_exist_is_wrong_input():
+    with pytest.raises(LabError, match="'cuda:99' was asked for"):
+        device_and_machine("cuda:99")
+
+
+def test_durations():
+    assert [duration(text) for text in ("90s", "25m", "1.5h")] == [90, 1500, 5400]
+    for text in ("25", "0m", "-3s", "fast"):
+        with pytest.raises(argparse.ArgumentTypeError, match="not a valid duration"):
+            duration(text)
+
+
+def test_the_most_telling_experiments_exist_and_come_first():
+    ordered = [experiment.slug for experiment in by_value(all_experiments(), failed_before=["gemm-tensor-cores"])]
+    telling = [slug for slug in MOST_TELLING if slug != "gemm-tensor-cores"]
+    assert ordered[: len(telling)] == telling and ordered[-1] == "gemm-tensor-cores"
+    rest = ["cuda" in find(slug).uses for slug in ordered[len(telling) : -1]]
+    assert rest == sorted(rest, reverse=True), "then all that use CUDA, then the others"
+
+
+def test_the_page_is_one_table_and_the_tracebacks():
+    outcomes = {
+        "a": Outcome("a", "recorded", 1.0, "2 of 2 claims hold"),
+        "b": Outcome("b", "failed", 2.0, "Traceback\nError: x|y"),
+    }
+    text = page(outcomes, ["c"], {"gpu": "Some GPU", "torch": "2.15"}, "full")
+    assert "1 recorded, 1 failed, 1 not tried" in text and "| b | failed | 2.0 | Error: x/y |" in text
+    assert text.count("Traceback") == 1
+
+
+def test_without_a_gpu_the_cuda_tests_are_skipped_with_a_reason():
+    assert run_cuda_tests("cpu", 60.0) == Outcome("tests marked cuda", "skipped", 0.0, "no CUDA GPU here")
+
+
+def test_the_cuda_tests_are_collected_without_the_plugins_of_the_notebooks():
+    """As on a GPU machine without Jupyter: no nbval, no xdist, none of the project's options."""
+    files = [str(path) for path in sorted(Path(ROOT / "tests").rglob("test_*.py")) if "mark.cuda" in path.read_text()][:1]
+    options = ["-m", "cuda", "-q", "-o", "addopts=", "-p", "no:cacheprovider", "-p", "no:nbval", "-p", "no:xdist"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *options, *files], cwd=ROOT, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
