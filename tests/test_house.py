@@ -12,8 +12,9 @@ import pytest
 
 import hpml_lab
 from hpml_lab.core.exercises import all_exercises
-from hpml_lab.core.experiment import SIZES, Experiment, all_experiments, find, topics_that_do_not_load
+from hpml_lab.core.experiment import Experiment, all_experiments, find, topics_that_do_not_load
 from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
+from hpml_lab.recording import LARGEST_FILE
 
 PACKAGE = Path(hpml_lab.__file__).parent
 TOPICS = (
@@ -210,5 +211,7 @@ def test_outputs_below_a_guess_are_collapsed(name):
 @pytest.mark.parametrize("path", sorted(REFERENCE.glob("*.json")), ids=lambda p: p.stem)
 def test_a_reference_is_a_result_of_its_experiment(path):
     result = find(path.stem).load(path)
-    assert result.slug == path.stem and result.size in SIZES
+    assert result.slug == path.stem and result.size == "full"
     assert result, "its exact claims hold"
+    assert path.stat().st_size <= LARGEST_FILE, "its curves are thinned"
+    assert result.figure() is not None or result.experiment.draw is None

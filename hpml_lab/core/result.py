@@ -104,7 +104,7 @@ class Result:
         reference = self.reference()
         if reference is None:
             return list(self.notes)
-        return [*self.notes, f"The reference was recorded on another machine: {reference.where}."]
+        return [*self.notes, f"The reference is a recorded run: {reference.where}."]
 
     def comparison(self) -> tuple[list[str], list[list[Any]]]:
         """Headings and rows that compare the key figures: lecture, here, reference; a column without a value is left out."""
@@ -135,7 +135,7 @@ class Result:
         caption = self.experiment.caption
         runs = [(self, caption)]
         if (reference := self.reference()) is not None:
-            runs.append((reference, f"Recorded on another machine, {reference.where}: {caption}"))
+            runs.append((reference, f"Recorded run, {reference.where}: {caption}"))
         figures = [(run.figure(), words) for run, words in runs]
         return [(figure, words) for figure, words in figures if figure is not None]
 

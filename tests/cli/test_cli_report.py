@@ -142,7 +142,7 @@ def test_the_reference_is_shown_and_marked_as_another_machines(folder, tmp_path)
     assert "reference: NVIDIA H200 (torch 2.15.0)" in text and "3300" in text
     alternatives = [image["alt"] for image in Reader(text).images]
     assert len(alternatives) == 4
-    assert sum(alt.startswith("Recorded on another machine, full on cuda:0, NVIDIA H200") for alt in alternatives) == 1
+    assert sum(alt.startswith("Recorded run, full on cuda:0, NVIDIA H200") for alt in alternatives) == 1
 
 
 def test_a_failing_exact_claim_stands_at_the_top(folder):

@@ -229,10 +229,10 @@ def test_the_reference_is_labelled_with_its_machine(sample, tmp_path, monkeypatc
     headings, rows = result.comparison()
     assert headings == ["", "lecture", "here", f"reference: Some GPU (torch {torch.__version__})"]
     assert rows == [["speed, m/s", "3 (by the slide)", 2.5, 99.0]]
-    assert "The reference was recorded on another machine: full on cpu, Some GPU" in result.text()
+    assert "The reference is a recorded run: full on cpu, Some GPU" in result.text()
     assert [caption.partition(",")[0] for _, caption in result.pictures()] == [
         "A line through the measured values",
-        "Recorded on another machine",
+        "Recorded run",
     ]
 
 
