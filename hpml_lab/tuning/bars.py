@@ -1,6 +1,6 @@
 """The bar charts that several experiments draw."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
 
@@ -8,6 +8,7 @@ from hpml_lab.core import style
 
 COLORS, HATCHES = (style.ORANGE, style.BLUE, style.GREEN), (None, "///", "...")
 LIMIT = "memory limit"
+VERDICTS = {"faster": style.BLUE, "slower": style.ORANGE}  # grey: the base, and what is within noise
 
 
 def grouped_bars(
@@ -44,7 +45,7 @@ def horizontal_bars(
     values: Sequence[float],
     *,
     color: str | Sequence[str] = style.BLUE,
-    number: str = "{:,.4g}",
+    number: str | Callable[[float], str] = "{:,.4g}",
 ) -> None:
     """One bar per name, from top to bottom, with its value at the end."""
     bars = axes.barh(range(len(names)), values, color=color, edgecolor="white")
@@ -58,8 +59,24 @@ def horizontal_bars(
     axes.set_axisbelow(True)
 
 
-def times_against_limit(axes: Axes, names: Sequence[str], microseconds: Sequence[float], limit: float) -> None:
-    """Bars of measured times, and a dashed line at the time that memory bandwidth allows."""
-    horizontal_bars(axes, names, microseconds, number="{:,.0f}")
-    axes.axvline(limit, color=style.RED, linestyle="--", label=LIMIT)
-    axes.set_xlabel("time in µs")
+def timed_bars(
+    axes: Axes,
+    names: Sequence[str],
+    times: Sequence[float],
+    verdicts: Sequence[str | None],
+    *,
+    unit: str = "µs",
+    limit: float | None = None,
+) -> None:
+    """Bars of measured times; a dashed line at `limit`, the time that memory bandwidth allows.
+
+    verdicts  as core.noise.SpeedUp gives them: only a time that differs from the base by more than noise has a color
+    """
+    horizontal_bars(axes, names, times, color=[VERDICTS.get(verdict, style.GREY) for verdict in verdicts], number=_rounded)
+    if limit is not None:
+        axes.axvline(limit, color=style.RED, linestyle="--", label=LIMIT)
+    axes.set_xlabel(f"time in {unit}")
+
+
+def _rounded(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"

@@ -11,6 +11,12 @@ import torch
 from hpml_lab.core.counting import synchronize
 from hpml_lab.core.errors import LabError
 
+NO_COMPILER = (
+    *("InvalidCxxCompiler", "No working C++ compiler"),  # for a CPU
+    *("TritonMissing", "working triton"),
+    *("Failed to find C compiler", "cuda_utils"),  # with which Triton builds its launcher
+)
+
 
 @dataclass(frozen=True)
 class CompiledFunction:
@@ -31,7 +37,7 @@ def compiled(
 ) -> CompiledFunction:
     """Compile `function` with torch.compile and call `use(compiled function)` once, so that all code is generated.
 
-    Raises LabError if torch finds no compiler for `device`: a C++ compiler for the CPU, Triton for a GPU.
+    Raises LabError if torch finds no compiler for `device`: a C++ compiler for the CPU, Triton and gcc for a GPU.
     """
     import torch._inductor.config
     from torch._inductor.utils import run_and_get_code
@@ -49,8 +55,8 @@ def compiled(
             raise
         raise LabError(
             f"torch.compile finds no compiler here ({str(error).strip().splitlines()[0][:120]}).",
-            "It needs a C++ compiler on the CPU (Debian and Ubuntu: sudo apt-get install g++) and Triton on a GPU: "
-            "`hpml-lab doctor` says what is missing.",
+            "It needs a C++ compiler on the CPU (Debian and Ubuntu: sudo apt-get install g++), and on a GPU Triton, gcc and "
+            "Python's headers (python3-dev): `hpml-lab doctor` says what is missing.",
         ) from error
     synchronize(device)
     # Generated code names each kernel once, where it passes the kernel's source to the compiler.
@@ -60,5 +66,4 @@ def compiled(
 
 def no_compiler(error: BaseException) -> bool:
     """Whether a compilation failed because no compiler is installed, and not because the code is wrong."""
-    text = str(error)
-    return any(name in text for name in ("InvalidCxxCompiler", "No working C++ compiler", "TritonMissing", "working triton"))
+    return any(words in str(error) for words in NO_COMPILER)

@@ -9,7 +9,8 @@ Each element moves 7 numbers: p, g, m, v are read and p, m, v are written, 28 by
 than that, so no Adam can be faster than 28 bytes per element divided by the memory bandwidth.
 
 A model has many tensors of different sizes. A table in the device's memory holds their addresses. Each program of the kernel
-looks up its tensor there and updates BLOCK elements of it. Importing this module raises LabError if Triton is not installed.
+looks up its tensor there and updates BLOCK elements of it. The gradients' addresses stand in a column of their own, because
+they may change in every step. Importing this module raises LabError if Triton is not installed.
 """
 
 import math
@@ -28,12 +29,12 @@ require_triton()
 import triton.language as tl  # noqa: E402
 
 BLOCK, WARPS = 1024, 4  # elements and warps of 32 threads per program: 8 elements and two 16-byte loads per thread
-COLUMNS = 6  # of the table: addresses of p, g, m, v; elements in whole, aligned blocks; elements
+COLUMNS = 4  # of the table: addresses of p, m, v; elements
 
 
 @TritonKernel
 def adam_kernel(
-    table, block_tensor, block_start, step_size, beta1, beta2, rest1, rest2, root, eps, decay,
+    table, gradients, block_tensor, block_start, step_size, beta1, beta2, rest1, rest2, root, eps, decay,
     DECAY: tl.constexpr, MAXIMIZE: tl.constexpr, GPU: tl.constexpr, COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program updates BLOCK elements of one tensor.
@@ -42,14 +43,17 @@ def adam_kernel(
     """
     program = tl.program_id(0)
     start = tl.load(block_start + program)
-    row = table + tl.load(block_tensor + program) * COLUMNS
+    tensor = tl.load(block_tensor + program)
+    row = table + tensor * COLUMNS
     index = start + tl.arange(0, BLOCK)  # 64 bits: a tensor may have more than 2³¹ elements
-    p_address = tl.load(row + 0).to(tl.pointer_type(tl.float32)) + index
-    g_address = tl.load(row + 1).to(tl.pointer_type(tl.float32)) + index
-    m_address = tl.load(row + 2).to(tl.pointer_type(tl.float32)) + index
-    v_address = tl.load(row + 3).to(tl.pointer_type(tl.float32)) + index
-    whole = start + BLOCK <= tl.load(row + 4)
-    inside = index < tl.load(row + 5)
+    p_start, m_start, v_start, size = tl.load(row + 0), tl.load(row + 1), tl.load(row + 2), tl.load(row + 3)
+    g_start = tl.load(gradients + tensor)
+    p_address = p_start.to(tl.pointer_type(tl.float32)) + index
+    g_address = g_start.to(tl.pointer_type(tl.float32)) + index
+    m_address = m_start.to(tl.pointer_type(tl.float32)) + index
+    v_address = v_start.to(tl.pointer_type(tl.float32)) + index
+    whole = (start + BLOCK <= size) & (((p_start | g_start | m_start | v_start) & 15) == 0)
+    inside = index < size
 
     if whole:  # no mask is needed and the block starts at a multiple of 16 bytes: each load takes 4 numbers at once
         p = tl.load(tl.multiple_of(p_address, 16))
@@ -87,25 +91,36 @@ def adam_kernel(
 class TensorTable:
     """The addresses of all tensors in one launch, and which program updates which part of which tensor.
 
-    tensors  p, g, m, v of each parameter
+    tensors  p, m, v of each parameter
     """
 
     def __init__(self, tensors: list[tuple[Tensor, ...]]) -> None:
-        device = tensors[0][0].device
+        self.device = tensors[0][0].device
         self.addresses = addresses(tensors)
         sizes = torch.tensor([p.numel() for p, *_ in tensors])
-        pointers = torch.tensor(self.addresses)
-        whole = torch.where((pointers % 16 == 0).all(1), sizes // BLOCK * BLOCK, 0)
-        self.rows = torch.cat([pointers, whole[:, None], sizes[:, None]], 1).to(device)
+        self.rows = torch.cat([torch.tensor(self.addresses), sizes[:, None]], 1).to(self.device)
         blocks = -(-sizes // BLOCK)
         first = (blocks.cumsum(0) - blocks).repeat_interleave(blocks)
         self.programs = int(blocks.sum())
-        self.tensor = torch.arange(len(tensors)).repeat_interleave(blocks).to(device)
-        self.start = ((torch.arange(self.programs) - first) * BLOCK).to(device)
+        self.tensor = torch.arange(len(tensors)).repeat_interleave(blocks).to(self.device)
+        self.start = ((torch.arange(self.programs) - first) * BLOCK).to(self.device)
+        self._gradients, self._gradient_addresses = torch.empty(0), []
+
+    def gradients(self, gradients: list[Tensor]) -> Tensor:
+        """The gradients' addresses on the device, sent there only if one has changed, and without waiting for the GPU.
+
+        zero_grad sets gradients to None, so the next backward pass may allocate them elsewhere. A copy from ordinary memory
+        would wait until the GPU has finished all earlier work; one from page-locked memory takes its turn in the stream.
+        """
+        now = [gradient.data_ptr() for gradient in gradients]
+        if now != self._gradient_addresses:
+            host = torch.tensor(now, pin_memory=self.device.type == "cuda")
+            self._gradients, self._gradient_addresses = host.to(self.device, non_blocking=True), now
+        return self._gradients
 
 
 def addresses(tensors: list[tuple[Tensor, ...]]) -> list[list[int]]:
-    """The addresses of the tensors. A gradient may have a new address in every step."""
+    """The addresses of the tensors, as the table holds them."""
     return [[tensor.data_ptr() for tensor in parameter_tensors] for parameter_tensors in tensors]
 
 
@@ -170,7 +185,8 @@ class TritonAdam(torch.optim.Optimizer):
 
     def _launch(self, group: dict[str, Any], step: int, device: torch.device, params: list[Tensor]) -> None:
         state = self.state
-        tensors = [(p, dense_gradient(p), state[p]["exp_avg"], state[p]["exp_avg_sq"]) for p in params]
+        tensors = [(p, state[p]["exp_avg"], state[p]["exp_avg_sq"]) for p in params]
+        gradients = [dense_gradient(p) for p in params]
         key = tuple(map(id, params))
         table = self._tables.get(key)
         if table is None or table.addresses != addresses(tensors):
@@ -182,7 +198,7 @@ class TritonAdam(torch.optim.Optimizer):
         )
         with torch.cuda.device_of(params[0]):
             adam_kernel.on(device)[(table.programs,)](
-                table.rows, table.tensor, table.start, *scalars,
+                table.rows, table.gradients(gradients), table.tensor, table.start, *scalars,
                 DECAY=group["weight_decay"] != 0, MAXIMIZE=group["maximize"], GPU=device.type == "cuda",
                 COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
             )  # fmt: skip

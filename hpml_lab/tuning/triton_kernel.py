@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable
 from functools import cached_property
+from subprocess import CalledProcessError
 from typing import Any
 
 import numpy as np
@@ -11,14 +12,23 @@ import torch
 from hpml_lab.core.errors import LabError
 
 
-def require_triton() -> None:
-    """Raise LabError if Triton is not installed: torch installs it on Linux, but not on macOS."""
+def require_triton(device: torch.device | None = None) -> None:
+    """Raise LabError if Triton is not installed, or cannot launch on `device`. torch installs it on Linux, but not on macOS."""
     try:
-        import triton  # noqa: F401
+        import triton
     except ImportError as error:
         raise LabError(
             f"Triton cannot be imported here ({error}).",
             "torch's wheels for Linux install it, those for macOS do not: run this on Linux. It needs no GPU.",
+        ) from error
+    if device is None or device.type != "cuda":
+        return
+    try:
+        triton.runtime.driver.active.utils  # noqa: B018  Triton compiles its launcher, in C, before the first launch
+    except (RuntimeError, OSError, CalledProcessError) as error:
+        raise LabError(
+            f"Triton cannot build its launcher here ({str(error).strip().splitlines()[0][:120]}).",
+            "It needs a C compiler and Python's headers (Debian and Ubuntu: sudo apt-get install gcc python3-dev).",
         ) from error
 
 

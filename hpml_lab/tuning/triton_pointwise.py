@@ -33,5 +33,6 @@ def triton_gelu(x: Tensor) -> Tensor:
         raise LabError(f"the kernel takes contiguous float32, not {x.dtype}.", "Use x.float().contiguous().")
     y = torch.empty_like(x)
     if x.numel():
-        gelu_kernel.on(x.device)[(-(-x.numel() // BLOCK),)](x, y, x.numel(), BLOCK=BLOCK, enable_fp_fusion=False)
+        with torch.cuda.device_of(x):  # Triton launches on the current GPU
+            gelu_kernel.on(x.device)[(-(-x.numel() // BLOCK),)](x, y, x.numel(), BLOCK=BLOCK, enable_fp_fusion=False)
     return y

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.timing import PLACEBO, Timing
 
 
 @pytest.fixture
@@ -11,8 +11,9 @@ def known_times(monkeypatch):
     every number computed from times is known."""
 
     def set_times(module, seconds):
-        def timed(works, **_):
-            return {name: Timing((seconds(name, work),) * 3, 1) for name, work in works.items()}
+        def timed(works, placebo=None, **_):
+            times = {name: Timing((seconds(name, work),) * 5, 1) for name, work in works.items()}
+            return times if placebo is None else times | {PLACEBO: times[placebo]}
 
         monkeypatch.setattr(module, "interleaved", timed)
 

@@ -1,6 +1,7 @@
 """Fusion: GELU, layer norm and the optimizers, as chains of operators and as single kernels."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,7 +10,7 @@ import torch.nn.functional as F
 from hpml_lab.core import timing
 from hpml_lab.core.counting import operators
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import gelu, layer_norm
 from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion
@@ -61,8 +62,37 @@ def test_with_known_times_and_bandwidth_gelu_is_compared_with_the_memory_limit(k
     small = dict(sizes=(1000,), samples=3, checked=10)
     result = replace(pointwise_fusion.pointwise_fusion, quick=small)("quick", device="cpu")
     rows = {row.implementation: row for row in result.rows(GeluRun)}
-    check_against_limit(rows["formula, eager"], rows["F.gelu"], limit=2 * 1000 * 4 / 100e9)
-    assert result.here("1 M elements, F.gelu over formula") == pytest.approx(4)
+    eager, fused = rows["formula, eager"], rows["F.gelu"]
+    assert eager.limit_us == fused.limit_us == pytest.approx(2 * 1000 * 4 / 100e3)
+    assert (eager.time_us, fused.time_us) == (pytest.approx(8), pytest.approx(2))
+    assert eager.bandwidth_share == pytest.approx(11 * 4000 / 8e-6 / 100e9)
+    assert fused.bandwidth_share == pytest.approx(2 * 4000 / 2e-6 / 100e9)
+    assert (eager.gain, fused.gain, fused.verdict) == (None, pytest.approx(4), "faster")
+    assert result.here("0.001 M elements, F.gelu over formula") == pytest.approx(4)
+
+
+def test_on_a_gpu_a_call_and_its_kernels_alone_are_two_times(monkeypatch):
+    """No GPU is needed: a graph is the work that it would replay, and each call of it takes 1 µs, or 3 µs from Python."""
+    calls = []
+
+    def timed(works, gpu, placebo, **_):
+        times = {}
+        for name, work in works.items():
+            calls.clear()
+            work()
+            times[name] = Timing(((len(calls) if len(calls) > 1 else 3) * 1e-6,) * 5, 1)
+        return times | {PLACEBO: times[placebo]}
+
+    monkeypatch.setattr(pointwise_fusion, "captured", lambda work, _: work)
+    monkeypatch.setattr(pointwise_fusion, "interleaved", timed)
+    x = SimpleNamespace(device=torch.device("cuda"))
+    called, alone = pointwise_fusion.times_of(dict.fromkeys(("formula, eager", "F.gelu"), calls.append), x, 5)
+    assert called["F.gelu"].seconds == pytest.approx(3e-6) and alone["F.gelu"].seconds == pytest.approx(1e-6)
+    counts, errors = {"formula, eager": 5, "F.gelu": 1}, dict.fromkeys(called, 0.0)
+    eager, fused = pointwise_fusion.gelu_rows(1000, counts, errors, (called, alone), 100.0)
+    assert (fused.time_us, fused.alone_us) == (pytest.approx(3), pytest.approx(1))
+    assert eager.bandwidth_share == pytest.approx(11 * 4000 / 1e-6 / 100e9), "the bandwidth is that of the kernels"
+    assert fused.verdict == "within noise"
 
 
 def test_with_known_times_and_bandwidth_layer_norm_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):
@@ -71,16 +101,12 @@ def test_with_known_times_and_bandwidth_layer_norm_is_compared_with_the_memory_l
     small = dict(rows=10, features=20, samples=3)
     result = replace(fused_layernorm.fused_layernorm, quick=small)("quick", device="cpu")
     rows = {row.implementation: row for row in result.rows(LayerNormRun)}
-    check_against_limit(rows["composed, eager"], rows["nn.LayerNorm"], limit=5 * 10 * 20 * 4 / 100e9)
-    assert result.here("nn.LayerNorm over the composition") == pytest.approx(4)
-
-
-def check_against_limit(eager, fused, limit):
-    """Rows that took 8 and 2 µs; `limit` is the seconds that the memory needs."""
-    assert eager.limit_us == fused.limit_us == pytest.approx(limit * 1e6)
+    eager, fused = rows["composed, eager"], rows["nn.LayerNorm"]
+    assert eager.limit_us == fused.limit_us == pytest.approx(5 * 10 * 20 * 4 / 100e3)
     assert (eager.time_us, fused.time_us) == (pytest.approx(8), pytest.approx(2))
-    assert eager.limit_share == pytest.approx(limit / 8e-6)
-    assert (eager.speedup, fused.speedup) == (pytest.approx(1), pytest.approx(4))
+    assert eager.bandwidth_share == pytest.approx(eager.moved_mb * 1e6 / 8e-6 / 100e9)
+    assert (eager.gain, fused.gain, fused.verdict) == (None, pytest.approx(4), "faster")
+    assert result.here("nn.LayerNorm over the composition") == pytest.approx(4)
 
 
 def test_with_known_times_an_adam_step_is_compared_with_28_bytes_per_parameter(known_times, known_bandwidth):
@@ -123,6 +149,8 @@ def test_only_a_missing_compiler_is_forgiven(monkeypatch):
 
     with pytest.raises(LabError, match="g\\+\\+"):
         failing("InvalidCxxCompiler: No working C++ compiler found in torch._inductor.config.cpp.cxx: (None, 'g++')")()
+    with pytest.raises(LabError, match="python3-dev"):
+        failing("RuntimeError: Failed to find C compiler. Please specify via CC environment variable")()
     with pytest.raises(RuntimeError, match="another error"):
         failing("another error")()
 

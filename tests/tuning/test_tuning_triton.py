@@ -2,6 +2,7 @@
 
 import copy
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -76,22 +77,68 @@ def test_a_wrong_adam_is_noticed(monkeypatch):
     assert max(largest_differences([(16,)], CPU, 10, 0, lr=0.1)) > 4
 
 
-def test_views_unaligned_and_transposed_tensors_are_updated():
-    buffer = torch.randn(2100)
-    plain = [buffer[1:1200].clone(), torch.randn(4, 6), torch.randn(2, 3, 4, 4)]
-    odd = [buffer[1:1200], plain[1].t().contiguous().t(), plain[2].to(memory_format=torch.channels_last)]
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_views_unaligned_and_transposed_tensors_are_updated(device):
+    buffer, gradients = torch.randn(2100, device=device), torch.zeros(2 * 2100, device=device)
+    plain = [buffer[1:1200].clone(), *(torch.randn(shape, device=device) for shape in ((4, 6), (2, 3, 4, 4), (2100,)))]
+    odd = [
+        buffer[1:1200],
+        plain[1].t().contiguous().t(),
+        plain[2].to(memory_format=torch.channels_last),
+        plain[3].clone(),  # aligned, but its gradients will not be
+    ]
     ends = []
     for tensors in (plain, odd):
         params = [tensor.detach().requires_grad_() for tensor in tensors]
         optimizer = TritonAdam(params, lr=0.1)
         for step in range(2):
             for p in params:
-                p.grad = torch.sin(torch.arange(p.numel(), dtype=torch.float32) + step).view(p.shape)
+                p.grad = torch.sin(torch.arange(p.numel(), dtype=torch.float32) + step).view(p.shape).to(device)
+            if tensors is odd:
+                params[3].grad = gradients[1 + step : 2101 + step].copy_(params[3].grad)
             optimizer.step()
         ends.append([p.detach() for p in params])
     assert all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
-    assert odd[0].data_ptr() % 16  # it is not aligned, and its neighbours in memory are unchanged
-    assert buffer[1200:].isfinite().all()
+    assert odd[0].data_ptr() % 16 and params[3].grad.data_ptr() % 16
+    assert buffer[1200:].isfinite().all()  # neighbors in memory are unchanged
+
+
+def test_new_gradients_leave_the_table_where_it_is_and_send_only_their_addresses():
+    p = torch.zeros(5, requires_grad=True)
+    optimizer, seen, tables, sent = TritonAdam([p], lr=0.1), [], [], []
+    for step in range(4):
+        if step != 2:
+            seen.append(torch.full((5,), float(step + 1)))  # all are kept, so that each has an address of its own
+        p.grad = seen[-1]
+        optimizer.step()
+        [table] = optimizer._tables.values()
+        tables.append(table.rows)
+        sent.append(table.gradients([p.grad]))
+    assert all(rows is tables[0] for rows in tables)
+    assert [addresses.item() for addresses in sent] == [seen[i].data_ptr() for i in (0, 1, 1, 2)]
+    assert sent[1] is sent[2], "nothing is sent where nothing has moved"
+    twin = torch.zeros(5, requires_grad=True)
+    torchs = torch.optim.Adam([twin], lr=0.1)
+    for i in (0, 1, 1, 2):
+        twin.grad = seen[i]
+        torchs.step()
+    torch.testing.assert_close(p, twin)
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_a_step_with_new_gradients_does_not_wait():
+    params = [torch.randn(n, device="cuda").requires_grad_() for n in (5, 4096)]
+    optimizer, held = TritonAdam(params), []
+    for step in range(3):
+        for p in params:
+            p.grad = torch.randn_like(p)
+        held.append([p.grad for p in params])
+        torch.cuda.set_sync_debug_mode("error" if step else "default")  # the first step builds the table and may wait
+        try:
+            optimizer.step()
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+    assert len(optimizer._tables) == 1
 
 
 def test_groups_missing_gradients_copies_and_saved_states():
@@ -151,6 +198,20 @@ def test_gelu_is_gelu(device, n):
     assert ((got - truth).abs() <= 4 * gap).all()
 
 
+def test_a_gpu_on_which_triton_cannot_launch_is_reported(monkeypatch):
+    class NoCompiler:
+        @property
+        def utils(self):
+            raise RuntimeError("Failed to find C compiler. Please specify via CC environment variable.")
+
+    import triton
+
+    monkeypatch.setattr(triton.runtime, "driver", SimpleNamespace(active=NoCompiler()))
+    triton_kernel.require_triton(CPU)
+    with pytest.raises(LabError, match="apt-get install gcc"):
+        triton_kernel.require_triton(torch.device("cuda"))
+
+
 def test_without_triton_the_import_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "hpml_lab.tuning.triton_pointwise")
@@ -177,7 +238,7 @@ def test_the_generated_adam_loads_and_stores_four_numbers_at_once_and_shares_not
     try:
         ptx = generated(
             triton_adam.adam_kernel,
-            {name: "*i64" for name in ("table", "block_tensor", "block_start")},
+            {name: "*i64" for name in ("table", "gradients", "block_tensor", "block_start")},
             dict(DECAY=True, MAXIMIZE=False, GPU=True, COLUMNS=triton_adam.COLUMNS, BLOCK=triton_adam.BLOCK),
         )
     except (RuntimeError, FileNotFoundError, AttributeError) as error:

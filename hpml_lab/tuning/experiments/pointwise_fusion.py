@@ -14,18 +14,24 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import copy_bandwidth, interleaved
+from hpml_lab.core.timing import Timing, captured, copy_bandwidth, interleaved
 from hpml_lab.core.warned import collect_warnings
-from hpml_lab.tuning.bars import horizontal_bars, times_against_limit
+from hpml_lab.tuning.bars import horizontal_bars, timed_bars
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import gelu
+from hpml_lab.tuning.triton_kernel import require_triton
 
-QUICK = dict(sizes=(1_000_000,), samples=7, checked=3000)
+QUICK = dict(sizes=(1_000_000,), samples=15, checked=3000)
 FULL = dict(sizes=(1_000_000, 1 << 26), samples=15, checked=100_003)
 EAGER, SCRIPTED, COMPILED, LIBRARY, TRITON = (
     "formula, eager", "torch.jit.script (lecture)", "torch.compile", "F.gelu", "Triton kernel"
 )  # fmt: skip
+
+
+MOVED, MOVED_FUSED = 11, 2  # tensors as large as x that are read or written: by the five operators, by one kernel
+REPLAYED = 20  # calls in one graph, so that launching the graph costs next to nothing
 
 
 @dataclass
@@ -37,10 +43,13 @@ class GeluRun:
     kernels: int = column("operators or kernels")
     moved_mb: float = column("memory traffic", "MB")
     limit_us: float = column("memory limit", "µs")
-    time_us: float | None = column("time", "µs")
-    limit_share: float | None = column("memory limit / time")
-    speedup: float | None = column("speedup", "times")
+    time_us: float | None = column("time, called from Python", "µs")
+    alone_us: float | None = column("kernels alone", "µs")
+    bandwidth_share: float | None = column("share of the copy bandwidth")
     error: float = column("largest error")
+    gain: float | None = column("times as fast", "", None)
+    interval: str | None = column("90 % interval", "", None)
+    verdict: str | None = column("verdict", "", None)
 
 
 def scripted_gelu() -> tuple[Callable[[Tensor], Tensor], str]:
@@ -51,10 +60,8 @@ def scripted_gelu() -> tuple[Callable[[Tensor], Tensor], str]:
     return scripted, found[0] if found else "no warning"
 
 
-def implementations(
-    x: Tensor, notes: list[str]
-) -> tuple[dict[str, Callable[[Tensor], Tensor]], dict[str, int], Callable[[Tensor], Tensor] | None]:
-    """What runs on the device of x, how many operators or kernels each runs, and the Triton kernel where there is Triton."""
+def implementations(x: Tensor, notes: list[str]) -> tuple[dict[str, Callable[[Tensor], Tensor]], dict[str, int]]:
+    """What can run here, compiled for x, and how many operators or kernels each runs."""
     device = x.device
     scripted, warning = scripted_gelu()
     for _ in range(3):  # TorchScript profiles the first calls before it fuses
@@ -72,36 +79,104 @@ def implementations(
     except LabError as error:
         notes.append(str(error))
     functions[LIBRARY], counts[LIBRARY] = F.gelu, len(operators(lambda: F.gelu(x)))
-    triton_gelu = None
     try:
         from hpml_lab.tuning.triton_pointwise import triton_gelu
+
+        require_triton(device)
+        functions[TRITON], counts[TRITON] = triton_gelu, 1
     except LabError as error:
         notes.append(str(error))
-    if triton_gelu is not None and device.type == "cuda":
-        functions[TRITON], counts[TRITON] = triton_gelu, 1
     notes.append(f"torch.jit.script raises a {warning} today: use torch.compile. On the CPU it fuses nothing.")
-    return functions, counts, triton_gelu
+    return functions, counts
 
 
-def largest_errors(functions: dict[str, Callable[[Tensor], Tensor]], x: Tensor) -> dict[str, float]:
-    """The largest error of each implementation, relative to 1 + |GELU|, against GELU in float64."""
+def largest_errors(functions: dict[str, Callable[[Tensor], Tensor]], x: Tensor, interpreted: int) -> dict[str, float]:
+    """The largest error of each implementation, relative to 1 + |GELU|, against GELU in float64.
+
+    interpreted  how many elements Triton's interpreter computes on a CPU: it is slow
+    """
     wide = x.double()
     truth = wide * 0.5 * (1 + torch.erf(wide / 2**0.5))
-    return {name: ((f(x) - truth).abs() / (1 + truth.abs())).max().item() for name, f in functions.items()}
+    found = {}
+    for name, function in functions.items():
+        n = interpreted if name == TRITON and x.device.type == "cpu" else len(x)
+        found[name] = ((function(x[:n]) - truth[:n]).abs() / (1 + truth[:n].abs())).max().item()
+    return found
+
+
+def times_of(
+    functions: dict[str, Callable[[Tensor], Tensor]], x: Tensor, samples: int
+) -> tuple[dict[str, Timing], dict[str, Timing]]:
+    """Times of one call of each function: as Python calls it and, on a GPU, of its kernels alone.
+
+    Called from Python, a GPU waits for the launch of each kernel if the kernels are short. A replayed graph launches them all
+    at once.
+    """
+    works = {name: partial(function, x) for name, function in functions.items()}
+    if x.device.type != "cuda":
+        return interleaved(works, samples=samples, placebo=EAGER), {}
+    called = interleaved(works, samples=samples, placebo=EAGER, gpu=x.device)
+    graphs = {name: captured(partial(repeated, work), x.device) for name, work in works.items()}
+    replayed = interleaved(graphs, samples=samples, placebo=EAGER, gpu=x.device)
+    alone = {name: Timing(tuple(s / REPLAYED for s in time.samples), time.threads) for name, time in replayed.items()}
+    return called, alone
+
+
+def repeated(work: Callable[[], object]) -> None:
+    """`REPLAYED` calls; each result is dropped at once, so that the next takes its memory."""
+    for _ in range(REPLAYED):
+        work()
+
+
+def gelu_rows(
+    elements: int,
+    counts: dict[str, int],
+    errors: dict[str, float],
+    times: tuple[dict[str, Timing], dict[str, Timing]],
+    gb_per_s: float,
+) -> list[GeluRun]:
+    """The rows of one number of elements; `times` as `times_of` gives them, `gb_per_s` of a large copy."""
+    called, alone = times
+    rows = []
+    for name, count in counts.items():
+        seconds = {kind: found[name].seconds for kind, found in (("called", called), ("alone", alone)) if name in found}
+        moved = (MOVED if count > 1 else MOVED_FUSED) * 4 * elements
+        rows.append(
+            GeluRun(
+                implementation=name,
+                elements=elements,
+                kernels=count,
+                moved_mb=moved / 1e6,
+                limit_us=MOVED_FUSED * 4 * elements / gb_per_s / 1e3,
+                time_us=seconds["called"] * 1e6 if seconds else None,
+                alone_us=seconds["alone"] * 1e6 if "alone" in seconds else None,
+                bandwidth_share=moved / seconds.get("alone", seconds["called"]) / gb_per_s / 1e9 if seconds else None,
+                error=errors[name],
+                **(speed_up(called, EAGER, name).columns if name in called and name != EAGER else {}),
+            )
+        )
+    return rows
 
 
 def draw(result: Result):
-    """GELU of the largest number of elements measured. Left: time of each implementation; the dashed line is the time that
-    memory bandwidth needs to read x and write y once. Right: how many operators or kernels each runs."""
+    """GELU with each implementation. Bars: time of one call; a color means that it differs from the formula's by more than
+    noise. Dashed line: the time that memory bandwidth needs to read x and write y once. Diamonds, on a GPU: the kernels alone,
+    without the time that Python takes to launch them. Last panel: how many operators or kernels each runs."""
     rows = result.rows(GeluRun)
-    shown = [row for row in rows if row.elements == rows[-1].elements]
-    timed = [row for row in shown if row.time_us is not None]
-    figure = style.new_figure(9, 3.6)
-    times, counts = figure.subplots(1, 2, width_ratios=(1.5, 1))
-    times_against_limit(times, [row.implementation for row in timed], [row.time_us for row in timed], shown[0].limit_us)
-    times.set(title=f"GELU of {shown[0].elements:,} numbers", ylabel="implementation")
-    figure.legend(*times.get_legend_handles_labels(), loc="outside lower left", fontsize=8)
-    horizontal_bars(counts, [row.implementation for row in shown], [row.kernels for row in shown], color=style.ORANGE)
+    sizes = list(dict.fromkeys(row.elements for row in rows))
+    figure = style.new_figure(6 + 3 * len(sizes), 3.6)
+    *times, counts = figure.subplots(1, len(sizes) + 1, width_ratios=[1.5] * len(sizes) + [1])
+    for axes, elements in zip(times, sizes, strict=True):
+        timed = [row for row in rows if row.elements == elements and row.time_us is not None]
+        columns = [row.implementation for row in timed], [row.time_us for row in timed], [row.verdict for row in timed]
+        timed_bars(axes, *columns, limit=timed[0].limit_us)
+        alone = [(row.alone_us, index) for index, row in enumerate(timed) if row.alone_us is not None]
+        if alone:
+            axes.plot(*zip(*alone, strict=True), "D", color=style.INK, markersize=4, label="kernels alone", zorder=5)
+        axes.set(title=f"GELU of {elements:,} numbers", ylabel="implementation")
+    figure.legend(*times[0].get_legend_handles_labels(), loc="outside lower left", fontsize=8)
+    shown = [row for row in rows if row.elements == sizes[0]]
+    horizontal_bars(counts, [row.implementation for row in shown], [row.kernels for row in shown], color=style.SKY)
     counts.set_xlabel("operators or kernels")
     return figure
 
@@ -112,67 +187,59 @@ def draw(result: Result):
 def pointwise_fusion(params: Params) -> Result:
     """GELU: five trips through memory, or one fused kernel."""
     device, notes = params.device.torch, []
-    x = torch.randn(params.sizes[0], device=device)
-    chain = operators(lambda: gelu(x))
-    chain_bytes = sum(op.bytes for op in chain)
-    functions, counts, triton_gelu = implementations(x, notes)
-    largest_error = largest_errors(functions, x)
-    if triton_gelu is not None and TRITON not in functions:  # the interpreter is slow: a small part of x is enough
-        largest_error |= largest_errors({TRITON: triton_gelu}, x[: params.checked])
-
-    bandwidth = copy_bandwidth(device).gb_per_s
-    rows = []
+    gb_per_s = copy_bandwidth(device).gb_per_s
+    rows, times = [], {}
     for elements in params.sizes:
-        values = torch.randn(elements, device=device)
-        times = interleaved({name: partial(f, values) for name, f in functions.items()}, samples=params.samples)
-        limit_us = 8 * elements / bandwidth / 1e3  # one read and one write of 4 bytes
-        eager_us = times[EAGER].seconds * 1e6
-        for name in largest_error:
-            time_us = times[name].seconds * 1e6 if name in times else None
-            # One kernel reads x and writes y. Where nothing is fused, memory traffic is that of the operators.
-            passes = chain_bytes / x.nbytes if counts.get(name, 1) > 1 else 2
-            rows.append(
-                GeluRun(
-                    implementation=name,
-                    elements=elements,
-                    kernels=counts.get(name, 1),
-                    moved_mb=passes * 4 * elements / 1e6,
-                    limit_us=limit_us,
-                    time_us=time_us,
-                    limit_share=limit_us / time_us if time_us else None,
-                    speedup=eager_us / time_us if time_us else None,
-                    error=largest_error[name],
-                )
-            )
-    first = {row.implementation: row for row in rows if row.elements == params.sizes[0]}
-    fused = first.get(COMPILED, first[LIBRARY])
-
-    result = Result([Table("GELU", rows)], notes=notes)
+        x = torch.randn(elements, device=device)
+        functions, counts = implementations(x, notes)
+        if elements == params.sizes[0]:
+            chain, errors = operators(partial(gelu, x)), largest_errors(functions, x, params.checked)
+            chain_bytes, first_counts = sum(op.bytes for op in chain) / x.nbytes, counts
+        timed = {name: f for name, f in functions.items() if name != TRITON or params.device.is_cuda}
+        times[elements] = times_of(timed, x, params.samples)
+        rows += gelu_rows(elements, counts, errors, times[elements], gb_per_s)
+    result = Result([Table("GELU", rows)], notes=list(dict.fromkeys(notes)))
+    fused = COMPILED if COMPILED in counts else LIBRARY
     result.key_figure("kernels of the formula", len(chain), lecture=5)
-    result.key_figure("kernels when fused", fused.kernels, lecture=1)
-    result.key_figure("1 M elements, fused over formula", fused.speedup, unit="times", lecture="close to 4")
-    result.key_figure("1 M elements, F.gelu over formula", first[LIBRARY].speedup, unit="times")
+    result.key_figure("kernels when fused", counts[fused], lecture=1)
+    gains = {}
+    for elements, (called, alone) in times.items():
+        size = f"{elements / 1e6:.3g} M elements"
+        gains[elements] = speed_up(called, EAGER, fused)
+        lecture = "close to 4" if elements == 1_000_000 else None
+        result.key_figure(f"{size}, fused over formula", gains[elements].ratio, "times", lecture)
+        result.key_figure(f"{size}, F.gelu over formula", speed_up(called, EAGER, LIBRARY).ratio, "times")
+        if alone:
+            result.key_figure(f"{size}, fused over formula, kernels alone", speed_up(alone, EAGER, fused).ratio, "times")
 
     result.claim(
         "The lecture's formula runs five operators: mul, div, erf, add, mul",
         sorted(op.name for op in chain) == ["add", "div", "erf", "mul", "mul"],
     )
-    result.claim("They move 11 times the bytes of x, where one fused kernel moves 2", chain_bytes == 11 * x.nbytes)
+    result.claim("They move 11 times the bytes of x, where one fused kernel moves 2", chain_bytes == MOVED)
     result.claim(
         "F.gelu is one operator, and torch.compile, where there is a compiler, turns the five into one kernel",
-        counts[LIBRARY] == 1 == counts.get(COMPILED, 1),
+        first_counts[LIBRARY] == 1 == first_counts.get(COMPILED, 1),
     )
     result.claim(
         "Every implementation computes GELU within 5e-6 · (1 + |GELU|) of float64, also with the lecture's 1.41421 for √2",
-        max(largest_error.values()) < 5e-6,
-        f"largest error {max(largest_error.values()):.1e}",
+        max(errors.values()) < 5e-6,
+        f"largest error {max(errors.values()):.1e}",
     )
+    largest = params.sizes[-1]
     result.measured(
-        f"One kernel is at least 2.5 times as fast as five ({fused.implementation})",
-        fused.speedup > 2.5,
-        f"{fused.speedup:.2f} times",
+        f"With {largest:,} elements, one kernel is at least 2.5 times as fast as five ({fused})",
+        gains[largest].faster and gains[largest].low >= 2.5,
+        str(gains[largest]),
     )
-    if device.type != "cuda":
+    called, alone = times[params.sizes[0]]
+    if alone:
+        result.measured(
+            f"With {params.sizes[0]:,} elements launches bind the formula: its kernels alone take less than half the time",
+            2 * max(alone[EAGER].samples) < min(called[EAGER].samples),
+            f"{alone[EAGER].seconds * 1e6:.1f} of {called[EAGER].seconds * 1e6:.1f} µs",
+        )
+    else:
         what = "the Triton kernel was checked in the interpreter and not timed"
         result.notes.append(NO_CUDA.format(what=what, slug="pointwise-fusion"))
     return result
