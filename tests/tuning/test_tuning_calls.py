@@ -4,12 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from hpml_lab.core.counting import Kernel
 from hpml_lab.core.warned import collect_warnings
 from hpml_lab.tuning import conv_bias_bn, debug_apis
 from hpml_lab.tuning.anomaly import anomaly_report
 from hpml_lab.tuning.experiments import zero_grad
 from hpml_lab.tuning.experiments.debug_apis import DebugCost
-from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep
+from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep, ClearingTime
 from hpml_lab.tuning.networks import gradient_bytes, resnet
 
 CPU = torch.device("cpu")
@@ -84,10 +85,23 @@ def test_the_clearing_that_is_timed_has_gradients_to_clear(known_times, monkeypa
     known_times(zero_grad, seconds)
     result = zero_grad.zero_grad("quick", device="cpu")
     assert len(timed) == 6 and set(timed) == {sum(parameter.nbytes for parameter in net.parameters())}
-    rows = result.rows(ClearedStep)
-    assert [row.clearing_us for row in rows] == pytest.approx([6000, 3000, 1000])
-    assert [row.step_ms for row in rows] == pytest.approx([6, 3, 1])
-    assert result.here("clearing with None, speedup") == pytest.approx(6)
+    alone, whole = ([row for row in result.rows(ClearingTime) if row.work == work] for work in ("clearing alone", "whole step"))
+    assert [row.time_us for row in alone] == [row.time_us for row in whole] == pytest.approx([6000, 3000, 1000])
+    assert [row.gain for row in alone] == [None, pytest.approx(2), pytest.approx(6)]
+
+
+def test_on_a_gpu_the_kernels_of_a_step_are_counted(monkeypatch):
+    """The names are a profiler's. Other fills, such as the seed of the backward pass, are counted too: all ways have them."""
+    vectorized = "void at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 1ul> >(int, ...)"
+    ran = [
+        Kernel(vectorized.format("FillFunctor<float>"), 63, 1e-4),
+        Kernel(vectorized.format("CUDAFunctor_add<float>"), 132, 1e-4),
+        Kernel(
+            "void at::native::(anonymous namespace)::multi_tensor_apply_kernel<..., ZeroFunctor<float, 1, 1, 0> >(...)", 1, 1e-5
+        ),
+        Kernel("Memset (Device)", 2, 1e-6),
+    ]
+    assert zero_grad.filling(ran) == 66
 
 
 def test_debug_apis(sound):
@@ -116,6 +130,11 @@ def test_warnings_are_collected_also_when_the_block_raises():
 @pytest.mark.cuda
 def test_on_a_gpu_a_bias_costs_kernels():
     assert conv_bias_bn("quick").here("kernels saved") >= 20
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_none_saves_two_kernels_for_each_parameter():
+    assert zero_grad.zero_grad("quick").here("kernels saved per step") >= 2 * 62
 
 
 @pytest.mark.cuda

@@ -79,7 +79,7 @@ def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch
     known_times(channels_last, seconds)
     result = replace(channels_last.channels_last, quick=dict(batch=2, side=8, samples=3))("quick", device="cpu")
     for row in result.rows(LayoutTiming):
-        assert (row.nchw_ms, row.nhwc_ms, row.speedup) == (pytest.approx(2), pytest.approx(1), pytest.approx(2))
+        assert (row.nchw_ms, row.nhwc_ms, row.gain) == (pytest.approx(2), pytest.approx(1), pytest.approx(2))
 
 
 def test_with_known_times_a_larger_batch_counts_all_its_samples(known_times):

@@ -12,13 +12,14 @@ from hpml_lab.core.counting import operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import interleaved
-from hpml_lab.tuning.bars import grouped_bars
+from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.networks import images_and_classes, resnet
 
-QUICK = dict(batch=4, side=32, samples=3)
-FULL = dict(batch=64, side=224, samples=9)
+QUICK = dict(batch=4, side=32, samples=9)
+FULL = dict(batch=64, side=224, samples=15)
 
 
 @dataclass
@@ -28,9 +29,11 @@ class LayoutTiming:
     number_format: str = column("number format")
     nchw_ms: float = column("NCHW", "ms")
     nhwc_ms: float = column("NHWC", "ms")
-    speedup: float = column("speedup of NHWC", "times")
     nchw_spread_ms: float = column("spread, NCHW", "ms")
     nhwc_spread_ms: float = column("spread, NHWC", "ms")
+    gain: float = column("NHWC, times as fast")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
 
 
 def conv_layouts(net: nn.Module, x: torch.Tensor) -> tuple[int, int]:
@@ -51,19 +54,18 @@ def conv_layouts(net: nn.Module, x: torch.Tensor) -> tuple[int, int]:
 
 def draw(result: Result):
     """Time of one training step of ResNet-18 with images stored channel by channel (NCHW) and pixel by pixel (NHWC), for each
-    number format. Error bars show the middle half of the samples."""
-    figure = style.new_figure(2.2 + 1.8 * len(result.rows(LayoutTiming)), 3.4)
-    axes = figure.subplots()
+    number format. A time in NHWC is in color only if it differs from the one above it by more than noise."""
     rows = result.rows(LayoutTiming)
-    grouped_bars(
-        axes,
-        [row.number_format for row in rows],
-        {"NCHW": [row.nchw_ms for row in rows], "NHWC (channels_last)": [row.nhwc_ms for row in rows]},
-        spread={"NCHW": [row.nchw_spread_ms for row in rows], "NHWC (channels_last)": [row.nhwc_spread_ms for row in rows]},
-    )
-    axes.set_xlabel("number format")
-    axes.set_ylabel("time of a step in ms")
-    axes.legend(loc="upper center", bbox_to_anchor=(0.5, 1.2), ncols=2, fontsize=8)
+    figure = style.new_figure(7, 1.2 + 0.9 * len(rows))
+    axes = figure.subplots()
+    bars = [
+        (f"{row.number_format}, {layout}", ms, verdict)
+        for row in rows
+        for layout, ms, verdict in (("NCHW", row.nchw_ms, None), ("NHWC (channels_last)", row.nhwc_ms, row.verdict))
+    ]
+    timed_bars(axes, *zip(*bars, strict=True), unit="ms")
+    axes.set_xlabel("time of a step in ms")
+    axes.set_ylabel("number format, layout")
     return figure
 
 
@@ -89,29 +91,32 @@ def channels_last(params: Params) -> Result:
     convolutions, in_nhwc = conv_layouts(*layouts["NHWC"])
     called = {name: [op.name for op in operators(partial(net, images))] for name, (net, images) in layouts.items()}
     # In float64, because the last block's batch statistics (over 4 pixels per image at quick) magnify rounding differences.
-    outputs = {name: net.double().train()(images.double()) for name, (net, images) in layouts.items()}
+    with torch.no_grad():
+        outputs = {name: net.double().train()(images.double()) for name, (net, images) in layouts.items()}
     difference = ((outputs["NCHW"] - outputs["NHWC"]).abs().max() / outputs["NCHW"].abs().max()).item()
     for net, _ in layouts.values():
         net.float()
 
-    rows = []
+    rows: list[LayoutTiming] = []
+    gains: list[SpeedUp] = []
     for dtype in dict.fromkeys([torch.float32, params.device.dtype]):
-        times = interleaved({name: partial(step, name, dtype) for name in layouts}, samples=params.samples)
-        nchw_time, nhwc_time = times["NCHW"], times["NHWC"]
+        steps = {name: partial(step, name, dtype) for name in layouts}
+        times = interleaved(steps, samples=params.samples, placebo="NCHW", gpu=device if params.device.is_cuda else None)
+        gains.append(speed_up(times, "NCHW", "NHWC"))
         rows.append(
             LayoutTiming(
                 number_format=str(dtype).removeprefix("torch."),
-                nchw_ms=nchw_time.seconds * 1e3,
-                nhwc_ms=nhwc_time.seconds * 1e3,
-                speedup=nchw_time.seconds / nhwc_time.seconds,
-                nchw_spread_ms=nchw_time.spread * 1e3,
-                nhwc_spread_ms=nhwc_time.spread * 1e3,
+                nchw_ms=times["NCHW"].seconds * 1e3,
+                nhwc_ms=times["NHWC"].seconds * 1e3,
+                nchw_spread_ms=times["NCHW"].spread * 1e3,
+                nhwc_spread_ms=times["NHWC"].spread * 1e3,
+                **gains[-1].columns,
             )
         )
 
     result = Result([Table("One training step of ResNet-18", rows)])
-    for row in rows:
-        result.key_figure(f"step in NHWC, {row.number_format}, speedup", row.speedup, unit="times")
+    for row, gain in zip(rows, gains, strict=True):
+        result.key_figure(f"step in NHWC, {row.number_format}", str(gain))
     result.claim(
         "Both layouts give the same outputs in float64, within 1e-12 of the largest", difference <= 1e-12, f"{difference:.1e}"
     )
@@ -123,9 +128,11 @@ def channels_last(params: Params) -> Result:
     result.claim(
         "The forward pass calls the same operators in both layouts: none of them converts", called["NCHW"] == called["NHWC"]
     )
-    for row in rows:
-        result.measured(f"NHWC is faster in {row.number_format}", row.speedup > 1, f"{row.speedup:.2f} times")
-    if not params.device.is_cuda:
+    for row, gain in zip(rows, gains, strict=True):
+        result.measured(f"NHWC is faster in {row.number_format}", gain.faster, str(gain))
+    if params.device.is_cuda:
+        result.notes.append("By torch's default, convolutions in float32 use TF32 on a GPU with tensor cores.")
+    else:
         what = "convolutions on a CPU choose their own layout internally"
         result.notes.append(NO_CUDA.format(what=what, slug="channels-last"))
     return result
