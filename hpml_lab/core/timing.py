@@ -87,7 +87,12 @@ class _Sampler:
         with set_torch_threads(self._threads):
             if self._gpu is None:
                 return self._timer.timeit(calls)
-            return event_seconds(lambda: [self._work() for _ in range(calls)], self._gpu)
+            return event_seconds(functools.partial(self._repeat, calls), self._gpu)
+
+    def _repeat(self, calls: int) -> None:
+        """Drop each result before the next call, as timeit does: a list of them could fill the GPU's memory."""
+        for _ in range(calls):
+            self._work()
 
 
 def measure(

@@ -1,12 +1,14 @@
 """Timing warms up, takes several samples, takes turns, and counts against a measured ceiling."""
 
+import weakref
 from itertools import groupby
 
 import pytest
 import torch
 
+from hpml_lab.core import timing
 from hpml_lab.core.threads import all_threads, one_thread
-from hpml_lab.core.timing import Ceiling, Comparison, Timing, ceiling, compare, measure
+from hpml_lab.core.timing import Ceiling, Comparison, Timing, ceiling, compare, interleaved, measure
 
 
 def recorder():
@@ -46,6 +48,26 @@ def test_a_comparison_takes_turns(monkeypatch):
 def test_the_ratio_is_taken_pair_by_pair():
     drift = Comparison(Timing((2.0, 20.0, 200.0), 1), Timing((1.0, 10.0, 100.0), 1))
     assert drift.ratio == 2.0, "a machine that slows down a hundredfold changes nothing"
+
+
+def test_between_events_a_result_is_dropped_before_the_next_call(monkeypatch):
+    """A GPU's memory would not hold the results of a hundred calls; no GPU is needed to see them go."""
+
+    def clocked(work, _):
+        work()
+        return 1e-4
+
+    monkeypatch.setattr(timing, "event_seconds", clocked)
+    results, most = weakref.WeakSet(), 0
+
+    def work():
+        nonlocal most
+        most = max(most, len(results))
+        results.add(made := torch.empty(1))
+        return made
+
+    interleaved({"a": work}, samples=2, gpu=torch.device("cuda"))
+    assert most <= 1
 
 
 def test_more_work_takes_longer():
