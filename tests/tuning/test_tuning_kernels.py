@@ -59,9 +59,12 @@ def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):
 def test_with_known_times_and_bandwidth_gelu_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):
     known_bandwidth(pointwise_fusion, 100.0)
     known_times(pointwise_fusion, lambda name, _: 8e-6 if name == "formula, eager" else 2e-6)
-    small = dict(sizes=(1000,), samples=3, checked=10)
+    small = dict(sizes=(1000, 2000), samples=3, checked=10)
     result = replace(pointwise_fusion.pointwise_fusion, quick=small)("quick", device="cpu")
-    rows = {row.implementation: row for row in result.rows(GeluRun)}
+    rows = {row.implementation: row for row in result.rows(GeluRun) if row.elements == 1000}
+    assert [row.moved_mb for row in result.rows(GeluRun) if row.implementation == "F.gelu"] == [0.008, 0.016]
+    assert [claim.text for claim in result.claims if "2,000 elements" in claim.text and claim.holds], "made at the largest size"
+    assert len(result.figure().axes) == 3 and len(set(result.notes)) == len(result.notes)
     eager, fused = rows["formula, eager"], rows["F.gelu"]
     assert eager.limit_us == fused.limit_us == pytest.approx(2 * 1000 * 4 / 100e3)
     assert (eager.time_us, fused.time_us) == (pytest.approx(8), pytest.approx(2))

@@ -168,7 +168,8 @@ def zero_grad(params: Params) -> Result:
         counts[way] = Counter(op.name for op in operators(partial(step, clear)))
         held[way] = gradient_bytes(net)
         peaks[way] = held[way] + peak_bytes(partial(step, clear), device)
-        ran[way] = kernels(partial(step, clear), device) if params.device.is_cuda else None
+        ran[way] = kernels(partial(step, clear), device) if params.device.is_cuda else []
+    counted = all(ran.values())  # not on a CPU, nor where the profiler is not allowed to see the GPU
     times, gains = [], {}
     for work, run in {ALONE: clearing(net), WHOLE: step}.items():
         works = {way: partial(run, clear) for way, clear in WAYS.items()}
@@ -185,8 +186,8 @@ def zero_grad(params: Params) -> Result:
             foreach_zero_calls=counts[way]["_foreach_zero_"],
             add_calls=counts[way]["add_"],
             operators=counts[way].total(),
-            fill_kernels=filling(ran[way]) if ran[way] is not None else None,
-            kernels=sum(kernel.calls for kernel in ran[way]) if ran[way] is not None else None,
+            fill_kernels=filling(ran[way]) if counted else None,
+            kernels=sum(kernel.calls for kernel in ran[way]) if counted else None,
             held_mb=held[way] / 1e6,
             peak_mb=peaks[way] / 1e6,
         )
@@ -198,7 +199,7 @@ def zero_grad(params: Params) -> Result:
     result.key_figure("zero_ calls saved per step", memset.zero_calls - none.zero_calls)
     result.key_figure("add_ calls saved per step", memset.add_calls - none.add_calls)
     result.key_figure("operators saved per step", memset.operators - none.operators)
-    if params.device.is_cuda:
+    if counted:
         result.key_figure("kernels saved per step", memset.kernels - none.kernels)
     result.key_figure("gradient memory freed during the forward pass", memset.held_mb - none.held_mb, unit="MB")
     result.key_figure("clearing with None", str(gains[ALONE][NONE]))
@@ -235,14 +236,14 @@ def zero_grad(params: Params) -> Result:
     )
     result.measured("Clearing with None is faster", gains[ALONE][NONE].faster, str(gains[ALONE][NONE]))
     result.measured("The whole step with None is faster", gains[WHOLE][NONE].faster, str(gains[WHOLE][NONE]))
-    if params.device.is_cuda:
+    if counted:
         result.measured(
             "None saves at least two kernels for each parameter, one that fills and one that adds",
             memset.fill_kernels - none.fill_kernels >= len(parameters) and memset.kernels - none.kernels >= 2 * len(parameters),
             f"{memset.kernels} → {one_call.kernels} → {none.kernels} kernels, of which "
             f"{memset.fill_kernels} → {one_call.fill_kernels} → {none.fill_kernels} fill",
         )
-    else:
+    if not params.device.is_cuda:
         what = "a saved call is not a saved kernel launch, so it saves less time"
         result.notes.append(NO_CUDA.format(what=what, slug="zero-grad"))
     return result
