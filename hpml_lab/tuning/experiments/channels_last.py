@@ -19,7 +19,7 @@ from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.networks import images_and_classes, resnet
 
 QUICK = dict(batch=4, side=32, samples=9)
-FULL = dict(batch=64, side=224, samples=15)
+FULL = dict(batch=64, side=224, samples=9)
 
 
 @dataclass

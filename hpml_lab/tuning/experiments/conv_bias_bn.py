@@ -19,7 +19,7 @@ from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.networks import images_and_classes, loop_sgd, resnet
 
 QUICK = dict(batch=4, side=32, samples=9)
-FULL = dict(batch=64, side=224, samples=15)
+FULL = dict(batch=64, side=224, samples=9)
 WITH, WITHOUT = "with bias", "without bias"
 
 

@@ -150,7 +150,5 @@ def fused_layernorm(params: Params) -> Result:
     )
     result.measured("torch's layer norm is faster than the composition", gains[LIBRARY].faster, str(gains[LIBRARY]))
     if device.type != "cuda":
-        result.notes.append(
-            NO_CUDA.format(what="a CPU launches no kernels, so that only memory traffic is saved", slug="fused-layernorm")
-        )
+        result.notes.append(NO_CUDA.format(what="a CPU has no kernels to launch", slug="fused-layernorm"))
     return result

@@ -26,7 +26,7 @@ from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.networks import deep_mlp, gradient_bytes, images_and_classes, loop_sgd, resnet
 
 QUICK = dict(batch=2, side=32, samples=5)
-FULL = dict(batch=64, side=224, samples=15)
+FULL = dict(batch=64, side=224, samples=9)
 
 
 @dataclass
