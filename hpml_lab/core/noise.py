@@ -46,14 +46,14 @@ class SpeedUp:
     def interval(self) -> str:
         return f"{self.low:.3g} to {self.high:.3g}"
 
+    def __str__(self) -> str:
+        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{100 * self.noise:.2g} %)"
+        return words if self.verdict != "within noise" else f"{words}: within noise"
+
     @property
     def columns(self) -> dict[str, float | str]:
         """The columns of a row that compares times; the row of the base leaves them empty."""
         return {"gain": self.ratio, "interval": self.interval, "verdict": self.verdict}
-
-    def __str__(self) -> str:
-        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{100 * self.noise:.2g} %)"
-        return words if self.verdict != "within noise" else f"{words}: within noise"
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
