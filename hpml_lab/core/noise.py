@@ -47,7 +47,8 @@ class SpeedUp:
         return f"{self.low:.3g} to {self.high:.3g}"
 
     def __str__(self) -> str:
-        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{100 * self.noise:.2g} %)"
+        percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
+        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{percent} %)"
         return words if self.verdict != "within noise" else f"{words}: within noise"
 
     @property

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpml_lab.core.noise import interval, speed_up, speed_up_of
+from hpml_lab.core.noise import SpeedUp, interval, speed_up, speed_up_of
 from hpml_lab.core.timing import PLACEBO, Timing, interleaved
 
 
@@ -68,3 +68,9 @@ def test_the_placebo_sets_the_band_of_speed_up() -> None:
     assert speed_up(timings, "a", "b").ratio == 2.0
     assert speed_up(timings, "a", "b").noise == pytest.approx(0.25)
     assert speed_up(timings, "a", "b").faster
+
+
+def test_large_noise_is_a_plain_number_and_the_columns_are_those_of_a_row() -> None:
+    gain = SpeedUp(2.0, 1.9, 2.1, noise=1.8)
+    assert str(gain) == "2 times as fast (1.9 to 2.1; noise ±180 %): within noise"
+    assert gain.columns == {"gain": 2.0, "interval": "1.9 to 2.1", "verdict": "within noise"}
