@@ -32,7 +32,15 @@ TOPICS = (
     "precision",
 )
 # Which floor a part of the package is on: it may import what is below it, and itself.
-FLOORS = [{"core"}, {"data", "optim"}, {"landscape", "optim_exercises"}, set(TOPICS), {"report", "recording"}, {"cli"}, {"__main__"}]
+FLOORS = [
+    {"core"},
+    {"data", "optim"},
+    {"landscape", "optim_exercises"},
+    set(TOPICS),
+    {"report", "recording"},
+    {"cli"},
+    {"__main__"},
+]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))

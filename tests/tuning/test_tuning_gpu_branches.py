@@ -1,0 +1,122 @@
+"""What the experiments do on a GPU only, run on a CPU that says it is one: known times, and a profiler's kernels."""
+
+from dataclasses import replace
+
+import pytest
+
+from hpml_lab.core import experiment
+from hpml_lab.core.counting import Kernel
+from hpml_lab.core.device import Device, choose_device
+from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.tuning.experiments import (
+    channels_last,
+    conv_bias_bn,
+    fused_layernorm,
+    fused_optimizers,
+    pointwise_fusion,
+    zero_grad,
+)
+from hpml_lab.tuning.experiments.zero_grad import ClearedStep
+
+IMAGES = dict(batch=4, side=32, samples=5)
+
+
+class SaidToBeGpu(Device):
+    is_cuda = True
+
+
+@pytest.fixture(autouse=True)
+def said_to_be_a_gpu(monkeypatch):
+    monkeypatch.setattr(experiment, "choose_device", lambda _: SaidToBeGpu(*vars(choose_device("cpu")).values()))
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """(module, counts) makes the module's `kernels` report (fills, others), one pair for each piece of work in order."""
+
+    def set_kernels(module, counts):
+        pairs = iter(counts)
+
+        def ran(*_):
+            fills, others = next(pairs)
+            kernels = [Kernel("FillFunctor<float>", fills, 1e-3), Kernel("CUDAFunctor_add<float>", others, 1e-3)]
+            return [kernel for kernel in kernels if kernel.calls]
+
+        monkeypatch.setattr(module, "kernels", ran)
+
+    return set_kernels
+
+
+def claims(result, words):
+    return {claim.text: claim for claim in result.claims if words in claim.text}
+
+
+def test_zero_grad_counts_the_kernels_of_each_way(known_times, counted, sound):
+    known_times(zero_grad, lambda way, _: 1e-3 if way == "set to None" else 3e-3)
+    counted(zero_grad, [(63, 300), (2, 300), (1, 238)])
+    result = replace(zero_grad.zero_grad, quick=IMAGES)("quick")
+    sound(result)
+    assert [(row.fill_kernels, row.kernels) for row in result.rows(ClearedStep)] == [(63, 363), (2, 302), (1, 239)]
+    assert result.here("kernels saved per step") == 124
+    [claim] = claims(result, "two kernels for each parameter").values()
+    assert claim.holds and claim.measured == "363 → 302 → 239 kernels, of which 63 → 2 → 1 fill"
+    assert "kernels\nthat fill" in [label.get_text() for label in result.figure().axes[0].get_xticklabels()]
+
+
+def test_where_the_profiler_sees_no_kernel_none_is_claimed(known_times, counted, sound):
+    known_times(zero_grad, lambda *_: 1e-3)
+    counted(zero_grad, [(0, 0)] * 3)
+    result = replace(zero_grad.zero_grad, quick=IMAGES)("quick")
+    sound(result)
+    assert {row.kernels for row in result.rows(ClearedStep)} == {None} and not claims(result, "kernels")
+
+
+@pytest.mark.parametrize(("saved", "holds"), [(60, True), (20, False)])
+def test_a_bias_costs_three_kernels_or_the_claim_fails(known_times, counted, saved, holds):
+    known_times(conv_bias_bn, lambda *_: 1e-3)
+    counted(conv_bias_bn, [(0, 300), (0, 300 - saved)])
+    result = replace(conv_bias_bn.conv_bias_bn, quick=IMAGES)("quick")
+    assert result.here("kernels saved") == saved
+    assert [claim.holds for claim in claims(result, "three kernels").values()] == [holds]
+    [step] = claims(result, "The step is faster").values()
+    assert not step.holds and step.measured.endswith("within noise")
+
+
+def test_layouts_and_layer_norm_are_compared_by_events(monkeypatch, sound):
+    asked = []
+
+    def timed(works, gpu, placebo, **_):
+        asked.append(gpu.type)
+        return {name: Timing((1e-3,) * 5, 1) for name in (*works, PLACEBO)}
+
+    for module in (channels_last, fused_layernorm):
+        monkeypatch.setattr(module, "interleaved", timed)
+    sound(replace(channels_last.channels_last, quick=IMAGES)("quick"))
+    sound(replace(fused_layernorm.fused_layernorm, quick=dict(rows=10, features=20, samples=5))("quick"))
+    assert set(asked) == {"cpu"}, "the device, which here is a CPU that says it is a GPU"
+
+
+def test_the_triton_adam_is_compared_with_fused_in_turns_of_its_own(known_times, known_bandwidth):
+    pytest.importorskip("triton", reason="Triton has no wheel for this system")
+    known_bandwidth(fused_optimizers, 100.0)
+    known_times(fused_optimizers, lambda name, _: {"for-loop": 8e-6, "Triton kernel": 1e-6}.get(name, 2e-6))
+    small = dict(tensors=3, side=5, large=1000, steps=2, checked=(7,), samples=5)
+    result = replace(fused_optimizers.fused_optimizers, quick=small)("quick")
+    [claim] = claims(result, "not slower than fused").values()
+    assert claim.holds and claim.measured.startswith("2 times as fast")
+
+
+@pytest.mark.parametrize(("alone_us", "holds"), [(3, True), (15, False)])
+def test_launches_bind_the_formula_only_if_its_kernels_alone_are_twice_as_fast(monkeypatch, sound, alone_us, holds):
+    def times_of(functions, *_):
+        called = {name: Timing(((20e-6 if "eager" in name else 5e-6),) * 5, 1) for name in functions}
+        alone = {name: Timing((alone_us * 1e-6,) * 5, 1) for name in functions}
+        return tuple(times | {PLACEBO: times["formula, eager"]} for times in (called, alone))
+
+    monkeypatch.setattr(pointwise_fusion, "times_of", times_of)
+    result = replace(pointwise_fusion.pointwise_fusion, quick=dict(sizes=(1000, 2000), samples=5, checked=10))("quick")
+    sound(result)
+    [claim] = claims(result, "launches bind the formula").values()
+    assert claim.holds == holds and claim.measured == f"{alone_us:.1f} of 20.0 µs"
+    assert "1,000 elements" in claim.text and claims(result, "2,000 elements, one kernel")
+    assert result.here("0.001 M elements, fused over formula, kernels alone").startswith("1 times as fast")
