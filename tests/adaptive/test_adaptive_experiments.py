@@ -2,17 +2,19 @@
 
 import math
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 import torch
 
 from hpml_lab import adaptive, optim
 from hpml_lab.adaptive import lab_checks, streams
-from hpml_lab.adaptive.experiments import adadelta, adam, optimizer_conformance
+from hpml_lab.adaptive.experiments import adadelta, adam, adamax_nadam, optimizer_conformance
 from hpml_lab.adaptive.experiments.optimizer_lab import Latency
 from hpml_lab.adaptive.lab_checks import PathComparison
 from hpml_lab.adaptive.torch_inputs import CLASSES
 from hpml_lab.core import Result, Table, load_result
+from hpml_lab.optim.formulas import FORMULAS
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
 
@@ -122,9 +124,18 @@ def test_adams_table_and_costs_are_the_closed_forms(results):
 def test_a_rule_turns_round_in_the_step_that_first_goes_back(results):
     result = results["adamax_nadam"]
     for row in result.rows():
-        steps = result.arrays["turned"][row.rule]
-        last = 29 + row.delay  # index of that step: 30 went the other way before
-        assert steps[last] < 0 and all(step >= 0 for step in steps[:last])
+        for turn, delay in (("30", row.early_delay), ("20000", row.late_delay)):
+            after = result.arrays["turned"][turn][row.rule][adamax_nadam.BEFORE :]
+            assert after[delay - 1] < 0 and all(step >= 0 for step in after[: delay - 1])
+
+
+def test_nadam_turns_early_only_while_its_momentum_is_low():
+    rule = FORMULAS["nadam"]
+    for psi, sooner in ((rule.defaults["momentum_decay"], True), (1e4, False)):  # 10⁴: the momentum is β₁ from the start
+        gradients = [1.0] * 30 + [-1.0] * 10
+        thetas = [theta for theta, _, _ in rule.run(0.0, gradients, lr=0.002, momentum_decay=psi)]
+        went_back = [after > before for before, after in pairwise(thetas[29:])]
+        assert (went_back.index(True) + 1 == 1) == sooner
 
 
 def test_the_labs_result_is_sound(sound):

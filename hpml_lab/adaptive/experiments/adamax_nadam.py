@@ -1,6 +1,8 @@
 """Adamax and NAdam: a maximum in place of the second moment, and a momentum with a schedule and a look-ahead."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain, pairwise, repeat
 
 import torch
 
@@ -19,29 +21,32 @@ FULL = dict(steps=3000, seeds=64)
 LR, BETA1, BETA2 = 0.002, 0.9, 0.999
 EXPONENTS = (2, 4, 8, 16, 32, 64, 128, 256)
 RULES = {"Adam": "adam", "Adamax": "adamax", "NAdam": "nadam", "NAdam, Ruder's form": "ruder_nadam"}
-TURN = 30  # the gradient changes its sign after this step
+EARLY, LATE = 30, 20_000  # the gradient changes its sign after this step: NAdam's momentum is still low, or has warmed up
+BEFORE, AFTER = 15, 30  # steps drawn before and after the turn
 
 
 @dataclass
 class RuleSteps:
-    """The steps of one rule under a constant gradient, and when it turns round."""
+    """The steps of one rule under a constant gradient, and how many it takes to turn round once the gradient has."""
 
     rule: str = column("rule")
     formula: str = column("formula of the step")
     first: float = column("first step / α")
     tenth: float = column("step 10 / α")
     last: float = column("last step / α")
-    delay: int = column("steps until it turns round")
+    early_delay: int = column(f"turns round after step {EARLY}", "steps later")
+    late_delay: int = column(f"turns round after step {LATE}", "steps later")
 
 
 def draw(result: Result):
     """Top left: Adam's second moment with an exponent p in place of 2, divided by Adamax's u; it tends to 1 as p grows. Top
     right: the momentum of NAdam, which rises from half of β₁ towards β₁. Bottom: the steps of four rules when a constant
-    gradient changes its sign after step 30. NAdam turns round first."""
+    gradient changes its sign, after step 30 and after step 20 000. Compare when NAdam crosses zero on the left, where its
+    momentum is still low, and on the right."""
     figure = style.new_figure(9, 6.4)
-    panels = figure.subplot_mosaic([["norms", "momentum"], ["turned", "turned"]])
+    panels = figure.subplot_mosaic([["norms", "momentum"], [str(EARLY), str(LATE)]])
     arrays = result.arrays
-    norms, momentum, turned = panels["norms"], panels["momentum"], panels["turned"]
+    norms, momentum = panels["norms"], panels["momentum"]
     norms.plot([int(p) for p in arrays["norms"]], list(arrays["norms"].values()), "o-", color=style.BLUE)
     norms.axhline(1, color=style.GREY, linestyle=":")
     norms.set(xlabel="exponent p", ylabel="v^(1/p) / u, mean over the seeds", title="Adamax is the limit p → ∞")
@@ -50,13 +55,15 @@ def draw(result: Result):
     momentum.axhline(BETA1, color=style.GREY, linestyle=":")
     momentum.text(1, BETA1 - 0.008, "β₁", va="top")
     momentum.set(xscale="log", xlabel="step", ylabel="momentum μ", title="NAdam's momentum", ylim=(0.4, 0.95))
-    for name, steps in arrays["turned"].items():
-        look = optimizer_style(name) | ({"linestyle": ":"} if "Ruder" in name else {})
-        turned.plot(range(1, len(steps) + 1), steps, label=name, **look)
-    turned.axhline(0, color=style.GREY, linewidth=1)
-    turned.axvline(TURN + 0.5, color=style.GREY, linestyle=":")
-    turned.set(xlabel="step", ylabel="step / α", title="The gradient turns round")
-    turned.legend(fontsize=8, loc="lower left")
+    for turn, curves in arrays["turned"].items():
+        turned = panels[turn]
+        for name, steps in curves.items():
+            look = optimizer_style(name) | ({"linestyle": ":"} if "Ruder" in name else {})
+            turned.plot(range(1 - BEFORE, AFTER + 1), steps, label=name, **look)
+        turned.axhline(0, color=style.GREY, linewidth=1)
+        turned.axvline(0.5, color=style.GREY, linestyle=":")
+        turned.set(xlabel="steps after the turn", ylabel="step / α", title=f"The gradient turns round after step {turn}")
+    panels[str(EARLY)].legend(fontsize=8, loc="lower left")
     return figure
 
 
@@ -64,7 +71,8 @@ def draw(result: Result):
 def adamax_nadam(params: Params) -> Result:
     """Adamax and NAdam: two relatives of Adam, line by line."""
     gradients = normal(params.steps, params.seeds, seed=8, device=params.device.torch)
-    turned, rows = _rows(params.steps, params.device.torch)
+    turned = {turn: {name: _around_turn(rule, turn) for name, rule in RULES.items()} for turn in (EARLY, LATE)}
+    rows = [_row(name, params.steps, *(curves[name] for curves in turned.values())) for name in RULES]
     result = Result([Table("Steps under a constant gradient", rows)])
     for name, rule in (("Adamax", "adamax"), ("NAdam", "nadam")):
         result.key_figure(f"{name}'s default α", FORMULAS[rule].defaults["lr"], lecture="not given")
@@ -73,27 +81,26 @@ def adamax_nadam(params: Params) -> Result:
     result.arrays = {
         "norms": {str(p): value for p, value in norms.items()},
         "mu": mu,
-        "turned": {name: values.tolist() for name, values in turned.items()},
+        "turned": {str(turn): curves for turn, curves in turned.items()},
     }
     return result
 
 
-def _rows(steps: int, device: torch.device) -> tuple[dict[str, torch.Tensor], list[RuleSteps]]:
-    """The steps under a gradient that turns round, and a row for each rule."""
-    zero, ones = torch.zeros(1, dtype=FLOAT64, device=device), torch.ones(steps, 1, dtype=FLOAT64, device=device)
-    turning = torch.ones(2 * TURN, 1, dtype=FLOAT64, device=device)
-    turning[TURN:] = -1.0
+def _relative_steps(rule: str, gradients: Iterable[float]) -> list[float]:
+    """The steps of a rule along a stream of gradients, in α: positive against a positive gradient."""
+    thetas = [0.0, *(theta for theta, _, _ in FORMULAS[rule].run(0.0, gradients, lr=LR))]
+    return [(before - after) / LR for before, after in pairwise(thetas)]
 
-    def relative_steps(rule: str, stream: torch.Tensor) -> torch.Tensor:
-        return -steps_of(zero, run_formula(rule, zero, stream, lr=LR))[:, 0] / LR
 
-    turned, rows = {}, []
-    for name, rule in RULES.items():
-        turned[name], constant = relative_steps(rule, turning), relative_steps(rule, ones)
-        delay = int((turned[name][TURN:] < 0).nonzero()[0]) + 1
-        formula = FORMULAS[rule].lines[-1][0]
-        rows.append(RuleSteps(name, formula, constant[0].item(), constant[9].item(), constant[-1].item(), delay))
-    return turned, rows
+def _around_turn(rule: str, turn: int) -> list[float]:
+    """The last steps before a constant gradient changes its sign, and the first ones after it."""
+    return _relative_steps(rule, chain(repeat(1.0, turn), repeat(-1.0, AFTER)))[-BEFORE - AFTER :]
+
+
+def _row(name: str, steps: int, early: list[float], late: list[float]) -> RuleSteps:
+    constant = _relative_steps(RULES[name], repeat(1.0, steps))
+    delays = [next(i for i, step in enumerate(around[BEFORE:], 1) if step < 0) for around in (early, late)]
+    return RuleSteps(name, FORMULAS[RULES[name]].lines[-1][0], constant[0], constant[9], constant[-1], *delays)
 
 
 def _adamax(result: Result, gradients: torch.Tensor) -> dict[int, float]:
@@ -175,10 +182,19 @@ def _nadam(result: Result, gradients: torch.Tensor) -> dict[str, list[float]]:
         ruder > 1e-3,
         f"they differ by {ruder:.1e} of the length of the path",
     )
-    delay = {row.rule: row.delay for row in result.rows(RuleSteps)}
+    early = {row.rule: row.early_delay for row in result.rows(RuleSteps)}
+    late = {row.rule: row.late_delay for row in result.rows(RuleSteps)}
+    names = ("Adam", "NAdam", "NAdam, Ruder's form")
+    adam, nadam, without_schedule = names
     result.claim(
-        "When a constant gradient turns round, NAdam turns round sooner than Adam",
-        delay["NAdam"] < delay["Adam"],
-        f"in step {delay['NAdam']} and step {delay['Adam']} after the turn",
+        f"Early, when a constant gradient turns round after step {EARLY}, NAdam turns round at least five steps sooner than Adam",
+        early[adam] - early[nadam] >= 5,
+        ", ".join(f"{name} {early[name]}" for name in names),
+    )
+    result.claim(
+        f"That is the low momentum at the start: after step {LATE} NAdam is as late as Ruder's form, which has the look-ahead but "
+        "no schedule, and one step ahead of Adam",
+        late[adam] - 1 == late[nadam] == late[without_schedule] == early[without_schedule],
+        ", ".join(f"{name} {late[name]}" for name in names),
     )
     return {"step": t.tolist(), "momentum": mu.tolist()}
