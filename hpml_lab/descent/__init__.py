@@ -5,7 +5,7 @@ Experiments, in the order of the notebook, and further figures of their results:
     learning_rate        the boundary 2/λmax, and schedules; schedules_under_noise
     momentum             fewer steps, where it converges, two ways to write it; momentum_paths, two_forms
     nesterov             look ahead first, then correct; nesterov_convergence
-    saddle_and_minima    many starts and every optimizer; rastrigin_ends, saddle_escapes, lowest_losses
+    saddle_and_minima    many starts and every optimizer; paths_on_surfaces, rastrigin_ends, saddle_escapes, lowest_losses
 Softmax regression with its gradient by hand:
     real_data            pixels and one-hot labels of the digits or MNIST
     softmax_loss, softmax_gradient, softmax_minimum   J, ∇J, and the point where ∇J = 0
@@ -26,7 +26,13 @@ __getattr__, __dir__, __all__ = attach(
         "experiments.learning_rate": ["learning_rate", "schedules_under_noise"],
         "experiments.momentum": ["momentum", "momentum_paths", "two_forms"],
         "experiments.nesterov": ["nesterov", "nesterov_convergence"],
-        "experiments.saddle_and_minima": ["saddle_and_minima", "rastrigin_ends", "saddle_escapes", "lowest_losses"],
+        "experiments.saddle_and_minima": [
+            "saddle_and_minima",
+            "paths_on_surfaces",
+            "rastrigin_ends",
+            "saddle_escapes",
+            "lowest_losses",
+        ],
         "softmax": [
             "real_data",
             "softmax_loss",

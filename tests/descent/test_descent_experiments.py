@@ -10,11 +10,13 @@ import torch
 from hpml_lab import descent
 from hpml_lab.core.experiment import load_result
 from hpml_lab.core.timing import Timing
+from hpml_lab.descent import batches as descent_batches
 from hpml_lab.descent import starts
 from hpml_lab.descent.experiments.learning_rate import SCHEDULES, descend_with_scheduler, schedule_factor
 from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_sweep
 from hpml_lab.descent.maps import map_arrays
 from hpml_lab.descent.paths import steps_to_a_millionth
+from hpml_lab.descent.softmax import softmax_loss
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic
 from hpml_lab.optim.formulas import FORMULAS
 from hpml_lab.optim.schedules import multi_step
@@ -24,7 +26,7 @@ PICTURES = {
     "learning_rate": ["schedules_under_noise"],
     "momentum": ["momentum_paths", "two_forms"],
     "nesterov": ["nesterov_convergence"],
-    "saddle_and_minima": ["rastrigin_ends", "saddle_escapes", "lowest_losses"],
+    "saddle_and_minima": ["paths_on_surfaces", "rastrigin_ends", "saddle_escapes", "lowest_losses"],
 }
 NAMES = list(PICTURES)
 
@@ -67,12 +69,15 @@ def test_gd_variants_compares_the_three_in_noise_cost_and_progress(results):
 
 def test_the_seconds_of_gd_variants_are_updates_times_the_cost_of_one(monkeypatch):
     costs = {"batch": 8e-3, "mini-batch": 2e-4, "stochastic": 1e-4}  # seconds of an update
-    timed = iter(costs.values())
-    known = "hpml_lab.descent.experiments.gd_variants.measure"
-    monkeypatch.setattr(known, lambda work, **_: Timing((next(timed),) * 3, 1))
+
+    def timed(works, **_):
+        seconds = {name: next((cost for variant, cost in costs.items() if name.startswith(variant)), 1e-5) for name in works}
+        return {name: Timing((seconds[name],) * 7, 1) for name in works}
+
+    monkeypatch.setattr("hpml_lab.descent.experiments.gd_variants.interleaved", timed)
     small = dict(most=640, seeds=2, updates=(90, 300, 900), rates=(1.0, 0.5, 0.05), draws=20)
     result = replace(descent.gd_variants, quick=descent.gd_variants.quick | small)("quick", device="cpu")
-    fewest = {}
+    seconds = {}
     for row, batch in zip(result.rows(), (640, 32, 1), strict=True):
         curve = result.arrays["curves"][row.name]
         updates = [seen / batch for seen in curve["samples"]]
@@ -83,11 +88,33 @@ def test_the_seconds_of_gd_variants_are_updates_times_the_cost_of_one(monkeypatc
         first = next(index for index, loss in enumerate(curve["median"]) if loss <= 0.5)
         assert row.samples_to_level == curve["samples"][first]
         assert row.seconds_to_level == curve["seconds"][first]
-        fewest[row.name] = curve["seconds"][first]
+        seconds[row.name] = curve["seconds"][first]
+        assert row.draw_us == pytest.approx(10 if batch < 640 else 0)
+        assert row.gain == pytest.approx(seconds["batch"] / seconds[row.name])
     noise = [row.noise for row in result.rows()]
     assert result.here("noise of one sample / noise of a mini-batch") == noise[2] / noise[1]
     assert result.here("time per sample, stochastic / batch") == pytest.approx(1e-4 / (8e-3 / 640))
-    assert result.claims[-1].measured == min(fewest, key=fewest.get)
+    assert result.here("share of a stochastic update that draws the sample") == pytest.approx(10)
+    fastest = min(seconds, key=seconds.get) == "mini-batch"
+    assert result.claims[-1].text.startswith("Mini-batches reach") and result.claims[-1].holds == fastest
+
+
+def test_every_epoch_draws_every_sample_once_and_leaves_out_a_rest():
+    drawn = descent_batches.draws(10, 4, seeds=2, device=torch.device("cpu"))
+    epochs = [torch.cat([next(drawn), next(drawn)], 1) for _ in range(2)]
+    for epoch in epochs:
+        assert epoch.shape == (2, 8) and all(len(set(samples.tolist())) == 8 for samples in epoch)
+    assert not torch.equal(epochs[0], epochs[1]) and not torch.equal(epochs[0][0], epochs[0][1])
+
+
+@pytest.mark.parametrize("batch", [1, 4, 12])
+def test_the_timed_update_computes_what_training_computes(batch):
+    torch.manual_seed(0)
+    x, y = torch.randn(12, 5), torch.nn.functional.one_hot(torch.arange(12) % 3, 3).float()
+    w = torch.zeros(5, 3)
+    update, _ = descent_batches.update_and_draw(w, x, y, batch, 0.5)
+    _, losses = descent_batches.train(x, y, batch, 0.5, updates=1, seeds=1)
+    assert softmax_loss(update().squeeze(0), x, y).item() == pytest.approx(losses[-1].item(), rel=1e-6)
 
 
 def test_learning_rate_finds_the_boundary_of_each_problem(results):
@@ -202,6 +229,20 @@ def test_every_optimizer_that_has_a_class_runs_on_every_surface(results):
             name = next(name for name in RULES_WITH_CLASS if FORMULAS[name].title == row.optimizer)
             end = path(SURFACES[row.surface], name, 20, lr=row.lr)[-1]
             assert all(math.isfinite(x) for x in end), "the best rate does not diverge at once"
+
+
+def test_the_paths_on_the_contours_start_and_end_where_the_sweep_says(results):
+    result = results["saddle_and_minima"]
+    best = {(row.surface, row.optimizer): row for row in result.rows(BestRate)}
+    assert len(result.arrays["paths"]) == 4
+    for name, paths in result.arrays["paths"].items():
+        assert set(paths) == set(RULES_WITH_CLASS)
+        surface = SURFACES[name]
+        for rule, points in paths.items():
+            row = best[name, FORMULAS[rule].title]
+            assert points[0] == pytest.approx(surface.start, abs=1e-4) and len(points) > 75
+            distance = min(math.dist(points[-1], minimum) for minimum in surface.minima)
+            assert distance == pytest.approx(row.distance, abs=0.01), (name, rule)
 
 
 def test_escape_times_follow_the_distance_to_the_ridge(results):

@@ -62,7 +62,7 @@ def draw(result: Result):
             turned.plot(range(1 - BEFORE, AFTER + 1), steps, label=name, **look)
         turned.axhline(0, color=style.GREY, linewidth=1)
         turned.axvline(0.5, color=style.GREY, linestyle=":")
-        turned.set(xlabel="steps after the turn", ylabel="step / α", title=f"The gradient turns round after step {turn}")
+        turned.set(xlabel="steps after the turn", ylabel="step / α", title=f"Turn after step {turn}")
     panels[str(EARLY)].legend(fontsize=8, loc="lower left")
     return figure
 
@@ -187,13 +187,13 @@ def _nadam(result: Result, gradients: torch.Tensor) -> dict[str, list[float]]:
     names = ("Adam", "NAdam", "NAdam, Ruder's form")
     adam, nadam, without_schedule = names
     result.claim(
-        f"Early, when a constant gradient turns round after step {EARLY}, NAdam turns round at least five steps sooner than Adam",
+        f"When a constant gradient turns round after step {EARLY}, NAdam turns round at least five steps sooner than Adam",
         early[adam] - early[nadam] >= 5,
         ", ".join(f"{name} {early[name]}" for name in names),
     )
     result.claim(
-        f"That is the low momentum at the start: after step {LATE} NAdam is as late as Ruder's form, which has the look-ahead but "
-        "no schedule, and one step ahead of Adam",
+        f"That is the low momentum at the start: after step {LATE} NAdam is as late as Ruder's form, which has the look-ahead "
+        "but no schedule, and one step ahead of Adam",
         late[adam] - 1 == late[nadam] == late[without_schedule] == early[without_schedule],
         ", ".join(f"{name} {late[name]}" for name in names),
     )

@@ -5,6 +5,7 @@ variant makes progress per sample and per second.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -12,10 +13,12 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import measure
-from hpml_lab.descent.softmax import real_data, softmax_gradient, softmax_loss
+from hpml_lab.core.timing import Timing, interleaved
+from hpml_lab.descent.batches import mean_of_parts_error, noise_of_batches, train, update_and_draw
+from hpml_lab.descent.softmax import real_data, softmax_gradient
 
 NOTEBOOK = "04_descent"
 QUICK = dict(data="digits", most=1280, batch=32, seeds=4, rates=(1.0, 0.5, 0.05), updates=(300, 1500, 4000), draws=600)
@@ -37,66 +40,46 @@ class Variant:
     lr: float = column("learning rate")
     noise: float = column("noise |g_B − g|² / |g|²")
     noise_formula: float = column("by the formula")
-    update_us: float = column("one update", "µs")
+    update_us: float = column("one update, with drawing the batch", "µs")
+    draw_us: float = column("of that, drawing the batch", "µs")
     sample_us: float = column("one sample", "µs")
     updates_per_epoch: int = column("updates per epoch")
     samples_to_level: float = column(f"samples to loss {LEVEL}")
     seconds_to_level: float = column(f"to loss {LEVEL}", "s")
+    gain: float = column(f"to loss {LEVEL}, times as fast as the whole batch")
+    interval: str = column("interval")
 
 
-# ---- training and measuring ----------------------------------------------------------------------------------------
+# ---- measuring -----------------------------------------------------------------------------------------------------
 
 
-def evaluation_steps(updates: int) -> list[int]:
-    """The numbers of updates at which the loss is evaluated: 0, 1, 2, … evenly spaced on a logarithmic axis."""
-    return sorted({0, updates, *(round(10 ** (i / 8)) for i in range(int(8 * math.log10(updates)) + 1))})
+BATCH, MINI, SINGLE = "batch", "mini-batch", "stochastic"
 
 
-def train(x: torch.Tensor, y: torch.Tensor, batch: int, lr: float, updates: int, seeds: int) -> tuple[list[int], torch.Tensor]:
-    """Softmax regression from zero for several seeds at once: (numbers of updates, losses on all samples (…, seeds))."""
-    n = len(x)
-    generators = [torch.Generator().manual_seed(seed) for seed in range(seeds)]
-    w = torch.zeros(seeds, x.shape[1], y.shape[1], dtype=x.dtype, device=x.device)
-    evaluated, losses, order, used = evaluation_steps(updates), [], None, n
-    for update in range(updates + 1):
-        if update in evaluated:
-            losses.append(softmax_loss(w, x, y))
-        if update == updates:
-            break
-        if batch == n:
-            w = w - lr * softmax_gradient(w, x, y)
-            continue
-        if used + batch > n:  # a new epoch; the rest of the old one is too small for a batch
-            order, used = torch.stack([torch.randperm(n, generator=g) for g in generators]).to(x.device), 0
-        chosen = order[:, used : used + batch]
-        w, used = w - lr * softmax_gradient(w, x[chosen], y[chosen]), used + batch
-    return evaluated, torch.stack(losses)
+def measured_costs(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batches: dict[str, int], lr: float) -> dict[str, Timing]:
+    """The time of an update of each variant, of its drawing, and of two variants once more, all in turns in one run."""
+    pairs = {name: update_and_draw(w, x, y, batch, lr) for name, batch in batches.items()}
+    updates = {name: update for name, (update, _) in pairs.items()}
+    drawings = {drawing(name): draw_batch for name, (_, draw_batch) in pairs.items()}
+    return interleaved(updates | drawings | {again(name): updates[name] for name in (BATCH, SINGLE)}, samples=11)
 
 
-def noise_of_batches(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batches: list[int], draws: int) -> list[tuple]:
-    """(measured, by the formula) for each batch size: E|g_B − g|² / |g|² at the point w."""
-    n, true = len(x), softmax_gradient(w, x, y)
-    length = true.square().sum().item()
-    errors = torch.softmax(x @ w, -1) - y  # a sample's gradient is the outer product of x and its error
-    variance = ((x.square().sum(1) * errors.square().sum(1)).mean() - true.square().sum()).item()  # σ² = E|g_i − g|²
-    generator = torch.Generator().manual_seed(0)
-    found = []
-    for batch in batches:
-        picks = torch.stack([torch.randperm(n, generator=generator)[:batch] for _ in range(draws)]).to(x.device)
-        if batch == n:
-            picks = picks[:1]
-        drawn = softmax_gradient(w, x[picks], y[picks])
-        measured = (drawn - true).square().sum((1, 2)).mean().item() / length
-        found.append((measured, variance / length / batch * (n - batch) / (n - 1)))
-    return found
+def drawing(variant: str) -> str:
+    return f"drawing, {variant}"
 
 
-def mean_of_parts_error(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batch: int) -> float:
-    """Relative difference between the mean of an epoch's mini-batch gradients and the batch gradient, in float64."""
-    x, y, w = x.double(), y.double(), w.double()
-    parts = softmax_gradient(w, x.view(-1, batch, x.shape[1]), y.view(-1, batch, 10))
-    whole = softmax_gradient(w, x, y)
-    return ((parts.mean(0) - whole).norm() / whole.norm()).item()
+def again(variant: str) -> str:
+    """The placebo of a variant."""
+    return f"{variant}, again"
+
+
+def gain(times: dict[str, Timing], base: str, changed: str, per: Sequence[float] = (1, 1)) -> SpeedUp:
+    """How many times as fast `changed` is as `base`; an update of each counts `per` times."""
+    before, after, placebo = (
+        [seconds * times_counted for seconds in times[name].samples]
+        for name, times_counted in ((base, per[0]), (changed, per[1]), (again(base), per[0]))
+    )
+    return speed_up_of(before, after, placebo)
 
 
 def first_reached(curve: dict, axis: str) -> float:
@@ -162,22 +145,21 @@ def gd_variants(params: Params) -> Result:
     x, y, name, notes = real_data(params.data, device, most=params.most)
     n = len(x) // params.batch * params.batch
     x, y = x[:n], y[:n]
-    batches = {"batch": n, "mini-batch": params.batch, "stochastic": 1}
+    batches = {BATCH: n, MINI: params.batch, SINGLE: 1}
 
     w = torch.zeros(x.shape[1], 10, device=device)  # the noise is measured at a point on the way to the minimum
     for _ in range(20):
         w = w - params.rates[0] * softmax_gradient(w, x, y)
     noise = noise_of_batches(w, x, y, list(batches.values()), params.draws)
     parts_error = mean_of_parts_error(w, x, y, params.batch)
+    times = measured_costs(w, x, y, batches, params.rates[0])
 
-    rows, curves = [], {}
+    rows, curves, to_level = [], {}, {}
     for (variant, b), lr, updates, (measured, formula) in zip(
         batches.items(), params.rates, params.updates, noise, strict=True
     ):
         evaluated, losses = train(x, y, b, lr, updates, 1 if b == n else params.seeds)
-        part_x, part_y = x[:b], y[:b]
-        cost = measure(lambda x=part_x, y=part_y, lr=lr: w - lr * softmax_gradient(w, x, y), samples=7).seconds
-        losses = losses.double().cpu()
+        cost, losses = times[variant].seconds, losses.double().cpu()
         curve = curves[variant] = {
             "samples": [update * b for update in evaluated],
             "seconds": [update * cost for update in evaluated],
@@ -185,14 +167,19 @@ def gd_variants(params: Params) -> Result:
             "median": losses.median(1).values.tolist(),
             "high": losses.amax(1).tolist(),
         }
-        reached = first_reached(curve, "samples"), first_reached(curve, "seconds")
-        rows.append(Variant(variant, b, lr, measured, formula, cost * 1e6, cost / b * 1e6, n // b, *reached))
+        samples, seconds = first_reached(curve, "samples"), first_reached(curve, "seconds")
+        to_level[variant] = samples / b
+        faster = gain(times, BATCH, variant, (to_level[BATCH], to_level[variant]))
+        draw_us = 0.0 if b == n else times[drawing(variant)].seconds * 1e6
+        costs = cost * 1e6, draw_us, cost / b * 1e6, n // b, samples, seconds, faster.ratio, faster.interval
+        rows.append(Variant(variant, b, lr, measured, formula, *costs))
     whole, mini, single = rows
-    sample_ratio = single.sample_us / whole.sample_us
+    per_sample = gain(times, SINGLE, BATCH, (1, 1 / n))
 
     result = Result([Table(f"Softmax regression on {n} samples of {name}", rows)])
     result.key_figure("noise of one sample / noise of a mini-batch", single.noise / mini.noise)
-    result.key_figure("time per sample, stochastic / batch", sample_ratio)
+    result.key_figure("time per sample, stochastic / batch", per_sample.ratio)
+    result.key_figure("share of a stochastic update that draws the sample", 100 * single.draw_us / single.update_us, "%")
     result.claim(
         "The mean of an epoch's mini-batch gradients at one point is the batch gradient",
         parts_error < 1e-12,
@@ -208,17 +195,20 @@ def gd_variants(params: Params) -> Result:
         whole.samples_to_level > 2 * max(mini.samples_to_level, single.samples_to_level),
         ", ".join(f"{row.name} {row.samples_to_level:.0f}" for row in rows),
     )
+    shorter = gain(times, BATCH, SINGLE)
+    result.measured("An update on a single sample takes less time than one on the whole batch", shorter.faster, str(shorter))
     result.measured(
-        "One update on the whole batch takes longer than one on a single sample",
-        whole.update_us > single.update_us,
-        f"{whole.update_us / single.update_us:.1f} times",
+        "Per sample, the whole batch is faster than single samples: many samples share the start of an operation",
+        per_sample.faster,
+        str(per_sample),
     )
+    mini_batch = {base: gain(times, base, MINI, (to_level[base], to_level[MINI])) for base in (BATCH, SINGLE)}
     result.measured(
-        "Per sample, a stochastic update takes longer than a batch update", sample_ratio > 1, f"{sample_ratio:.0f} times"
+        f"Mini-batches reach loss {LEVEL} in fewer seconds than the whole batch and than single samples",
+        all(speed_up.faster for speed_up in mini_batch.values()),
+        "; ".join(f"{base}: {speed_up}" for base, speed_up in mini_batch.items()),
     )
-    fastest = min(rows, key=lambda row: row.seconds_to_level).name
-    result.measured(f"Mini-batches reach loss {LEVEL} in the fewest seconds", fastest == "mini-batch", fastest)
     result.notes += notes + ([] if params.device.is_cuda else [GPU_NOTE])
-    result.notes.append("Seconds are the number of updates times the measured time of one.")
+    result.notes.append("Seconds are the number of updates times the measured time of one, with drawing its batch.")
     result.arrays = {"curves": curves, "level": LEVEL}
     return result

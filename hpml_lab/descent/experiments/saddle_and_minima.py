@@ -12,6 +12,7 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
+from hpml_lab.descent.maps import surface_map
 from hpml_lab.descent.starts import RULES_FROM_MANY, basins_of, escape_times, run_from_everywhere
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, Surface, path, run_grid
 from hpml_lab.optim.colors import optimizer_style
@@ -20,6 +21,8 @@ from hpml_lab.optim.formulas import FORMULAS
 NOTEBOOK = "04_descent"
 QUICK = dict(steps=500, rates=40, side=80, basin_steps=300, escape_steps=400)
 FULL = dict(steps=5000, rates=100, side=400, basin_steps=1000, escape_steps=2000)
+
+SURFACES_DRAWN = ("rosenbrock", "beale", "himmelblau", "saddle")  # with the path of each optimizer
 
 
 @dataclass
@@ -47,6 +50,13 @@ class BestRate:
     ends_at: str | None = column("ends at")
     distance: float = column("distance to the nearest minimum")
     converging: int = column("converging rates")
+
+
+def path_at(surface: Surface, rule: str, lr: float, steps: int) -> list[list[float]]:
+    """The path of one optimizer: its first 75 steps, and as many of the later ones, with growing distance."""
+    points = path(surface, rule, steps, lr=lr)
+    keep = [*range(75), *np.geomspace(75, steps, 75).round().astype(int)]
+    return [[round(coordinate, 4) for coordinate in points[step]] for step in sorted({min(step, steps) for step in keep})]
 
 
 def best_of_sweep(surface: Surface, rule: str, steps: int, rates: int, device: torch.device) -> BestRate:
@@ -84,6 +94,24 @@ def draw(result: Result):
         ax.set(xlabel="x of the start", title=rule)
         ax.grid(False)
     axes[0].set_ylabel("y of the start")
+    return figure
+
+
+@picture
+def paths_on_surfaces(result: Result):
+    """Contour lines of four surfaces, evenly spaced in the logarithm of the height, and the path of every optimizer at the best
+    rate of its sweep. The stars are minima. Look for paths that cross the contours, and for paths that follow a valley."""
+    figure = style.new_figure(9, 7)
+    axes = figure.subplots(2, 2)
+    for ax, (name, paths) in zip(axes.flat, result.arrays["paths"].items(), strict=True):
+        surface = SURFACES[name]
+        surface_map(ax, surface)
+        for rule, points in paths.items():
+            ax.plot(*zip(*points, strict=True), label=FORMULAS[rule].title, linewidth=1.2, **optimizer_style(rule))
+        ax.plot(*zip(*surface.minima, strict=True), "*", color=style.INK, markersize=10)
+        ax.plot(*surface.start, "o", color=style.INK, markersize=5)
+        ax.set_title(surface.title)
+    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
     return figure
 
 
@@ -157,6 +185,14 @@ def saddle_and_minima(params: Params) -> Result:
         ]
     )
 
+    at_best = {(best.surface, best.optimizer): best.lr for found in sweeps for best in found}
+    paths = {
+        name: {
+            rule: path_at(SURFACES[name], rule, at_best[name, FORMULAS[rule].title], params.steps) for rule in RULES_WITH_CLASS
+        }
+        for name in SURFACES_DRAWN
+    }
+
     basins, global_fraction, ends = {}, {}, {}
     rough = SURFACES["rastrigin"]
     for title, rule in RULES_FROM_MANY.items():
@@ -225,6 +261,7 @@ def saddle_and_minima(params: Params) -> Result:
         ", ".join(f"{title} {steps}" for title, steps in delays.items()),
     )
     result.arrays = {
+        "paths": paths,
         "basins": {title: found.tolist() for title, found in basins.items()},
         "ends": {title: found.clamp(max=60).nan_to_num(nan=60).tolist() for title, found in ends.items()},
         "decades": decades,
