@@ -28,11 +28,12 @@ __getattr__, __dir__, __all__ = attach(
     {
         "experiments.three_layer_net": ["three_layer_net"],
         "experiments.manual_sgd": ["manual_sgd"],
-        "experiments.xor": ["xor", "xor_surfaces"],
+        "experiments.xor": ["xor"],
         "experiments.move_to_gpu": ["move_to_gpu"],
         "networks": ["ThreeLayerNet", "XorNet", "parameter_count", "layer_table", "shape_graph"],
         "sgd": ["data_form", "no_grad_form", "alpha_form"],
         "batched_xor": ["stack_of_nets", "batched_forward", "batched_gradients", "train_batched", "train_one"],
+        "surfaces": ["xor_surfaces"],
         "curves": ["accuracy_curves"],
         "hpml_lab.data": ["load", "batches"],
     },

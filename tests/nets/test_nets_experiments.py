@@ -8,7 +8,8 @@ import torch
 from hpml_lab import nets
 from hpml_lab.core import style
 from hpml_lab.core.experiment import load_result
-from hpml_lab.nets import sgd
+from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.nets import epoch_times, sgd
 from hpml_lab.nets.experiments import manual_sgd as manual_sgd_module
 from hpml_lab.nets.experiments import xor as xor_module
 from hpml_lab.nets.experiments.move_to_gpu import step_flops
@@ -85,7 +86,7 @@ def test_xor_has_the_known_fractions(results):
     found = [lecture.after_1000, lecture.after_2000, lecture.after_5000, lecture.after_10000]
     assert found == pytest.approx([0.5, 0.5, 70, 98], abs=1.01)
     assert result.here("seeds right after 5000 epochs") == lecture.after_5000
-    assert result.here("predictions for 00, 01, 10, 11") == "0 1 1 0"
+    assert result.here("predictions for 00, 01, 10, 11 of the seed of median speed") == "0 1 1 0"
     far = next(claim for claim in result.claims if "far from 1" in claim.text)
     assert not far.holds and not far.exact and far.measured.startswith("0.9"), "reported as it is"
 
@@ -102,6 +103,31 @@ def test_xor_draws_a_seed_that_learns_and_the_slowest(results, same_picture, tmp
     loaded = load_result(result.save(tmp_path))
     assert same_picture(nets.xor_surfaces(loaded).figure, drawn[0].figure)
     assert not same_picture(drawn[0].figure, drawn[1].figure)
+
+
+def test_the_slopes_of_nets_are_those_that_autograd_computes():
+    stack = nets.stack_of_nets(range(3))
+    chosen = torch.tensor([False, True, False])
+    found = xor_module.slopes_of("the second", stack, chosen)
+    torch.manual_seed(1)
+    net = nets.XorNet()
+    loss = torch.nn.BCELoss()(net(xor_module.INPUTS), xor_module.TARGETS)
+    loss.backward()
+    gradient = torch.cat([parameter.grad.flatten() for parameter in net.parameters()])
+    assert (found.seeds, found.loss) == (1, pytest.approx(loss.item()))
+    assert found.gradient == pytest.approx(gradient.norm().item(), rel=1e-5)
+    assert found.weight == pytest.approx(max(parameter.abs().max().item() for parameter in net.parameters()))
+    assert xor_module.slopes_of("none", stack, ~torch.ones(3, dtype=torch.bool)).gradient is None
+
+
+def test_nets_trained_together_are_compared_with_the_same_program_for_one_net():
+    def timing(seconds):
+        return Timing((seconds,) * 9, 1)
+
+    times = {epoch_times.LOOP: timing(9e-4), epoch_times.ONE: timing(1e-4), epoch_times.ALL: timing(2e-4), PLACEBO: timing(1e-4)}
+    gain = epoch_times.gain_of_batching(times, 200)
+    assert gain.ratio == pytest.approx(100) and gain.faster and gain.noise == pytest.approx(0)
+    assert epoch_times.gain_of_batching(times, 2).verdict == "within noise", "the loop's autograd counts for nothing here"
 
 
 def test_xor_notices_a_wrong_gradient(monkeypatch):
@@ -121,9 +147,46 @@ def test_xor_notices_a_wrong_gradient(monkeypatch):
 def test_move_to_gpu_without_a_gpu_says_so_and_makes_nothing_up(results):
     result = results["move_to_gpu"]
     for row in result.rows():
-        assert row.cpu_us > 0 and (row.gpu_us, row.gpu_gflops, row.ratio, row.copy_us) == (None,) * 4
+        assert row.cpu_us > 0 and (row.gpu_us, row.gpu_gflops, row.gain, row.interval, row.copy_us) == (None,) * 5
     assert [result.here(label) for label in GPU_FIGURES] == [None] * 3
     assert any("--size full" in note for note in result.notes)
+
+
+def test_move_to_gpu_finds_the_narrowest_net_for_which_the_gpu_is_faster_beyond_noise(monkeypatch):
+    """On a machine with two devices: the second one needs 100 µs for every step, the first one 1 µs for each unit of width."""
+    from hpml_lab.nets.experiments import move_to_gpu as module
+
+    def setup(width):
+        net = nets.ThreeLayerNet(hidden=(width, width))
+        return module.TrainingSetup(f"{width}", width, net, torch.randn(2, 256), torch.randn(2, 10), torch.nn.MSELoss())
+
+    def row_of(width, cpu_us, again_us):
+        times = {"cpu": cpu_us, "gpu": 100.0, PLACEBO: again_us}
+        monkeypatch.setattr(module, "interleaved", lambda *_, **__: {n: Timing((t / 1e6,) * 5, 1) for n, t in times.items()})
+        monkeypatch.setattr(module, "measure", lambda *_, **__: Timing((1e-6,) * 5, 1))
+        return module.timed(setup(width), torch.device("meta"), 1, 5)
+
+    row, gain = row_of(64, cpu_us=64, again_us=64)
+    assert gain.slower and row.gain == pytest.approx(0.64) and row.gpu_us == 100
+    row, gain = row_of(128, cpu_us=128, again_us=96)
+    assert row.gain == pytest.approx(1.28) and gain.verdict == "within noise", "the same step twice differs as much"
+    row, gain = row_of(1024, cpu_us=1024, again_us=1000)
+    assert gain.faster and row.interval == gain.interval
+
+
+def test_the_gain_per_flop_does_not_depend_on_how_much_is_computed(monkeypatch):
+    from hpml_lab.nets.experiments import move_to_gpu as module
+
+    narrow, wide = (
+        module.TrainingSetup(
+            f"{w}", w, nets.ThreeLayerNet(hidden=(w, w)), torch.randn(2, 256), torch.randn(2, 10), torch.nn.MSELoss()
+        )
+        for w in (8, 64)
+    )
+    flops = {"8": module.step_flops(narrow.net, 2), "64": module.step_flops(wide.net, 2)}
+    flops[PLACEBO] = flops["8"]
+    monkeypatch.setattr(module, "interleaved", lambda *_, **__: {n: Timing((f / 1e9,) * 5, 1) for n, f in flops.items()})
+    assert module.gain_per_flop(narrow, wide, 1, 5).ratio == pytest.approx(1)
 
 
 def test_step_flops_are_those_that_torch_counts():

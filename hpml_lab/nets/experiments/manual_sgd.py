@@ -88,7 +88,7 @@ def manual_sgd(params: Params) -> Result:
 
     losses: dict[str, list[float]] = {name: [] for name in nets}
     differences: dict[str, list[float]] = {name: [] for name in nets}
-    slide_is_no_grad, first_difference_is_rounding = True, False
+    slide_is_no_grad, first_difference_is_rounding, in_last_places = True, False, 0.0
     for step in progress(range(params.steps), "steps by hand and by torch"):
         plain.zero_grad()
         F.mse_loss(plain(x), y).backward()
@@ -106,6 +106,8 @@ def manual_sgd(params: Params) -> Result:
             bound = 2 * torch.finfo(torch.float32).eps * (before.abs() + moved.abs())
             difference = (all_weights(nets[NO_GRAD]) - all_weights(plain)).abs()
             first_difference_is_rounding = bool((difference <= bound).all())
+            size = all_weights(plain).abs()
+            in_last_places = (difference / (torch.nextafter(size, torch.full_like(size, torch.inf)) - size)).max().item()
     largest = {name: max(values) for name, values in differences.items()}
     rows = [UpdateRow(name, largest[name] == 0, largest[name], losses[name][0], losses[name][-1]) for name in nets]
     result = Result([Table(f"{params.steps} steps, compared with torch.optim.SGD(foreach=False)", rows)])
@@ -119,6 +121,7 @@ def manual_sgd(params: Params) -> Result:
     result.key_figure("loss before the first step", losses[NO_GRAD][0])
     result.key_figure("loss before the last step", losses[NO_GRAD][-1])
     result.key_figure("steps", params.steps)
+    result.key_figure(f"{NO_GRAD}: largest difference after one step, in last places of the weight", in_last_places)
     result.claim(
         "weight.sub_(weight.grad, alpha=lr) is bitwise identical to torch.optim.SGD(foreach=False) after every step",
         largest[ALPHA] == 0,

@@ -12,10 +12,11 @@ from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import compare, measure
+from hpml_lab.core.timing import PLACEBO, interleaved, measure
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, train_one
 from hpml_lab.nets.networks import ThreeLayerNet, XorNet, parameter_count
 
@@ -37,7 +38,8 @@ class TrainingStep:
     cpu_gflops: float = column("CPU", "GFLOP/s")
     gpu_us: float | None = column("GPU step", "µs", default=None)
     gpu_gflops: float | None = column("GPU", "GFLOP/s", default=None)
-    ratio: float | None = column("CPU time / GPU time", default=None)
+    gain: float | None = column("GPU, times as fast", default=None)
+    interval: str | None = column("interval", default=None)
     copy_us: float | None = column("copy of the batch", "µs", default=None)
 
 
@@ -74,28 +76,40 @@ class TrainingSetup:
     criterion: nn.Module
 
 
-def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int) -> TrainingStep:
-    """Time a training step on the CPU and, if `device` is a GPU, on both in turns."""
+def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int) -> tuple[TrainingStep, SpeedUp | None]:
+    """Time a training step on the CPU and, if `device` is a GPU, on both in turns; and how many times as fast the GPU is."""
     flops, on_cpu = step_flops(work.net, len(work.x)), copy.deepcopy(work.net)
     step = training_step(on_cpu, work.x, work.y, work.criterion)
 
-    def row(cpu_seconds: float, **gpu: float) -> TrainingStep:
+    def row(cpu_seconds: float, **gpu: float | str) -> TrainingStep:
         about = work.name, work.width, len(work.x), parameter_count(work.net), flops / 1e6
         return TrainingStep(*about, cpu_seconds * 1e6, flops / cpu_seconds / 1e9, **gpu)
 
     if device.type == "cpu":
-        return row(measure(step, samples=samples, threads=threads).seconds)
-    on_gpu = training_step(work.net.to(device), work.x.to(device), work.y.to(device), work.criterion)
-    both = compare(step, on_gpu, samples=samples, threads=threads)
+        return row(measure(step, samples=samples, threads=threads).seconds), None
+    on_gpu = training_step(copy.deepcopy(work.net).to(device), work.x.to(device), work.y.to(device), work.criterion)
+    both = interleaved({"cpu": step, "gpu": on_gpu}, samples=samples, threads=threads, placebo="cpu")
     copying = measure(lambda: (work.x.to(device), work.y.to(device)), samples=samples)
-    gpu_seconds = both.b.seconds
-    return row(
-        both.a.seconds,
+    gain, gpu_seconds = speed_up(both, "cpu", "gpu"), both["gpu"].seconds
+    measured = row(
+        both["cpu"].seconds,
         gpu_us=gpu_seconds * 1e6,
         gpu_gflops=flops / gpu_seconds / 1e9,
-        ratio=both.ratio,
+        gain=gain.ratio,
+        interval=gain.interval,
         copy_us=copying.seconds * 1e6,
     )
+    return measured, gain
+
+
+def gain_per_flop(narrow: TrainingSetup, wide: TrainingSetup, threads: int, samples: int) -> SpeedUp:
+    """How many times as fast the CPU computes a FLOP in a step of the wide net as in one of the narrow net."""
+    works = {work.name: training_step(copy.deepcopy(work.net), work.x, work.y, work.criterion) for work in (narrow, wide)}
+    times = interleaved(works, samples=samples, threads=threads, placebo=narrow.name)
+    flops = {PLACEBO: step_flops(narrow.net, len(narrow.x))} | {
+        work.name: step_flops(work.net, len(work.x)) for work in (narrow, wide)
+    }
+    return speed_up_of(*([s / flops[name] for s in times[name].samples] for name in (narrow.name, wide.name, PLACEBO)))
 
 
 # ---- drawing -------------------------------------------------------------------------------------------------------
@@ -158,11 +172,12 @@ def move_to_gpu(params: Params) -> Result:
     for width in params.widths:
         x, y = torch.randn(params.batch, 256), torch.randn(params.batch, 10)
         works.append(TrainingSetup(f"256-{width}-{width}-10", width, ThreeLayerNet(hidden=(width, width)), x, y, nn.MSELoss()))
-    rows = [timed(work, device, threads, params.samples) for work in progress(works, "widths")]
+    found = [timed(work, device, threads, params.samples) for work in progress(works, "widths")]
+    rows, gains = [row for row, _ in found], [gain for _, gain in found]
     result = Result([Table("One training step", rows)])
 
-    tiny, narrow, wide = rows[0], rows[1], rows[-1]
-    faster_from = next((row.width for row in rows[1:] if row.ratio and row.ratio > 1), "none of these")
+    tiny, wide = rows[0], rows[-1]
+    faster_from = next((row.width for row, gain in found[1:] if gain and gain.faster), "none of these")
     on_gpu = device.type != "cpu"
     result.key_figure("XOR step on the CPU", tiny.cpu_us, "µs")
     result.key_figure("widest net's step on the CPU", wide.cpu_us, "µs")
@@ -183,15 +198,13 @@ def move_to_gpu(params: Params) -> Result:
     result.claim(
         "A net and an input on two different devices raise RuntimeError", two_devices.startswith("RuntimeError"), two_devices
     )
-    more_time, more_flops = wide.cpu_us / narrow.cpu_us, wide.mflop / narrow.mflop
+    per_flop = gain_per_flop(works[1], works[-1], threads, params.samples)
     result.measured(
-        "From the narrowest 256-width-width-10 to the widest, the CPU's time grows less than half as much as the FLOPs",
-        more_time < more_flops / 2,
-        f"{more_flops:.0f} times the FLOPs, {more_time:.0f} times the time",
+        f"Per FLOP, the CPU's step of {works[-1].name} is faster than that of {works[1].name}", per_flop.faster, str(per_flop)
     )
     if on_gpu:
-        result.measured("The GPU is slower on the XOR net", tiny.ratio < 1, f"CPU time / GPU time {tiny.ratio:.2f}")
-        result.measured("The GPU is faster on the widest net", wide.ratio > 1, f"CPU time / GPU time {wide.ratio:.1f}")
+        result.measured("The GPU is slower on the XOR net", gains[0].slower, str(gains[0]))
+        result.measured("The GPU is faster on the widest net", gains[-1].faster, str(gains[-1]))
     else:
         result.notes.append(
             "No GPU was used, so only the CPU was measured: run `hpml-lab run move-to-gpu --size full` on a machine with one."

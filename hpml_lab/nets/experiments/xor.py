@@ -1,24 +1,22 @@
 """XOR by a 2-4-1 net: the lecture's training for hundreds of seeds, and what makes it succeed sooner.
 
-All seeds of a setting train as one batched program (batched_xor.py). That program is compared with the lecture's own loop
-in float64, and timed against it.
+All seeds of a setting train as one batched program (batched_xor.py). It is compared with the lecture's own loop in float64,
+and timed twice: for all seeds at once and for one.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import nn
+from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
-from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import compare
+from hpml_lab.core.timing import PLACEBO
 from hpml_lab.nets.batched_xor import (
     INPUTS,
     TARGETS,
@@ -31,14 +29,14 @@ from hpml_lab.nets.batched_xor import (
     train_batched,
     train_one,
 )
-from hpml_lab.nets.networks import XorNet
+from hpml_lab.nets.epoch_times import epoch_times, gain_of_batching
+from hpml_lab.nets.surfaces import snapshots_of
 
 NOTEBOOK = "03_nets"
 QUICK = dict(seeds=200, epochs=10_000, other_epochs=2000, checked_epochs=1000)
 FULL = dict(seeds=1000, epochs=20_000, other_epochs=10_000, checked_epochs=10_000)
 
 SNAPSHOTS = (0, 1000, 3000, 4000, 5000, 10_000)
-SNAPSHOTS_DRAWN = (1000, 4000, 5000, 10_000)
 CURVES = 60  # loss curves kept, of all seeds trained
 LECTURE, FASTER, MOMENTUM, TANH, ADAM = (
     "SGD 0.1, sigmoid (lecture)",
@@ -81,26 +79,26 @@ def seed_count(setting: str, history: BatchedHistory) -> SeedCount:
     )
 
 
-def one_epoch(seeds: range, device: torch.device) -> tuple[Callable[[], None], Callable[[], None]]:
-    """One epoch of the lecture's loop for one net, and one epoch of all nets as a batch, to be timed."""
-    net = XorNet().to(device)
-    x, y, criterion = INPUTS.to(device), TARGETS.to(device), nn.BCELoss()
-    optimizer = SGD(net.parameters(), lr=0.1)
-    stack = stack_of_nets(seeds, device=device)
-    optimizer_of_all = SGD(stack, lr=0.1)
+@dataclass
+class Slopes:
+    """How steep the loss is for a group of nets, and how large their weights are."""
 
-    def alone() -> None:
-        loss = criterion(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
+    nets: str = column("nets")
+    seeds: int = column("seeds")
+    loss: float | None = column("loss, median")
+    gradient: float | None = column("length of the gradient, median")
+    weight: float | None = column("largest weight, median")
 
-    def together() -> None:
-        for parameter, gradient in zip(stack, batched_gradients(stack, x, y[:, 0]), strict=True):
-            parameter.grad = gradient
-        optimizer_of_all.step()
 
-    return alone, together
+def slopes_of(nets: str, parameters: Parameters, chosen: torch.Tensor) -> Slopes:
+    """The slopes of the nets for which `chosen` (S,) is True."""
+    x, y = (tensor.to(parameters[0]) for tensor in (INPUTS, TARGETS[:, 0]))
+    z = batched_forward(parameters, x)[1]
+    loss = F.binary_cross_entropy_with_logits(z, y.expand_as(z), reduction="none").mean(1)
+    gradient = torch.cat([part.flatten(1) for part in batched_gradients(parameters, x, y)], 1).norm(dim=1)
+    weight = torch.cat([part.flatten(1) for part in parameters], 1).abs().amax(1)
+    values = [value[chosen.to(value.device)].median().item() if chosen.any() else None for value in (loss, gradient, weight)]
+    return Slopes(nets, int(chosen.sum()), *values)
 
 
 def difference_from_loop(seeds: range, epochs: int, device: torch.device) -> float:
@@ -122,15 +120,6 @@ def fraction_curve(history: BatchedHistory) -> dict[str, list]:
     """The fraction of right seeds at about 200 epochs."""
     every = max(1, len(history.epochs) // 200)
     return {"epochs": history.epochs[::every].tolist(), "right": history.right[::every].double().mean(1).tolist()}
-
-
-def snapshots_of(seed: int, snapshots: dict[int, Parameters]) -> dict:
-    """One net's parameters at each snapshot, from which its surface is drawn."""
-    steps = [
-        {"epoch": epoch, "parameters": [tensor[seed : seed + 1].tolist() for tensor in parameters]}
-        for epoch, parameters in snapshots.items()
-    ]
-    return {"seed": seed, "snapshots": steps}
 
 
 # ---- drawing -------------------------------------------------------------------------------------------------------
@@ -162,39 +151,6 @@ def draw(result: Result):
     return figure
 
 
-@picture
-def xor_surfaces(result: Result, which: str = "median"):
-    """The net's answer p on the square around the four points, at four epochs of one seed. Circles should give 0, squares 1;
-    the white line is p = 0.5."""
-    panel = result.arrays["panels"][which]
-    figure = style.new_figure(9, 2.9)
-    drawn = [snapshot for snapshot in panel["snapshots"] if snapshot["epoch"] in SNAPSHOTS_DRAWN]
-    axes = figure.subplots(1, len(drawn), sharey=True)
-    for ax, snapshot in zip(axes, drawn, strict=True):
-        surface = draw_surface(ax, snapshot["parameters"])
-        ax.set(title=f"epoch {snapshot['epoch']}", xlabel="$x_1$")
-    axes[0].set_ylabel(f"seed {panel['seed']} ({which})\n$x_2$")
-    figure.colorbar(surface, ax=axes, label="p, the net's answer")
-    return figure
-
-
-def draw_surface(ax, parameters: list):
-    """p over the square around the four points, for one net with its parameters as nested lists."""
-    side = np.linspace(-0.5, 1.5, 61)
-    points = torch.tensor(np.stack(np.meshgrid(side, side), -1).reshape(-1, 2), dtype=torch.float32)
-    p = torch.sigmoid(batched_forward([torch.tensor(part) for part in parameters], points)[1])
-    p = p.reshape(len(side), len(side)).numpy()
-    surface = ax.pcolormesh(side, side, p, vmin=0, vmax=1, rasterized=True)
-    if p.min() < 0.5 < p.max():
-        ax.contour(side, side, p, levels=[0.5], colors="white", linewidths=1.5)
-    for (x1, x2), y in zip(INPUTS.tolist(), TARGETS[:, 0].tolist(), strict=True):
-        marker, fill = ("s", style.INK) if y else ("o", "white")
-        ax.plot(x1, x2, marker, color=fill, markeredgecolor=style.RED, markersize=7)
-    ax.set(xticks=[0, 1], yticks=[0, 1])
-    ax.grid(False)
-    return surface
-
-
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
@@ -216,8 +172,13 @@ def xor(params: Params) -> Result:
     counts = {name: seed_count(name, history) for name, history in histories.items()}
     lecture, faster, momentum, tanh, adam = counts.values()
     difference = difference_from_loop(range(3), params.checked_epochs, device)
-    speed = compare(*one_epoch(seeds, device), samples=5)
-    times_faster = speed.ratio * params.seeds
+    times = epoch_times(seeds, device)
+    together = gain_of_batching(times, params.seeds)
+    adam_right, by_adam = histories[ADAM].right[-1], histories[ADAM].parameters
+    every_seed = torch.ones(params.seeds, dtype=torch.bool)
+    fresh = slopes_of("before training", stack_of_nets(seeds), every_seed)
+    stuck = slopes_of(f"{ADAM}, wrong after {params.other_epochs} epochs", by_adam, ~adam_right)
+    right = slopes_of(f"{ADAM}, right after {params.other_epochs} epochs", by_adam, adam_right)
 
     history = histories[LECTURE]
     first = history.first_right()
@@ -226,17 +187,23 @@ def xor(params: Params) -> Result:
     p = torch.sigmoid(batched_forward(history.snapshots[10_000], INPUTS)[1])[median]
     plateau = history.loss[history.epochs == 1000].median().item()
 
-    result = Result([Table("Seeds with four right answers", list(counts.values()))])
+    result = Result(
+        [
+            Table("Seeds with four right answers", list(counts.values())),
+            Table("Nets that Adam leaves wrong, compared with others", [fresh, right, stuck]),
+        ]
+    )
     answers = " ".join(str(int(value > 0.5)) for value in p)
-    result.key_figure("predictions for 00, 01, 10, 11", answers, lecture="0 1 1 0")
+    result.key_figure("predictions for 00, 01, 10, 11 of the seed of median speed", answers, lecture="0 1 1 0")
     result.key_figure("seeds right after 1000 epochs", lecture.after_1000, "%")
     result.key_figure("seeds right after 2000 epochs", lecture.after_2000, "%")
     result.key_figure("seeds right after 5000 epochs", lecture.after_5000, "%")
     result.key_figure("seeds right after 10 000 epochs", lecture.after_10000, "%")
     if lecture.after_20000 is not None:
         result.key_figure("seeds right after 20 000 epochs", lecture.after_20000, "%")
-    result.key_figure("one epoch of one seed in the lecture's loop", speed.a.seconds * 1e6, "µs")
-    result.key_figure("one epoch of all seeds as one batch", speed.b.seconds * 1e6, "µs")
+    for name, timing in times.items():
+        if name != PLACEBO:
+            result.key_figure(f"one epoch: {name}", timing.seconds * 1e6, "µs")
 
     result.claim(
         "The lecture's loop, run for seeds 0, 1 and 2 in float64, ends at the parameters of the batched program to 10⁻¹⁰",
@@ -267,6 +234,13 @@ def xor(params: Params) -> Result:
         f"{adam.after_1000:.1f} %, then {adam.after_2000:.1f} %",
         depends_on="the seeds",
     )
+    result.measured(
+        "The nets that Adam leaves wrong are saturated: their weights are over ten times larger than at the start, and their "
+        "gradient is over a hundred times smaller, but not 0",
+        stuck.seeds > 0 and stuck.weight > 10 * fresh.weight and 0 < stuck.gradient < fresh.gradient / 100,
+        f"{stuck.seeds} seeds" + (f"; weights {stuck.weight:.3g}, gradient {stuck.gradient:.1g}" if stuck.seeds else ""),
+        depends_on="the seeds",
+    )
     end = lecture.after_10000
     result.measured(
         "After the lecture's 10 000 epochs not every seed is right", end < 100, f"{end:.1f} %", depends_on="the seeds"
@@ -278,9 +252,9 @@ def xor(params: Params) -> Result:
         depends_on="the seeds",
     )
     result.measured(
-        "Training all seeds as one batch is more than ten times faster than training one after the other",
-        times_faster > 10,
-        f"{times_faster:.0f} times with {params.seeds} seeds",
+        "Training all seeds as one batch takes less time than training them one after the other by the same program",
+        together.faster,
+        f"{params.seeds} seeds: {together}",
     )
     every = max(1, len(history.epochs) // 100)
     result.arrays = {
