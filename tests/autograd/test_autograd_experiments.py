@@ -15,6 +15,7 @@ import torch
 from hpml_lab import autograd
 from hpml_lab.autograd import cubes, dynamic, engine, graphs, perceptron
 from hpml_lab.autograd.experiments import dynamic_graph
+from hpml_lab.autograd.experiments import gradcheck as gradcheck_module
 from hpml_lab.autograd.experiments.backprop_by_hand import EdgeFlow, TrainedNet
 from hpml_lab.autograd.experiments.dynamic_graph import CompileCost
 from hpml_lab.autograd.experiments.gradcheck import CheckCost, CheckedFunction
@@ -22,6 +23,7 @@ from hpml_lab.autograd.experiments.requires_grad import LineOutcome
 from hpml_lab.autograd.numeric import numeric_gradient
 from hpml_lab.core import tools
 from hpml_lab.core.experiment import load_result
+from hpml_lab.core.timing import PLACEBO, Timing
 
 SMALL = {
     "backprop_by_hand": dict(xor_epochs=1000, xor_lr=1.0, digits_epochs=12),
@@ -33,7 +35,17 @@ SMALL = {
     "torchview_graphs": dict(more=()),
     "gradcheck": dict(sizes=(1, 100)),
 }
-COMPILED = CompileCost(elements=1 << 10, first=3.0, latency=1.0, eager=1e-3, compiled=5e-4, speedup=2.0, largest_difference=0.0)
+COMPILED = CompileCost(
+    elements=1 << 10,
+    first=3.0,
+    latency=1.0,
+    eager=1e-3,
+    compiled=5e-4,
+    gain=2.0,
+    interval="1.9 to 2.1",
+    verdict="faster",
+    largest_difference=0.0,
+)
 
 
 def module(name):
@@ -48,7 +60,7 @@ def run(name, device="cpu"):
 def results():
     """Every experiment once; compiling, which takes seconds and a compiler, has a test of its own."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dynamic_graph, "compile_gelu", lambda *_: COMPILED)
+        patch.setattr(dynamic_graph, "compile_gelu", lambda *_: (COMPILED, "2 times as fast"))
         return {name: run(name) for name in SMALL}
 
 
@@ -86,7 +98,7 @@ def test_every_experiment_is_sound(results, name, exact, checks, sound):
     ],
 )
 def test_a_claim_fails_when_what_it_claims_is_spoilt(monkeypatch, name, spoil, text):
-    monkeypatch.setattr(dynamic_graph, "compile_gelu", lambda *_: COMPILED)
+    monkeypatch.setattr(dynamic_graph, "compile_gelu", lambda *_: (COMPILED, "2 times as fast"))
     spoil(monkeypatch)
     result = run(name)
     assert not result
@@ -139,6 +151,17 @@ def test_gradchecks_table_has_no_gaps(results):
     assert all(cell is not None for table in result.tables for row in table.cells() for cell in row)
 
 
+def test_a_checks_cost_is_in_plain_passes_and_has_the_noise_of_a_plain_pass():
+    def timing(*seconds):
+        return Timing(seconds, 1)
+
+    times = {"plain": timing(*[1e-4] * 5), PLACEBO: timing(*[1.1e-4] * 5), "full": timing(*[8e-3] * 5)}
+    found = gradcheck_module.plain_passes(times, "full")
+    assert found.ratio == found.low == found.high == pytest.approx(80) and found.noise == pytest.approx(0.1)
+    times["full"] = timing(*[1.05e-4] * 5)
+    assert gradcheck_module.plain_passes(times, "full").verdict == "within noise"
+
+
 @pytest.mark.parametrize(
     "name, draw, curves",
     [("backprop_by_hand", "loss_curves", 2), ("requires_grad", "accumulation", 0), ("dynamic_graph", "break_even", 2)],
@@ -171,7 +194,8 @@ def test_where_nothing_can_be_compiled_the_run_says_how_to_fix_it(monkeypatch, t
 
 def test_compiling_pays_after_latency_over_gain():
     assert COMPILED.calls_to_break_even == pytest.approx(2000)
-    assert replace(COMPILED, compiled=2e-3).calls_to_break_even is None
+    assert replace(COMPILED, verdict="within noise").calls_to_break_even is None
+    assert replace(COMPILED, compiled=2e-3, verdict="slower").calls_to_break_even is None
 
 
 def test_where_there_is_no_graphviz_the_run_says_so(monkeypatch):
@@ -185,9 +209,9 @@ def test_compiling_is_right_and_counted_in_seconds():
     if shutil.which("g++") is None:
         pytest.skip("torch.compile needs a C++ compiler")
     threads = torch.get_num_threads()
-    cost = dynamic_graph.compile_gelu(1 << 12, torch.device("cpu"))
+    cost, gain = dynamic_graph.compile_gelu(1 << 12, torch.device("cpu"))
     assert cost.largest_difference < 1e-5
-    assert min(cost.first, cost.latency, cost.eager, cost.compiled, cost.speedup) > 0
+    assert min(cost.first, cost.latency, cost.eager, cost.compiled, cost.gain) > 0 and cost.interval in gain
     assert torch.get_num_threads() == threads, "the number of threads is put back"
 
 

@@ -124,7 +124,12 @@ def test_nets_trained_together_are_compared_with_the_same_program_for_one_net():
     def timing(seconds):
         return Timing((seconds,) * 9, 1)
 
-    times = {epoch_times.LOOP: timing(9e-4), epoch_times.ONE: timing(1e-4), epoch_times.ALL: timing(2e-4), PLACEBO: timing(1e-4)}
+    times = {
+        epoch_times.LOOP: timing(9e-4),
+        epoch_times.ONE: timing(1e-4),
+        epoch_times.ALL: timing(2e-4),
+        PLACEBO: timing(1e-4),
+    }
     gain = epoch_times.gain_of_batching(times, 200)
     assert gain.ratio == pytest.approx(100) and gain.faster and gain.noise == pytest.approx(0)
     assert epoch_times.gain_of_batching(times, 2).verdict == "within noise", "the loop's autograd counts for nothing here"

@@ -14,11 +14,12 @@ from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
+from hpml_lab.core.noise import speed_up
 from hpml_lab.core.picture import picture
 from hpml_lab.core.pointwise import gelu
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import one_thread
-from hpml_lab.core.timing import compare, measure
+from hpml_lab.core.timing import interleaved, measure
 
 QUICK = dict(elements=1 << 18)
 FULL = dict(elements=1 << 24)
@@ -54,14 +55,15 @@ class CompileCost:
     latency: float = column("compiling GELU", "s")
     eager: float = column("eager call", "s")
     compiled: float = column("compiled call", "s")
-    speedup: float = column("eager time / compiled time")
+    gain: float = column("compiled, times as fast")
+    interval: str = column("interval")
+    verdict: str = column("compiled is")
     largest_difference: float = column("largest difference of the results")
 
     @property
     def calls_to_break_even(self) -> float | None:
-        """How many calls it takes until compiling has paid; None if the compiled call is no faster."""
-        gain = self.eager - self.compiled
-        return self.latency / gain if gain > 0 else None
+        """How many calls it takes until compiling has paid; None if the compiled call is not faster beyond noise."""
+        return self.latency / (self.eager - self.compiled) if self.verdict == "faster" else None
 
 
 # ---- drawing -----------------------------------------------------------------------------------------------
@@ -130,8 +132,8 @@ def record_heads(device: torch.device) -> RecordedGraph:
 
 
 @one_thread()  # a CPU kernel is compiled for a number of threads, and is timed on one
-def compile_gelu(elements: int, device: torch.device) -> CompileCost:
-    """Compile `gelu` and time it, with an eager call for comparison.
+def compile_gelu(elements: int, device: torch.device) -> tuple[CompileCost, str]:
+    """Compile `gelu` and time it, with an eager call for comparison; and the gain in words.
 
     Raises RuntimeError if torch finds no compiler: a C++ compiler for the CPU, Triton for a GPU.
     """
@@ -152,8 +154,11 @@ def compile_gelu(elements: int, device: torch.device) -> CompileCost:
             torch.cuda.synchronize(device)
         latency = time.perf_counter() - start
     difference = (out - gelu(x, root_of_two)).abs().max().item()
-    times = compare(lambda: gelu(x, root_of_two), lambda: compiled(x))
-    return CompileCost(elements, first, latency, times.a.seconds, times.b.seconds, times.ratio, difference)
+    works = {"eager": lambda: gelu(x, root_of_two), "compiled": lambda: compiled(x)}
+    times = interleaved(works, samples=9, placebo="eager")
+    gain = speed_up(times, "eager", "compiled")
+    seconds = times["eager"].seconds, times["compiled"].seconds
+    return CompileCost(elements, first, latency, *seconds, gain.ratio, gain.interval, gain.verdict, difference), str(gain)
 
 
 # ---- the experiment ----------------------------------------------------------------------------------------
@@ -210,7 +215,7 @@ def dynamic_graph(params: Params) -> Result:
 def add_compile_cost(result: Result, elements: int, device: torch.device) -> None:
     """Add table, key figures and claims about compiling, or a note on what is missing for it."""
     try:
-        cost = compile_gelu(elements, device)
+        cost, gain = compile_gelu(elements, device)
     except RuntimeError as error:
         reason = str(error).strip().splitlines()[0][:160]
         result.notes.append(
@@ -227,12 +232,12 @@ def add_compile_cost(result: Result, elements: int, device: torch.device) -> Non
     calls = cost.calls_to_break_even
     result.key_figure("compile latency", cost.latency, "s")
     result.key_figure("first compilation in this process", cost.first, "s")
-    result.key_figure("eager time over compiled time", cost.speedup, "times")
+    result.key_figure("compiled call, times as fast as an eager one", cost.gain)
     result.key_figure("calls until compiling has paid", "never" if calls is None else round(calls))
     result.measured(
         "The compiled function gives the same values to 1e-5", cost.largest_difference < 1e-5, f"{cost.largest_difference:.1e}"
     )
-    result.measured("A compiled call is faster than an eager one", cost.speedup > 1, f"{cost.speedup:.2f} times")
+    result.measured("A compiled call is faster than an eager one", cost.verdict == "faster", gain)
     result.measured(
         "Compiling costs more time than one compiled call saves",
         cost.latency > cost.eager - cost.compiled,
