@@ -6,11 +6,12 @@ import pytest
 import torch
 
 from hpml_lab import tensors
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
-from hpml_lab.tensors import positions, shares_memory, workloads
-from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Measured, Product, Roofline, Transfer, speedups
-from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Expression
+from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
+from hpml_lab.tensors.caches import caches
+from hpml_lab.tensors.comparisons import GpuGain, faster_from
+from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Measured, Product, Roofline, Transfer
+from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction, Expression, Move
 
 CPU = torch.device("cpu")
 
@@ -26,11 +27,16 @@ def small_cpu_vs_gpu():
 
 def test_tensor_basics_holds_all_its_claims():
     result = tensors.tensor_basics("quick")
-    assert len(result.claims) == 7 and all(claim.holds and claim.exact for claim in result.claims)
+    assert len(result.claims) == 12 and all(claim.holds and claim.exact for claim in result.claims)
     memory = {row.text: row.memory for row in result.rows(Expression)}
     assert memory["x[:, 1]"] == memory["x.T"] == "shared with x"
     assert memory["x[[0, 2]]"] == memory["x.T.reshape(2, 6)"] == "its own"
     values = {row.text: row.values for row in result.rows(Arithmetic)}
+    built = {row.text: (row.shape, row.dtype) for row in result.rows(Construction)}
+    assert built["torch.zeros(2, 3)"] == ("(2, 3)", "torch.float32") and built["torch.tensor([1, 2])"][1] == "torch.int64"
+    stays, cast, *_, meta = result.rows(Move)
+    assert (stays.returns, cast.returns, cast.dtype, meta.device) == ("x itself", "a new tensor", "torch.float64", "meta")
+    assert cast.numbers == "[0.0, 1.0, 2.0, 3.0]" and meta.numbers.startswith("NotImplementedError")
     assert values["a * b"] == "[4.0, 10.0, 18.0]" and values["a / b"] == "[0.25, 0.4, 0.5]"
 
 
@@ -39,8 +45,8 @@ def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs
     assert result
     assert all(len(result.rows(kind)) >= 2 for kind in (Copy, Product, Roofline, Images)) and not result.rows(Transfer)
     assert all(row.microseconds > 0 and row.device == "cpu" for row in result.rows(Measured))
-    assert result.here("small CNN, inference: GPU over CPU") is None, "no GPU, no figure"
-    assert result.here("CPU memory bandwidth") > 0
+    assert result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") is None, "no GPU, no figure"
+    assert result.here("CPU memory bandwidth (copy)") > 0
     assert any("GPU half is not measured" in note for note in result.notes)
 
 
@@ -73,17 +79,72 @@ def test_convolution_flops_are_those_that_torch_counts():
     assert counter.get_total_flops() == workload.flops
 
 
-def test_the_crossover_and_the_speedups_are_read_from_the_rows():
-    sizes, batches = (32, 64, 128), (1, 2)
-    products = [Product("cpu", float(n), 0.0, n, 1.0, 1.0) for n in sizes]
-    products += [Product("cuda:0", 50.0, 0.0, n, 1.0, 1.0) for n in sizes]
-    images = [
-        Images(device, 1.0, 0.0, work, batch, rate * batch)
-        for work in ("inference", "training")
-        for device, rate in (("cpu", 10.0), ("cuda:0", 100.0))
-        for batch in batches
-    ]
-    assert speedups(Result([Table("", products), Table("", images)]), "cuda:0") == (10.0, 10.0, 64)
+def gains(verdicts):
+    return [GpuGain("product", n, 1.0, "", verdict) for n, verdict in verdicts.items()]
+
+
+@pytest.mark.parametrize(
+    "verdicts, found",
+    [
+        ({32: "slower", 64: "within noise", 128: "faster", 256: "faster"}, 128),
+        ({32: "faster", 64: "slower", 128: "faster"}, 128),
+        ({32: "faster", 64: "faster"}, "32, the smallest measured"),
+        ({32: "slower", 64: "within noise"}, "none up to 64"),
+    ],
+)
+def test_the_size_from_which_the_gpu_is_faster_is_beyond_noise_at_all_larger_sizes(verdicts, found):
+    assert faster_from([*gains(verdicts), GpuGain("inference", 1, 9.0, "", "faster")], "product") == found
+
+
+def test_two_devices_are_timed_in_turns_with_a_placebo_of_the_first(monkeypatch):
+    seconds = {"cpu": 4e-3, "cuda:0": 1e-3, PLACEBO: 4.4e-3}
+
+    def timed(works, *, threads, placebo):
+        assert (list(works), placebo) == (["cpu", "cuda:0"], "cpu")
+        return {name: Timing((value,) * 7, threads) for name, value in seconds.items()}
+
+    monkeypatch.setattr(comparisons, "interleaved", timed)
+    times, gain = comparisons.on_each_device({"cpu": lambda: None, "cuda:0": lambda: None}, 1)
+    assert set(times) == {"cpu", "cuda:0"} and gain.ratio == pytest.approx(4) and gain.noise == pytest.approx(0.1)
+    _, alone = comparisons.on_each_device({"cpu": lambda: None}, 1)
+    assert alone is None
+
+
+def test_a_gain_per_byte_does_not_depend_on_how_many_bytes_there_are(monkeypatch):
+    small, large = workloads.copy(100, CPU), workloads.copy(1000, CPU)
+    seconds = {"base": 1e-3, "changed": 1e-4, PLACEBO: 1e-3}
+    monkeypatch.setattr(comparisons, "interleaved", lambda *_, **__: {n: Timing((s,) * 7, 1) for n, s in seconds.items()})
+    assert comparisons.gain_per("bytes", large, small, 1).ratio == pytest.approx(1)
+
+
+def test_on_a_gpu_a_copy_is_timed_in_a_graph_of_many(monkeypatch):
+    copied = []
+    monkeypatch.setattr(comparisons, "captured", lambda work, device: work)
+    monkeypatch.setattr(comparisons, "measure", lambda work, **_: (work(), Timing((1e-3, 2e-3), 1))[1])
+    timing = comparisons.time_copy(lambda: copied.append(1), torch.device("cuda"), threads=1)
+    assert len(copied) == comparisons.COPIES and timing.samples == pytest.approx((2e-5, 4e-5))
+
+
+def test_caches_are_read_from_the_system_and_shared_ones_counted_once(tmp_path):
+    known = [("Data", "1", "48K", "0,8"), ("Instruction", "1", "32K", "0,8"), ("Unified", "2", "1M", "0,8")]
+    for i, values in enumerate([*known, ("Unified", "3", "32768K", "0-7,8-15")]):
+        (tmp_path / f"index{i}").mkdir()
+        for name, value in zip(("type", "level", "size", "shared_cpu_list"), values, strict=True):
+            (tmp_path / f"index{i}" / name).write_text(value + "\n")
+    found = {row.name: (row.bytes, row.cores, row.used) for row in caches(CPU, 16, tmp_path)}
+    assert found == {"L1": (48 << 10, 1, 768 << 10), "L2": (1 << 20, 1, 16 << 20), "L3": (32 << 20, 8, 64 << 20)}
+    assert caches(CPU, 16, tmp_path / "absent") == []
+    (tmp_path / "index0" / "size").write_text("unknown")
+    assert caches(CPU, 16, tmp_path) == []
+
+
+def test_training_flops_are_those_that_torch_counts():
+    from torch.utils.flop_counter import FlopCounterMode
+
+    step = workloads.cnn_training(3, CPU)
+    with FlopCounterMode(display=False) as counter:
+        step()
+    assert counter.get_total_flops() == workloads.SmallCNN.training_flops(3)
 
 
 def test_training_changes_the_net_and_inference_does_not_track_gradients():
@@ -107,5 +168,9 @@ def test_on_a_gpu_both_halves_and_the_transfers_are_measured():
     result = replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cuda")
     assert result
     assert {row.device for row in result.rows(Product)} == {"cpu", "cuda:0"}
-    assert result.here("host to GPU, pinned") > 0 and result.here("small CNN, inference: GPU over CPU") > 0
+    assert (
+        result.here("host to GPU, pinned") > 0
+        and result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") > 0
+    )
+    assert [row.work for row in result.rows(GpuGain)] == ["product"] * 2 + ["inference"] * 2 + ["training"] * 2
     assert result.figure() is not None

@@ -1,21 +1,27 @@
 """CPU against GPU: how fast each copies, multiplies and runs a small CNN, and where its kernels stand under the roofline."""
 
+import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Table
+from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import Ceiling, Timing, ceiling, measure
+from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, measure
 from hpml_lab.tensors import workloads
+from hpml_lab.tensors.caches import Cache, caches
+from hpml_lab.tensors.comparisons import GpuGain, counted, faster_from, gain_per, on_each_device, time_copy
+from hpml_lab.tensors.rows import Copy, Images, Measured, Product, Roofline, Transfer, times_of
+from hpml_lab.tensors.transfers import BETWEEN, PINNED, transfers
 from hpml_lab.tensors.workloads import Workload
 
 QUICK = {
@@ -35,73 +41,25 @@ FULL = {
     "transfer_mib": 1024,
 }
 
-INFERENCE, TRAINING = "inference", "training"
-
-
-@dataclass
-class Measured:
-    """One piece of work, timed on one device."""
-
-    device: str = column("device")
-    microseconds: float = column("median", "µs")
-    spread: float = column("spread", "µs")
-
-
-@dataclass
-class Copy(Measured):
-    """A copy whose source and target together fill the working set."""
-
-    bytes: int = column("working set", "bytes")
-    rate: float = column("bandwidth", "GB/s")
-
-
-@dataclass
-class Product(Measured):
-    """A product of two n × n matrices."""
-
-    n: int = column("n")
-    rate: float = column("rate", "GFLOP/s")
-    intensity: float = column("intensity", "FLOP/byte")
-
-
-@dataclass
-class Roofline(Measured):
-    """A kernel under the roofline."""
-
-    kernel: str = column("kernel")
-    rate: float = column("rate", "GFLOP/s")
-    bandwidth: float = column("bandwidth", "GB/s")
-    intensity: float = column("intensity", "FLOP/byte")
-    share: float = column("share of the roofline")
-
-
-@dataclass
-class Images(Measured):
-    """The small CNN at one batch size."""
-
-    work: str = column("work")
-    batch: int = column("batch size")
-    rate: float = column("rate", "images/s")
-
-
-@dataclass
-class Transfer(Measured):
-    """A copy between host and GPU, or between two GPUs."""
-
-    way: str = column("way")
-    rate: float = column("bandwidth", "GB/s")
+INFERENCE, TRAINING, PRODUCT = "inference", "training", "product"
+CNN = {INFERENCE: workloads.cnn_inference, TRAINING: workloads.cnn_training}
 
 
 def draw(result: Result):
-    """Top left: copy bandwidth by working set; where it falls to the right, the data has outgrown a cache. Top right: matrix
-    product rate by size. Bottom left: images per second of a small CNN by batch size. Bottom right: roofline; each kernel is a
-    point under the two limits measured in the same run."""
+    """Top left: copy bandwidth by working set, with the sizes of the caches. Top right: matrix product rate by size. Bottom
+    left: images per second of a small CNN by batch size. Bottom right: roofline with the two limits measured in the same run;
+    each kernel is a point, and the small points on a dotted line are the products by size."""
     figure = style.new_figure(9, 7.5)
     (bandwidth, product), (cnn, roof) = figure.subplots(2, 2)
     for i, (device, limit) in enumerate(result.arrays["ceilings"].items()):
         look = {"marker": style.MARKERS[i], "color": style.CYCLE[i]}
         copies, products = _on(device, result.rows(Copy)), _on(device, result.rows(Product))
         bandwidth.plot([row.bytes for row in copies], [row.rate for row in copies], label=device, **look)
+        for cache in _on(device, result.rows(Cache)):
+            bandwidth.axvline(cache.used, color=look["color"], linestyle=":", linewidth=1)
+            bandwidth.annotate(
+                cache.name, (cache.used, 0.02), (2, 0), bandwidth.get_xaxis_transform(), "offset points", fontsize=8
+            )
         product.plot([row.n for row in products], [row.rate for row in products], label=device, **look)
         for work, line in ((INFERENCE, "-"), (TRAINING, "--")):
             rows = [row for row in _on(device, result.rows(Images)) if row.work == work]
@@ -112,6 +70,9 @@ def draw(result: Result):
         points = [(row.kernel, row.intensity, row.rate) for row in _on(device, result.rows(Roofline))]
         points.append((f"matmul, n={products[-1].n}", products[-1].intensity, products[-1].rate))
         roof.plot([x for _, x, _ in points], [y for _, _, y in points], linestyle="none", markersize=7, **look)
+        by_size = [row.intensity for row in products], [row.rate for row in products]
+        roof.plot(*by_size, ".:", color=look["color"], linewidth=1, markersize=5)
+        roof.annotate(f"n={products[0].n}", (by_size[0][0], by_size[1][0]), (6, -4), textcoords="offset points", fontsize=8)
         for kernel, x, y in points:
             below = (6, -23 if "conv" in kernel else -11)  # the convolution lies next to the matrix product
             roof.annotate(kernel, (x, y), xytext=below, textcoords="offset points", fontsize=8)
@@ -132,37 +93,62 @@ def _on(device: str, rows: list) -> list:
 @experiment("cpu-vs-gpu", lecture="L0 L2 L1", notebook="01_tensors", draw=draw, uses=("cuda",), quick=QUICK, full=FULL)
 def cpu_vs_gpu(params: Params) -> Result:
     """CPU against GPU: bandwidth, matrix products, a small CNN, and the roofline."""
+    # float32 on every device: by default a GPU's convolutions round their inputs to TF32.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        return _measured(params)
+
+
+def _measured(params: Params) -> Result:
     cpu, threads = torch.device("cpu"), all_threads()
     devices = [cpu, params.device.torch] if params.device.is_cuda else [cpu]
     limits = {str(device): ceiling(device, threads=threads) for device in devices}
-    kernels, images = [], []
+    kernels, images, gains = [], [], {}
     for device in devices:
         for workload, kind, extent in progress(_workloads(params, device), f"kernels on {device}"):
-            timing = measure(workload.work, threads=threads, bytes=workload.bytes, flops=workload.flops)
+            timing = counted(
+                time_copy(workload.work, device, threads) if kind is Copy else measure(workload.work, threads=threads), workload
+            )
             kernels.append(_row(kind, workload, extent, timing, device, limits[str(device)]))
-        for work, make in ((INFERENCE, workloads.cnn_inference), (TRAINING, workloads.cnn_training)):
-            for batch in progress(params.batches, f"{work} on {device}"):
-                timing = measure(make(batch, device), threads=threads)
-                images.append(Images(*_times(device, timing), work, batch, batch / timing.seconds))
-    transfers = _transfers(params) if params.device.is_cuda else []
+    for n in progress(params.matmul, "products"):
+        pieces = {str(device): workloads.matmul(n, device) for device in devices}
+        times, gains[PRODUCT, n] = on_each_device({name: piece.work for name, piece in pieces.items()}, threads)
+        for device in devices:
+            piece, timing = pieces[str(device)], times[str(device)]
+            kernels.append(_row(Product, piece, n, counted(timing, piece), device, limits[str(device)]))
+    for (work, make), batch in progress(list(itertools.product(CNN.items(), params.batches)), "small CNN"):
+        times, gains[work, batch] = on_each_device({str(device): make(batch, device) for device in devices}, threads)
+        images += [Images(name, *times_of(timing), work, batch, batch / timing.seconds) for name, timing in times.items()]
+    gains = {key: gain for key, gain in gains.items() if gain is not None}
+    copied = transfers(params.device.torch, params.transfer_mib) if params.device.is_cuda else []
 
     def of(kind: type) -> list:
         return [row for row in kernels if isinstance(row, kind)]
 
+    sizes = [cache for device in devices for cache in caches(device, threads)]
+    compared = [GpuGain(work, extent, gain.ratio, gain.interval, gain.verdict) for (work, extent), gain in gains.items()]
     result = Result(
         [
             Table("Small CNN, 28 × 28 images", images),
             Table("Products of n × n matrices, float32", of(Product)),
+            Table("GPU against CPU", compared),
             Table("Copies", of(Copy)),
+            Table("Caches", sizes),
             Table("Kernels under the roofline", of(Roofline)),
-            Table("Transfers", transfers),
+            Table("Transfers", copied),
         ]
     )
-    gpu = str(params.device) if params.device.is_cuda else None
-    _key_figures(result, gpu, limits["cpu"].gb_per_s)
-    _claims(result, params)
+    passes = {work: make(params.batches[-1], params.device.torch) for work, make in CNN.items()}
+    forward = speed_up(interleaved(passes, threads=threads, placebo=TRAINING), TRAINING, INFERENCE)
+    _key_figures(result, gains, limits["cpu"].gb_per_s, forward.ratio)
+    _claims(result, params, devices, threads)
+    result.measured(
+        f"With batches of {params.batches[-1]}, a forward pass is faster than a training step", forward.faster, str(forward)
+    )
+    _gpu_claims(result, params, gains)
+    if not sizes:
+        result.notes.append("This system does not report the sizes of its caches.")
     result.notes.append(f"On the CPU torch used {threads} threads.")
-    if gpu is None:
+    if not params.device.is_cuda:
         result.notes.append(NO_CUDA.format(what="the GPU half is not measured", slug="cpu-vs-gpu"))
     result.arrays["ceilings"] = {name: {"GB/s": limit.gb_per_s, "GFLOP/s": limit.gflop_per_s} for name, limit in limits.items()}
     return result
@@ -175,19 +161,13 @@ def _workloads(params: Params, device: torch.device) -> Iterator[tuple[Workload,
     """(workload, its row type, its size), one at a time so that the tensors of one are freed before the next."""
     for kib in params.copy_kib:
         yield workloads.copy(kib * 1024 // 8, device), Copy, kib * 1024  # source and target together fill the working set
-    for n in params.matmul:
-        yield workloads.matmul(n, device), Product, n
     yield workloads.add(params.elements, device), Roofline, params.elements
     yield workloads.matvec(params.matvec, device), Roofline, params.matvec
     yield workloads.conv(8, 64, 56, device), Roofline, 64
 
 
-def _times(device: torch.device, timing: Timing) -> tuple[str, float, float]:
-    return str(device), timing.seconds * 1e6, timing.spread * 1e6
-
-
 def _row(kind: type, workload: Workload, extent: int, timing: Timing, device: torch.device, limit: Ceiling) -> Measured:
-    times = _times(device, timing)
+    times = str(device), *times_of(timing)
     if kind is Copy:
         return Copy(*times, extent, timing.gb_per_s)
     if kind is Product:
@@ -196,92 +176,94 @@ def _row(kind: type, workload: Workload, extent: int, timing: Timing, device: to
     return Roofline(*times, workload.name, *rates, limit.fraction(timing))
 
 
-def _transfers(params: Params) -> list[Transfer]:
-    """Bandwidth between host and GPU, pageable and pinned, both ways, and between two GPUs if there are two."""
-    device = params.device.torch
-    host = torch.ones(params.transfer_mib << 18)
-    pinned, on_gpu = host.pin_memory(), host.to(device)
-    ways = {
-        PAGEABLE: lambda: on_gpu.copy_(host),
-        PINNED: lambda: on_gpu.copy_(pinned, non_blocking=True),
-        "GPU to pinned host": lambda: pinned.copy_(on_gpu, non_blocking=True),
-    }
-    if torch.cuda.device_count() > 1:
-        other = torch.empty_like(on_gpu, device=f"cuda:{(device.index + 1) % torch.cuda.device_count()}")
-        ways[BETWEEN] = lambda: other.copy_(on_gpu, non_blocking=True)
-    timings = {way: measure(work, bytes=float(host.nbytes)) for way, work in ways.items()}
-    return [Transfer(*_times(device, timing), way, timing.gb_per_s) for way, timing in timings.items()]
-
-
-PAGEABLE, PINNED, BETWEEN = "pageable host to GPU", "pinned host to GPU", "GPU to GPU"
-
-
 # ---- what the lecture's figures are compared with --------------------------------------------------------------------
 
 
-def _key_figures(result: Result, gpu: str | None, cpu_gb_per_s: float) -> None:
+def _key_figures(
+    result: Result, gains: dict[tuple[str, int], SpeedUp], cpu_gb_per_s: float, training_over_forward: float
+) -> None:
     rates = {row.way: row.rate for row in result.rows(Transfer)}
-    inference, training, crossover = speedups(result, gpu) if gpu else (None, None, None)
+
+    def largest(work: str) -> float | None:
+        return max((gain.ratio for (name, _), gain in gains.items() if name == work), default=None)
+
     result.key_figure(
-        "small CNN, inference: GPU over CPU",
-        inference,
+        "small CNN, inference: GPU over CPU, largest over the batch sizes",
+        largest(INFERENCE),
         "times",
         lecture="up to 23 (GoogLeNet, P100 with TensorRT against one Xeon E5-2690v4)",
     )
     result.key_figure(
-        "small CNN, training: GPU over CPU",
-        training,
+        "small CNN, training: GPU over CPU, largest over the batch sizes",
+        largest(TRAINING),
         "times",
         lecture="a bar chart of K80, M40 and P100 whose figures the text does not give",
     )
-    result.key_figure("matmul size n below which the GPU loses", crossover)
-    result.key_figure("CPU memory bandwidth", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER8)")
     result.key_figure(
-        "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink to POWER8)"
+        "n from which on the GPU multiplies faster", faster_from(result.rows(GpuGain), PRODUCT) if gains else None
+    )
+    result.key_figure("training step / forward pass of the small CNN: time", training_over_forward)
+    flops = workloads.SmallCNN.training_flops(1) / workloads.SmallCNN.flops(1)
+    result.key_figure("training step / forward pass of the small CNN: FLOPs", flops)
+    result.key_figure("CPU memory bandwidth (copy)", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER8, as the slide says)")
+    result.key_figure(
+        "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink 2.0 to the CPU)"
     )
     result.key_figure("GPU to GPU", rates.get(BETWEEN), "GB/s", lecture="75 each way (NVLink 2.0)")
 
 
-def speedups(result: Result, gpu: str) -> tuple[float, float, int | str]:
-    """How many times faster the GPU is on the CNN, at each device's best batch size, and the matmul size from which it wins."""
-
-    def best(work: str, device: str) -> float:
-        return max(row.rate for row in _on(device, result.rows(Images)) if row.work == work)
-
-    on_cpu, on_gpu = ({row.n: row.microseconds for row in _on(name, result.rows(Product))} for name in ("cpu", gpu))
-    wins = [n for n in on_cpu if on_gpu[n] < on_cpu[n]]
-    ratios = [best(work, gpu) / best(work, "cpu") for work in (INFERENCE, TRAINING)]
-    return *ratios, min(wins) if wins else f"above {max(on_cpu)}"
-
-
-def _claims(result: Result, params: Params) -> None:
-    net, images = workloads.SmallCNN(), torch.zeros(4, 1, 28, 28)
-    with FlopCounterMode(display=False) as counter, torch.no_grad():
+def _claims(result: Result, params: Params, devices: list[torch.device], threads: int) -> None:
+    net, batch = workloads.SmallCNN(), 4
+    images, labels = torch.zeros(batch, 1, 28, 28), torch.zeros(batch, dtype=torch.long)
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
         net(images)
+    with FlopCounterMode(display=False) as training:
+        F.cross_entropy(net(images), labels).backward()
     result.claim(
         "The CNN's FLOPs by formula equal those that torch counts",
-        counter.get_total_flops() == net.flops(4),
-        f"{net.flops(4)} for 4 images",
+        forward.get_total_flops() == net.flops(batch),
+        f"{net.flops(batch)} for {batch} images",
     )
-    copies = [row.rate for row in _on("cpu", result.rows(Copy))]
-    rates = [row.rate for row in _on("cpu", result.rows(Product))]
-    additions = [row for row in result.rows(Roofline) if row.kernel == "add"]
+    result.claim(
+        "A training step computes three times the FLOPs of the forward pass, less the gradient of the first layer's input",
+        training.get_total_flops() == net.training_flops(batch),
+        f"{net.training_flops(batch) / net.flops(batch):.3f} times",
+    )
+    cpu = devices[0]
+    *in_caches, outside = _on("cpu", result.rows(Copy))
+    best = max(in_caches, key=lambda row: row.rate).bytes
+    by_cache = gain_per("bytes", *(workloads.copy(size // 8, cpu) for size in (outside.bytes, best)), threads)
     result.measured(
-        "A copy that fits in the caches is faster than one that does not",
-        max(copies[:-1]) > copies[-1],
-        f"{max(copies[:-1]):.3g} against {copies[-1]:.3g} GB/s",
+        f"Per byte, a copy within {best >> 10} KiB, which fits in a cache, is faster than one within {outside.bytes >> 20} MiB",
+        by_cache.faster,
+        str(by_cache),
     )
+    small, large = (workloads.matmul(n, cpu) for n in (params.matmul[0], params.matmul[-1]))
+    by_size = gain_per("flops", small, large, threads)
     result.measured(
-        "A large matrix product runs at more GFLOP/s than a small one",
-        rates[-1] > rates[0],
-        f"{rates[-1]:.3g} against {rates[0]:.3g} GFLOP/s",
+        f"Per FLOP, a product with n = {params.matmul[-1]} is faster than one with n = {params.matmul[0]}",
+        by_size.faster,
+        str(by_size),
     )
-    result.measured(
-        "Adding two long vectors reaches at least half of the memory bandwidth",
-        all(row.share > 0.5 for row in additions),
-        ", ".join(f"{row.share:.2f} on {row.device}" for row in additions),
-    )
-    if params.device.is_cuda:
-        x, device = torch.randn(64, 1, 28, 28), params.device.torch
-        difference = (net(x) - net.to(device)(x.to(device)).cpu()).abs().max().item()
-        result.claim("CPU and GPU compute the same outputs to 1e-3", difference < 1e-3, f"largest difference {difference:.1e}")
+    for device in devices:
+        additions = gain_per("bytes", workloads.copy(params.elements, device), workloads.add(params.elements, device), threads)
+        result.measured(
+            f"Adding two long vectors moves at least half as many bytes a second as a copy, on {device.type}",
+            min(additions.low, additions.ratio / (1 + additions.noise)) > 0.5,
+            str(additions),
+        )
+
+
+def _gpu_claims(result: Result, params: Params, gains: dict[tuple[str, int], SpeedUp]) -> None:
+    """Who wins where, and that both compute the same."""
+    if not params.device.is_cuda:
+        return
+    small, large, batch = gains[PRODUCT, params.matmul[0]], gains[PRODUCT, params.matmul[-1]], params.batches[-1]
+    result.measured(f"The GPU is slower on a product with n = {params.matmul[0]}", small.slower, str(small))
+    result.measured(f"The GPU is faster on a product with n = {params.matmul[-1]}", large.faster, str(large))
+    for work in CNN:
+        gain = gains[work, batch]
+        result.measured(f"The GPU is faster at {work} of the small CNN with batches of {batch}", gain.faster, str(gain))
+    net, x, device = workloads.SmallCNN(), torch.randn(64, 1, 28, 28), params.device.torch
+    difference = (net(x) - net.to(device)(x.to(device)).cpu()).abs().max().item()
+    result.claim("CPU and GPU compute the same outputs to 1e-3", difference < 1e-3, f"largest difference {difference:.1e}")

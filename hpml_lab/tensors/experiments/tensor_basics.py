@@ -7,6 +7,7 @@ import torch
 from matplotlib.patches import Rectangle
 
 from hpml_lab.core import style
+from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
@@ -23,6 +24,27 @@ class Expression:
     stride: str = column("stride")
     contiguous: bool = column("contiguous")
     memory: str = column("memory")
+
+
+@dataclass
+class Construction:
+    """A tensor made from nothing or from Python numbers, and the dtype that torch chose."""
+
+    text: str = column("expression")
+    shape: str = column("shape")
+    dtype: str = column("dtype")
+    values: str = column("values")
+
+
+@dataclass
+class Move:
+    """What `.to` returns."""
+
+    text: str = column("expression")
+    device: str = column("device")
+    dtype: str = column("dtype")
+    returns: str = column("returns")
+    numbers: str = column("first row")
 
 
 @dataclass
@@ -52,6 +74,45 @@ def draw(result: Result):
     axes.grid(False)
     axes.tick_params(length=0)
     return figure
+
+
+CONSTRUCTIONS = (
+    "torch.zeros(2, 3)",
+    "torch.ones(2, 3)",
+    "torch.rand(1000)",
+    "torch.tensor([1, 2])",
+    "torch.tensor([1.0, 2.0])",
+    "torch.from_numpy(np.array([1.0, 2.0]))",
+    "torch.tensor([True, False])",
+)
+
+
+def construction(text: str, tensor: torch.Tensor) -> Construction:
+    values = f"{tensor.min():.3f} to {tensor.max():.3f}" if tensor.numel() > 6 else str(tensor.tolist())
+    return Construction(text, str(tuple(tensor.shape)), str(tensor.dtype), values)
+
+
+def moves_of(x: torch.Tensor, device: torch.device) -> list[Move]:
+    """What `.to` returns for x, which lies on the CPU: first for its own device, last for meta."""
+    targets = {"x.to('cpu')": "cpu", "x.to(torch.float64)": torch.float64}
+    if device.type != "cpu":
+        targets[f"x.to('{device}')"] = device
+    rows = []
+    for text, target in (targets | {"x.to('meta')": "meta"}).items():
+        moved = x.to(target)
+        returns = "x itself" if moved is x else "a new tensor"
+        outcome = attempt(moved[0].tolist)
+        numbers = str(moved[0].tolist()) if outcome == "works" else outcome
+        rows.append(Move(text, str(moved.device), str(moved.dtype), returns, numbers))
+    return rows
+
+
+def comes_back_unchanged(x: torch.Tensor, device: torch.device) -> bool:
+    """Whether a copy of x on `device` can change without x, and comes back with x's numbers."""
+    moved = x.to(device, copy=True)
+    back = moved.to("cpu", copy=True)
+    moved.zero_()
+    return torch.equal(back, x) and moved.abs().sum().item() == 0 and not torch.equal(x, torch.zeros_like(x))
 
 
 @experiment("tensor-basics", lecture="L0 L2", notebook="01_tensors", draw=draw, uses=("cuda",))
@@ -96,9 +157,24 @@ def tensor_basics(params: Params) -> Result:
     sums["a + b"].backward(torch.ones_like(a))
     arithmetic = [Arithmetic(text, str([round(v, 4) for v in t.tolist()]), t.device.type) for text, t in sums.items()]
 
+    built = {text: eval(text, {"torch": torch, "np": np}) for text in CONSTRUCTIONS}
+    moves = moves_of(x, device)
+    promoted = [
+        (torch.arange(3) + torch.ones(3)).dtype,
+        (torch.arange(3) / torch.arange(1, 4)).dtype,
+        (torch.ones(3) > 0).dtype,
+    ]
+
     tall, row = torch.arange(3.0).reshape(3, 1), torch.arange(4.0)
     views = {text: tensor for text, tensor in made.items() if shares_memory(tensor, x)}
-    result = Result([Table("Expressions of a 3 × 4 tensor x", expressions), Table("Element-wise arithmetic", arithmetic)])
+    result = Result(
+        [
+            Table("Expressions of a 3 × 4 tensor x", expressions),
+            Table("Constructed tensors", [construction(text, tensor) for text, tensor in built.items()]),
+            Table("Moves of x", moves),
+            Table("Element-wise arithmetic", arithmetic),
+        ]
+    )
     result.claim("A write through NumPy is visible through `from_numpy` and through slices", seen == [100.0] * 3, str(seen))
     result.claim(
         "`clone`, `torch.tensor` and indexing with a list copy, and do not see the write", unseen == [1.0] * 3, str(unseen)
@@ -118,11 +194,34 @@ def tensor_basics(params: Params) -> Result:
         "The gradient of a + b is ones for a and for b",
         torch.equal(a.grad, torch.ones_like(a)) and torch.equal(b.grad, torch.ones_like(b)),
     )
+    dtypes = [tensor.dtype for tensor in built.values()]
     result.claim(
-        "Moving a tensor to the device it is on returns the same tensor; moving it to another device copies it",
-        (x.to(device) is x) == (device.type == "cpu"),
+        "Python integers become int64 and floats float32; an array keeps its dtype; zeros, ones and rand are float32",
+        dtypes == [torch.float32] * 3 + [torch.int64, torch.float32, torch.float64, torch.bool],
+        ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes),
+    )
+    result.claim(
+        "int64 + float32 gives float32, int64 / int64 float32, and a comparison bool",
+        promoted == [torch.float32, torch.float32, torch.bool],
+    )
+    random = built["torch.rand(1000)"]
+    result.claim("`rand` draws from [0, 1)", bool((0 <= random).all() and (random < 1).all()), f"mean {random.mean():.2f}")
+    result.claim(
+        "`.to` returns the same tensor if device and dtype fit, and else a new one: x itself is never moved",
+        [move.returns for move in moves] == ["x itself", *["a new tensor"] * (len(moves) - 1)] and x.device.type == "cpu",
+    )
+    result.claim(
+        "`x.to(device, copy=True)` has memory of its own, there or here: it can change without x, and comes back with x's numbers",
+        comes_back_unchanged(x, device),
+    )
+    result.claim(
+        "A tensor on the device `meta` has a shape but no numbers",
+        moves[-1].device == "meta" and moves[-1].numbers.startswith("NotImplementedError"),
+        moves[-1].numbers,
     )
     if not params.device.is_cuda:
-        result.notes.append("No CUDA GPU here: every tensor lies on the CPU. With one, the same code places them on cuda:0.")
+        result.notes.append(
+            "No CUDA GPU here: only the device meta is another one. With a GPU the same code moves x to cuda:0, too."
+        )
     result.arrays["positions"] = {text: positions(t) for text, t in views.items() if 0 not in t.stride()}
     return result

@@ -1,0 +1,64 @@
+"""Comparisons beyond noise: one piece of work on two devices, or two pieces of work by their bytes or FLOPs."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+
+from hpml_lab.core.findings import column
+from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.timing import PLACEBO, Timing, captured, interleaved, measure
+from hpml_lab.tensors.workloads import Workload
+
+
+@dataclass
+class GpuGain:
+    """How many times as fast the GPU is as the CPU on one piece of work, and whether that is more than noise."""
+
+    work: str = column("work")
+    extent: int = column("n, or batch size")
+    gain: float = column("GPU, times as fast")
+    interval: str = column("interval")
+    verdict: str = column("the GPU is")
+
+
+def on_each_device(works: dict[str, Callable[[], object]], threads: int) -> tuple[dict[str, Timing], SpeedUp | None]:
+    """The time of the same work on each device, in turns; and how many times as fast the second device is, if there are two."""
+    if len(works) == 1:
+        return {name: measure(work, threads=threads) for name, work in works.items()}, None
+    first, second = works
+    times = interleaved(works, threads=threads, placebo=first)
+    return {name: times[name] for name in works}, speed_up(times, first, second)
+
+
+COPIES = 50  # in one CUDA graph
+
+
+def time_copy(copy: Callable[[], object], device: torch.device, threads: int) -> Timing:
+    """The time of a small or large copy; on a GPU many are replayed as one CUDA graph, or launching would hide the caches."""
+    if device.type != "cuda":
+        return measure(copy, threads=threads)
+    timing = measure(captured(lambda: [copy() for _ in range(COPIES)], device))
+    return replace(timing, samples=tuple(seconds / COPIES for seconds in timing.samples))
+
+
+def counted(timing: Timing, workload: Workload) -> Timing:
+    """The timing with the workload's FLOPs and bytes."""
+    return replace(timing, flops=workload.flops, bytes=workload.bytes)
+
+
+def gain_per(unit: str, base: Workload, changed: Workload, threads: int) -> SpeedUp:
+    """How many times as many `unit`s ("bytes" or "flops") a second `changed` gets done as `base`."""
+    times = interleaved({"base": base.work, "changed": changed.work}, threads=threads, placebo="base")
+    done = {"base": getattr(base, unit), "changed": getattr(changed, unit), PLACEBO: getattr(base, unit)}
+    return speed_up_of(*([s / done[name] for s in times[name].samples] for name in ("base", "changed", PLACEBO)))
+
+
+def faster_from(rows: list[GpuGain], work: str) -> int | str:
+    """The smallest size from which on the GPU is faster beyond noise at every size that was measured."""
+    sizes = sorted((row.extent, row.verdict == "faster") for row in rows if row.work == work)
+    slow = [extent for extent, faster in sizes if not faster]
+    above = [extent for extent, _ in sizes if not slow or extent > slow[-1]]
+    if not above:
+        return f"none up to {sizes[-1][0]}"
+    return above[0] if slow else f"{above[0]}, the smallest measured"
