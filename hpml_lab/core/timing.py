@@ -185,7 +185,11 @@ class Ceiling:
         return min(self.gflop_per_s, intensity * self.gb_per_s)
 
     def fraction(self, timing: Timing) -> float:
-        """How much of what the roofline allows a kernel reaches, 0 to 1 (above 1 it ran out of a cache)."""
+        """How much of what the roofline allows a kernel reaches.
+
+        Above 1 is possible: the limit is a measured copy, and a kernel that reads more than it writes can move more bytes a
+        second, because a CPU often reads a line of memory before it writes to it; and what fits in a cache is faster still.
+        """
         if timing.flops == 0:
             return timing.gb_per_s / self.gb_per_s
         return timing.gflop_per_s / self.attainable(timing.intensity)

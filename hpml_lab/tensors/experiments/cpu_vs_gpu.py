@@ -205,7 +205,7 @@ def _key_figures(
     result.key_figure("training step / forward pass of the small CNN: time", training_over_forward)
     flops = workloads.SmallCNN.training_flops(1) / workloads.SmallCNN.flops(1)
     result.key_figure("training step / forward pass of the small CNN: FLOPs", flops)
-    result.key_figure("CPU memory bandwidth (copy)", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER8, as the slide says)")
+    result.key_figure("CPU memory bandwidth (copy)", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER)")
     result.key_figure(
         "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink 2.0 to the CPU)"
     )

@@ -211,7 +211,7 @@ def tensor_basics(params: Params) -> Result:
         [move.returns for move in moves] == ["x itself", *["a new tensor"] * (len(moves) - 1)] and x.device.type == "cpu",
     )
     result.claim(
-        "`x.to(device, copy=True)` has memory of its own, there or here: it can change without x, and comes back with x's numbers",
+        "`x.to(device, copy=True)` has memory of its own: it can change without x, and comes back with x's numbers",
         comes_back_unchanged(x, device),
     )
     result.claim(
