@@ -13,6 +13,7 @@ from hpml_lab.core.paths import NOTEBOOKS, ROOT
 from hpml_lab.start import doctor
 from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
 from hpml_lab.start.probes import PROBES
+from hpml_lab.start.tools import TOOLS
 
 
 def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):
@@ -242,3 +243,8 @@ def test_every_tool_that_an_experiment_names_is_known_to_the_doctor():
     known = {entry.name for entry in healthy()}
     named = {tool for entry in all_experiments() for tool in entry.uses}
     assert named and named <= known
+
+
+def test_every_optional_tool_and_data_set_that_the_doctor_looks_for_is_named_by_an_experiment():
+    named = {tool for entry in all_experiments() for tool in entry.uses}
+    assert {tool.name for tool in TOOLS} | {"cuda", "compiler", "dali", "mnist"} == named

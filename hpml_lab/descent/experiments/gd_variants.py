@@ -138,7 +138,7 @@ def noise_and_cost(result: Result):
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
-@experiment("gd-variants", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("gd-variants", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def gd_variants(params: Params) -> Result:
     """Batch, stochastic and mini-batch gradient descent on real data."""
     device = params.device.torch

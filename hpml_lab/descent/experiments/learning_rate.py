@@ -115,7 +115,7 @@ def schedules_under_noise(result: Result):
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
-@experiment("learning-rate", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+@experiment("learning-rate", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def learning_rate(params: Params) -> Result:
     """The learning rate: too small, too large, the boundary between them, and schedules."""
     rows: list[Boundary] = []

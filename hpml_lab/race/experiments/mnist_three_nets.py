@@ -79,7 +79,7 @@ def draw(result: Result):
     return loss_at(result, "lecture")
 
 
-@experiment("mnist-three-nets", lecture="L0", notebook="06_race", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("mnist-three-nets", lecture="L0", notebook="06_race", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def mnist_three_nets(params: Params) -> Result:
     """The lecture's race: seven optimizers on three nets, at the lecture's rates and at their best."""
     device = ranks.own_device(params.device.torch)

@@ -189,7 +189,9 @@ def _draw_finish(axes, row: ContestEntry, edge: float) -> None:
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment("schedules-vs-adaptive", lecture="L0", notebook="06_race", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(
+    "schedules-vs-adaptive", lecture="L0", notebook="06_race", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist")
+)
 def schedules_vs_adaptive(params: Params) -> Result:
     """SGD with a schedule of the learning rate compared with adaptive methods, each at its best rate."""
     device = params.device.torch

@@ -96,7 +96,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("all-switches", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("all-switches", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def all_switches(params: Params) -> Result:
     """The whole guide on one training run: each switch alone, and all together."""
     notes = []
