@@ -13,7 +13,7 @@ def evaluation_steps(updates: int) -> list[int]:
     return sorted({0, updates, *(round(10 ** (i / 8)) for i in range(int(8 * math.log10(updates)) + 1))})
 
 
-def draws(n: int, batch: int, seeds: int, device: torch.device) -> Iterator[torch.Tensor]:
+def drawn_batches(n: int, batch: int, seeds: int, device: torch.device) -> Iterator[torch.Tensor]:
     """The samples (seeds, batch) of one update after another: each epoch in a new order, without a rest below a batch."""
     generators = [torch.Generator().manual_seed(seed) for seed in range(seeds)]
     while True:
@@ -25,7 +25,7 @@ def draws(n: int, batch: int, seeds: int, device: torch.device) -> Iterator[torc
 def train(x: torch.Tensor, y: torch.Tensor, batch: int, lr: float, updates: int, seeds: int) -> tuple[list[int], torch.Tensor]:
     """Softmax regression from zero for several seeds at once: (numbers of updates, losses on all samples (…, seeds))."""
     w = torch.zeros(seeds, x.shape[1], y.shape[1], dtype=x.dtype, device=x.device)
-    evaluated, losses, drawn = evaluation_steps(updates), [], draws(len(x), batch, seeds, x.device)
+    evaluated, losses, drawn = evaluation_steps(updates), [], drawn_batches(len(x), batch, seeds, x.device)
     for update in range(updates + 1):
         if update in evaluated:
             losses.append(softmax_loss(w, x, y))
@@ -41,7 +41,7 @@ def train(x: torch.Tensor, y: torch.Tensor, batch: int, lr: float, updates: int,
 
 def update_and_draw(w: torch.Tensor, x: torch.Tensor, y: torch.Tensor, batch: int, lr: float) -> tuple[Callable, Callable]:
     """One update of one seed as `train` does it, and its drawing alone; the whole batch needs no drawing."""
-    drawn = draws(len(x), batch, 1, x.device)
+    drawn = drawn_batches(len(x), batch, 1, x.device)
 
     def draw_batch() -> tuple[torch.Tensor, torch.Tensor]:
         if batch == len(x):

@@ -100,7 +100,7 @@ def test_the_seconds_of_gd_variants_are_updates_times_the_cost_of_one(monkeypatc
 
 
 def test_every_epoch_draws_every_sample_once_and_leaves_out_a_rest():
-    drawn = descent_batches.draws(10, 4, seeds=2, device=torch.device("cpu"))
+    drawn = descent_batches.drawn_batches(10, 4, seeds=2, device=torch.device("cpu"))
     epochs = [torch.cat([next(drawn), next(drawn)], 1) for _ in range(2)]
     for epoch in epochs:
         assert epoch.shape == (2, 8) and all(len(set(samples.tolist())) == 8 for samples in epoch)
