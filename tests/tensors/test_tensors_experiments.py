@@ -6,9 +6,11 @@ import pytest
 import torch
 
 from hpml_lab import tensors
+from hpml_lab.core.findings import Table
+from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
-from hpml_lab.tensors.caches import caches
+from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, faster_from
 from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Measured, Product, Roofline, Transfer
 from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction, Expression, Move
@@ -94,6 +96,30 @@ def gains(verdicts):
 )
 def test_the_size_from_which_the_gpu_is_faster_is_beyond_noise_at_all_larger_sizes(verdicts, found):
     assert faster_from([*gains(verdicts), GpuGain("inference", 1, 9.0, "", "faster")], "product") == found
+
+
+def test_the_figure_of_two_devices_is_drawn_without_a_gpu():
+    """Rates of a CPU and of a GPU that is thirty times as fast, on one machine with four caches."""
+
+    def rows(device, rate):
+        yield from (Copy(device, 1.0, 0.0, kib << 10, rate) for kib in (32, 2048, 131072))
+        yield from (Product(device, 1.0, 0.0, n, rate * n, n / 6) for n in (32, 256, 2048))
+        yield from (
+            Roofline(device, 1.0, 0.0, name, rate * x, rate, x, 1.0) for name, x in (("add", 1 / 12), ("conv 3×3", 100.0))
+        )
+        yield from (Images(device, 1.0, 0.0, work, b, rate * b) for work in ("inference", "training") for b in (1, 64))
+
+    both = [*rows("cpu", 100.0), *rows("cuda:0", 3000.0)]
+    tables = [Table(kind.__name__, [row for row in both if type(row) is kind]) for kind in (Copy, Product, Roofline, Images)]
+    caches_of_both = [Cache("cpu", f"L{i}", 1 << 15 + 5 * i, 1, 1 << 15 + 5 * i) for i in (1, 2, 3)]
+    tables.append(Table("Caches", [*caches_of_both, Cache("cuda:0", "L2", 60 << 20, 132, 60 << 20)]))
+    limits = {name: {"GB/s": rate, "GFLOP/s": 1e4 * rate} for name, rate in (("cpu", 100.0), ("cuda:0", 3000.0))}
+    figure = tensors.cpu_vs_gpu.figure(Result(tables, arrays={"ceilings": limits}))
+    bandwidth, *_, roof = figure.axes
+    assert bandwidth.get_yscale() == "log", "both devices can be read"
+    assert [text.get_text() for text in bandwidth.texts] == ["L1", "L2", "L3", "L2"]
+    assert len({text.xy[1] for text in bandwidth.texts}) == 4, "no name lies on another"
+    assert [len(line.get_xdata()) for line in roof.lines if line.get_linestyle() == ":"] == [3, 3], "products of every size"
 
 
 def test_two_devices_are_timed_in_turns_with_a_placebo_of_the_first(monkeypatch):

@@ -55,11 +55,6 @@ def draw(result: Result):
         look = {"marker": style.MARKERS[i], "color": style.CYCLE[i]}
         copies, products = _on(device, result.rows(Copy)), _on(device, result.rows(Product))
         bandwidth.plot([row.bytes for row in copies], [row.rate for row in copies], label=device, **look)
-        for cache in _on(device, result.rows(Cache)):
-            bandwidth.axvline(cache.used, color=look["color"], linestyle=":", linewidth=1)
-            bandwidth.annotate(
-                cache.name, (cache.used, 0.02), (2, 0), bandwidth.get_xaxis_transform(), "offset points", fontsize=8
-            )
         product.plot([row.n for row in products], [row.rate for row in products], label=device, **look)
         for work, line in ((INFERENCE, "-"), (TRAINING, "--")):
             rows = [row for row in _on(device, result.rows(Images)) if row.work == work]
@@ -76,13 +71,23 @@ def draw(result: Result):
         for kernel, x, y in points:
             below = (6, -23 if "conv" in kernel else -11)  # the convolution lies next to the matrix product
             roof.annotate(kernel, (x, y), xytext=below, textcoords="offset points", fontsize=8)
+    colors = dict(zip(result.arrays["ceilings"], style.CYCLE, strict=False))
+    for i, cache in enumerate(
+        result.rows(Cache)
+    ):  # each name on a line of its own: caches of two devices may lie close together
+        bandwidth.axvline(cache.used, color=colors[cache.device], linestyle=":", linewidth=1)
+        at = (cache.used, 0.02 + 0.05 * i), (2, 0), bandwidth.get_xaxis_transform(), "offset points"
+        bandwidth.annotate(cache.name, *at, fontsize=8, color=colors[cache.device])
     bandwidth.set(xscale="log", xlabel="working set, bytes", ylabel="GB/s (read + written)", title="Copy bandwidth")
     product.set(xscale="log", yscale="log", xlabel="n of an n × n product", ylabel="GFLOP/s", title="Matrix product, float32")
     cnn.set(xscale="log", yscale="log", xlabel="batch size", ylabel="images/s", title="Small CNN, 28 × 28 images")
     roof.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="GFLOP/s", title="Roofline")
     for axes in (bandwidth, product, cnn, roof):
-        axes.legend(fontsize=8)
-    bandwidth.set_ylim(bottom=0)
+        axes.legend(fontsize=8, loc="upper left" if axes is roof else "best")
+    if len(colors) == 1:
+        bandwidth.set_ylim(bottom=0)
+    else:  # a GPU's memory is ten times as fast and more
+        bandwidth.set_yscale("log")
     return figure
 
 
