@@ -152,7 +152,7 @@ def test_xor_notices_a_wrong_gradient(monkeypatch):
 def test_move_to_gpu_without_a_gpu_says_so_and_makes_nothing_up(results):
     result = results["move_to_gpu"]
     for row in result.rows():
-        assert row.cpu_us > 0 and (row.gpu_us, row.gpu_gflops, row.gain, row.interval, row.copy_us) == (None,) * 5
+        assert row.cpu_us > 0 and (row.gpu_us, row.gpu_gflops, row.gain, row.verdict, row.copy_us) == (None,) * 5
     assert [result.here(label) for label in GPU_FIGURES] == [None] * 3
     assert any("--size full" in note for note in result.notes)
 

@@ -55,10 +55,10 @@ class CompileCost:
     latency: float = column("compiling GELU", "s")
     eager: float = column("eager call", "s")
     compiled: float = column("compiled call", "s")
+    largest_difference: float = column("largest difference of the results")
     gain: float = column("compiled, times as fast")
     interval: str = column("interval")
     verdict: str = column("compiled is")
-    largest_difference: float = column("largest difference of the results")
 
     @property
     def calls_to_break_even(self) -> float | None:
@@ -158,7 +158,7 @@ def compile_gelu(elements: int, device: torch.device) -> tuple[CompileCost, str]
     times = interleaved(works, samples=9, placebo="eager")
     gain = speed_up(times, "eager", "compiled")
     seconds = times["eager"].seconds, times["compiled"].seconds
-    return CompileCost(elements, first, latency, *seconds, gain.ratio, gain.interval, gain.verdict, difference), str(gain)
+    return CompileCost(elements, first, latency, *seconds, difference, **gain.columns), str(gain)
 
 
 # ---- the experiment ----------------------------------------------------------------------------------------

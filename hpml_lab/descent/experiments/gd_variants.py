@@ -46,8 +46,9 @@ class Variant:
     updates_per_epoch: int = column("updates per epoch")
     samples_to_level: float = column(f"samples to loss {LEVEL}")
     seconds_to_level: float = column(f"to loss {LEVEL}", "s")
-    gain: float = column(f"to loss {LEVEL}, times as fast as the whole batch")
-    interval: str = column("interval")
+    gain: float | None = column(f"to loss {LEVEL}, times as fast as the whole batch", default=None)
+    interval: str | None = column("interval", default=None)
+    verdict: str | None = column("than the whole batch", default=None)
 
 
 # ---- measuring -----------------------------------------------------------------------------------------------------
@@ -169,10 +170,10 @@ def gd_variants(params: Params) -> Result:
         }
         samples, seconds = first_reached(curve, "samples"), first_reached(curve, "seconds")
         to_level[variant] = samples / b
-        faster = gain(times, BATCH, variant, (to_level[BATCH], to_level[variant]))
+        columns = {} if b == n else gain(times, BATCH, variant, (to_level[BATCH], to_level[variant])).columns
         draw_us = 0.0 if b == n else times[drawing(variant)].seconds * 1e6
-        costs = cost * 1e6, draw_us, cost / b * 1e6, n // b, samples, seconds, faster.ratio, faster.interval
-        rows.append(Variant(variant, b, lr, measured, formula, *costs))
+        costs = cost * 1e6, draw_us, cost / b * 1e6, n // b, samples, seconds
+        rows.append(Variant(variant, b, lr, measured, formula, *costs, **columns))
     whole, mini, single = rows
     per_sample = gain(times, SINGLE, BATCH, (1, 1 / n))
 

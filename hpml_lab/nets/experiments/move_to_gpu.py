@@ -40,6 +40,7 @@ class TrainingStep:
     gpu_gflops: float | None = column("GPU", "GFLOP/s", default=None)
     gain: float | None = column("GPU, times as fast", default=None)
     interval: str | None = column("interval", default=None)
+    verdict: str | None = column("the GPU is", default=None)
     copy_us: float | None = column("copy of the batch", "µs", default=None)
 
 
@@ -95,8 +96,7 @@ def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int)
         both["cpu"].seconds,
         gpu_us=gpu_seconds * 1e6,
         gpu_gflops=flops / gpu_seconds / 1e9,
-        gain=gain.ratio,
-        interval=gain.interval,
+        **gain.columns,
         copy_us=copying.seconds * 1e6,
     )
     return measured, gain

@@ -130,7 +130,7 @@ def _measured(params: Params) -> Result:
         return [row for row in kernels if isinstance(row, kind)]
 
     sizes = [cache for device in devices for cache in caches(device, threads)]
-    compared = [GpuGain(work, extent, gain.ratio, gain.interval, gain.verdict) for (work, extent), gain in gains.items()]
+    compared = [GpuGain(work, extent, **gain.columns) for (work, extent), gain in gains.items()]
     result = Result(
         [
             Table("Small CNN, 28 × 28 images", images),
