@@ -5,7 +5,7 @@ For notebooks:
     choose_device                the device to run on, and why
 For your own code:
     measure, compare, interleaved    honest timing: warm-up, synchronization, several samples, turns
-    speed_up, SpeedUp                a ratio of times with its interval, and the noise band of a placebo
+    speed_up, speed_up_of, SpeedUp   a ratio of times with its interval, and the noise band of a placebo
     ceiling                      the copy bandwidth and matrix product rate of a device
     operators, kernels, peak_bytes   what a piece of work asks of the machine, counted
     run_in_child                 a function in a child process with a deadline
