@@ -15,7 +15,7 @@ import sys
 import sysconfig
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,9 +31,10 @@ KINDS = {
     "numpy": "NumPy matmul",
     "torch": "torch matmul",
 }
-RUNS, WAITS = "at work", "waits for the lock or a core"
+RUNS, SLEEPS, WAITS = "at work", "asleep", "waits for the lock or a core"
+AGAIN = "threads, again"  # one thread once more in every round: the placebo
 PROCESSES = "spawn" if sys.platform == "darwin" else "fork"  # the interpreter that measures has no other threads: fork is safe
-FREE_THREADED = ("python3.15t", "python3.14t", "python3.13t", "python3t", "python3.13-nogil")
+FREE_THREADED = ("3.15t", "3.14t", "3.13t")  # on PATH these are python3.15t, …
 # Each worker is one thread: the matrix libraries must start none of their own.
 ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")} | {"VECLIB_MAXIMUM_THREADS": "1"}
 
@@ -44,15 +45,15 @@ Trace = list[tuple[str, float, float]]  # what a worker did, from, to
 class WorkersRun:
     """One kind of work shared by a number of workers.
 
-    on       "threads" or "processes"
-    seconds  from the first start to the last end
-    traces   of each worker, for each of its pieces
+    on       "threads", "processes", or AGAIN
+    samples  seconds from the first start to the last end, round by round
+    traces   of each worker, for each of its pieces, in the fastest round
     """
 
     kind: str
     on: str
     workers: int
-    seconds: float
+    samples: list[float]
     traces: list[list[Trace]]
 
     @property
@@ -91,17 +92,18 @@ def unit_of(kind: str, seconds: float) -> Callable[[], object]:
 
 
 def trace_units(unit: Callable[[], object], times: int, needs_core: bool) -> Trace:
-    """Call `unit()` `times` times, and record when the worker ran and when it waited.
+    """Call `unit()` `times` times, and record when the worker ran, slept or waited.
 
-    If the time from the end of one unit to the end of the next is more than twice its processor time and a millisecond, the
-    worker waited for the lock or for a core.
+    A unit that needs no core sleeps. For the others: if the time from the end of one unit to the end of the next is more than
+    twice its processor time and a millisecond, the worker waited for the lock or for a core.
     """
     found: Trace = []
     start, used = CLOCK(), time.thread_time()
     for _ in range(times):
         unit()
         end, used_now = CLOCK(), time.thread_time()
-        what = WAITS if needs_core and end - start > 2 * (used_now - used) + 1e-3 else RUNS
+        waited = end - start > 2 * (used_now - used) + 1e-3
+        what = SLEEPS if not needs_core else WAITS if waited else RUNS
         if found and found[-1][0] == what:
             found[-1] = (what, found[-1][1], end)  # one bar in the picture for what belongs together
         else:
@@ -110,57 +112,56 @@ def trace_units(unit: Callable[[], object], times: int, needs_core: bool) -> Tra
     return found
 
 
-def _work(connection: Any, kind: str, seconds: float, times: int, pieces: int) -> None:
-    """A worker process: get ready, wait for the start, work, and send the trace of each piece."""
+def _work(connection: Any, kind: str, seconds: float) -> None:
+    """A worker process: say how many units make a piece of `seconds`; then work whenever (units, pieces) come."""
     with connection:
         unit = unit_of(kind, seconds)
-        unit()
-        connection.send("ready")
-        connection.recv()
-        connection.send([trace_units(unit, times, kind != "sleep") for _ in range(pieces)])
+        connection.send(_units_of_a_piece(unit, kind, seconds))
+        while (task := connection.recv()) is not None:
+            times, pieces = task
+            connection.send([trace_units(unit, times, kind != "sleep") for _ in range(pieces)])
 
 
-def _calibrate(connection: Any, kind: str, seconds: float) -> None:
-    with connection:
-        unit, took = unit_of(kind, seconds), []
-        unit()
-        for _ in range(9):
-            start = time.perf_counter()
-            unit()
-            took.append(time.perf_counter() - start)
-        connection.send(max(1, round(seconds / statistics.median(took))))
-
-
-def units_for(kind: str, seconds: float) -> int:
-    """How many units make a piece of `seconds`, measured in a process of its own.
-
-    This process must not have multiplied matrices yet when it forks: libraries keep locks and threads for that.
-    """
+def _units_of_a_piece(unit: Callable[[], object], kind: str, seconds: float) -> int:
+    unit()  # the first call also allocates and loads
     if kind == "sleep":
         return 1
-    with child_process(_calibrate, kind, seconds, method=PROCESSES) as child:
-        return child.connection.recv()
+    took = []
+    for _ in range(9):
+        start = time.perf_counter()
+        unit()
+        took.append(time.perf_counter() - start)
+    return max(1, round(seconds / statistics.median(took)))
 
 
-def on_processes(kind: str, workers: int, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
-    """Let each of `workers` processes do its share of pieces; the start of the processes is not part of the traces."""
+@contextlib.contextmanager
+def worker_processes(kind: str, workers: int, seconds: float) -> Iterator[tuple[list[Any], int]]:
+    """The connections to `workers` processes that wait for work, and how many units make a piece of `seconds`.
+
+    They start before this process has multiplied matrices: libraries keep locks and threads for that, which a fork would copy.
+    """
     how = {"method": PROCESSES, "duplex": True, "grace_seconds": 5.0}
     with contextlib.ExitStack() as started:
-        children = [
-            started.enter_context(child_process(_work, kind, seconds, times, share, **how)) for share in shares[:workers]
-        ]
+        children = [started.enter_context(child_process(_work, kind, seconds, **how)) for _ in range(workers)]
         connections = [child.connection for child in children]
+        units = [connection.recv() for connection in connections]
+        yield connections, round(statistics.median(units))
         for connection in connections:
-            connection.recv()
-        for connection in connections:
-            connection.send("go")
-        return [connection.recv() for connection in connections]
+            connection.send(None)
 
 
-def on_threads(kind: str, workers: int, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
+def on_processes(connections: Sequence[Any], shares: Sequence[int], times: int) -> list[list[Trace]]:
+    """Let the first of the waiting processes do its share of pieces, and so on; their start is not part of the traces."""
+    used = connections[: len(shares)]
+    for connection, share in zip(used, shares, strict=True):
+        connection.send((times, share))
+    return [connection.recv() for connection in used]
+
+
+def on_threads(kind: str, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
     """The same on threads of this process."""
-    barrier = threading.Barrier(workers)
-    done: list[list[Trace]] = [[] for _ in range(workers)]
+    barrier = threading.Barrier(len(shares))
+    done: list[list[Trace]] = [[] for _ in shares]
 
     def work(worker: int) -> None:
         unit = unit_of(kind, seconds)
@@ -168,7 +169,7 @@ def on_threads(kind: str, workers: int, shares: Sequence[int], seconds: float, t
         barrier.wait()
         done[worker] = [trace_units(unit, times, kind != "sleep") for _ in range(shares[worker])]
 
-    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(workers)]
+    threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(shares))]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -176,13 +177,19 @@ def on_threads(kind: str, workers: int, shares: Sequence[int], seconds: float, t
     return done
 
 
+def seconds_of(traces: Sequence[Sequence[Trace]]) -> float:
+    """From the first start to the last end."""
+    spans = [span for worker in traces for piece in worker for span in piece]
+    return max(end for _, _, end in spans) - min(start for _, start, _ in spans)
+
+
 def compare_workers(
-    kinds: Sequence[str], workers: Sequence[int], pieces: int, seconds: float, repeats: int, hows: Sequence[str]
+    kinds: Sequence[str], workers: Sequence[int], pieces: int, seconds: float, rounds: int, hows: Sequence[str]
 ) -> list[WorkersRun]:
     """Share `pieces` pieces of `seconds` each among each number of workers, for every kind of work.
 
     hows  "threads", "processes" or both
-    Of each combination the fastest of `repeats` runs is kept.
+    In each round all combinations take their turn, and one thread once more (AGAIN).
     """
     for kind in set(kinds) - set(KINDS):
         raise ValueError(f"{kind!r} is not a kind of work: {', '.join(KINDS)}")
@@ -190,19 +197,20 @@ def compare_workers(
     for kind in kinds:
         if kind in ("numpy", "torch"):
             importlib.import_module(kind)  # once here, not in each process that is forked from here
-        times = units_for(kind, seconds)
-        for how in sorted(hows):  # processes first: see units_for
-            measure = {"processes": on_processes, "threads": on_threads}[how]
-            best: dict[int, WorkersRun] = {}
-            for _ in range(repeats):
-                for count in workers:
+        turns = [*((how, count) for how in hows for count in workers), (AGAIN, 1)]
+        found: dict[tuple[str, int], list[list[list[Trace]]]] = {turn: [] for turn in turns}
+        with worker_processes(kind, max(workers) if "processes" in hows else 1, seconds) as (connections, times):
+            for _ in range(rounds):
+                for how, count in turns:
                     shares = [len(range(worker, pieces, count)) for worker in range(count)]
-                    traces = measure(kind, count, shares, seconds, times)
-                    spans = [span for worker in traces for piece in worker for span in piece]
-                    took = max(end for _, _, end in spans) - min(start for _, start, _ in spans)
-                    if count not in best or took < best[count].seconds:
-                        best[count] = WorkersRun(kind, how, count, took, traces)
-            runs += best.values()
+                    if how == "processes":
+                        traces = on_processes(connections, shares, times)
+                    else:
+                        traces = on_threads(kind, shares, seconds, times)
+                    found[how, count].append(traces)
+        for (how, count), taken in found.items():
+            samples = [seconds_of(traces) for traces in taken]
+            runs.append(WorkersRun(kind, how, count, samples, min(taken, key=seconds_of)))
     return runs
 
 
@@ -221,19 +229,26 @@ def measure_workers(
 
 
 def free_threaded_python() -> str | None:
-    """A Python here that runs without the lock: this one, or one on PATH under its usual names; None if there is none."""
+    """A Python here that runs without the lock; None if there is none.
+
+    Looked for: this one, then `python3.14t` and its like on PATH, then those that uv has installed.
+    """
     if sysconfig.get_config_var("Py_GIL_DISABLED") and not has_gil():
         return sys.executable
-    for name in FREE_THREADED:
-        path = find_tool(name)
-        if path is None:
-            continue
-        question = "import sys; print(sys._is_gil_enabled())"
-        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            answer = subprocess.run([path, "-c", question], capture_output=True, text=True, timeout=10)
-            if answer.stdout.strip() == "False":
-                return path
-    return None
+    candidates = [path for version in FREE_THREADED if (path := find_tool(f"python{version}"))]
+    if uv := find_tool("uv"):
+        answers = (_answer_of([uv, "python", "find", "--no-python-downloads", version]) for version in FREE_THREADED)
+        candidates += [path for path in answers if path]
+    question = "import sys; print(sys._is_gil_enabled())"
+    return next((path for path in candidates if _answer_of([path, "-c", question]) == "False"), None)
+
+
+def _answer_of(command: Sequence[str]) -> str:
+    """What a program prints; "" if it fails, does not start, or takes very long."""
+    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        return done.stdout.strip() if done.returncode == 0 else ""
+    return ""
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork
 from hpml_lab.processes.parallel import WorkersRun
 
-SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, repeats=1)
+SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, rounds=2)
 
 
 @pytest.fixture(scope="module")
@@ -27,9 +27,9 @@ def test_the_experiment_is_sound(result, sound):
 
 
 def test_every_kind_is_measured_on_threads_and_on_processes(result):
-    kinds = [parallel.KINDS[kind] for kind in ("loop", "sleep", "sha256", "numpy")]
+    kinds = list(parallel.KINDS.values())
     combinations = [(kind, on, count) for kind in kinds for on in ("threads", "processes") for count in (1, 2, 4)]
-    assert [(row.work, row.on, row.workers) for row in result.rows(SharedWork)][:24] == combinations
+    assert [(row.work, row.on, row.workers) for row in result.rows(SharedWork)][:30] == combinations
 
 
 def test_the_timelines_show_two_workers_each(result):
@@ -44,19 +44,34 @@ def test_the_timelines_show_two_workers_each(result):
     assert len(processes.gil_timelines(result).figure.axes) == 4
 
 
-def test_a_machine_without_a_free_threaded_python_has_none(monkeypatch):
-    monkeypatch.setenv("PATH", "/nonexistent")
+def programs(folder, monkeypatch, **scripts):
+    """Programs that answer as the shell scripts say are all that can be found here."""
+    for name, script in scripts.items():
+        path = folder / name.replace("_", ".")
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+    known = {path.name: str(path) for path in folder.iterdir()}
     monkeypatch.setattr(parallel, "has_gil", lambda: True)
+    monkeypatch.setattr(parallel, "find_tool", known.get)
+
+
+def test_a_machine_without_a_free_threaded_python_has_none(tmp_path, monkeypatch):
+    programs(tmp_path, monkeypatch)
+    assert parallel.free_threaded_python() is None
+    programs(tmp_path, monkeypatch, uv="echo No interpreter found >&2; exit 2")
     assert parallel.free_threaded_python() is None
 
 
 def test_a_free_threaded_python_is_found_by_its_answer_and_a_false_one_is_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(parallel, "has_gil", lambda: True)
-    for name, answer in (("python3.15t", "echo True"), ("python3.14t", "exit 1"), ("python3.13t", "echo False")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{answer}\n")
-        (tmp_path / name).chmod(0o755)
-    monkeypatch.setenv("PATH", str(tmp_path))
+    programs(tmp_path, monkeypatch, python3_15t="echo True", python3_14t="exit 1", python3_13t="echo False")
     assert parallel.free_threaded_python() == str(tmp_path / "python3.13t")
+
+
+def test_a_free_threaded_python_that_uv_has_installed_is_found_though_it_is_not_on_path(tmp_path, monkeypatch):
+    managed = tmp_path / "managed-python"
+    uv = f'test "$1 $2 $3 $4" = "python find --no-python-downloads 3.14t" && echo {managed}'
+    programs(tmp_path, monkeypatch, uv=uv, **{"managed-python": "echo False"})
+    assert parallel.free_threaded_python() == str(managed)
 
 
 def test_where_there_is_a_free_threaded_python_the_loop_runs_in_it_too(monkeypatch):
@@ -65,43 +80,57 @@ def test_where_there_is_a_free_threaded_python_the_loop_runs_in_it_too(monkeypat
     result = processes.gil.function(SMALL)
     *_, one, two = result.rows(SharedWork)
     assert "free-threaded" in one.work and one.work == two.work and (one.workers, two.workers) == (1, 2)
-    assert one.speedup == 1 and two.speedup == one.milliseconds / two.milliseconds
-    assert result.here("Python loop on 2 threads without the lock") == two.speedup
+    assert one.gain == 1 and two.gain > 0
+    assert result.here("Python loop on 2 threads without the lock") == two.gain
     assert any(claim.text.startswith("Without the lock") and not claim.exact for claim in result.claims)
     assert not any("free-threaded" in note for note in result.notes)
 
 
-def test_of_several_runs_the_fastest_counts_from_its_first_start_to_its_last_end(monkeypatch):
-    seconds = iter([4.0, 1.5, 3.0])
+def test_a_run_takes_from_its_first_start_to_its_last_end_and_one_thread_runs_again_in_every_round(monkeypatch):
+    seconds, asked = iter([4.0, 9.0, 1.5, 8.0, 3.0, 7.0]), []
 
-    def took(kind, workers, shares, *_):
-        assert shares == [2, 1], "three pieces on two workers"
+    def took(kind, shares, *_):
+        asked.append(shares)
         return [[[(parallel.RUNS, 10.0, 11.0)]], [[(parallel.RUNS, 10.5, 10.0 + next(seconds))]]]
 
-    monkeypatch.setattr(parallel, "units_for", lambda *_: 1)
     monkeypatch.setattr(parallel, "on_threads", took)
-    [run] = parallel.compare_workers(["loop"], [2], 3, 0.01, 3, ["threads"])
-    assert (run.kind, run.on, run.workers, run.seconds) == ("loop", "threads", 2, 1.5)
+    run, again = parallel.compare_workers(["loop"], [2], 3, 0.001, 3, ["threads"])
+    assert asked == [[2, 1], [3]] * 3, "three pieces on two workers, then on one"
+    assert (run.kind, run.on, run.workers, run.samples) == ("loop", "threads", 2, [4.0, 1.5, 3.0])
+    assert run.traces[1][0][0][2] == 11.5, "the fastest round is drawn"
+    assert (again.on, again.workers, again.samples) == (parallel.AGAIN, 1, [9.0, 8.0, 7.0])
 
 
-def test_the_rows_compare_every_time_with_one_thread(monkeypatch):
-    seconds = {("threads", 1): 8.0, ("threads", 2): 10.0, ("processes", 1): 9.0, ("processes", 2): 4.0}
+def test_the_rows_compare_every_time_with_one_thread_in_its_round(monkeypatch):
+    samples = {
+        ("threads", 1): [8.0, 4.0, 8.0],
+        ("threads", 2): [10.0, 4.0, 10.0],
+        ("processes", 1): [9.0, 5.0, 9.0],
+        ("processes", 2): [4.0, 2.0, 4.0],
+        (parallel.AGAIN, 1): [8.0, 4.0, 7.5],
+    }
 
     def measured(kinds, hows, pieces, **_):
         traces = [[[(parallel.RUNS, 0.0, 1.0)]] * pieces]
-        return "3", [WorkersRun(kind, on, n, s, traces) for kind in kinds for (on, n), s in seconds.items() if on in hows]
+        turns = [(turn, taken) for turn, taken in samples.items() if turn[0] in (*hows, parallel.AGAIN)]
+        return "3", [WorkersRun(kind, on, n, taken, traces) for kind in kinds for (on, n), taken in turns]
 
     monkeypatch.setattr(gil_module, "measure_workers", measured)
     monkeypatch.setattr(gil_module, "free_threaded_python", lambda: None)
     result = processes.gil.function(SMALL)
     rows = {(row.work, row.on, row.workers): row for row in result.rows(SharedWork)}
     loop = parallel.KINDS["loop"]
+    assert {on for _, on, _ in rows} == {"threads", "processes"}, "the placebo is no row"
     assert [rows[loop, "threads", count].milliseconds for count in (1, 2)] == [8000, 10_000]
-    assert [rows[loop, "threads", count].speedup for count in (1, 2)] == [1, 0.8]
-    assert [rows[loop, "processes", count].speedup for count in (1, 2)] == [8 / 9, 2], "compared with one thread"
-    assert rows[loop, "processes", 2].milliseconds == 4000
+    assert [rows[loop, "threads", count].gain for count in (1, 2)] == [1, 0.8]
+    assert [rows[loop, "processes", count].gain for count in (1, 2)] == [8 / 9, 2], "compared with one thread"
+    assert [rows[loop, "processes", count].verdict for count in (1, 2)] == ["slower", "faster"]
+    assert rows[loop, "processes", 2].interval == "2 to 2"
     assert result.here("Python loop on 2 threads") == 0.8
     assert result.here("Python loop on 2 processes") == 2
+    holds = {claim.text: claim.holds for claim in result.claims if not claim.exact}
+    assert holds["Two processes speed up a Python loop"] and holds["Two threads do not speed up a Python loop"]
+    assert not holds["Two threads speed up sleeping"], "these times say the opposite"
 
 
 def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
@@ -111,7 +140,7 @@ def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
         "print(len(parallel.compare_workers(['loop', 'sleep'], [1, 2], 2, 0.01, 1, ['threads', 'processes'])))"
     )
     finished = run_python(["-S", "-c", code])
-    assert finished.stdout.strip() == "8", finished.stderr
+    assert finished.stdout.strip() == "10", finished.stderr
 
 
 def test_a_thread_that_waits_for_the_lock_differs_from_one_that_works():
@@ -127,25 +156,31 @@ def test_a_thread_that_waits_for_the_lock_differs_from_one_that_works():
     assert all(any(what == parallel.WAITS for what, _, _ in trace) for trace in done)
 
 
-def test_a_sleeper_waits_for_nobody():
-    assert [what for what, _, _ in parallel.trace_units(lambda: time.sleep(0.01), 3, False)] == [parallel.RUNS]
+def test_a_sleeper_is_asleep_and_not_at_work():
+    assert [what for what, _, _ in parallel.trace_units(lambda: time.sleep(0.01), 3, False)] == [parallel.SLEEPS]
 
 
-@pytest.mark.parametrize("on", [parallel.on_threads, parallel.on_processes])
-def test_each_worker_does_its_share(on, nothing_left):
-    traces = on("sleep", 3, [2, 1, 1], 0.01, 1)
+def test_each_thread_does_its_share():
+    traces = parallel.on_threads("sleep", [2, 1, 1], 0.01, 1)
     assert [len(worker) for worker in traces] == [2, 1, 1]
+
+
+def test_each_process_does_its_share_again_and_again(nothing_left):
+    with parallel.worker_processes("sleep", 3, 0.01) as (connections, units):
+        assert units == 1
+        for shares in ([2, 1, 1], [4], [2, 2]):
+            assert [len(worker) for worker in parallel.on_processes(connections, shares, units)] == shares
 
 
 def test_a_measurement_that_fails_shows_the_end_of_its_errors():
     with pytest.raises(RuntimeError, match=r"exit code 1: (?s:.*)'tea' is not a kind of work: loop, sleep"):
-        parallel.measure_workers(kinds=["tea"], workers=[1], pieces=1, seconds=0.01, repeats=1, hows=["threads"])
+        parallel.measure_workers(kinds=["tea"], workers=[1], pieces=1, seconds=0.01, rounds=1, hows=["threads"])
 
 
 def test_a_measurement_that_hangs_is_ended_with_all_that_it_started(nothing_left):
     with pytest.raises(RuntimeError, match="did not finish in time"):
         parallel.measure_workers(
-            kinds=["sleep"], workers=[2], pieces=2, seconds=600, repeats=1, hows=["processes"], deadline_seconds=1.5
+            kinds=["sleep"], workers=[2], pieces=2, seconds=600, rounds=1, hows=["processes"], deadline_seconds=1.5
         )
 
 

@@ -2,23 +2,27 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import median
 
 import psutil
 
 from hpml_lab.core import machine, style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span, rows
 from hpml_lab.core.workers import child_pids
-from hpml_lab.processes.parallel import KINDS, RUNS, WAITS, WorkersRun, free_threaded_python, measure_workers
+from hpml_lab.processes.parallel import AGAIN, KINDS, RUNS, SLEEPS, WAITS, WorkersRun, free_threaded_python, measure_workers
 from hpml_lab.processes.thread_exit import THREAD_KINDS, thread_at_exit
 from hpml_lab.processes.timelines import draw_timelines, legend_entries
 
-QUICK = dict(kinds=("loop", "sleep", "sha256", "numpy"), workers=(1, 2, 4), pieces=4, seconds=0.02, repeats=2)
-FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, repeats=3)
+QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.01, rounds=5)
+FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=9)
 ON = ("threads", "processes")
+WITHIN = "within noise"  # as SpeedUp.verdict puts it
+FAST = "times as fast"
 TIMELINES = (("loop", "threads"), ("loop", "processes"), ("sleep", "threads"), ("numpy", "threads"))
 
 
@@ -30,7 +34,9 @@ class SharedWork:
     on: str = column("on")
     workers: int = column("workers")
     milliseconds: float = column("time", "ms")
-    speedup: float = column("times faster than 1 thread")
+    gain: float = column("times as fast as 1 thread")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
 
 
 @dataclass
@@ -46,10 +52,10 @@ class ThreadExit:
 
 
 def draw(result: Result):
-    """How many times faster than one thread the same work is done, by the number of threads (left) and of processes (right).
+    """How many times as fast as on one thread the same work is done, by the number of threads (left) and of processes (right).
 
-    The dashed line is the ideal: N workers, N times faster. The Python loop stays near 1 on threads; on processes it can rise
-    up to the number of cores.
+    The dashed line is the ideal: N workers, N times as fast. Look for the Python loop: on threads it cannot rise, on processes
+    it can, up to the number of cores. Hollow markers are within the noise.
     """
     figure = style.new_figure(8.5, 4)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
@@ -59,9 +65,12 @@ def draw(result: Result):
         axes.plot(workers, workers, "--", color=style.GREY, label="ideal")
         works = dict.fromkeys(row.work for row in shown)
         for work, color, marker in zip(works, style.CYCLE, style.MARKERS, strict=False):
-            line = [row.speedup for row in shown if (row.work, row.on) == (work, on)]
-            axes.plot(workers, line, color=color, marker=marker, label=work)
-        axes.set(title=f"on {on}", xlabel=on, ylabel="times faster", xticks=workers)
+            line = [row for row in shown if (row.work, row.on) == (work, on)]
+            axes.plot(workers, [row.gain for row in line], color=color, marker=marker, label=work)
+            unsure = [row for row in line if row.verdict == WITHIN]
+            look = dict(color=color, marker=marker, linestyle="none", markerfacecolor="white")
+            axes.plot([row.workers for row in unsure], [row.gain for row in unsure], **look)
+        axes.set(title=f"on {on}", xlabel=on, ylabel="times as fast", xticks=workers)
     figure.supxlabel(f"(this machine has {result.arrays['cores']} cores)", fontsize=9)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
@@ -69,16 +78,16 @@ def draw(result: Result):
 
 @picture
 def gil_timelines(result: Result):
-    """When each of two workers ran and when it waited for the lock or for a core.
+    """When each of two workers ran, slept, or waited for the lock or for a core.
 
-    In a Python loop two threads take turns of a few milliseconds. Two processes, and threads that sleep or multiply matrices,
-    wait only if the machine has no core free for them.
+    In a Python loop two threads take turns of a few milliseconds. Threads that sleep do so at once. Two processes, and threads
+    that multiply matrices, wait only if the machine has no core free for them.
     """
-    colors = {RUNS: style.BLUE, WAITS: style.ORANGE}
+    colors = {RUNS: style.BLUE, SLEEPS: style.SKY, WAITS: style.ORANGE}
     timelines = result.arrays["timelines"]
     figure = style.new_figure(8, 6)
     draw_timelines(figure.subplots(len(timelines), 1, sharex=True), timelines, colors)
-    figure.legend(handles=legend_entries(colors), loc="outside upper center", ncols=2)
+    figure.legend(handles=legend_entries(colors), loc="outside upper center", ncols=3)
     return figure
 
 
@@ -91,24 +100,24 @@ def gil(params: Params) -> Result:
     before = child_pids()
     other_load = psutil.cpu_percent(0.1)
     exits = [_thread_exit(kind) for kind in THREAD_KINDS]
-    parameters = dict(workers=params.workers, pieces=params.pieces, seconds=params.seconds, repeats=params.repeats)
+    parameters = dict(workers=params.workers, pieces=params.pieces, seconds=params.seconds, rounds=params.rounds)
     _, runs = measure_workers(kinds=params.kinds, hows=ON, **parameters)
-    shared = [row for kind in params.kinds for on in ON for row in _rows(runs, kind, on, KINDS[kind])]
-    speedup = {(row.work, row.on, row.workers): row.speedup for row in shared}
+    gains = {kind: _gains(runs, kind) for kind in params.kinds}
+    shared = [row for kind in params.kinds for row in _rows(runs, kind, gains[kind], KINDS[kind])]
 
-    def faster(kind: str, on: str = "threads") -> float:
-        return speedup[KINDS[kind], on, 2]
+    def two(kind: str, on: str = "threads") -> SpeedUp:
+        return gains[kind][on, 2]
 
     result = Result([Table("The same work, shared by more workers", shared), Table("A thread at the program's end", exits)])
     plain, daemon, joined = exits
     cut_off = "cut off" if "thread done" not in daemon.printed else "waited for"
     releasing = [kind for kind in params.kinds if kind not in ("loop", "sleep")]
     slides = {"numpy": "not useful for parallelism"}
-    result.key_figure("Python loop on 2 threads", faster("loop"), "times faster", lecture="concurrency, not parallelism")
-    result.key_figure("Python loop on 2 processes", faster("loop", "processes"), "times faster")
-    result.key_figure("sleep on 2 threads", faster("sleep"), "times faster")
+    result.key_figure("Python loop on 2 threads", two("loop").ratio, FAST, lecture="concurrency, not parallelism")
+    result.key_figure("Python loop on 2 processes", two("loop", "processes").ratio, FAST)
+    result.key_figure("sleep on 2 threads", two("sleep").ratio, FAST)
     for kind in releasing:
-        result.key_figure(f"{KINDS[kind]} on 2 threads", faster(kind), "times faster", lecture=slides.get(kind))
+        result.key_figure(f"{KINDS[kind]} on 2 threads", two(kind).ratio, FAST, lecture=slides.get(kind))
     result.key_figure("daemon thread that still works at exit", cut_off, lecture="waited for")
 
     result.claim(
@@ -126,14 +135,15 @@ def gil(params: Params) -> Result:
         joined.printed == "thread done, thread cleaned up, main done",
         joined.printed,
     )
-    result.measured("Two threads do not speed up a Python loop", *_below(faster("loop"), 1.3))
-    result.measured("Two processes speed up a Python loop", *_above(faster("loop", "processes"), 1.5))
-    result.measured("Two threads speed up sleeping", *_above(faster("sleep"), 1.7))
+    result.measured("Two threads do not speed up a Python loop", not two("loop").faster, str(two("loop")))
+    result.measured("Two processes speed up a Python loop", two("loop", "processes").faster, str(two("loop", "processes")))
+    result.measured("Two threads speed up sleeping", two("sleep").faster, str(two("sleep")))
     for kind in releasing:
-        result.measured(f"Two threads speed up {KINDS[kind]}", *_above(faster(kind), 1.5))
+        result.measured(f"Two threads speed up {KINDS[kind]}", two(kind).faster, str(two(kind)))
     result.check(
         "Every piece of work is done, however many threads or processes share it",
-        {run.pieces for run in runs} == {params.pieces} and len(runs) == len(params.kinds) * len(ON) * len(params.workers),
+        {run.pieces for run in runs} == {params.pieces}
+        and len(runs) == len(params.kinds) * (len(ON) * len(params.workers) + 1),
         f"{len(runs)} runs of {params.pieces} pieces",
     )
     result.check("No process is left behind", child_pids() <= before)
@@ -152,25 +162,33 @@ def _add_free_threaded(result: Result, shared: list[SharedWork], parameters: dic
     python = free_threaded_python()
     if python is None:
         result.notes.append(
-            "No free-threaded Python here (a build without the lock): install one, for example with `uv python install 3.14t`,"
-            " so that python3.14t is on PATH, then run `hpml-lab run gil` again."
+            "No free-threaded Python here (a build without the lock): `.venv/bin/uv python install 3.14t` installs one, and"
+            " `hpml-lab run gil` finds it."
         )
         return
     version, runs = measure_workers(python=python, kinds=("loop",), hows=("threads",), **parameters)
-    added = _rows(runs, "loop", "threads", f"{KINDS['loop']}, free-threaded Python {version}")
-    shared += added
-    [two] = [row for row in added if row.workers == 2]
-    result.key_figure("Python loop on 2 threads without the lock", two.speedup, "times faster")
-    result.measured("Without the lock two threads speed up a Python loop", *_above(two.speedup, 1.5))
+    gains = _gains(runs, "loop")
+    shared += _rows(runs, "loop", gains, f"{KINDS['loop']}, free-threaded Python {version}")
+    gain = gains["threads", 2]
+    result.key_figure("Python loop on 2 threads without the lock", gain.ratio, FAST)
+    result.measured("Without the lock two threads speed up a Python loop", gain.faster, str(gain))
 
 
-def _rows(runs: Sequence[WorkersRun], kind: str, on: str, work: str) -> list[SharedWork]:
-    one_thread = next(run.seconds for run in runs if (run.kind, run.on, run.workers) == (kind, "threads", 1))
-    return [
-        SharedWork(work, on, run.workers, 1e3 * run.seconds, one_thread / run.seconds)
-        for run in runs
-        if (run.kind, run.on) == (kind, on)
-    ]
+def _gains(runs: Sequence[WorkersRun], kind: str) -> dict[tuple[str, int], SpeedUp]:
+    """{(on, workers): how many times as fast as one thread}."""
+    samples = {(run.on, run.workers): run.samples for run in runs if run.kind == kind}
+    again = samples.pop((AGAIN, 1))
+    return {turn: speed_up_of(samples["threads", 1], times, again) for turn, times in samples.items()}
+
+
+def _rows(runs: Sequence[WorkersRun], kind: str, gains: dict[tuple[str, int], SpeedUp], work: str) -> list[SharedWork]:
+    rows = []
+    for run in runs:
+        if run.kind == kind and run.on != AGAIN:
+            gain = gains[run.on, run.workers]
+            fields = (run.on, run.workers, 1e3 * median(run.samples), gain.ratio, gain.interval, gain.verdict)
+            rows.append(SharedWork(work, *fields))
+    return rows
 
 
 def _thread_exit(kind: str) -> ThreadExit:
@@ -189,11 +207,3 @@ def _timeline(runs: Sequence[WorkersRun], kind: str, on: str) -> list[dict]:
         for what, start, end in piece
     ]
     return rows(spans)
-
-
-def _above(value: float, limit: float) -> tuple[bool, str]:
-    return value > limit, f"{value:.2f} times faster; more than {limit:g} counts"
-
-
-def _below(value: float, limit: float) -> tuple[bool, str]:
-    return value < limit, f"{value:.2f} times faster; less than {limit:g} counts"
