@@ -13,6 +13,7 @@ LOCK = threading.Lock()  # a library's lock: every process has its own, and fork
 PARENT, THREAD, CHILD = "the parent", "its other thread", "the child"
 HOLDS, STARTS, WAITS, NEVER = "holds the lock", "is in start()", "waits for the lock", "waits in vain"
 GETS, GETS_NOT = "gets the lock", "never gets the lock"
+GETS_SECONDS = 30.0
 HELD_LOCK_CASES = ("fork", "fork with hooks", "spawn")
 
 
@@ -42,7 +43,8 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
 
     case              "fork"; "fork with hooks" (os.register_at_fork takes the lock around the fork); "spawn"
     hold_seconds      how long the thread holds the lock
-    patience_seconds  how long the child waits for it after the thread has released it
+    patience_seconds  how long a plainly forked child waits for it after the thread has released it; the others, which are to
+                      get it, have as long as a busy machine may need
     Call it in a child (core.children.run_in_child): the hooks cannot be removed.
     """
     context = multiprocessing.get_context("spawn" if case == "spawn" else "fork")
@@ -63,7 +65,8 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
         spans.append(Span(PARENT, STARTS, child.called, child.started))
         thread.join()
         asked = child.receive(START_SECONDS)
-        got = child.receive(patience_seconds) if asked is not None else None
+        patience = patience_seconds if case == "fork" else max(patience_seconds, GETS_SECONDS)
+        got = child.receive(patience) if asked is not None else None
         end = CLOCK() if got is None else got
         parent_gets = LOCK.acquire(timeout=patience_seconds)
     if asked is not None:

@@ -114,6 +114,6 @@ def run_slides(deadline_seconds: float = 60.0) -> Finished:
     return run_python(["-m", "hpml_lab.processes.slide"], deadline_seconds=deadline_seconds)
 
 
-def run_cell_function(method: str, deadline_seconds: float = 30.0) -> Finished:
+def run_cell_function(method: str, deadline_seconds: float = 60.0) -> Finished:
     """Start a process with a function that is not part of any module, as one typed into a notebook cell."""
     return run_python(["-c", CELL, method], deadline_seconds=deadline_seconds)

@@ -5,12 +5,14 @@ starts.
 """
 
 import json
+import mmap
 import multiprocessing
 import statistics
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -22,18 +24,28 @@ from hpml_lab.processes.work import send_time
 
 PATIENCE_SECONDS = 60.0  # for one start; importing torch takes a few seconds
 SPAWN_WITH_TORCH = "spawn, then import torch"
+AGAIN = ", again"  # the cheapest method once more in every round: the placebo
+HELD_BYTES = 256 << 20
+HOLDING = f"fork, the parent has written {HELD_BYTES >> 20} MiB"
 DONE, HANGS = "done", "hangs"
 
 
 @dataclass
 class StartCost:
-    """One way to start a worker: medians over several starts."""
+    """One way to start a worker: medians over several starts.
+
+    gain, interval  how many times as fast as the cheapest start method it is ready, where they took turns
+    samples         seconds to the first line, start by start
+    """
 
     way: str = column("start")
     has_torch: bool = column("torch in the worker")
     ready: float = column("to the first line", "ms")
     ended: float | None = column("until it ended", "ms")
     starts: int = column("starts")
+    gain: float | None = column("times as fast as the cheapest method", default=None)
+    interval: str = column("90 % interval", default="")
+    samples: Sequence[float] = ()
 
 
 @dataclass
@@ -91,22 +103,36 @@ def _ready_and_ended(connection: Connection, called: float, worker: Any) -> tupl
 def start_costs(methods: Sequence[str], samples: int, preload: bool) -> list[StartCost]:
     """Median times to be ready and to have ended, one row for each way to start; the ways take turns.
 
+    Among them are the first method once more (AGAIN), and a fork while this process has written HELD_BYTES (HOLDING).
     preload  also let a fork server import torch once, so that every worker it forks has it
     """
     rows = []
     if "forkserver" in methods:
         first = start_process(multiprocessing.get_context("forkserver"))
         rows.append(_row("forkserver, first (starts the server)", False, [first]))
-    contexts = {name: multiprocessing.get_context(name) for name in methods}
-    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ("thread", *methods)}
+    ways: dict[str, Callable[[], tuple[float, float]]] = {"thread": start_thread}
+    ways |= {name: partial(start_process, multiprocessing.get_context(name)) for name in methods}
+    ways[methods[0] + AGAIN] = ways[methods[0]]
+    if "fork" in methods:
+        ways[HOLDING] = partial(_fork_holding, HELD_BYTES)
+    times: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
     for _ in range(samples):
-        times["thread"].append(start_thread())
-        for name, context in contexts.items():
-            times[name].append(start_process(context))
+        for name, start in ways.items():
+            times[name].append(start())
     rows += [_row(name, False, seconds) for name, seconds in times.items()]
     if preload and "forkserver" in methods:
         rows += _preloaded(samples)
     return rows
+
+
+def _fork_holding(nbytes: int) -> tuple[float, float]:
+    """Fork while this process has written `nbytes` of memory, in the ordinary pages of 4 KiB that most of its memory has."""
+    with mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS) as memory:
+        if hasattr(mmap, "MADV_NOHUGEPAGE"):
+            memory.madvise(mmap.MADV_NOHUGEPAGE)
+        for page in range(0, nbytes, mmap.PAGESIZE):
+            memory[page] = 1
+        return start_process(multiprocessing.get_context("fork"))
 
 
 def _preloaded(samples: int) -> list[StartCost]:
@@ -123,8 +149,9 @@ def _preloaded(samples: int) -> list[StartCost]:
 
 
 def _row(way: str, has_torch: bool, times: Sequence[tuple[float, float]]) -> StartCost:
-    ready, ended = (1e3 * statistics.median(seconds) for seconds in zip(*times, strict=True))
-    return StartCost(way, has_torch, ready, ended, len(times))
+    ready, ended = zip(*times, strict=True)
+    medians = (1e3 * statistics.median(seconds) for seconds in (ready, ended))
+    return StartCost(way, has_torch, *medians, len(times), samples=ready)
 
 
 def measure_starts(deadline_seconds: float = 180.0, **parameters: Any) -> list[StartCost]:
@@ -140,7 +167,7 @@ def starts_with_torch(called: float, samples: int, patience_seconds: float, cuda
     """Measure what torch adds to a start and does to a fork; call it in a spawned child (core.children.run_in_child).
 
     called            CLOCK when the parent called start()
-    patience_seconds  how long a forked child has for one matrix product before it counts as hung
+    patience_seconds  how long a forked child with all threads has for one matrix product before it counts as hung
     """
     import torch
 
@@ -153,11 +180,11 @@ def starts_with_torch(called: float, samples: int, patience_seconds: float, cuda
     torch.set_num_threads(2)
     _multiply(torch)
     found.all_threads = _forked_product(context, None, patience_seconds)
-    found.one_thread = _forked_product(context, 1, patience_seconds)
+    found.one_thread = _forked_product(context, 1, PATIENCE_SECONDS)  # it is expected to end: it may take its time
     if cuda:
         torch.ones(1, device="cuda")
         with child_process(_use_cuda, context=context) as child:
-            found.cuda_error = child.receive(10 * patience_seconds, default=HANGS)
+            found.cuda_error = child.receive(PATIENCE_SECONDS, default=HANGS)
     return found
 
 

@@ -10,6 +10,7 @@ from hpml_lab import processes
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.workers import HELPERS, child_pids
 from hpml_lab.processes import held_lock, start_cost
+from hpml_lab.processes.experiments.start_methods import _gains
 from hpml_lab.processes.start_cost import SPAWN_WITH_TORCH, StartCost, safe_methods, start_process, start_thread
 from hpml_lab.processes.work import send_time
 
@@ -34,9 +35,21 @@ def test_the_ratios_are_those_of_the_rows_times(result):
     ready = {row.way: row.ready for row in result.rows(StartCost)}
     assert result.here("spawn and import torch") == ready[SPAWN_WITH_TORCH]
     if "fork" in ready:
-        assert result.here("fork compared with a thread") == ready["fork"] / ready["thread"]
+        gain = {row.way: row.gain for row in result.rows(StartCost)}
+        assert result.here("fork compared with a thread") == gain["thread"]
         for way in ("forkserver", "spawn"):
-            assert result.here(f"{way} compared with fork") == ready[way] / ready["fork"]
+            assert result.here(f"{way} compared with fork") == 1 / gain[way]
+        assert gain["fork"] is None and not any("again" in way for way in gain), "the placebo is no row"
+
+
+def test_gains_are_pair_by_pair_over_the_cheapest_method_that_took_turns_with_it():
+    def cost(way, *samples):
+        return StartCost(way, False, 0.0, None, len(samples), samples=samples)
+
+    rows = [cost("first", 9.0), cost("fork", 1.0, 2.0), cost("fork, again", 1.0, 2.0), cost("spawn", 4.0, 8.0)]
+    gains = _gains(rows, "fork")
+    assert list(gains) == ["spawn"] and gains["spawn"].slower
+    assert (rows[3].gain, rows[3].interval, rows[0].gain) == (0.25, "0.25 to 0.25", None)
 
 
 def test_the_timelines_show_each_case_of_the_held_lock(result):
@@ -51,7 +64,7 @@ def test_a_worker_is_ready_before_it_has_ended():
 
 def test_a_row_has_the_medians_in_milliseconds():
     row = start_cost._row("spawn", False, [(0.001, 0.004), (0.002, 0.005), (0.09, 0.1)])
-    assert row == StartCost("spawn", False, 2, 5, 3)
+    assert row == StartCost("spawn", False, 2, 5, 3, samples=(0.001, 0.002, 0.09))
 
 
 def stuck(connection):

@@ -2,21 +2,36 @@
 
 import ast
 import multiprocessing
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from statistics import median
+
+import psutil
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import rows
 from hpml_lab.core.workers import child_pids
-from hpml_lab.processes.pool import SQUARES, STARTS, Squared, pool_squares, process_prints, run_cell_function, run_slides
+from hpml_lab.processes.pool import (
+    SQUARES,
+    STARTS,
+    Printed,
+    Squared,
+    pool_squares,
+    process_prints,
+    run_cell_function,
+    run_slides,
+)
 from hpml_lab.processes.start_cost import safe_methods
 from hpml_lab.processes.timelines import draw_timelines, legend_entries
 from hpml_lab.processes.work import greet
 
-QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.1)
-FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5)
+QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=5)
+FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5, rounds=15)
+AGAIN = "again"  # the first method once more in every round: the placebo
 
 
 @dataclass
@@ -28,7 +43,11 @@ class MethodRun:
     exitcode: int | None = column("exit code")
     squares: str = column("Pool returns")
     busy_workers: int = column("workers that got work")
+    first_ready: float = column("first worker ready", "ms")
     ready: float = column("all workers ready", "ms")
+    gain: float = column("times as fast as the first row")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
 
 
 @dataclass
@@ -55,7 +74,8 @@ class SlidesRun:
 def draw(result: Result):
     """Pool(5).map over three numbers with each start method: when each worker was ready, and which worker did which square.
 
-    Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do.
+    Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do. Look
+    at the ends of the gray bars: forked workers are ready one after the other, the others nearly at once.
     """
     timelines = result.arrays["timelines"]
     colors = {STARTS: style.GREY, SQUARES: style.BLUE}
@@ -72,13 +92,21 @@ def process_and_pool(params: Params) -> Result:
     """The lecture's Process and Pool with every start method, and the two functions called f."""
     before = child_pids()
     numbers = list(params.numbers)
-    runs, squared = [], {}
-    for method in safe_methods():
-        printed = process_prints(method, greet, "bob")
-        squared[method] = pool_squares(method, params.workers, numbers, seconds=params.seconds)
-        workers = len(_workers(squared[method], SQUARES))
-        ready = 1e3 * max(span.seconds for span in squared[method].spans if span.what == STARTS)
-        runs.append(MethodRun(method, printed.text.strip(), printed.exitcode, str(squared[method].values), workers, ready))
+    methods = safe_methods()
+    printed = {method: process_prints(method, greet, "bob") for method in methods}
+    ways = {**{method: method for method in methods}, AGAIN: methods[0]}
+    for method in methods:
+        pool_squares(method, 1, [])  # the fork server's own start, and the first imports
+    taken: dict[str, list[Squared]] = {way: [] for way in ways}
+    for _ in range(params.rounds):
+        for way, method in ways.items():
+            seconds = params.seconds if not taken[way] else 0.0  # the first is drawn
+            taken[way].append(pool_squares(method, params.workers, numbers, seconds=seconds))
+    ready = {way: [_ready(found, max) for found in runs] for way, runs in taken.items()}
+    again = ready.pop(AGAIN)
+    gains = {method: speed_up_of(ready[methods[0]], times, again) for method, times in ready.items()}
+    squared = {method: taken[method][0] for method in methods}
+    runs = [_method_run(method, printed[method], taken[method], gains[method]) for method in methods]
     cells = [_cell_run(method) for method in sorted(multiprocessing.get_all_start_methods())]
     slides = _slides_run()
     first = runs[0]
@@ -101,7 +129,7 @@ def process_and_pool(params: Params) -> Result:
     )
     result.claim(
         "`Pool.map` returns the squares in order with every start method",
-        all(found.values == [number * number for number in numbers] for found in squared.values()),
+        all(found.values == [number * number for number in numbers] for runs in taken.values() for found in runs),
         ", ".join(squared),
     )
     result.claim(
@@ -122,11 +150,37 @@ def process_and_pool(params: Params) -> Result:
         and (slides.exitcode, slides.parent_exitcode) == (1, 0)
         and ast.literal_eval(slides.squares) == [1, 4, 9],
     )
+    if "fork" in squared:
+        _explain_fork(result, runs)
     result.check("No process is left behind", child_pids() <= before)
     if "fork" not in squared:
         result.notes.append("This system's own libraries do not survive a fork of a process that uses them: run fork on Linux.")
     result.arrays["timelines"] = {method: rows(found.spans) for method, found in squared.items()}
     return result
+
+
+def _explain_fork(result: Result, runs: list[MethodRun]) -> None:
+    """A forked pool starts one worker after the other, each as a copy of this whole process."""
+    fork = next(run for run in runs if run.method == "fork")
+    megabytes = psutil.Process().memory_info().rss / 1e6
+    result.key_figure("memory of the process that is forked", megabytes, "MB")
+    result.measured(
+        "With fork most of the pool's start is spent on the workers after the first, one after the other",
+        fork.ready > 2 * fork.first_ready,
+        f"first ready after {fork.first_ready:.0f} ms, last after {fork.ready:.0f} ms, of a process of {megabytes:.0f} MB",
+    )
+
+
+def _ready(squared: Squared, which: Callable[[Iterable[float]], float]) -> float:
+    """Seconds until the first worker (min) or the last one (max) was ready."""
+    return which(span.seconds for span in squared.spans if span.what == STARTS)
+
+
+def _method_run(method: str, printed: Printed, taken: list[Squared], gain: SpeedUp) -> MethodRun:
+    first, last = (1e3 * median(_ready(found, which) for found in taken) for which in (min, max))
+    busy = len(_workers(taken[0], SQUARES))
+    text, values = printed.text.strip(), str(taken[0].values)
+    return MethodRun(method, text, printed.exitcode, values, busy, first, last, gain.ratio, gain.interval, gain.verdict)
 
 
 def _workers(squared: Squared, what: str) -> set[str]:
