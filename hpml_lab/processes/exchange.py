@@ -3,6 +3,7 @@
 import contextlib
 from dataclasses import dataclass
 from multiprocessing import resource_sharer
+from statistics import median
 from types import TracebackType
 from typing import Any
 
@@ -13,18 +14,23 @@ import torch.multiprocessing
 from hpml_lab.core.children import START_SECONDS, child_process
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.ring import Ring
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.messages import ROUTES
 
 DEADLINE_SECONDS = 30.0  # that either side waits for the other
 WAITING = 2  # messages that may wait in a queue, and buffers that go back and forth
+AGAIN = {"pickle": "pickle, again", "torch": "torch, again"}  # routes that others are compared with, and their placebos
 WRITTEN = -7.0  # what the consumer writes into an item to see whose memory it is
 
 
 @dataclass
 class RouteRate:
-    """Messages of one size over one route: the best of several samples, because other work only slows a sample down."""
+    """Messages of one size over one route: medians over the rounds, in each of which all routes take their turn.
+
+    gain, interval  how many times as fast as a pickled array of that size
+    """
 
     route: str = column("route")
     kilobytes: float = column("size", "KB")
@@ -32,16 +38,27 @@ class RouteRate:
     per_second: float = column("messages/s")
     microseconds: float = column("time of a message", "µs")
     megabytes_per_second: float = column("MB/s")
+    gain: float = column("times as fast as pickled")
+    interval: str = column("90 % interval")
 
 
 @dataclass(frozen=True)
 class Throughput:
     """The rates of all routes at all sizes; on which routes the producer sees what the consumer writes; whether every message
-    was the expected one."""
+    was the expected one.
+
+    samples  {bytes of a message: {route, or one of AGAIN: seconds of a message, round by round}}
+    """
 
     rates: list[RouteRate]
     writes_through: dict[str, bool]
     right: bool
+    samples: dict[int, dict[str, list[float]]]
+
+    def gain(self, nbytes: int, changed: str, base: str) -> SpeedUp:
+        """How many times as fast the route `changed` is as `base`, a route of AGAIN, for messages of `nbytes`."""
+        times = self.samples[nbytes]
+        return speed_up_of(times[base], times[changed], times[AGAIN[base]])
 
 
 class Exchange:
@@ -184,24 +201,29 @@ def _check(item: Any, number: int, write: bool) -> bool:
 def measure_throughput(sizes: list[int], seconds: float, rounds: int, method: str) -> Throughput:
     """Send messages of each size in bytes over every route.
 
-    seconds  of one sample, of which each route has `rounds`, in turns
+    seconds  of one sample, of which each route has `rounds`, in turns; those of AGAIN have as many once more
     method   how the consumer is started
     """
-    rates = []
+    turns = {**{route: route for route in ROUTES}, **{name: route for route, name in AGAIN.items()}}
+    samples: dict[int, dict[str, list[float]]] = {}
+    sent: dict[tuple[int, str], int] = {}
     with Exchange(max(sizes), method) as exchange:
         through = {route: exchange.writes_through(route) for route in ROUTES}
         for nbytes in sizes:
             source = torch.ones(nbytes // 4)
             first = {route: exchange.send(route, source, 3) / 3 for route in ROUTES}  # warms up too
             count = {route: max(3, min(2000, int(seconds / first[route]))) for route in ROUTES}
-            samples: dict[str, list[float]] = {route: [] for route in ROUTES}
+            times = samples[nbytes] = {name: [] for name in turns}
             for _ in range(rounds):
-                for route in ROUTES:
-                    samples[route].append(exchange.send(route, source, count[route]) / count[route])
-            for route, times in samples.items():
-                best = min(times)
-                rates.append(RouteRate(route, nbytes / 1e3, rounds * count[route], 1 / best, 1e6 * best, nbytes / best / 1e6))
-    return Throughput(rates, through, exchange.right)
+                for name, route in turns.items():
+                    times[name].append(exchange.send(route, source, count[route]) / count[route])
+            sent |= {(nbytes, route): rounds * number for route, number in count.items()}
+    found = Throughput([], through, exchange.right, samples)
+    for (nbytes, route), messages in sent.items():
+        time, gain = median(samples[nbytes][route]), found.gain(nbytes, route, "pickle")
+        fields = (1 / time, 1e6 * time, nbytes / time / 1e6, gain.ratio, gain.interval)
+        found.rates.append(RouteRate(route, nbytes / 1e3, messages, *fields))
+    return found
 
 
 def crossover_kilobytes(rates: list[RouteRate], slow: str = "pickle", fast: str = "torch") -> float | None:

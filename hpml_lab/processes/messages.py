@@ -23,12 +23,13 @@ import torch.multiprocessing
 
 from hpml_lab.core.findings import column
 
+COUNTED = 16 << 10  # bytes, from which copies of a message can be told from its other parts
 ROUTES = ("pickle", "bytes", "torch", "reused", "ring")
 
 
 @dataclass
 class RouteCopies:
-    """How often a route copies the bytes of a tensor after it was written, stage by stage.
+    """How often a route copies the bytes of a tensor of one size after it was written, stage by stage.
 
     pack    blocks of the tensor's size that making the message needs at once (tracemalloc), or whether the tensor moved
     pipe    the tensor's bytes in the message: they are copied into the pipe; and out of it, which counts as read
@@ -37,6 +38,7 @@ class RouteCopies:
     """
 
     route: str = column("route")
+    kilobytes: float = column("size", "KB")
     message_bytes: int = column("message", "bytes")
     pack: int = column("make the message")
     pipe: int = column("into the pipe")
@@ -55,8 +57,8 @@ def message_bytes(item: Any) -> int:
     return len(message)
 
 
-def count_copies(nbytes: int = 32768) -> list[RouteCopies]:
-    """How often each route copies the bytes of a tensor of `nbytes`, which has to fit into a pipe at once."""
+def count_copies(nbytes: int) -> list[RouteCopies]:
+    """How often each route copies the bytes of a tensor of `nbytes`, at least COUNTED: below, small objects weigh as much."""
     tensor = torch.ones(nbytes // 4)
     new, shared = tensor.clone(), tensor.clone().share_memory_()
     return [
@@ -64,7 +66,7 @@ def count_copies(nbytes: int = 32768) -> list[RouteCopies]:
         _through_pipe("bytes", lambda: tensor.numpy().tobytes(), nbytes),
         _as_handle("torch", new),
         _as_handle("reused", shared),
-        RouteCopies("ring", 0, 0, 0, 0, 0, 0),
+        RouteCopies("ring", nbytes / 1e3, 0, 0, 0, 0, 0, 0),
     ]
 
 
@@ -72,11 +74,14 @@ def _through_pipe(route: str, make: Callable[[], Any], nbytes: int) -> RouteCopi
     here, there = multiprocessing.Pipe(duplex=False)
     with here, there:
         message, pack = _blocks(lambda: ForkingPickler.dumps(make()), nbytes)
-        there.send_bytes(message)
+        # A pipe holds 64 KiB: a thread sends the rest while this one reads. Sending allocates nothing of the message's size.
+        sender = threading.Thread(target=there.send_bytes, args=(message,))
+        sender.start()
         received, read = _blocks(here.recv_bytes, nbytes)
+        sender.join()
         _, unpack = _blocks(lambda: pickle.loads(received), nbytes)
     pipe = len(message) // nbytes
-    return RouteCopies(route, len(message), pack, pipe, read, unpack, pack + pipe + read + unpack)
+    return RouteCopies(route, nbytes / 1e3, len(message), pack, pipe, read, unpack, pack + pipe + read + unpack)
 
 
 def _as_handle(route: str, tensor: torch.Tensor) -> RouteCopies:
@@ -84,7 +89,7 @@ def _as_handle(route: str, tensor: torch.Tensor) -> RouteCopies:
     message = message_bytes(tensor)
     moved = int(tensor.data_ptr() != before)  # into shared memory; a tensor that is already there stays
     pipe = message // tensor.nbytes
-    return RouteCopies(route, message, moved, pipe, 0, 0, moved + pipe)
+    return RouteCopies(route, tensor.nbytes / 1e3, message, moved, pipe, 0, 0, moved + pipe)
 
 
 def _blocks(work: Callable[[], Any], nbytes: int) -> tuple[Any, int]:

@@ -21,10 +21,14 @@ STRATEGIES = ("file_descriptor", "file_system")
 
 @dataclass
 class Segment:
-    """One kind of shared memory: how many the system shows more than before, while one is in use and afterwards."""
+    """One kind of shared memory: how many the system shows more than before, while one is in use and afterwards.
+
+    name  as the system shows it while it is in use; "(deleted)": the name is removed, the memory is not
+    """
 
     kind: str = column("shared memory")
     seen_as: str = column("seen as")
+    name: str = column("name")
     in_use: int = column("while in use")
     afterwards: int = column("afterwards")
 
@@ -46,10 +50,10 @@ def has_name(name: str) -> bool:
     return True
 
 
-def nameless_segments() -> int:
-    """How many mappings this process has of shared memory whose name is already removed (Linux)."""
+def nameless_segments() -> set[str]:
+    """The mappings that this process has of shared memory whose name is already removed, as /proc/self/maps calls them."""
     lines = Path("/proc/self/maps").read_text().splitlines()
-    return sum("/dev/shm/torch_" in line and line.endswith("(deleted)") for line in lines)
+    return {line[line.index("/dev/shm") :] for line in lines if "/dev/shm/torch_" in line and line.endswith("(deleted)")}
 
 
 def ring_segment(nbytes: int = 1 << 20) -> Segment:
@@ -58,7 +62,8 @@ def ring_segment(nbytes: int = 1 << 20) -> Segment:
         name = ring.name
         ring.put(1)
         in_use = has_name(name)
-    return Segment("a ring", "a name in /dev/shm" if SHM.is_dir() else "a name", int(in_use), int(has_name(name)))
+    shown = str(SHM / name) if SHM.is_dir() else name
+    return Segment("a ring", "a name in /dev/shm" if SHM.is_dir() else "a name", shown, int(in_use), int(has_name(name)))
 
 
 def tensor_segment(strategy: str, nbytes: int = 1 << 20) -> Segment:
@@ -70,16 +75,16 @@ def tensor_segment(strategy: str, nbytes: int = 1 << 20) -> Segment:
     torch.multiprocessing.set_sharing_strategy(strategy)
     named = strategy == "file_system"
 
-    def count() -> int:
-        return len(named_segments()) if named else nameless_segments()
+    def shown() -> set[str]:
+        return {str(SHM / name) for name in named_segments()} if named else nameless_segments()
 
-    before = count()
+    before = shown()
     tensor = torch.ones(nbytes // 4).share_memory_()
-    in_use = count() - before
+    in_use = shown() - before
     del tensor
     gc.collect()
     seen_as = "a name in /dev/shm" if named else "a mapping without a name"
-    return Segment(f"a tensor, {strategy}", seen_as, in_use, count() - before)
+    return Segment(f"a tensor, {strategy}", seen_as, ", ".join(in_use), len(in_use), len(shown() - before))
 
 
 def shared_segments() -> list[Segment]:

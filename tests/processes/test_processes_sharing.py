@@ -14,11 +14,11 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.ring import SHM, Ring
 from hpml_lab.core.workers import child_pids
 from hpml_lab.processes import exchange, segments
-from hpml_lab.processes.exchange import Exchange, RouteRate, crossover_kilobytes
+from hpml_lab.processes.exchange import Exchange, RouteRate, Throughput, crossover_kilobytes
 from hpml_lab.processes.experiments import producer_consumer as relay_experiment
 from hpml_lab.processes.experiments import tensor_queues as queues_experiment
 from hpml_lab.processes.experiments.producer_consumer import RelayRow
-from hpml_lab.processes.messages import ROUTES, count_copies, message_bytes
+from hpml_lab.processes.messages import ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.segments import named_segments
 from hpml_lab.processes.start_cost import safe_methods
 
@@ -39,7 +39,7 @@ def queues():
 def relays():
     return replace(
         processes.producer_consumer,
-        quick=dict(items=10, seconds=0.004, slots=3, kib=16, methods=tuple(multiprocessing.get_all_start_methods())),
+        quick=dict(items=10, seconds=0.004, slots=3, kib=16, methods=tuple(multiprocessing.get_all_start_methods()), rounds=1),
     )("quick")
 
 
@@ -56,6 +56,17 @@ def test_tensor_queues_measures_every_route_at_every_size(queues):
         assert row.megabytes_per_second == pytest.approx(row.kilobytes * row.per_second / 1e3)
         assert row.microseconds == pytest.approx(1e6 / row.per_second)
     assert queues.here("message of a handle") < 1000
+    assert {(row.route, row.kilobytes) for row in queues.rows(RouteCopies)} == {
+        (route, kilobytes) for route in ROUTES for kilobytes in (16.384, 65.536, 1048.576)
+    }, "copies are counted size by size"
+
+
+def test_gains_are_over_the_same_routes_in_the_same_round():
+    times = {"pickle": [1.0, 2.0], "pickle, again": [1.0, 1.6], "torch": [0.5, 1.0], "torch, again": [0.5, 1.0]}
+    found = Throughput([], {}, True, {1024: times | {"reused": [0.25, 0.5]}})
+    assert (found.gain(1024, "torch", "pickle").ratio, found.gain(1024, "reused", "torch").ratio) == (2, 2)
+    assert found.gain(1024, "torch", "pickle").noise == pytest.approx(0.25)
+    assert found.gain(1024, "reused", "torch").noise == 0
 
 
 def test_tensor_queues_leaves_out_what_does_not_fit_into_shared_memory(monkeypatch):
@@ -87,13 +98,13 @@ def test_a_slot_that_is_refilled_too_early_would_be_noticed(monkeypatch):
 
     monkeypatch.setattr(relay_experiment.relay, "run_relay", hasty)
     broken = replace(
-        processes.producer_consumer, quick=dict(items=3, seconds=0.001, slots=2, kib=1, methods=("fork", "spawn"))
+        processes.producer_consumer, quick=dict(items=3, seconds=0.001, slots=2, kib=1, methods=("fork", "spawn"), rounds=1)
     )("quick")
     failed = " ".join(claim.text for claim in broken.claims if claim.exact and not claim.holds)
     assert not broken and "checksums agree" in failed and "Back-pressure" in failed
 
 
-@pytest.mark.parametrize("nbytes", [32768, 48000])
+@pytest.mark.parametrize("nbytes", [32768, 48000, 1 << 20, 3 << 20])
 def test_copies_are_counted_stage_by_stage(nbytes):
     rows = {row.route: row for row in count_copies(nbytes)}
     assert list(rows) == list(ROUTES)
@@ -103,6 +114,11 @@ def test_copies_are_counted_stage_by_stage(nbytes):
         assert row.copies == row.pack + row.pipe + row.read + row.unpack
         assert nbytes < row.message_bytes < nbytes + 1000
     assert [rows[route].copies for route in ("torch", "reused", "ring")] == [1, 0, 0]
+
+
+def test_large_objects_are_copied_less_often_than_those_that_pickle_collects_in_a_frame():
+    small, large = ({row.route: row.copies for row in count_copies(nbytes)} for nbytes in (16 << 10, 4 << 20))
+    assert 4 <= large["pickle"] < small["pickle"] and 4 <= large["bytes"] < small["bytes"]
 
 
 def test_only_a_tensor_travels_as_a_handle():
@@ -117,6 +133,11 @@ def test_segments_are_seen_while_in_use_and_are_gone_afterwards():
     assert torch.multiprocessing.get_sharing_strategy() == strategy, "changed in children only"
     assert [(row.in_use, row.afterwards) for row in rows] == [(1, 0)] * len(rows)
     assert len(rows) == (3 if SHM.is_dir() else 1)
+    assert "hpml_" in rows[0].name
+    if SHM.is_dir():
+        by_descriptor, by_name = rows[1:]
+        assert by_descriptor.name.startswith("/dev/shm/torch_") and by_descriptor.name.endswith("(deleted)")
+        assert by_name.name.startswith("/dev/shm/torch_") and "deleted" not in by_name.name
 
 
 def test_an_error_in_the_block_leaves_no_consumer_and_no_segment():
@@ -146,7 +167,7 @@ def test_a_damaged_message_is_noticed():
 def rates(pickled, handed):
     """Rates of two routes in MB/s at 1, 10 and 100 KB."""
     return [
-        RouteRate(route, size, 1, speed * 1e3 / size, size * 1e3 / speed, speed)
+        RouteRate(route, size, 1, speed * 1e3 / size, size * 1e3 / speed, speed, 1.0, "")
         for route, speeds in (("pickle", pickled), ("torch", handed))
         for size, speed in zip([1, 10, 100], speeds, strict=True)
     ]

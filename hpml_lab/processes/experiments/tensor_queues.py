@@ -14,12 +14,12 @@ from hpml_lab.core.ring import SHM
 from hpml_lab.core.workers import child_pids
 from hpml_lab.processes import segments
 from hpml_lab.processes.exchange import RouteRate, crossover_kilobytes, measure_throughput
-from hpml_lab.processes.messages import ROUTES, RouteCopies, count_copies, message_bytes
+from hpml_lab.processes.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.segments import Segment, named_segments
 from hpml_lab.processes.start_cost import safe_methods
 
 KIB = 1 << 10
-QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.015, rounds=2)
+QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.01, rounds=5)
 FULL = dict(kib=tuple(4**n for n in range(10)), seconds=0.3, rounds=5)
 LABELS = {
     "pickle": "NumPy array, pickled",
@@ -33,7 +33,8 @@ STAGES = {"pack": "make the message", "pipe": "into the pipe", "read": "out of t
 
 def draw(result: Result):
     """Left: bytes per second by the size of a message, for each of the five routes; the dashed line marks the size from which
-    handles beat pickled arrays. Right: how often each route copies the bytes after they were written, and in which stage.
+    handles beat pickled arrays. Right: how often each route copies the bytes of the largest message after they were written,
+    and in which stage; in brackets how often those of the smallest message that was counted, if that differs.
     """
     figure = style.new_figure(9, 4)
     left, right = figure.subplots(1, 2, width_ratios=(1.4, 1))
@@ -47,17 +48,20 @@ def draw(result: Result):
         left.axvline(crossover, color=style.GREY, linestyle="--", linewidth=1.2)
     left.set(xlabel="size of one message, KB", ylabel="MB/s")
     left.legend(fontsize=9, loc="lower right")
-    copies = result.rows(RouteCopies)
+    counted = result.rows(RouteCopies)
+    copies, small = ([row for row in counted if row.kilobytes == end(row.kilobytes for row in counted)] for end in (max, min))
     names = [LABELS[row.route] for row in copies]
     reached = np.zeros(len(copies))
     for (stage, label), color, hatch in zip(STAGES.items(), style.CYCLE, (None, "///", "...", "xxx"), strict=False):
         width = np.array([getattr(row, stage) for row in copies])
         right.barh(names, width, left=reached, color=color, hatch=hatch, edgecolor="white", label=label)
         reached += width
-    for index, row in enumerate(copies):
-        right.text(reached[index] + 0.1, index, row.copies, va="center")
+    for index, (row, other) in enumerate(zip(copies, small, strict=True)):
+        text = f"{row.copies}" if row.copies == other.copies else f"{row.copies} ({other.copies})"
+        right.text(reached[index] + 0.1, index, text, va="center")
     right.invert_yaxis()
-    right.set(xlabel="copies of the bytes", xlim=(0, max(reached) + 0.7))
+    size = f"{copies[0].kilobytes / 1e3:.3g} MB"
+    right.set(xlabel=f"copies of the bytes at {size}", xlim=(0, max(reached) + 1.2))
     right.grid(axis="y", visible=False)
     right.legend(fontsize=9, loc="lower right")
     return figure
@@ -71,44 +75,39 @@ def tensor_queues(params: Params) -> Result:
     """
     before = child_pids(), named_segments()
     sizes, notes = _sizes_that_fit([kib * KIB for kib in params.kib])
-    copies = count_copies()
+    copies = [row for nbytes in sorted({max(size, COUNTED) for size in sizes}) for row in count_copies(nbytes)]
     memory = segments.shared_segments()
     method = safe_methods()[0]
     throughput = measure_throughput(sizes, params.seconds, params.rounds, method)
     after = child_pids(), named_segments()
 
     rates = throughput.rates
-    speed = {(row.route, row.kilobytes): row.megabytes_per_second for row in rates}
-    small, large = sizes[0] / 1e3, sizes[-1] / 1e3
-    handles_small = speed["torch", small] / speed["pickle", small]
-    handles_large = speed["torch", large] / speed["pickle", large]
-    reused_large = speed["reused", large] / speed["torch", large]
+    small, large = sizes[0], sizes[-1]
+    handles_small, handles_large = (throughput.gain(nbytes, "torch", "pickle") for nbytes in (small, large))
+    reused_large, ring_small = throughput.gain(large, "reused", "torch"), throughput.gain(small, "ring", "torch")
     lengths = [message_bytes(torch.ones(nbytes // 4)) for nbytes in sizes]
 
     result = Result(
         [
             Table("Messages of each size over each route", rates),
-            Table("Copies of the bytes, by route", copies),
+            Table("Copies of the bytes, by size and route", copies),
             Table("Shared memory", memory),
         ],
         notes=notes,
     )
-    result.key_figure("handles over pickle at the largest size", handles_large, "times as fast", lecture="efficient")
-    result.key_figure("handles over pickle at the smallest size", handles_small, "times as fast")
-    result.key_figure("reused over new tensors at the largest size", reused_large, "times as fast", lecture="nearly free")
-    result.key_figure("ring over handles at the smallest size", speed["ring", small] / speed["torch", small], "times as fast")
+    result.key_figure("handles over pickle at the largest size", handles_large.ratio, "times as fast", lecture="efficient")
+    result.key_figure("handles over pickle at the smallest size", handles_small.ratio, "times as fast")
+    result.key_figure("reused over new tensors at the largest size", reused_large.ratio, "times as fast", lecture="nearly free")
+    result.key_figure("ring over handles at the smallest size", ring_small.ratio, "times as fast")
     result.key_figure("message of a handle", max(lengths), "bytes")
     result.key_figure("handles win from", crossover_kilobytes(rates), "KB")
     _claim_messages(result, lengths)
     _claim_copies(result, copies, throughput.writes_through)
     _claim_segments(result, memory)
+    result.measured("At the smallest size a handle is slower than a pickled array", handles_small.slower, str(handles_small))
+    result.measured("At the largest size handles are faster", handles_large.faster, str(handles_large))
     result.measured(
-        "At the smallest size a handle is slower than a pickled array", handles_small < 1, f"{handles_small:.2f} times as fast"
-    )
-    result.measured(
-        "At the largest size handles are faster, and buffers that come back are faster still",
-        handles_large > 1 and reused_large > 1,
-        f"{handles_large:.1f} and again {reused_large:.1f} times as fast",
+        "At the largest size buffers that come back are faster than new tensors", reused_large.faster, str(reused_large)
     )
     result.check(
         "Every message arrived in order, with its number at both ends, on every route",
@@ -152,11 +151,12 @@ def _claim_messages(result: Result, lengths: list[int]) -> None:
 
 
 def _claim_copies(result: Result, copies: list[RouteCopies], writes_through: dict[str, bool]) -> None:
-    count = {row.route: row.copies for row in copies}
+    count = {route: sorted({row.copies for row in copies if row.route == route}) for route in ROUTES}
     result.claim(
         "Bytes through a pipe are copied at least four times, a new tensor once, a shared tensor and a ring's slot never",
-        min(count["pickle"], count["bytes"]) >= 4 and (count["torch"], count["reused"], count["ring"]) == (1, 0, 0),
-        ", ".join(f"{route} {number}" for route, number in count.items()),
+        min(*count["pickle"], *count["bytes"]) >= 4 and (count["torch"], count["reused"], count["ring"]) == ([1], [0], [0]),
+        ", ".join(f"{route} {' or '.join(map(str, numbers))}" for route, numbers in count.items())
+        + f", at {len(copies) // len(ROUTES)} sizes",
     )
     result.claim(
         "The producer sees what the consumer writes into a handle's tensor or a ring's slot, but not into a pickled copy",
