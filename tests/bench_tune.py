@@ -4,7 +4,7 @@ from hpml_lab.core.timeline import CLOCK
 from hpml_lab.core.workers import sleep_until
 from hpml_lab.loading.known_datasets import CASES
 from hpml_lab.loading.trials import Trials
-from hpml_lab.loading.tuner import _options, tune
+from hpml_lab.loading.tuner import loader_options, tune
 
 EPOCHS, BATCH = 5, 16
 
@@ -15,7 +15,7 @@ def main():
         tuned = tune(dataset, BATCH, step_seconds=seconds, epochs=EPOCHS)
         took = CLOCK() - start
         run = Trials(dataset, BATCH, lambda _, s=seconds: sleep_until(CLOCK() + s), 20.0, {}, CLOCK() + 600)
-        grid = [{"num_workers": 0}, *(_options(workers, ahead, EPOCHS) for workers in (1, 2, 4, 8) for ahead in (2, 4))]
+        grid = [{"num_workers": 0}, *(loader_options(workers, ahead, EPOCHS) for workers in (1, 2, 4, 8) for ahead in (2, 4))]
         epochs = {tuple(options.items()): run.trial(options).epoch(tuned.batches, EPOCHS) for options in grid}
         default, best = epochs[("num_workers", 0),], min(epochs.values())
         chosen = run.trial(tuned.options).epoch(tuned.batches, EPOCHS)

@@ -8,12 +8,13 @@ Experiments, in the order of the notebook:
     pinned_memory     how fast a batch gets to the GPU
     gpu_prefetcher    the next batch copied to the GPU during the current step
     io_vs_compute     what overlap or a faster accelerator can gain
+    tune_loader       whether any setting of a grid beats the tuner's choice
     disk_iops         requests a second and bandwidth of a disk
     dali              the same photographs by PIL, torchvision and DALI
 Further figures of their results:
     lengths_in_batches, rare_class_share    of samplers
     prefetch_gain                           of prefetch
-    cheap_images                            of num_workers
+    core_bound_workers, cheap_images        of num_workers
     disk_against_fio, disk_page_cache       of disk_iops
     decoded_pictures                        of dali
 
@@ -54,6 +55,7 @@ __getattr__, __dir__, __all__ = attach(
         "experiments.pinned_memory": ["pinned_memory"],
         "experiments.gpu_prefetcher": ["gpu_prefetcher"],
         "experiments.io_vs_compute": ["io_vs_compute"],
+        "experiments.tune_loader": ["tune_loader"],
         "experiments.disk_iops": ["disk_iops", "disk_against_fio", "disk_page_cache"],
         "experiments.dali": ["dali", "decoded_pictures"],
         "tuner": ["tune"],
@@ -83,6 +85,7 @@ __getattr__, __dir__, __all__ = attach(
             "seed_own",
         ],
         "cheap_epochs": ["cheap_images"],
+        "computed_epochs": ["core_bound_workers"],
         "storage": ["StorageModel", "Clips", "CheapImages", "BatchedImages", "clips_on_disk", "make_clips", "ready_made"],
         "landmarks": ["FaceLandmarksDataset"],
         "faces": ["write_faces", "NAMES", "PAIRS"],

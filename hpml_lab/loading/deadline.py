@@ -8,6 +8,7 @@ import contextlib
 import re
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from multiprocessing.sharedctypes import RawArray
 from multiprocessing.util import get_temp_dir
@@ -21,6 +22,8 @@ from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
+START_SECONDS = 120.0  # for all workers to start: on a busy machine, a new interpreter imports torch for a long time
+NOT_YET = -1  # batches finished by a worker that has not started
 END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
 LATE = re.compile(r"DataLoader timed out after")
@@ -43,12 +46,25 @@ class _CountedCollate:
         return batch
 
 
+class _NotedStart:
+    """The loader's worker_init_fn, which first notes in shared memory that the worker has started."""
+
+    def __init__(self, init: Callable[[int], Any] | None, finished: Any) -> None:
+        self.init, self.finished = init, finished
+
+    def __call__(self, worker_id: int) -> None:
+        self.finished[worker_id] = 0
+        if self.init is not None:
+            self.init(worker_id)
+
+
 @contextlib.contextmanager
 def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterator[Iterator[Any]]:
     """`with with_deadline(loader) as batches: for batch in batches: …`: one epoch, whose faults are LabErrors with their cause.
 
-    deadline_seconds  to wait for a batch. Without workers the data set runs in this process; it is interrupted by SIGALRM,
-                      which works in the main thread of Linux and macOS. Elsewhere, nothing can stop it.
+    deadline_seconds  to wait for a batch, from when all workers have started. Without workers the data set runs in this
+                      process; it is interrupted by SIGALRM, which works in the main thread of Linux and macOS.
+                      Elsewhere, nothing can stop it.
     Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
     all went well.
     """
@@ -60,6 +76,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
 
         def batches() -> Iterator[Any]:
             nonlocal number
+            _wait_for_start(iterator)
             while True:
                 number += 1
                 try:
@@ -89,23 +106,32 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
 
 
 def _start(loader: DataLoader) -> Any:
-    """The loader's iterator; its workers count the batches that they have finished."""
+    """The loader's iterator; its workers note that they have started, and count the batches that they have finished."""
     if not loader.num_workers:
         return iter(loader)
     alive = loader._iterator  # persistent workers, which have their counters
     finished = getattr(alive, "_finished", None) if alive is not None else RawArray("q", loader.num_workers)
     if finished is not None:
-        finished[:] = [0] * loader.num_workers
-    collate = loader.collate_fn
+        finished[:] = [NOT_YET if alive is None else 0] * loader.num_workers
+    collate, init = loader.collate_fn, loader.worker_init_fn
     if alive is None:
-        loader.collate_fn = _CountedCollate(collate, finished)
+        loader.collate_fn, loader.worker_init_fn = _CountedCollate(collate, finished), _NotedStart(init, finished)
     try:
         with allow_oversubscription():
             iterator = iter(loader)
     finally:
-        loader.collate_fn = collate
+        loader.collate_fn, loader.worker_init_fn = collate, init
     iterator._finished, iterator._timeout = finished, loader.timeout  # persistent workers came with that of their first epoch
     return iterator
+
+
+def _wait_for_start(iterator: Any) -> None:
+    """Until every worker runs, or one has ended: a deadline is for loading, not for the start of an interpreter."""
+    finished, end = getattr(iterator, "_finished", None), time.monotonic() + START_SECONDS
+    while finished is not None and NOT_YET in finished and time.monotonic() < end:
+        if not all(worker.is_alive() for worker in iterator._workers):
+            return
+        time.sleep(0.002)
 
 
 @contextlib.contextmanager
@@ -166,4 +192,4 @@ def _batch_of_dead(iterator: Any, pids: str, number: int) -> int:
     dead = [index for index, worker in enumerate(getattr(iterator, "_workers", ())) if str(worker.pid) in pids.split(", ")]
     if finished is None or not dead or not getattr(iterator, "_in_order", True):
         return number
-    return min(index + finished[index] * len(finished) for index in dead)
+    return min(index + max(0, finished[index]) * len(finished) for index in dead)

@@ -65,6 +65,9 @@ class ThreadPrefetcher:
 class DevicePrefetcher:
     """Copies the next batch to the GPU on a stream of its own, while the current stream computes on this one.
 
+    The next batch is taken from `batches` before the current one is given: the copy is queued before the step is, so that it
+    overlaps even with a loop that waits for each step. Batches that take long to load should come from a loader with workers.
+
         for batch in DevicePrefetcher(loader, "cuda"): …
 
     batches  host batches: tensors, alone or nested in dicts, lists, tuples, named tuples and dataclasses; anything else in them
@@ -101,9 +104,13 @@ class DevicePrefetcher:
             return batch
         current = torch.cuda.current_stream(self.device)
         current.wait_stream(self.stream)  # the GPU waits, not the processor
-        # The batch's memory belongs to the side stream: without this it could be filled again before `current` has read it.
-        map_tensors(lambda tensor: tensor.record_stream(current), batch)
-        return batch
+
+        def keep(tensor: torch.Tensor) -> torch.Tensor:
+            # The memory belongs to the side stream: without this it could be filled again before `current` has read it.
+            tensor.record_stream(current)
+            return tensor
+
+        return map_tensors(keep, batch)  # rebuilt with its own tensors: a dataclass may check its fields when it is made
 
 
 def map_tensors(work: Callable[[Any], Any], batch: Any) -> Any:

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.render import table_html, table_text
 from hpml_lab.core.timeline import CLOCK
@@ -26,7 +27,7 @@ from hpml_lab.loading.trials import LoaderTrial, Trials, median_trial
 
 GAIN = 0.05  # a setting has to be so much better than a simpler one, or the simpler one stays
 HIDDEN = 0.10  # a loop that takes so much longer than its steps alone has its loading hidden
-ROUNDS = 3  # trials of the best and of the default, in turns
+ROUNDS = 5  # trials of the best and of the default, in turns
 CHOSEN = ("num_workers", "prefetch_factor", "persistent_workers", "sampler", "batch_sampler")  # each trial has its own
 KEPT = ("collate_fn", "drop_last", "worker_init_fn", "multiprocessing_context")  # of a DataLoader that is tuned
 
@@ -78,8 +79,10 @@ class Tuned:
 
     @property
     def gain(self) -> str:
-        """How much faster an epoch is than without workers, in words."""
-        return f"{self.speed_up:.2f} times as fast as without workers"
+        """How much faster an epoch is than without workers, in words; with the interval, if both settings took turns."""
+        words = f"{self.speed_up:.2f} times as fast as without workers"
+        met = in_turns(self.trials, self.options, self.batches, self.epochs)
+        return f"{words} ({met.interval}; noise ±{100 * met.noise:.2g} %)" if met else words
 
     def __repr__(self) -> str:
         return f"Tuned: {_named(self.options)}; {self.reason}"
@@ -168,6 +171,21 @@ def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, An
     return loader.dataset, size, {**kept, **given}
 
 
+def in_turns(trials: list[LoaderTrial], options: dict[str, Any], batches: int, epochs: int) -> SpeedUp | None:
+    """How many times as fast an epoch with `options` is as with the default, the first trial, pair by pair.
+
+    None for fewer than two pairs. The placebo is the default's next trial.
+    """
+    default, changed = (
+        [trial.epoch(batches, epochs) for trial in trials if trial.options == wanted] for wanted in (trials[0].options, options)
+    )
+    pairs = min(len(default), len(changed))
+    if pairs < 2 or options == trials[0].options:
+        return None
+    default, changed = default[:pairs], changed[-pairs:]
+    return speed_up_of(default, changed, [*default[1:], default[0]])
+
+
 class _Search:
     """The order of the trials, and which one is best so far."""
 
@@ -205,7 +223,7 @@ class _Search:
             if run.over:
                 self.reason = "the budget is spent"
                 break
-            trial = run.trial(_options(workers, 2, self.epochs))
+            trial = run.trial(loader_options(workers, 2, self.epochs))
             yield trial
             worse = 0 if self._improves(trial) else worse + 1
             if worse == 2:
@@ -213,7 +231,9 @@ class _Search:
                 break
         self.reason = self.reason or f"{self.limit} workers were allowed"
         if self.best.workers and self.best.steady > alone * (1 + HIDDEN) and not run.over:
-            trial = run.trial(_options(self.best.workers, 4, self.epochs))  # uneven batches want more of them loaded ahead
+            trial = run.trial(
+                loader_options(self.best.workers, 4, self.epochs)
+            )  # uneven batches want more of them loaded ahead
             yield trial
             self._improves(trial)
         if torch.cuda.is_available() and not run.over:
@@ -229,9 +249,14 @@ class _Search:
 
     def _settle(self) -> None:
         default = self._done[0]
+        if self.best is default:
+            return
+        met = in_turns(self._done, self.best.options, self.batches, self.epochs)
         again = [self._cost(median_trial(self._done, trial.options)) for trial in (self.best, default)]
-        if self.best is not default and again[0] >= (1 - GAIN) * again[1]:
+        if again[0] >= (1 - GAIN) * again[1]:
             self.best, self.reason = default, f"{self.reason}; in turns with it, the default was as fast"
+        elif met and not met.faster:
+            self.best, self.reason = default, f"{self.reason}; in turns with the default, its gain was within the noise"
 
 
 def _ladder(limit: int) -> list[int]:
@@ -240,7 +265,8 @@ def _ladder(limit: int) -> list[int]:
     return [*powers, limit] if limit else []
 
 
-def _options(workers: int, prefetch: int, epochs: int) -> dict[str, Any]:
+def loader_options(workers: int, prefetch: int, epochs: int) -> dict[str, Any]:
+    """A DataLoader's options with workers, which stay from epoch to epoch if there is more than one."""
     return {"num_workers": workers, "prefetch_factor": prefetch, "persistent_workers": epochs > 1}
 
 

@@ -52,16 +52,32 @@ def run(fault, method, deadline):
     ],
 )
 def test_a_fault_is_reported_within_the_deadline_and_nothing_is_left(fault, text, fix, method):
-    # A start anew imports torch; a worker that hangs makes the test wait for all of the deadline.
-    deadline = DEADLINE if method == "fork" else 30.0 if fault == "hangs" else 60.0
+    # The deadline begins when the workers have started. A fault that is not a hang has as long as a busy machine may need.
+    deadline = DEADLINE if fault == "hangs" else 60.0
     outcome = run_in_child(run, fault, method, deadline, deadline_seconds=240.0)
     assert outcome.how == "returned", outcome
     (problem, told_fix, cause), seconds, left, timeout = outcome.value
-    assert re.search(text.replace("3 s", f"{deadline:g} s"), problem), problem
+    assert re.search(text, problem), problem
     assert fix in told_fix
     assert cause in ("RuntimeError", "KeyError")
-    assert seconds < 2 * deadline + 20, "batch 0 and batch 1 have a deadline each"
+    assert seconds < 240, "not the 600 s of a sample that hangs"
     assert left == [] and timeout == 0
+
+
+class SlowToArrive(KnownCost):
+    """Takes seconds until a worker has it, as a new interpreter does that imports torch."""
+
+    def __setstate__(self, state):
+        time.sleep(7.0)
+        self.__dict__.update(state)
+
+
+@pytest.mark.parametrize("init", [None, torch.manual_seed])
+def test_the_deadline_begins_when_the_workers_have_started(init):
+    loader = DataLoader(SlowToArrive(8), 4, num_workers=1, multiprocessing_context="spawn", worker_init_fn=init)
+    with with_deadline(loader, 5.0) as batches:
+        assert len(list(batches)) == 2
+    assert loader.worker_init_fn is init
 
 
 class ManyLines(KnownCost):

@@ -3,6 +3,7 @@
 import functools
 import warnings
 from dataclasses import dataclass
+from statistics import median
 
 import torch
 from torch.utils.data import DataLoader, TensorDataset
@@ -12,13 +13,14 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, interval
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import measure
-from hpml_lab.loading.device_copies import copy_during_compute, copy_seconds
+from hpml_lab.loading.device_copies import CopyDuringCompute, copy_during_compute, copy_times
 
 NOTEBOOK = "08_loading"
 QUICK = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536))
-FULL = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536, 262144))
+FULL = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536, 262144, 1048576))
 
 
 @dataclass
@@ -36,6 +38,9 @@ class DeviceCopy:
     megabytes: float = column("size", "MB")
     pageable: float = column("pageable", "GB/s")
     pinned: float = column("pinned", "GB/s")
+    gain: float = column("pinned, times as fast")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
     pageable_call: float = column("pageable: call returns after", "µs")
     pinned_call: float = column("pinned: call returns after", "µs")
 
@@ -78,19 +83,18 @@ def pinned_or_warned() -> tuple[bool, str]:
 def pinned_memory(params: Params) -> Result:
     """Pinned memory: how fast a batch gets to the GPU, and whether the processor must wait for it."""
     device = params.device.torch
-    host_copies, device_copies = [], []
+    host_copies, device_copies, gains = [], [], []
     for kilobytes in params.kilobytes:
         pageable = torch.ones(kilobytes * 256)  # 4 bytes each
         host = torch.empty_like(pageable)
         seconds = measure(functools.partial(host.copy_, pageable), samples=5).seconds
         host_copies.append(HostCopy(kilobytes / 1024, pageable.nbytes / seconds / 1e9))
         if params.device.is_cuda:
-            target = torch.empty_like(pageable, device=device)
-            (slow, slow_call), (fast, fast_call) = (
-                copy_seconds(source, target) for source in (pageable, pageable.pin_memory())
-            )
-            rates = (pageable.nbytes / slow / 1e9, pageable.nbytes / fast / 1e9)
-            device_copies.append(DeviceCopy(kilobytes / 1024, *rates, slow_call * 1e6, fast_call * 1e6))
+            gains.append(times := copy_times(pageable, device))
+            rates = (pageable.nbytes / times.pageable / 1e9, pageable.nbytes / times.pinned / 1e9)
+            compared = (times.gain.ratio, times.gain.interval, times.gain.verdict)
+            calls = (times.pageable_call * 1e6, times.pinned_call * 1e6)
+            device_copies.append(DeviceCopy(kilobytes / 1024, *rates, *compared, *calls))
 
     tables = [Table("Copies to the GPU", device_copies)] if device_copies else []
     result = Result([*tables, Table("Copies within the host's memory", host_copies)])
@@ -103,9 +107,9 @@ def pinned_memory(params: Params) -> Result:
     )
     result.claim("A tensor made in the ordinary way is pageable", not torch.zeros(4).is_pinned())
     if device_copies:
-        _compare(result, device_copies[-1], device)
+        _compare(result, device_copies[-1], gains[-1].gain, copy_during_compute(pageable.pin_memory(), device))
     else:
-        result.key_figure("pinned over pageable", unit="times faster", lecture="“almost always better”, no figure")
+        result.key_figure("pinned over pageable", unit="times as fast", lecture="“almost always better”, no figure")
         refused = attempt(lambda: torch.zeros(4).pin_memory())
         result.notes.append(
             NO_CUDA.format(what="only copies within the host's memory were measured", slug="pinned-memory")
@@ -114,25 +118,22 @@ def pinned_memory(params: Params) -> Result:
     return result
 
 
-def _compare(result: Result, largest: DeviceCopy, device: torch.device) -> None:
+def _compare(result: Result, largest: DeviceCopy, gain: SpeedUp, turns: CopyDuringCompute) -> None:
     """Add what a GPU shows: pageable and pinned, and a copy during compute."""
-    times = copy_during_compute(torch.ones(64 << 18).pin_memory(), device)
-    hidden = (times.copy + times.compute - times.both) / min(times.copy, times.compute)
-    ratio = largest.pinned / largest.pageable
+    hidden, (low, high) = median(turns.hidden), interval(turns.hidden)
     result.key_figure("pageable to GPU, largest copy", largest.pageable, "GB/s")
     result.key_figure("pinned to GPU, largest copy", largest.pinned, "GB/s")
-    result.key_figure("pinned over pageable", ratio, "times faster", lecture="“almost always better”, no figure")
+    result.key_figure("pinned over pageable", gain.ratio, "times as fast", lecture="“almost always better”, no figure")
     result.key_figure("share of a copy hidden behind compute", hidden)
-    result.measured(
-        "The largest copy is faster from pinned memory", ratio > 1, f"{largest.pinned:.1f} and {largest.pageable:.1f} GB/s"
-    )
+    result.measured("The largest copy is faster from pinned memory", gain.faster, str(gain))
     result.measured(
         "A non_blocking copy of pinned memory returns before it is done; one of pageable memory does not",
         largest.pinned_call * 10 < largest.pageable_call,
         f"{largest.pinned_call:.0f} and {largest.pageable_call:.0f} µs",
     )
+    times = (1e3 * median(seconds) for seconds in (turns.copy, turns.compute, turns.both))
     result.measured(
         "A copy on a side stream hides behind compute for at least half of its time",
-        hidden > 0.5,
-        f"copy {times.copy * 1e3:.1f} ms, compute {times.compute * 1e3:.1f} ms, both {times.both * 1e3:.1f} ms",
+        low > 0.5,
+        f"{hidden:.0%} ({low:.0%} to {high:.0%}); copy, compute, both: {', '.join(f'{time:.2f}' for time in times)} ms",
     )

@@ -8,6 +8,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
@@ -20,19 +21,25 @@ from hpml_lab.loading.storage import Clips, StorageModel, batch_loads, clips_on_
 
 NOTEBOOK = "08_loading"
 COLORS = {"load": style.BLUE, "collate": style.PURPLE, "compute": style.ORANGE}
-DRAWN = ("plain loop", "thread, depth 2", "DataLoader, 2 workers")
-QUICK = dict(batches=10, batch_size=4, scale=0.04, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 4.0))
-FULL = dict(batches=32, batch_size=8, scale=0.1, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4))
+PLAIN, AHEAD, THREADS = "plain loop", "thread, depth 2", "2 threads, depth 4"
+AGAIN = "plain loop, again"  # the placebo
+DRAWN = (PLAIN, AHEAD, THREADS, "DataLoader, 2 workers")
+QUICK = dict(batches=8, batch_size=4, scale=0.02, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 4.0), rounds=5)
+FULL = dict(
+    batches=32, batch_size=8, scale=0.05, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4), rounds=7
+)
 
 
 @dataclass
 class LoopTime:
-    """One epoch with one way to load ahead, with as much to compute as to load."""
+    """Epochs with one way to load ahead, with as much to compute as to load: the median one, and its gain over the rounds."""
 
     way: str = column("way")
     seconds: float = column("epoch", "s")
     simulated: float = column("simulated", "s")
-    speed_up: float = column("times faster than the plain loop")
+    gain: float = column("times as fast as the plain loop")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
     both: float = column("load and compute at once", "s")
     start_up: float = column("start-up", "s")
     waiting: float = column("waiting", "s")
@@ -40,23 +47,27 @@ class LoopTime:
 
 @dataclass
 class RatioGain:
-    """One thread ahead of the loop, for one ratio of compute to load."""
+    """One thread ahead of the loop compared with the plain loop, both measured or both simulated, for one ratio."""
 
     ratio: float = column("compute / load")
-    simulated: float = column("simulated, times faster")
-    measured: float = column("measured, times faster")
-    seconds: float = column("epoch", "s")
+    simulated: float = column("simulated, times as fast")
+    gain: float = column("measured, times as fast")
+    interval: str = column("90 % interval")
+    low: float
+    high: float
+    seconds: float = column("shortest epoch", "s")
     bound: float = column("max(load, compute)", "s")
 
 
 def draw_prefetch(result: Result):
     """When each batch is loaded and when it is computed on, one lane for each process or thread: a plain loop, one thread
-    ahead of it, and two workers ahead of it.
+    ahead of it, two threads ahead of it, and two workers ahead of it.
 
-    In the plain loop no two bars overlap in time; with a loader ahead, blue bars run below the orange ones.
+    In the plain loop no two bars overlap in time; with a loader ahead, blue bars run below the orange ones; with two
+    threads or workers they also run below each other.
     """
-    figure = style.new_figure(8, 5.6)
-    grid = figure.subplots(3, 1, height_ratios=(1, 1.3, 1.7))
+    figure = style.new_figure(8, 7.2)
+    grid = figure.subplots(4, 1, height_ratios=(1, 1.3, 1.7, 1.7))
     timelines = result.arrays["timelines"]
     longest = max(span["end"] for name in DRAWN for span in timelines[name])
     for axes, name in zip(grid, DRAWN, strict=True):
@@ -73,7 +84,8 @@ def draw_prefetch(result: Result):
 
 @picture
 def prefetch_gain(result: Result):
-    """How many times faster one thread ahead makes the loop, by the ratio of compute to load, on a logarithmic axis.
+    """How many times as fast one thread ahead makes the loop, by the ratio of compute to load, on a logarithmic axis, with 90 %
+    intervals.
 
     The line is the limit (L + C) / max(L, C): it peaks at 2, where load and compute take equally long.
     """
@@ -83,12 +95,14 @@ def prefetch_gain(result: Result):
     ratios = [2 ** (k / 8) for k in range(-24, 25)]
     axes.plot(ratios, [(1 + r) / max(1, r) for r in ratios], color=style.GREY, label="limit: (L + C) / max(L, C)")
     at = [gain.ratio for gain in gains]
-    simulated, measured = [gain.simulated for gain in gains], [gain.measured for gain in gains]
+    simulated, measured = [gain.simulated for gain in gains], [gain.gain for gain in gains]
+    reach = [[gain.gain - gain.low for gain in gains], [gain.high - gain.gain for gain in gains]]
     axes.plot(at, simulated, "s", color=style.GREEN, markersize=11, markerfacecolor="none", label="simulated")
-    axes.plot(at, measured, "o", color=style.BLUE, markersize=8, label="measured")
+    axes.errorbar(at, measured, reach, fmt="o", color=style.BLUE, markersize=8, capsize=4, label="measured")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="compute C / load L", ylabel="times faster", ylim=(min(0.9, 0.95 * min(measured)), 2.1))
+    axes.set(xlabel="compute C / load L", ylabel="times as fast")
+    axes.set_ylim(min(0.9, 0.95 * min(gain.low for gain in gains)), max(2.1, 1.05 * max(gain.high for gain in gains)))
     axes.legend(loc="upper right", fontsize=9)
     return figure
 
@@ -107,29 +121,38 @@ class _Runs:
         self.ordered.append(epoch.ordered)
         return epoch
 
+    def in_turns(self, ways: dict[str, Any], step_seconds: float, rounds: int) -> dict[str, list[Epoch]]:
+        """The epochs of each way: in each round every way has its turn."""
+        turns = [{way: self(batches, step_seconds) for way, batches in ways.items()} for _ in range(rounds)]
+        return {way: [turn[way] for turn in turns] for way in ways}
+
 
 def _ways(
     params: Params, clips: Clips, indices: list[list[int]], loads: list[float], step: float
 ) -> dict[str, tuple[Any, float]]:
     """{way: (what to iterate over, the simulated seconds)}."""
-    ways = {"plain loop": (stamped_loader(clips, params.batch_size, 0), simulate(loads, step, 0))}
+    ways = {PLAIN: (stamped_loader(clips, params.batch_size, 0), simulate(loads, step, 0))}
     for depth in params.depths:
         batches = ThreadPrefetcher(indices, Fetch(clips), depth=depth)
         ways[f"thread, depth {depth}"] = (batches, simulate(loads, step, 1, depth))
-    ways["2 threads, depth 4"] = (ThreadPrefetcher(indices, Fetch(clips), threads=2, depth=4), simulate(loads, step, 2, 2))
+    ways[THREADS] = (ThreadPrefetcher(indices, Fetch(clips), threads=2, depth=4), simulate(loads, step, 2, 2))
     for workers in params.workers:
         batches = stamped_loader(clips, params.batch_size, workers)
         ways[f"DataLoader, {plural(workers, 'worker')}"] = (batches, simulate(loads, step, workers))
+    ways[AGAIN] = ways[PLAIN]
     return ways
 
 
-def _loop_time(way: str, epoch: Epoch, simulated: float, plain_seconds: float) -> LoopTime:
+def _loop_time(way: str, epochs: list[Epoch], simulated: float, gain: SpeedUp) -> LoopTime:
+    epoch = sorted(epochs, key=lambda epoch: epoch.seconds)[len(epochs) // 2]
+
     def spans(what: str) -> list[Span]:
         return [span for span in epoch.spans if span.what == what]
 
     waiting = sum(epoch.parts[part] for part in ("waiting", "collate", "queue"))
-    speed_up, both = plain_seconds / epoch.seconds, overlap(spans("load"), spans("compute"))
-    return LoopTime(way, epoch.seconds, simulated, speed_up, both, epoch.parts["start-up"], waiting)
+    both = overlap(spans("load"), spans("compute"))
+    fields = (epoch.seconds, simulated, gain.ratio, gain.interval, gain.verdict, both, epoch.parts["start-up"], waiting)
+    return LoopTime(way, *fields)
 
 
 @experiment("prefetch", lecture="L0", notebook=NOTEBOOK, draw=draw_prefetch, quick=QUICK, full=FULL)
@@ -139,43 +162,52 @@ def prefetch(params: Params) -> Result:
     storage = StorageModel(params.scale)
     loads = batch_loads(storage, params.batches, params.batch_size)
     load = sum(loads)
-    loops: list[LoopTime] = []
-    gains: list[RatioGain] = []
-    timelines, run = {}, _Runs()
+    run = _Runs()
     with clips_on_disk(params.batches * params.batch_size, storage) as clips, allow_oversubscription():
         indices = list(BatchSampler(SequentialSampler(clips), params.batch_size, drop_last=False))
         step = load / params.batches  # as much to compute as to load
-        for way, (batches, simulated) in _ways(params, clips, indices, loads, step).items():
-            epoch = run(batches, step)
-            timelines[way] = timeline_rows(epoch.spans)
-            loops.append(_loop_time(way, epoch, simulated, loops[0].seconds if loops else epoch.seconds))
-        for ratio in params.ratios:
-            step = ratio * load / params.batches
-            # The plain loop takes turns by its nature: with known waits its time is known.
-            ahead = run(ThreadPrefetcher(indices, Fetch(clips), depth=2), step)
-            plain, bound = simulate(loads, step, 0), lower_bound(load, step * params.batches, 1)
-            simulated = plain / simulate(loads, step, 1, 2)
-            gains.append(RatioGain(float(ratio), simulated, plain / ahead.seconds, ahead.seconds, bound))
+        ways = _ways(params, clips, indices, loads, step)
+        epochs = run.in_turns({way: batches for way, (batches, _) in ways.items()}, step, params.rounds)
+        ahead = {PLAIN: ways[PLAIN][0], AHEAD: ThreadPrefetcher(indices, Fetch(clips), depth=2), AGAIN: ways[PLAIN][0]}
+        by_ratio = {ratio: run.in_turns(ahead, ratio * load / params.batches, params.rounds) for ratio in params.ratios}
+    faster = {way: _gain(epochs, way) for way in epochs}
+    loops = [_loop_time(way, epochs[way], ways[way][1], faster[way]) for way in ways if way != AGAIN]
+    gains = [_ratio_gain(ratio, found, loads) for ratio, found in by_ratio.items()]
+    timelines = {way: timeline_rows(found[0].spans) for way, found in epochs.items() if way != AGAIN}
 
     result = Result(
         [Table("An epoch with as much to compute as to load", loops), Table("One thread ahead, by compute / load", gains)],
         arrays={"timelines": timelines},
     )
-    _compare(result, params, loops, gains, load)
+    _compare(result, params, loops, faster, gains, load)
     result.claim("Every way gives the same batches, bitwise and in the same order", len(set(run.checksums)) == 1)
     result.check("By all time stamps, every batch was loaded, then collated, then received", all(run.ordered))
     result.check("No worker process is left", child_pids() <= before)
     return result
 
 
-def _compare(result: Result, params: Params, loops: list[LoopTime], gains: list[RatioGain], load: float) -> None:
+def _gain(epochs: dict[str, list[Epoch]], way: str) -> SpeedUp:
+    """How many times as fast as the plain loop."""
+    return speed_up_of(*([epoch.seconds for epoch in epochs[name]] for name in (PLAIN, way, AGAIN)))
+
+
+def _ratio_gain(ratio: float, epochs: dict[str, list[Epoch]], loads: list[float]) -> RatioGain:
+    step, gain = ratio * sum(loads) / len(loads), _gain(epochs, AHEAD)
+    simulated = simulate(loads, step, 0) / simulate(loads, step, 1, 2)
+    shortest, bound = min(epoch.seconds for epoch in epochs[AHEAD]), lower_bound(sum(loads), step * len(loads), 1)
+    return RatioGain(float(ratio), simulated, gain.ratio, gain.interval, gain.low, gain.high, shortest, bound)
+
+
+def _compare(
+    result: Result, params: Params, loops: list[LoopTime], faster: dict[str, SpeedUp], gains: list[RatioGain], load: float
+) -> None:
     """Add the key figures and the claims."""
     by_way = {row.way: row for row in loops}
     deepest, shallowest = by_way[f"thread, depth {max(params.depths)}"], by_way[f"thread, depth {min(params.depths)}"]
     result.key_figure("loading", load, "s")
     result.key_figure("plain loop", loops[0].seconds, "s")
-    result.key_figure("one thread ahead", by_way["thread, depth 2"].speed_up, "times faster")
-    result.key_figure("best way", max(row.speed_up for row in loops), "times faster")
+    result.key_figure("one thread ahead", by_way[AHEAD].gain, "times as fast")
+    result.key_figure("best way", max(row.gain for row in loops), "times as fast")
     result.claim(
         "In the plain loop loading and computing never overlap; with one thread ahead they do",
         loops[0].both < 1e-6 < shallowest.both,
@@ -184,16 +216,21 @@ def _compare(result: Result, params: Params, loops: list[LoopTime], gains: list[
     result.claim(
         "With one loader ahead, no epoch is faster than max(load, compute)", all(gain.seconds >= gain.bound for gain in gains)
     )
-    best = max(gains, key=lambda gain: gain.measured)
+    best = max(gains, key=lambda gain: gain.gain)
+    others = [gain for gain in gains if gain is not best]
     result.measured(
-        "One thread ahead gains most where load and compute take equally long, and less than a factor of 2",
-        best.measured < 2 and best.ratio == 1,
-        ", ".join(f"C/L = {gain.ratio:g}: {gain.measured:.2f}×" for gain in gains),
+        "One thread ahead gains most where load and compute take equally long",
+        best.ratio == 1 and all(gain.high < best.low for gain in others),
+        ", ".join(f"C/L = {gain.ratio:g}: {gain.gain:.2f} ({gain.interval})" for gain in gains),
     )
+    result.measured("One thread ahead gains less than a factor of 2", best.high < 2, f"{best.gain:.2f} ({best.interval})")
+    result.measured("One thread ahead is faster than the plain loop", faster[AHEAD].faster, str(faster[AHEAD]))
+    result.measured("Two threads ahead are faster than the plain loop", faster[THREADS].faster, str(faster[THREADS]))
+    depths = f"{shallowest.gain:.2f} ({shallowest.interval}) → {deepest.gain:.2f} ({deepest.interval}) times as fast"
     result.measured(
-        "A deeper queue smooths uneven reads: the deepest thread waits less than the shallowest",
-        deepest.waiting < shallowest.waiting,
-        f"{shallowest.waiting:.2f} → {deepest.waiting:.2f} s",
+        "A deeper queue smooths uneven reads: the deepest gains more than the shallowest",
+        faster[deepest.way].low > faster[shallowest.way].high,
+        depths,
     )
     threads = [row.seconds / row.simulated for row in loops if "thread" in row.way]
     result.measured(
