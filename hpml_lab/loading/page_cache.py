@@ -3,7 +3,7 @@
 import mmap
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,16 +14,18 @@ from hpml_lab.loading.uncached_file import MIB, PAGE, DiskFile, page_words
 
 PAST = "past the cache"
 FIRST, AGAIN = "read, buffered, first time", "read, buffered, again"
+PLACEBO = "read, buffered, first time, once more"  # dropped from the cache before, like FIRST
 BUFFERED_WRITE, SYNCED_WRITE = "write, buffered", "write, buffered, with fsync"
 
 
 @dataclass
 class CacheRate:
-    """One way to read or write the same bytes."""
+    """One way to read or write the same bytes: medians over the turns; and the seconds of each turn."""
 
     way: str = column("way")
     mb_per_s: float = column("bandwidth", "MB/s")
     fetched: float | None = column("share fetched from the disk", default=None)  # None where the kernel does not say
+    samples: Sequence[float] = ()
 
 
 def kernel_read_bytes() -> int | None:
@@ -38,7 +40,7 @@ def kernel_read_bytes() -> int | None:
         return None
 
 
-def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seconds: float = 10.0) -> list[CacheRate]:
+def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 5, limit_seconds: float = 10.0) -> list[CacheRate]:
     """Read and write the first `size` bytes of the file in blocks of 1 MiB, past the page cache and through it.
 
     Medians over the turns; after `limit_seconds` no further turn is begun.
@@ -66,13 +68,14 @@ def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seco
         f"read, {PAST}": (file.drop, lambda: read(file.fd)),
         FIRST: (file.drop, lambda: read(buffered)),
         AGAIN: (nothing, lambda: read(buffered)),
+        PLACEBO: (file.drop, lambda: read(buffered)),
         f"write, {PAST}": (file.drop, lambda: write(file.fd, False)),
         BUFFERED_WRITE: (file.drop, lambda: write(buffered, False)),
         SYNCED_WRITE: (file.drop, lambda: write(buffered, True)),
     }
     if not file.direct:  # then there is no way past the cache to compare with
         ways = {way: steps for way, steps in ways.items() if PAST not in way}
-    rates: dict[str, list[float]] = {way: [] for way in ways}
+    taken: dict[str, list[float]] = {way: [] for way in ways}
     fetched: dict[str, list[float]] = {way: [] for way in ways}
     end = time.perf_counter() + limit_seconds
     try:
@@ -82,7 +85,7 @@ def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seco
                 before, start = kernel_read_bytes(), time.perf_counter()
                 work()
                 seconds = time.perf_counter() - start
-                rates[way].append(size / seconds / 1e6)
+                taken[way].append(seconds)
                 if before is not None and way.startswith("read"):
                     fetched[way].append((kernel_read_bytes() - before) / size)
             if time.perf_counter() > end:
@@ -91,6 +94,8 @@ def cache_rates(file: DiskFile, size: int = 64 * MIB, turns: int = 3, limit_seco
     finally:
         os.close(buffered)
         target.close()
-    return [
-        CacheRate(way, float(np.median(rates[way])), float(np.median(fetched[way])) if fetched[way] else None) for way in ways
-    ]
+    rates = []
+    for way, seconds in taken.items():
+        share = float(np.median(fetched[way])) if fetched[way] else None
+        rates.append(CacheRate(way, size / float(np.median(seconds)) / 1e6, share, seconds))
+    return rates

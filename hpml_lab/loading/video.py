@@ -77,12 +77,29 @@ def read_video(path: Path, first: int, frames: int) -> torch.Tensor:
     raise LabError(f"{path.name} has no {frames} frames from number {first} on.", "Ask for fewer, or begin earlier.")
 
 
-def video_pipeline(path: Path, frames: int, gpu: int, *, batch: int = 1) -> Any:
-    """DALI's reader: sequences of `frames` frames, decoded on the GPU, uint8 (frames, H, W, 3)."""
+def video_pipeline(path: Path, frames: int, gpu: int, *, step: int | None = None) -> Any:
+    """DALI's reader: clips of `frames` frames, each `step` frames after the one before (default: `frames`), decoded on the GPU.
+
+    A clip is uint8 (frames, H, W, 3). There is no decoder of this reader for a CPU.
+    """
     pipeline_def, fn, _ = parts_of_dali()
 
-    @pipeline_def(batch_size=batch, num_threads=1, device_id=gpu)
+    @pipeline_def(batch_size=1, num_threads=1, device_id=gpu)
     def graph():
-        return fn.readers.video(device="gpu", filenames=[str(path)], sequence_length=frames, name="video")
+        # With file names and no labels the reader has one output, the frames.
+        return fn.readers.video(
+            device="gpu", filenames=[str(path)], sequence_length=frames, step=frames if step is None else step, name="video"
+        )
 
     return graph()
+
+
+def clips_by_dali(path: Path, frames: int, gpu: int, *, step: int) -> list[torch.Tensor]:
+    """All clips of `video_pipeline` in order, on the CPU."""
+    pipeline = video_pipeline(path, frames, gpu, step=step)
+    pipeline.build()
+    clips = []
+    for _ in range(pipeline.epoch_size("video")):
+        (batch,) = pipeline.run()
+        clips.append(torch.from_numpy(batch.as_cpu().at(0)))
+    return clips

@@ -11,18 +11,19 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.loading import disk_benchmark, fio
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample
-from hpml_lab.loading.page_cache import AGAIN, FIRST, CacheRate, cache_rates, kernel_read_bytes
+from hpml_lab.loading.page_cache import AGAIN, FIRST, PLACEBO, CacheRate, cache_rates, kernel_read_bytes
 from hpml_lab.loading.uncached_file import KIB, MIB, DiskFile, disk_file
 
 NOTEBOOK = "08_loading"
 MODES = ("random read", "random write", "sequential read", "sequential write")
 OURS, FIO = "our threads", "fio"
 NEAR = 0.25  # how far from fio's figure ours may be at queue depth 1
-QUICK = dict(mib=64, blocks=(4 * KIB, 64 * KIB, MIB), depths=(1, 4, 16), seconds=0.06, repeats=1, fio_seconds=0.25, pairs=3)
+QUICK = dict(mib=64, blocks=(4 * KIB, 64 * KIB, MIB), depths=(1, 4, 16), seconds=0.06, repeats=1, fio_seconds=0.25, pairs=5)
 FULL = dict(
     mib=1024,
     blocks=(4 * KIB, 16 * KIB, 64 * KIB, 256 * KIB, MIB),
@@ -30,7 +31,7 @@ FULL = dict(
     seconds=0.5,
     repeats=3,
     fio_seconds=2.0,
-    pairs=5,
+    pairs=7,
 )
 
 
@@ -72,7 +73,8 @@ class DiskRun:
     samples: list[DiskSample]
     cache: list[CacheRate]
     compared: list[DepthRate] = field(default_factory=list)
-    ratios: list[float] = field(default_factory=list)  # ours over fio's at queue depth 1
+    by_fio: SpeedUp | None = None  # at queue depth 1, our requests a second over fio's
+    by_depth: SpeedUp | None = None  # the most requests outstanding over one, by our benchmark
     no_fio: str = ""  # why there is nothing of fio's
     fetched: tuple[int, int] | None = None  # bytes that the kernel fetched for fio, and bytes that fio read
 
@@ -158,7 +160,8 @@ def disk_iops(params: Params) -> Result:
     result = Result([Table(f"Requests and bandwidth, measured by {run.measured_by}", cells)])
     if run.compared:
         result.tables.append(Table(f"{MODES[0]}s of {block_label(params.blocks[0])}, ours and fio in turns", run.compared))
-    result.tables.append(Table("The page cache, blocks of 1 MiB", run.cache))
+    shown = [row for row in run.cache if row.way != PLACEBO]
+    result.tables.append(Table("The page cache, blocks of 1 MiB", shown))
     _compare(result, params, run)
     result.check("The test file is gone afterwards", not run.path.exists())
     result.notes.append(f"The test file of {params.mib} MiB lay on {run.label}.")
@@ -180,24 +183,35 @@ def _measure(params: Params) -> DiskRun:
             run.samples.append(disk_benchmark.run_job(file, DiskJob("random", "write", params.blocks[0], 1), params.seconds))
             _grid_by_fio(run, params, file, jobs)
         except LabError as error:  # none here, too old, or not allowed
-            run.no_fio, run.measured_by, run.compared, run.ratios, run.fetched = str(error), OURS, [], [], None
+            run.no_fio, run.measured_by, run.compared, run.by_fio, run.fetched = str(error), OURS, [], None, None
             taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
             run.samples = [sample for samples in taken.values() for sample in samples]
             run.rates = [DiskRate.of(samples) for samples in taken.values()]
-        run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=3 if params.size == "quick" else 7)
+        run.by_depth = _depth_gain(run, params, file)
+        run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=params.pairs)
     return run
 
 
+def _depth_gain(run: DiskRun, params: Params, file: DiskFile) -> SpeedUp:
+    """Random reads of the smallest block, by our benchmark in turns: the most requests outstanding compared with one."""
+    one, many = (DiskJob("random", "read", params.blocks[0], depth) for depth in (params.depths[0], params.depths[-1]))
+    turns = [[disk_benchmark.run_job(file, job, params.seconds) for job in (one, many, one)] for _ in range(params.pairs)]
+    run.samples += [sample for turn in turns for sample in turn]
+    return speed_up_of(*([1 / sample.iops for sample in samples] for samples in zip(*turns, strict=True)))
+
+
 def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
-    """Our random reads and fio's by queue depth, in turns, and the ratios ours / fio at queue depth 1."""
+    """Our random reads and fio's by queue depth, in turns, and fio's seconds of a request over ours at queue depth 1."""
     for depth in params.depths:
         job = DiskJob("random", "read", params.blocks[0], depth)
-        ours, theirs = [], []
+        ours, theirs, again = [], [], []
         for _ in range(params.pairs if depth == 1 else 1):
             theirs += fio.run(file, [job], params.fio_seconds)  # first: where it is missing, nothing is measured in vain
             ours.append(disk_benchmark.run_job(file, job, params.fio_seconds))
+            if depth == 1:
+                again += fio.run(file, [job], params.fio_seconds)  # the placebo
         if depth == 1:
-            run.ratios = [sample.iops / rate.iops for sample, rate in zip(ours, theirs, strict=True)]
+            run.by_fio = speed_up_of(*([1 / rate.iops for rate in rates] for rates in (theirs, ours, again)))
         run.samples += ours
         for by, rate in ((OURS, DiskRate.of(ours)), (FIO, _median_rate(theirs))):
             run.compared.append(DepthRate(by, depth, rate.iops, *_percentiles(rate)))
@@ -231,7 +245,7 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
     counted = [*run.samples, *run.rates]
     worst = max(abs(count.bytes_per_s / (count.iops * count.job.block) - 1) for count in counted)
     result.key_figure("bandwidth over IOPS × block size", 1.0 + worst, lecture="1")
-    result.key_figure("IOPS with many requests outstanding over one", many.iops / single.iops, "ratio", lecture="above 1")
+    result.key_figure("IOPS with many requests outstanding over one", run.by_depth.ratio, "ratio", lecture="above 1")
     result.key_figure(f"random reads of {block_label(small)}, depth 1", single.iops, "IOPS")
     result.key_figure("highest bandwidth", max(rate.bytes_per_s for rate in run.rates) / 1e6, "MB/s")
     result.claim(
@@ -253,8 +267,8 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
         )
     result.measured(
         f"More outstanding requests give more IOPS (random reads of {block_label(small)})",
-        many.iops > 1.2 * single.iops,
-        f"{single.iops:.0f} at depth {first}, {many.iops:.0f} at {last}",
+        run.by_depth.faster,
+        f"depth {last} over {first}: {run.by_depth}",
     )
     result.measured(
         "Large blocks give more bandwidth than small ones, at fewer requests a second",
@@ -267,15 +281,12 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
         median(abs(share - 1) for share in law) < 0.25,
         f"median {median(law):.2f} of the depth",
     )
-    by_way = {row.way: row.mb_per_s for row in run.cache}
-    result.measured(
-        "The second buffered read is faster than the first: it comes from memory",
-        by_way[AGAIN] > by_way[FIRST],
-        f"{by_way[AGAIN] / by_way[FIRST]:.1f} times",
-    )
-    if run.ratios:
+    by_way = {row.way: row.samples for row in run.cache}
+    cached = speed_up_of(by_way[FIRST], by_way[AGAIN], by_way[PLACEBO])
+    result.measured("The second buffered read is faster than the first: it comes from memory", cached.faster, str(cached))
+    if run.by_fio:
         result.measured(
             "At queue depth 1, our benchmark is within a quarter of fio's figure",
-            abs(median(run.ratios) - 1) <= NEAR,
-            f"{median(run.ratios):.2f} of fio's, {len(run.ratios)} pairs, {min(run.ratios):.2f} to {max(run.ratios):.2f}",
+            abs(run.by_fio.ratio - 1) <= NEAR,
+            f"{run.by_fio.ratio:.2f} of fio's ({run.by_fio.interval})",
         )

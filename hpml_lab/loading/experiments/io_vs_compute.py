@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from statistics import median
 
 import torch
 from torch.utils.data import DataLoader
@@ -16,6 +15,7 @@ from hpml_lab.core.counting import synchronize
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.core.workers import allow_oversubscription, child_pids
@@ -35,8 +35,8 @@ COLORS = {
     "backward": style.ORANGE,
     "step": style.RED,
 }
-QUICK = dict(rounds=3, batches=10, batch_size=12, side=224, crop=112, width=12)
-FULL = dict(rounds=3, batches=24, batch_size=64, side=384, crop=224, width=32)
+QUICK = dict(rounds=5, batches=6, batch_size=12, side=224, crop=112, width=12)
+FULL = dict(rounds=7, batches=10, batch_size=64, side=384, crop=224, width=32)
 
 
 @dataclass
@@ -54,13 +54,18 @@ class PredictedGain:
     """What a change of the loop gains, predicted from the split and measured."""
 
     change: str = column("change")
-    predicted: float = column("predicted, times faster")
-    measured: float = column("measured, times faster")
+    predicted: float = column("predicted, times as fast")
+    measured: float = column("measured, times as fast")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
+    low: float
+    high: float
 
 
 def draw_io_vs_compute(result: Result):
     """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step. Right: how many
-    times faster the loop becomes if loading runs during compute, and if a step takes half as long, predicted and measured.
+    times as fast the loop becomes if loading runs during compute, and if a step takes half as long, predicted and measured with
+    its 90 % interval.
 
     The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.
     """
@@ -80,21 +85,20 @@ def draw_io_vs_compute(result: Result):
     ):
         where = [index + shift for index in range(len(changes))]
         bars = right.bar(where, values, 0.36, color=color, hatch=hatch, edgecolor="white", label=label)
-        right.bar_label(bars, fmt="%.2f", fontsize=9)
+        right.bar_label(bars, fmt="%.2f", fontsize=9, label_type="center")
+    reach = [[row.measured - row.low for row in changes], [row.high - row.measured for row in changes]]
+    right.errorbar(
+        [index + 0.2 for index in range(len(changes))], heights["measured"], reach, fmt="none", color=style.INK, capsize=4
+    )
     right.axhline(2, color=style.INK, linestyle=":", linewidth=1)
     right.set_xticks(range(len(changes)), [row.change.replace(", ", ",\n") for row in changes])
-    right.set_ylim(0, max(2.4, 1.25 * max(map(max, heights.values()))))
-    right.set(ylabel="times faster")
+    right.set_ylim(0, max(2.4, 1.25 * max([*heights["predicted"], *(row.high for row in changes)])))
+    right.set(ylabel="times as fast")
     right.grid(axis="x", visible=False)
     right.legend(loc="upper left", ncols=2)
     for axes in (left, right):
         axes.set_axisbelow(True)
     return figure
-
-
-def median_ratio(a: list[float], b: list[float]) -> float:
-    """Median over the turns of seconds(a) / seconds(b)."""
-    return median(first / second for first, second in zip(a, b, strict=True))
 
 
 class PhotoTrainer:
@@ -185,19 +189,24 @@ def io_vs_compute(params: Params) -> Result:
         timed_epoch(in_turn, trainer, checksums=sums["in turn"])
         timed_epoch(one_worker, trainer, checksums=sums["worker"])
         timed_epoch(in_turn, trainer, passes=2)
-        # In turns, so that a busy moment of the machine falls on all three.
-        plain, overlapped, slow = zip(
-            *(
-                (timed_epoch(in_turn, trainer), timed_epoch(one_worker, trainer), timed_epoch(in_turn, trainer, passes=2))
-                for _ in range(params.rounds)
-            ),
-            strict=True,
-        )
-        del one_worker, in_turn  # ends the worker
+        ways = {
+            "plain": (in_turn, 1),
+            "overlapped": (one_worker, 1),
+            "slow": (in_turn, 2),
+            "plain, again": (in_turn, 1),
+            "slow, again": (in_turn, 2),  # both are placebos
+        }
+        # In turns, so that a busy moment of the machine falls on all.
+        turns = [
+            {name: timed_epoch(loader, trainer, passes) for name, (loader, passes) in ways.items()}
+            for _ in range(params.rounds)
+        ]
+        epochs = {name: [turn[name] for turn in turns] for name in ways}
+        del one_worker, in_turn, ways  # ends the worker
 
-    split = TimedEpoch(sum(epoch.seconds for epoch in plain), [batch for epoch in plain for batch in epoch.batches])
+    split = _whole(epochs["plain"])
     parts = _parts(split)
-    changes = _changes(plain, overlapped, slow, split)
+    changes = _changes(epochs)
     result = Result([Table("A batch's time", parts), Table("What a change gains", changes)])
     _compare(result, split, changes)
     result.claim(
@@ -221,27 +230,30 @@ def _parts(split: TimedEpoch) -> list[BatchPart]:
     return rows
 
 
-def _changes(
-    plain: tuple[TimedEpoch, ...], overlapped: tuple[TimedEpoch, ...], slow: tuple[TimedEpoch, ...], split: TimedEpoch
-) -> list[PredictedGain]:
-    load, compute = split.mean(LOAD_PARTS), split.mean(STEP_PARTS)
+def _whole(epochs: list[TimedEpoch]) -> TimedEpoch:
+    """Several epochs as one."""
+    return TimedEpoch(sum(epoch.seconds for epoch in epochs), [batch for epoch in epochs for batch in epoch.batches])
+
+
+def _gain(epochs: dict[str, list[TimedEpoch]], before: str, after: str) -> SpeedUp:
+    return speed_up_of(*([epoch.seconds for epoch in epochs[name]] for name in (before, after, f"{before}, again")))
+
+
+def _changes(epochs: dict[str, list[TimedEpoch]]) -> list[PredictedGain]:
+    plain, slow = _whole(epochs["plain"]), _whole(epochs["slow"])
+    load, compute = plain.mean(LOAD_PARTS), plain.mean(STEP_PARTS)
     # Two passes over a batch are the machine with the slow accelerator; one pass is the accelerator twice as fast.
-    batches = [batch for epoch in slow for batch in epoch.batches]
-    seconds = sum(epoch.seconds for epoch in slow) / len(batches)
-    slow_load = sum(batch[part] for batch in batches for part in LOAD_PARTS) / len(batches)
-    slow_compute = seconds - slow_load
-    plain_seconds, overlapped_seconds, slow_seconds = (
-        [epoch.seconds for epoch in epochs] for epochs in (plain, overlapped, slow)
-    )
+    seconds, slow_load = slow.seconds / len(slow.batches), slow.mean(LOAD_PARTS)
+    predicted = {
+        "load during compute": ((load + compute) / max(load, compute), _gain(epochs, "plain", "overlapped")),
+        "step twice as fast, loading in turn": (
+            seconds / (slow_load + (seconds - slow_load) / 2),
+            _gain(epochs, "slow", "plain"),
+        ),
+    }
     return [
-        PredictedGain(
-            "load during compute", (load + compute) / max(load, compute), median_ratio(plain_seconds, overlapped_seconds)
-        ),
-        PredictedGain(
-            "step twice as fast, loading in turn",
-            seconds / (slow_load + slow_compute / 2),
-            median_ratio(slow_seconds, plain_seconds),
-        ),
+        PredictedGain(change, expected, gain.ratio, gain.interval, gain.verdict, gain.low, gain.high)
+        for change, (expected, gain) in predicted.items()
     ]
 
 
@@ -250,21 +262,21 @@ def _compare(result: Result, split: TimedEpoch, changes: list[PredictedGain]) ->
     overlapped, doubled = changes
     ratio = split.mean(LOAD_PARTS) / split.mean(STEP_PARTS)
     result.key_figure("loading over computing", ratio, "ratio", lecture="about 1 (“as expensive”)")
-    result.key_figure("overlap, at most", overlapped.predicted, "times faster")
-    result.key_figure("overlap, measured", overlapped.measured, "times faster")
-    result.key_figure("step twice as fast", doubled.measured, "times faster", lecture="less than 2")
-    result.claim(
-        "By the split, a step twice as fast gains less than a factor of 2", doubled.predicted < 2, f"{doubled.predicted:.2f}×"
+    result.key_figure("overlap, at most", overlapped.predicted, "times as fast")
+    result.key_figure("overlap, measured", overlapped.measured, "times as fast")
+    result.key_figure("step twice as fast", doubled.measured, "times as fast", lecture="less than 2")
+    result.measured(
+        "A step twice as fast gains less than a factor of 2", doubled.high < 2, f"{doubled.measured:.2f} ({doubled.interval})"
     )
     result.measured(
         "A step twice as fast gains what Amdahl's law says, within 15 %",
-        abs(doubled.measured / doubled.predicted - 1) < 0.15,
-        f"predicted {doubled.predicted:.2f}×, measured {doubled.measured:.2f}×",
+        doubled.low <= 1.15 * doubled.predicted and doubled.high >= 0.85 * doubled.predicted,
+        f"predicted {doubled.predicted:.2f}, measured {doubled.measured:.2f} ({doubled.interval})",
     )
     result.measured(
         "Overlap gains at least half of what the split allows",
-        overlapped.measured - 1 > 0.5 * (overlapped.predicted - 1),
-        f"at most {overlapped.predicted:.2f}×, measured {overlapped.measured:.2f}×",
+        overlapped.verdict == "faster" and overlapped.low - 1 > 0.5 * (overlapped.predicted - 1),
+        f"at most {overlapped.predicted:.2f}, measured {overlapped.measured:.2f} ({overlapped.interval}): {overlapped.verdict}",
     )
     gap = abs(sum(sum(batch.values()) for batch in split.batches) - split.seconds)
     result.check(
