@@ -14,7 +14,7 @@ from hpml_lab.loading import disk_against_fio, disk_benchmark, disk_iops, disk_p
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample, offsets, run_job
 from hpml_lab.loading.experiments import disk_iops as experiment
 from hpml_lab.loading.experiments.disk_iops import FIO, MODES, OURS, DepthRate, GridCell
-from hpml_lab.loading.page_cache import AGAIN, BUFFERED_WRITE, FIRST, CacheRate, cache_rates
+from hpml_lab.loading.page_cache import AGAIN, BUFFERED_WRITE, FIRST, PLACEBO, CacheRate, cache_rates
 from hpml_lab.loading.uncached_file import KIB, MIB, choose_folder, disk_file
 
 SMALL = dict(mib=8, blocks=(4 * KIB, MIB), depths=(1, 4), seconds=0.02, repeats=1, fio_seconds=0.1, pairs=2)
@@ -164,7 +164,9 @@ def known_sample(job, iops):
 @pytest.mark.parametrize("installed", [True, False])
 def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_path, monkeypatch, installed):
     """fio counts twice as many random reads as we do; without it the grid is our own."""
-    ours, theirs = iter([700.0, 1000.0, 1500.0, 2500.0, 1.0]), iter([1400.0, 3000.0, 2000.0, 5000.0])
+    turn = [1000.0, 3000.0, 50.0, 1000.0, 2500.0]  # one, many, large blocks; the two placebos
+    ours = iter([*([700.0, 1000.0, 1500.0, 2500.0, 1.0] if installed else []), *turn, *turn, *turn])
+    theirs = iter([1400.0, 1400.0, 3000.0, 2800.0, 2000.0, 2000.0, 5000.0])
 
     def run(file, jobs, seconds):
         if not installed:
@@ -175,22 +177,27 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
             for job, iops in zip(jobs, found, strict=True)
         ]
 
-    ways = {"read, past the cache": 100.0, FIRST: 50.0, AGAIN: 200.0}
+    ways = {FIRST: [2.0, 2.0], AGAIN: [0.5, 0.5], PLACEBO: [2.0, 1.9]}
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
     monkeypatch.setattr(
         disk_benchmark, "grid", lambda file, jobs, *_: {job: [known_sample(job, known_iops(job))] for job in jobs}
     )
     monkeypatch.setattr(disk_benchmark, "run_job", lambda file, job, seconds: known_sample(job, next(ours)))
-    monkeypatch.setattr(experiment, "cache_rates", lambda *_, **__: [CacheRate(way, rate) for way, rate in ways.items()])
+    monkeypatch.setattr(
+        experiment, "cache_rates", lambda *_, **__: [CacheRate(way, 1.0, None, taken) for way, taken in ways.items()]
+    )
     monkeypatch.setattr(fio, "run", run)
     result = replace(disk_iops, quick={**SMALL, "pairs": 3})("quick", device="cpu")
     exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
     assert [claim.text for claim in exact if not claim.holds] == []
     measured = {claim.text.split(":")[0].split(" (")[0]: claim.measured for claim in result.claims}
-    assert measured["More outstanding requests give more IOPS"] == "1000 at depth 1, 3000 at 4"
-    assert measured["Large blocks give more bandwidth than small ones, at fewer requests a second"] == "12 and 49 MB/s"
+    deeper = "depth 4 over 1: 3 times as fast (3 to 3; noise ±0 %)"
+    assert measured["More outstanding requests give more IOPS"] == deeper
+    larger = measured["Large blocks give more bandwidth than small ones, at fewer requests a second"]
+    assert larger == "bandwidth: 4.27 times as fast (4.27 to 4.27; noise ±20 %); 3000 and 47 requests a second"
     assert measured["Little's law"] == "median 1.00 of the depth"
-    assert measured["The second buffered read is faster than the first"] == "4.0 times"
+    assert measured["The second buffered read is faster than the first"] == "4 times as fast (4 to 4; noise ±5.3 %)"
+    assert PLACEBO not in [row.way for row in result.rows(CacheRate)]
     assert result.here("IOPS with many requests outstanding over one") == 3
     assert result.here("random reads of 4 KiB, depth 1") == 1000
     assert result.here("highest bandwidth") == 4000 * 3 / 64 * MIB / 1e6
@@ -201,7 +208,7 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     assert result.tables[0].title == title and bool(compared) == installed
     if installed:
         judged = measured["At queue depth 1, our benchmark is within a quarter of fio's figure"]
-        assert judged == "0.50 of fio's, 3 pairs, 0.33 to 0.75"
+        assert judged == "0.50 of fio's (0.333 to 0.75)"
         iops = {key: row.iops for key, row in compared.items()}
         assert iops == {(OURS, 1): 1000, (OURS, 4): 2500, (FIO, 1): 2000, (FIO, 4): 5000}
         row = compared[FIO, 1]

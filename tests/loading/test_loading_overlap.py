@@ -1,7 +1,10 @@
 """The experiments on hiding the time to load: prefetch, num-workers, pinned-memory, gpu-prefetcher, io-vs-compute."""
 
+import multiprocessing
 import threading
+import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -9,20 +12,27 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import load_result
+from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.timeline import Span
 from hpml_lab.core.timing import Timing
 from hpml_lab.core.workers import child_pids
 from hpml_lab.loading import (
     BatchedImages,
+    cheap_epochs,
     cheap_images,
+    computed_epochs,
+    core_bound_workers,
     gpu_prefetcher,
     io_vs_compute,
     num_workers,
     pinned_memory,
     prefetch,
     prefetch_gain,
+    tune_loader,
 )
 from hpml_lab.loading.cheap_epochs import CheapEpoch
+from hpml_lab.loading.computed_epochs import Computed, ComputedEpoch, ComputedRun, measure_computed
+from hpml_lab.loading.device_copies import CopyDuringCompute, CopyTimes
 from hpml_lab.loading.experiments import num_workers as num_workers_module
 from hpml_lab.loading.experiments import pinned_memory as pinned_memory_module
 from hpml_lab.loading.experiments import prefetch as prefetch_module
@@ -56,7 +66,7 @@ def test_the_exact_claims_hold_and_nothing_is_left(run):
 def test_the_figures_are_drawn_from_a_saved_result(run, tmp_path):
     experiment, result, _ = run
     loaded = load_result(result.save(tmp_path))
-    further = {"prefetch": [prefetch_gain], "num-workers": [cheap_images]}.get(experiment.slug, [])
+    further = {"prefetch": [prefetch_gain], "num-workers": [cheap_images, core_bound_workers]}.get(experiment.slug, [])
     for figure in (experiment.figure(loaded), *(draw(loaded).figure for draw in further)):
         assert len(style.png(figure)) > 5000 and 1 <= len(figure.axes) <= 4
         assert all(axes.get_xlabel() or axes.get_title() or axes.get_ylabel() for axes in figure.axes)
@@ -74,6 +84,25 @@ def test_with_known_times_a_copys_bandwidth_is_what_they_say(monkeypatch):
     assert [row.megabytes for row in result.rows(HostCopy)] == [1 / 16, 1]
     assert [row.gb_per_s for row in result.rows(HostCopy)] == [64 * 1024 / 0.5 / 1e9, 2**20 / 0.5 / 1e9]
     assert result.here("host to host, largest copy") == 2**20 / 0.5 / 1e9
+
+
+def test_with_known_copies_the_gpus_figures_are_what_they_say(monkeypatch):
+    """A GPU to which 1 MiB takes 8 ms from pageable and 2 ms from pinned memory; the copy hides for three quarters."""
+    gain = speed_up_of([8e-3] * 5, [2e-3] * 5, [8e-3] * 5)
+    times = CopyTimes(8e-3, 2e-3, 7e-3, 1e-5, gain)
+    turns = CopyDuringCompute((4.0,) * 5, (4.0,) * 5, (5.0,) * 5)
+    assert turns.hidden == (0.75,) * 5
+    monkeypatch.setattr(pinned_memory_module, "copy_times", lambda *_: times)
+    monkeypatch.setattr(pinned_memory_module, "copy_during_compute", lambda *_: turns)
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor)
+    monkeypatch.setattr(pinned_memory_module, "pinned_or_warned", lambda: (True, ""))
+    gpu = SimpleNamespace(is_cuda=True, torch=torch.device("cuda"))
+    result = pinned_memory.function(SimpleNamespace(device=gpu, kilobytes=(1024,)))
+    [row] = result.rows(DeviceCopy)
+    assert (row.pageable, row.pinned) == (2**20 / 8e-3 / 1e9, 2**20 / 2e-3 / 1e9)
+    assert (row.gain, row.verdict, row.pinned_call) == (4, "faster", pytest.approx(10))
+    assert result.here("share of a copy hidden behind compute") == 0.75
+    assert all(claim.holds for claim in result.claims), [claim for claim in result.claims if not claim.holds]
 
 
 def known_epoch(seconds, **parts):
@@ -121,8 +150,8 @@ def test_with_known_epochs_prefetch_says_who_gains_how_much(monkeypatch, last, s
 
 
 def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
-    """Four batches that take the lecture's 114.07 s to load, and its 15.10 s to compute."""
-    took = {0: [200.0], 4: [60.0, 40.0], 8: [30.0, 20.0]}
+    """Four batches that take the lecture's 114.07 s to load, and its 15.10 s to compute: a cold epoch each, then two warm."""
+    took = {0: [200.0] * 6, 4: [60.0, 40.0, 40.0], 8: [30.0, 20.0, 20.0]}
     parts = {200.0: {}, 60.0: {}, 40.0: {}, 30.0: {"start-up": 10.0, "waiting": 4.0}}
     parts[20.0] = {"compute": 16.0, "waiting": 2.0, "collate": 0.5, "queue": 1.5}
     cheap = {(0, False): 4.0, (0, True): 0.5, (1, False): 6.0, (1, True): 0.75, (8, False): 9.0, (8, True): 1.25}
@@ -140,13 +169,19 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
     def cheap_epoch(images, batch_size, workers):
         return cheap[workers, isinstance(images, BatchedImages)], len(images)
 
-    for known in (run_epoch, batch_loads, cheap_epoch):
+    for known in (run_epoch, batch_loads):
         monkeypatch.setattr(num_workers_module, known.__name__, known)
-    size = dict(workers=(0, 4, 8), batches=4, batch_size=1, scale=0.5, cheap=10, cheap_workers=(0, 1, 8))
+    monkeypatch.setattr(cheap_epochs, "cheap_epoch", cheap_epoch)
+    computing = {0: 4.0, 4: 2.0, 8: 2.0}
+    gains = {count: speed_up_of([4.0] * 2, [seconds] * 2, [4.0] * 2) for count, seconds in computing.items()}
+    computed = [ComputedEpoch(count, computing[count], gain.ratio, "", "") for count, gain in gains.items()]
+    monkeypatch.setattr(num_workers_module, "measure_computed", lambda *_: ComputedRun(computed, gains, [1.5]))
+    monkeypatch.setattr(computed_epochs.machine, "cores", lambda: 2)
+    size = dict(workers=(0, 4, 8), batches=4, batch_size=1, scale=0.5, rounds=2, cheap=10, cheap_workers=(0, 1, 8), work=0.0)
     result = replace(num_workers, quick=size)("quick", device="cpu")
     assert asked == [(0.5, 4, 1), (1.0, 21, 32)], "the second at the lecture's own latencies"
     none, four, eight = rows = result.rows(WorkerCount)
-    assert [(row.cold, row.warm, row.speed_up) for row in rows] == [(200, 200, 1), (60, 40, 5), (30, 20, 10)]
+    assert [(row.cold, row.warm, row.gain) for row in rows] == [(200, 200, 1), (60, 40, 5), (30, 20, 10)]
     assert none.simulated == pytest.approx(129.17) and none.bound == pytest.approx(129.17)
     assert four.bound == pytest.approx(batch) and four.expected == pytest.approx(2 * batch)
     assert four.lecture == pytest.approx(129.17 / 4)
@@ -166,7 +201,25 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
     assert result.here("8 workers simulated at the lecture's latencies") == pytest.approx(3 * batch + 5 * 15.1 / 21)
     assert [result.here(f"cheap images, {n}") for n in ("0 workers", "1 worker", "8 workers")] == [4, 6, 9]
     assert result.here("cheap images, 8 workers, whole batches") == 1.25
-    assert result.rows(CheapEpoch)[1] == CheapEpoch(1, 6, 0.75)
+    one = result.rows(CheapEpoch)[1]
+    assert (one.workers, one.one_by_one, one.whole_batches) == (1, 6, 0.75)
+    assert [row.waiting_gain for row in result.rows(ComputedEpoch)] == [1, 5, 10]
+    holds = {claim.text: claim.holds for claim in result.claims}
+    assert holds["4 workers are faster than none"] and holds["8 workers gain more than 4"]
+    assert holds["With more workers than cores, samples that wait gain more than samples that compute"]
+    assert holds["A worker makes cheap images slower"]
+    assert holds["Whole batches in the main process beat every number of workers that fetch one by one"]
+
+
+def test_samples_that_compute_take_processor_time_and_no_epoch_beats_the_cores():
+    samples = Computed(4, 0.01)
+    begin = time.thread_time()
+    index, used = samples[3]
+    assert index == 3 and 0.01 <= used <= time.thread_time() - begin
+    run = measure_computed((0, 1), 2, 0.001)
+    assert [row.workers for row in run.rows] == [0, 1] and len(run.shares) == 3 * 3
+    assert min(run.shares) >= 1 and run.gains[0].ratio == 1
+    assert not multiprocessing.active_children()
 
 
 def test_num_workers_redoes_the_lectures_arithmetic():
@@ -216,7 +269,9 @@ def test_a_trace_that_lacks_kernels_is_refused(kernels):
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("experiment", [pinned_memory, gpu_prefetcher, io_vs_compute], ids=lambda experiment: experiment.slug)
+@pytest.mark.parametrize(
+    "experiment", [pinned_memory, gpu_prefetcher, io_vs_compute, tune_loader], ids=lambda experiment: experiment.slug
+)
 def test_on_a_gpu_the_exact_claims_hold(experiment):
     result = experiment("quick", device="cuda")
     assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []

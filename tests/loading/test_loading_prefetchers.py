@@ -201,6 +201,40 @@ def test_the_batches_of_face_landmarks_are_moved(tmp_path):
         assert batch.keys() == moved.keys() and all(torch.equal(batch[name], moved[name]) for name in batch)
 
 
+@dataclasses.dataclass
+class Checked:
+    """A batch that looks at its fields when it is made."""
+
+    image: torch.Tensor
+    name: str
+
+    def __post_init__(self):
+        assert self.image.ndim == 2 and self.name
+
+
+def test_every_tensor_of_a_batch_is_kept_for_the_stream_that_reads_it(monkeypatch):
+    """Streams that only take note: the current one waits for the copies, and no tensor's memory may be reused before it."""
+
+    class Stream:
+        def __init__(self, name):
+            self.name = name
+
+        def wait_stream(self, other):
+            noted.append((self.name, "waits for", other.name))
+
+    noted, current = [], Stream("current")
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    keep = lambda tensor, stream: noted.append((tensor.numel(), "kept for", stream.name))  # noqa: E731
+    monkeypatch.setattr(torch.Tensor, "record_stream", keep)
+    prefetcher = DevicePrefetcher([], "cpu")
+    prefetcher.stream = Stream("side")
+    batch = {"boxed": Checked(torch.ones(1, 2), "face"), "list": [torch.ones(3), (torch.ones(4), None)]}
+    batch["packed"] = pack_sequence([torch.ones(3), torch.ones(2)])
+    arrived = prefetcher._arrived(batch)
+    assert noted == [("current", "waits for", "side"), *((n, "kept for", "current") for n in (2, 3, 4, 5))]
+    assert arrived["boxed"].image is batch["boxed"].image and arrived["list"][1][0] is batch["list"][1][0]
+
+
 def test_a_batch_may_be_none():
     assert list(DevicePrefetcher([None, torch.ones(1), None], "cpu")) == [None, torch.ones(1), None]
 

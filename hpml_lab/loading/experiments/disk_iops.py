@@ -74,7 +74,8 @@ class DiskRun:
     cache: list[CacheRate]
     compared: list[DepthRate] = field(default_factory=list)
     by_fio: SpeedUp | None = None  # at queue depth 1, our requests a second over fio's
-    by_depth: SpeedUp | None = None  # the most requests outstanding over one, by our benchmark
+    by_depth: SpeedUp | None = None  # requests a second with the most outstanding over one, by our benchmark
+    by_block: SpeedUp | None = None  # bytes a second of the largest block over the smallest, with the most outstanding
     no_fio: str = ""  # why there is nothing of fio's
     fetched: tuple[int, int] | None = None  # bytes that the kernel fetched for fio, and bytes that fio read
 
@@ -187,17 +188,21 @@ def _measure(params: Params) -> DiskRun:
             taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
             run.samples = [sample for samples in taken.values() for sample in samples]
             run.rates = [DiskRate.of(samples) for samples in taken.values()]
-        run.by_depth = _depth_gain(run, params, file)
+        _gains(run, params, file)
         run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=params.pairs)
     return run
 
 
-def _depth_gain(run: DiskRun, params: Params, file: DiskFile) -> SpeedUp:
-    """Random reads of the smallest block, by our benchmark in turns: the most requests outstanding compared with one."""
-    one, many = (DiskJob("random", "read", params.blocks[0], depth) for depth in (params.depths[0], params.depths[-1]))
-    turns = [[disk_benchmark.run_job(file, job, params.seconds) for job in (one, many, one)] for _ in range(params.pairs)]
+def _gains(run: DiskRun, params: Params, file: DiskFile) -> None:
+    """Random reads by our benchmark, in turns: the most requests outstanding compared with one, and large blocks with small."""
+    small, large, first, last = params.blocks[0], params.blocks[-1], params.depths[0], params.depths[-1]
+    one, many, whole = (DiskJob("random", "read", *size) for size in ((small, first), (small, last), (large, last)))
+    jobs = (one, many, whole, one, many)  # the last two are the placebos
+    turns = [[disk_benchmark.run_job(file, job, params.seconds) for job in jobs] for _ in range(params.pairs)]
     run.samples += [sample for turn in turns for sample in turn]
-    return speed_up_of(*([1 / sample.iops for sample in samples] for samples in zip(*turns, strict=True)))
+    request = [[1 / sample.iops for sample in samples] for samples in zip(*turns, strict=True)]
+    byte = [[1 / sample.bytes_per_s for sample in samples] for samples in zip(*turns, strict=True)]
+    run.by_depth, run.by_block = speed_up_of(request[0], request[1], request[3]), speed_up_of(byte[1], byte[2], byte[4])
 
 
 def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
@@ -272,8 +277,8 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
     )
     result.measured(
         "Large blocks give more bandwidth than small ones, at fewer requests a second",
-        large.bytes_per_s > many.bytes_per_s and large.iops < many.iops,
-        f"{many.bytes_per_s / 1e6:.0f} and {large.bytes_per_s / 1e6:.0f} MB/s",
+        run.by_block.faster and large.iops < many.iops,
+        f"bandwidth: {run.by_block}; {many.iops:.0f} and {large.iops:.0f} requests a second",
     )
     law = [rate.in_flight / rate.job.depth for rate in run.rates]
     result.measured(

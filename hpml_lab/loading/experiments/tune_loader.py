@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from torch.utils.data import Dataset
+from torch.utils.data import DataLoader, Dataset
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
@@ -12,7 +12,7 @@ from hpml_lab.core.findings import Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import child_pids, sleep_until
+from hpml_lab.core.workers import allow_oversubscription, child_pids, sleep_until
 from hpml_lab.loading.computed_epochs import Computed
 from hpml_lab.loading.known_datasets import KnownCost
 from hpml_lab.loading.trials import Trials
@@ -110,6 +110,9 @@ def tune_loader(params: Params) -> Result:
             rows.append(GridSetting(name, _label(options), *fields))
         _compare(result, name, rows, gains, tuned.options)
     result.tables.append(Table("Every setting of the grid", rows))
+    samples, _ = data_sets(params.samples, 0.0)["samples are there"]
+    given = [_batches(samples, {"num_workers": 0}), *(_batches(samples, loader_options(2, ahead, 1)) for ahead in params.ahead)]
+    result.claim("A loader's settings change its speed, not its batches or their order", all(one == given[0] for one in given))
     result.check("No worker process is left", child_pids() <= before)
     return result
 
@@ -133,6 +136,11 @@ def _compare(result: Result, name: str, rows: list[GridSetting], gains: list[Spe
         not beaten,
         f"the choice has {_label(chosen)}; the best, {mine[best].setting}, is {gains[best]}",
     )
+
+
+def _batches(dataset: Dataset, options: dict[str, Any]) -> list[Any]:
+    with allow_oversubscription():
+        return [batch.tolist() for batch in DataLoader(dataset, BATCH, **options)]
 
 
 def _label(options: dict[str, Any]) -> str:
