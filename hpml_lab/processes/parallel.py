@@ -220,7 +220,7 @@ def has_gil() -> bool:
 
 
 def measure_workers(
-    *, python: str = sys.executable, deadline_seconds: float = 120.0, **parameters: Any
+    *, python: str = sys.executable, deadline_seconds: float = 600.0, **parameters: Any
 ) -> tuple[str, list[WorkersRun]]:
     """An interpreter's version, and the runs of `compare_workers(**parameters)` in it. Raises RuntimeError if it fails."""
     options = {"python": python, "deadline_seconds": deadline_seconds, "environment": ONE_THREAD_EACH}

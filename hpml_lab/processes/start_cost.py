@@ -154,7 +154,7 @@ def _row(way: str, has_torch: bool, times: Sequence[tuple[float, float]]) -> Sta
     return StartCost(way, has_torch, *medians, len(times), samples=ready)
 
 
-def measure_starts(deadline_seconds: float = 180.0, **parameters: Any) -> list[StartCost]:
+def measure_starts(deadline_seconds: float = 600.0, **parameters: Any) -> list[StartCost]:
     """`start_costs(**parameters)` in an interpreter of its own. Raises RuntimeError if it fails."""
     rows = call_python_module("hpml_lab.processes.start_cost", parameters, deadline_seconds=deadline_seconds)
     return [StartCost(**row) for row in rows]

@@ -133,14 +133,14 @@ class Operators:
     DECODER = "device output_type jpeg_fancy_upsampling use_fast_idct hw_decoder_load adjust_orientation cache_size dtype"
     KNOWN = {
         "readers.file": f"{READER} file_root file_list files labels shuffle_after_epoch",
-        "readers.video": f"{READER} filenames sequence_length step stride labels dtype image_type pad_sequences enable_frame_num",
+        "readers.video": f"{READER} filenames sequence_length step stride labels dtype image_type pad_sequences",
         "decoders.image": DECODER,
         "decoders.image_slice": f"{DECODER} axes axis_names normalized_anchor normalized_shape start end shape",
         "random_resized_crop": "device size random_area random_aspect_ratio interp_type antialias num_attempts",
         "resize": "device size resize_x resize_y interp_type antialias mode dtype",
         "crop_mirror_normalize": "device crop mirror mean std scale shift dtype output_layout pad_output",
         "random.coin_flip": "device probability dtype shape",
-        "random_bbox_crop": "bbox_layout thresholds threshold_type aspect_ratio scaling allow_no_crop total_num_attempts num_attempts",
+        "random_bbox_crop": "bbox_layout thresholds threshold_type aspect_ratio scaling allow_no_crop total_num_attempts",
         "flip": "device horizontal vertical depthwise",
         "bb_flip": "device horizontal vertical ltrb",
         "external_source": "source num_outputs batch device layout dtype ndim cycle name parallel",

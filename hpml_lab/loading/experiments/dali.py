@@ -204,10 +204,10 @@ def _check_video(result: Result, path: Path, params: Params) -> None:
     """That every clip read from a video begins at the frame that was asked for, by PyAV and, on a GPU, by DALI."""
     by_dali = dali_pipelines.available() and params.device.is_cuda
     if not video.available():
-        reason = (
-            "the video readers are left out, DALI's too, for which it writes the file" if by_dali else "its reader is left out"
+        left = (
+            "the video readers are left out, DALI's too: PyAV writes their file" if by_dali else "the video reader is left out"
         )
-        result.notes.append(f"PyAV is not installed here: {reason}. {video.FIX}")
+        result.notes.append(f"PyAV is not installed here: {left}. {video.FIX}")
         return
     video.write_video(path, params.frames)
     starts = range(0, params.frames - CLIP + 1, STEP)
