@@ -22,7 +22,7 @@ from hpml_lab.core.programs import call_python_module
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.work import send_time
 
-PATIENCE_SECONDS = 60.0  # for one start; importing torch takes a few seconds
+PATIENCE_SECONDS = 120.0  # for one start; importing torch takes a few seconds, on a busy machine many
 SPAWN_WITH_TORCH = "spawn, then import torch"
 AGAIN = ", again"  # the cheapest method once more in every round: the placebo
 HELD_BYTES = 256 << 20

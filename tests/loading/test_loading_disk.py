@@ -165,7 +165,7 @@ def known_sample(job, iops):
 def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_path, monkeypatch, installed):
     """fio counts twice as many random reads as we do; without it the grid is our own."""
     turn = [1000.0, 3000.0, 50.0, 1000.0, 2500.0]  # one, many, large blocks; the two placebos
-    ours = iter([*([700.0, 1000.0, 1500.0, 2500.0, 1.0] if installed else []), *turn, *turn, *turn])
+    ours = iter([*turn, *turn, *turn, *([700.0, 1000.0, 1500.0, 2500.0, 1.0] if installed else [])])
     theirs = iter([1400.0, 1400.0, 3000.0, 2800.0, 2000.0, 2000.0, 5000.0])
 
     def run(file, jobs, seconds):

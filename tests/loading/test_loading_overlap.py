@@ -72,6 +72,15 @@ def test_the_figures_are_drawn_from_a_saved_result(run, tmp_path):
         assert all(axes.get_xlabel() or axes.get_title() or axes.get_ylabel() for axes in figure.axes)
 
 
+def test_two_threads_load_in_lanes_of_their_own():
+    small = dict(batches=6, batch_size=2, scale=0.02, depths=(1, 2), workers=(2,), ratios=(1.0,), rounds=1)
+    result = replace(prefetch, quick=small)("quick", device="cpu")
+    timeline = result.arrays["timelines"]["2 threads, depth 4"]
+    assert {row["lane"] for row in timeline if row["what"] == "load"} == {"thread 0", "thread 1"}
+    assert {row["lane"] for row in timeline if row["what"] == "compute"} == {"main"}
+    assert [axes.get_title() for axes in result.figure().axes][2] == "2 threads, depth 4"
+
+
 def test_key_figures_answer_the_lecture(run):
     _, result, _ = run
     missing = {figure.label for figure in result.key_figures if figure.lecture is not None and figure.here is None}

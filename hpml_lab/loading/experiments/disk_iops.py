@@ -178,6 +178,8 @@ def _measure(params: Params) -> DiskRun:
     jobs = [DiskJob(*mode.split(), block, depth) for mode, block, depth in product(MODES, params.blocks, params.depths)]
     with disk_file(size=params.mib * MIB) as file:
         run = DiskRun(file.path, file.label, file.in_memory, [], FIO, [], [])
+        _gains(run, params, file)  # before fio overwrites the tags
+        own = list(run.samples)
         try:
             _against_fio(run, params, file)  # before all writes: a virtual disk may still be busy with what they left it
             # Our own write, read back and checked: fio's overwrite the tags.
@@ -186,9 +188,8 @@ def _measure(params: Params) -> DiskRun:
         except LabError as error:  # none here, too old, or not allowed
             run.no_fio, run.measured_by, run.compared, run.by_fio, run.fetched = str(error), OURS, [], None, None
             taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
-            run.samples = [sample for samples in taken.values() for sample in samples]
+            run.samples = own + [sample for samples in taken.values() for sample in samples]
             run.rates = [DiskRate.of(samples) for samples in taken.values()]
-        _gains(run, params, file)
         run.cache = cache_rates(file, min(params.mib, 64) * MIB, turns=params.pairs)
     return run
 

@@ -11,8 +11,8 @@ from hpml_lab.core.findings import Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.workers import allow_oversubscription, child_pids
-from hpml_lab.loading.cheap_epochs import compare_cheap, measure_cheap
-from hpml_lab.loading.computed_epochs import compare_computed, measure_computed
+from hpml_lab.loading.cheap_epochs import CheapEpoch, compare_cheap, measure_cheap
+from hpml_lab.loading.computed_epochs import ComputedEpoch, compare_computed, measure_computed
 from hpml_lab.loading.pipeline import (
     LECTURE_COMPUTE,
     LECTURE_COMPUTE_8,
@@ -175,12 +175,14 @@ def num_workers(params: Params) -> Result:
             rows.append(WorkerCount(workers, *fields, expected=expected, **predictions(workers)))
         runs = [(workers, epoch) for workers in params.workers for epoch in epochs[workers]]
         computed = measure_computed(params.workers, params.rounds, params.work)
+        cheap: list[CheapEpoch]
         cheap, counts = measure_cheap(params.cheap, params.cheap_workers, params.rounds)
 
+    computed_rows: list[ComputedEpoch] = computed.rows
     tables = [
         Table("An epoch by the number of workers", rows),
         Table("Where the main loop's time goes", parts),
-        Table("Samples that compute instead of waiting", computed.rows),
+        Table("Samples that compute instead of waiting", computed_rows),
         Table("An epoch of cheap images", cheap),
     ]
     # 16 workers lie past the point from which more of them gain nothing.
