@@ -26,7 +26,7 @@ AGAIN = "plain loop, again"  # the placebo
 DRAWN = (PLAIN, AHEAD, THREADS, "DataLoader, 2 workers")
 QUICK = dict(batches=8, batch_size=4, scale=0.02, depths=(1, 2, 4), workers=(1, 2), ratios=(0.25, 1.0, 4.0), rounds=5)
 FULL = dict(
-    batches=32, batch_size=8, scale=0.05, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4), rounds=7
+    batches=32, batch_size=8, scale=0.02, depths=(1, 2, 4), workers=(1, 2, 4, 8), ratios=(0.125, 0.25, 0.5, 1, 2, 4), rounds=7
 )
 
 
