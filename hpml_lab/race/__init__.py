@@ -5,7 +5,7 @@ Experiments, in the order of the notebook:
     sparse_data             whether adaptive methods win on sparse data, and what a sparse gradient saves
     schedules_vs_adaptive   SGD with a schedule compared with adaptive methods
 Further figures of their results:
-    race_at_best_rates, race_sweep, race_by_time   of mnist_three_nets
+    race_at_best_rates, race_sweep, race_by_time, race_by_seed   of mnist_three_nets
     sparse_step_costs                              of sparse_data
     schedule_shapes                                the four schedules; needs no result
 Tools:
@@ -27,7 +27,7 @@ __getattr__, __dir__, __all__ = attach(
         "experiments.mnist_three_nets": ["mnist_three_nets"],
         "experiments.sparse_data": ["sparse_data"],
         "experiments.schedules_vs_adaptive": ["schedules_vs_adaptive", "schedule_shapes"],
-        "curves": ["race_at_best_rates", "race_sweep", "race_by_time"],
+        "curves": ["race_at_best_rates", "race_sweep", "race_by_time", "race_by_seed"],
         "sparse_steps": ["sparse_step_costs"],
         "program": ["Program", "NETS", "Setting", "flat_inputs"],
         "words": ["corpus", "zipf_words", "WordVectors", "gradient_bytes"],

@@ -1,11 +1,14 @@
 """The figures of the race on three nets: curves with ranges over the seeds, and sweeps of the learning rate."""
 
+import math
+
 import numpy as np
 
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
-from hpml_lab.core.style import new_figure
+from hpml_lab.core.style import INK, new_figure
 from hpml_lab.optim.colors import optimizer_style
+from hpml_lab.race.program import CLASSES
 
 CEILING = 10.0  # losses above it belong to diverged trainings; the axis ends there
 
@@ -32,12 +35,12 @@ def curves_panel(axes, group: dict, points: list[int], quantity: str, seconds: d
 
 
 def sweep_panel(axes, sweep: dict) -> None:
-    """Final training loss over the learning rate: median and range over the seeds, with the lecture's rate ringed.
+    """Final validation loss over the learning rate: median and range over the seeds.
 
-    A rate at which a seed diverged is a cross at the top.
+    The lecture's rate is ringed, the best one is a star. A rate at which a seed diverged is a cross at the top.
     """
     for name, rates in sweep.items():
-        lr, end = np.array(rates["lr"], dtype=float), np.array(rates["end"], dtype=float)
+        lr, end = np.array(rates["lr"], dtype=float), np.array(rates["valid"], dtype=float)
         finite = np.isfinite(end).all(1)
         look = optimizer_style(name, marker=True)
         color = look["color"]
@@ -45,8 +48,9 @@ def sweep_panel(axes, sweep: dict) -> None:
         axes.plot(lr, middle, markersize=4, linewidth=1.4, label=name, **look)
         axes.fill_between(lr[finite], end[finite].min(1), end[finite].max(1), color=color, alpha=0.15, linewidth=0)
         axes.plot(lr[~finite], np.full((~finite).sum(), 0.98), "x", color=color, transform=axes.get_xaxis_transform())
-        ringed = lr == rates["lecture"]
-        axes.plot(lr[ringed], middle[ringed], "o", markersize=10, markerfacecolor="none", markeredgecolor=color)
+        for rate, mark in (("lecture", dict(marker="o", markersize=10)), ("best", dict(marker="*", markersize=13))):
+            chosen = lr == rates[rate]
+            axes.plot(lr[chosen], middle[chosen], linestyle="", markerfacecolor="none", markeredgecolor=color, **mark)
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.set_xlabel("learning rate")
@@ -82,20 +86,21 @@ def loss_at(result: Result, rates: str):
 
 @picture
 def race_at_best_rates(result: Result):
-    """The same race, with each optimizer at the best rate of its own sweep: training loss on the three nets, medians over the
-    seeds, with bands from the smallest to the largest. Compare the order of the optimizers with that at the lecture's rates."""
+    """The same race, with each optimizer at the rate that its own sweep chose on validation images: training loss on the three
+    nets, medians over the seeds, with bands from the smallest to the largest. Compare the order of the optimizers with that at
+    the lecture's rates."""
     return loss_at(result, "best")
 
 
 @picture
 def race_sweep(result: Result):
-    """Final training loss over the learning rate, one panel for each net: medians over the seeds, with bands from the smallest
-    to the largest. A ring marks the lecture's rate; a cross at the top marks a rate at which a seed diverged. Move along the
-    curves, and almost any order of the optimizers can be had."""
+    """The sweep: final validation loss over the learning rate, one panel for each net: medians over the seeds, with bands from
+    the smallest to the largest. A ring marks the lecture's rate, a star the best one, which the sweep chose; a cross at the top
+    marks a rate at which a seed diverged. Compare the heights of the rings with the heights of the stars."""
     figure, nets, panels = panel_of_each_net(result)
     for panel, found in nets:
         sweep_panel(panel, found["sweep"])
-    panels[0].set_ylabel("final training loss")
+    panels[0].set_ylabel("final validation loss")
     legend_below(figure, panels[0])
     return figure
 
@@ -112,4 +117,22 @@ def race_by_time(result: Result):
         curves_panel(panels[1], found["best"], points, quantity, found["seconds"])
         panels[0].set_ylabel(label)
     legend_below(figure, rows[0, 0])
+    return figure
+
+
+@picture
+def race_by_seed(result: Result):
+    """Net 3 at the best rates, one panel for each seed: the plot that one run of each optimizer would have given. Look at which
+    curve is lowest in each panel, and at when the curves leave the plateau at ln 10, the dotted line."""
+    found, points = result.arrays["nets"]["net 3"]["best"], result.arrays["points"]
+    seeds = len(next(iter(found.values()))["loss"])
+    figure = new_figure(9.0, 3.4)
+    panels = figure.subplots(1, seeds, sharey=True, squeeze=False)[0]
+    for seed, panel in enumerate(panels):
+        group = {name: {"loss": [record["loss"][seed]]} for name, record in found.items()}
+        curves_panel(panel, group, points, "loss")
+        panel.axhline(math.log(CLASSES), color=INK, linestyle=":", linewidth=1)
+        panel.set_title(f"seed {seed}", fontsize=9)
+    panels[0].set_ylabel("training loss")
+    legend_below(figure, panels[0])
     return figure

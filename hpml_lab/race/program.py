@@ -30,7 +30,6 @@ import torch
 from torch import nn
 
 from hpml_lab import optim as classes
-from hpml_lab.core.timing import interleaved
 
 CLASSES = 10
 _START_LOCK = threading.Lock()  # layers draw from the generator of the process, which all threads share
@@ -309,19 +308,6 @@ class Program:
             for k, group in zip(self._of_kind(kind), optimizer.param_groups, strict=True)
         }
         self.iteration, self._loaded, self._order_of = state["iteration"], None, None
-
-
-def seconds_alone(
-    net: FullyConnected, settings: Sequence[Setting], x: torch.Tensor, y: torch.Tensor, batch: int, samples: int
-) -> dict[str, float]:
-    """Seconds of one iteration of `net` trained alone by each setting's optimizer, on one CPU thread or on the GPU.
-
-    In a program of many settings the time of an iteration belongs to all of them; an axis of seconds is made from these.
-    """
-    steps = 10
-    programs = {setting.optimizer: Program(net, [setting], [0], x, y, batch) for setting in settings}
-    timings = interleaved({name: lambda p=program: p.run(steps) for name, program in programs.items()}, samples=samples)
-    return {name: timing.seconds / steps for name, timing in timings.items()}
 
 
 def flat_inputs(data, dtype: torch.dtype = torch.float32) -> tuple[torch.Tensor, torch.Tensor]:

@@ -1,7 +1,7 @@
 """What the curves of the race say: one record for each setting, over all of its seeds."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -14,9 +14,6 @@ from hpml_lab.race.seeds import median_and_range
 # The rates of the lecture's PyTorch slides: SGD 0.1, momentum and Nesterov 0.1 with γ 0.9, Adagrad 0.01, Adadelta 1.0 with
 # ρ 0.9, Adam 0.001. They give none for RMSprop, which takes torch's default.
 LECTURE_LR = {"SGD": 0.1, "Momentum": 0.1, "Nesterov": 0.1, "Adagrad": 0.01, "Adadelta": 1.0, "Adam": 0.001, "RMSprop": 0.01}
-# The study that the lecture's plots come from (int8.io, 2016) printed most of its rates only in tables that can no longer be
-# read. These two stand in the README of github.com/int8/NeuralNetworks.
-STUDY_LR = {"Momentum": (0.05,), "Adam": (0.002,)}
 PLATEAU = math.log(CLASSES) - 0.05  # a net that gives each class the probability 1/10 has the loss ln 10 = 2.303
 
 
@@ -26,6 +23,7 @@ class Record:
 
     loss, accuracy  training loss and test accuracy at each point of the curve, by seed
     end             final training loss by seed, inf if it diverged
+    valid           final loss on all validation images by seed, inf if it diverged
     final           accuracy on all test images by seed
     exit            iteration from which the loss stays below the plateau, by seed; inf if it never does
     """
@@ -35,6 +33,7 @@ class Record:
     loss: list[list[float]]
     accuracy: list[list[float]]
     end: list[float]
+    valid: list[float]
     final: list[float]
     exit: list[float]
 
@@ -47,18 +46,14 @@ class Record:
 Group = dict[str, Record]  # {optimizer: record}
 
 
-def sweep(factors: Sequence[float], study: bool) -> list[Setting]:
-    """The settings of one net: each optimizer at the lecture's rate times each of `factors`, and the study's own rates."""
-    settings = []
-    for name, lr in LECTURE_LR.items():
-        rates = {float(f"{lr * factor:.3g}") for factor in (1.0, *factors)} | set(STUDY_LR.get(name, ()) if study else ())
-        settings += [Setting(name, lr=rate) for rate in sorted(rates)]
-    return settings
-
-
 def diverged(curve: Sequence[float]) -> bool:
     """True for a loss curve that ends with no number, or above where it started."""
     return not math.isfinite(curve[-1]) or curve[-1] > curve[0]
+
+
+def _unless(bad: Sequence[bool], values: Sequence[float]) -> list[float]:
+    """`values`, with inf for those of diverged trainings."""
+    return [math.inf if lost or not math.isfinite(value) else value for lost, value in zip(bad, values, strict=True)]
 
 
 def leaves_plateau(curve: Sequence[float], points: Sequence[int]) -> float:
@@ -74,13 +69,15 @@ def records_of(settings: Sequence[Setting], curves: dict[str, Any], points: Sequ
     records = []
     for k, setting in enumerate(settings):
         by_seed = loss[:, k].T.tolist()
+        bad = [diverged(curve) for curve in by_seed]
         records.append(
             Record(
                 optimizer=setting.optimizer,
                 lr=setting.lr,
                 loss=by_seed,
                 accuracy=accuracy[:, k].T.tolist(),
-                end=[math.inf if diverged(curve) else curve[-1] for curve in by_seed],
+                end=_unless(bad, [curve[-1] for curve in by_seed]),
+                valid=_unless(bad, curves["valid_loss"][k]),
                 final=curves["final_accuracy"][k],
                 exit=[leaves_plateau(curve, points) for curve in by_seed],
             )
@@ -88,18 +85,9 @@ def records_of(settings: Sequence[Setting], curves: dict[str, Any], points: Sequ
     return records
 
 
-def at_lecture(records: Sequence[Record]) -> Group:
-    """Each optimizer's record at the lecture's rate."""
-    return {record.optimizer: record for record in records if record.lr == LECTURE_LR[record.optimizer]}
-
-
-def at_best(records: Sequence[Record]) -> Group:
-    """Each optimizer's record at its best rate: the lowest median over the seeds of the final training loss."""
-    best: Group = {}
-    for record in records:
-        if record.optimizer not in best or median(record.end) < median(best[record.optimizer].end):
-            best[record.optimizer] = record
-    return best
+def at_rates(records: Sequence[Record], rates: Mapping[str, float]) -> Group:
+    """Each optimizer's record at its rate of `rates`."""
+    return {record.optimizer: record for record in records if record.lr == rates[record.optimizer]}
 
 
 def ranking(group: Group) -> str:

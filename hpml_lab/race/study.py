@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from statistics import median
 
 from hpml_lab.core.result import Result
-from hpml_lab.race.records import Group, Record, against_best_other
+from hpml_lab.race.rates import Sweeps
+from hpml_lab.race.records import Group, against_best_other
 
 STUDIED = ("SGD", "Momentum", "Adagrad", "Adadelta", "Adam")  # what the study compared
+LATER = 1.5  # times as late counts as later
 
 
 def below_all(name: str, group: Group) -> bool:
@@ -63,22 +65,60 @@ def judge_study(result: Result, nets: dict[str, Group], rates: str) -> None:
     )
 
 
-def judge_plateau(result: Result, records: Sequence[Record], iterations: int) -> None:
-    """Add how many trainings of net 3 are still on the plateau, and how far apart the seeds of one setting leave it."""
-    sound = [record for record in records if not record.diverged]
-    stuck = sum(math.isinf(exit) for record in sound for exit in record.exit)
-    left = [record for record in sound if math.inf not in record.exit]
-    widest = max(left, key=lambda record: max(record.exit) / max(1.0, min(record.exit)), default=None)
-    seen = "no setting left it with all seeds"
-    if widest:
-        low, high = min(widest.exit), max(widest.exit)
-        seen = f"{widest.optimizer} at {widest.lr:g}: after {low:.0f} to {high:.0f} iterations"
-    total = sum(len(record.exit) for record in sound)
-    mixed = any(math.inf in record.exit and min(record.exit) < math.inf for record in sound)
-    differ = widest is not None and max(widest.exit) >= 1.5 * max(1.0, min(widest.exit))
+def judge_rates(result: Result, sweeps: Sweeps, best: dict[str, Group]) -> None:
+    """Add whether the sweeps found the best rates, and whether these also hold for the length of the race."""
+    at_edge = [
+        f"{name} on {net}" for net, some in sweeps.items() for name, sweep in some.items() if sweep.at_edge(sweep.best_lr)
+    ]
+    tried = sum(len(sweep.found) for some in sweeps.values() for sweep in some.values())
     result.measured(
-        "On net 3 the seed decides when the loss leaves the plateau at ln 10: 1.5 times as late as another, or never",
-        mixed or differ,
-        f"{seen}; {stuck} of {total} trainings are still on it after {iterations}",
+        "Every best rate lies inside its sweep: the next lower and the next higher rate end with a higher validation loss",
+        not at_edge,
+        f"at the edge: {', '.join(at_edge)}" if at_edge else f"{tried} rates tried",
         depends_on="the data and the seeds",
     )
+    lost = [f"{name} on {net}" for net, group in best.items() for name, record in group.items() if record.diverged]
+    bad = sum(max(losses) == math.inf for some in sweeps.values() for sweep in some.values() for losses in sweep.found.values())
+    result.measured(
+        "At the best rates no training of the race diverges",
+        not lost,
+        f"{', '.join(lost) or 'none'}; of the {tried} rates of the sweep {bad} diverged",
+        depends_on="the data and the seeds",
+    )
+
+
+def judge_plateau(result: Result, group: Group) -> None:
+    """Add for how many optimizers the seed decides when net 3 leaves the plateau at ln 10."""
+    exits = {name: record.exit for name, record in group.items()}
+    apart = [name for name, exit in exits.items() if _times_as_late(exit) >= LATER]
+    name = max(exits, key=lambda name: _times_as_late(exits[name]))
+    result.measured(
+        "On net 3, for most optimizers at their best rates, the last seed leaves the plateau at ln 10 at least "
+        f"{LATER:g} times as late as the first, or never",
+        len(apart) > len(exits) / 2,
+        f"for {len(apart)} of {len(exits)}; the widest is {name}'s: {min(exits[name]):g} to {max(exits[name]):g} iterations",
+        depends_on="the data and the seeds",
+    )
+
+
+def _times_as_late(exit: Sequence[float]) -> float:
+    """The last exit compared with the first; 1 if no seed left the plateau."""
+    return 1.0 if min(exit) == math.inf else max(exit) / max(1.0, min(exit))
+
+
+def judge_winner(result: Result, group: Group) -> None:
+    """Add whether one seed, as in the lecture's plot, is enough to see who wins on net 3."""
+    winners = winner_of_each_seed(group)
+    count = {name: winners.count(name) for name in dict.fromkeys(winners)}
+    result.measured(
+        "At the best rates another seed gives another winner on net 3, by the final training loss",
+        len(count) > 1,
+        ", ".join(f"{name} wins with {wins} of {len(winners)} seeds" for name, wins in count.items()),
+        depends_on="the data and the seeds",
+    )
+
+
+def winner_of_each_seed(group: Group) -> list[str]:
+    """The optimizer with the lowest final training loss, seed by seed."""
+    seeds = len(next(iter(group.values())).end)
+    return [min(group, key=lambda name: group[name].end[seed]) for seed in range(seeds)]

@@ -5,7 +5,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,22 +23,28 @@ WORTH_KEEPING_SECONDS = 5.0  # of training; what takes less to repeat is not wri
 
 @dataclass(frozen=True)
 class Inputs:
-    """Images as rows, labels, and the fixed parts of both that the curves are measured on."""
+    """Images as rows and labels: for training, for choosing rates, for the test; and how many of them the curves look at."""
 
     name: str
     x: torch.Tensor
     y: torch.Tensor
+    x_valid: torch.Tensor
+    y_valid: torch.Tensor
     x_test: torch.Tensor
     y_test: torch.Tensor
     watched: int
     digest: str
 
     @classmethod
-    def of(cls, data: DataSet, watched: int, device: torch.device, dtype: torch.dtype = torch.float32) -> "Inputs":
-        """The rows of `data` on `device`; curves are measured on its first `watched` training and test images."""
+    def of(cls, data: DataSet, watched: int, valid: int, device: torch.device, dtype: torch.dtype = torch.float32) -> "Inputs":
+        """The rows of `data` on `device`. The last `valid` training images are kept from training: they choose rates.
+
+        Curves are measured on the first `watched` training and test images.
+        """
         x, x_test = flat_inputs(data, dtype)
-        tensors = [tensor.to(device) for tensor in (x, data.train_y, x_test, data.test_y)]
-        return cls(data.name, *tensors, watched, digest(x, data.train_y, x_test, data.test_y))
+        kept = len(x) - valid
+        parts = (x[:kept], data.train_y[:kept], x[kept:], data.train_y[kept:], x_test, data.test_y)
+        return cls(data.name, *(part.to(device) for part in parts), watched, digest(*parts))
 
 
 @dataclass(frozen=True)
@@ -51,7 +57,7 @@ class Task:
     seeds: tuple[int, ...]
 
 
-# (task, point, training loss (K, R) there), called on the thread that called train_all
+# (task, point, training loss (K, R) there), called on the thread that called Trainer.train
 Seen = Callable[[Task, int, list[list[float]]], None]
 
 
@@ -86,7 +92,8 @@ def train(
     Returns
       loss            (points, K, R) on the watched training images
       accuracy        (points, K, R) on the watched test images
-      final_accuracy  (K, R) on all test images
+      valid_loss      (K, R) on all validation images, at the end
+      final_accuracy  (K, R) on all test images, at the end
       seconds         of training, without evaluation
       problem         why no checkpoint could be written, or ""
 
@@ -130,73 +137,88 @@ def train(
         accuracy.append(test_accuracy.tolist())
         seen(task, point, loss[-1])
     final = program.evaluate(inputs.x_test, inputs.y_test)[1].tolist()
-    curves = {"loss": loss, "accuracy": accuracy, "final_accuracy": final, "seconds": seconds}
+    valid = program.evaluate(inputs.x_valid, inputs.y_valid)[0].tolist()
+    curves = {"loss": loss, "accuracy": accuracy, "valid_loss": valid, "final_accuracy": final, "seconds": seconds}
     curves["problem"] = checkpoint.problem if checkpoint else ""
     if checkpoint and seconds > WORTH_KEEPING_SECONDS:
         checkpoint.save({"iteration": program.iteration, "curves": curves})
     return curves
 
 
-def train_all(
-    tasks: Sequence[Task],
-    inputs: Inputs,
-    points: Sequence[int],
-    batch: int = 128,
-    workers: int = 1,
-    folder: Path = FOLDER,
-    every_seconds: float = 60.0,
-    description: str = "training",
-    seen: Seen = lambda task, point, loss: None,
-) -> list[dict[str, Any]]:
-    """Train all tasks, each on one of `workers` threads of one of the ranks, and return their curves, on every rank.
+@dataclass
+class Trainer:
+    """Trains tasks, each on one of `workers` threads of one of the ranks; call `finished` when all trainings are done.
 
     Several workers are better here than torch's own threads: those wait for each other after every operation, which costs
     more than it brings when the machine has other work. And what a worker computes does not depend on how many there are.
+
+    What was trained stays in `folder` until `finished`: an experiment of several calls continues in the one that was killed.
     """
-    checkpoints = [
-        Checkpoint(
-            key_of(
-                task=task,
-                data=(inputs.name, inputs.digest, str(inputs.x.dtype)),
-                device=_device_name(inputs.x.device),
-                batch=batch,
-                points=list(points),
-                watched=inputs.watched,
-            ),
-            folder,
-            every_seconds,
+
+    inputs: Inputs
+    batch: int = 128
+    workers: int = 1
+    folder: Path = FOLDER
+    every_seconds: float = 60.0
+    seconds: float = 0.0  # of training by all workers, without evaluation
+    problems: list[str] = field(default_factory=list)  # why no checkpoint could be written
+    _checkpoints: list[Checkpoint] = field(default_factory=list)
+
+    def train(
+        self,
+        tasks: Sequence[Task],
+        points: Sequence[int],
+        description: str = "training",
+        seen: Seen = lambda task, point, loss: None,
+    ) -> list[dict[str, Any]]:
+        """Train all tasks up to the last of `points` and return their curves (see `train`), on every rank."""
+        costly_first = sorted(range(len(tasks)), key=lambda index: -_cost(tasks[index], self.inputs))
+        mine = ranks.own(costly_first)
+        reports: queue.Queue[int | tuple] = queue.Queue()  # a number of steps, or the arguments of `seen`
+        stop = threading.Event()
+
+        def tell(*report: Any) -> None:
+            reports.put(report)
+
+        checkpoints = {index: self._checkpoint(tasks[index], points) for index in mine}
+        self._checkpoints += checkpoints.values()
+        with ThreadPoolExecutor(max(1, self.workers)) as pool:
+            futures = {
+                index: pool.submit(train, tasks[index], self.inputs, points, self.batch, checkpoint, stop, reports.put, tell)
+                for index, checkpoint in checkpoints.items()
+            }
+            pieces = _pieces(reports, list(futures.values()), seen)
+            try:
+                total = len(mine) * points[-1] // PIECE
+                for _ in progress(pieces, description, total=total) if ranks.rank() == 0 else pieces:
+                    pass
+                done = {index: future.result() for index, future in futures.items()}
+            except BaseException:
+                stop.set()  # the workers save what they have; leaving the block waits for them
+                pool.shutdown(wait=False, cancel_futures=True)
+                raise
+        curves: dict[int, dict[str, Any]] = {}
+        for share in ranks.gather(done):
+            curves |= share
+        self.seconds += sum(found["seconds"] for found in curves.values())
+        self.problems += [found["problem"] for found in curves.values() if found["problem"]]
+        return [curves[index] for index in range(len(tasks))]
+
+    def finished(self) -> None:
+        """Remove the checkpoints of everything that was trained."""
+        while self._checkpoints:
+            self._checkpoints.pop().remove()
+
+    def _checkpoint(self, task: Task, points: Sequence[int]) -> Checkpoint:
+        key = key_of(
+            task=task,
+            data=(self.inputs.name, self.inputs.digest, str(self.inputs.x.dtype)),
+            device=_device_name(self.inputs.x.device),
+            batch=self.batch,
+            points=list(points),
+            watched=self.inputs.watched,
         )
-        for task in tasks
-    ]
-    costly_first = sorted(range(len(tasks)), key=lambda index: -_cost(tasks[index], inputs))
-    mine = ranks.own(costly_first)
-    reports: queue.Queue[int | tuple] = queue.Queue()  # a number of steps, or the arguments of `seen`
-    stop = threading.Event()
-
-    def tell(*report: Any) -> None:
-        reports.put(report)
-
-    with ThreadPoolExecutor(max(1, workers)) as pool:
-        futures = {
-            index: pool.submit(train, tasks[index], inputs, points, batch, checkpoints[index], stop, reports.put, tell)
-            for index in mine
-        }
-        pieces = _pieces(reports, list(futures.values()), seen)
-        try:
-            total = len(mine) * points[-1] // PIECE
-            for _ in progress(pieces, description, total=total) if ranks.rank() == 0 else pieces:
-                pass
-            done = {index: future.result() for index, future in futures.items()}
-        except BaseException:
-            stop.set()  # the workers save what they have; leaving the block waits for them
-            pool.shutdown(wait=False, cancel_futures=True)
-            raise
-    curves: dict[int, dict[str, Any]] = {}
-    for share in ranks.gather(done):
-        curves |= share
-    for index in mine:
-        checkpoints[index].remove()
-    return [curves[index] for index in range(len(tasks))]
+        return Checkpoint(key, self.folder, self.every_seconds)
 
 
 def _pieces(reports: "queue.Queue[int | tuple]", futures: list[Future], seen: Seen) -> Iterator[None]:

@@ -19,14 +19,14 @@ from pathlib import Path
 from hpml_lab.data import load
 from hpml_lab.race import ranks
 from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train_all
+from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 nets = {name: net.scaled(0.2) for name, net in NETS.items()}
 tasks = [task for name, net in nets.items() for task in split_into_tasks(name, net, settings, (0, 1), 3)]
-inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
-curves = train_all(tasks, inputs, log_points(120, 6), folder=folder / "checkpoints", workers=int(sys.argv[2]))
+inputs = Inputs.of(load("digits"), 100, 200, torch.device("cpu"))
+curves = Trainer(inputs, workers=int(sys.argv[2]), folder=folder / "checkpoints").train(tasks, log_points(120, 6))
 for found in curves:
     found.pop("seconds")
 (folder / f"rank{ranks.rank()}.json").write_text(json.dumps([len(ranks.own(tasks)), len(tasks), curves]))

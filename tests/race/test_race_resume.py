@@ -13,7 +13,7 @@ import torch
 from hpml_lab.data import load
 from hpml_lab.race.checkpoints import Checkpoint, key_of
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
-from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train, train_all
+from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks, train
 
 SETTINGS = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 
@@ -24,15 +24,17 @@ import torch
 from pathlib import Path
 from hpml_lab.data import load
 from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, log_points, split_into_tasks, train_all
+from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks
 import hpml_lab.race.training as training
 torch.set_num_threads(1)
 training.WORTH_KEEPING_SECONDS = 0.0
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 tasks = split_into_tasks("net 3", NETS["net 3"].scaled(0.3), settings, (0, 1), 4)
-inputs = Inputs.of(load("digits"), 100, torch.device("cpu"))
+inputs = Inputs.of(load("digits"), 100, 200, torch.device("cpu"))
 steps = int(sys.argv[2])
-curves = train_all(tasks, inputs, log_points(steps, 8), workers=int(sys.argv[3]), folder=Path(sys.argv[1]), every_seconds=0.0)
+trainer = Trainer(inputs, workers=int(sys.argv[3]), folder=Path(sys.argv[1]), every_seconds=0.0)
+curves = trainer.train(tasks, log_points(steps, 8))
+trainer.finished()
 for found in curves:
     found.pop("seconds")
 print(json.dumps(curves))
@@ -82,7 +84,7 @@ def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers):
 
 @pytest.fixture
 def inputs():
-    return Inputs.of(load("digits"), 100, torch.device("cpu"))
+    return Inputs.of(load("digits"), 100, 200, torch.device("cpu"))
 
 
 def test_a_program_resumes_from_its_state_bitwise_identical():
@@ -155,7 +157,7 @@ def test_a_damaged_checkpoint_counts_as_absent(tmp_path, damage):
 def test_a_folder_that_cannot_be_written_stops_nothing(inputs, tmp_path):
     (tmp_path / "file").write_text("in the way")
     tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 10)
-    (found,) = train_all(tasks, inputs, [0, 60], folder=tmp_path / "file", every_seconds=0.0)
+    (found,) = Trainer(inputs, folder=tmp_path / "file", every_seconds=0.0).train(tasks, [0, 60])
     assert len(found["loss"]) == 2 and "could not be written" in found["problem"]
 
 
@@ -164,4 +166,20 @@ def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):
 
     tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 3)
     with pytest.raises(ValueError, match="needs at least"):
-        train_all(tasks, replace(inputs, x=inputs.x[:5]), [0, 60], workers=2, folder=tmp_path)
+        Trainer(replace(inputs, x=inputs.x[:5]), workers=2, folder=tmp_path).train(tasks, [0, 60])
+
+
+def test_what_was_trained_stays_until_all_is_finished(inputs, tmp_path, monkeypatch):
+    import hpml_lab.race.training as training
+
+    monkeypatch.setattr(training, "WORTH_KEEPING_SECONDS", 0.0)
+    tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 4)
+    first = Trainer(inputs, folder=tmp_path)
+    curves = first.train(tasks, [0, 60])
+    first.train(tasks, [0, 80])
+    assert len(list(tmp_path.glob("*.pt"))) == 2 * len(tasks)
+    monkeypatch.setattr(Program, "run", lambda *_: pytest.fail("it was trained already"))
+    again = Trainer(inputs, folder=tmp_path)
+    assert again.train(tasks, [0, 60]) == curves and again.seconds == sum(found["seconds"] for found in curves)
+    first.finished()
+    assert not tmp_path.exists() or not list(tmp_path.iterdir())

@@ -13,9 +13,11 @@ from hpml_lab.race import records
 from hpml_lab.race.curves import CEILING
 from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking
 from hpml_lab.race.ordinary import check_program
-from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting
-from hpml_lab.race.records import Record
-from hpml_lab.race.study import judge_plateau, judge_study
+from hpml_lab.race.program import NETS, OPTIMIZERS, Program
+from hpml_lab.race.rates import RateSweep, choose_rates
+from hpml_lab.race.records import LECTURE_LR, Record
+from hpml_lab.race.speed import WayToTrain
+from hpml_lab.race.study import judge_plateau, judge_rates, judge_study, judge_winner
 from hpml_lab.race.training import log_points
 
 
@@ -27,7 +29,7 @@ def result(tmp_path_factory):
 def test_every_exact_claim_holds(result):
     exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
     assert [claim.text for claim in exact if not claim.holds] == []
-    assert (len(result.claims), len(result.checks), len(exact)) == (13, 1, 5)
+    assert (len(result.claims), len(result.checks), len(exact)) == (15, 1, 4)
     for rates in ("the lecture's", "the best"):
         assert sum(claim.text.startswith(f"At {rates} rates,") for claim in result.claims) == 4
 
@@ -75,6 +77,10 @@ def test_the_figures_show_what_was_measured(result):
         lines = {line.get_label(): line for line in panel.get_lines()}
         for name, rates in found["sweep"].items():
             assert list(lines[name].get_xdata()) == rates["lr"]
+    for seed, panel in enumerate(race.race_by_seed(result).figure.axes):
+        lines = {line.get_label(): line for line in panel.get_lines()}
+        for name, record in result.arrays["nets"]["net 3"]["best"].items():
+            assert list(lines[name].get_ydata()) == record["loss"][seed][1:]
     assert len({str(optimizer_style(name)) for name in OPTIMIZERS}) == len(OPTIMIZERS)
 
 
@@ -101,19 +107,89 @@ def test_running_it_again_gives_the_same_losses(result):
         assert again.arrays["nets"][net]["sweep"] == found["sweep"]
 
 
-def test_the_sweep_holds_the_lectures_rates_and_the_studys():
-    settings = records.sweep((0.3, 3.0), study=True)
-    for name, lr in records.LECTURE_LR.items():
-        assert Setting(name, lr=lr) in settings
-    assert Setting("Momentum", lr=0.05) in settings and Setting("Adam", lr=0.002) in settings
-    assert len(settings) == len(set(settings))
+def test_the_speed_up_is_a_key_figure_and_a_row_per_way(result):
+    rows = result.rows(WayToTrain)
+    assert [row.way for row in rows] == ["loader loop", "tensor loop", "batched program"]
+    assert result.arrays["speed_up"] == result.here("batched program compared with the loader loop, net 3")
+    assert result.arrays["speed_up"].startswith(f"{rows[2].gain:.3g} times as fast")
+
+
+def test_a_note_says_how_much_of_the_sweep_was_done(result):
+    tried = sum(len(rates["lr"]) for net in result.arrays["nets"].values() for rates in net["sweep"].values())
+    assert result.here("trainings of the sweep") == 2 * tried
+    assert any(f"The sweep tried {tried} rates" in note and "50 %" in note for note in result.notes)
+
+
+def test_the_table_says_which_rate_is_at_the_edge_of_its_sweep(result):
+    for row in result.rows(RaceEntry):
+        rates = result.arrays["nets"][row.net]["sweep"][row.optimizer]
+        assert row.at_edge == (row.lr in (min(rates["lr"]), max(rates["lr"])))
+        if row.rate_from != "the lecture's":
+            assert row.lr == rates["best"]
+
+
+# ---- the sweep, on made-up losses ------------------------------------------------------------------------------------
+
+
+def swept(loss_at):
+    """The sweeps of two nets whose validation losses are `loss_at(net, optimizer, step)`; and how often they trained."""
+    asked = []
+
+    def train(settings):
+        asked.append(settings)
+        return {
+            net: [
+                made_record([0.0, 0.0], lr=setting.lr, valid=[loss_at(net, setting.optimizer, setting.lr)] * 2)
+                for setting in some
+            ]
+            for net, some in settings.items()
+        }
+
+    return choose_rates(["net 1", "net 3"], train), asked
+
+
+def test_a_sweep_grows_until_the_best_rate_lies_inside():
+    best = {"SGD": 300.0, "Adam": 1e-5}
+
+    def loss_at(net, name, lr):
+        return abs(math.log(lr / best.get(name, LECTURE_LR[name])))
+
+    sweeps, asked = swept(loss_at)
+    for some in sweeps.values():
+        assert not any(sweep.at_edge(sweep.best_lr) for sweep in some.values())
+        assert some["SGD"].best_lr == 316 and some["Adam"].best_lr == 1e-5
+        assert all(some[name].best_lr == LECTURE_LR[name] for name in OPTIMIZERS if name not in best)
+    assert {setting.optimizer for setting in asked[-1]["net 1"]} == {"SGD"}, "only what is at an edge is trained again"
+    every = [setting for some in asked for setting in some["net 1"]]
+    assert len(every) == len(set(every)), "and nothing twice"
+
+
+def test_a_sweep_that_never_turns_ends_at_its_limit_and_says_so():
+    sweeps, _ = swept(lambda net, name, lr: -lr)
+    sweep = sweeps["net 3"]["Adadelta"]
+    assert sweep.best_lr == 1e5 and sweep.at_edge(sweep.best_lr)
+    result = Result()
+    judge_rates(result, sweeps, {})
+    assert not result.claims[0].holds and "Adadelta on net 3" in result.claims[0].measured
+
+
+def test_a_diverged_seed_makes_a_rate_the_last_choice():
+    sweep = RateSweep("SGD", {0: [0.5, 0.6, 0.7], 1: [0.1, 0.1, math.inf], 2: [math.inf] * 3})
+    assert sweep.best == 0
+    assert RateSweep("SGD", {0: [math.inf], 1: [math.inf]}).wanted() == [-2, -1], "where all diverge, smaller rates follow"
+
+
+def test_rates_that_diverge_in_the_race_are_named():
+    result = Result()
+    judge_rates(result, {}, {"net 3": {"Adam": made_record([0.1, math.inf]), "SGD": made_record([0.1, 0.2])}})
+    assert not result.claims[1].holds and result.claims[1].measured.startswith("Adam on net 3;")
 
 
 # ---- the judgements, on made-up results -------------------------------------------------------------------------------
 
 
-def made_record(end, final=0.9, exit=(1.0, 1.0), lr=0.1):
-    return Record("SGD", lr, loss=[], accuracy=[], end=list(end), final=[final, final], exit=list(exit))
+def made_record(end, final=0.9, exit=(1.0, 1.0), lr=0.1, valid=()):
+    return Record("SGD", lr, loss=[], accuracy=[], end=list(end), valid=list(valid), final=[final, final], exit=list(exit))
 
 
 def nets_of(**changed):
@@ -179,21 +255,28 @@ def test_a_plateau_is_left_when_the_loss_stays_below_it():
     assert records.leaves_plateau([1.0, 1.0, 1.0, 1.0], points) == 0
 
 
-def test_the_plateau_claim_needs_seeds_that_differ():
+def test_the_plateau_claim_needs_seeds_that_differ_for_most_optimizers():
     def claim(*exits):
         result = Result()
-        judge_plateau(result, [made_record([0.5, 0.5], exit=exit) for exit in exits], 100)
+        judge_plateau(result, {str(i): made_record([0.5, 0.5], exit=exit) for i, exit in enumerate(exits)})
         return result.claims[0].holds
 
     assert not claim((10.0, 10.0), (50.0, 50.0))
-    assert claim((10.0, 10.0), (10.0, 15.0))
-    assert claim((10.0, math.inf))
-    assert not claim((math.inf, math.inf))
+    assert not claim((10.0, 15.0), (50.0, 50.0))
+    assert claim((10.0, 15.0), (50.0, 50.0), (10.0, math.inf))
+    assert not claim((10.0, 14.0), (50.0, 60.0), (0.0, 1.0))
+    assert not claim((math.inf, math.inf)), "that all seeds are stuck is no difference of seeds"
 
 
-def test_a_rate_with_a_diverged_seed_is_not_the_best():
-    swept = [made_record([0.1, math.inf], lr=1.0), made_record([0.3, 0.4], lr=0.1)]
-    assert records.at_best(swept)["SGD"].lr == 0.1
+def test_the_winner_may_depend_on_the_seed_or_not():
+    def claim(**ends):
+        result = Result()
+        judge_winner(result, {name: made_record(end) for name, end in ends.items()})
+        return result.claims[0]
+
+    assert claim(a=[0.1, 0.2], b=[0.2, 0.1]).holds
+    assert not claim(a=[0.1, 0.2], b=[0.2, 0.3]).holds
+    assert claim(a=[0.1, 0.2], b=[0.2, 0.3]).measured == "a wins with 2 of 2 seeds"
 
 
 def test_the_programs_own_checks_notice_a_wrong_gradient(monkeypatch):

@@ -23,8 +23,9 @@ from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.optim.schedules import factor
 from hpml_lab.race.contest import ENTRANTS, PEAKS, PLAN, ContestCurves, first_reached, train_contest, with_wrong_labels
 from hpml_lab.race.ordinary import SCHEDULES, check_schedules
-from hpml_lab.race.program import NETS, Setting, flat_inputs, seconds_alone
+from hpml_lab.race.program import NETS, Setting, flat_inputs
 from hpml_lab.race.seeds import ahead, median_and_range, percent, sooner
+from hpml_lab.race.speed import seconds_alone
 
 QUICK = dict(data="digits", width=0.25, iterations=400, batch=32, seeds=8, valid=200, wrong=0.2, threshold=0.9, looks=25)
 FULL = dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=5000, wrong=0.2, threshold=0.95, looks=25)
