@@ -1,6 +1,7 @@
 """The contest of schedules and adaptive methods: every entrant at every peak rate and seed, trained as one program."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
@@ -53,40 +54,59 @@ def train_contest(
     iterations: int,
     batch: int,
     looks: int,
+    workers: int = 1,
     folder: Path = FOLDER,
 ) -> ContestCurves:
     """Train everything in PLAN with every seed, and evaluate all nets `looks` times, evenly spaced.
 
+    The plan is shared among `workers` threads, each with its own program; the numbers do not depend on how many there are.
     A run of minutes leaves a checkpoint in `folder` once a minute and resumes from it after it was killed.
     """
-    program = Program(net, [Setting(optimizer, lr=peak) for optimizer, _, peak in PLAN], seeds, *train, batch)
-    scheduled = [(k, schedule, peak) for k, (_, schedule, peak) in enumerate(PLAN) if schedule != "constant"]
+    shares = [range(first, len(PLAN), workers) for first in range(workers)]
+    programs = [Program(net, [_setting(PLAN[k]) for k in share], seeds, *train, batch) for share in shares]
+    back = torch.tensor([k for share in shares for k in share]).argsort()  # from the order of the shares to the plan's
 
-    def before_step(t: int) -> None:
-        for k, schedule, peak in scheduled:
-            program.set_lr(k, peak * factor(schedule, t, iterations))
+    def advance(share: range, program: Program, steps: int) -> tuple[torch.Tensor, ...]:
+        scheduled = [(k, *PLAN[index][1:]) for k, index in enumerate(share) if PLAN[index][1] != "constant"]
+
+        def before_step(t: int) -> None:
+            for k, schedule, peak in scheduled:
+                program.set_lr(k, peak * factor(schedule, t, iterations))
+
+        program.run(steps, before_step)
+        loss, accuracy = program.evaluate(*valid)
+        return tuple(values.double().cpu() for values in (accuracy, loss, program.evaluate(*test)[1]))
 
     stops = sorted({round(iterations * i / looks) for i in range(looks + 1)})
-    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), threads=torch.get_num_threads())
+    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), workers=workers)
     plan = dict(net=net, places=PLAN, seeds=list(seeds), iterations=iterations, batch=batch, looks=looks)
     checkpoint = Checkpoint(key_of(race="schedules", data=digest(*train, *valid, *test), **plan, **where), folder)
     found: list[tuple[torch.Tensor, ...]] = []
     if saved := checkpoint.load():
         found = saved["found"]
-        program.load_state_dict(saved["program"])
+        for program, state in zip(programs, saved["programs"], strict=True):
+            program.load_state_dict(state)
     colors = {name: OPTIMIZER_COLORS[optimizer_key(name)] for name in PEAKS}
-    with LiveCurve("iterations", "validation accuracy of the best entrant", colors) as live:
+    with (
+        LiveCurve("iterations", "validation accuracy of the best entrant", colors) as live,
+        ThreadPoolExecutor(workers) as pool,
+    ):
         for stop in progress(stops[len(found) :], "schedules"):
-            program.run(stop - program.iteration, before_step)
-            loss, accuracy = program.evaluate(*valid)
-            found.append(tuple(values.double().cpu() for values in (accuracy, loss, program.evaluate(*test)[1])))
+            steps = stop - programs[0].iteration
+            parts = list(pool.map(advance, shares, programs, [steps] * workers))
+            found.append(tuple(torch.cat(values)[back] for values in zip(*parts, strict=True)))
             for name, best in best_of_each(found[-1][0]).items():
                 live.add(name, stop, best)
             if checkpoint.due():
-                checkpoint.save({"found": found, "program": program.state_dict()})
+                checkpoint.save({"found": found, "programs": [program.state_dict() for program in programs]})
     checkpoint.remove()
     accuracies, losses, on_test = (torch.stack(values) for values in zip(*found, strict=True))
     return ContestCurves(stops, accuracies, losses, on_test)
+
+
+def _setting(planned: tuple[str, str, float]) -> Setting:
+    optimizer, _, peak = planned
+    return Setting(optimizer, lr=peak)
 
 
 def best_of_each(accuracy: torch.Tensor) -> dict[str, float]:

@@ -44,8 +44,8 @@ def parts():
     return (x[:1000], data.train_y[:1000]), (x[1000:], data.train_y[1000:]), (test_x, data.test_y)
 
 
-def run(parts, folder, iterations=24):
-    return contest.train_contest(NETS["net 2"].scaled(0.1), (0, 1), *parts, iterations, 32, 6, folder)
+def run(parts, folder, iterations=24, workers=1):
+    return contest.train_contest(NETS["net 2"].scaled(0.1), (0, 1), *parts, iterations, 32, 6, workers, folder)
 
 
 def same(a, b):
@@ -74,6 +74,11 @@ def test_a_run_that_was_killed_resumes_bitwise_identical(parts, tmp_path, monkey
     again = run(parts, tmp_path / "b")
     assert same(again, right) and calls[8] == calls[6], "it continued where it was killed"
     assert not list((tmp_path / "b").glob("*"))
+
+
+def test_workers_share_the_plan_and_give_bitwise_the_same_numbers(parts, tmp_path):
+    torch.set_num_threads(1)
+    assert same(run(parts, tmp_path, workers=3), run(parts, tmp_path))
 
 
 def test_another_contests_checkpoint_is_not_used(parts, tmp_path, monkeypatch):
