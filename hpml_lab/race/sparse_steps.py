@@ -7,9 +7,10 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.findings import column
+from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import compare
+from hpml_lab.core.timing import interleaved
 from hpml_lab.optim import Adam, SparseAdam
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race.words import WordVectors, gradient_bytes, zipf_words
@@ -28,18 +29,23 @@ class SparseStepCost:
     sparse_bytes: int = column("sparse gradient", "bytes")
     adam_us: float = column("step of Adam", "µs")
     sparse_adam_us: float = column("step of SparseAdam", "µs")
-    speedup: float = column("SparseAdam", "times faster")
+    gain: float = column("SparseAdam compared with Adam", "times as fast")
+    interval: str = column("90 % interval")
+    verdict: str = column("SparseAdam is")
 
 
 def step_costs(
     vocabularies: Sequence[int], dim: int, texts: int, length: int, device: torch.device, samples: int
-) -> list[SparseStepCost]:
-    """Measure a step for each size of vocabulary; the batch always has `texts` texts of `length` words."""
+) -> tuple[list[SparseStepCost], SpeedUp]:
+    """Measure a step for each size of vocabulary; the batch always has `texts` texts of `length` words.
+
+    Also returns SparseAdam's speed-up with the last of `vocabularies`.
+    """
     rows = []
     labels = (torch.arange(texts, device=device) % 2).float()
     for vocabulary in vocabularies:
         words = zipf_words(vocabulary, texts, length, 0, device)
-        steps, sizes = [], []
+        steps, sizes = {}, []
         for sparse, kind in ((False, Adam), (True, SparseAdam)):
             vectors = WordVectors(vocabulary, dim, sparse, device)
             optimizer = kind([vectors.weight], lr=0.01)
@@ -49,12 +55,14 @@ def step_costs(
                 optimizer.step()
 
             step()
-            steps.append(step)
+            steps[kind.__name__] = step
             sizes.append(gradient_bytes(vectors.weight.grad))
-        timed = compare(*steps, samples=samples)
-        times = (timed.a.seconds * 1e6, timed.b.seconds * 1e6)
-        rows.append(SparseStepCost(vocabulary, words.unique().numel(), *sizes, *times, timed.ratio))
-    return rows
+        times = interleaved(steps, samples=samples, placebo="Adam")
+        gain = speed_up(times, "Adam", "SparseAdam")
+        us = (times[name].seconds * 1e6 for name in steps)
+        unique = words.unique().numel()
+        rows.append(SparseStepCost(vocabulary, unique, *sizes, *us, gain.ratio, gain.interval, gain.verdict))
+    return rows, gain
 
 
 @picture

@@ -15,7 +15,7 @@ from hpml_lab.race.sparse_steps import SparseStepCost
 
 SMALL = {
     "sparse_data": dict(
-        vocabulary=200, texts=400, held_out=200, epochs=1, batch=32, seeds=5, vocabularies=(500, 5_000), samples=2
+        vocabulary=200, texts=400, held_out=200, epochs=1, batch=32, seeds=5, vocabularies=(500, 5_000), samples=5
     ),
     "schedules_vs_adaptive": dict(
         data="digits", width=0.1, iterations=40, batch=32, seeds=5, valid=200, wrong=0.2, threshold=0.6, looks=5

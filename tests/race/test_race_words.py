@@ -6,8 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
+from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import Comparison, Timing
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.race import seeds, sparse_steps
 from hpml_lab.race.experiments import sparse_data as sparse
 from hpml_lab.race.program import Setting
@@ -197,18 +198,30 @@ def test_the_costs_of_a_step_name_dense_and_sparse_as_they_are(monkeypatch):
     seconds = {"Adam": 0.008, "SparseAdam": 0.002}
     ran = []
 
-    def on_known_times(a, b, **_):
-        for work in (a, b):
+    def on_known_times(works, samples, placebo):
+        assert placebo == "Adam"
+        for name, work in works.items():
             ran.append(type(work.__defaults__[1]).__name__)
+            assert ran[-1] == name
             work()
-        return Comparison(*(Timing((seconds[name],) * 3, 1) for name in ran[-2:]))
+        return {name: Timing((seconds[name],) * samples, 1) for name in works} | {PLACEBO: Timing((0.008,) * samples, 1)}
 
-    monkeypatch.setattr(sparse_steps, "compare", on_known_times)
-    for row in sparse_steps.step_costs((50, 400), 4, 6, 10, CPU, 2):
+    monkeypatch.setattr(sparse_steps, "interleaved", on_known_times)
+    rows, gain = sparse_steps.step_costs((50, 400), 4, 6, 10, CPU, 5)
+    for row in rows:
         touched = len(set(zipf_words(row.vocabulary, 6, 10, 0).flatten().tolist()))
         assert row.rows == touched < 60
         assert row.dense_bytes == row.vocabulary * 4 * 4
         assert row.sparse_bytes == touched * (8 + 4 * 4)
         assert (row.adam_us, row.sparse_adam_us) == pytest.approx((8000, 2000))
-        assert row.speedup == pytest.approx(4)
-    assert ran == ["Adam", "SparseAdam"] * 2
+        assert (row.gain, row.interval, row.verdict) == (pytest.approx(4), "4 to 4", "faster")
+    assert ran == ["Adam", "SparseAdam"] * 2 and gain.ratio == pytest.approx(4)
+
+
+@pytest.mark.parametrize(("gain", "holds"), [(SpeedUp(4.0, 3.0, 5.0, 0.1), True), (SpeedUp(1.05, 1.01, 1.1, 0.1), False)])
+def test_a_faster_sparse_step_is_claimed_outside_the_noise_alone(gain, holds):
+    costs = [sparse_steps.SparseStepCost(n, 10, 1, 1, float(n), 1.0, 1.0, "", "") for n in (100, 1000)]
+    result = Result()
+    sparse.judge_growth(result, costs, gain)
+    assert result.claims[0].holds == holds and str(gain) in result.claims[0].measured
+    assert "vocabulary ×10: Adam ×10, SparseAdam ×1" in result.claims[0].measured
