@@ -8,6 +8,7 @@ A wrong rule is recognized only where it differs from the right one, so choose h
 ε of 0.01, not 1e-8.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,6 +19,7 @@ from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules
 
 STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
 SHAPES = ((3,), (2, 3), (1,), (3,))
+_SIZES = [math.prod(shape) for shape in SHAPES]
 EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the rounding of float32
 
 
@@ -127,8 +129,8 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
     hyper          passed to every rule by name; `lr` is required, and the judge quarters it half-way
 
     For every rule it also finds: parameters that do not move, new tensors in the list, gradients edited or kept by
-    reference, state shared between optimizers or between parameters, steps counted once per parameter, the wrong sign,
-    float32 state under float64 parameters.
+    reference, state shared between optimizers or between parameters, steps counted once per parameter, parameters that are left
+    out, the wrong sign, an argument that changes nothing, float32 state under float64 parameters.
     """
     _judge_state(answer, look_ahead, hyper)
     start, grads = _random_tensors(SHAPES, 1), _random_gradients(SHAPES, 2, STEPS)
@@ -152,7 +154,12 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
     goal = torch.stack(list(run(right).steps()))
     if same(track, goal, EQUAL):
         return
+    _judge_every_parameter(track, start)
     catalogue = {"wrong-sign": (_reversed(right), _UPHILL_HINT), **mistakes}
+    catalogue["argument-ignored"] = (
+        _at_first_rate(right),
+        "You keep the `lr` of the first call; a schedule changes it: use the argument.",
+    )
     for name, (rule, hint) in catalogue.items():
         if _follows(track, run(rule), EQUAL):
             raise Mistake(name.split(",")[0], hint)
@@ -167,6 +174,7 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
     for name, (rule, hint) in catalogue.items():
         if small and _follows(track, run(rule), ROUNDED):
             raise Mistake(name.split(",")[0], hint)
+    _judge_arguments(answer, right, track, goal, start, grads, hyper, look_ahead)
     if not torch.isfinite(track).all():
         first = int((~torch.isfinite(track).all(1)).nonzero()[0]) + 1
         raise Mistake(
@@ -175,6 +183,50 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
             "what does your rule divide by then?",
         )
     raise Mistake("wrong-value", _first_difference(track, goal))
+
+
+def _judge_every_parameter(track: torch.Tensor, start: Tensors) -> None:
+    """Raise a Mistake if some parameters move and others never do."""
+    first = torch.cat([p.reshape(-1) for p in start])
+    rests = [bool((part == of_start).all()) for part, of_start in zip(track.split(_SIZES, 1), first.split(_SIZES), strict=True)]
+    if any(rests):
+        raise Mistake(
+            "some-parameters-rest",
+            f"Of {len(rests)} parameters {sum(rests)} never move{'s' * (sum(rests) == 1)}, though all have gradients. Does the "
+            "loop reach each of them?",
+        )
+
+
+def _judge_arguments(
+    answer: Rule,
+    right: Rule,
+    track: torch.Tensor,
+    goal: torch.Tensor,
+    start: Tensors,
+    grads: list,
+    hyper: dict,
+    look_ahead: bool,
+) -> None:
+    """Raise a Mistake if another value of an argument changes the right steps, but not those of the answer."""
+    for name, value in hyper.items():
+        changed = {**hyper, name: 0.7 * value}
+        if _follows(track, _Run(answer, start, grads, changed, look_ahead), EQUAL) and not _follows(
+            goal, _Run(right, start, grads, changed, look_ahead), EQUAL
+        ):
+            raise Mistake(
+                "argument-ignored",
+                f"Whatever the caller passes as `{name}`, your steps are the same: use the argument, not a number of its own.",
+            )
+
+
+def _at_first_rate(right: Rule) -> Rule:
+    """The right rule with the learning rate of the first call in every call."""
+
+    def step(params: Tensors, grads: Any, state: dict, **hyper: float) -> None:
+        rate = state.setdefault("first rate", hyper["lr"])
+        right(params, grads, state.setdefault("own", {}), **{**hyper, "lr": rate})
+
+    return step
 
 
 _UPHILL_HINT = "Each step has the right length and the wrong direction: it climbs. Mind the sign."

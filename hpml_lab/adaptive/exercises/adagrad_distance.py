@@ -16,6 +16,13 @@ MISTAKES = {
     ),
     "sum-as-root": (5000, "A factor of 2 is missing: the sum of 1/√t up to T is about 2√T; solve 2α√T = 1 for T."),
     "way-not-squared": (50, "2√T = 100 is right; now solve for T."),
+    "root-not-inverted": (
+        0.02,
+        "You solved for the wrong quantity: 2α = 0.02 is the distance after one step of the rule of thumb.",
+    ),
+    "half": (1250, "Solve 2α√T = 1 for T once more: √T = 50."),
+    "rate-forgotten": (0.25, "Solving 2√T = 1 leaves out α: the steps are α/√t."),
+    "square-of-the-steps": (6_250_000, "You squared twice: √T = 50, so T = 50²."),
     "square-forgotten": (200, "The distance grows with √T: going twice as far takes four times as many steps."),
 }
 
@@ -26,6 +33,10 @@ def judge_adagrad_distance(answer: float) -> None:
     steps = as_number(answer)
     if steps is None:
         raise Mistake("not-a-number", "Give the number of steps as one number.")
+    if math.isnan(steps):
+        raise Mistake("not-a-number", "That is nan: which operation gave it?")
+    if steps < 0:
+        raise Mistake("signed", "The gradient's sign says where the parameter moves; a number of steps has no sign.")
     if 2450 <= steps <= 2650:
         return
     for name, (value, hint) in MISTAKES.items():

@@ -39,6 +39,19 @@ def _mistakes() -> dict[str, tuple[dict[str, float], str]]:
             {"adadelta": math.sqrt(FORMULAS["adadelta"].defaults["eps"])},
             "Nearly: RMS[g] is the root of (1 - ρ) g², not of g².",
         ),
+        "average-multiplied": (
+            {"rmsprop": rates["rmsprop"] * 0.1, "adadelta": math.sqrt(1e-6 * 0.1)},
+            "v = (1 - ρ) g² makes the divisor smaller than g, so the step gets longer: divide by √(1 - ρ).",
+        ),
+        "root-of-average-forgotten": (
+            {"rmsprop": rates["rmsprop"] / 0.01, "adadelta": math.sqrt(1e-6) / 0.1},
+            "1 - ρ stands under the root, with g².",
+        ),
+        "half-corrected": ({"adam": rates["adam"] * (1 - 0.9)}, "v is corrected there, m is not: both averages start at zero."),
+        "half-corrected, m": (
+            {"adam": rates["adam"] / math.sqrt(1 - 0.999)},
+            "m is corrected there, v is not: both averages start at zero.",
+        ),
         "root-forgotten": (
             {"adagrad": 1e-5, "adadelta": 1e-9, "rmsprop": 1e-4, "adam": 1e-6},
             "Yours shrinks with the gradient: the square stands under a root, and g² over g leaves g.",
@@ -53,7 +66,7 @@ def judge_first_steps(answer: tuple) -> None:
     lengths = [as_number(value) for value in answer] if isinstance(answer, tuple | list) else []
     if len(lengths) != 4 or None in lengths:
         raise Mistake("not-four-numbers", "Give four numbers: the first steps of Adagrad, Adadelta, RMSprop and Adam.")
-    if all(length < 0 for length in lengths):
+    if any(length < 0 for length in lengths):
         raise Mistake("signed", "Give the lengths, without a sign.")
     mistakes = _mistakes()
     for rule, length, right in zip(RULES, lengths, right_steps(), strict=True):

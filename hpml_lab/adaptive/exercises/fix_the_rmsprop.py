@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, ZERO_HINT
+from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, START_HINT, TWICE_HINT, WHOLE_TENSOR_HINT, ZERO_HINT
 from hpml_lab.core.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
@@ -37,6 +37,16 @@ RMSPROP_MISTAKES: WrongRules = {
         "(1 - alpha) * s.v + alpha * g * g",
         "The old average is weighted with ρ and the new square with 1 - ρ; in yours it is the other way round.",
     ),
+    "first-gradient-twice": _wrong_average("g * g if t == 1 else alpha * s.v + (1 - alpha) * g * g", TWICE_HINT),
+    "corrected": _wrong_step(
+        "lr * g / (sqrt(s.v / (1 - alpha**t)) + eps)", "You correct v for its start at zero, as Adam does; RMSprop does not."
+    ),
+    "one-number-per-tensor": _wrong_average("alpha * s.v + (1 - alpha) * (g * g).mean()", WHOLE_TENSOR_HINT),
+    "one-number-per-tensor, sum": _wrong_average("alpha * s.v + (1 - alpha) * (g * g).sum()", WHOLE_TENSOR_HINT),
+    "not-squared": _wrong_average(
+        "alpha * s.v + (1 - alpha) * abs(g)", "v averages squares of gradients, not their magnitudes."
+    ),
+    "starts-elsewhere": _wrong_average("alpha * (s.v + (t == 1)) + (1 - alpha) * g * g", START_HINT),
     "adagrad-instead": _wrong_average("s.v + g * g", "Your v only grows: that is Adagrad's sum."),
     "root-missing": _wrong_step("lr * g / (s.v + eps)", "v is a mean of squares: take its root before you divide."),
 }

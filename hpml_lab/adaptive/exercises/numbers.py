@@ -8,6 +8,6 @@ def as_number(answer: Any) -> float | None:
     if isinstance(answer, str | bool):
         return None
     try:
-        return float(answer)
+        return float(answer.item() if hasattr(answer, "item") else answer)  # an array of one number is a number, too
     except (TypeError, ValueError, RuntimeError):
         return None

@@ -9,6 +9,15 @@ from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 DRIFT_HINT = "ε is added to the step itself, so every weight drifts by ε in each step. It belongs to the denominator."
 ZERO_HINT = "A gradient that starts at exactly 0 gives 0/0: which term keeps the denominator away from zero?"
 
+TWICE_HINT = (
+    "The first gradient counts twice: the state starts from it, and then it is added as any other. With which value does the "
+    "state start?"
+)
+WHOLE_TENSOR_HINT = (
+    "All numbers of a tensor share one measure of size; each number of θ has its own: add nothing up over the tensor."
+)
+START_HINT = "The state does not start at zero: what does torch.zeros_like(p) give, and what do you start from?"
+
 
 def _wrong_step(step: str, hint: str) -> tuple:
     return altered("adagrad", f"theta = theta - {step}"), hint
@@ -39,6 +48,19 @@ ADAGRAD_MISTAKES: WrongRules = {
         altered("adagrad", "s.G = s.G + g", "theta = theta - lr * g / (abs(s.G) + eps)"),
         "In your sum, gradients of opposite sign cancel. Square each one first.",
     ),
+    "first-gradient-twice": _wrong_sum("s.G + g * g * (2 if t == 1 else 1)", TWICE_HINT),
+    "average-instead-of-sum": _wrong_sum(
+        "0.9 * s.G + 0.1 * g * g", "Your sum forgets: that is a running average, as in RMSprop. Adagrad's G only grows."
+    ),
+    "one-number-per-tensor": _wrong_sum("s.G + (g * g).sum()", WHOLE_TENSOR_HINT),
+    "one-number-per-tensor, mean": _wrong_sum("s.G + (g * g).mean()", WHOLE_TENSOR_HINT),
+    "starts-elsewhere": _wrong_sum("s.G + g * g + (t == 1)", START_HINT),
+    "starts-elsewhere, 0.1": _wrong_sum("s.G + g * g + 0.1 * (t == 1)", START_HINT),
+    "multiplied": _wrong_step("lr * g * (sqrt(s.G) + eps)", "You multiply by √G + ε: a large G should make the step short."),
+    "squared-step": _wrong_step(
+        "lr * g * g / (sqrt(s.G) + eps)", "The square belongs into G alone: the step itself has g, with its sign."
+    ),
+    "eps-on-rate": _wrong_step("(lr / sqrt(s.G) + eps) * g", ZERO_HINT),
     "mean-instead-of-sum": _wrong_step(
         "lr * g / (sqrt(s.G / t) + eps)", "You divide G by t: Adagrad's G is the sum, which only grows."
     ),

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from hpml_lab.adaptive.exercises.fix_the_rmsprop import SQUARES_HINT
-from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT
+from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, TWICE_HINT, WHOLE_TENSOR_HINT
 from hpml_lab.core.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
@@ -13,6 +13,9 @@ MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}
 
 _EXPONENT_HINT = "The exponent of the correction is off by one: at the first step t is 1, and m̂ = g. When do you count?"
 _MOMENTUM_HINT = "The numerator of your step is g, not m: the average over the past steps is missing."
+_SWAPPED_M, _SWAPPED_V = "(1 - beta1) * s.m + beta1 * g", "(1 - beta2) * s.v + beta2 * g * g"
+_SWAPPED_HINT = "the old average is weighted with β and the new value with 1 - β; in yours it is the other way round."
+_ONE_BETA_HINT = "Each moment is corrected with its own β: m with β₁, v with β₂."
 
 
 def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
@@ -75,6 +78,34 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
             wrong("s.m = beta1 * s.m + g", "s.v = beta2 * s.v + g * g"),
             "Your moments add the whole gradient; a running average adds 1 - β of it.",
         ),
+        "correction-outside-root": (
+            wrong_step("lr * s.m_hat / (sqrt(s.v) / (1 - beta2**t) + eps)"),
+            "You divide √v by 1 - β₂ᵗ; the correction belongs to v, under the root: √(v / (1 - β₂ᵗ)).",
+        ),
+        "weights-swapped": (wrong(f"s.m = {_SWAPPED_M}", f"s.v = {_SWAPPED_V}"), _SWAPPED_HINT),
+        "weights-swapped, of m": (wrong(f"s.m = {_SWAPPED_M}"), f"In m: {_SWAPPED_HINT}"),
+        "weights-swapped, of v": (wrong(f"s.v = {_SWAPPED_V}"), f"In v: {_SWAPPED_HINT}"),
+        "first-gradient-twice": (
+            wrong(
+                "s.m = g if t == 1 else beta1 * s.m + (1 - beta1) * g",
+                "s.v = g * g if t == 1 else beta2 * s.v + (1 - beta2) * g * g",
+            ),
+            TWICE_HINT,
+        ),
+        "corrected-moments-kept": (
+            wrong("s.m_hat = s.m = s.m / (1 - beta1**t)", "s.v_hat = s.v = s.v / (1 - beta2**t)"),
+            "The corrected m̂ and v̂ become the moments of the next call. Keep m and v as they are; the corrected ones are for "
+            "this step only.",
+        ),
+        "one-beta-for-both": (wrong("s.v_hat = s.v / (1 - beta1**t)"), _ONE_BETA_HINT),
+        "one-beta-for-both, β₂": (wrong("s.m_hat = s.m / (1 - beta2**t)"), _ONE_BETA_HINT),
+        "bias-exponent-as-factor": (
+            wrong("s.m_hat = s.m / (1 - beta1 * t)", "s.v_hat = s.v / (1 - beta2 * t)"),
+            "1 - β t gets negative: t is an exponent, 1 - βᵗ.",
+        ),
+        "not-squared": (wrong("s.v = beta2 * s.v + (1 - beta2) * abs(g)"), "v averages g², not the magnitude of g."),
+        "one-number-per-tensor": (wrong("s.v = beta2 * s.v + (1 - beta2) * (g * g).mean()"), WHOLE_TENSOR_HINT),
+        "one-number-per-tensor, sum": (wrong("s.v = beta2 * s.v + (1 - beta2) * (g * g).sum()"), WHOLE_TENSOR_HINT),
         "root-missing": (
             wrong_step("lr * s.m_hat / (s.v_hat + eps)"),
             "v̂ is a mean of squares: take its root before you divide.",

@@ -40,6 +40,27 @@ ADAMW_MISTAKES: WrongRules = {
         altered("adam", "theta = theta - lr * (s.m_hat + weight_decay * theta) / (sqrt(s.v_hat) + eps)"),
         "You divide the decay by √v̂ + ε, too. Decoupled means: only the gradient is scaled.",
     ),
+    "argument-ignored, in the decay": (
+        altered("adam", first=[DECOUPLED.replace("lr", "0.001")]),
+        "Your decay is α λ for α = 0.001 alone: use the argument `lr`, so that a schedule slows the decay, too.",
+    ),
+    "argument-ignored, in the step": (
+        altered("adamw", f"theta = theta - 0.001 * {_STEP}"),
+        "Your decay follows `lr`, but Adam's step has the rate 0.001 whatever the caller passes.",
+    ),
+    "decay-of-some": (
+        altered("adam", first=["theta = theta - (lr * weight_decay * theta if theta.dim() > 1 else 0)"]),
+        "Only the matrices shrink. Many trainings spare the biases, but by parameter groups: the rule decays what it gets.",
+    ),
+    "decay-twice": (altered("adam", first=[DECOUPLED, DECOUPLED]), "You shrink θ twice in each step."),
+    "decay-twice, once in the gradient": (
+        altered("adam", first=[DECOUPLED, COUPLED]),
+        "You shrink θ and also add λθ to the gradient: that decays twice. Decoupled means that the gradient stays as it is.",
+    ),
+    "decay-of-the-step": (
+        altered("adam", f"theta = theta - (1 - lr * weight_decay) * lr * {_STEP}"),
+        "You shrink the step, not the parameter: where is the factor 1 - α λ applied?",
+    ),
     **adam_mistakes(first=[DECOUPLED]),
 }
 

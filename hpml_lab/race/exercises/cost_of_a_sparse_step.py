@@ -1,8 +1,9 @@
 """Exercise: how many numbers a step of Adam and of SparseAdam writes."""
 
+import copy
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
 
 Count = Callable[[list[int], int, int], tuple[int, int]]  # (words, vocabulary, dim) -> (dense, sparse)
 
@@ -10,6 +11,21 @@ Count = Callable[[list[int], int, int], tuple[int, int]]  # (words, vocabulary, 
 def right(words: list[int], vocabulary: int, dim: int) -> tuple[int, int]:
     """The weights and both moments: of all rows, or of the rows of the distinct words."""
     return 3 * vocabulary * dim, 3 * len(set(words)) * dim
+
+
+def _count(dense: Callable[..., float], sparse: Callable[..., float]) -> Count:
+    """A wrong count, from the vocabulary, dim, the number of words and the number of distinct words."""
+    return lambda words, vocabulary, dim: tuple(
+        count(vocabulary, dim, len(words), len(set(words))) for count in (dense, sparse)
+    )
+
+
+def _dense(v: int, d: int, n: int, u: int) -> int:
+    return 3 * v * d
+
+
+def _sparse(v: int, d: int, n: int, u: int) -> int:
+    return 3 * u * d
 
 
 MISTAKES: dict[str, tuple[Count, str]] = {
@@ -23,7 +39,7 @@ MISTAKES: dict[str, tuple[Count, str]] = {
     ),
     "forgets-the-weights": (
         lambda words, vocabulary, dim: (2 * vocabulary * dim, 2 * len(set(words)) * dim),
-        "Those are the two moments; the weights are written, too.",
+        "Those are two tensors; the weights and both moments are three.",
     ),
     "moments-stay-dense": (
         lambda words, vocabulary, dim: (3 * vocabulary * dim, (2 * vocabulary + len(set(words))) * dim),
@@ -34,6 +50,36 @@ MISTAKES: dict[str, tuple[Count, str]] = {
         "Those are rows; each has `dim` numbers.",
     ),
     "swapped": (lambda words, vocabulary, dim: right(words, vocabulary, dim)[::-1], "Both are right, but dense comes first."),
+    "counts-the-gradient": (
+        _count(lambda v, d, n, u: 4 * v * d, lambda v, d, n, u: 4 * u * d),
+        "The step reads the gradient; it writes to three tensors.",
+    ),
+    "weights-stay-dense": (
+        _count(_dense, lambda v, d, n, u: (v + 2 * u) * d),
+        "The weights of absent words are not written either.",
+    ),
+    "only-the-weights-are-sparse": (_count(_dense, lambda v, d, n, u: u * d), "The rows of both moments are written, too."),
+    "forgets-dim": (_count(_dense, lambda v, d, n, u: 3 * u), "In the sparse step you count rows; each has `dim` numbers."),
+    "forgets-dim-of-the-dense": (
+        _count(lambda v, d, n, u: 3 * v, _sparse),
+        "In the dense step you count rows; each has `dim` numbers.",
+    ),
+    "bytes-not-numbers": (
+        _count(lambda v, d, n, u: 12 * v * d, lambda v, d, n, u: 12 * u * d),
+        "Those are bytes; a number of float32 has four.",
+    ),
+    "counts-indices": (
+        _count(_dense, lambda v, d, n, u: 3 * u * d + u),
+        "The step reads the indices of the rows; it does not write them.",
+    ),
+    "a-share-not-a-count": (
+        _count(_dense, lambda v, d, n, u: u / v),
+        "That is a share of the rows; count the numbers that are written.",
+    ),
+    "weights-alone-with-repeats": (
+        _count(lambda v, d, n, u: v * d, lambda v, d, n, u: n * d),
+        "A word that comes twice has one row; and the step writes to three tensors.",
+    ),
     "both-dense": (
         lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * vocabulary * dim),
         "A sparse step writes only the rows of the words in the batch.",
@@ -44,6 +90,9 @@ MISTAKES: dict[str, tuple[Count, str]] = {
 @exercise("cost-of-a-sparse-step", notebook="06_race")
 def judge_cost_of_a_sparse_step(answer: Count) -> None:
     cases = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4))
+    given = answer(*copy.deepcopy(cases[0]))
+    if given is not None and (not hasattr(given, "__len__") or len(given) != 2):
+        raise Mistake("not-two-numbers", "Return two numbers: those of the dense step, then those of the sparse one.")
     expect_function(
         answer,
         right,

@@ -64,6 +64,7 @@ _HINTS = {
 def judge_unfair_comparison(answer: dict) -> None:
     if not isinstance(answer, dict) or set(answer) != set(_RIGHT):
         raise Mistake("not-all-five", f"Give a dict with one description for each of {', '.join(_RIGHT)}.")
+    answer = {letter: fault.strip().lower() if isinstance(fault, str) else fault for letter, fault in answer.items()}
     for letter, fault in answer.items():
         if fault not in FAULTS:
             raise Mistake(

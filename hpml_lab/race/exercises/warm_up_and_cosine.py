@@ -26,6 +26,13 @@ def fall(t: int, T: int, W: int) -> float:
     return half_wave((t - W) / (T - W))
 
 
+def warm_up_of(steps: Callable[[int], float]) -> Callable[[int, int, float], float]:
+    """The schedule with another number of warm-up steps."""
+    return lambda t, T, peak: peak * (climb if t < steps(T) else fall)(t, T, steps(T))
+
+
+ROUNDED_HINT = "For T = 57 the climb has 5 steps: T / 10 is rounded down."
+
 MISTAKES = {
     "peak-forgotten": (
         lambda t, T, peak: schedule(climb, fall)(t, T, 1.0),
@@ -63,6 +70,35 @@ MISTAKES = {
         schedule(climb, lambda t, T, W: 1 - fall(t, T, W)),
         "After the climb your rate drops to 0 and rises again: check the sign of the cosine.",
     ),
+    "reaches-zero": (
+        schedule(climb, lambda t, T, W: half_wave((t - W) / (T - W - 1))),
+        "Your last step has the rate 0 and does nothing: the wave would reach 0 at step T, one step after the last.",
+    ),
+    "wave-too-long": (
+        schedule(climb, lambda t, T, W: half_wave((t - W) / T)),
+        "Your wave has not come down at the end: of the T steps, T // 10 went to the climb.",
+    ),
+    "wave-begins-late": (
+        schedule(climb, lambda t, T, W: half_wave((t - W + 1) / (T - W))),
+        "Your wave is one step ahead: at step T // 10 its clock stands at 0, so the rate is the peak once more.",
+    ),
+    "whole-wave": (
+        schedule(climb, lambda t, T, W: half_wave(2 * (t - W) / (T - W))),
+        "Your wave falls and rises again: half a wave goes from cos 0 to cos π.",
+    ),
+    "fixed-warm-up": (warm_up_of(lambda T: 10), "The climb has 10 steps for every T: it should have T // 10."),
+    "warm-up-rounded": (warm_up_of(lambda T: round(T / 10)), ROUNDED_HINT),
+    "warm-up-rounded-up": (warm_up_of(lambda T: -(-T // 10)), ROUNDED_HINT),
+    "warm-up-not-rounded": (warm_up_of(lambda T: T / 10), ROUNDED_HINT),
+    "climb-does-not-grow": (
+        schedule(lambda t, T, W: 1 / W, fall),
+        "All steps of your climb have the same rate: it should grow by peak / W from step to step.",
+    ),
+    "misses-the-peak": (
+        schedule(lambda t, T, W: (t + 1) / (W + 1), fall),
+        "Your climb is one step short of the peak: at step W - 1 the rate is the peak.",
+    ),
+    "stays-at-peak": (schedule(climb, lambda t, T, W: 1.0), "After the climb your rate stays at the peak: where is the wave?"),
     "straight-down": (
         schedule(climb, lambda t, T, W: 1 - (t - W) / (T - W)),
         "That is a straight line; half a cosine wave is flat at both ends.",

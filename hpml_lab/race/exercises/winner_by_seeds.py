@@ -2,9 +2,10 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from math import nan
+from math import inf, isnan, nan
+from typing import Any
 
-from hpml_lab.core.exercises import exercise, expect
+from hpml_lab.core.exercises import Mistake, exercise, expect
 
 
 @dataclass(frozen=True)
@@ -17,6 +18,7 @@ class SeedCase:
     mistakes: dict[str, tuple[str, str]]  # {name: (wrong answer, hint)}
 
 
+VERDICTS = ("a", "b", "undecided")
 LOWER_WINS = "These are losses: the lower one is better."
 CASES = (
     SeedCase(
@@ -97,6 +99,27 @@ CASES = (
         {"both-diverged": ("a", "In the first seed both diverged: neither is lower there.")},
     ),
     SeedCase(
+        [nan, 0.50],
+        [0.40, 0.40],
+        "b",
+        {
+            "nan-is-no-loss": ("undecided", "In the first seed a diverged, and b did not: there b is lower."),
+            "nan-wins": ("a", "In the first seed a diverged, and in the second it is higher."),
+        },
+    ),
+    SeedCase(
+        [0.10, 0.30],
+        [0.40, 0.20],
+        "undecided",
+        {
+            "pairing-lost": (
+                "a",
+                "In the second seed b is lower. Sorted, the losses no longer meet those of their own seed: the same index "
+                "is the same seed.",
+            )
+        },
+    ),
+    SeedCase(
         [0.30, 0.30],
         [0.30, 0.40],
         "undecided",
@@ -107,6 +130,31 @@ CASES = (
 
 @exercise("winner-by-seeds", notebook="06_race")
 def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
-    for case in CASES:
-        given = answer(list(case.a), list(case.b))
+    verdicts = [_verdict(answer(list(case.a), list(case.b)), case) for case in CASES]
+    if set(verdicts) == {"undecided"}:
+        raise Mistake("never-decides", "Your function never names a winner. For a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
+    for pick, which in ((0, "first"), (-1, "last")):
+        if verdicts == [_by_one_seed(case, pick) for case in CASES]:
+            raise Mistake("one-seed", f"You look at the {which} seed only; a winner is lower in every seed.")
+    decided = [given == case.right for given, case in zip(verdicts, CASES, strict=True) if case.right != "undecided"]
+    if all(decided) and "undecided" not in verdicts:
+        raise Mistake("always-a-winner", "Your function is never undecided: what if a is lower in one seed and b in another?")
+    for case, given in zip(CASES, verdicts, strict=True):
         expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes)
+
+
+def _verdict(given: Any, case: SeedCase) -> str | None:
+    """The answer as a string, also where NumPy made it; None where nothing was returned."""
+    if given is None:
+        return None
+    if str(given) in VERDICTS:
+        return str(given)
+    raise Mistake(
+        "not-one-of-the-three",
+        f"For a = {case.a}, b = {case.b} your function returns {given!r}: give one of {', '.join(map(repr, VERDICTS))}.",
+    )
+
+
+def _by_one_seed(case: SeedCase, index: int) -> str:
+    x, y = (inf if isnan(losses[index]) else losses[index] for losses in (case.a, case.b))
+    return "a" if x < y else "b" if y < x else "undecided"

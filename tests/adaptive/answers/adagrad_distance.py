@@ -1,5 +1,11 @@
 """Answers to `adagrad-distance`: the steps α/√t add up to about 2α√T."""
 
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import torch
+
 solution = 2574
 
 WRONG = [
@@ -11,5 +17,17 @@ WRONG = [
     ("never-arrives", float("inf")),
     ("never-arrives", 2.7e43),
     ("wrong-value", 777),
+    ("root-not-inverted", 0.02),
+    ("half", 1250),
+    ("square-of-the-steps", 6_250_000),
+    ("signed", -2500),
+    ("rate-forgotten", 0.25),
+    ("sum-as-root", 5000.0),
+    ("not-a-number", True),
+    ("not-a-number", float("nan")),
+    ("never-arrives", 10**9),
+    ("rate-does-not-shrink", 101),
     ("not-a-number", "2574 steps"),
 ]
+
+ALSO_RIGHT = [2500, 2500.0, np.int64(2574), torch.tensor(2500.0), Fraction(2574), np.array([2500]), Decimal(2574)]

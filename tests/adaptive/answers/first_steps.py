@@ -1,5 +1,11 @@
 """Answers to `first-steps`: Adagrad's and Adam's α, Adadelta's √(ε/(1 − ρ)), RMSprop's α/√(1 − ρ)."""
 
+from decimal import Decimal
+from fractions import Fraction
+
+import numpy as np
+import torch
+
 solution = (0.01, 0.00316, 0.1, 0.001)
 
 WRONG = [
@@ -12,5 +18,25 @@ WRONG = [
     ("root-forgotten", (1e-5, 0.00316, 0.1, 0.001)),
     ("wrong-value", (0.02, 0.00316, 0.1, 0.001)),
     ("not-four-numbers", (0.01, 0.1, 0.001)),
+    ("average-multiplied", (0.01, 0.00316, 0.001, 0.001)),
+    ("average-multiplied", (0.01, 0.000316, 0.1, 0.001)),
+    ("root-of-average-forgotten", (0.01, 0.00316, 1.0, 0.001)),
+    ("root-of-average-forgotten", (0.01, 0.01, 0.1, 0.001)),
+    ("half-corrected", (0.01, 0.00316, 0.1, 0.0001)),
+    ("half-corrected", (0.01, 0.00316, 0.1, 0.0316)),
+    ("rate-as-length", (0.01, 1, 0.01, 0.001)),
+    ("signed", (0.01, 0.00316, 0.1, -0.001)),
+    ("not-four-numbers", {"Adagrad": 0.01, "Adadelta": 0.00316, "RMSprop": 0.1, "Adam": 0.001}),
+    ("not-four-numbers", ("0.01", "0.00316", "0.1", "0.001")),
+    ("wrong-value", (0.0, 0.00316, 0.1, 0.001)),
+    ("scales-with-gradient", (0.01, 0.00316, 0.1, 1.0)),
     ("signed", (-0.01, -0.00316, -0.1, -0.001)),
+]
+
+ALSO_RIGHT = [
+    np.array(solution),
+    torch.tensor(solution),
+    [Fraction(1, 100), np.sqrt(1e-6 / 0.1), np.float32(0.1), torch.tensor(0.001)],
+    (1e-2, 1e-3 * 10**0.5, 1e-2 / 0.01**0.5, 1e-3),
+    [np.array([0.01]), torch.tensor([0.00316]), 0.1, Decimal("0.001")],
 ]

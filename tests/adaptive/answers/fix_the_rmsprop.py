@@ -18,6 +18,21 @@ SHARED_ENTRY = ("state.setdefault(i,", 'state.setdefault("v",')
 FLOAT32 = ("torch.zeros_like(p)", "torch.zeros(p.shape)")
 SQUARE_IN_PLACE = ("g**2", "g.pow_(2)")
 
+# What is left after some of the notebook's four bugs were fixed.
+PARTLY_FIXED = [
+    ("accumulated-after-use", AFTER_USE, FLOAT32),
+    ("gradient-edited-in-place", FLOAT32, SQUARE_IN_PLACE),
+    ("gradient-edited-in-place", AFTER_USE, SQUARE_IN_PLACE),
+    ("gradient-edited-in-place", AFTER_USE, FLOAT32, SQUARE_IN_PLACE),
+    ("gradient-edited-in-place", SQUARE_IN_PLACE),
+    ("state-shared-between-parameters", SHARED_ENTRY, FLOAT32),
+    ("state-shared-between-parameters", SHARED_ENTRY, SQUARE_IN_PLACE),
+    ("state-shared-between-parameters", SHARED_ENTRY, AFTER_USE),
+    ("state-shared-between-parameters", SHARED_ENTRY, FLOAT32, SQUARE_IN_PLACE),
+    ("state-shared-between-parameters", AFTER_USE, SHARED_ENTRY, FLOAT32),
+    ("state-shared-between-parameters", AFTER_USE, SHARED_ENTRY, SQUARE_IN_PLACE),
+]
+
 WRONG = wrong_answers(
     solution,
     [
@@ -36,6 +51,20 @@ WRONG = wrong_answers(
         ("eps-on-weights", ("(v.sqrt() + eps)", "v.sqrt() + eps")),
         ("eps-missing", ("(v.sqrt() + eps)", "v.sqrt()")),
         ("wrong-sign", ("p -= lr", "p += lr")),
+        *((name, *bugs) for name, *bugs in PARTLY_FIXED),
+        ("argument-ignored", ("alpha=1 - alpha", "alpha=0.01"), ("mul_(alpha)", "mul_(0.99)")),
+        ("argument-ignored", ("+ eps)", "+ 1e-8)")),
+        ("argument-ignored", ("p -= lr", "p -= 0.01")),
+        ("first-gradient-twice", ("torch.zeros_like(p)", "g**2")),
+        (
+            "corrected",
+            ("    for i", "    t = state['t'] = state.get('t', 0) + 1\n    for i"),
+            ("v.sqrt()", "(v / (1 - alpha**t)).sqrt()"),
+        ),
+        ("one-number-per-tensor", ("g**2", "(g**2).mean()")),
+        ("not-squared", ("g**2", "g.abs()")),
+        ("some-parameters-rest", ("v.sqrt() + eps)", "v.sqrt() + eps)\n        return")),
+        ("starts-elsewhere", ("torch.zeros_like", "torch.ones_like")),
         (
             "gradient-kept-by-reference",
             ("v = state.setdefault(i, torch.zeros_like(p))", "state.setdefault(i, []).append(g)"),
@@ -43,3 +72,43 @@ WRONG = wrong_answers(
         ),
     ],
 )
+
+
+def as_list(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):
+    v = state.setdefault("v", [torch.zeros(p.shape, dtype=p.dtype) for p in params])
+    for k in range(len(params)):
+        v[k] = alpha * v[k] + (1 - alpha) * grads[k] ** 2
+        params[k] -= lr * grads[k] / (v[k].sqrt() + eps)
+
+
+def by_name(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        name = f"v{i}"
+        state[name] = torch.lerp(g * g, state.get(name, torch.zeros_like(p)), alpha)
+        p.addcdiv_(g, state[name].sqrt().add_(eps), value=-lr)
+
+
+def copies_first(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):
+    for i, (p, g) in enumerate(zip(params, [g.clone() for g in grads])):
+        v = state.setdefault(i, torch.zeros_like(p))
+        v.mul_(alpha).add_((1 - alpha) * g**2)
+        p.sub_(g.mul_(lr).div_(v.sqrt() + eps))
+
+
+def by_the_root(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        rms = state[i] = torch.hypot(alpha**0.5 * state.get(i, torch.zeros_like(p)), (1 - alpha) ** 0.5 * g)
+        p -= lr * g / (rms + eps)
+
+
+def foreach(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):
+    if not state:
+        state["v"] = [torch.zeros_like(p) for p in params]
+    torch._foreach_mul_(state["v"], alpha)
+    torch._foreach_addcmul_(state["v"], grads, grads, value=1 - alpha)
+    roots = torch._foreach_sqrt(state["v"])
+    torch._foreach_add_(roots, eps)
+    torch._foreach_addcdiv_(params, grads, roots, value=-lr)
+
+
+ALSO_RIGHT = [as_list, by_name, copies_first, by_the_root, foreach]

@@ -53,6 +53,63 @@ WRONG = wrong_answers(
         ),
         ("gradient-edited-in-place", (SUM, "        old = g.clone()\n        state[i] += g.pow_(2)\n"), ("lr * g", "lr * old")),
         ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)")),
-        ("wrong-value", ("g / (state[i].sqrt() + eps)", "torch.tanh(g)")),
+        ("argument-ignored", ("+ eps)", "+ 1e-10)")),
+        ("argument-ignored", ("p -= lr", "p -= 0.01")),
+        ("first-gradient-twice", ("torch.zeros_like(p)", "g * g")),
+        ("average-instead-of-sum", ("state[i] += g * g", "state[i] = 0.9 * state[i] + 0.1 * g * g")),
+        ("one-number-per-tensor", ("g * g", "(g * g).sum()")),
+        ("one-number-per-tensor", ("g * g", "(g * g).mean()")),
+        ("starts-elsewhere", ("torch.zeros_like(p)", "torch.ones_like(p)")),
+        ("starts-elsewhere", ("torch.zeros_like(p)", "torch.full_like(p, 0.1)")),
+        ("multiplied", ("g / (state[i].sqrt() + eps)", "g * (state[i].sqrt() + eps)")),
+        ("squared-step", ("lr * g /", "lr * g * g /")),
+        ("some-parameters-rest", ("sqrt() + eps)", "sqrt() + eps)\n        break")),
+        ("eps-on-rate", ("lr * g / (state[i].sqrt() + eps)", "(lr / state[i].sqrt() + eps) * g")),
+        ("state-shared-between-parameters", ("i not in", "p.shape not in"), ("state[i]", "state[p.shape]")),
+        ("argument-ignored", ("g / (state[i].sqrt() + eps)", "torch.tanh(g)")),
+        ("wrong-value", ("g / (state[i].sqrt() + eps)", "torch.tanh(g) / (1 + eps)")),
     ],
 )  # fmt: skip
+
+
+def by_lists(params, grads, state, lr=0.01, eps=1e-10):
+    sums = state.setdefault("sums", [0.0 * g for g in grads])
+    for k in range(len(params)):
+        sums[k] = sums[k] + grads[k].square()
+        params[k].sub_(grads[k] / (sums[k].sqrt() + eps), alpha=lr)
+
+
+def by_identity(params, grads, state, **options):
+    lr, eps = options.get("lr", 0.01), options.get("eps", 1e-10)
+    with torch.no_grad():
+        for p, g in zip(params, grads, strict=True):
+            G = state[id(p)] = state.get(id(p), 0) + g.pow(2)
+            p.copy_(p - lr * g / (torch.sqrt(G) + eps))
+
+
+def with_numpy(params, grads, state, lr=0.01, eps=1e-10):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        numbers = g.numpy()
+        state[i] = state.get(i, 0) + numbers**2
+        p -= torch.from_numpy(lr * numbers / (state[i] ** 0.5 + eps))
+
+
+def by_hypot(params, grads, state, lr=0.01, eps=1e-10):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        root = state[f"root {i}"] = torch.hypot(state.get(f"root {i}", torch.zeros_like(p)), g)
+        p.addcdiv_(g, root + eps, value=-lr)
+
+
+class Memory:
+    def __init__(self, p):
+        self.squares = [torch.zeros_like(p)]
+
+
+def with_objects(params, grads, state, lr=0.01, eps=1e-10):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        own = state.setdefault(i, Memory(p))
+        own.squares.append(g**2)
+        p.data = p.data - lr * g / (sum(own.squares).sqrt() + eps)
+
+
+ALSO_RIGHT = [by_lists, by_identity, with_numpy, by_hypot, with_objects]

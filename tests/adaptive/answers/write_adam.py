@@ -17,3 +17,52 @@ def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 WRONG = wrong_answers(solution, [*ADAM_EDITS, ("rebinds", ("p -= ", "p = p - "))])
+
+
+def as_torch_does(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    if not state:
+        state.update(t=0, m=[torch.zeros_like(p) for p in params], v=[torch.zeros_like(p) for p in params])
+    state["t"] += 1
+    for p, g, m, v in zip(params, grads, state["m"], state["v"]):
+        m.lerp_(g, 1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        root = (v.sqrt() / (1 - beta2 ** state["t"]) ** 0.5).add_(eps)
+        p.addcdiv_(m, root, value=-lr / (1 - beta1 ** state["t"]))
+
+
+def eps_rescaled(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    t = state["t"] = 1 + state.get("t", 0)
+    c1, c2 = 1 - beta1**t, (1 - beta2**t) ** 0.5
+    for i, (p, g) in enumerate(zip(params, grads)):
+        m, v = state.get(i, (0, 0))
+        state[i] = m, v = m + (1 - beta1) * (g - m), v + (1 - beta2) * (g**2 - v)
+        p.sub_(lr * c2 / c1 * m / (v**0.5 + eps * c2))
+
+
+def weighted_averages(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    for i, (p, g) in enumerate(zip(params, grads)):
+        sums = state.setdefault(i, {"m": 0, "v": 0, "wm": 0, "wv": 0})
+        sums["m"], sums["wm"] = beta1 * sums["m"] + g, beta1 * sums["wm"] + 1
+        sums["v"], sums["wv"] = beta2 * sums["v"] + g * g, beta2 * sums["wv"] + 1
+        p -= lr * (sums["m"] / sums["wm"]) / ((sums["v"] / sums["wv"]).sqrt() + eps)
+
+
+def by_length(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    past = state.setdefault("past", [])
+    past.append([g.clone() for g in grads])
+    t = len(past)
+    for i, p in enumerate(params):
+        m = sum((1 - beta1) * beta1 ** (t - 1 - s) * past[s][i] for s in range(t))
+        v = sum((1 - beta2) * beta2 ** (t - 1 - s) * past[s][i] ** 2 for s in range(t))
+        p -= lr * m / (1 - beta1**t) / (torch.sqrt(v / (1 - beta2**t)) + eps)
+
+
+def powers_kept(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    state["b1"], state["b2"] = state.get("b1", 1.0) * beta1, state.get("b2", 1.0) * beta2
+    for p, g, i in zip(params, grads, range(len(params))):
+        m = state[i, "m"] = torch.lerp(g, state.get((i, "m"), torch.zeros_like(g)), beta1)
+        v = state[i, "v"] = torch.lerp(g * g, state.get((i, "v"), torch.zeros_like(g)), beta2)
+        p -= lr * m / (1 - state["b1"]) / ((v / (1 - state["b2"])).sqrt() + eps)
+
+
+ALSO_RIGHT = [as_torch_does, eps_rescaled, weighted_averages, by_length, powers_kept]

@@ -1,5 +1,8 @@
 """Answers to `cost-of-a-sparse-step`: weights and two moments, of all rows or of the distinct words' rows."""
 
+import numpy as np
+import torch
+
 
 def solution(words, vocabulary, dim):
     return 3 * vocabulary * dim, 3 * len(set(words)) * dim
@@ -41,6 +44,23 @@ def nothing(words, vocabulary, dim):
     solution(words, vocabulary, dim)
 
 
+def counting(dense, sparse):
+    """A wrong count, from the vocabulary, dim, the number of words and of distinct words."""
+    return lambda words, vocabulary, dim: tuple(
+        count(vocabulary, dim, len(words), len(set(words))) for count in (dense, sparse)
+    )
+
+
+def one_number(words, vocabulary, dim):
+    return 3 * len(set(words)) * dim
+
+
+def by_sorting(words, vocabulary, dim):
+    words.sort()
+    rows = sum(1 for k, word in enumerate(words) if k == 0 or word != words[k - 1])
+    return float(3 * vocabulary * dim), float(3 * rows * dim)
+
+
 WRONG = [
     ("counts-repeats", with_repeats),
     ("forgets-the-moments", weights_only),
@@ -51,4 +71,39 @@ WRONG = [
     ("both-dense", all_dense),
     ("wrong-value", squared),
     ("returns-nothing", nothing),
+    ("counts-the-gradient", counting(lambda v, d, n, u: 4 * v * d, lambda v, d, n, u: 4 * u * d)),
+    ("forgets-the-weights", counting(lambda v, d, n, u: 2 * v * d, lambda v, d, n, u: 2 * u * d + 0 * n)),
+    ("weights-stay-dense", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: (v + 2 * u) * d)),
+    ("only-the-weights-are-sparse", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: u * d)),
+    ("forgets-dim", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * u)),
+    ("forgets-dim-of-the-dense", counting(lambda v, d, n, u: 3 * v, lambda v, d, n, u: 3 * u * d)),
+    ("bytes-not-numbers", counting(lambda v, d, n, u: 12 * v * d, lambda v, d, n, u: 12 * u * d)),
+    ("counts-indices", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * u * d + u)),
+    ("a-share-not-a-count", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: u / v)),
+    ("weights-alone-with-repeats", counting(lambda v, d, n, u: v * d, lambda v, d, n, u: n * d)),
+    ("not-two-numbers", one_number),
+    ("inputs-changed", by_sorting),
+    ("wrong-value", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * v * u * d)),
 ]
+
+
+def with_numpy(words, vocabulary, dim):
+    return np.array([3 * vocabulary * dim, 3 * np.unique(words).size * dim])
+
+
+def with_torch(words, vocabulary, dim):
+    return torch.tensor([vocabulary, torch.tensor(words).unique().numel()]) * 3 * dim
+
+
+def as_list(words, vocabulary, dim):
+    return [np.int64(3 * vocabulary * dim), np.float64(3 * dim * len({*words}))]
+
+
+def by_tables(words, vocabulary, dim):
+    written = torch.zeros(3, vocabulary, dim, dtype=torch.bool)
+    dense = written.numel()
+    written[:, words] = True
+    return dense, written.sum()
+
+
+ALSO_RIGHT = [with_numpy, with_torch, as_list, by_tables]

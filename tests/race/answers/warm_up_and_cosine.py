@@ -1,6 +1,10 @@
 """Answers to `warm-up-and-cosine`: a straight climb, then half a cosine wave that starts where the climb ends."""
 
 import math
+from fractions import Fraction
+
+import numpy as np
+import torch
 
 
 def solution(t, T, peak):
@@ -44,6 +48,32 @@ def nothing(t, T, peak):
     solution(t, T, peak)
 
 
+def with_warm_up(steps):
+    """The schedule with another number of warm-up steps."""
+
+    def rate(t, T, peak):
+        W = steps(T)
+        return peak * (t + 1) / W if t < W else peak * (1 + math.cos(math.pi * (t - W) / (T - W))) / 2
+
+    return rate
+
+
+def cosine_of(passed):
+    """The schedule with another fraction of the wave at step t."""
+    return lambda t, T, peak: (
+        solution(t, T, peak) if t < T // 10 else peak * (1 + math.cos(math.pi * passed(t, T, T // 10))) / 2
+    )
+
+
+def climb_of(part):
+    """The schedule with another climb."""
+    return lambda t, T, peak: peak * part(t, T // 10) if t < T // 10 else solution(t, T, peak)
+
+
+def stays_at_peak(t, T, peak):
+    return solution(t, T, peak) if t < T // 10 else peak
+
+
 WRONG = [
     ("no-warm-up", no_climb),
     ("warm-up-left-out", peak_at_once),
@@ -57,4 +87,54 @@ WRONG = [
     ("peak-forgotten", no_peak),
     ("wrong-value", after_climb(lambda passed: (1 + math.cos(180 * passed)) / 2)),  # in degrees
     ("returns-nothing", nothing),
+    ("reaches-zero", cosine_of(lambda t, T, W: (t - W) / (T - W - 1))),
+    ("wave-too-long", cosine_of(lambda t, T, W: (t - W) / T)),
+    ("wave-begins-late", cosine_of(lambda t, T, W: (t - W + 1) / (T - W))),
+    ("whole-wave", cosine_of(lambda t, T, W: 2 * (t - W) / (T - W))),
+    ("fixed-warm-up", with_warm_up(lambda T: 10)),
+    ("warm-up-rounded", with_warm_up(lambda T: round(T / 10))),
+    ("warm-up-rounded", with_warm_up(lambda T: math.ceil(T / 10))),
+    ("warm-up-not-rounded", with_warm_up(lambda T: T / 10)),
+    ("climb-does-not-grow", climb_of(lambda t, W: 1 / W)),
+    ("misses-the-peak", climb_of(lambda t, W: (t + 1) / (W + 1))),
+    ("stays-at-peak", stays_at_peak),
+    ("wrong-value", climb_of(lambda t, W: ((t + 1) / W) ** 2)),
+    ("wrong-value", after_climb(lambda passed: 0.1**passed)),
 ]
+
+
+def with_numpy(t, T, peak):
+    climb = np.linspace(peak / (T // 10), peak, T // 10)
+    wave = peak * (1 + np.cos(np.linspace(0, np.pi, T - T // 10 + 1))) / 2
+    return np.concatenate([climb, wave])[t]
+
+
+def with_torch(t, T, peak):
+    W = T // 10
+    return torch.where(
+        torch.tensor(t < W),
+        torch.tensor(peak * (t + 1) / W),
+        peak * torch.cos(torch.tensor(math.pi / 2 * (t - W) / (T - W))) ** 2,
+    )
+
+
+def with_fractions(t, T, peak):
+    W = Fraction(T, 10).__floor__()
+    return peak * float(Fraction(t + 1, W)) if t < W else peak * math.cos(math.pi * Fraction(t - W, T - W) / 2) ** 2
+
+
+def by_sine(t, T, peak):
+    W = int(T * 0.1)
+    return min(peak, peak * (t + 1) / W) if t < W else peak * (1 - math.sin(math.pi / 2 * (t - W) / (T - W)) ** 2)
+
+
+def with_schedulers(t, T, peak):
+    W = T // 10
+    parameter = torch.zeros(1, requires_grad=True)
+    optimizer = torch.optim.SGD([parameter], lr=peak)
+    schedule = lambda s: (s + 1) / W if s < W else (1 + math.cos(math.pi * (s - W) / (T - W))) / 2  # noqa: E731
+    torch.optim.lr_scheduler.LambdaLR(optimizer, schedule, last_epoch=-1)
+    return np.array([peak * schedule(t)])[0]
+
+
+ALSO_RIGHT = [with_numpy, with_torch, with_fractions, by_sine, with_schedulers]
