@@ -184,6 +184,19 @@ def by_halves(params, grads, state, lr, momentum):
         p -= lr / 2 * g
 
 
+def by_the_square_of_momentum(params, grads, state, lr, momentum):
+    for p, g in zip(params, grads, strict=True):
+        p -= lr * momentum**2 * g
+
+
+def first_parameter_only(params, grads, state, lr, momentum):
+    params[0].sub_(lr * momentum * grads[0])
+
+
+def at_the_first_rate(params, grads, state, lr, momentum):
+    EXERCISES["momentum"][0](params, grads, state.setdefault("own", {}), lr=state.setdefault("lr", lr), momentum=momentum)
+
+
 def one_point_only(params, gradient, state, lr, momentum):
     for p in params:
         p -= lr * gradient([p])[0]
@@ -197,7 +210,10 @@ def one_point_only(params, gradient, state, lr, momentum):
         ("momentum", grows_the_first_gradient, "gradient-edited-in-place"),
         ("momentum", keeps_the_last_gradient, "gradient-kept-by-reference"),
         ("adam", counts_in_the_loop, "step-counted-per-parameter"),
-        ("momentum", by_halves, "wrong-value"),
+        ("momentum", by_halves, "argument-ignored"),
+        ("momentum", by_the_square_of_momentum, "wrong-value"),
+        ("momentum", first_parameter_only, "some-parameters-rest"),
+        ("momentum", at_the_first_rate, "argument-ignored"),
         ("look-ahead", one_point_only, "gradient-of-some"),
     ],
 )

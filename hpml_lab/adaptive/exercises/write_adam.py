@@ -87,7 +87,7 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
         "weights-swapped, of v": (wrong(f"s.v = {_SWAPPED_V}"), f"In v: {_SWAPPED_HINT}"),
         "first-gradient-twice": (
             wrong(
-                "s.m = g if t == 1 else beta1 * s.m + (1 - beta1) * g",
+                "s.m = beta1 * (g if t == 1 else s.m) + (1 - beta1) * g",
                 "s.v = g * g if t == 1 else beta2 * s.v + (1 - beta2) * g * g",
             ),
             TWICE_HINT,
