@@ -1,6 +1,7 @@
 """The experiment mnist-three-nets: its claims, tables and figures, and that its judgments of the study can go both ways."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from hpml_lab.core.result import Result
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race import records
 from hpml_lab.race.curves import CEILING
-from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking
+from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race
 from hpml_lab.race.ordinary import check_program
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program
 from hpml_lab.race.rates import RateSweep, choose_rates
@@ -126,6 +127,13 @@ def test_the_table_says_which_rate_is_at_the_edge_of_its_sweep(result):
         assert row.at_edge == (row.lr in (min(rates["lr"]), max(rates["lr"])))
         if row.rate_from != "the lecture's":
             assert row.lr == rates["best"]
+
+
+@pytest.mark.parametrize(("device", "size", "at_most"), [("cuda", "full", 16), ("cuda", "quick", 16), ("cpu", "quick", 32)])
+def test_a_gpu_trains_many_settings_at_once_on_one_worker(device, size, at_most):
+    params = SimpleNamespace(size=size, **getattr(race.mnist_three_nets, size))
+    trainings = _Race(params, {}, SimpleNamespace(x=SimpleNamespace(device=torch.device(device))))
+    assert (trainings.settings_per_task, trainings.trainer.workers) == (at_most, 1)
 
 
 # ---- the sweep, on made-up losses ------------------------------------------------------------------------------------
