@@ -8,6 +8,7 @@ Further figures of their results:
     race_at_best_rates, race_sweep, race_by_time, race_by_seed   of mnist_three_nets
     sparse_step_costs                              of sparse_data
     schedule_shapes                                the four schedules; needs no result
+    SparseStepCost                                 a row of sparse_data: a dense and a sparse step for one vocabulary
     WayToTrain                                     a row of mnist_three_nets: a loop's or the program's time and speed-up
 Tools:
     Program                 many trainings of a net as one batched program
@@ -29,7 +30,7 @@ __getattr__, __dir__, __all__ = attach(
         "experiments.sparse_data": ["sparse_data"],
         "experiments.schedules_vs_adaptive": ["schedules_vs_adaptive", "schedule_shapes"],
         "curves": ["race_at_best_rates", "race_sweep", "race_by_time", "race_by_seed"],
-        "sparse_steps": ["sparse_step_costs"],
+        "sparse_steps": ["sparse_step_costs", "SparseStepCost"],
         "program": ["Program", "NETS", "Setting", "flat_inputs"],
         "speed": ["WayToTrain"],
         "words": ["corpus", "zipf_words", "WordVectors", "gradient_bytes"],
