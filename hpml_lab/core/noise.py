@@ -46,6 +46,16 @@ class SpeedUp:
     def interval(self) -> str:
         return f"{self.low:.3g} to {self.high:.3g}"
 
+    @property
+    def slowdown(self) -> "SpeedUp":
+        """The same read the other way, for a change that costs time: 2 times as long where it is 0.5 times as fast."""
+        return SpeedUp(1 / self.ratio, 1 / self.high, 1 / self.low, self.noise)
+
+    @property
+    def times_as_long(self) -> str:
+        """The slowdown in words."""
+        return str(self.slowdown).replace("times as fast", "times as long")
+
     def __str__(self) -> str:
         percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
         words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{percent} %)"

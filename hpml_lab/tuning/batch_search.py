@@ -51,10 +51,29 @@ def within_budget(step: Callable[[int], object], budget: int, device: torch.devi
     return lambda batch: peak_bytes(lambda: step(batch), device) <= budget
 
 
+# Only torch's own allocator raises OutOfMemoryError. Next to a nearly full GPU, libraries ask the driver themselves: for a
+# handle, a workspace, or a kernel that is loaded when it is first called.
+_OUT_OF_MEMORY = (
+    "CUDA error: out of memory",
+    "CUDA driver error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
+    "CUDNN_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_INTERNAL_ERROR",
+)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error of a step means that the GPU's memory is full: torch's own error, or a library's."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
+
+
 def until_out_of_memory(
     step: Callable[[int], object], clear: Callable[[], object], device: torch.device
 ) -> Callable[[int], bool]:
-    """A `fits` function for a GPU: runs `step(batch)` and catches torch.OutOfMemoryError.
+    """A `fits` function for a GPU: runs `step(batch)` and catches errors for a lack of memory, and no others.
 
     clear  drops what a step leaves behind, such as the gradients of an interrupted backward pass
     """
@@ -64,8 +83,10 @@ def until_out_of_memory(
         try:
             step(batch)
             synchronize(device)
-        except torch.OutOfMemoryError:
-            fitted = False  # nothing else here: the error's traceback holds the step's tensors until this block ends
+        except RuntimeError as error:  # the error's traceback holds the step's tensors until this block ends
+            if not is_out_of_memory(error):
+                raise
+            fitted = False
         else:
             fitted = True
         free_memory(clear, device)

@@ -1,6 +1,7 @@
 """Debugging tools: what each costs when it is left on, and what anomaly mode finds and does not find."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,31 +10,37 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab.core import style
+from hpml_lab.core import counting  # noqa: F401  it keeps the profiler's status lines out of the output
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import compare
+from hpml_lab.core.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.warned import collect_warnings
 from hpml_lab.tuning.anomaly import FAULTS, AnomalyReport, anomaly_report
 from hpml_lab.tuning.bars import horizontal_bars
 from hpml_lab.tuning.networks import deep_mlp, images_and_classes, resnet
+from hpml_lab.tuning.turns import in_turns, one_sample
 
-QUICK = dict(layers=20, width=32, batch=2, side=32, samples=2, inputs=16)
+QUICK = dict(layers=20, width=32, batch=2, side=32, samples=5, inputs=16)
 FULL = dict(layers=20, width=32, batch=64, side=224, samples=7, inputs=64)
 SMALL, LARGE, LAYER = "20 small layers", "ResNet-18", "one layer"
+PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each step"
 
 
 @dataclass
 class DebugCost:
-    """One training step with a debugging tool and without (gradcheck: one backward pass of one layer)."""
+    """One training step with a debugging tool left on, and without (gradcheck: one backward pass of one layer)."""
 
     tool: str = column("tool")
     net: str = column("network")
     plain_ms: float = column("without", "ms")
     debug_ms: float = column("with", "ms")
-    slowdown: float = column("slowdown", "times")
+    slowdown: float = column("times as long")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
 
 
 def debug_tools(device: Device) -> dict[str, Callable]:
@@ -43,7 +50,7 @@ def debug_tools(device: Device) -> dict[str, Callable]:
         activities.append(torch.profiler.ProfilerActivity.CUDA)
     tools = {
         "anomaly mode": torch.autograd.detect_anomaly,
-        "profiler": partial(torch.profiler.profile, activities=activities, acc_events=True),
+        PROFILER: partial(torch.profiler.profile, activities=activities, acc_events=True),
     }
     return tools | ({"emit_nvtx": torch.autograd.profiler.emit_nvtx} if device.is_cuda else {})
 
@@ -53,8 +60,27 @@ def watched_step(tool: Callable, step: Callable[[], list[torch.Tensor]]) -> list
         return step()
 
 
-def gradcheck_cost(inputs: int, samples: int, device: torch.device) -> tuple[DebugCost, int]:
-    """The cost of gradcheck for one layer, and how often it calls the function."""
+def sample_left_on(tool: Callable, step: Callable[[], object]) -> float:
+    """Seconds of a step with a tool that was on before it and stays on: its start and its end are not in the sample."""
+    with tool():
+        return one_sample(step)
+
+
+def step_costs(step: Callable[[], object], tools: dict[str, Callable], samples: int) -> dict[str, Timing]:
+    """Times of a step without a tool, with each tool left on, and with the profiler started anew for it."""
+    samplers = {PLAIN: nullcontext, **tools, PLACEBO: nullcontext}
+    works = {name: partial(sample_left_on, tool, step) for name, tool in samplers.items()}
+    works[RESTARTED] = partial(one_sample, partial(watched_step, tools[PROFILER], step))
+    return in_turns(works, samples=samples)
+
+
+def gains_of(net: str, times: dict[str, Timing]) -> dict[tuple[str, str], SpeedUp]:
+    """{(tool, net): how fast the step is with the tool, compared with no tool}."""
+    return {(tool, net): speed_up(times, PLAIN, tool) for tool in times if tool not in (PLAIN, PLACEBO)}
+
+
+def gradcheck_times(inputs: int, samples: int, device: torch.device) -> tuple[dict[str, Timing], int]:
+    """Times of gradcheck and of one backward pass for one layer, and how often gradcheck calls the function."""
     calls = 0
     layer = nn.Linear(inputs, 4).double().to(device)
     point = torch.randn(1, inputs, dtype=torch.float64, device=device, requires_grad=True)
@@ -66,23 +92,24 @@ def gradcheck_cost(inputs: int, samples: int, device: torch.device) -> tuple[Deb
 
     torch.autograd.gradcheck(counted, (point,))  # raises where the gradient is wrong
     needed = calls
-    times = compare(
-        lambda: torch.autograd.gradcheck(counted, (point,)),
-        lambda: torch.autograd.grad(counted(point).sum(), point),
-        samples=samples,
-    )
-    return DebugCost("gradcheck", LAYER, times.b.seconds * 1e3, times.a.seconds * 1e3, times.ratio), needed
+    works = {
+        "gradcheck": lambda: torch.autograd.gradcheck(counted, (point,)),
+        PLAIN: lambda: torch.autograd.grad(counted(point).sum(), point),
+    }
+    return interleaved(works, samples=samples, placebo=PLAIN), needed
 
 
 def draw(result: Result):
-    """How many times as long a training step takes with each debugging tool, for a network of many small layers and for
-    ResNet-18 (gradcheck: one layer). The dashed line is the step without a tool. The scale is logarithmic."""
+    """How many times as long a training step takes with each debugging tool left on, for a network of many small layers and
+    for ResNet-18 (gradcheck: one layer). The dashed line is the step without a tool; gray bars are within noise. The scale is
+    logarithmic."""
     rows = result.rows(DebugCost)
     figure = style.new_figure(7.5, 0.45 * len(rows) + 1)
     axes = figure.subplots()
-    colors = {SMALL: style.ORANGE, LARGE: style.BLUE, LAYER: style.GREEN}
+    nets = {SMALL: style.ORANGE, LARGE: style.BLUE, LAYER: style.GREEN}
+    colors = [style.GREY if row.verdict == "within noise" else nets[row.net] for row in rows]
     names = [f"{row.tool}, {row.net}" for row in rows]
-    horizontal_bars(axes, names, [row.slowdown for row in rows], color=[colors[row.net] for row in rows], number="{:.2g}")
+    horizontal_bars(axes, names, [row.slowdown for row in rows], color=colors, number="{:.2g}")
     axes.axvline(1, color=style.GREY, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(left=0.8)
@@ -105,26 +132,38 @@ def debug_apis(params: Params) -> Result:
     def large_step() -> list[torch.Tensor]:
         return list(torch.autograd.grad(F.cross_entropy(large(images), classes), list(large.parameters())))
 
-    rows, unchanged = [], []
+    times, unchanged = {}, []
+    tools = debug_tools(params.device)
     for net, step in ((SMALL, small_step), (LARGE, large_step)):
         right = step()
-        for name, tool in debug_tools(params.device).items():
-            watched = partial(watched_step, tool, step)
-            with collect_warnings():  # anomaly mode warns that it is slow
-                times = compare(watched, step, samples=params.samples)
-                gradients = watched()
-            unchanged += [(a - b).abs().max() <= 1e-3 * b.abs().max() + 1e-7 for a, b in zip(gradients, right, strict=True)]
-            rows.append(DebugCost(name, net, times.b.seconds * 1e3, times.a.seconds * 1e3, times.ratio))
-    check_cost, needed = gradcheck_cost(params.inputs, params.samples, device)
-    rows.append(check_cost)
+        with collect_warnings():  # anomaly mode warns that it is slow
+            for tool in tools.values():
+                gradients = watched_step(tool, step)
+                unchanged += [(a - b).abs().max() <= 1e-3 * b.abs().max() + 1e-7 for a, b in zip(gradients, right, strict=True)]
+            times[net] = step_costs(step, tools, params.samples)
+    times[LAYER], needed = gradcheck_times(params.inputs, params.samples, device)
+    gains = {key: gain for net, turns in times.items() for key, gain in gains_of(net, turns).items()}
+    slowdown = {key: gain.slowdown for key, gain in gains.items()}
+    rows = [
+        DebugCost(
+            tool=tool,
+            net=net,
+            plain_ms=times[net][PLAIN].seconds * 1e3,
+            debug_ms=times[net][tool].seconds * 1e3,
+            slowdown=slowdown[tool, net].ratio,
+            interval=slowdown[tool, net].interval,
+            verdict=gain.verdict,
+        )
+        for (tool, net), gain in gains.items()
+    ]
     reports: list[AnomalyReport] = [anomaly_report(fault, device) for fault in FAULTS]
     nan, infinite, lost, sound = reports
-    slowdown = {(row.tool, row.net): row.slowdown for row in rows}
+    in_words = {key: gain.times_as_long for key, gain in gains.items()}
     small_slowdown, large_slowdown = slowdown["anomaly mode", SMALL], slowdown["anomaly mode", LARGE]
 
     result = Result([Table("One training step", rows), Table("What anomaly mode reports", reports)])
     for row in rows:
-        result.key_figure(f"{row.tool}, {row.net}, slowdown", row.slowdown, unit="times")
+        result.key_figure(f"{row.tool}, {row.net}, times as long", row.slowdown)
     result.key_figure("gradcheck, calls of the function", needed)
     result.claim("Debugging tools do not change gradients, within 1e-3 of each parameter's largest", all(unchanged))
     result.claim(
@@ -152,13 +191,18 @@ def debug_apis(params: Params) -> Result:
     )
     result.measured(
         "Anomaly mode at least doubles the step time of the network of small layers",
-        small_slowdown >= 2,
-        f"{small_slowdown:.1f} times",
+        small_slowdown.low >= 2,
+        in_words["anomaly mode", SMALL],
     )
     result.measured(
         "It slows the small layers down more than ResNet-18, because it costs time per operator",
-        small_slowdown > large_slowdown,
-        f"{small_slowdown:.1f} compared with {large_slowdown:.1f} times",
+        small_slowdown.low > large_slowdown.high,
+        f"{in_words['anomaly mode', SMALL]}, compared with {in_words['anomaly mode', LARGE]}",
+    )
+    result.measured(
+        "Starting the profiler anew for each step costs more than leaving it on",
+        slowdown[RESTARTED, SMALL].low > slowdown[PROFILER, SMALL].high,
+        f"{in_words[RESTARTED, SMALL]}, compared with {in_words[PROFILER, SMALL]}",
     )
     if not params.device.is_cuda:
         what = f"emit_nvtx was not timed ({attempt(partial(watched_step, torch.autograd.profiler.emit_nvtx, list))})"
