@@ -116,9 +116,18 @@ class SwitchedRun:
         return loss.detach()
 
 
-def cudnn_search(on: bool) -> contextlib.AbstractContextManager:
-    """Set cudnn.benchmark in a `with` block: cuDNN tries algorithms at the first call with each shape and keeps the fastest."""
-    return torch.backends.cudnn.flags(enabled=True, benchmark=on)
+@contextlib.contextmanager
+def cudnn_search(on: bool) -> Iterator[None]:
+    """Set cudnn.benchmark in a `with` block: cuDNN tries algorithms at the first call with each shape and keeps the fastest.
+
+    Only of shapes that were not run before in this process: see tuning.convolutions.Convolution.
+    """
+    before = torch.backends.cudnn.benchmark  # not cudnn.flags(), which sets all other flags to its defaults
+    torch.backends.cudnn.benchmark = on
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before
 
 
 @contextlib.contextmanager

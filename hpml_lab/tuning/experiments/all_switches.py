@@ -1,24 +1,27 @@
 """All optimizations of the tuning guide on one training run: each alone, and all together."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
-
-import torch
+from functools import partial
 
 from hpml_lab.core import style
-from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import Comparison, interleaved
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import sets
-from hpml_lab.tuning.networks import gradient_bytes
-from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun
+from hpml_lab.tuning.bars import verdict_color
+from hpml_lab.tuning.switch_bench import SwitchBench, SwitchCounts
+from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches
+from hpml_lab.tuning.turns import in_turns, own_process
 
-QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=3)
-FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=20, samples=15)
+QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
+FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=15)
 BOUND = 1e-9  # on losses in float64: rounding in another order stays far below it, a changed computation does not
 OFF, LEAN, ON, LARGE_BATCH, DEBUGGING = "all off", "all but checkpointing", "all on", "all on, batch × 4", "all off, debugging"
+FACTOR = 4  # of LARGE_BATCH
 
 
 @dataclass
@@ -27,8 +30,9 @@ class SwitchedStep:
 
     switches: str = column("switched on")
     step_ms: float = column("step", "ms")
-    samples_per_second: float = column("throughput", "samples/s")
-    speedup: float = column("speedup over all off", "times")
+    gain: float = column("times as fast as all off, per sample")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
     operators: int = column("operators per step")
     kept_mb: float = column("kept for backward", "MB")
     peak_mb: float = column("peak memory", "MB")
@@ -40,55 +44,68 @@ def switch_label(switch: str) -> str:
     return switch.replace("_", " ")
 
 
-def compared_switches() -> dict[str, GuideSwitches]:
-    """What the experiment compares: nothing, each switch alone, and several together."""
+def compared_switches(has_cudnn: bool) -> dict[str, GuideSwitches]:
+    """What the experiment compares: nothing, each switch alone, and several together.
+
+    The search alone would be compared with itself where there is no cuDNN.
+    """
     lean = {name: True for name in OPTIMIZATIONS if name != "checkpointing"}
+    alone = [name for name in OPTIMIZATIONS if has_cudnn or name != "search"]
+    on = GuideSwitches(**lean, checkpointing=True)
     return {
         DEBUGGING: GuideSwitches(debugging=True),
         OFF: GuideSwitches(),
-        **{switch_label(name): GuideSwitches(**{name: True}) for name in OPTIMIZATIONS},
+        **{switch_label(name): GuideSwitches(**{name: True}) for name in alone},
         LEAN: GuideSwitches(**lean),
-        ON: GuideSwitches(**lean, checkpointing=True),
+        ON: on,
+        LARGE_BATCH: on,
     }
 
 
-def kept_bytes(run: SwitchedRun) -> int:
-    """Bytes that the forward pass keeps for the backward pass, not counting parameters and images."""
-    images, labels = run.next_batch()
-    with saved_tensors([*run.net.parameters(), run.images]) as saved:
-        run.loss(images, labels)
-    return sum(saved.values())
+def measure_switches(
+    compared: dict[str, GuideSwitches], params: Params, data: str, processes: bool
+) -> tuple[dict[str, Timing], dict[str, SwitchCounts]]:
+    """Times of a step, and counts, of each of `compared`, and of OFF once more as the placebo.
+
+    processes  whether runs with the search and without it, and the placebo, get a process each: a process that has run a shape
+               without the search does not search it again (see tuning.convolutions.Convolution)
+    """
+    settings = (params.device.torch, data, params.channels, params.blocks)
+    runs = {name: (switches, params.batch * (FACTOR if name == LARGE_BATCH else 1)) for name, switches in compared.items()}
+    with ExitStack() as started:
+        if processes:
+            groups = {on: {name: run for name, run in runs.items() if run[0].search == on} for on in (False, True)}
+            bench = {on: started.enter_context(own_process(SwitchBench, group, *settings)) for on, group in groups.items()}
+            again = started.enter_context(own_process(SwitchBench, {OFF: runs[OFF]}, *settings))
+        else:
+            again = SwitchBench(runs, *settings)
+            bench = {False: again, True: again}
+        where = {name: bench[switches.search] for name, switches in compared.items()}
+        samplers = {name: partial(where[name].seconds, name) for name in compared} | {PLACEBO: partial(again.seconds, OFF)}
+        times = in_turns(samplers, samples=params.samples)
+        counts = {name: where[name].counts(name, params.steps) for name in compared}
+    return times, counts
 
 
-def peak_of_step(run: SwitchedRun) -> int:
-    """Peak bytes of a step beyond weights and Adam's state. Gradients that stay from step to step count."""
-
-    def step() -> None:  # begins and ends with the same memory, as peak_bytes requires
-        run.step()
-        if run.switches.gradients_to_none:
-            run.optimizer.zero_grad(set_to_none=True)
-
-    step()
-    return gradient_bytes(run.net) + peak_bytes(step, run.images.device)
-
-
-def first_losses(run: SwitchedRun, steps: int) -> torch.Tensor:
-    return torch.stack([run.step() for _ in range(steps)]).cpu()
+def gain_per_sample(times: dict[str, Timing], name: str) -> SpeedUp:
+    """How many times as fast a sample of the run `name` is as one with all switches off: the one speed-up of the ladder."""
+    factor = FACTOR if name == LARGE_BATCH else 1
+    return speed_up_of(times[OFF].samples, [seconds / factor for seconds in times[name].samples], times[PLACEBO].samples)
 
 
 def draw(result: Result):
-    """Each switch alone, and several together, on one training run. Left: throughput relative to the run with all switches off.
-    Right: memory that the forward pass keeps for the backward pass. The first bar is the run with anomaly mode left on."""
+    """Each switch alone, and several together, on one training run. Left: throughput relative to the run with all switches off;
+    gray bars are within noise, orange ones are slower. Right: memory that the forward pass keeps for the backward pass. The
+    first bar is the run with anomaly mode left on."""
     rows = result.rows(SwitchedStep)
     figure = style.new_figure(8.5, 0.32 * len(rows) + 1.2)
     speedups, memory = figure.subplots(1, 2, sharey=True)
     names = [row.switches for row in rows]
-    colors = [style.GREY if n.startswith(OFF) else style.GREEN if n.startswith("all") else style.BLUE for n in names]
-    speedups.barh(names, [row.speedup for row in rows], color=colors)
+    speedups.barh(names, [row.gain for row in rows], color=[verdict_color(row.verdict) for row in rows])
     speedups.axvline(1, color=style.INK, linewidth=1, linestyle=":")
     speedups.invert_yaxis()
     speedups.set(xlabel="throughput relative to all off", ylabel="switched on")
-    memory.barh(names, [row.kept_mb for row in rows], color=colors)
+    memory.barh(names, [row.kept_mb for row in rows], color=style.GREEN)
     memory.set_xlabel("kept for the backward pass in MB")
     for axes in (speedups, memory):
         axes.grid(axis="y", visible=False)
@@ -99,45 +116,39 @@ def draw(result: Result):
 @experiment("all-switches", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def all_switches(params: Params) -> Result:
     """The whole guide on one training run: each switch alone, and all together."""
-    notes = []
+    data, notes = params.data, []
     try:
-        data = sets.load(params.data, params.device.torch)
+        sets.load(data)
     except LabError as error:
-        data = sets.load("digits", params.device.torch)
+        data = "digits"
         notes.append(f"{error} The run used scikit-learn's digits instead.")
-
-    def make_run(switches: GuideSwitches, dtype: torch.dtype = torch.float32, batch: int = params.batch) -> SwitchedRun:
-        images = data.train_x.to(dtype)
-        return SwitchedRun(switches, images, data.train_y, channels=params.channels, blocks=params.blocks, batch=batch)
-
-    compared = compared_switches()
-    exact = {name: first_losses(make_run(switches, torch.float64), params.steps) for name, switches in compared.items()}
-    runs = {name: make_run(switches) for name, switches in compared.items()}
-    runs[LARGE_BATCH] = make_run(compared[ON], batch=4 * params.batch)
-    times = interleaved({name: run.step for name, run in runs.items()}, samples=params.samples)
+    compared = compared_switches(params.device.is_cuda)
+    times, counts = measure_switches(compared, params, data, processes=params.device.is_cuda)
+    gains = {name: gain_per_sample(times, name) for name in compared}
     rows = {}
-    for name, run in runs.items():
-        seconds = times[name].seconds
+    for name, gain in gains.items():
+        count = counts[name]
+        differences = [abs(a - b) for a, b in zip(count.losses, counts[OFF].losses, strict=True)]
         rows[name] = SwitchedStep(
             switches=name,
-            step_ms=seconds * 1e3,
-            samples_per_second=run.batch / seconds,
-            speedup=Comparison(times[OFF], times[name]).ratio * run.batch / params.batch,
-            operators=len(operators(run.step)),
-            kept_mb=kept_bytes(run) / 1e6,
-            peak_mb=peak_of_step(run) / 1e6,
-            loss_difference=(exact[name] - exact[OFF]).abs().max().item() if name in exact else None,
+            step_ms=times[name].seconds * 1e3,
+            gain=gain.ratio,
+            interval=gain.interval,
+            verdict=gain.verdict,
+            operators=count.operators,
+            kept_mb=count.kept / 1e6,
+            peak_mb=count.peak / 1e6,
+            loss_difference=None if name == LARGE_BATCH else max(differences),
         )
     off, lean, everything = rows[OFF], rows[LEAN], rows[ON]
     largest = max(row.loss_difference for row in rows.values() if row.loss_difference is not None)
     fewer = [
         rows[switch_label(name)] for name in ("gradients_to_none", "fused_pointwise", "fused_layer_norm", "fused_optimizer")
     ]
-    debugging_slowdown = 1 / rows[DEBUGGING].speedup
 
     result = Result([Table("One training step", list(rows.values()))], notes=notes)
-    result.key_figure("all but checkpointing, speedup", lean.speedup, unit="times")
-    result.key_figure("all on, speedup", everything.speedup, unit="times")
+    result.key_figure("all but checkpointing, times as fast", lean.gain)
+    result.key_figure("all on, times as fast", everything.gain)
     result.key_figure("kept for backward, all off over all on", off.kept_mb / everything.kept_mb, unit="times")
     result.claim(f"No switch changes a loss by more than {BOUND:g} in float64", largest <= BOUND, f"{largest:.1e}")
     result.claim(
@@ -156,24 +167,24 @@ def all_switches(params: Params) -> Result:
         f"{off.kept_mb:.1f} → {everything.kept_mb:.1f} MB",
     )
     result.measured(
-        "All switches but checkpointing make the step at least 1.5 times faster",
-        lean.speedup >= 1.5,
-        f"{lean.speedup:.2f} times",
+        "All switches but checkpointing make the step at least 1.5 times as fast", gains[LEAN].low >= 1.5, str(gains[LEAN])
     )
     result.measured(
-        "Anomaly mode left on makes the step at least 1.5 times slower",
-        debugging_slowdown >= 1.5,
-        f"{debugging_slowdown:.2f} times",
+        "Anomaly mode left on makes the step take at least 1.5 times as long",
+        gains[DEBUGGING].slowdown.low >= 1.5,
+        gains[DEBUGGING].times_as_long,
     )
-    best = max(rows[switch_label(name)].speedup for name in OPTIMIZATIONS)
+    best = max(
+        (switch_label(name) for name in OPTIMIZATIONS if switch_label(name) in gains), key=lambda name: gains[name].ratio
+    )
     result.measured(
         "No single switch gains as much as all but checkpointing together",
-        lean.speedup > best,
-        f"{best:.2f} compared with {lean.speedup:.2f} times",
+        gains[LEAN].low > gains[best].high,
+        f"{best}: {gains[best]}; together: {gains[LEAN]}",
     )
     if not params.device.is_cuda:
         result.notes.append(
-            "No CUDA GPU here: the search and the layout have little to gain on a CPU, and a saved operator saves less. "
-            "Run `hpml-lab run all-switches --size full` on a machine with one."
+            "No CUDA GPU here: there is no cuDNN, so the search is left out; the layout has little to gain on a CPU, and "
+            "a saved operator saves less. Run `hpml-lab run all-switches --size full` on a machine with one."
         )
     return result

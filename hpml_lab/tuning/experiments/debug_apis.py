@@ -9,8 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+import hpml_lab.core.counting  # noqa: F401  it keeps the profiler's status lines out of the output
 from hpml_lab.core import style
-from hpml_lab.core import counting  # noqa: F401  it keeps the profiler's status lines out of the output
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment

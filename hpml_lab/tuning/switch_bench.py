@@ -1,0 +1,75 @@
+"""The runs of some switches in one process: what a step takes, what it calls and keeps, and what it computes."""
+
+from dataclasses import dataclass
+
+import torch
+
+from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.data import sets
+from hpml_lab.tuning.batch_search import free_memory
+from hpml_lab.tuning.networks import gradient_bytes
+from hpml_lab.tuning.switches import GuideSwitches, SwitchedRun
+from hpml_lab.tuning.turns import one_sample
+
+
+@dataclass(frozen=True)
+class SwitchCounts:
+    """What holds of a run on every machine.
+
+    operators  calls per step
+    kept       bytes that the forward pass keeps for the backward pass
+    peak       bytes of a step at its peak, beyond weights and Adam's state
+    losses     of the first steps, in float64
+    """
+
+    operators: int
+    kept: int
+    peak: int
+    losses: list[float]
+
+
+class SwitchBench:
+    """Training runs by name, each with its switches and its batch size, on one set of images."""
+
+    def __init__(
+        self, runs: dict[str, tuple[GuideSwitches, int]], device: torch.device, data: str, channels: int, blocks: int
+    ) -> None:
+        self._data, self._sizes, self._device = sets.load(data, device), dict(channels=channels, blocks=blocks), device
+        self._settings = runs
+        self._runs = {name: self._made(name, torch.float32) for name in runs}
+
+    def _made(self, name: str, dtype: torch.dtype) -> SwitchedRun:
+        switches, batch = self._settings[name]
+        return SwitchedRun(switches, self._data.train_x.to(dtype), self._data.train_y, batch=batch, **self._sizes)
+
+    def seconds(self, name: str) -> float:
+        """One sample of the seconds of a step."""
+        return one_sample(self._runs[name].step)
+
+    def counts(self, name: str, steps: int) -> SwitchCounts:
+        """What a step calls and keeps, and the losses of the first steps of a new run in float64."""
+        run, exact = self._runs[name], self._made(name, torch.float64)
+        losses = torch.stack([exact.step() for _ in range(steps)]).tolist()
+        counts = SwitchCounts(len(operators(run.step)), kept_bytes(run), peak_of_step(run), losses)
+        free_memory(lambda: None, self._device)  # other processes need it too
+        return counts
+
+
+def kept_bytes(run: SwitchedRun) -> int:
+    """Bytes that the forward pass keeps for the backward pass, not counting parameters and images."""
+    images, labels = run.next_batch()
+    with saved_tensors([*run.net.parameters(), run.images]) as saved:
+        run.loss(images, labels)
+    return sum(saved.values())
+
+
+def peak_of_step(run: SwitchedRun) -> int:
+    """Peak bytes of a step beyond weights and Adam's state. Gradients that stay from step to step count."""
+
+    def step() -> None:  # begins and ends with the same memory, as peak_bytes requires
+        run.step()
+        if run.switches.gradients_to_none:
+            run.optimizer.zero_grad(set_to_none=True)
+
+    step()
+    return gradient_bytes(run.net) + peak_bytes(step, run.images.device)
