@@ -11,11 +11,6 @@ LIMIT = "memory limit"
 VERDICTS = {"faster": style.BLUE, "slower": style.ORANGE}  # grey: the base, and what is within noise
 
 
-def verdict_color(verdict: str) -> str:
-    """The color of a comparison: none for what is within noise."""
-    return {"faster": style.BLUE, "slower": style.ORANGE}.get(verdict, style.GREY)
-
-
 def grouped_bars(
     axes: Axes,
     groups: Sequence[str],

@@ -3,18 +3,23 @@
 from contextlib import contextmanager
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
 from hpml_lab.core.counting import operators
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.experiment import Params
+from hpml_lab.tuning import convolutions, switch_bench
+from hpml_lab.tuning.convolutions import Convolution, by_fft, by_product
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
-from hpml_lab.tuning.experiments.all_switches import SwitchedStep, peak_of_step
+from hpml_lab.tuning.experiments.all_switches import SwitchedStep
 from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
-from hpml_lab.tuning.experiments.cudnn_benchmark import SearchTiming
+from hpml_lab.tuning.experiments.cudnn_benchmark import FirstCall, SearchTiming
 from hpml_lab.tuning.networks import gradient_bytes
+from hpml_lab.tuning.switch_bench import peak_of_step
 from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
+from hpml_lab.tuning.turns import in_turns, own_process
 
 EXPERIMENTS = [cudnn_benchmark.cudnn_benchmark, channels_last.channels_last, all_switches.all_switches]
 IMAGES, LABELS = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 10
@@ -29,35 +34,83 @@ def test_the_experiment_at_quick(experiment, sound):
     sound(experiment("quick", device="cpu"))
 
 
-def test_a_time_is_in_the_column_of_the_flag_it_was_measured_with(known_times, monkeypatch):
-    flags = []
+SEARCH = dict(batch=1, channels=2, side=4, samples=5, shapes=2)
 
-    @contextmanager
-    def noted_search(on):
-        flags.append(on)
-        yield
 
-    def seconds(_, work):
-        work()
-        return 1e-3 if flags[-1] else 3e-3
+@contextmanager
+def here(kind, *arguments):
+    """Stands for `own_process` and stays in this process."""
+    yield kind(*arguments)
 
-    monkeypatch.setattr(cudnn_benchmark, "cudnn_search", noted_search)
-    monkeypatch.setattr(cudnn_benchmark, "first_calls", lambda on, *_: 9e-3 if on else 2e-3)
-    known_times(cudnn_benchmark, seconds)
-    small = dict(batch=1, channels=2, side=4, samples=3, shapes=2)
-    result = replace(cudnn_benchmark.cudnn_benchmark, quick=small)("quick", device="cpu")
-    for row in result.rows(SearchTiming):
-        assert (row.off_ms, row.on_ms, row.speedup) == (pytest.approx(3), pytest.approx(1), pytest.approx(3))
-    assert result.here("forward, search off") == pytest.approx(3000)
-    assert result.here("forward, search on") == pytest.approx(1000)
-    assert result.here("first call with a new shape, search on") == pytest.approx(9)
+
+class FakeConvolution:
+    """A GPU's convolution with the search off or on, and known times."""
+
+    WORKS = ("forward", "forward + backward")
+
+    def __init__(self, search, *_):
+        self.search = search
+
+    def seconds(self, work):
+        return 1e-3 if self.search else 3e-3
+
+    def first_calls(self, shapes):
+        return 9e-3 if self.search else 2e-3
+
+    def longest_kernel(self, work):
+        return "winograd" if self.search else "gemm"
+
+    def output(self):
+        return np.full(4, 2.0 if self.search else 2.001)
+
+
+def test_a_time_is_in_the_column_of_the_state_it_was_measured_with(monkeypatch):
+    monkeypatch.setattr(cudnn_benchmark, "own_process", here)
+    monkeypatch.setattr(cudnn_benchmark, "Convolution", FakeConvolution)
+    found = cudnn_benchmark.search_gain(Params(device=choose_device("cpu"), **SEARCH))
+    for row in found.rows:
+        assert (row.off_ms, row.on_ms, row.gain) == (pytest.approx(3), pytest.approx(1), pytest.approx(3))
+        assert (row.off_kernel, row.on_kernel, row.verdict) == ("gemm", "winograd", "faster")
+    assert [(row.search, row.first_ms) for row in found.first_calls] == [("off", 2), ("on", 9)]
+    assert found.difference == pytest.approx(0.001 / 2.001)
+
+
+def test_each_state_of_the_search_has_a_process_of_its_own():
+    small = (torch.device("cpu"), 1, 2, 4)
+    with own_process(Convolution, True, *small) as on, own_process(Convolution, False, *small) as off:
+        assert on.seconds("forward") > 0 and (on.output() == off.output()).all()
+        with pytest.raises(RuntimeError, match="no attribute 'flies'"):
+            on.flies()
+        with pytest.raises(RuntimeError, match="flies"):  # it has ended
+            on.flies()
+    assert torch.backends.cudnn.benchmark is False
+
+
+def test_turns_alternate():
+    order = []
+    times = in_turns({name: lambda name=name: order.append(name) or len(order) for name in "ab"}, samples=3)
+    assert "".join(order) == "ababab" and times["b"].samples == (2, 4, 6)
+
+
+def test_on_a_cpu_there_is_no_search_and_no_gain():
+    result = replace(cudnn_benchmark.cudnn_benchmark, quick=SEARCH)("quick", device="cpu")
+    assert all(row.off_ms > 0 and row.on_ms is row.gain is row.verdict is None for row in result.rows(SearchTiming))
+    assert result.here("forward, times as fast") is None
+    assert [claim for claim in result.claims if not claim.exact] == []
+
+
+@pytest.mark.parametrize("side", [1, 3, 5])
+def test_a_convolution_is_also_a_product_of_matrices_and_of_spectra(side):
+    x, weight = torch.randn(2, 3, 7, 10).double(), torch.randn(4, 3, side, side).double()
+    direct = torch.nn.functional.conv2d(x, weight, padding=side // 2)
+    for way in (by_product, by_fft):
+        torch.testing.assert_close(way(x, weight), direct)
 
 
 def test_first_calls_are_their_median_without_the_very_first(monkeypatch):
     clock = iter([0.0, 90.0, 100.0, 103.0, 200.0, 201.0, 300.0, 302.0])
-    monkeypatch.setattr(cudnn_benchmark, "perf_counter", lambda: next(clock))
-    params = Params(device=choose_device("cpu"), batch=1, channels=2, side=4, shapes=3)
-    assert cudnn_benchmark.first_calls(True, params) == 2
+    monkeypatch.setattr(convolutions, "perf_counter", lambda: next(clock))
+    assert Convolution(False, torch.device("cpu"), 1, 2, 4).first_calls(3) == 2
 
 
 def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch):
@@ -82,18 +135,48 @@ def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch
         assert (row.nchw_ms, row.nhwc_ms, row.gain) == (pytest.approx(2), pytest.approx(1), pytest.approx(2))
 
 
-def test_with_known_times_a_larger_batch_counts_all_its_samples(known_times):
-    known_times(all_switches, lambda name, _: 2.0 if "debugging" in name else 1.0)
-    small = dict(data="digits", channels=4, blocks=1, batch=8, steps=1, samples=3)
-    result = replace(all_switches.all_switches, quick=small)("quick", device="cpu")
-    steps = {row.switches: (row.step_ms, row.samples_per_second, row.speedup) for row in result.rows(SwitchedStep)}
-    assert steps["all off"] == steps["all on"] == (1000, 8, 1)
-    assert steps["all off, debugging"] == (2000, 4, 0.5)
-    assert steps["all on, batch × 4"] == (1000, 32, 4)
+SWITCHES = dict(data="digits", channels=4, blocks=1, batch=8, steps=1, samples=5)
+
+
+def test_with_known_times_a_larger_batch_counts_all_its_samples(monkeypatch):
+    monkeypatch.setattr(switch_bench.SwitchBench, "seconds", lambda _, name: 2.0 if "debugging" in name else 1.0)
+    result = replace(all_switches.all_switches, quick=SWITCHES)("quick", device="cpu")
+    steps = {row.switches: (row.step_ms, row.gain, row.verdict) for row in result.rows(SwitchedStep)}
+    assert steps["all off"] == steps["all on"] == (1000, 1, "within noise")
+    assert steps["all off, debugging"] == (2000, 0.5, "slower")
+    assert steps["all on, batch × 4"] == (1000, 4, "faster")
+    assert "search" not in steps, "on a CPU there is none"
+
+
+def test_runs_with_the_search_and_without_it_are_in_different_processes(monkeypatch):
+    made, asked = [], []
+
+    class FakeBench:
+        def __init__(self, runs, *_):
+            self.runs = runs
+            made.append(runs)
+
+        def seconds(self, name):
+            asked.append((made.index(self.runs), name))
+            return 1.0
+
+        def counts(self, name, steps):
+            return switch_bench.SwitchCounts(1, 1, 1, [self.runs[name][1]])
+
+    monkeypatch.setattr(all_switches, "own_process", here)
+    monkeypatch.setattr(all_switches, "SwitchBench", FakeBench)
+    compared = all_switches.compared_switches(has_cudnn=True)
+    params = Params(device=choose_device("cpu"), **SWITCHES | dict(samples=1))
+    times, counts = all_switches.measure_switches(compared, params, "digits", processes=True)
+    off, on, placebo = made
+    assert set(off) | set(on) == set(compared) and set(placebo) == {"all off"}
+    assert all(run.search for run, _ in on.values()) and not any(run.search for run, _ in off.values())
+    assert {"search", "all on"} <= set(on) and (2, "all off") in asked and (0, "all off") in asked
+    assert counts["all on, batch × 4"].losses == [4 * 8] and set(times) == {*compared, "placebo"}
 
 
 def test_gradients_that_stay_from_step_to_step_are_part_of_the_peak(monkeypatch):
-    monkeypatch.setattr(all_switches, "peak_bytes", lambda step, _: 1000)
+    monkeypatch.setattr(switch_bench, "peak_bytes", lambda step, _: 1000)
     kept, dropped = run(GuideSwitches()), run(GuideSwitches(gradients_to_none=True))
     assert peak_of_step(kept) == 1000 + gradient_bytes(kept.net) > 1000
     assert peak_of_step(dropped) == 1000
@@ -124,9 +207,16 @@ def test_flags_are_restored_even_when_a_step_fails():
     with pytest.raises(ZeroDivisionError):
         failing.step()
     assert torch.backends.cudnn.benchmark is False and not torch.is_anomaly_enabled()
-    with pytest.raises(KeyError), cudnn_search(True):
-        raise KeyError
+    others = torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.deterministic = True
+    try:
+        with pytest.raises(KeyError), cudnn_search(True):
+            assert torch.backends.cudnn.benchmark and torch.backends.cudnn.deterministic, "other flags are not touched"
+            raise KeyError
+    finally:
+        torch.backends.cudnn.deterministic = others[0]
     assert torch.backends.cudnn.benchmark is False
+    assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32) == others
 
 
 def test_each_operator_that_a_switch_saves_is_counted():
@@ -152,3 +242,12 @@ def test_a_layout_that_is_lost_between_layers_is_noticed():
 def test_on_a_gpu_the_exact_claims_hold(experiment):
     result = experiment("quick", device="cuda")
     assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
+
+
+@pytest.mark.cuda
+def test_on_a_gpu_the_search_takes_time_at_a_new_shape_and_only_where_it_is_on():
+    result = cudnn_benchmark.cudnn_benchmark("quick", device="cuda")
+    off, on = result.rows(FirstCall)
+    assert on.first_ms > off.first_ms, "ten plans are run instead of one"
+    assert all(row.gain > 0 and row.off_kernel and row.on_kernel for row in result.rows(SearchTiming))
+    assert "search" in {row.switches for row in all_switches.all_switches("quick", device="cuda").rows(SwitchedStep)}

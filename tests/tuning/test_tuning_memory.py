@@ -95,6 +95,51 @@ def test_other_errors_are_not_taken_for_a_lack_of_memory():
         largest_batch(until_out_of_memory(step, lambda: None, CPU))
 
 
+FULL_GPU = [
+    torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."),
+    torch.AcceleratorError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported"),
+    RuntimeError("CUDA driver error: out of memory"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate(handle)`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_ALLOC_FAILED"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED"),
+]
+OTHER_ERRORS = [
+    RuntimeError("CUDA error: an illegal memory access was encountered"),
+    RuntimeError("CUDA error: device-side assert triggered"),
+    RuntimeError("CUDA error: CUBLAS_STATUS_NOT_SUPPORTED when calling `cublasGemmEx`"),
+    RuntimeError("cuDNN error: CUDNN_STATUS_NOT_SUPPORTED"),
+    RuntimeError("mat1 and mat2 shapes cannot be multiplied"),
+    ValueError("CUDA error: out of memory"),
+]
+
+
+@pytest.mark.parametrize("error", FULL_GPU, ids=str)
+def test_a_library_that_finds_the_gpu_full_is_out_of_memory_too(error):
+    def step(batch):
+        if batch > 5:
+            raise error
+
+    assert largest_batch(until_out_of_memory(step, lambda: None, CPU)).batch == 5
+
+
+@pytest.mark.parametrize("error", OTHER_ERRORS, ids=str)
+def test_any_other_error_of_a_step_is_raised(error):
+    def step(batch):
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        largest_batch(until_out_of_memory(step, lambda: None, CPU))
+    assert raised.value is error
+
+
+@pytest.mark.cuda
+def test_the_throughput_of_a_gpu_is_measured_up_to_its_limit():
+    result = batch_size.batch_size("quick", device="cuda")
+    limit = result.rows(BatchLimit)[0].batch
+    assert limit > 16384 // 16 and result.rows(BatchCost)[-1].batch == limit
+
+
 @pytest.mark.cuda
 def test_a_gpu_that_runs_out_of_memory_gives_all_of_it_back():
     device = torch.device("cuda:0")
@@ -125,29 +170,49 @@ def test_batch_size(sound):
     for limit in limits:
         low, high = (peak * 1e6 for peak in peaks[limit.number_format][-2:])
         slope = (high - low) / (m - n)
-        assert limit.batch == math.floor(n + (limit.budget_mb * 1e6 - low) / slope)
+        assert limit.batch == math.floor(n + (limit.limit_mb * 1e6 - low) / slope)
         tries = result.arrays["tries"][limit.number_format]
         assert len(tries) == limit.tries and [limit.batch, True] in tries
 
 
-def test_with_known_times_the_curve_shows_samples_per_second(monkeypatch):
-    monkeypatch.setattr(batch_size, "measure", lambda *_, **__: Timing((0.5,), 1))
-    small = dict(blocks=1, width=8, batches=(1, 4, 16), cpu_budget=1 << 16, gpu_budget=1 << 30, samples=3)
-    result = replace(batch_size.batch_size, quick=small)("quick", device="cpu")
-    measured = [(row.batch, row.samples_per_second, row.step_ms) for row in result.rows(BatchCost)]
-    assert measured == [(1, 2, 500), (4, 8, 500), (16, 32, 500)]
-    assert result.here("throughput, largest batch over batch 1") == 16
-    assert result.here("best throughput") == 32
+def test_the_batch_sizes_end_with_the_largest_that_fits():
+    assert batch_size.batch_sizes(0) == batch_size.batch_sizes(1) == [1]
+    assert batch_size.batch_sizes(16) == [1, 4, 16] and batch_size.batch_sizes(17) == [1, 4, 16, 17]
+    assert batch_size.batch_sizes(1_400_000)[-3:] == [262144, 1048576, 1_400_000]
+
+
+SMALL = dict(blocks=1, width=8, cpu_budget=1 << 12, gpu_budget=1 << 30, samples=5)
+
+
+@pytest.mark.parametrize("growth, level", [(0.0, False), (1.0, True)])
+def test_with_known_times_the_curve_shows_samples_per_second(known_times, growth, level):
+    """A step takes 0.5 s for each sample (level), or 0.5 s whatever its batch."""
+    known_times(batch_size, lambda name, _: 0.5 * int(name) ** growth)
+    result = replace(batch_size.batch_size, quick=SMALL)("quick", device="cpu")
+    rows, limit = result.rows(BatchCost), result.rows(BatchLimit)[0].batch
+    assert [row.batch for row in rows] == batch_size.batch_sizes(limit) and limit > 16
+    for row in rows:
+        seconds = 0.5 * row.batch**growth
+        assert (row.step_ms, row.samples_per_second) == (pytest.approx(500 * row.batch**growth), row.batch / seconds)
+        assert row.gain == pytest.approx(row.batch ** (1 - growth))
+    assert result.here("throughput, largest batch over batch 1") == pytest.approx(limit ** (1 - growth))
+    [claim] = [claim for claim in result.claims if "leveled off" in claim.text]
+    assert claim.holds is level, claim
+
+
+def test_noise_is_not_a_plateau():
+    times = {"1": Timing((1.0,) * 5, 1), "2": Timing((1.0, 2.0, 0.5, 2.0, 2.0), 1), "placebo": Timing((1.0,) * 5, 1)}
+    assert batch_size.gain_per_sample(times, 1, 2).high >= batch_size.LEVEL
 
 
 def test_with_known_times_recomputing_costs_what_they_say(known_times, monkeypatch):
-    known_times(checkpointing, lambda name, _: 0.5 if name == "none" else 2.0)
+    known_times(checkpointing, lambda name, _: {"none": 0.5, checkpointing.FORWARD: 0.25}.get(name, 2.0))
     monkeypatch.setattr(checkpointing, "measure", lambda *_, **__: Timing((0.004,), 1))
-    small = dict(batch=8, width=16, depth=32, samples=3)
+    small = dict(batch=8, gpu_batch=0, width=16, depth=32, samples=5)
     result = replace(checkpointing.checkpointing, quick=small)("quick", device="cpu")
-    steps = {row.checkpointed: (row.step_ms, row.slowdown) for row in result.rows(CheckpointedStep)}
-    assert steps["none"] == (500, 1) and steps["8 segments"] == steps["GELU + next linear"] == (2000, 4)
-    assert result.here("8 segments, slowdown") == 4
+    steps = {row.checkpointed: (row.step_ms, row.times_as_long, row.extra_forwards) for row in result.rows(CheckpointedStep)}
+    assert steps["none"] == (500, 1, 0) and steps["8 segments"] == steps["GELU + next linear"] == (2000, 4, 6)
+    assert result.here("8 segments, times as long") == 4 and result.here("8 segments, extra time") == 6
     values = {row.operator: row for row in result.rows(OperatorValue)}
     output_mb = 8 * 32 * 4 / 1e6
     assert (values["ReLU"].output_mb, values["ReLU"].time_ms) == (output_mb, 4)

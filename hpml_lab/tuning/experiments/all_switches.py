@@ -12,7 +12,7 @@ from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import sets
-from hpml_lab.tuning.bars import verdict_color
+from hpml_lab.tuning.bars import VERDICTS
 from hpml_lab.tuning.switch_bench import SwitchBench, SwitchCounts
 from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches
 from hpml_lab.tuning.turns import in_turns, own_process
@@ -101,7 +101,7 @@ def draw(result: Result):
     figure = style.new_figure(8.5, 0.32 * len(rows) + 1.2)
     speedups, memory = figure.subplots(1, 2, sharey=True)
     names = [row.switches for row in rows]
-    speedups.barh(names, [row.gain for row in rows], color=[verdict_color(row.verdict) for row in rows])
+    speedups.barh(names, [row.gain for row in rows], color=[VERDICTS.get(row.verdict, style.GREY) for row in rows])
     speedups.axvline(1, color=style.INK, linewidth=1, linestyle=":")
     speedups.invert_yaxis()
     speedups.set(xlabel="throughput relative to all off", ylabel="switched on")
