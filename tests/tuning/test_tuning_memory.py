@@ -162,7 +162,9 @@ def test_batch_size(sound):
     sound(result)
     rows, limits = result.rows(BatchCost), result.rows(BatchLimit)
     assert all(row.saved_autocast < row.saved_float32 for row in rows if row.batch >= 64)
-    memory = [claim for claim in result.claims if "linearly" in claim.text or "limit" in claim.text]
+    memory = [
+        claim for claim in result.claims if "linearly" in claim.text or "limit" in claim.text and "Throughput" not in claim.text
+    ]
     assert len(memory) == 3 and [claim.text for claim in memory if not claim.holds] == []
     # Where the activations make the peak, two points of the curve predict the limit: it was found, not assumed.
     peaks = {"float32": [row.peak_float32_mb for row in rows], "autocast": [row.peak_autocast_mb for row in rows]}
@@ -181,7 +183,7 @@ def test_the_batch_sizes_end_with_the_largest_that_fits():
     assert batch_size.batch_sizes(1_400_000)[-3:] == [262144, 1048576, 1_400_000]
 
 
-SMALL = dict(blocks=1, width=8, cpu_budget=1 << 12, gpu_budget=1 << 30, samples=5)
+SMALL = dict(blocks=1, width=8, cpu_budget=1 << 13, gpu_budget=1 << 30, samples=5)
 
 
 @pytest.mark.parametrize("growth, level", [(0.0, False), (1.0, True)])

@@ -19,9 +19,21 @@ PLANS: dict[str, tuple[Plan, float]] = {
     ),
     "480 MB of wide, narrow and tiny": ({"wide": (500.0, 10.0), "narrow": (100.0, 9.0), "tiny": (5.0, 0.2)}, 480.0),
     "300 MB of ReLU, GELU and linear": ({"relu": (100.0, 1.0), "gelu": (300.0, 4.0), "linear": (500.0, 60.0)}, 300.0),
+    "340 MB, which takes every part": ({"relu": (100.0, 5.0), "gelu": (200.0, 1.0), "pool": (50.0, 2.0)}, 340.0),
+    "120.5 MB of parts that differ by fractions": (
+        {"embedding": (120.5, 3.0), "softmax": (120.25, 1.0), "mask": (0.5, 0.5)},
+        120.5,
+    ),
+    "100 MB of parts of similar size": ({"relu": (60.0, 1.0), "gelu": (100.0, 2.5), "sigmoid": (45.0, 1.2)}, 100.0),
 }
-NOTHING_NEEDED: dict[str, tuple[Plan, float]] = {"0 MB": ({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0)}
-CASES = PLANS | NOTHING_NEEDED
+NOTHING = "0 MB"
+CASES = PLANS | {NOTHING: ({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0)}
+ERRORS = {
+    "empty": (
+        "not-all-sizes",
+        "For one of the plans your function finds no choice that frees enough. Does it try every size, up to all parts?",
+    )
+}
 
 
 def freed(plan: Plan, names: Iterable[str]) -> float:
@@ -32,10 +44,17 @@ def cost(plan: Plan, names: Iterable[str]) -> float:
     return sum(plan[name][1] for name in names)
 
 
-def cheapest(plan: Plan, need: float) -> list[str]:
-    """The parts that free at least `need` MB and take the fewest ms to compute again, sorted."""
-    choices = [choice for count in range(len(plan) + 1) for choice in itertools.combinations(plan, count)]
-    return sorted(min((c for c in choices if freed(plan, c) >= need), key=lambda choice: cost(plan, choice)))
+def smallest(key: Callable[[Plan, tuple[str, ...]], object]) -> Callable[[Plan, float], list[str]]:
+    """The rule that takes, of the choices that free at least `need` MB, the one with the smallest key(plan, choice)."""
+
+    def choose(plan: Plan, need: float) -> list[str]:
+        choices = [choice for count in range(len(plan) + 1) for choice in itertools.combinations(plan, count)]
+        return sorted(min((c for c in choices if freed(plan, c) >= need), key=lambda choice: key(plan, choice)))
+
+    return choose
+
+
+cheapest = smallest(cost)  # the parts that take the fewest ms to compute again, sorted
 
 
 def greedy(key: Callable[[float, float], float]) -> Callable[[Plan, float], list[str]]:
@@ -53,6 +72,18 @@ def greedy(key: Callable[[float, float], float]) -> Callable[[Plan, float], list
 
 
 MISTAKES = {
+    "more-than-needed": (
+        lambda plan, need: cheapest(plan, need + 0.01),
+        "A choice that frees exactly what is needed frees enough: at least `need` is >=, not >.",
+    ),
+    "frees-least": (
+        smallest(freed),
+        "You look for the choice that frees the fewest MB. Free at least what is needed, then compare the ms.",
+    ),
+    "fewest-parts": (
+        smallest(lambda plan, choice: (len(choice), cost(plan, choice))),
+        "You look for the fewest parts. Two quick parts may take less time than a slow one.",
+    ),
     "kept-not-recomputed": (
         lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))),
         "These are the parts to keep. Return those to compute again.",
@@ -87,22 +118,25 @@ def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> 
             raise Mistake("returns-nothing", "Your function returns None: return the names of the parts.")
         if isinstance(names, str) or not isinstance(names, Iterable):
             raise Mistake("not-names", "Return a collection of names, such as ['gelu', 'layer norm'].")
-        names = sorted(set(names), key=str)
-        if unknown := [name for name in names if name not in plan]:
+        names = list(names)
+        if unknown := [name for name in names if not isinstance(name, str) or name not in plan]:
             raise Mistake("not-names", f"{unknown[0]!r} is not a part of the plan: return names.")
-        return names
+        if len(set(names)) < len(names):
+            raise Mistake("named-twice", f"You name a part twice: {names}. Its memory is freed once.")
+        return sorted(str(name) for name in names)  # also NumPy's strings
 
     def by_case(rule: Callable[[Plan, float], list[str]]) -> Callable[[str], list[str]]:
         return lambda case: rule(*CASES[case])
 
     mistakes = {name: (by_case(rule), hint) for name, (rule, hint) in MISTAKES.items()}
-    for cases in (PLANS, NOTHING_NEEDED):
-        try:
-            expect_function(chosen, by_case(cheapest), {case: (case,) for case in cases}, mistakes=mistakes)
-        except Mistake as mistake:
-            if mistake.name == "wrong-value":
-                explain({case: chosen(case) for case in cases})
-            raise
+    try:
+        expect_function(chosen, by_case(cheapest), {case: (case,) for case in PLANS}, mistakes=mistakes, errors=ERRORS)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":
+            explain({case: chosen(case) for case in PLANS})
+        raise
+    if names := chosen(NOTHING):
+        raise Mistake("nothing-needed", f"If 0 MB must be freed, checkpoint nothing. You return {names}.")
 
 
 def explain(choices: dict[str, list[str]]) -> None:
@@ -116,8 +150,9 @@ def explain(choices: dict[str, list[str]]) -> None:
         plan, need = CASES[case]
         best = cheapest(plan, need)
         if names != best:
-            raise Mistake(
-                "too-expensive",
-                f"Your choice {names} costs {cost(plan, names):g} ms; {cost(plan, best):g} ms would free enough."
-                " Is every part in it needed?",
+            spare = [name for name in names if freed(plan, names) - plan[name][0] >= need]
+            why = (
+                f"Without {spare[0]} it still frees enough." if spare else "Each part in it is needed, but others are quicker."
             )
+            costs = f"Your choice {names} costs {cost(plan, names):g} ms; {cost(plan, best):g} ms would free enough."
+            raise Mistake("too-expensive", f"{costs} {why}")

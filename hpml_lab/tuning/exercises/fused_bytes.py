@@ -1,20 +1,22 @@
 """Bytes that a chain of pointwise operators moves, one kernel per operator and fused into one kernel."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function, same
 
 Program = Sequence[tuple[tuple[str, ...], str]]  # operators as (names of the tensors read, name of the tensor written)
 
 GELU: Program = ((("x",), "a"), (("x",), "b"), (("b",), "c"), (("c",), "d"), (("a", "d"), "y"))
 SCALE: Program = ((("x", "s"), "a"), (("a", "b"), "y"))
 SQUARE: Program = ((("x", "x"), "y"),)
+TWO_RESULTS: Program = ((("x", "w"), "a"), (("a",), "y"), (("a", "x"), "z"))
 CASES = {
     "GELU and tensors of 4000 bytes": (GELU, 4000),
-    "y = x·s + b and tensors of 4000 bytes": (SCALE, 4000),
-    "y = x·x and tensors of 4000 bytes": (SQUARE, 4000),
+    "y = x·s + b and tensors of 1024 bytes": (SCALE, 1024),
+    "y = x·x and tensors of 12 bytes": (SQUARE, 12),
+    "a = x·w, y = exp(a), z = a·x and tensors of 256 bytes": (TWO_RESULTS, 256),
 }
 
 
@@ -24,14 +26,18 @@ class Traffic:
 
     reads, writes    with one kernel per operator
     operands         reads, with a tensor that is read twice by an operator counted twice
+    names            different tensors that are read
     inputs, outputs  with one fused kernel
+    input_reads      reads of inputs, with one kernel per operator
     """
 
     reads: int
     writes: int
     operands: int
+    names: int
     inputs: int
     outputs: int
+    input_reads: int
 
 
 def traffic(program: Program) -> Traffic:
@@ -41,41 +47,71 @@ def traffic(program: Program) -> Traffic:
         reads=sum(len(set(names)) for names, _ in program),
         writes=len(program),
         operands=sum(len(names) for names, _ in program),
+        names=len(read),
         inputs=len(read - written),
         outputs=len(written - read),
+        input_reads=sum(len(set(names) - written) for names, _ in program),
     )
 
 
-def in_bytes(tensors: Callable[[Traffic], tuple[int, int]]) -> Callable[[Program, int], list[int]]:
-    """The function of the exercise that counts tensors by a rule: one kernel per operator, and fused."""
-    return lambda program, nbytes: [nbytes * count for count in tensors(traffic(program))]
+def right(program: Program, nbytes: int) -> list[int]:
+    t = traffic(program)
+    return [nbytes * (t.reads + t.writes), nbytes * (t.inputs + t.outputs)]
 
 
-right = in_bytes(lambda t: (t.reads + t.writes, t.inputs + t.outputs))
-MISTAKES = {
-    "reads-only": (in_bytes(lambda t: (t.reads, t.inputs)), "These are the reads. Each operator also writes its output."),
-    "writes-only": (in_bytes(lambda t: (t.writes, t.outputs)), "These are the writes. Each operator also reads its inputs."),
+WHOLE: dict[str, tuple[Callable[[Program, int], list[int]], str]] = {
     "tensors-not-bytes": (lambda program, nbytes: right(program, 1), "You count tensors. Each has nbytes bytes."),
+    "hard-coded-size": (lambda program, nbytes: right(program, 4000), "A tensor has nbytes bytes, not always 4000."),
     "swapped": (
         lambda program, nbytes: right(program, nbytes)[::-1],
         "Return the bytes of one kernel per operator first, then those of the fused kernel.",
     ),
+}
+# What a mistake counts for one of the two numbers, in tensors. The first number is looked at first.
+Rule = Callable[[Traffic], int]
+APART: dict[str, tuple[tuple[Rule, ...], str]] = {
+    "reads-only": ((lambda t: t.reads, lambda t: t.operands), "These are the reads. Each operator also writes its output."),
+    "writes-only": ((lambda t: t.writes,), "These are the writes. Each operator also reads its inputs."),
+    "read-twice": ((lambda t: t.operands + t.writes,), "x·x reads x once: the second time it is in a register."),
+    "one-read-each": ((lambda t: 2 * t.writes,), "An operator with two inputs reads both."),
+    "each-tensor-once": (
+        (lambda t: t.names + t.writes, lambda t: t.inputs + t.writes),
+        "Kernels of their own share nothing: a tensor moves again for each operator that reads it.",
+    ),
+    "writes-once": (
+        (lambda t: t.reads + 1, lambda t: t.reads + t.outputs),
+        "A kernel of its own writes its output to memory, also if it is an intermediate result.",
+    ),
+}
+FUSED: dict[str, tuple[tuple[Rule, ...], str]] = {
+    "fused-reads-only": ((lambda t: t.inputs,), "This is what the fused kernel reads. It also writes its result."),
+    "fused-writes-only": (
+        (lambda t: t.outputs, lambda t: 1),
+        "This is what the fused kernel writes. It also reads its inputs.",
+    ),
     "fused-moves-intermediates": (
-        in_bytes(lambda t: (t.reads + t.writes, t.reads + t.writes)),
+        (lambda t: t.reads + t.writes, lambda t: t.operands + t.writes, lambda t: t.names + t.writes),
         "A fused kernel keeps intermediate results in registers: they are neither written nor read.",
     ),
     "fused-still-writes": (
-        in_bytes(lambda t: (t.reads + t.writes, t.inputs + t.writes)),
+        (lambda t: t.inputs + t.writes, lambda t: t.inputs + t.outputs + t.writes - 1),
         "A fused kernel writes only what none of its own operators reads: the result.",
     ),
-    "read-twice": (
-        in_bytes(lambda t: (t.operands + t.writes, t.inputs + t.outputs)),
-        "x·x reads x once: the second time it is in a register.",
-    ),
-    "one-read-each": (in_bytes(lambda t: (2 * t.writes, t.inputs + t.outputs)), "An operator with two inputs reads both."),
     "first-input-only": (
-        in_bytes(lambda t: (t.reads + t.writes, 2)),
+        (lambda t: 2, lambda t: 1 + t.outputs),
         "A fused kernel reads every input that none of its operators computes, not only the first.",
+    ),
+    "one-output": (
+        (lambda t: t.inputs + 1,),
+        "A program can have several results: the fused kernel writes every tensor that none of its operators reads.",
+    ),
+    "inputs-read-again": (
+        (lambda t: t.input_reads + t.outputs,),
+        "A fused kernel reads an input once, also if several operators need it: it stays in a register.",
+    ),
+    "saved-not-moved": (
+        (lambda t: t.reads + t.writes - t.inputs - t.outputs,),
+        "This is how many bytes fusion saves. Return how many the fused kernel moves.",
     ),
 }
 
@@ -83,13 +119,33 @@ MISTAKES = {
 @exercise("fused-bytes", notebook="10_tuning")
 def judge_fused_bytes(answer: Callable[[Program, int], Any]) -> None:
     """Bytes that a chain of pointwise operators moves, one kernel per operator and fused into one kernel."""
+    pairs: dict[tuple[Program, int], list[Any]] = {}
 
     def pair(program: Program, nbytes: int) -> list[Any]:
         given = answer(program, nbytes)
         if given is None:
             raise Mistake("returns-nothing", "Your function returns None: return the two numbers of bytes.")
-        if not isinstance(given, tuple | list) or len(given) != 2:
+        given = list(given) if isinstance(given, Iterable) and not isinstance(given, str | Mapping) else []
+        if len(given) != 2:
             raise Mistake("not-two-numbers", "Return two numbers: bytes with one kernel per operator, bytes when fused.")
-        return list(given)
+        pairs[program, nbytes] = given
+        return given
 
-    expect_function(pair, right, CASES, mistakes=MISTAKES)
+    try:
+        expect_function(pair, right, CASES, mistakes=WHOLE)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":
+            explain(pairs)
+        raise
+
+
+def explain(pairs: dict[tuple[Program, int], list[Any]]) -> None:
+    """Raise the Mistake of the first of the two numbers that is wrong, if it is a known one."""
+    for index, mistakes in enumerate((APART, FUSED)):
+        if all(same(pair[index], right(*case)[index]) for case, pair in pairs.items()):
+            continue
+        for name, (rules, hint) in mistakes.items():
+            for tensors in rules:
+                if all(same(pair[index], nbytes * tensors(traffic(p))) for (p, nbytes), pair in pairs.items()):
+                    raise Mistake(name, hint)
+        return

@@ -1,11 +1,14 @@
 """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
 
 import math
+import operator
 from collections.abc import Callable
+from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise
 
 LIMITS = (0, 1, 2, 3, 7, 8, 1000, 4097)
+LARGE = 1_000_003  # for searches with an upper end of their own
 MOST_TRIES = 10_000
 
 
@@ -14,41 +17,82 @@ class TooManyTries(Exception):
 
 
 def counted_search(answer: Callable[[Callable[[int], bool]], int], limit: int) -> tuple[int, list[int]]:
-    """What the student's search returns where batches up to `limit` fit, and the batches that it tries."""
+    """What the student's search returns where batches up to `limit` fit, and the batches that it tries, as whole numbers."""
     tried: list[int] = []
 
     def fits(batch: int) -> bool:
-        tried.append(batch)
+        tried.append(whole(batch))
         if len(tried) > MOST_TRIES:
             raise TooManyTries
-        return batch <= limit
+        return tried[-1] <= limit
 
     try:
-        return answer(fits), tried
+        found = answer(fits)
     except TooManyTries:
         raise Mistake("never-ends", f"If {limit} fit, your search is still trying after {MOST_TRIES} tries.") from None
+    if found is None:
+        raise Mistake("returns-nothing", "Your function returns None: return the largest batch that fits.")
+    try:
+        return operator.index(int(found) if found == int(found) else found), tried  # 8.0 is a number of samples too
+    except (TypeError, ValueError, RuntimeError):
+        raise Mistake("not-a-number", f"If {limit} fit, your search returns {found!r}. Return one whole number.") from None
+
+
+def whole(batch: Any) -> int:
+    """A batch as Python's integer, also one of NumPy's or torch's; Mistake if it is not a whole number of at least 1."""
+    try:
+        size = operator.index(batch)
+    except TypeError:
+        size = 0
+    if size < 1:
+        hint = " Use //." if isinstance(batch, float) else ""
+        raise Mistake("asks-nonsense", f"Your search tries {batch!r}, but a batch is a whole number of at least 1.{hint}")
+    return size
 
 
 @exercise("largest-batch", notebook="10_tuning")
 def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
     searches = {limit: counted_search(answer, limit) for limit in LIMITS}
+    explain(searches)
+    expect_few_tries(searches)
+    batch, tried = counted_search(answer, LARGE)
+    if batch != LARGE:
+        hint = f"If {LARGE} fit, your search returns {batch}. It has an upper end of its own: double until a batch fails."
+        raise Mistake("stops-at-a-cap", hint)
+    expect_few_tries({LARGE: (batch, tried)})
+
+
+def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
+    """Raise the Mistake that explains wrong results: {limit: (result, tries)}."""
     found = {limit: batch for limit, (batch, _) in searches.items()}
-    if any(batch is None for batch in found.values()):
-        raise Mistake("returns-nothing", "Your function returns None: return the largest batch that fits.")
-    if any(not isinstance(batch, int) or batch < 1 for _, tried in searches.values() for batch in tried):
-        raise Mistake("asks-nonsense", "Your search tries a batch that is not a whole number of at least 1. Use //.")
     wrong = [limit for limit, batch in found.items() if batch != limit]
-    if wrong:
-        positive = {limit: batch for limit, batch in found.items() if limit}
-        if all(batch == 1 << limit.bit_length() - 1 for limit, batch in positive.items()):
-            hint = "Doubling only brackets the limit. Now halve the gap between the two ends."
-            raise Mistake("stops-at-a-power-of-two", hint)
-        if all(batch == limit + 1 for limit, batch in positive.items()):
-            raise Mistake("first-that-fails", "You return the smallest batch that does not fit: one too many.")
-        if wrong == [0]:
-            raise Mistake("nothing-fits", "If not even one sample fits, the answer is 0.")
-        raise Mistake("wrong-limit", f"If {wrong[0]} fit, your search returns {found[wrong[0]]}.")
+    if not wrong:
+        return
+    positive = {limit: batch for limit, batch in found.items() if limit}
+    if all(batch == 1 << limit.bit_length() - 1 for limit, batch in positive.items()):
+        hint = "Doubling only brackets the limit. Now halve the gap between the two ends."
+        raise Mistake("stops-at-a-power-of-two", hint)
+    if all(batch == limit + 1 for limit, batch in positive.items()):
+        raise Mistake("first-that-fails", "You return the smallest batch that does not fit: one too many.")
+    if all(batch == limit - 1 for limit, batch in positive.items()):
+        raise Mistake("one-too-few", "You return one less than fits.")
+    if wrong == [0]:
+        raise Mistake("nothing-fits", "If not even one sample fits, the answer is 0.")
+    if wrong == [1]:
+        raise Mistake("one-forgotten", "If one sample fits and two do not, the answer is 1.")
+    if all(batch == len(tried) for batch, tried in searches.values()):
+        raise Mistake("counts-tries", "You return how many batches you tried. Return the largest that fits.")
+    if all(tried and tried[-1] == batch for batch, tried in (searches[limit] for limit in wrong)):
+        raise Mistake("last-tried", "You return the last batch that you tried, whether it fitted or not.")
+    limit, (batch, tried) = wrong[-1], searches[wrong[-1]]
+    result = f"If {limit} fit, your search returns {batch}."
+    if batch in tried and batch < limit and batch + 1 not in tried:
+        raise Mistake("stops-too-early", f"{result} That fits, but it did not try whether {batch + 1} does.")
+    raise Mistake("wrong-limit", f"If {wrong[0]} fit, your search returns {found[wrong[0]]}.")
+
+
+def expect_few_tries(searches: dict[int, tuple[int, list[int]]]) -> None:
     for limit, (_, tried) in searches.items():
         if len(tried) > 2 * math.log2(limit + 2) + 3:
             raise Mistake(

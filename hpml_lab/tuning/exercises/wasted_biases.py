@@ -1,5 +1,6 @@
 """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
 
+import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -19,6 +20,7 @@ def networks() -> dict[str, nn.Sequential]:
         nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)),
         nn.Sequential(nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.Conv2d(8, 8, 1), nn.BatchNorm2d(8)),
         nn.Sequential(nn.Conv2d(3, 8, 3), nn.GroupNorm(2, 8), nn.Linear(4, 8), nn.LayerNorm(8)),
+        nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)),
     ]
     return {f"Sequential({', '.join(type(layer).__name__ for layer in net)})": net for net in nets}
 
@@ -45,13 +47,17 @@ def named(
     return found
 
 
+def has_bias(layer: nn.Module) -> bool:
+    return isinstance(layer, LAYERS) and layer.bias is not None
+
+
 ONLY_BEFORE_BATCH_NORM = "A bias is wasted only where a batch norm follows."
 MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
     "every-convolution": (lambda net: named(net, (nn.Conv2d,)), ONLY_BEFORE_BATCH_NORM),
     "every-bias": (named, ONLY_BEFORE_BATCH_NORM),
     "linear-forgotten": (
         lambda net: named(net, (nn.Conv2d,), BATCH_NORMS),
-        "A linear layer before a batch norm wastes its bias too.",
+        "A linear layer before a batch norm (BatchNorm1d) wastes its bias too.",
     ),
     "not-next": (
         lambda net: named(net, norms=BATCH_NORMS, adjacent=False),
@@ -66,9 +72,19 @@ MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
         lambda net: sorted(named(net, norms=BATCH_NORMS) + named(net, bias=False)),
         "One of the layers you name has no bias (bias=False), so it wastes nothing.",
     ),
-    "names-the-norm": (
-        lambda net: [name for name, layer in net._modules.items() if isinstance(layer, BATCH_NORMS)],
-        "These are the batch norms. Name the layers before them.",
+    "first-only": (
+        lambda net: named(net, norms=BATCH_NORMS)[:1],
+        "You stop at the first. A network can waste several biases: name them all.",
+    ),
+    "norm-in-front": (
+        lambda net: [
+            str(index) for index in range(1, len(net)) if isinstance(net[index - 1], BATCH_NORMS) and has_bias(net[index])
+        ],
+        "These layers come after a batch norm. It is the layer before it whose bias is subtracted.",
+    ),
+    "kept-not-wasted": (
+        lambda net: sorted(set(named(net)) - set(named(net, norms=BATCH_NORMS))),
+        "These are the biases that have an effect. Name the others.",
     ),
 }
 
@@ -76,19 +92,36 @@ MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
 @exercise("wasted-biases", notebook="10_tuning")
 def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
-    nets = networks()
-
-    def names(case: str) -> list[str]:
-        given = answer(nets[case])
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: return the names, such as ['0', '3'].")
-        if not isinstance(given, Iterable):
-            raise Mistake("not-names", "Return a collection of names, such as ['0', '3'].")
-        return sorted({str(name).removesuffix(".bias") for name in given})
-
+    nets, changed = networks(), []
+    given = {}
+    for case, net in nets.items():
+        own = copy.deepcopy(net)
+        given[case] = names_of(answer(own), net)
+        if [name for name, _ in own.named_parameters()] != [name for name, _ in net.named_parameters()]:
+            changed.append(case)
+    layers = [nets[case]._modules[name] for case, names in given.items() for name in names]
+    if layers and all(isinstance(layer, BATCH_NORMS) for layer in layers):
+        raise Mistake("names-the-norm", "These are the batch norms. Name the layers before them.")
     expect_function(
-        names,
+        given.get,
         lambda case: named(nets[case], norms=BATCH_NORMS),
         {case: (case,) for case in nets},
         mistakes={mistake: (lambda case, wrong=wrong: wrong(nets[case]), hint) for mistake, (wrong, hint) in MISTAKES.items()},
     )
+    if changed:
+        raise Mistake("inputs-changed", f"For {changed[0]} the names are right, but your function changed the network.")
+
+
+def names_of(given: Any, net: nn.Sequential) -> list[str]:
+    """What the student returned as sorted names of layers; also 0 for "0", and "0.bias"."""
+    if given is None:
+        raise Mistake("returns-nothing", "Your function returns None: return the names, such as ['0', '3'].")
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        raise Mistake("not-names", f"Your function returns {given!r}. Return a collection of names, such as ['0', '3'].")
+    given = list(given)
+    if any(isinstance(name, nn.Module) for name in given):
+        raise Mistake("modules-not-names", "These are the layers themselves. Return their names, such as '0'.")
+    names = sorted({str(name).removesuffix(".bias") for name in given})
+    if unknown := [name for name in names if name not in net._modules]:
+        raise Mistake("not-names", f"{unknown[0]!r} is not the name of a layer, such as '0'.")
+    return names

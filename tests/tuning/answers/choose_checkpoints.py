@@ -31,6 +31,95 @@ def all_needed_and_one_more(plan, need):
     return chosen + rest[:1]
 
 
+def choices(plan, counts=None):
+    from itertools import combinations
+
+    return [choice for count in counts or range(len(plan) + 1) for choice in combinations(plan, count)]
+
+
+def megabytes(plan, choice):
+    return sum(plan[name][0] for name in choice)
+
+
+def milliseconds(plan, choice):
+    return sum(plan[name][1] for name in choice)
+
+
+def best(key, enough=lambda freed, need: freed >= need, counts=None):
+    """The choice with the smallest key(plan, choice) of those that free enough."""
+
+    def choose(plan, need):
+        free = [choice for choice in choices(plan, counts and counts(plan)) if enough(megabytes(plan, choice), need)]
+        return list(min(free, key=lambda choice: key(plan, choice)))
+
+    return choose
+
+
+def by_the_megabyte_and_pruned(plan, need):
+    taken = in_order(lambda megabytes, ms: ms / megabytes)(plan, need)
+    for name in sorted(taken, key=lambda name: -plan[name][1]):
+        if megabytes(plan, taken) - plan[name][0] >= need:
+            taken.remove(name)
+    return taken
+
+
+def a_run_of_neighbors(plan, need):
+    names = list(plan)
+    runs = [names[start:end] for start in range(len(names)) for end in range(start + 1, len(names) + 1)]
+    return min(
+        [[]] * (need <= 0) + [run for run in runs if megabytes(plan, run) >= need], key=lambda run: milliseconds(plan, run)
+    )
+
+
+def as_much_as_the_need_allows(plan, need):
+    return max((c for c in choices(plan) if megabytes(plan, c) <= need), key=lambda choice: megabytes(plan, choice))
+
+
+def twice_the_same(plan, need):
+    from itertools import combinations_with_replacement
+
+    found = [c for count in range(4) for c in combinations_with_replacement(plan, count) if megabytes(plan, c) >= need]
+    return list(min(found, key=lambda choice: milliseconds(plan, choice)))
+
+
+def in_whole_megabytes(plan, need):
+    return solution({name: (int(mb), ms) for name, (mb, ms) in plan.items()}, int(need))
+
+
+def recursive(plan, need):
+    if need <= 0:
+        return []
+    if not plan:
+        return None
+    (name, (freed, _)), rest = next(iter(plan.items())), dict(list(plan.items())[1:])
+    found = [recursive(rest, need), recursive(rest, need - freed)]
+    found = [found[0], None if found[1] is None else [name, *found[1]]]
+    return min((f for f in found if f is not None), key=lambda choice: milliseconds(plan, choice), default=None)
+
+
+def by_bits(plan, need):
+    import numpy as np
+
+    names = np.array(list(plan))
+    freed, cost = np.array(list(plan.values())).T
+    masks = (np.arange(2 ** len(plan))[:, None] >> np.arange(len(plan))) & 1
+    costs = np.where(masks @ freed >= need, masks @ cost, np.inf)
+    return names[masks[costs.argmin()].astype(bool)]
+
+
+def cheapest_first_from_a_heap(plan, need):
+    import heapq
+
+    heap = [(0.0, 0, ())]
+    names = list(plan)
+    while heap:
+        spent, start, chosen = heapq.heappop(heap)
+        if megabytes(plan, chosen) >= need:
+            return {name for name in chosen}
+        for index in range(start, len(names)):
+            heapq.heappush(heap, (spent + plan[names[index]][1], index + 1, (*chosen, names[index])))
+
+
 WRONG = [
     ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
     ("quickest-first", in_order(lambda megabytes, ms: ms)),
@@ -42,4 +131,25 @@ WRONG = [
     ("not-names", lambda plan, need: "gelu"),
     ("not-names", lambda plan, need: 3),
     ("returns-nothing", lambda plan, need: None),
+    ("more-than-needed", best(milliseconds, enough=lambda freed, need: freed > need)),
+    ("frees-least", best(megabytes)),
+    ("fewest-parts", best(lambda plan, choice: (len(choice), milliseconds(plan, choice)))),
+    ("not-all-sizes", best(milliseconds, counts=lambda plan: range(3))),
+    ("not-all-sizes", best(milliseconds, counts=lambda plan: range(len(plan)))),
+    ("too-expensive", by_the_megabyte_and_pruned),
+    ("too-expensive", a_run_of_neighbors),
+    ("frees-too-little", as_much_as_the_need_allows),
+    ("named-twice", twice_the_same),
+    ("frees-too-little", in_whole_megabytes),
+    ("everything", best(lambda plan, choice: -milliseconds(plan, choice))),
+    ("not-names", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
+    ("nothing-needed", lambda plan, need: solution(plan, max(need, 1))),
+]
+ALSO_RIGHT = [
+    lambda plan, need: set(solution(plan, need)),
+    lambda plan, need: (name for name in solution(plan, need)),
+    recursive,
+    by_bits,
+    cheapest_first_from_a_heap,
+    lambda plan, need: {name: plan[name] for name in solution(plan, need)}.keys(),
 ]

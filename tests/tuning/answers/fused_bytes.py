@@ -46,6 +46,98 @@ def one_in_one_out(program, nbytes):
     return solution(program, nbytes)[0], 2 * nbytes
 
 
+def counts(program):
+    """Tensors: read and written by single kernels, and the names that come in and go out."""
+    written = {out for _, out in program}
+    read = {name for names, _ in program for name in names}
+    return sum(len(set(names)) for names, _ in program), len(program), read - written, written - read
+
+
+def always_4000(program, nbytes):
+    return solution(program, 4000)
+
+
+def one_output(program, nbytes):
+    return solution(program, nbytes)[0], nbytes * (len(counts(program)[2]) + 1)
+
+
+def each_tensor_once(program, nbytes):
+    names = {name for names, out in program for name in (*names, out)}
+    return nbytes * len(names), solution(program, nbytes)[1]
+
+
+def read_once_in_all(program, nbytes):
+    read = {name for names, _ in program for name in names}
+    return nbytes * (len(read) + len(program)), solution(program, nbytes)[1]
+
+
+def inputs_again(program, nbytes):
+    _, _, inputs, outputs = counts(program)
+    again = sum(name in inputs for names, _ in program for name in set(names))
+    return solution(program, nbytes)[0], nbytes * (again + len(outputs))
+
+
+def saved_bytes(program, nbytes):
+    apart, fused = solution(program, nbytes)
+    return apart, apart - fused
+
+
+def inputs_only_fused(program, nbytes):
+    return solution(program, nbytes)[0], nbytes * len(counts(program)[2])
+
+
+def outputs_only_fused(program, nbytes):
+    return solution(program, nbytes)[0], nbytes * len(counts(program)[3])
+
+
+def writes_once(program, nbytes):
+    return nbytes * (counts(program)[0] + 1), solution(program, nbytes)[1]
+
+
+def kilobytes(program, nbytes):
+    return tuple(moved / 1000 for moved in solution(program, nbytes))
+
+
+def operators_counted(program, nbytes):
+    return nbytes * len(program), nbytes
+
+
+def last_output_in_out(program, nbytes):
+    return solution(program, nbytes)[0], nbytes * (len(set(program[0][0])) + 1)
+
+
+def with_numpy(program, nbytes):
+    import numpy as np
+
+    return np.array(solution(program, nbytes))
+
+
+def with_torch(program, nbytes):
+    import torch
+
+    return tuple(torch.tensor(solution(program, nbytes)))
+
+
+def with_a_named_tuple(program, nbytes):
+    from collections import namedtuple
+
+    return namedtuple("Moved", "apart fused")(*solution(program, nbytes))
+
+
+def by_simulation(program, nbytes):
+    apart = fused = 0
+    registers, needed = set(), [name for names, _ in program for name in names]
+    for names, out in program:
+        apart += sum(nbytes for _ in dict.fromkeys(names)) + nbytes
+        for name in names:
+            if name not in registers:
+                fused += nbytes
+                registers.add(name)
+        registers.add(out)
+        fused += 0 if out in needed else nbytes
+    return [float(apart), float(fused)]
+
+
 WRONG = [
     ("reads-only", reads),
     ("writes-only", writes),
@@ -59,4 +151,25 @@ WRONG = [
     ("not-two-numbers", lambda program, nbytes: nbytes),
     ("wrong-value", lambda program, nbytes: (0, 0)),
     ("returns-nothing", lambda program, nbytes: None),
+    ("hard-coded-size", always_4000),
+    ("one-output", one_output),
+    ("each-tensor-once", each_tensor_once),
+    ("each-tensor-once", read_once_in_all),
+    ("inputs-read-again", inputs_again),
+    ("saved-not-moved", saved_bytes),
+    ("fused-reads-only", inputs_only_fused),
+    ("fused-writes-only", outputs_only_fused),
+    ("writes-once", writes_once),
+    ("wrong-value", kilobytes),
+    ("writes-only", operators_counted),
+    ("wrong-value", last_output_in_out),
+    ("not-two-numbers", lambda program, nbytes: "both"),
+    ("not-two-numbers", lambda program, nbytes: {"apart": 1, "fused": 2}),
+]
+ALSO_RIGHT = [
+    with_numpy,
+    with_torch,
+    with_a_named_tuple,
+    by_simulation,
+    lambda program, nbytes: (moved for moved in solution(program, nbytes)),
 ]

@@ -56,6 +56,119 @@ def with_fractions(fits):
     return int(low)
 
 
+def capped(fits):
+    low, high = 0, 1
+    while high < 5000 and fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def from_a_fixed_top(fits):
+    low, high = 0, 1 << 13
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def begins_with_two(fits):
+    return solution(fits) if fits(2) else 0
+
+
+def last_middle(fits):
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    middle = low
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return middle
+
+
+def counts_tries(fits):
+    tries = []
+    solution(lambda batch: tries.append(batch) or fits(batch))
+    return len(tries)
+
+
+def asks_zero(fits):
+    batch = 0
+    while fits(batch):
+        batch += 1
+    return batch - 1
+
+
+def doubles_then_one_by_one(fits):
+    batch = 1
+    while fits(2 * batch):
+        batch *= 2
+    while fits(batch + 1):
+        batch += 1
+    return batch if fits(1) else 0
+
+
+def powers_of_ten(fits):
+    batch = 1
+    while fits(10 * batch):
+        batch *= 10
+    return batch if fits(1) else 0
+
+
+def whole_tensors(fits):
+    import torch
+
+    low, high = torch.tensor(0), torch.tensor(1)
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+def numpy_integers(fits):
+    import numpy as np
+
+    return np.int64(solution(lambda batch: fits(np.int64(batch))))
+
+
+def bit_by_bit(fits):
+    bit, found = 1, 0
+    while fits(2 * bit):
+        bit *= 2
+    while bit:
+        if fits(found + bit):
+            found += bit
+        bit //= 2
+    return found
+
+
+def recursive(fits):
+    def between(low, high):
+        if high - low == 1:
+            return low
+        middle = (low + high) // 2
+        return between(middle, high) if fits(middle) else between(low, middle)
+
+    def bracket(high):
+        return bracket(2 * high) if fits(high) else between(high // 2, high)
+
+    return bracket(1)
+
+
+def with_the_library(fits):
+    from bisect import bisect_left
+
+    high = 1
+    while fits(high):
+        high *= 4
+    return bisect_left(range(high), True, lo=high // 4, key=lambda batch: batch > 0 and not fits(batch)) - 1
+
+
 WRONG = [
     ("stops-at-a-power-of-two", only_doubling),
     ("first-that-fails", one_too_many),
@@ -65,4 +178,17 @@ WRONG = [
     ("asks-nonsense", with_fractions),
     ("wrong-limit", lambda fits: 64),
     ("returns-nothing", lambda fits: None),
+    ("stops-at-a-cap", capped),
+    ("too-many-tries", from_a_fixed_top),
+    ("one-forgotten", begins_with_two),
+    ("last-tried", last_middle),
+    ("counts-tries", counts_tries),
+    ("asks-nonsense", asks_zero),
+    ("too-many-tries", doubles_then_one_by_one),
+    ("stops-too-early", powers_of_ten),
+    ("one-too-few", lambda fits: max(0, solution(fits) - 1)),
+    ("stops-at-a-power-of-two", lambda fits: only_doubling(fits) if fits(1) else 0),
+    ("not-a-number", lambda fits: [solution(fits)]),
+    ("not-a-number", lambda fits: str(solution(fits))),
 ]
+ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library, lambda fits: float(solution(fits))]

@@ -39,6 +39,102 @@ def anywhere_behind(net):
     ]
 
 
+def only_the_first(net):
+    return solution(net)[:1]
+
+
+def norm_in_front(net):
+    layers = list(net.named_children())
+    return [
+        name
+        for (_, before), (name, one) in zip(layers, layers[1:])
+        if isinstance(one, (nn.Conv2d, nn.Linear)) and one.bias is not None and isinstance(before, NORMS)
+    ]
+
+
+def modules(net):
+    return [net[int(name)] for name in solution(net)]
+
+
+def removes_them(net):
+    names = solution(net)
+    for name in names:
+        net[int(name)].bias = None
+    return names
+
+
+def joined(net):
+    return "".join(solution(net))
+
+
+def next_ones(net):
+    return [str(int(name) + 1) for name in solution(net)]
+
+
+def only_batch_norm_2d(net):
+    return chosen(BOTH, (nn.BatchNorm2d,))(net)
+
+
+def truth_of_a_bias(net):
+    layers = list(net)
+    return [str(i) for i, (a, b) in enumerate(zip(layers, layers[1:])) if isinstance(b, NORMS) and a.bias]
+
+
+def runs_over_the_end(net):
+    return [str(i) for i in range(len(net)) if isinstance(net[i], BOTH) and isinstance(net[i + 1], NORMS)]
+
+
+def the_ones_to_keep(net):
+    wasted = solution(net)
+    return [name for name, one in net.named_children() if isinstance(one, BOTH) and one.bias is not None and name not in wasted]
+
+
+def parameters(net):
+    return [f"{name}.weight" for name in solution(net)]
+
+
+def by_private_base(net):
+    from itertools import pairwise
+
+    found = set()
+    for (name, one), (_, after) in pairwise(net._modules.items()):
+        if isinstance(after, nn.modules.batchnorm._BatchNorm) and getattr(one, "bias", None) is not None:
+            found.add(name)
+    return found
+
+
+def by_the_names_of_classes(net):
+    import numpy as np
+
+    kinds = [type(one).__name__ for one in net]
+    return np.array(
+        [
+            str(i)
+            for i in range(len(net) - 1)
+            if kinds[i + 1].startswith("BatchNorm") and getattr(net[i], "bias", None) is not None
+        ]
+    )
+
+
+def by_parameter(net):
+    return tuple(
+        name for name, _ in net.named_parameters() if name.endswith(".bias") and name[: -len(".bias")] in solution(net)
+    )
+
+
+def by_index(net):
+    return (int(name) for name in solution(net))
+
+
+def backwards(net):
+    names, after = [], None
+    for name, one in reversed(list(net.named_modules())[1:]):
+        if isinstance(after, NORMS) and isinstance(one, BOTH) and "bias" in dict(one.named_parameters()):
+            names.append(name)
+        after = one
+    return names
+
+
 BOTH, NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d)
 WRONG = [
     ("every-convolution", chosen(nn.Conv2d)),
@@ -51,4 +147,17 @@ WRONG = [
     ("wrong-value", lambda net: []),
     ("not-names", lambda net: 0),
     ("returns-nothing", lambda net: None),
+    ("first-only", only_the_first),
+    ("norm-in-front", norm_in_front),
+    ("modules-not-names", modules),
+    ("inputs-changed", removes_them),
+    ("not-names", joined),
+    ("names-the-norm", next_ones),
+    ("linear-forgotten", only_batch_norm_2d),
+    ("raises", truth_of_a_bias),
+    ("raises", runs_over_the_end),
+    ("kept-not-wasted", the_ones_to_keep),
+    ("not-names", parameters),
+    ("wrong-value", lambda net: ["0"]),
 ]
+ALSO_RIGHT = [by_private_base, by_the_names_of_classes, by_parameter, by_index, backwards]
