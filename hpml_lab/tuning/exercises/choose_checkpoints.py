@@ -24,6 +24,10 @@ PLANS: dict[str, tuple[Plan, float]] = {
         {"embedding": (120.5, 3.0), "softmax": (120.25, 1.0), "mask": (0.5, 0.5)},
         120.5,
     ),
+    "500 MB of five parts": (
+        {"attention": (310.0, 7.0), "relu": (120.0, 2.0), "gelu": (240.0, 4.5), "pool": (75.0, 3.0), "linear": (410.0, 12.0)},
+        500.0,
+    ),
     "100 MB of parts of similar size": ({"relu": (60.0, 1.0), "gelu": (100.0, 2.5), "sigmoid": (45.0, 1.2)}, 100.0),
 }
 NOTHING = "0 MB"

@@ -29,6 +29,7 @@ class Traffic:
     names            different tensors that are read
     inputs, outputs  with one fused kernel
     input_reads      reads of inputs, with one kernel per operator
+    input_operands   the same, with a tensor that is read twice by an operator counted twice
     """
 
     reads: int
@@ -38,6 +39,7 @@ class Traffic:
     inputs: int
     outputs: int
     input_reads: int
+    input_operands: int
 
 
 def traffic(program: Program) -> Traffic:
@@ -51,6 +53,7 @@ def traffic(program: Program) -> Traffic:
         inputs=len(read - written),
         outputs=len(written - read),
         input_reads=sum(len(set(names) - written) for names, _ in program),
+        input_operands=sum(name not in written for names, _ in program for name in names),
     )
 
 
@@ -61,6 +64,7 @@ def right(program: Program, nbytes: int) -> list[int]:
 
 WHOLE: dict[str, tuple[Callable[[Program, int], list[int]], str]] = {
     "tensors-not-bytes": (lambda program, nbytes: right(program, 1), "You count tensors. Each has nbytes bytes."),
+    "bits": (lambda program, nbytes: right(program, 8 * nbytes), "You count bits. nbytes is in bytes already."),
     "hard-coded-size": (lambda program, nbytes: right(program, 4000), "A tensor has nbytes bytes, not always 4000."),
     "swapped": (
         lambda program, nbytes: right(program, nbytes)[::-1],
@@ -74,6 +78,8 @@ APART: dict[str, tuple[tuple[Rule, ...], str]] = {
     "writes-only": ((lambda t: t.writes,), "These are the writes. Each operator also reads its inputs."),
     "read-twice": ((lambda t: t.operands + t.writes,), "x·x reads x once: the second time it is in a register."),
     "one-read-each": ((lambda t: 2 * t.writes,), "An operator with two inputs reads both."),
+    "two-reads-each": ((lambda t: 3 * t.writes,), "Not every operator reads two tensors: count the different ones of each."),
+    "fused-first": ((lambda t: t.inputs + t.outputs,), "This is what the fused kernel moves. Kernels of their own move more."),
     "each-tensor-once": (
         (lambda t: t.names + t.writes, lambda t: t.inputs + t.writes),
         "Kernels of their own share nothing: a tensor moves again for each operator that reads it.",
@@ -106,7 +112,7 @@ FUSED: dict[str, tuple[tuple[Rule, ...], str]] = {
         "A program can have several results: the fused kernel writes every tensor that none of its operators reads.",
     ),
     "inputs-read-again": (
-        (lambda t: t.input_reads + t.outputs,),
+        (lambda t: t.input_reads + t.outputs, lambda t: t.input_operands + t.outputs),
         "A fused kernel reads an input once, also if several operators need it: it stays in a register.",
     ),
     "saved-not-moved": (

@@ -33,6 +33,8 @@ def counted_search(answer: Callable[[Callable[[int], bool]], int], limit: int) -
     if found is None:
         raise Mistake("returns-nothing", "Your function returns None: return the largest batch that fits.")
     try:
+        if isinstance(found, bool):
+            raise TypeError
         return operator.index(int(found) if found == int(found) else found), tried  # 8.0 is a number of samples too
     except (TypeError, ValueError, RuntimeError):
         raise Mistake("not-a-number", f"If {limit} fit, your search returns {found!r}. Return one whole number.") from None
@@ -89,6 +91,10 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
     result = f"If {limit} fit, your search returns {batch}."
     if batch in tried and batch < limit and batch + 1 not in tried:
         raise Mistake("stops-too-early", f"{result} That fits, but it did not try whether {batch + 1} does.")
+    if batch in tried and batch > limit:
+        raise Mistake("returns-what-failed", f"{result} It had tried that, and it did not fit.")
+    if (fitted := max((size for size in tried if size <= limit), default=0)) > batch:
+        raise Mistake("forgets-what-fitted", f"{result} It had tried {fitted}, which fits.")
     raise Mistake("wrong-limit", f"If {wrong[0]} fit, your search returns {found[wrong[0]]}.")
 
 

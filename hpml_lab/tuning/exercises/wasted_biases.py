@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any
 
+import torch
 from torch import nn
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
@@ -76,6 +77,18 @@ MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
         lambda net: named(net, norms=BATCH_NORMS)[:1],
         "You stop at the first. A network can waste several biases: name them all.",
     ),
+    "last-only": (
+        lambda net: named(net, norms=BATCH_NORMS)[-1:],
+        "You keep only the last. A network can waste several biases: name them all.",
+    ),
+    "group-norm": (
+        lambda net: named(net, norms=(*BATCH_NORMS, nn.GroupNorm)),
+        "GroupNorm subtracts a mean over several channels of a sample. Their biases differ, so they still have an effect.",
+    ),
+    "norm-anywhere": (
+        lambda net: named(net) if any(isinstance(layer, BATCH_NORMS) for layer in net) else [],
+        "That a network has a batch norm does not waste all its biases: only those right before one.",
+    ),
     "norm-in-front": (
         lambda net: [
             str(index) for index in range(1, len(net)) if isinstance(net[index - 1], BATCH_NORMS) and has_bias(net[index])
@@ -119,8 +132,8 @@ def names_of(given: Any, net: nn.Sequential) -> list[str]:
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise Mistake("not-names", f"Your function returns {given!r}. Return a collection of names, such as ['0', '3'].")
     given = list(given)
-    if any(isinstance(name, nn.Module) for name in given):
-        raise Mistake("modules-not-names", "These are the layers themselves. Return their names, such as '0'.")
+    if any(isinstance(name, nn.Module | torch.Tensor) for name in given):
+        raise Mistake("modules-not-names", "These are the layers or the biases themselves. Return their names, such as '0'.")
     names = sorted({str(name).removesuffix(".bias") for name in given})
     if unknown := [name for name in names if name not in net._modules]:
         raise Mistake("not-names", f"{unknown[0]!r} is not the name of a layer, such as '0'.")

@@ -82,6 +82,22 @@ def twice_the_same(plan, need):
     return list(min(found, key=lambda choice: milliseconds(plan, choice)))
 
 
+def nearest_size_first(plan, need):
+    taken = []
+    while (missing := need - megabytes(plan, taken)) > 0:
+        taken.append(min((name for name in plan if name not in taken), key=lambda name: abs(plan[name][0] - missing)))
+    return taken
+
+
+def only_what_fits_the_need(plan, need):
+    return in_order(lambda megabytes, ms: ms / megabytes)({n: part for n, part in plan.items() if part[0] <= need}, need)
+
+
+def one_part_or_all(plan, need):
+    enough = [name for name in plan if plan[name][0] >= need]
+    return [min(enough, key=lambda name: plan[name][1])] if enough and need else list(plan) if need else []
+
+
 def in_whole_megabytes(plan, need):
     return solution({name: (int(mb), ms) for name, (mb, ms) in plan.items()}, int(need))
 
@@ -143,6 +159,10 @@ WRONG = [
     ("frees-too-little", in_whole_megabytes),
     ("everything", best(lambda plan, choice: -milliseconds(plan, choice))),
     ("not-names", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
+    ("too-expensive", best(lambda plan, choice: milliseconds(plan, choice) / (megabytes(plan, choice) or 1))),
+    ("too-expensive", nearest_size_first),
+    ("frees-too-little", only_what_fits_the_need),
+    ("too-expensive", one_part_or_all),
     ("nothing-needed", lambda plan, need: solution(plan, max(need, 1))),
 ]
 ALSO_RIGHT = [

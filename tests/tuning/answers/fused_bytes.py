@@ -163,6 +163,11 @@ WRONG = [
     ("wrong-value", kilobytes),
     ("writes-only", operators_counted),
     ("wrong-value", last_output_in_out),
+    ("bits", lambda program, nbytes: solution(program, 8 * nbytes)),
+    ("two-reads-each", lambda program, nbytes: (3 * nbytes * len(program), solution(program, nbytes)[1])),
+    ("fused-first", lambda program, nbytes: (solution(program, nbytes)[1],) * 2),
+    ("wrong-value", lambda program, nbytes: (solution(program, nbytes)[0], solution(program, nbytes)[0] // len(program))),
+    ("wrong-value", lambda program, nbytes: (44000, 8000)),
     ("not-two-numbers", lambda program, nbytes: "both"),
     ("not-two-numbers", lambda program, nbytes: {"apart": 1, "fused": 2}),
 ]

@@ -118,6 +118,23 @@ def powers_of_ten(fits):
     return batch if fits(1) else 0
 
 
+def grows_by_half(fits):
+    batch = 1
+    while fits(batch):
+        batch = batch * 3 // 2 + 1
+    return batch * 2 // 3
+
+
+def bisects_the_wrong_way(fits):
+    low, high = 0, 1
+    while fits(high):
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    return low
+
+
 def whole_tensors(fits):
     import torch
 
@@ -186,6 +203,11 @@ WRONG = [
     ("asks-nonsense", asks_zero),
     ("too-many-tries", doubles_then_one_by_one),
     ("stops-too-early", powers_of_ten),
+    ("stops-too-early", grows_by_half),
+    ("returns-what-failed", bisects_the_wrong_way),
+    ("last-tried", lambda fits: 2 * only_doubling(fits)),
+    ("not-a-number", lambda fits: fits(1)),
+    ("forgets-what-fitted", lambda fits: solution(fits) // 4 * 4),
     ("one-too-few", lambda fits: max(0, solution(fits) - 1)),
     ("stops-at-a-power-of-two", lambda fits: only_doubling(fits) if fits(1) else 0),
     ("not-a-number", lambda fits: [solution(fits)]),
