@@ -1,5 +1,7 @@
 """The experiments conv-bias-bn, zero-grad and debug-apis, and what they are made of."""
 
+from contextlib import contextmanager
+
 import pytest
 import torch
 from torch import nn
@@ -8,6 +10,7 @@ from hpml_lab.core.counting import Kernel
 from hpml_lab.core.warned import collect_warnings
 from hpml_lab.tuning import conv_bias_bn, debug_apis
 from hpml_lab.tuning.anomaly import anomaly_report
+from hpml_lab.tuning.experiments import debug_apis as apis
 from hpml_lab.tuning.experiments import zero_grad
 from hpml_lab.tuning.experiments.debug_apis import DebugCost
 from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep, ClearingTime
@@ -109,6 +112,27 @@ def test_debug_apis(sound):
     sound(result)
     assert not torch.is_anomaly_enabled()
     assert {row.tool for row in result.rows(DebugCost)} >= {"anomaly mode", "profiler", "gradcheck"}
+
+
+def test_a_tool_that_is_left_on_is_started_once_per_sample_and_not_within_it(monkeypatch):
+    events = []
+
+    @contextmanager
+    def tool():
+        events.append("on")
+        yield
+        events.append("off")
+
+    def one_sample(step):
+        events.append("sample")
+        return step()
+
+    monkeypatch.setattr(apis, "one_sample", one_sample)
+    assert apis.sample_left_on(tool, lambda: 2.0) == 2.0
+    assert events == ["on", "sample", "off"]
+    times = apis.step_costs(lambda: 1.0, {apis.PROFILER: tool}, samples=2)
+    assert set(times) == {apis.PLAIN, apis.PROFILER, apis.RESTARTED, "placebo"}
+    assert events[3:] == ["sample", "on", "sample", "off", "sample", "sample", "on", "off"] * 2
 
 
 def test_anomaly_mode_that_was_on_before_is_on_again_after():

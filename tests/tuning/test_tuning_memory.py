@@ -187,9 +187,13 @@ SMALL = dict(blocks=1, width=8, cpu_budget=1 << 13, gpu_budget=1 << 30, samples=
 
 
 @pytest.mark.parametrize("growth, level", [(0.0, False), (1.0, True)])
-def test_with_known_times_the_curve_shows_samples_per_second(known_times, growth, level):
+def test_with_known_times_the_curve_shows_samples_per_second(monkeypatch, growth, level):
     """A step takes 0.5 s for each sample (level), or 0.5 s whatever its batch."""
-    known_times(batch_size, lambda name, _: 0.5 * int(name) ** growth)
+
+    def known(samplers, samples):
+        return {name: Timing((0.5 * int(name.split(",")[0]) ** growth,) * samples, 1) for name in samplers}
+
+    monkeypatch.setattr(batch_size, "in_turns", known)
     result = replace(batch_size.batch_size, quick=SMALL)("quick", device="cpu")
     rows, limit = result.rows(BatchCost), result.rows(BatchLimit)[0].batch
     assert [row.batch for row in rows] == batch_size.batch_sizes(limit) and limit > 16
@@ -202,8 +206,17 @@ def test_with_known_times_the_curve_shows_samples_per_second(known_times, growth
     assert claim.holds is level, claim
 
 
+def test_each_sample_of_a_batch_size_begins_with_free_memory(monkeypatch):
+    order = []
+    monkeypatch.setattr(batch_size, "free_memory", lambda *_: order.append("free"))
+    monkeypatch.setattr(batch_size, "one_sample", lambda work: order.append(work.args[0]) or 1.0)
+    times = batch_size.throughput(BatchStep(1, 8, CPU, torch.bfloat16), [1, 4, 10], samples=2)
+    assert order == ["free", 1, "free", 4, "free", 10, "free", 1, "free", 5, "free", 5] * 2
+    assert set(times) == {"1", "4", "10", "5", "1, placebo", "5, placebo"}
+
+
 def test_noise_is_not_a_plateau():
-    times = {"1": Timing((1.0,) * 5, 1), "2": Timing((1.0, 2.0, 0.5, 2.0, 2.0), 1), "placebo": Timing((1.0,) * 5, 1)}
+    times = {"1": Timing((1.0,) * 5, 1), "2": Timing((1.0, 2.0, 0.5, 2.0, 2.0), 1), "1, placebo": Timing((1.0,) * 5, 1)}
     assert batch_size.gain_per_sample(times, 1, 2).high >= batch_size.LEVEL
 
 
@@ -229,6 +242,13 @@ def test_checkpointing(sound):
     none, each_block = steps["none"], steps["each block"]
     assert none.kept_mb * 1e6 == 47 * 256 * 64 * 4 and none.products == 32
     assert each_block.gelus == 2 * none.gelus < each_block.products
+
+
+@pytest.mark.cuda
+@pytest.mark.parametrize("experiment", [batch_size.batch_size, checkpointing.checkpointing], ids=lambda found: found.slug)
+def test_on_a_gpu_what_is_counted_is_the_same(experiment):
+    result = experiment("quick", device="cuda")
+    assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
 
 
 @pytest.mark.nightly

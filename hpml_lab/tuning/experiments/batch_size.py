@@ -13,7 +13,7 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.tuning.batch_search import (
     BatchSearch,
     capped_memory,
@@ -23,9 +23,10 @@ from hpml_lab.tuning.batch_search import (
     within_budget,
 )
 from hpml_lab.tuning.networks import mlp_blocks
+from hpml_lab.tuning.turns import in_turns, one_sample
 
 QUICK = dict(blocks=4, width=64, cpu_budget=8 << 20, gpu_budget=1 << 30, samples=5)
-FULL = dict(blocks=16, width=512, cpu_budget=256 << 20, gpu_budget=None, samples=5)
+FULL = dict(blocks=16, width=256, cpu_budget=256 << 20, gpu_budget=None, samples=5)
 LEVEL = 1.1  # a doubling that gains less than this is called level
 
 
@@ -103,17 +104,36 @@ def batch_sizes(limit: int) -> list[int]:
     return [*powers, max(1, limit)]
 
 
-def gain_per_sample(times: dict[str, Timing], small: int, large: int) -> SpeedUp:
-    """How many times as fast a sample is in the batch `large` as in `small`, whose placebo is among `times`."""
-    each = {
-        name: [seconds / (large if name == str(large) else small) for seconds in time.samples] for name, time in times.items()
-    }
-    return speed_up_of(each[str(small)], each[str(large)], each[PLACEBO])
+def again(batch: int) -> str:
+    """The name of a batch size's placebo."""
+    return f"{batch}, {PLACEBO}"
 
 
 def throughput(step: BatchStep, batches: list[int], samples: int) -> dict[str, Timing]:
-    """The times of a step with each of some batch sizes, the first of them twice."""
-    return interleaved({str(batch): partial(step, batch) for batch in batches}, samples=samples, placebo=str(batches[0]))
+    """Times of a step with each of some batch sizes, in turns. Each batch that others are compared with takes part twice."""
+
+    def sample(batch: int) -> float:
+        # Near the limit, blocks that the allocator kept of another batch size would have to be returned within the sample.
+        free_memory(step.clear, step.device)
+        return one_sample(partial(step, batch))
+
+    works = {str(batch): batch for batch in batches} | {again(batch): batch for batch in (batches[0], halved(batches[-1]))}
+    works[str(halved(batches[-1]))] = halved(batches[-1])
+    return in_turns({name: partial(sample, batch) for name, batch in works.items()}, samples=samples)
+
+
+def halved(batch: int) -> int:
+    return max(1, batch // 2)
+
+
+def gain_per_sample(times: dict[str, Timing], small: int, large: int) -> SpeedUp:
+    """How many times as fast a sample is in the batch `large` as in `small`."""
+    before, after, placebo = (times[name].samples for name in (str(small), str(large), again(small)))
+    return speed_up_of(
+        [seconds / small for seconds in before],
+        [seconds / large for seconds in after],
+        [seconds / small for seconds in placebo],
+    )
 
 
 def slopes(batches: list[int], amounts: list[float]) -> list[float]:
@@ -179,9 +199,7 @@ def batch_size(params: Params) -> Result:
                 peak_autocast_mb=step.peak(batch, True) / 1e6,
             )
         )
-    # The first batch's placebo is a short step; whether the last doubling gains is compared with the noise of long ones.
-    half = max(1, float32.batch // 2)
-    last_doubling = gain_per_sample(throughput(step, [half, float32.batch], params.samples), half, float32.batch)
+    last_doubling = gain_per_sample(times, halved(float32.batch), max(1, float32.batch))
     limits = [BatchLimit(name, search.batch, len(search.tries), limit_mb) for name, search in searches.items()]
     first, last = rows[0], rows[-1]
     float32_slope = slopes(batches, [row.saved_float32 for row in rows])[0]
