@@ -132,13 +132,11 @@ def all_switches(params: Params) -> Result:
         rows[name] = SwitchedStep(
             switches=name,
             step_ms=times[name].seconds * 1e3,
-            gain=gain.ratio,
-            interval=gain.interval,
-            verdict=gain.verdict,
             operators=count.operators,
             kept_mb=count.kept / 1e6,
             peak_mb=count.peak / 1e6,
             loss_difference=None if name == LARGE_BATCH else max(differences),
+            **gain.columns,
         )
     off, lean, everything = rows[OFF], rows[LEAN], rows[ON]
     largest = max(row.loss_difference for row in rows.values() if row.loss_difference is not None)

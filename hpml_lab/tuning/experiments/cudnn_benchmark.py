@@ -86,11 +86,9 @@ def search_gain(params: Params) -> SearchGain:
             off_spread_ms=turns["off"].spread * 1e3,
             on_ms=turns["on"].seconds * 1e3,
             on_spread_ms=turns["on"].spread * 1e3,
-            gain=gains[work].ratio,
-            interval=gains[work].interval,
-            verdict=gains[work].verdict,
             off_kernel=kernels["off", work],
             on_kernel=kernels["on", work],
+            **gains[work].columns,
         )
         for work, turns in times.items()
     ]
