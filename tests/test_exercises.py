@@ -18,8 +18,10 @@ import torch
 from nbclient import NotebookClient
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import all_exercises, check, predicted, same
+from hpml_lab.core.exercises import all_exercises, check
 from hpml_lab.core.paths import NOTEBOOKS
+from hpml_lab.core.prediction import predicted
+from hpml_lab.core.same import same
 
 TESTS = Path(__file__).resolve().parent
 EXERCISES = all_exercises()

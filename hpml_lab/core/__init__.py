@@ -20,7 +20,8 @@ from hpml_lab.core.lazy import attach
 __getattr__, __dir__, __all__ = attach(
     __name__,
     {
-        "exercises": ["check", "predicted"],
+        "exercises": ["check"],
+        "prediction": ["predicted"],
         "device": ["choose_device"],
         "timing": ["measure", "compare", "interleaved", "ceiling"],
         "noise": ["SpeedUp", "speed_up", "speed_up_of"],

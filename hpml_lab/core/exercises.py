@@ -20,13 +20,12 @@ import copy
 import difflib
 import html
 import inspect
-import math
 import random
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_origin
 
 import numpy as np
 import torch
@@ -34,7 +33,9 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.render import prose_html
+from hpml_lab.core.same import difference, numbers, plain, same
 from hpml_lab.core.topics import import_topics
+from hpml_lab.core.watch import is_students, watch
 
 
 class Mistake(Exception):
@@ -111,14 +112,37 @@ def check(name: str, answer: Any) -> Verdict:
         raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
     if not attempted(answer):
         return Verdict(name, "not yet", "Replace the ... with your answer, then run this cell again.")
+    judge = _REGISTRY[name].judge
+    if _wants_a_function(judge) and not callable(answer):
+        hint = "Hand over the function itself, not what it returns: its name, without parentheses."
+        return Verdict(name, "mistake", hint, "not-a-function")
     try:
         with _nothing_changes():
-            _REGISTRY[name].judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+            judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
     except Mistake as mistake:
         return Verdict(name, "mistake", mistake.hint, mistake.name)
     except (Exception, SystemExit) as error:  # the student's own code failed: any error is possible
-        return Verdict(name, "mistake", f"Your code raised {type(error).__name__}: {error}{_failing_line(error)}", "raises")
+        return _raised(name, answer, error)
     return Verdict(name, "right", "Well done.")
+
+
+def _wants_a_function(judge: Callable[[Any], None]) -> bool:
+    kind = next(iter(inspect.signature(judge).parameters.values())).annotation
+    return kind is Callable or get_origin(kind) is Callable
+
+
+def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
+    """What to say of an error: it is the student's only if their own code was running, or could not be called."""
+    text = f"{type(error).__name__}: {error}"
+    case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_students(frame.filename)]
+    if own:
+        line = f" (line: {own[-1].line})" if own[-1].line else ""
+        return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises")
+    if isinstance(error, TypeError) and "argument" in str(error) and f"{getattr(answer, '__name__', None)}(" in str(error):
+        return Verdict(name, "mistake", f"Keep the function's arguments as they were: {error}", "wrong-arguments")
+    hint = f"The check cannot work with your answer{case} ({text}). Does it return what the exercise asks for?"
+    return Verdict(name, "mistake", hint, "cannot-be-checked")
 
 
 def attempted(answer: Any) -> bool:
@@ -153,37 +177,23 @@ def _nothing_changes():
             torch.set_default_dtype(dtype)
 
 
-def _failing_line(error: Exception) -> str:
-    """The line of the student's code that failed, as ` (line: …)`; nothing when the source is not at hand."""
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.line]
-    own = [frame for frame in frames if "hpml_lab" not in frame.filename and "site-packages" not in frame.filename]
-    return f" (line: {own[-1].line})" if own else ""
-
-
-def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
-    """True where both are numbers, arrays or tensors of one shape and agree within `tolerance`, or are equal otherwise."""
-    if got is right:  # a function that is an argument of the answer, for example
-        return True
-    if isinstance(right, tuple | list) and isinstance(got, tuple | list):
-        return len(got) == len(right) and all(same(g, r, tolerance) for g, r in zip(got, right, strict=True))
-    if isinstance(right, dict) and isinstance(got, dict):
-        return got.keys() == right.keys() and all(same(got[key], right[key], tolerance) for key in right)
-    if isinstance(right, str | bool | torch.dtype | torch.Size) or right is None:
-        return type(got) is type(right) and got == right
-    try:
-        a, b = (torch.as_tensor(value).detach().to(torch.float64) for value in (got, right))
-    except (TypeError, ValueError, RuntimeError):
-        return False
-    return a.shape == b.shape and torch.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True)
+# ---- For judges ----------------------------------------------------------------------------------------------------
 
 
 def expect(
-    got: Any, right: Any, *, case: str, mistakes: Mapping[str, tuple[Any, str]] | None = None, tolerance: float = 1e-6
+    got: Any,
+    right: Any,
+    *,
+    case: str,
+    mistakes: Mapping[str, tuple[Any, str]] | None = None,
+    tolerance: float = 1e-6,
+    reveal: bool = True,
 ) -> None:
-    """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that shows both values.
+    """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that says where they differ.
 
     mistakes  {name: (the value that this mistake gives, hint)}
     case      the input in words, for the message
+    reveal    False if the message may not show the right value, because there is only this one case
     """
     if same(got, right, tolerance):
         return
@@ -192,10 +202,21 @@ def expect(
             raise Mistake(name, hint)
     if got is None:
         raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
-    shapes = [tuple(value.shape) if hasattr(value, "shape") else None for value in (got, right)]
-    if None not in shapes and shapes[0] != shapes[1]:
-        raise Mistake("wrong-shape", f"For {case} the shape should be {shapes[1]}; yours is {shapes[0]}.")
-    raise Mistake("wrong-value", f"For {case} the answer should be {_short(right)}; yours is {_short(got)}.")
+    given, wanted = numbers(got), numbers(right)
+    lists = isinstance(got, list | tuple) and isinstance(right, list | tuple)
+    if wanted is not None and given is None and not lists:
+        kind = f"numbers of shape {tuple(wanted.shape)}" if wanted.ndim else "one number"
+        raise Mistake("wrong-type", f"For {case} the answer should be {kind}; yours is {_kind(got)}.")
+    if hasattr(right, "shape") and wanted is not None and given.shape != wanted.shape:
+        hint = f"For {case} the shape should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}."
+        raise Mistake("wrong-shape", hint)
+    subject = "the answer" if reveal else "your answer"
+    raise Mistake("wrong-value", f"For {case} {subject} {difference(got, right, tolerance, reveal=reveal)}.")
+
+
+def _kind(value: Any) -> str:
+    name = type(value).__name__
+    return f"a {name}, which is not called yet" if callable(value) else f"a {name}"
 
 
 def expect_function(
@@ -223,6 +244,8 @@ def expect_function(
             for text, (name, hint) in (errors or {}).items():
                 if text in str(error):
                     raise Mistake(name, hint) from error
+            if not isinstance(error, Mistake):
+                error.add_note(case)
             raise
         if not same(handed, arguments):
             changed.append(case)
@@ -237,15 +260,6 @@ def expect_function(
         raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
 
 
-def expect_keys_and_type(answer: object, keys: Iterable[str], kind: type | tuple[type, ...], description: str) -> None:
-    """Raise Mistake unless `answer` is a dictionary with exactly these keys, and values of type `kind`."""
-    keys = list(keys)
-    if not isinstance(answer, dict) or set(answer) != set(keys):
-        raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
-    if not all(isinstance(value, kind) and (kind is bool or not isinstance(value, bool)) for value in answer.values()):
-        raise Mistake("wrong-type", f"Each value is {description}.")
-
-
 def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """What a known mistake gives for a case; a mistake that cannot be computed there is recognized by the other cases only."""
     try:
@@ -254,46 +268,41 @@ def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return error
 
 
-def _short(value: Any) -> str:
-    if isinstance(value, torch.Tensor):
-        value = value.detach().tolist()
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    text = repr(value)
-    return text if len(text) <= 120 else text[:117] + "..."
+def expect_keys_and_type(
+    answer: object, keys: Iterable[str], kind: type | tuple[type, ...], description: str
+) -> dict[str, Any]:
+    """The answer with Python's own values for those of NumPy and torch.
 
-
-@dataclass(frozen=True)
-class Prediction:
-    """A number that the student committed to, compared with what was then measured."""
-
-    guess: Any
-    measured: float
-    unit: str
-
-    def __repr__(self) -> str:
-        if self.guess is ...:
-            return "No prediction yet: replace the ... above with your number and run both cells again."
-        if isinstance(self.guess, bool) or not isinstance(self.guess, int | float) or not self.guess > 0:
-            return f"A prediction is one positive number in {self.unit}; {self.guess!r} is not."
-        if math.isnan(self.measured):
-            return f"You predicted {self.guess:g} {self.unit}; here it was not measured: see the notes of the result above."
-        if not self.measured > 0 and not self.unit.startswith("%"):
-            return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}."
-        return f"You predicted {self.guess:g} {self.unit}; it is {self.measured:.3g} {self.unit}: {self._distance}."
-
-    @property
-    def _distance(self) -> str:
-        if self.unit.startswith("%"):  # shares are compared by difference: 78 % for 96.9 % is not close
-            points = abs(self.guess - self.measured)
-            return "very close" if points < 3 else f"{points:.3g} percentage points apart"
-        factor = max(self.guess / self.measured, self.measured / self.guess)
-        return "very close" if factor < 1.25 else f"a factor of {factor:.3g} apart"
-
-
-def predicted(guess: Any, measured: float, unit: str) -> Prediction:
-    """Compare a prediction (made before the expensive cell) with what was measured; `...` means that none was made.
-
-    Percentages (a unit that starts with %) are compared by difference, other numbers by ratio.
+    Raises Mistake unless it is a dictionary with exactly these keys, and values of type `kind`.
     """
-    return Prediction(guess, float(measured), unit)
+    keys = list(keys)
+    if not isinstance(answer, Mapping) or set(answer) != set(keys):
+        raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
+    values = {key: plain(answer[key]) for key in keys}
+    for key, value in values.items():
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise Mistake("wrong-type", f"Each value is {description}; at {key!r} yours is {value!r}.")
+    return values
+
+
+# Functions of torch that differentiate; torch.func and torch.autograd.functional end in one of them.
+_AUTOGRAD = {"backward", "grad", "_make_dual"}
+
+
+def expect_no_autograd(answer: Callable[..., Any], *arguments: Any) -> None:
+    """Raise Mistake if the answer lets torch differentiate, where the exercise asks for the derivative itself."""
+    used = [name for name in watch(lambda: answer(*copy.deepcopy(arguments))).calls if name.split(".")[-1] in _AUTOGRAD]
+    if used:
+        hint = "The numbers are right, but torch differentiated for you; the exercise asks for the formula, without autograd."
+        raise Mistake("uses-autograd", hint)
+
+
+def expect_no_loop(answer: Callable[..., Any], few: tuple, many: tuple, *, more: int, over: str, hint: str) -> None:
+    """Raise Mistake if the answer takes at least one step of Python, or one call of torch, for each further element.
+
+    few, many  arguments that differ only in their number of elements, by `more`
+    over       what a loop would go over, in words; `hint` leads to the way without
+    """
+    less, great = (watch(lambda given=given: answer(*copy.deepcopy(given))) for given in (few, many))
+    if great.steps + len(great.calls) - less.steps - len(less.calls) >= more:
+        raise Mistake("loops", f"The numbers are right, but with {more} more {over} your code takes more steps: a loop. {hint}")

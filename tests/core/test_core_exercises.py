@@ -1,8 +1,23 @@
 """A function is judged over cases: known mistakes are functions, and are named only if they explain every case."""
 
-import pytest
+from collections.abc import Callable
+from pathlib import Path
 
-from hpml_lab.core.exercises import Mistake, expect_function
+import numpy as np
+import pytest
+import torch
+
+import hpml_lab
+from hpml_lab.core import exercises
+from hpml_lab.core.exercises import (
+    Mistake,
+    all_exercises,
+    check,
+    expect_function,
+    expect_keys_and_type,
+    expect_no_autograd,
+    expect_no_loop,
+)
 
 CASES = {"x = [1, 2]": ([1.0, 2.0],), "x = [3]": ([3.0],)}
 
@@ -34,7 +49,7 @@ def test_a_known_mistake_is_named_if_it_explains_every_case():
 
 def test_the_first_case_that_differs_is_shown():
     name, hint = name_of(lambda x: [1.0, 4.0] if len(x) == 2 else [0.0])
-    assert name == "wrong-value" and "For x = [3]" in hint and "[9.0]" in hint and "[0.0]" in hint
+    assert name == "wrong-value" and "For x = [3]" in hint and "[9]" in hint and "[0]" in hint
 
 
 def test_a_mistake_that_cannot_be_computed_for_a_case_is_not_named():
@@ -63,3 +78,98 @@ def test_changed_arguments_are_a_mistake_of_a_right_answer_only():
         return [0.0]
 
     assert name_of(clears)[0] == "wrong-value"
+
+
+def test_what_is_wrong_is_said_by_its_kind():
+    assert name_of(lambda x: len) == ("wrong-type", name_of(lambda x: len)[1]) and "not called" in name_of(lambda x: len)[1]
+    name, hint = name_of(lambda x: [1.0, 4.0] if len(x) == 2 else "nine")
+    assert name == "wrong-type" and "a str" in hint
+
+
+JUDGE = """
+def judge(answer: Callable):
+    expect_function(answer, right, CASES)
+    float(answer([1.0])[0])  # what a judge does with an answer that it cannot use
+"""
+
+
+@pytest.fixture
+def judged(monkeypatch):
+    """Checks an answer by a judge whose code lies in the package."""
+    names = {"Callable": Callable, "expect_function": expect_function, "right": right, "CASES": CASES}
+    exec(compile(JUDGE, str(Path(hpml_lab.__file__).parent / "judge.py"), "exec"), names)
+    all_exercises()
+    monkeypatch.setitem(exercises._REGISTRY, "squares", exercises.Exercise("squares", "01_tensors", names["judge"]))
+    return lambda answer: check("squares", answer)
+
+
+def test_an_error_is_the_students_only_if_their_code_was_running(judged):
+    def mean_of_none(x):
+        return [value / 0 for value in x]
+
+    def odd(x):
+        return right(x) if x and x != [1.0] else None
+
+    verdict = judged(mean_of_none)
+    assert verdict.mistake == "raises" and "for x = [1, 2]" in verdict.message and "value / 0" in verdict.message
+    assert judged(lambda: 1).mistake == "wrong-arguments"
+    verdict = judged(odd)
+    assert verdict.mistake == "cannot-be-checked" and "Your code raised" not in verdict.message
+    assert judged([1.0]).mistake == "not-a-function"
+    assert judged(right)
+
+
+def test_values_of_numpy_and_torch_are_taken_for_pythons():
+    given = {"a": np.bool_(True), "b": torch.tensor(False)}
+    assert expect_keys_and_type(given, "ab", bool, "…") == {"a": True, "b": False}
+    with pytest.raises(Mistake, match="wrong-type.*at 'b' yours is 'no'"):
+        expect_keys_and_type({"a": True, "b": "no"}, "ab", bool, "True or False")
+    with pytest.raises(Mistake, match="wrong-keys"):
+        expect_keys_and_type({"a": True}, "ab", bool, "True or False")
+
+
+def slope(x):
+    return 2 * x
+
+
+def slope_by_autograd(x):
+    x = x.clone().requires_grad_()
+    (x * x).sum().backward()
+    return x.grad
+
+
+def slope_by_another_autograd(x):
+    return torch.func.grad(lambda x: (x * x).sum())(x)
+
+
+def test_autograd_is_noticed():
+    expect_no_autograd(slope, torch.ones(3))
+    expect_no_autograd(lambda x: slope(x.requires_grad_()).detach(), torch.ones(3))
+    for answer in (
+        slope_by_autograd,
+        slope_by_another_autograd,
+        lambda x: torch.autograd.grad((x.requires_grad_() ** 2).sum(), x)[0],
+        lambda x: torch.func.jacfwd(lambda x: (x * x).sum())(x),
+    ):
+        with pytest.raises(Mistake, match="uses-autograd"):
+            expect_no_autograd(answer, torch.ones(3))
+
+
+def test_loops_are_noticed_in_torch_and_in_python():
+    few, many = (torch.ones(3),), (torch.ones(40),)
+
+    def judged_loop(answer):
+        expect_no_loop(answer, few, many, more=37, over="elements", hint="Multiply them all at once.")
+
+    judged_loop(slope)
+    judged_loop(lambda x: np.multiply(x.numpy(), 2))
+    judged_loop(lambda x: [torch.mul(x, 2) for _ in range(5)][0])
+    judged_loop(torch.vmap(lambda value: 2 * value))
+    for answer in (
+        lambda x: torch.stack([2 * value for value in x]),
+        lambda x: torch.tensor([2 * value for value in x.tolist()]),
+        lambda x: torch.stack(list(map(torch.neg, x))),
+        lambda x: np.vectorize(lambda value: 2 * value)(x.numpy()),
+    ):
+        with pytest.raises(Mistake, match="loops.*37 more elements"):
+            judged_loop(answer)

@@ -13,5 +13,5 @@ WRONG = [
     ("compute-left-out-of-the-base", [1.94, 3.75, 5.45, 5.45]),
     ("wrong-count", (140 / 22,)),
     ("wrong-value", (1.0, 1.0, 1.0, 1.0)),
-    ("wrong-value", "eight times"),
+    ("wrong-type", "eight times"),
 ]
