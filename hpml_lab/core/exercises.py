@@ -35,7 +35,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.render import prose_html
 from hpml_lab.core.same import difference, numbers, plain, same
 from hpml_lab.core.topics import import_topics
-from hpml_lab.core.watch import is_students, watch
+from hpml_lab.core.watch import is_students, torch_calls, watch
 
 
 class Mistake(Exception):
@@ -291,8 +291,8 @@ _AUTOGRAD = {"backward", "grad", "_make_dual"}
 
 def expect_no_autograd(answer: Callable[..., Any], *arguments: Any) -> None:
     """Raise Mistake if the answer lets torch differentiate, where the exercise asks for the derivative itself."""
-    used = [name for name in watch(lambda: answer(*copy.deepcopy(arguments))).calls if name.split(".")[-1] in _AUTOGRAD]
-    if used:
+    calls = torch_calls(lambda: answer(*copy.deepcopy(arguments)))
+    if any(name.split(".")[-1] in _AUTOGRAD for name in calls):
         hint = "The numbers are right, but torch differentiated for you; the exercise asks for the formula, without autograd."
         raise Mistake("uses-autograd", hint)
 

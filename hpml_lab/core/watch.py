@@ -44,6 +44,13 @@ class _Calls(TorchFunctionMode):
         return function(*args, **(kwargs or {}))
 
 
+def torch_calls(call: Callable[[], Any]) -> tuple[str, ...]:
+    """The names of the torch functions that `call()` calls, in order."""
+    with _Calls() as calls:
+        call()
+    return tuple(calls.names)
+
+
 def watch(call: Callable[[], Any]) -> Watched:
     """Run `call()` and watch it.
 
