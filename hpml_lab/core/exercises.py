@@ -191,7 +191,8 @@ def expect(
 ) -> None:
     """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that says where they differ.
 
-    mistakes  {name: (the value that this mistake gives, hint)}
+    mistakes  {name: (the value that this mistake gives, hint)}; what follows a comma in a name distinguishes variants of one
+              mistake and is not shown
     case      the input in words, for the message
     reveal    False if the message may not show the right value, because there is only this one case
     """
@@ -199,7 +200,7 @@ def expect(
         return
     for name, (value, hint) in (mistakes or {}).items():
         if same(got, value, tolerance):
-            raise Mistake(name, hint)
+            raise Mistake(name.split(",")[0], hint)
     if got is None:
         raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
     given, wanted = numbers(got), numbers(right)
@@ -231,7 +232,8 @@ def expect_function(
     """Judge a function over cases: return if it agrees with `right` on all, else raise the Mistake that explains it.
 
     cases     {the arguments in words: the arguments}; every call gets copies of its own
-    mistakes  {name: (the function that this mistake gives, hint)}; named if it agrees with the answer on every case
+    mistakes  {name: (the function that this mistake gives, hint)}, with variants as in `expect`; named if it agrees with the
+              answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
     A right answer that changes its arguments is the mistake "inputs-changed".
     """
@@ -253,7 +255,7 @@ def expect_function(
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance)]
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
         if all(same(got[case], _value(function, arguments), tolerance) for case, arguments in cases.items()):
-            raise Mistake(name, hint)
+            raise Mistake(name.split(",")[0], hint)
     for case in wrong:
         expect(got[case], wanted[case], case=case, tolerance=tolerance)
     if changed:
@@ -280,6 +282,8 @@ def expect_keys_and_type(
         raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
     values = {key: plain(answer[key]) for key in keys}
     for key, value in values.items():
+        if kind is bool and type(value) is int and value in (0, 1):
+            values[key] = value = bool(value)
         if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
             raise Mistake("wrong-type", f"Each value is {description}; at {key!r} yours is {value!r}.")
     return values

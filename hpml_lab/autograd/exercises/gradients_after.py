@@ -1,5 +1,7 @@
 """Exercise gradients-after: what is x.grad at five points of a listing?"""
 
+from numbers import Real
+
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_keys_and_type, same
@@ -12,12 +14,24 @@ KNOWN = {  # (point, answer): (name, hint)
     ("C", 9.0): ("value-not-slope", "9 is the value of the product. What is the slope of 3 · x?"),
     ("C", 0.0): ("all-detached", "Only one of the two factors was detached. The product still depends on x through the other."),
     ("C", 15.0): ("reset-ignored", "x.grad was set to None between B and C."),
+    ("C", 18.0): ("reset-ignored", "x.grad was set to None between B and C, and x.detach() is a constant."),
     ("D", 6.0): ("vector-ignored", "backward(v) computes v · ∂y/∂x. Here v is 2."),
+    ("D", 2.0): ("vector-alone", "2 is v, the gradient that arrives at y. The slope of x² multiplies it."),
     ("D", 36.0): ("vector-squared", "v enters once: v · 2x."),
-    ("E", -6.0): ("overwrites", "The slope at the new x is right. But x.grad was not cleared after D."),
+    ("D", 9.0): ("value-not-slope", "9 is the value of x². Its slope, times v, is wanted."),
+    ("D", 18.0): ("value-not-slope", "18 is v · x². The slope of x², times v, is wanted."),
+    ("D", 15.0): ("reset-ignored", "x.grad was set to None between C and D."),
+    ("D", 24.0): ("accumulates-after-reset", "x.grad was set to None before D: nothing is there to add to."),
+    ("E", -18.0): ("overwrites", "The slope at the new x is right. But x.grad was not cleared after D."),
+    ("E", 6.0): ("overwrites", "backward adds to what D left in x.grad; and the line before E has moved x."),
     ("E", 18.0): ("update-ignored", "You added the slope at x = 3. The line before E has moved x: to which value?"),
+    ("E", 24.0): ("vector-remembered", "v = 2 belonged to D's backward only; and the line before E has moved x."),
+    ("E", -24.0): ("vector-remembered", "v = 2 belonged to D's backward only: here the slope counts once."),
     ("E", 12.0): ("second-pass-ignored", "That is D's value. One more backward has run since."),
-    ("E", 9.0): ("value-not-slope", "9 is the value of x² at the new x."),
+    ("E", 42.0): ("update-uphill", "x -= x.grad makes x smaller: 3 - 12."),
+    ("E", 30.0): ("sign-of-x-lost", "The new x is negative: which sign has the slope of x² there?"),
+    ("E", 81.0): ("value-not-slope", "81 is the value of x² at the new x."),
+    ("E", 93.0): ("value-not-slope", "81 is the value of x² at the new x; its slope is what is added."),
 }
 
 
@@ -35,7 +49,7 @@ def run_listing() -> dict[str, float]:
     (x * x).backward(torch.tensor(2.0))
     grads["D"] = x.grad.item()
     with torch.no_grad():
-        x -= 0.5 * x.grad
+        x -= x.grad
     (x * x).backward()
     grads["E"] = x.grad.item()
     return grads
@@ -45,11 +59,11 @@ def run_listing() -> dict[str, float]:
 def judge_gradients_after(answer: dict[str, float]) -> None:
     """x.grad at five points of a listing."""
     right = run_listing()
-    expect_keys_and_type(answer, right, (int, float), "a number")
+    answer = expect_keys_and_type(answer, right, Real, "a number")
     for point, grad in right.items():
         if not same(answer[point], grad):
             name, hint = KNOWN.get(
                 (point, float(answer[point])),
-                ("wrong-value", f"x.grad is not {answer[point]} at {point}. Run the listing up to there and print it."),
+                ("wrong-value", f"x.grad is not {answer[point]} there. Run the listing up to there and print it."),
             )
             raise Mistake(name, f"{point}: {hint}")

@@ -5,11 +5,17 @@ from collections.abc import Callable
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.watch import torch_calls
 
 
 def mixing(x: torch.Tensor) -> torch.Tensor:
     """From 3 numbers to 4."""
     return torch.stack([x[0] * x[1], x[1] * x[2], x[0] ** 2, torch.sin(x[2])])
+
+
+def products(x: torch.Tensor) -> torch.Tensor:
+    """From 4 numbers to 2."""
+    return torch.stack([x[0] * x[1] * x[2], x[3] / x[0]])
 
 
 def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
@@ -38,6 +44,19 @@ MISTAKES = {
         "All rows are the same: you stored x.grad itself each time, and backward kept adding to it. "
         "Clear it between the passes, or use torch.autograd.grad.",
     ),
+    "all-elements-in-one-line": (
+        lambda f, x: jacobian(f, x).flatten(),
+        "The numbers are right, but in one line: stack the rows, so that J is (m, n).",
+    ),
+    "accumulates, from the last row": (
+        lambda f, x: jacobian(f, x).flip(0).cumsum(0).flip(0),
+        "Each row contains others: x.grad was not cleared between the passes.",
+    ),
+    "diagonal-only": (
+        lambda f, x: torch.diag(jacobian(f, x).diagonal()),
+        "Only the entries i = j are there: each output may depend on every input.",
+    ),
+    "last-row-only": (lambda f, x: jacobian(f, x)[-1], "That is the last row. Collect the rows in a list, and stack them."),
     "first-row-only": (lambda f, x: jacobian(f, x)[0], "That is the first row. Each other row needs its own v."),
 }
 ERRORS = {
@@ -57,10 +76,28 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
     cases = {
         "an f from 3 numbers to 4": (mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True)),
         "an f with one output": (sum_of_squares, torch.tensor([1.0, 3.0], requires_grad=True)),
+        "an f from 4 numbers to 2, in float64": (
+            products,
+            torch.tensor([2.0, -1.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True),
+        ),
     }
     expect_function(answer, jacobian, cases, mistakes=MISTAKES, errors=ERRORS, tolerance=1e-5)
-    got = answer(mixing, torch.tensor([2.0, -1.0, 0.5], requires_grad=True))
-    if getattr(got, "requires_grad", False):  # a NumPy array is right, too
-        raise Mistake(
-            "still-attached", "The numbers are right, but J is still part of a graph: create_graph is not needed here."
-        )
+    for f, x in cases.values():
+        x, f = x.detach().clone().requires_grad_(), f
+        got, outputs = answer(f, x), len(f(x))
+        if getattr(got, "requires_grad", False):  # a NumPy array is right, too
+            raise Mistake(
+                "still-attached", "The numbers are right, but J is still part of a graph: create_graph is not needed here."
+            )
+        names = torch_calls(lambda f=f, x=x: answer(f, x))
+        passes = sum(name.split(".")[-1] in ("backward", "grad") for name in names)
+        if not passes or passes < outputs:
+            raise Mistake(
+                "other-passes",
+                f"The numbers are right, but you ran {passes} backward passes for {outputs} outputs, instead of one for each.",
+            )
+        if passes > outputs:
+            raise Mistake(
+                "a-pass-for-each-entry",
+                f"The numbers are right, but you ran {passes} backward passes for {outputs} outputs. One gives a whole row.",
+            )

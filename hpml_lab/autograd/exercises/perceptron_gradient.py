@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function, expect_no_autograd
+from hpml_lab.core.same import difference, same
 
 SHAPES_HINT = "The shapes do not fit. X is (N, n), w is (n,) and y is (N,): the result is (n,)."
 
@@ -49,6 +50,28 @@ MISTAKES = {
         with_slope_of(lambda p, y, z: -(y / p - (1 - y) / (1 - p))),
         "That is ∂L/∂p · x. Between p and z stands the sigmoid: its slope is missing.",
     ),
+    "divided-by-inputs": (
+        lambda w, X, y: right(w, X, y) * len(y) / X.shape[1],
+        "You divided by the number of inputs n. L is the mean over the N samples.",
+    ),
+    "slope-twice, summed": (
+        lambda w, X, y: with_slope_of(lambda p, y, z: (p - y) * p * (1 - p))(w, X, y) * len(y),
+        "p(1-p) is already in p - y: it cancelled against ∂L/∂p. And L is a mean over the samples.",
+    ),
+    "sigmoid-reversed": (
+        with_slope_of(lambda p, y, z: 1 - p - y),
+        "Your p falls when z grows: is it e^z or e^-z in the sigmoid?",
+    ),
+    "labels-flipped": (with_slope_of(lambda p, y, z: p - (1 - y)), "You compare p with 1 - y: the labels are swapped."),
+    "label-missing": (with_slope_of(lambda p, y, z: p), "p alone cannot be right: where does the label enter?"),
+    "decided": (
+        with_slope_of(lambda p, y, z: p.round() - y),
+        "You rounded p to a decision. The gradient needs the probability itself.",
+    ),
+    "loss-itself": (
+        lambda w, X, y: torch.nn.functional.binary_cross_entropy_with_logits(X @ w, y),
+        "That is the loss L. Its gradient has one number for each weight.",
+    ),
     "logit-for-probability": (with_slope_of(lambda p, y, z: z - y), "You used z where p = σ(z) belongs."),
 }
 
@@ -64,15 +87,28 @@ def judge_perceptron_gradient(answer: Callable) -> None:
         right,
         {"5 samples with 2 inputs": (w, X, y), "2 samples with 3 inputs": wide},
         mistakes=MISTAKES,
-        errors={"size": ("shapes", SHAPES_HINT), "shape": ("shapes", SHAPES_HINT)},
+        errors={
+            "size mismatch": ("shapes", SHAPES_HINT),
+            "must match": ("shapes", SHAPES_HINT),
+            "shapes cannot": ("shapes", SHAPES_HINT),
+        },
         tolerance=1e-5,
     )
-    saturated = torch.tensor([400.0, 0.0]), torch.tensor([[1.0, 0.0], [-1.0, 0.0]]), torch.tensor([0.0, 1.0])
-    got = answer(*(tensor.clone() for tensor in saturated))
-    if not torch.isfinite(torch.as_tensor(got)).all():
-        raise Mistake(
-            "breaks-at-saturation",
-            "Right for moderate logits. At z = 400 your p is rounded to 1 and you divide by 1 - p = 0. "
-            "Simplify ∂L/∂p · ∂p/∂z on paper first.",
-        )
-    expect(got, right(*saturated), case="two very wrong samples (z = 400 with y = 0, z = -400 with y = 1)")
+    for z, label in ((400.0, 0.0), (-400.0, 1.0), (400.0, 1.0), (-400.0, 0.0), (12.0, 0.0), (-12.0, 1.0), (-12.0, 0.0)):
+        given = torch.tensor([z, 0.0]), torch.tensor([[1.0, 0.5]]), torch.tensor([label])
+        case = f"one sample with z = {z:g} and label {label:g}"
+        got = answer(*(tensor.clone() for tensor in given))
+        if not torch.isfinite(torch.as_tensor(got)).all():
+            raise Mistake(
+                "breaks-at-saturation",
+                f"Right for moderate logits, but for {case} you get {torch.as_tensor(got).tolist()}: e^400 is inf in "
+                "float32, and p is rounded to 0 or 1, so that a step on the way becomes inf / inf, 0 / 0 or 0 · inf. "
+                "Simplify ∂L/∂p · ∂p/∂z on paper first.",
+            )
+        if not same(got, right(*given), 1e-3):
+            raise Mistake(
+                "clamped",
+                f"Right for moderate logits, but for {case} the gradient {difference(got, right(*given))}. Are p or z cut "
+                "off, or is something added to a denominator? Simplify ∂L/∂p · ∂p/∂z on paper: nothing has to be cut off.",
+            )
+    expect_no_autograd(answer, w, X, y)

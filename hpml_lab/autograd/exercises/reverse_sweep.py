@@ -6,6 +6,7 @@ import numpy as np
 
 from hpml_lab.autograd.engine import Tensor, backward_steps, sum_, tanh, topological_order
 from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.same import same
 
 Gradients = dict[Tensor, np.ndarray]
 
@@ -18,6 +19,36 @@ def shared_uses() -> dict[str, Tensor]:
     f = sum_(a * b)
     a.name, b.name, f.name = "a", "b", "f"
     return {node.name: node for node in (x, y, a, b, f)}
+
+
+def powers() -> dict[str, Tensor]:
+    """A longer chain in which every node is used twice: s = x·x, c = s·s + s, f = sum(c·c)."""
+    x = Tensor([1.5, -0.5, 0.25], True, "x")
+    s = x * x
+    c = s * s + s
+    f = sum_(c * c)
+    s.name, c.name, f.name = "s", "c", "f"
+    return {node.name: node for node in (x, s, c, f)}
+
+
+def square() -> dict[str, Tensor]:
+    """f = x·x."""
+    x = Tensor(3.0, True, "x")
+    return {"x": x, "f": x * x}
+
+
+def early_sweep(root: Tensor, *, newest_first: bool) -> Gradients:
+    """Each node once, in the order in which it is first met: breadth first, or depth first."""
+    gradients = {node: np.zeros(node.shape) for node in topological_order(root)} | {root: np.ones(root.shape)}
+    waiting, met = [root], {root}
+    while waiting:
+        node = waiting.pop(-1 if newest_first else 0)
+        for parent, vjp in node.parents:
+            gradients[parent] = gradients[parent] + vjp(gradients[node])
+            if parent not in met:
+                met.add(parent)
+                waiting.append(parent)
+    return gradients
 
 
 def partial_sweep(root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0) -> Gradients:
@@ -44,6 +75,21 @@ def recursive_sweep(root: Tensor) -> Gradients:
     return gradients
 
 
+def _of_some_inputs(root: Tensor, chosen: slice) -> Gradients:
+    order = topological_order(root)
+    gradients = {node: np.zeros(node.shape) for node in order} | {root: np.ones(root.shape)}
+    for node in reversed(order):
+        for parent, vjp in node.parents[chosen]:
+            gradients[parent] = gradients[parent] + vjp(gradients[node])
+    return gradients
+
+
+TOO_EARLY = (
+    "A node passed its gradient on before all its contributions had arrived: visit the nodes in the reverse of "
+    "topological_order, where everything computed from a node comes before it."
+)
+
+
 def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
     """{name: (the gradients that this mistake gives, hint)}."""
     return {
@@ -62,6 +108,20 @@ def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
         "forward-order": (
             partial_sweep(root, backward=False),
             "Gradients reached only the last operation's inputs: you went from the leaves to the result, not back.",
+        ),
+        "passes-on-too-early": (early_sweep(root, newest_first=False), TOO_EARLY),
+        "passes-on-too-early, depth first": (early_sweep(root, newest_first=True), TOO_EARLY),
+        "starts-at-its-value": (
+            partial_sweep(root, seed=float(root.data)),
+            "Every gradient is too large by the same factor, the value of f. What is ∂f/∂f?",
+        ),
+        "last-input-only": (
+            _of_some_inputs(root, slice(-1, None)),
+            "Only one input of each operation gets its contribution: node.parents has a pair for each of them.",
+        ),
+        "first-input-only": (
+            _of_some_inputs(root, slice(0, 1)),
+            "Only the first input of each operation gets its contribution: does something leave the loop too early?",
         ),
         "passes-on-twice": (
             recursive_sweep(root),
@@ -102,18 +162,33 @@ def judge_reverse_sweep(answer: Callable) -> None:
             "leaves-only", "The leaves are there; a, b and f are not. Their gradients were needed on the way: return them too."
         )
     if missing:
-        raise Mistake("nodes-missing", f"No gradient for {', '.join(missing)}.")
+        raise Mistake(
+            "nodes-missing", f"No gradient for {', '.join(missing)}: every node that one reaches belongs in the result."
+        )
 
-    def listed(gradients: Gradients) -> list[np.ndarray]:
-        return [np.asarray(gradients[node]) for node in nodes.values()]
-
-    expect(
-        listed(got),
-        listed(dict(backward_steps(root))),
-        case="a = x·y, b = tanh(a) + x, f = sum(a·b), in the order x, y, a, b, f",
-        mistakes={name: (listed(gradients), hint) for name, (gradients, hint) in known_mistakes(root).items()},
-    )
+    got = {node: np.array(gradient) for node, gradient in got.items()}  # a copy, in case the next call changes it
+    _compare(got, nodes, "a = x·y, b = tanh(a) + x, f = sum(a·b)")
     if any(node.grad is not None for node in nodes.values()):
         raise Mistake("sets-grad", "The gradients are right, but `.grad` of some node was changed: only return them.")
-    line = Tensor(3.0, True)
-    expect(np.asarray(answer(line * line)[line]), 6.0, case="f = x · x at x = 3")
+    again = answer(root)
+    if len(again) != len(got) or not all(same(again[node], got[node]) for node in got):
+        raise Mistake(
+            "kept-between-calls", "A second call on the same graph gives something else: start with a new dictionary."
+        )
+    for case, graph in (("s = x·x, c = s·s + s, f = sum(c·c)", powers()), ("f = x·x", square())):
+        own = answer(graph["f"])
+        if strange := set(own) - set(topological_order(graph["f"])):
+            hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
+            raise Mistake("nodes-of-another-graph", hint)
+        _compare(own, graph, case)
+
+
+def _compare(got: Gradients, graph: dict[str, Tensor], case: str) -> None:
+    """Raise a Mistake unless these are the gradients of the graph's nodes, in their shapes."""
+
+    def listed(gradients: Gradients) -> dict[str, np.ndarray]:
+        return {name: np.asarray(gradients.get(node)) for name, node in graph.items()}
+
+    root = graph["f"]
+    mistakes = {name: (listed(gradients), hint) for name, (gradients, hint) in known_mistakes(root).items()}
+    expect(listed(got), listed(dict(backward_steps(root))), case=f"{case}, by node,", mistakes=mistakes)

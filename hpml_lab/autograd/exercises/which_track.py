@@ -41,13 +41,11 @@ def tracked() -> dict[str, bool]:
 def judge_which_track(answer: dict[str, bool]) -> None:
     """True for each expression whose result requires a gradient."""
     right = tracked()
-    expect_keys_and_type(answer, right, bool, "True (it is tracked) or False")
+    answer = expect_keys_and_type(answer, right, bool, "True (it is tracked) or False")
     wrong = [expression for expression in right if answer[expression] != right[expression]]
+    if len(wrong) == len(right):
+        raise Mistake("all-reversed", "Each one is wrong: True means that the result requires a gradient.")
+    others = f" ({len(wrong) - 1} more {'is' if len(wrong) == 2 else 'are'} wrong, too.)" if len(wrong) > 1 else ""
     for name, (expression, hint) in KNOWN.items():
-        if wrong == [expression]:
-            raise Mistake(name, hint)
-    if wrong:
-        raise Mistake(
-            "several-wrong",
-            f"{len(wrong)} of {len(right)} are wrong. Print .requires_grad of each; the first wrong one is {wrong[0]}.",
-        )
+        if expression in wrong:
+            raise Mistake(name, f"{expression}: {hint}{others}")

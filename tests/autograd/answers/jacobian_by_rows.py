@@ -94,3 +94,118 @@ WRONG = [
     ("list-of-rows", not_stacked),
     ("still-attached", attached),
 ]
+
+
+def by_the_library(f, x):
+    return torch.autograd.functional.jacobian(f, x)
+
+
+def by_differences(f, x):
+    columns = []
+    for j in range(len(x)):
+        step = torch.zeros_like(x)
+        step[j] = 1e-3
+        columns.append((f(x.detach() + step).double() - f(x.detach() - step).double()) / 2e-3)
+    return torch.stack(columns, dim=1)
+
+
+def entry_by_entry(f, x):
+    m, n = len(f(x)), len(x)
+    J = torch.zeros(m, n, dtype=x.dtype)
+    for i in range(m):
+        for j in range(n):
+            J[i, j] = torch.autograd.grad(f(x)[i], x)[0][j]
+    return J
+
+
+def batched(f, x):
+    y = f(x)
+    return torch.autograd.grad(y, x, torch.eye(len(y), dtype=y.dtype), is_grads_batched=True)[0]
+
+
+def last_one(f, x):
+    for i in range(len(f(x))):
+        row = torch.autograd.grad(f(x)[i], x)[0]
+    return row
+
+
+def in_one_line(f, x):
+    return torch.cat([torch.autograd.grad(f(x)[i], x)[0] for i in range(len(f(x)))])
+
+
+def tuples(f, x):
+    return torch.stack([torch.autograd.grad(f(x)[i], x) for i in range(len(f(x)))])
+
+
+def cleared_before_the_loop(f, x):
+    y, rows = f(x), []
+    x.grad = None
+    for i in range(len(y)):
+        y[i].backward(retain_graph=True)
+        rows.append(x.grad.clone())
+    return torch.stack(rows)
+
+
+def four_rows(f, x):
+    return torch.stack([torch.autograd.grad(f(x)[i], x)[0] for i in range(4)])
+
+
+def one_row_short(f, x):
+    return torch.stack([torch.autograd.grad(f(x)[i], x)[0] for i in range(max(1, len(f(x)) - 1))])
+
+
+def hard_coded_float(f, x):
+    y = f(x)
+    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)]) * 1.001
+
+
+def cleared(f, x):
+    y, rows = f(x), []
+    for i in range(len(y)):
+        x.grad = None
+        y[i].backward(retain_graph=True)
+        rows.append(x.grad)
+    return torch.stack(rows)
+
+
+def zeroed_after_each(f, x):
+    rows = []
+    for i in range(len(f(x))):
+        f(x)[i].backward()
+        rows.append(x.grad.clone())
+        x.grad.zero_()
+    return torch.stack(rows)
+
+
+def filled(f, x):
+    y = f(x)
+    J = torch.empty(len(y), len(x), dtype=x.dtype)
+    for i, value in enumerate(y):
+        (J[i],) = torch.autograd.grad(value, x, retain_graph=True)
+    return J
+
+
+def nested_lists(f, x):
+    return [torch.autograd.grad(f(x)[i], x)[0].tolist() for i in range(len(f(x)))]
+
+
+def solution_in_any_type(f, x):
+    y = f(x)
+    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)])
+
+
+WRONG += [
+    ("wrong-value", by_differences),
+    ("other-passes", batched),
+    ("a-pass-for-each-entry", entry_by_entry),
+    ("last-row-only", last_one),
+    ("all-elements-in-one-line", in_one_line),
+    ("raises", tuples),
+    ("accumulates", cleared_before_the_loop),
+    ("square-only", four_rows),
+    ("wrong-shape", one_row_short),
+    ("wrong-value", hard_coded_float),
+    ("diagonal-only", lambda f, x: torch.diag(torch.autograd.functional.jacobian(f, x).diagonal())),
+    ("returns-nothing", lambda f, x: f(x).backward(torch.ones_like(f(x)))),
+]
+ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]

@@ -117,3 +117,104 @@ WRONG = [
     ("leaves-only", with_the_method),
     ("returns-nothing", no_return),
 ]
+
+
+def sweep(root, nodes, parents=lambda node: node.parents, seed=1.0):
+    arrived = {root: np.full(root.shape, seed)}
+    for node in nodes:
+        for parent, vjp in parents(node):
+            arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+    return arrived
+
+
+def met(root, newest_first):
+    """Each node once, in the order in which it is first met."""
+    waiting, seen = [root], {root}
+    while waiting:
+        node = waiting.pop(-1 if newest_first else 0)
+        yield node
+        new = [parent for parent, _ in node.parents if parent not in seen]
+        seen |= set(new)
+        waiting += dict.fromkeys(new)
+
+
+def reverse(root):
+    return reversed(autograd.topological_order(root))
+
+
+def kept(root, arrived={}):  # noqa: B006
+    arrived[root] = np.ones(root.shape)
+    for node in reverse(root):
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+    return arrived
+
+
+def into_grad(root):
+    for node in autograd.topological_order(root):
+        node.grad = np.zeros(node.shape)
+    root.grad = np.ones(root.shape)
+    for node in reverse(root):
+        for parent, vjp in node.parents:
+            parent.grad = parent.grad + vjp(node.grad)
+    return {node: node.grad for node in autograd.topological_order(root)}
+
+
+def only_three_levels(root):
+    return sweep(root, list(reverse(root))[:4])
+
+
+def pops_when_done(root):
+    arrived, done = {root: np.ones(root.shape)}, {}
+    for node in reverse(root):
+        done[node] = arrived.pop(node)
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived[parent] + vjp(done[node]) if parent in arrived else vjp(done[node])
+    return done
+
+
+def pulls(root):
+    """Each node asks for the contributions of what was computed from it."""
+    order = autograd.topological_order(root)
+
+    def of(node):
+        uses = [vjp(of(user)) for user in order for parent, vjp in user.parents if parent is node]
+        return np.ones(root.shape) if node is root else sum(uses)
+
+    return {node: of(node) for node in order}
+
+
+WRONG += [
+    ("passes-on-too-early", lambda root: sweep(root, met(root, newest_first=False))),
+    ("passes-on-too-early", lambda root: sweep(root, met(root, newest_first=True))),
+    ("starts-at-its-value", lambda root: sweep(root, reverse(root), seed=root.item())),
+    ("first-input-only", lambda root: first_only(root)),
+    ("kept-between-calls", kept),
+    ("sets-grad", into_grad),
+    ("no-dictionary", lambda root: list(solution(root).items())),
+    ("nodes-missing", lambda root: {node: g for node, g in solution(root).items() if node is not root}),
+    ("nodes-missing", lambda root: sweep(root, [root])),
+    ("wrong-value", lambda root: {node: 2 * g for node, g in solution(root).items()}),
+    ("wrong-value", lambda root: {node: np.sign(g) for node, g in solution(root).items()}),
+    ("returns-nothing", lambda root: root.backward()),
+    ("raises", lambda root: sweep(root, root.reversed())),
+    ("no-dictionary", lambda root: solution(root)[root]),
+]
+
+
+def first_only(root):
+    arrived = {node: np.zeros(node.shape) for node in autograd.topological_order(root)} | {root: np.ones(root.shape)}
+    for node in reverse(root):
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived[parent] + vjp(arrived[node])
+            break
+    return arrived
+
+
+ALSO_RIGHT = [
+    pops_when_done,
+    pulls,
+    lambda root: {node: g.tolist() for node, g in solution(root).items()},
+    lambda root: dict(reversed(solution(root).items())),
+    lambda root: dict(autograd.engine.backward_steps(root)),
+]

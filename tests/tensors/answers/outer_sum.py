@@ -1,5 +1,6 @@
 """Answers to `outer-sum`."""
 
+import numpy as np
 import torch
 
 
@@ -55,4 +56,57 @@ WRONG = [
     ("inputs-changed", new_axis_in_place),
     ("returns-nothing", forgot_return),
     ("wrong-shape", only_three_by_two),
+]
+
+
+def row_by_row(a, b):
+    return torch.stack([value + b for value in a])
+
+
+def by_lists(a, b):
+    return torch.tensor([[x + y for y in b.tolist()] for x in a.tolist()])
+
+
+def cell_by_cell(a, b):
+    table = torch.zeros(len(a), len(b))
+    for i in range(len(a)):
+        for j in range(len(b)):
+            table[i, j] = a[i] + b[j]
+    return table
+
+
+def hard_coded_rows(a, b):
+    return a.view(3, 1) + b
+
+
+def repeated(a, b):
+    return (a.repeat(len(b)) + b.repeat_interleave(len(a))).reshape(len(a), len(b))
+
+
+WRONG += [
+    ("loops", row_by_row),
+    ("loops", by_lists),
+    ("loops", cell_by_cell),
+    ("transposed", lambda a, b: sum(torch.meshgrid(a, b, indexing="xy"))),
+    ("transposed", lambda a, b: torch.add(a.unsqueeze(0), b.unsqueeze(1))),
+    ("transposed", repeated),
+    ("raises", hard_coded_rows),
+    ("integers", lambda a, b: (a[:, None] + b).long()),
+    ("b-missing", lambda a, b: a[:, None].repeat(1, len(b))),
+    ("swapped-sign", lambda a, b: -(a[:, None] - b)),
+    ("no-new-axis", lambda a, b: a[:, None] + b[:, None]),
+    ("wrong-shape", lambda a, b: (a[:, None] + b)[None]),
+    ("wrong-shape", lambda a, b: (a[:, None] + b).sum(1)),
+    ("wrong-type", lambda a, b: list(a[:, None] + b)),
+    ("wrong-value", lambda a, b: a.max() + a[:, None] * 0 + b),
+    ("wrong-arguments", lambda a: a[:, None] + a),
+]
+ALSO_RIGHT = [
+    lambda a, b: np.add.outer(a.numpy(), b.numpy()),
+    lambda a, b: torch.outer(a, torch.ones_like(b)) + b,
+    lambda a, b: sum(torch.meshgrid(a, b, indexing="ij")),
+    lambda a, b: (a.numpy()[:, None] + b.numpy()).tolist(),
+    lambda a, b: torch.cartesian_prod(a, b).sum(1).reshape(len(a), len(b)),
+    torch.vmap(lambda value, b: value + b, in_dims=(0, None)),
+    lambda a, b: (b.numpy()[:, None] + a.numpy()).T[::-1][::-1],
 ]
