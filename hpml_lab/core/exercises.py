@@ -240,34 +240,41 @@ def expect_function(
     got, changed = {}, []
     for case, arguments in cases.items():
         handed = copy.deepcopy(arguments)
-        try:
-            got[case] = answer(*handed)
-        except Exception as error:
-            for text, (name, hint) in (errors or {}).items():
-                if text in str(error):
-                    raise Mistake(name, hint) from error
-            if not isinstance(error, Mistake):
-                error.add_note(case)
-            raise
+        got[case] = _value(answer, handed)
         if not same(handed, arguments):
             changed.append(case)
     wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance)]
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
-        if all(same(got[case], _value(function, arguments), tolerance) for case, arguments in cases.items()):
+        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance) for case, given in cases.items()):
             raise Mistake(name.split(",")[0], hint)
+    raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
+    for error in raised.values():
+        for text, (name, hint) in (errors or {}).items():
+            if text in str(error):
+                raise Mistake(name, hint) from error
     for case in wrong:
+        if case in raised:
+            raised[case].add_note(case)
+            raise raised[case]
         expect(got[case], wanted[case], case=case, tolerance=tolerance)
     if changed:
         raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
 
 
 def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What a known mistake gives for a case; a mistake that cannot be computed there is recognized by the other cases only."""
+    """What a function returns, or the error that it raises."""
     try:
-        return function(*copy.deepcopy(arguments))
+        return function(*arguments)
+    except Mistake:  # found by a judge's own function around the answer
+        raise
     except Exception as error:
         return error
+
+
+def _alike(got: Any, mistake: Any, tolerance: float) -> bool:
+    """True where an answer does what a known mistake does, also where both fail."""
+    return type(got) is type(mistake) if isinstance(got, Exception) else same(got, mistake, tolerance)
 
 
 def expect_keys_and_type(

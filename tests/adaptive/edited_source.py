@@ -1,34 +1,6 @@
-"""Wrong answers made from a right one: fragments of its source are replaced, so that each shows only what is wrong with it.
+"""Adam's lines and the wrong ones, as write_adam.py and write_adamw.py both have them."""
 
-The module of answers to an exercise writes `wrong_answers(solution, [("mistake", ("right fragment", "wrong fragment")), …])`.
-"""
-
-import inspect
-import textwrap
-from collections.abc import Callable, Sequence
-
-import torch
-
-Edit = tuple[str, str]  # a fragment of the source, and what stands there instead
-
-
-def edited(function: Callable, *edits: Edit) -> Callable:
-    """The function with fragments of its source replaced, in order. Its names are torch and an empty dict MEMORY."""
-    source = textwrap.dedent(inspect.getsource(function))
-    for fragment, replacement in edits:
-        assert fragment in source, f"{fragment!r} is not in\n{source}"
-        source = source.replace(fragment, replacement)
-    names = {"torch": torch, "MEMORY": {}}
-    exec(source, names)
-    return names[function.__name__]
-
-
-def wrong_answers(solution: Callable, edits: Sequence[tuple]) -> list[tuple[str, Callable]]:
-    """(mistake, answer) for each (mistake, edit, edit …)."""
-    return [(mistake, edited(solution, *changes)) for mistake, *changes in edits]
-
-
-# ---- Adam's lines, as write_adam.py and write_adamw.py both have them -----------------------------------------------
+from edited_source import edited, wrong_answers  # noqa: F401
 
 ADAM_STEP = "m_hat / (v_hat.sqrt() + eps)"
 _STEP_LINE = "        p -= lr * m_hat / (v_hat.sqrt() + eps)\n"

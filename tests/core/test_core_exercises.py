@@ -172,3 +172,10 @@ def test_loops_are_noticed_in_torch_and_in_python():
     ):
         with pytest.raises(Mistake, match="loops.*37 more elements"):
             judged_loop(answer)
+
+
+def test_an_answer_that_fails_in_one_case_is_named_by_a_mistake_that_fails_there_too():
+    first_two = {"first-two": (lambda x: [x[0] ** 2 + 1, x[1] ** 2], "…")}
+    assert name_of(lambda x: [x[0] * x[0] + 1, x[1] * x[1]], mistakes=first_two)[0] == "first-two"
+    with pytest.raises(IndexError):
+        judge(lambda x: [x[0] ** 2, x[1] ** 2], mistakes=first_two)

@@ -1,5 +1,6 @@
 """Exercise: the mean binary cross-entropy of logits, right for large logits too."""
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -23,6 +24,28 @@ MISTAKES = {
     "not-averaged": (lambda z, y: bce(z, y, "none"), "These are the losses of the samples; return their mean."),
     "sign": (lambda z, y: -bce(z, y), "Right except for the sign: a loss is -log of a probability, so it is never negative."),
     "targets-flipped": (lambda z, y: bce(z, 1 - y), "The answers y = 0 and y = 1 are swapped."),
+    "with-another-base": (
+        lambda z, y: bce(z, y) / math.log(2),
+        "Your logarithm has base 2 (bits); the loss uses the natural logarithm.",
+    ),
+    "squared-error": (
+        lambda z, y: (torch.sigmoid(z) - y).square().mean(),
+        "That is the squared error of σ(z). Cross-entropy is -log of the probability of the true answer.",
+    ),
+    "no-sigmoid": (
+        lambda z, y: (z - y).square().mean(),
+        "That is the squared error of z. Cross-entropy is -log of the probability of the true answer.",
+    ),
+    "divided-twice": (lambda z, y: bce(z, y) / len(z), "You divided by N twice: mean does it already."),
+    "half-of-it, for y = 0": (
+        lambda z, y: (-(1 - y) * F.logsigmoid(-z)).mean(),
+        "Samples with y = 1 cost nothing here: half of the formula is missing.",
+    ),
+    "label-term-missing": (lambda z, y: F.softplus(z).mean(), "That is log(1 + e^z): where does the label enter?"),
+    "sign-of-the-label-term": (
+        lambda z, y: (F.softplus(z) + z * y).mean(),
+        "The label's term has the wrong sign: a large z is good for y = 1.",
+    ),
     "half-of-it": (
         lambda z, y: (-y * F.logsigmoid(z)).mean(),
         "Samples with y = 0 cost nothing here: half of the formula is missing.",
@@ -33,24 +56,41 @@ ERRORS = {"between 0 and 1": ("not-probabilities", "BCELoss takes probabilities;
 
 @exercise("loss-of-logits", notebook=NOTEBOOK)
 def judge_loss_of_logits(answer: Callable) -> None:
-    z, y = torch.tensor([0.5, -1.0, 2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, 1.0])
-    expect_function(answer, bce, {"z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (z, y)}, mistakes=MISTAKES, errors=ERRORS)
-    for value in (200.0, -200.0):
-        logit = torch.tensor([value], requires_grad=True)
-        wrong = torch.tensor([0.0 if value > 0 else 1.0])
-        case = f"z = {value:g} with y = {wrong.item():g}, surely wrong"
-        loss = torch.as_tensor(answer(logit, wrong))
+    def loss_of(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        loss = answer(z, y)
+        return loss.reshape(()) if isinstance(loss, torch.Tensor) and loss.numel() == 1 else loss  # backward takes (1,), too
+
+    cases = {
+        "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (torch.tensor([0.5, -1.0, 2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, 1.0])),
+        "z = [1, 0, -0.5], y = [1, 1, 0]": (torch.tensor([1.0, 0.0, -0.5]), torch.tensor([1.0, 1.0, 0.0])),
+    }
+    expect_function(loss_of, bce, cases, mistakes=MISTAKES, errors=ERRORS)
+    for z, y in ((200.0, 0.0), (-200.0, 1.0), (200.0, 1.0), (-200.0, 0.0), (20.0, 0.0)):
+        logit, label = torch.tensor([z], requires_grad=True), torch.tensor([y])
+        case = f"z = {z:g} with y = {y:g}"
+        loss, right = torch.as_tensor(loss_of(logit, label)), bce(logit.detach(), label)
         if not torch.isfinite(loss).all():
             raise Mistake(
                 "overflows",
-                f"For {case} the loss is {loss.item()} instead of 200: a number became too "
+                f"For {case} the loss is {loss.item()} instead of {right:.3g}: a number became too "
                 "large, or σ(z) was rounded to 0 or 1, before the logarithm was taken.",
             )
-        hint = "BCELoss limits the logarithm to at least -100: σ(z) is already rounded to 0 or 1. Start from z."
-        expect(loss, 200.0, case=case, mistakes={"clamped": (100.0, hint)})
+        if right > 1 and loss < 0.99 * right:
+            raise Mistake(
+                "clamped",
+                f"For {case} the loss is {loss.item():.4g} instead of {right:.4g}: z or σ(z) is cut off. (BCELoss limits the "
+                "logarithm to at least -100.) σ(z) is already rounded to 0 or 1 there: start from z.",
+            )
+        expect(loss, right, case=case, tolerance=1e-5)
         if not loss.requires_grad:
             raise Mistake("detached", "The number is right, but detached from the graph: nothing learns from it.")
         loss.backward()
         if logit.grad is None:
             raise Mistake("detached", "The number is right, but computed from a copy of z: backward does not reach z itself.")
-        expect(logit.grad, torch.sigmoid(logit.detach()) - wrong, case=f"the gradient for {case}")
+        if not logit.grad.isfinite().all():
+            raise Mistake(
+                "gradient-overflows",
+                f"For {case} the loss is right, but its gradient is {logit.grad.item()}: torch.where, max and products by 0 "
+                "choose between numbers, and backward still goes through the one that overflowed.",
+            )
+        expect(logit.grad, torch.sigmoid(logit.detach()) - label, case=f"the gradient for {case}", tolerance=1e-5)

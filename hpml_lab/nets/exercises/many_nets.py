@@ -3,22 +3,11 @@
 from collections.abc import Callable
 
 import torch
-from torch.overrides import TorchFunctionMode
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, expect_function
+from hpml_lab.core.exercises import exercise, expect_function, expect_no_loop
 from hpml_lab.nets.batched_xor import INPUTS, batched_forward, stack_of_nets
 
 NOTEBOOK = "03_nets"
-
-
-class CallCounter(TorchFunctionMode):
-    """Counts the calls of torch functions."""
-
-    calls = 0
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.calls += 1
-        return function(*args, **(kwargs or {}))
 
 
 def right(x: torch.Tensor, *nets: torch.Tensor) -> torch.Tensor:
@@ -50,6 +39,26 @@ MISTAKES = {
         "With 4 nets and 4 samples the shapes fit by chance: b1 (S, H) "
         "was added along the samples. It needs an axis of 1 for them.",
     ),
+    "reshaped-not-transposed": (
+        lambda *given: right(*given).T.reshape(len(given[1]), len(given[0])),
+        "The shape is right, but the numbers belong to other nets: reshape does not exchange axes, a transpose does.",
+    ),
+    "output-axis-kept": (
+        lambda *given: right(*given)[..., None],
+        "There is an axis of length 1 too many: the result is (S, N).",
+    ),
+    "answers-rounded": (
+        lambda *given: right(*given).round(),
+        "These are decisions, 0 or 1; the net's answers p lie in between.",
+    ),
+    "tanh-for-sigmoid": (
+        lambda x, W1, b1, W2, b2: output(torch.tanh(hidden(x, W1) + b1[:, None, :]), W2, b2),
+        "The hidden layer of these nets ends in a sigmoid, not in tanh.",
+    ),
+    "averaged-over-nets": (
+        lambda *given: right(*given).mean(0).expand(len(given[1]), len(given[0])),
+        "All rows are the same: you averaged over the nets.",
+    ),
     "no-hidden-sigmoid": (
         lambda x, W1, b1, W2, b2: output(hidden(x, W1) + b1[:, None, :], W2, b2),
         "The hidden layer has no activation: two linear layers are equal to one.",
@@ -69,18 +78,17 @@ MISTAKES = {
 @exercise("many-nets", notebook=NOTEBOOK)
 def judge_many_nets(answer: Callable) -> None:
     # Four nets and four samples: a bias added along the wrong axis has a shape that fits, so only its values are wrong.
-    case = {"4 nets and the 4 points of XOR": (INPUTS, *stack_of_nets(range(4)))}
-    expect_function(answer, right, case, tolerance=1e-5, mistakes=MISTAKES)
-    calls = []
-    for seeds in (3, 12):
-        nets = stack_of_nets(range(seeds))
-        with CallCounter() as counter:
-            p = answer(INPUTS, *nets)
-        expect(p, right(INPUTS, *nets), case=f"{seeds} nets", tolerance=1e-5)
-        calls.append(counter.calls)
-    if calls[1] > calls[0]:
-        raise Mistake(
-            "loops-over-nets",
-            f"The answer is right, but 3 nets take {calls[0]} calls of "
-            f"torch and 12 nets {calls[1]}: let one call work on all nets.",
-        )
+    generator = torch.Generator().manual_seed(0)
+
+    def wide(nets: int, samples: int, hidden: int) -> tuple[torch.Tensor, ...]:
+        shapes = (samples, 2), (nets, hidden, 2), (nets, hidden), (nets, 1, hidden), (nets, 1)
+        return tuple(torch.randn(shape, generator=generator) for shape in shapes)
+
+    cases = {
+        "4 nets and the 4 points of XOR": (INPUTS, *stack_of_nets(range(4))),
+        "6 nets with 5 hidden units and 3 inputs": wide(6, 3, 5),
+        "one net and one input": wide(1, 1, 2),
+    }
+    expect_function(answer, right, cases, tolerance=1e-5, mistakes=MISTAKES)
+    hint = "Let one call work on all nets: every operand has an axis for them."
+    expect_no_loop(answer, *((INPUTS, *stack_of_nets(range(n))) for n in (3, 12)), more=9, over="nets", hint=hint)

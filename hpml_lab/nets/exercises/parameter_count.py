@@ -44,6 +44,18 @@ MISTAKES = {
         lambda sizes: math.prod(a * b for a, b in layers(sizes)),
         "The layers lie next to each other in memory: add their numbers up.",
     ),
+    "output-has-no-biases": (
+        lambda sizes: weights(sizes) + sum(sizes[1:-1]),
+        "The last layer computes Wx + b as well: its outputs have biases, too.",
+    ),
+    "one-bias-in-all": (lambda sizes: weights(sizes) + 1, "b is a vector in each layer: one bias for each output."),
+    "first-layer-only": (lambda sizes: right(sizes[:2]), "That is the first layer alone: the loop ends after one round."),
+    "last-layer-only": (lambda sizes: right(sizes[-2:]), "That is the last layer alone: is the sum started anew in the loop?"),
+    "every-pair": (
+        lambda sizes: sum((a + 1) * b for i, a in enumerate(sizes) for b in sizes[i + 1 :]),
+        "A layer joins two sizes that follow each other, not any two of them.",
+    ),
+    "counts-layers": (lambda sizes: len(sizes) - 1, "That is the number of layers. Each has (inputs + 1) · outputs numbers."),
     "one-net-only": (lambda sizes: 41_854, "That is the answer for 256-120-84-10; compute it from `sizes`."),
 }
 
@@ -54,5 +66,7 @@ def judge_parameter_count(answer: Callable) -> None:
         "sizes = [256, 120, 84, 10]": ([256, 120, 84, 10],),
         "sizes = [2, 4, 1]": ([2, 4, 1],),
         "sizes = [784, 10], a single layer": ([784, 10],),
+        "sizes = [3, 5, 4, 7, 2], four layers": ([3, 5, 4, 7, 2],),
     }
-    expect_function(answer, right, cases, mistakes=MISTAKES)
+    past_the_end = "An index runs past the end: n sizes make n - 1 layers, and a net may have fewer layers than the lecture's."
+    expect_function(answer, right, cases, mistakes=MISTAKES, errors={"out of range": ("past-the-end", past_the_end)})

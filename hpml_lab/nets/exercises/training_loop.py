@@ -6,96 +6,170 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.same import same
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, stack_of_nets
 from hpml_lab.nets.networks import XorNet
 
 NOTEBOOK = "03_nets"
-STEPS = 6
+ARGUMENTS = "The loss takes the prediction first, the target second."
 TORCH_ERRORS = {  # part of the message: (mistake, hint)
     "second time": ("one-forward", "A graph can be used for one backward only. Compute output and loss in every step."),
     "inplace operation": (
         "step-before-backward",
         "The weights changed between a forward pass and its backward: the step comes last.",
     ),
-    "elements of target": ("arguments-swapped", "The loss takes the prediction first, the target second."),
+    "greater than input size": ("arguments-swapped", ARGUMENTS),
+    "elements of target": ("arguments-swapped", ARGUMENTS),
+    "elements of input": (
+        "not-probabilities",
+        "The loss takes what the net returns: for this net that is a probability already.",
+    ),
+    "does not require grad": ("no-graph", "The loss has no graph: is the forward pass inside no_grad, or the loss detached?"),
 }
 
 
-def _net_and_optimizer() -> tuple[XorNet, torch.optim.Optimizer]:
-    """A net with the weights of seed 1, and an SGD optimizer for it."""
-    net = XorNet()
-    with torch.no_grad():
-        for parameter, value in zip(net.parameters(), stack_of_nets([1]), strict=True):
-            parameter.copy_(value[0])
-    return net, torch.optim.SGD(net.parameters(), lr=0.1)
+LossOf = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+MakeOptimizer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]
 
 
-def _weights(net: XorNet) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+def _sgd(parameters: list[torch.Tensor], lr: float = 0.3) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=lr)
+
+
+def _momentum(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
+    return torch.optim.SGD(parameters, lr=0.05, momentum=0.8)
+
+
+class _Training:
+    """A net with the weights of seed 1, an optimizer for it, and a record of what is done: "zero", "backward" and "step"."""
+
+    def __init__(self, make: MakeOptimizer) -> None:
+        self.net, self.events = XorNet(), []
+        with torch.no_grad():
+            for parameter, value in zip(self.net.parameters(), stack_of_nets([1]), strict=True):
+                parameter.copy_(value[0])
+        self.optimizer = make(list(self.net.parameters()))
+        next(self.net.parameters()).register_hook(lambda _: self.events.append("backward"))
+        self._noted("zero_grad", "zero")
+        self._noted("step", "step")
+        clear = self.net.zero_grad  # clears the same gradients
+        self.net.zero_grad = lambda *given, **options: (self.events.append("zero"), clear(*given, **options))[1]
+
+    def _noted(self, method: str, event: str) -> None:
+        call = getattr(self.optimizer, method)
+
+        def noted(*given: object, **options: object) -> object:
+            self.events.append(event)
+            return call(*given, **options)
+
+        setattr(self.optimizer, method, noted)
+
+    @property
+    def weights(self) -> torch.Tensor:
+        return torch.cat([parameter.detach().flatten() for parameter in self.net.parameters()])
 
 
 def _trained(
-    clear: bool = True, steps: int = STEPS, loss_of: Callable = F.binary_cross_entropy
+    make: MakeOptimizer, steps: int, clear: bool = True, loss_of: LossOf = F.binary_cross_entropy
 ) -> tuple[torch.Tensor, list[float]]:
     """Weights and losses of the right loop; or of a loop without zero_grad, with another number of steps or another loss."""
-    net, optimizer = _net_and_optimizer()
-    losses = []
+    training, losses = _Training(make), []
     for _ in range(steps):
-        loss = loss_of(net(INPUTS), TARGETS)
+        loss = loss_of(training.net(INPUTS), TARGETS)
         losses.append(loss.item())
         if clear:
-            optimizer.zero_grad()
+            training.optimizer.zero_grad()
         loss.backward()
-        optimizer.step()
-    return _weights(net), losses
+        training.optimizer.step()
+    return training.weights, losses
 
 
 @exercise("training-loop", notebook=NOTEBOOK)
 def judge_training_loop(answer: Callable) -> None:
-    net, optimizer = _net_and_optimizer()
-    before = _weights(net)
+    _judge(answer, _sgd, 6)
+    _judge(answer, _momentum, 3)
+
+
+def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
+    training = _Training(make)
+    before, x, y = training.weights, INPUTS.clone(), TARGETS.clone()
     try:
-        losses = answer(net, optimizer, INPUTS.clone(), TARGETS.clone(), STEPS)
-    except RuntimeError as error:
+        losses = answer(training.net, training.optimizer, x, y, steps)
+    except (RuntimeError, ValueError) as error:
         for text, mistake in TORCH_ERRORS.items():
             if text in str(error):
                 raise Mistake(*mistake) from error
         raise
-    after, (right, right_losses) = _weights(net), _trained()
-    if torch.equal(after, before):
-        if all(parameter.grad is None for parameter in net.parameters()):
-            raise Mistake(
-                "zeroed-before-step",
-                "The net has not changed: the gradients were cleared after backward, before step could use them.",
-            )
-        raise Mistake("never-steps", "The net has not changed, though it has gradients: no step ever used one.")
-    expect(
-        after,
-        right,
-        case=f"the weights after {STEPS} steps",
-        tolerance=1e-5,
-        mistakes={
-            "accumulates": (_trained(clear=False)[0], "Each backward adds its gradient to those of the steps before."),
-            "wrong-loss": (_trained(loss_of=F.mse_loss)[0], "That is the mean squared error; take binary cross-entropy."),
-            "one-step-short": (_trained(steps=STEPS - 1)[0], f"The weights have taken {STEPS - 1} steps instead of {STEPS}."),
-        },
-    )
+    if torch.equal(training.weights, before):
+        raise _not_trained(training.events)
+    if "step" not in training.events:
+        raise Mistake(
+            "another-optimizer", "The net was trained, but not by the optimizer that you were given: it made no step."
+        )
+    right, right_losses = _trained(make, steps)
+    _judge_weights(training, right, make, steps)
     if losses is None:
         raise Mistake("returns-nothing", "The net is trained correctly. Return the losses, too.")
     if isinstance(losses, list | tuple) and any(getattr(loss, "requires_grad", False) for loss in losses):
         raise Mistake("keeps-graphs", "Each tensor in your list keeps its graph in memory: take the number out of it.")
-    if not isinstance(losses, list | tuple) or len(losses) != STEPS:
-        raise Mistake("one-loss", f"Return a list with the loss of each of the {STEPS} steps.")
+    if isinstance(losses, list | tuple) and any(isinstance(loss, torch.Tensor) for loss in losses):
+        raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors: plain numbers are asked for.")
+    if not hasattr(losses, "__len__"):
+        raise Mistake("one-loss", f"Return a list with the loss of each of the {steps} steps.")
+    if len(losses) != steps:
+        raise Mistake("wrong-count", f"The net has taken {steps} steps, and your list has {len(losses)} losses.")
+    wrong = {
+        "loss-after-step": (
+            _trained(make, steps + 1)[1][1:],
+            "These are the losses after each step; keep the loss that backward was called on.",
+        ),
+        "losses-reversed": (right_losses[::-1], "The losses are in the reverse order."),
+        "losses-added-up": (torch.tensor(right_losses).cumsum(0).tolist(), "Each of your losses contains those before it."),
+        "losses-rounded": ([round(loss, 4) for loss in right_losses], "Your losses are rounded."),
+        "last-loss-only": (
+            [right_losses[-1]] * steps,
+            "All losses are the last one: append a number, not a tensor that changes.",
+        ),
+    }
     # On XOR's plateau a step lowers the loss by 1e-5 only: a smaller tolerance distinguishes before from after.
-    expect(
-        list(losses),
-        right_losses,
-        case="the losses",
-        tolerance=1e-6,
-        mistakes={
-            "loss-after-step": (
-                _trained(steps=STEPS + 1)[1][1:],
-                "These are the losses after each step; keep the loss that backward was called on.",
-            )
-        },
-    )
+    expect(list(losses), right_losses, case="the losses", tolerance=1e-6, mistakes=wrong)
+    if not (torch.equal(x, INPUTS) and torch.equal(y, TARGETS)):
+        raise Mistake("inputs-changed", "The net is trained correctly, but your function changed x or y.")
+
+
+def _not_trained(events: list[str]) -> Mistake:
+    """Why the weights are as they were."""
+    if "backward" not in events:
+        return Mistake("no-backward", "The net has not changed, and no gradient ever reached it: where is backward?")
+    if "step" not in events:
+        return Mistake("never-steps", "The net has not changed, though it has gradients: no step ever used one.")
+    if "zero" in events and events[events.index("step") - 1] == "zero" and events.index("backward") < events.index("step"):
+        return Mistake(
+            "zeroed-before-step",
+            "The net has not changed: the gradients were cleared after backward, before step could use them.",
+        )
+    return Mistake("never-steps", "The net has not changed: whenever step was called, there were no gradients to use.")
+
+
+def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer, steps: int) -> None:
+    def bce_of_logits(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return F.binary_cross_entropy_with_logits(z, y)
+
+    sigmoid_twice = "binary_cross_entropy_with_logits applies the sigmoid itself; the net's output is a probability already."
+    mistakes = {
+        "accumulates": (_trained(make, steps, clear=False)[0], "Each backward adds its gradient to those of the steps before."),
+        "wrong-loss": (_trained(make, steps, loss_of=F.mse_loss)[0], "That is the mean squared error; take cross-entropy."),
+        "wrong-loss, of logits": (_trained(make, steps, loss_of=bce_of_logits)[0], sigmoid_twice),
+        "wrong-loss, summed": (
+            _trained(make, steps, loss_of=lambda p, y: F.binary_cross_entropy(p, y, reduction="sum"))[0],
+            "You trained on the sum over the samples; the loss is their mean.",
+        ),
+    }
+    counted = training.events.count("step")
+    if counted != steps and same(training.weights, _trained(make, counted)[0], 1e-5):
+        name = "one-step-short" if counted == steps - 1 else "wrong-number-of-steps"
+        raise Mistake(name, f"The weights have taken {counted} steps instead of {steps}.")
+    step_first = training.events.index("step") < training.events.index("backward")
+    if step_first and not same(training.weights, right, 1e-5):
+        raise Mistake("step-before-backward", "Your first step comes before the first backward: it has no gradient to use.")
+    expect(training.weights, right, case=f"the weights after {steps} steps", tolerance=1e-5, mistakes=mistakes)

@@ -1,7 +1,7 @@
 """Answers to `fix-the-rmsprop`: an entry of the parameter's type for each parameter, the average first, g left alone."""
 
 import torch
-from adaptive.edited_source import wrong_answers
+from edited_source import wrong_answers
 
 
 def solution(params, grads, state, lr=0.01, alpha=0.99, eps=1e-8):

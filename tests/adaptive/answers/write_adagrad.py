@@ -1,7 +1,7 @@
 """Answers to `write-adagrad`: each parameter has its own sum of squares, and the sum comes before the step."""
 
 import torch
-from adaptive.edited_source import wrong_answers
+from edited_source import wrong_answers
 
 
 def solution(params, grads, state, lr=0.01, eps=1e-10):

@@ -1,5 +1,6 @@
 """Answers to `fix-the-broadcast`: output and target get one shape before they are subtracted."""
 
+import torch
 import torch.nn.functional as F
 
 
@@ -70,4 +71,30 @@ WRONG = [
     ("detached", from_data),
     ("detached", from_a_new_leaf),
     ("raises", assert_on_the_shapes),
+]
+
+WRONG += [
+    ("halved", lambda output, target: ((output[:, 0] - target) ** 2).mean() / 2),
+    ("not-squared", lambda output, target: (output[:, 0] - target).mean()),
+    ("divided-twice", lambda output, target: F.mse_loss(output[:, 0], target) / len(target)),
+    ("sorted", lambda output, target: F.mse_loss(output.flatten().sort().values, target.sort().values)),
+    ("first-sample-only", lambda output, target: F.mse_loss(output[0], target[:1])),
+    ("one-size-only", lambda output, target: F.mse_loss(output.view(4), target)),
+    ("detached", lambda output, target: torch.tensor(F.mse_loss(output[:, 0], target).item(), requires_grad=True)),
+    ("detached", lambda output, target: ((output.detach()[:, 0] - target) ** 2).mean()),
+    ("all-pairs", lambda output, target: F.mse_loss(output.expand(-1, len(target)), target.expand(len(target), -1))),
+    ("all-pairs", lambda output, target: (output.T - target[:, None]).square().mean()),
+    ("not-averaged", lambda output, target: (output.squeeze() - target) ** 2),
+    ("wrong-value", lambda output, target: F.l1_loss(output[:, 0], target) ** 2),
+    ("wrong-value", lambda output, target: F.mse_loss(output[:, 0], target.flip(0))),
+    ("wrong-value", lambda output, target: F.huber_loss(output[:, 0], target)),
+    ("raises", lambda output, target: F.mse_loss(output.squeeze_(1), target)),
+]
+ALSO_RIGHT = [
+    lambda output, target: F.mse_loss(output, target[:, None]),
+    lambda output, target: ((output - target[:, None]) ** 2).mean(0),
+    lambda output, target: (output.flatten() - target) @ (output.flatten() - target) / len(target),
+    lambda output, target: sum((o[0] - t) ** 2 for o, t in zip(output, target)) / len(target),
+    lambda output, target: ((output.view(-1) - target) ** 2).sum() / output.numel(),
+    lambda output, target: F.mse_loss(output.squeeze(), target.squeeze()),
 ]

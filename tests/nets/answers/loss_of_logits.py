@@ -1,5 +1,7 @@
 """Answers to `loss-of-logits`: the loss in terms of z, never through a rounded σ(z)."""
 
+import math
+
 import torch
 import torch.nn.functional as F
 
@@ -70,4 +72,50 @@ WRONG = [
     ("half-of-it", first_half),
     ("detached", as_a_number),
     ("detached", from_a_new_leaf),
+]
+
+
+def clamped(z, y):
+    p = torch.sigmoid(z).clamp(1e-7, 1 - 1e-7)
+    return -(y * p.log() + (1 - y) * (1 - p).log()).mean()
+
+
+def with_a_small_number(z, y):
+    p = torch.sigmoid(z)
+    return -(y * (p + 1e-12).log() + (1 - y) * (1 - p + 1e-12).log()).mean()
+
+
+def chosen_by_where(z, y):
+    return torch.where(z > 0, z + torch.log1p(torch.exp(-z)), torch.log1p(torch.exp(z))).sub(z * y).mean()
+
+
+def softplus(z, y):
+    return (F.softplus(z) - z * y).mean()
+
+
+WRONG += [
+    ("clamped", clamped),
+    ("clamped", with_a_small_number),
+    ("clamped", lambda z, y: softplus(z.clamp(-50, 50), y)),
+    ("gradient-overflows", chosen_by_where),
+    ("with-another-base", lambda z, y: softplus(z, y) / math.log(2)),
+    ("squared-error", lambda z, y: F.mse_loss(torch.sigmoid(z), y)),
+    ("no-sigmoid", lambda z, y: F.mse_loss(z, y)),
+    ("divided-twice", lambda z, y: softplus(z, y) / len(z)),
+    ("half-of-it", lambda z, y: -((1 - y) * F.logsigmoid(-z)).mean()),
+    ("label-term-missing", lambda z, y: F.softplus(z).mean()),
+    ("sign-of-the-label-term", lambda z, y: (F.softplus(z) + z * y).mean()),
+    ("targets-flipped", lambda z, y: (F.softplus(z) - z * (1 - y)).mean()),
+    ("wrong-value", lambda z, y: (F.softplus(z) - z * y).sum() / 4),
+    ("wrong-value", lambda z, y: F.cross_entropy(torch.stack([z, -z], 1), y.long())),
+    ("detached", lambda z, y: softplus(z.data, y)),
+    ("returns-nothing", lambda z, y: print(end="")),
+]
+ALSO_RIGHT = [
+    softplus,
+    lambda z, y: torch.nn.BCEWithLogitsLoss()(z, y),
+    lambda z, y: -(y * F.logsigmoid(z) + (1 - y) * F.logsigmoid(-z)).mean(),
+    lambda z, y: torch.logaddexp(torch.zeros_like(z), z).sub(z * y).mean(0, keepdim=True),
+    lambda z, y: F.softplus(z * (1 - 2 * y)).mean(),
+    lambda z, y: F.cross_entropy(torch.stack([torch.zeros_like(z), z], 1), y.long()),
 ]

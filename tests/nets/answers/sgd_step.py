@@ -1,6 +1,7 @@
 """Answers to `sgd-step`: each weight moves in place by -lr times its gradient, which is then cleared."""
 
 import torch
+from edited_source import wrong_answers
 
 
 def solution(parameters, lr):
@@ -112,3 +113,83 @@ WRONG = [
     ("keeps-the-gradient", never_clears),
     ("stops-tracking", switches_tracking_off),
 ]
+
+
+def switched_off(parameters, lr):
+    torch.set_grad_enabled(False)
+    for p in parameters:
+        p -= lr * p.grad
+        p.grad = None
+
+
+def returns_new(parameters, lr):
+    return [p - lr * p.grad for p in parameters]
+
+
+def clears_outside_the_loop(parameters, lr):
+    with torch.no_grad():
+        for p in parameters:
+            p -= lr * p.grad
+    p.grad = None
+
+
+def by_the_library(parameters, lr):
+    optimizer = torch.optim.SGD(parameters, lr=lr)
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def by_foreach(parameters, lr):
+    with torch.no_grad():
+        torch._foreach_add_(parameters, [p.grad for p in parameters], alpha=-lr)
+    for p in parameters:
+        p.grad.zero_()
+
+
+def by_data(parameters, lr):
+    for p in parameters:
+        p.data -= lr * p.grad.data
+        p.grad = torch.zeros_like(p)
+
+
+@torch.no_grad()
+def decorated(parameters, lr):
+    for p in parameters:
+        p.sub_(p.grad, alpha=lr)
+        p.grad.fill_(0.0)
+
+
+def copied(parameters, lr):
+    for p in parameters:
+        new = p.detach() - lr * p.grad
+        p.detach().copy_(new)
+        p.grad = None
+
+
+STEP, CLEAR = "p -= lr * p.grad", "p.grad = None"
+WRONG += [
+    ("leaves-autograd-off", switched_off),
+    ("returns-new-ones", returns_new),
+    ("keeps-some-gradients", clears_outside_the_loop),
+] + wrong_answers(
+    solution,
+    [
+        ("another-rate", (STEP, "p -= 0.1 * p.grad")),
+        ("another-rate", (STEP, "p -= 0.01 * p.grad")),
+        ("steps-twice", (STEP, f"{STEP}; {STEP}")),
+        ("sign-only", (STEP, "p -= lr * p.grad.sign()")),
+        ("gradient-squared", (STEP, "p -= lr * p.grad * p.grad")),
+        ("normalized", (STEP, "p -= lr * p.grad / p.grad.norm()")),
+        ("averaged", (STEP, "p -= lr * p.grad.mean()")),
+        ("decays-too", (STEP, "p -= lr * (p.grad + p)")),
+        ("becomes-the-step", (STEP, "p.copy_(-lr * p.grad)")),
+        ("some-left-out", ("for p in parameters", "for p in parameters[1:]")),
+        ("some-left-out", ("for p in parameters", "for p in parameters[::2]")),
+        ("zeroed-too-soon", (STEP, "new = p - lr * p.grad")),
+        ("wrong-value", (STEP, "p -= lr**2 * p.grad")),
+        ("wrong-value", (STEP, "p -= lr * p.grad.clamp(-1, 1)")),
+        ("keeps-the-gradient", (CLEAR, "p.grad.detach_()")),
+        ("keeps-the-gradient", (CLEAR, "p.grad == 0")),
+    ],
+)
+ALSO_RIGHT += [by_the_library, by_foreach, by_data, decorated, copied]

@@ -1,7 +1,9 @@
 """Answers to `training-loop`: forward, loss, zero_grad, backward, step, and the loss as a plain number."""
 
 import numpy as np
+import torch
 import torch.nn.functional as F
+from edited_source import edited, wrong_answers
 
 
 def solution(net, optimizer, x, y, steps):
@@ -15,174 +17,83 @@ def solution(net, optimizer, x, y, steps):
     return losses
 
 
-def no_zero_grad(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
+LOSS, ZERO, BACKWARD = "F.binary_cross_entropy(net(x), y)", "        optimizer.zero_grad()\n", "        loss.backward()\n"
+STEP, KEEP, RETURN = "        optimizer.step()\n", "        losses.append(loss.item())\n", "    return losses"
+FORWARD = f"        loss = {LOSS}\n"
+
+WRONG = wrong_answers(
+    solution,
+    [
+        ("accumulates", (ZERO, "")),
+        ("accumulates", (ZERO, ""), (FORWARD, FORWARD + "        loss.grad = None\n")),
+        ("accumulates", (ZERO, ""), ("    losses = []\n", "    losses = []\n    optimizer.zero_grad()\n")),
+        ("zeroed-before-step", (ZERO, ""), (BACKWARD, BACKWARD + ZERO)),
+        ("zeroed-before-step", (ZERO, ""), (BACKWARD, BACKWARD + "        net.zero_grad()\n")),
+        ("step-before-backward", (BACKWARD, ""), (STEP, STEP + ZERO + BACKWARD), (FORWARD + ZERO, FORWARD)),
+        ("never-steps", (STEP, "")),
+        ("never-steps", (STEP, "        optimizer.step\n")),
+        ("never-steps", (BACKWARD, ""), (STEP, STEP + BACKWARD)),
+        ("no-backward", (BACKWARD, "")),
+        ("no-backward", (BACKWARD + STEP, STEP)),
+        ("no-graph", (FORWARD, f"        with torch.no_grad():\n            loss = {LOSS}\n")),
+        ("no-graph", (LOSS, "F.binary_cross_entropy(net(x).detach(), y)")),
+        ("one-forward", ("    for _", f"    loss = {LOSS}\n    for _"), (f"        loss = {LOSS}\n", "")),
+        ("arguments-swapped", (LOSS, "F.binary_cross_entropy(y, net(x))")),
+        ("wrong-loss", (LOSS, "F.mse_loss(net(x), y)")),
+        ("wrong-loss", (LOSS, "F.binary_cross_entropy_with_logits(net(x), y)")),
+        ("wrong-loss", (LOSS, 'F.binary_cross_entropy(net(x), y, reduction="sum")')),
+        ("one-step-short", ("range(steps)", "range(1, steps)")),
+        ("wrong-number-of-steps", ("range(steps)", "range(steps + 1)")),
+        ("wrong-number-of-steps", ("range(steps)", "range(6)")),
+        (
+            "another-optimizer",
+            ("    losses = []\n", "    losses = []\n    optimizer = torch.optim.SGD(net.parameters(), lr=0.3)\n"),
+        ),
+        (
+            "another-optimizer",
+            (
+                STEP,
+                "        with torch.no_grad():\n            for p in net.parameters():\n                p -= 0.3 * p.grad\n",
+            ),
+        ),
+        ("no-backward", ("    losses = []\n", "    losses = []\n    net = type(net)()\n")),
+        ("keeps-graphs", ("loss.item()", "loss")),
+        ("keeps-graphs", ("loss.item()", "loss"), ("return losses", "return tuple(losses)")),
+        ("tensors-in-the-list", ("loss.item()", "loss.detach()")),
+        ("one-loss", (RETURN, "    return loss.item()")),
+        ("returns-nothing", (RETURN, "")),
+        ("one-loss", (RETURN, "    return sum(losses) / steps")),
+        ("wrong-number-of-steps", (RETURN, "        return losses")),
+        ("wrong-count", (RETURN, "    return losses[-1:]")),
+        ("wrong-count", ("    losses = []\n", "    losses = [0.0]\n")),
+        ("loss-after-step", ("loss.item()", f"{LOSS}.item()")),
+        ("losses-reversed", (KEEP, "        losses.insert(0, loss.item())\n")),
+        ("losses-added-up", ("loss.item()", "loss.item() + (losses[-1] if losses else 0)")),
+        ("losses-rounded", ("loss.item()", "round(loss.item(), 4)")),
+        ("last-loss-only", (RETURN, "    return [loss.item()] * steps")),
+        ("wrong-value", ("loss.item()", "loss.backward and None")),
+        ("wrong-value", (LOSS, "F.binary_cross_entropy(net(x[:2]), y[:2])")),
+    ],
+)
+
+
+def clears_at_the_end(net, optimizer, x, y, steps):
+    losses = torch.empty(steps)
+    for i in range(steps):
+        loss = torch.nn.BCELoss()(net(x), y)
         loss.backward()
         optimizer.step()
-        losses.append(loss.item())
-    return losses
+        optimizer.zero_grad(set_to_none=False)
+        losses[i] = loss.item()
+    return losses.tolist()
 
 
-def zero_grad_after_backward(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        loss.backward()
-        optimizer.zero_grad()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def step_first(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.step()
-        optimizer.zero_grad()
-        loss.backward()
-        losses.append(loss.item())
-    return losses
-
-
-def no_step(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        losses.append(loss.item())
-    return losses
-
-
-def step_on_cleared_gradients(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        optimizer.step()
-        loss.backward()
-        losses.append(loss.item())
-    return losses
-
-
-def forward_once(net, optimizer, x, y, steps):
-    losses = []
-    loss = F.binary_cross_entropy(net(x), y)
-    for _ in range(steps):
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def target_first(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(y, net(x))
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def squared_error(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.mse_loss(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def starts_at_one(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(1, steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.item())
-    return losses
-
-
-def list_of_tensors(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss)
-    return losses
-
-
-def last_loss(net, optimizer, x, y, steps):
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    return loss.item()
-
-
-def no_return(net, optimizer, x, y, steps):
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-
-
-def measured_again(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        loss = F.binary_cross_entropy(net(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(F.binary_cross_entropy(net(x), y).item())
-    return losses
-
-
-def tuple_of_tensors(*given):
-    return tuple(list_of_tensors(*given))
-
-
-def what_backward_returns(net, optimizer, x, y, steps):
-    losses = []
-    for _ in range(steps):
-        optimizer.zero_grad()
-        losses.append(F.binary_cross_entropy(net(x), y).backward())
-        optimizer.step()
-    return losses
-
-
-def numbers_of_numpy(*given):
-    return list(np.array(solution(*given), dtype=np.float32))
-
-
-ALSO_RIGHT = [numbers_of_numpy]
-WRONG = [
-    ("accumulates", no_zero_grad),
-    ("zeroed-before-step", zero_grad_after_backward),
-    ("step-before-backward", step_first),
-    ("never-steps", no_step),
-    ("never-steps", step_on_cleared_gradients),
-    ("one-forward", forward_once),
-    ("arguments-swapped", target_first),
-    ("wrong-loss", squared_error),
-    ("one-step-short", starts_at_one),
-    ("keeps-graphs", list_of_tensors),
-    ("keeps-graphs", tuple_of_tensors),
-    ("loss-after-step", measured_again),
-    ("wrong-value", what_backward_returns),
-    ("one-loss", last_loss),
-    ("returns-nothing", no_return),
+ALSO_RIGHT = [
+    lambda *given: list(np.array(solution(*given), dtype=np.float32)),
+    lambda *given: np.array(solution(*given)),
+    clears_at_the_end,
+    edited(solution, (ZERO, ""), (f"        loss = {LOSS}\n", f"        optimizer.zero_grad()\n        loss = {LOSS}\n")),
+    edited(solution, (LOSS, "-(y * net(x).log() + (1 - y) * (1 - net(x)).log()).mean()")),
+    edited(solution, ("optimizer.zero_grad()", "net.zero_grad()"), ("loss.item()", "float(loss)"), ("[]", "list()")),
+    edited(solution, (RETURN, "    return tuple(losses)")),
 ]
