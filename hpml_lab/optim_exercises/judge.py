@@ -37,6 +37,8 @@ def _random_gradients(shapes: tuple, seed: int, steps: int) -> list[Tensors]:
     sizes = [torch.logspace(-2, 1, 7, dtype=torch.float64)[(3 * t) % 7] for t in range(steps)]
     gradients = [[torch.randn(shape, dtype=torch.float64, generator=generator) * size for shape in shapes] for size in sizes]
     gradients[0][0][0] = 0.0  # a gradient that starts at zero, as for a feature that has not been seen yet
+    for t in (7, 20, 21):  # and some that are zero later, when there is a past
+        gradients[t % steps][0][1:] = 0.0
     return gradients
 
 
@@ -67,14 +69,14 @@ class _Run:
             self.passed += zip(made, [value.clone() for value in values], strict=True)
             return made
 
-        def gradient(points: Tensors) -> Tensors:  # of ½ Σ p² + slope · p: it depends on the point
+        def gradient(points: Tensors) -> Tensors:  # of ½ Σ p² + slope · p, or 0: it depends on the point
             points = list(points)
             if len(points) != len(slopes):
                 raise Mistake(
                     "gradient-of-some",
                     f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
                 )
-            return copies([0.5 * p + slope for p, slope in zip(points, slopes, strict=True)])
+            return copies([(0.5 * p + slope) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])
 
         self.rule(given, gradient if self.look_ahead else copies(slopes), self.state, **hyper)
         if any(a is not b for a, b in zip(given, self.params, strict=False)) or len(given) != len(self.params):

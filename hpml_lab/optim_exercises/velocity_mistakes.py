@@ -12,8 +12,32 @@ _NOT_DECAYED_HINT = "All old gradients count fully in yours: which factor makes 
 _TWICE_HINT = "lr enters twice: once into the velocity and once into the step."
 _UNTIL_RATE_HINT = "Right until the learning rate changes: in yours the velocity still holds the old rate."
 
+_SWAPPED_HINT = "The weights are swapped: γ belongs to the old velocity, not to the gradient."
+_FIRST_TWICE_HINT = "Right but for the first gradient, which counts twice: the velocity starts with it, and it is added again."
+_SKIPPED_HINT = "Where a gradient is 0, your velocity stands still: it must fade there, and the parameter still moves by it."
+_DEFAULT_HINT = "Your {} is always {}, whatever the caller asks for: use the argument."
+
 # Asked for: torch's form, b = γ b + g, θ = θ − α b.
 MOMENTUM_MISTAKES: WrongRules = {
+    "momentum-hard-coded": (altered("momentum", "s.b = 0.9 * s.b + g"), _DEFAULT_HINT.format("γ", 0.9)),
+    "rate-hard-coded": (altered("momentum", "theta = theta - 0.1 * s.b"), _DEFAULT_HINT.format("rate", 0.1)),
+    "weights-swapped": (altered("momentum", "s.b = (1 - momentum) * s.b + momentum * g"), _SWAPPED_HINT),
+    "weights-swapped, whole velocity": (altered("momentum", "s.b = s.b + momentum * g"), _SWAPPED_HINT),
+    "first-gradient-twice": (altered("momentum", "s.b = momentum * (g if t == 1 else s.b) + g"), _FIRST_TWICE_HINT),
+    "first-gradient-missing": (
+        altered("momentum", "s.b = 0 * g if t == 1 else momentum * s.b + g"),
+        "Your first step has the length 0: the first gradient is lost.",
+    ),
+    "zeros-skipped": (altered("momentum", "s.b = s.b + (momentum * s.b + g - s.b) * (g != 0)"), _SKIPPED_HINT),
+    "gradient-damped-too": (
+        altered("momentum", "s.b = momentum * (s.b + g)"),
+        "γ enters once too often: it shortens the new gradient's step as well, not only the old velocity.",
+    ),
+    "nesterov-instead": (as_rule("nesterov"), "That is Nesterov's step, g + γ b. Classical momentum steps along b."),
+    "gradient-added-again": (
+        altered("momentum", "theta = theta - lr * (s.b + g)"),
+        "The new gradient enters twice: b already contains it.",
+    ),
     "velocity-as-running-average": (altered("momentum", "s.b = momentum * s.b + (1 - momentum) * g"), _AVERAGE_HINT),
     "velocity-not-kept": (altered("momentum", "s.b = g"), _NOT_KEPT_HINT),
     "velocity-not-decayed": (altered("momentum", "s.b = s.b + g"), _NOT_DECAYED_HINT),
@@ -77,7 +101,28 @@ def _look_ahead(at: str, *lines: str, first: tuple[str, ...] = ()) -> Rule:
 
 
 # Asked for: the lecture's form, with gradient(points): v = γ v + α ∇J(θ − γ v), θ = θ − v.
+_AHEAD = "theta - momentum * s.v"
 LOOK_AHEAD_MISTAKES: WrongRules = {
+    "momentum-hard-coded": (_look_ahead("theta - 0.9 * s.v", "s.v = 0.9 * s.v + lr * g"), _DEFAULT_HINT.format("γ", 0.9)),
+    "momentum-hard-coded, ahead": (_look_ahead("theta - 0.9 * s.v"), _DEFAULT_HINT.format("γ, in the look-ahead,", 0.9)),
+    "rate-hard-coded": (_look_ahead(_AHEAD, "s.v = momentum * s.v + 0.1 * g"), _DEFAULT_HINT.format("rate", 0.1)),
+    "weights-swapped": (_look_ahead(_AHEAD, "s.v = (1 - momentum) * s.v + momentum * lr * g"), _SWAPPED_HINT),
+    "first-gradient-twice": (_look_ahead(_AHEAD, "s.v = momentum * (lr * g if t == 1 else s.v) + lr * g"), _FIRST_TWICE_HINT),
+    "zeros-skipped": (_look_ahead(_AHEAD, "s.v = s.v + (momentum * s.v + lr * g - s.v) * (g != 0)"), _SKIPPED_HINT),
+    "velocity-not-decayed": (_look_ahead(_AHEAD, "s.v = s.v + lr * g"), _NOT_DECAYED_HINT),
+    "rate-twice": (_look_ahead(_AHEAD, "theta = theta - lr * s.v"), _TWICE_HINT),
+    "velocity-used-before-update": (
+        altered("lecture_nesterov", order=("theta", "s.v"), at=_AHEAD),
+        "Your step uses the velocity of the previous call: update v first, then step with it.",
+    ),
+    "rate-missing": (
+        _look_ahead(_AHEAD, "s.v = momentum * s.v + g"),
+        "The learning rate never enters: α multiplies the gradient.",
+    ),
+    "torchs-nesterov": (
+        altered("nesterov", at="theta"),
+        "That is torch's form, with the gradient at θ and a step along g + γ b. The lecture's takes the gradient ahead of θ.",
+    ),
     "nesterov-as-plain-momentum": (
         _look_ahead("theta"),
         "You take the gradient at θ: these are the steps of plain momentum. Where will θ be soon?",

@@ -1,5 +1,9 @@
 """Answers to `fix-the-schedule`: α for N steps, α / 10 for M more, α / 100 from then on."""
 
+from fractions import Fraction
+
+import numpy as np
+
 
 def solution(t, lr, first, then):
     if t <= first:
@@ -62,4 +66,58 @@ WRONG = [
     ("drops-for-ever", like_step_lr),
     ("returns-nothing", forgets_the_rest),
     ("wrong-value", lambda t, lr, first, then: lr / t),
+]
+
+
+def untouched(t, lr, first, then):
+    for step in range(1, t + 1):
+        if step > first:
+            lr = lr / 10
+        if step > first + then:
+            lr = lr / 10
+    return lr
+
+
+def with_a_counter():
+    calls = {}
+
+    def rate(t, lr, first, then):
+        calls[lr] = calls.get(lr, 0) + 1
+        return solution(calls[lr], lr, first, then)
+
+    return rate
+
+
+def by_a_loop(t, lr, first, then):
+    for step in range(1, t + 1):
+        if step in (first + 1, first + then + 1):
+            lr /= 10
+    return lr
+
+
+WRONG += [
+    ("drops-in-every-step", untouched),
+    ("drops-in-every-step", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + max(0, t - first - then))),
+    ("drops-in-every-step", lambda t, lr, first, then: lr * 0.1 ** (max(0, t - first) + (t > first + then))),
+    ("second-drop-late", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + (t > first + then + 1))),
+    ("second-drop-early", lambda t, lr, first, then: lr * 0.1 ** ((t > first) + (t >= first + then))),
+    ("first-drop-early", lambda t, lr, first, then: lr if t < first else lr / 10 if t <= first + then else lr / 100),
+    ("first-drop-late", lambda t, lr, first, then: lr * 0.1 ** ((t > first + 1) + (t > first + then))),
+    ("first-and-then-swapped", lambda t, lr, first, then: solution(t, lr, then, first)),
+    ("never-drops", lambda t, lr, first, then: lr),
+    ("factor-without-lr", lambda t, lr, first, then: solution(t, 1, first, then)),
+    ("lr-hard-coded", lambda t, lr, first, then: solution(t, 0.1, first, then)),
+    ("drops-to-zero", lambda t, lr, first, then: lr if t <= first else lr // 10),
+    ("second-drop-by-hundred", lambda t, lr, first, then: solution(t, lr, first, then) / (10 if t > first + then else 1)),
+    ("wrong-value", with_a_counter()),
+    ("wrong-value", lambda t, lr, first, then: solution(t, lr, 5, 3)),
+    ("wrong-value", lambda t, lr, first, then: lr * 0.1 ** (t / first)),
+]
+ALSO_RIGHT = [
+    by_a_loop,
+    lambda t, lr, first, then: lr * 10.0 ** -((t > first) + (t > first + then)),
+    lambda t, lr, first, then: np.float32(solution(t, lr, first, then)),
+    lambda t, lr, first, then: [lr, lr / 10, lr / 100][np.searchsorted([first, first + then], t)],
+    lambda t, lr, first, then: round(solution(t, lr, first, then), 12),
+    lambda t, lr, first, then: Fraction(lr) / 10 ** ((t > first) + (t > first + then)),
 ]

@@ -1,5 +1,10 @@
 """Answers to `largest-rate`: the steepest direction decides, and momentum allows more."""
 
+from fractions import Fraction
+
+import numpy as np
+import torch
+
 
 def solution(eigenvalues, momentum):
     return 2 * (1 + momentum) / max(eigenvalues)
@@ -16,4 +21,28 @@ WRONG = [
     ("polyaks-best", lambda eigenvalues, momentum: 4 / (max(eigenvalues) ** 0.5 + min(eigenvalues) ** 0.5) ** 2),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[-1] + 1),
     ("returns-nothing", lambda eigenvalues, momentum: None),
+]
+
+WRONG += [
+    ("fixed-position", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[-1]),
+    ("fixed-position", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[0]),
+    ("momentum-hard-coded", lambda eigenvalues, momentum: 3.8 / max(eigenvalues)),
+    ("sum-of-eigenvalues", lambda eigenvalues, momentum: 2 * (1 + momentum) / sum(eigenvalues)),
+    ("root-of-momentum", lambda eigenvalues, momentum: (1 + momentum**0.5) ** 2 / max(eigenvalues)),
+    ("both-ends", lambda eigenvalues, momentum: 2 * (1 + momentum) / (max(eigenvalues) + min(eigenvalues))),
+    ("momentum-as-factor", lambda eigenvalues, momentum: 2 * momentum / max(eigenvalues)),
+    ("momentum-twice", lambda eigenvalues, momentum: 2 * (1 + 2 * momentum) / max(eigenvalues)),
+    ("wrong-value", lambda eigenvalues, momentum: 0.152),
+    ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) * max(eigenvalues)),
+    ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum**2) / max(eigenvalues)),
+    ("wrong-type", lambda eigenvalues, momentum: f"{2 * (1 + momentum) / max(eigenvalues):.3f}"),
+    ("raises", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues.max()),
+    ("wrong-value", lambda eigenvalues, momentum: [2 * (1 + momentum) / value for value in eigenvalues]),
+]
+ALSO_RIGHT = [
+    lambda eigenvalues, momentum: (2 + 2 * momentum) / sorted(eigenvalues)[-1],
+    lambda eigenvalues, momentum: 2 * (1 + momentum) / np.max(eigenvalues),
+    lambda eigenvalues, momentum: 2 * (1 + momentum) / torch.tensor(eigenvalues).max(),
+    lambda eigenvalues, momentum: min(2 * (1 + momentum) / value for value in eigenvalues),
+    lambda eigenvalues, momentum: Fraction(2) * (1 + Fraction(momentum)) / Fraction(max(eigenvalues)),
 ]

@@ -1,6 +1,7 @@
 """Answers to `look-ahead-step`: the gradient at θ − γ v, the step from θ."""
 
 import torch
+from edited_source import edited, wrong_answers
 
 
 def solution(params, gradient, state, lr=0.1, momentum=0.9):
@@ -8,71 +9,6 @@ def solution(params, gradient, state, lr=0.1, momentum=0.9):
     ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
     for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
         v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def at_theta(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, gradient(params), strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def looks_back(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    behind = gradient([p + momentum * velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, behind, strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def whole_velocity(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def moves_and_stays(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    for p, velocity in zip(params, v, strict=True):
-        p -= momentum * velocity
-    for i, (p, g) in enumerate(zip(params, gradient(params), strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def running_average(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        v[i] = momentum * v[i] + (1 - momentum) * lr * g
-        p -= v[i]
-
-
-def uphill(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p += v[i]
-
-
-def velocity_uphill(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        v[i] = momentum * v[i] - lr * g
-        p -= v[i]
-
-
-def edits_the_gradient(params, gradient, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    ahead = gradient([p - momentum * velocity for p, velocity in zip(params, v, strict=True)])
-    for i, (p, g) in enumerate(zip(params, ahead, strict=True)):
-        g *= lr
-        v[i] = momentum * v[i] + g
         p -= v[i]
 
 
@@ -94,15 +30,59 @@ def shared_default(params, gradient, state, lr=0.1, momentum=0.9, velocities={})
         p -= velocities[i]
 
 
+VELOCITY, STEP = "v[i] = momentum * v[i] + lr * g", "p -= v[i]"
+AHEAD = "[p - momentum * velocity for p, velocity in zip(params, v, strict=True)]"
 WRONG = [
-    ("nesterov-as-plain-momentum", at_theta),
-    ("look-ahead-wrong-way", looks_back),
-    ("look-ahead-whole-velocity", whole_velocity),
-    ("stays-at-look-ahead", moves_and_stays),
-    ("velocity-as-running-average", running_average),
-    ("wrong-sign", uphill),
-    ("wrong-sign", velocity_uphill),
-    ("gradient-edited-in-place", edits_the_gradient),
     ("state-shared-between-parameters", one_velocity_for_all),
     ("state-shared-between-optimizers", shared_default),
+] + wrong_answers(
+    solution,
+    [
+        ("nesterov-as-plain-momentum", (AHEAD, "params")),
+        ("look-ahead-wrong-way", ("p - momentum * velocity", "p + momentum * velocity")),
+        ("look-ahead-whole-velocity", ("p - momentum * velocity", "p - velocity")),
+        ("look-ahead-scaled-by-rate", ("p - momentum * velocity", "p - lr * momentum * velocity")),
+        ("stays-at-look-ahead", (AHEAD, "[p.sub_(momentum * velocity) for p, velocity in zip(params, v, strict=True)]")),
+        ("velocity-as-running-average", (VELOCITY, "v[i] = momentum * v[i] + (1 - momentum) * lr * g")),
+        ("wrong-sign", (STEP, "p += v[i]")),
+        ("wrong-sign", (VELOCITY, "v[i] = momentum * v[i] - lr * g")),
+        ("gradient-edited-in-place", (VELOCITY, "g *= lr; v[i] = momentum * v[i] + g")),
+    ],
+)
+NEW = [
+    ("momentum-hard-coded", ("momentum *", "0.9 *")),
+    ("momentum-hard-coded", ("p - momentum *", "p - 0.9 *")),
+    ("rate-hard-coded", (VELOCITY, "v[i] = momentum * v[i] + 0.1 * g")),
+    ("weights-swapped", (VELOCITY, "v[i] = (1 - momentum) * v[i] + momentum * lr * g")),
+    ("zeros-skipped", (VELOCITY, "v[i] = torch.where(g == 0, v[i], momentum * v[i] + lr * g)")),
+    ("velocity-not-decayed", (VELOCITY, "v[i] = v[i] + lr * g")),
+    ("velocity-not-kept", (VELOCITY, "v[i] = lr * g"), (STEP, "p -= v[i]; v[i] = 0 * g")),
+    ("rate-twice", (STEP, "p -= lr * v[i]")),
+    ("rate-missing", (VELOCITY, "v[i] = momentum * v[i] + g")),
+    ("rate-outside-velocity", (VELOCITY, "v[i] = momentum * v[i] + g"), (STEP, "p -= lr * v[i]"), ("p - m", "p - lr * m")),
+    ("velocity-used-before-update", (VELOCITY, ""), (STEP, f"{STEP}; {VELOCITY}")),
+    ("rebinds", (STEP, "p = p - v[i]")),
+    ("gradient-of-some", (AHEAD, "[params[0] - momentum * v[0]]")),
+    ("replaces-the-tensors", (STEP, "params[i] = p - v[i]")),
+    ("torchs-nesterov", (AHEAD, "params"), (VELOCITY, "v[i] = momentum * v[i] + g"), (STEP, "p -= lr * (g + momentum * v[i])")),
+    ("wrong-value", (STEP, "p -= momentum * v[i] + lr * g")),
+]
+WRONG += wrong_answers(solution, NEW)
+
+
+def per_parameter_state(params, gradient, state, lr=0.1, momentum=0.9):
+    for i, p in enumerate(params):
+        state.setdefault(i, p.new_zeros(p.shape))
+    points = tuple(p.clone().sub_(state[i], alpha=momentum) for i, p in enumerate(params))
+    for i, g in enumerate(gradient(points)):
+        state[i].mul_(momentum).add_(g, alpha=lr)
+        params[i].sub_(state[i])
+
+
+ALSO_RIGHT = [
+    per_parameter_state,
+    edited(solution, (STEP, "p.copy_(p - v[i])")),
+    edited(solution, ("gradient([", "gradient(["), (VELOCITY, "v[i] = torch.add(v[i] * momentum, g, alpha=lr)")),
+    edited(solution, ("torch.zeros_like(p)", "0.0 * p")),
+    edited(solution, ("torch.zeros_like(p) for p in params", "0 for _ in params")),
 ]

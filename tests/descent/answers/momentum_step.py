@@ -1,6 +1,7 @@
 """Answers to `momentum-step`: b = γ b + g, θ = θ − α b, each parameter with a velocity of its own."""
 
 import torch
+from edited_source import wrong_answers
 
 
 def solution(params, grads, state, lr=0.1, momentum=0.9):
@@ -87,3 +88,64 @@ WRONG = [
     ("rebinds", new_names),
     ("velocity-used-before-update", steps_first),
 ]
+
+
+def keyed_by_shape(params, grads, state, lr=0.1, momentum=0.9):
+    for p, g in zip(params, grads, strict=True):
+        b = state.get(p.shape, torch.zeros_like(p))
+        state[p.shape] = momentum * b + g
+        p -= lr * state[p.shape]
+
+
+def keyed_by_id(params, grads, state, lr=0.1, momentum=0.9):
+    for p, g in zip(params, grads, strict=True):
+        b = state.setdefault(id(p), torch.zeros_like(p))
+        b.mul_(momentum).add_(g)
+        p.sub_(b, alpha=lr)
+
+
+def by_foreach(params, grads, state, lr=0.1, momentum=0.9):
+    if not state:
+        state["b"] = [torch.zeros_like(p) for p in params]
+    torch._foreach_mul_(state["b"], momentum)
+    torch._foreach_add_(state["b"], grads)
+    torch._foreach_add_(params, state["b"], alpha=-lr)
+
+
+def starts_with_the_gradient(params, grads, state, lr=0.1, momentum=0.9):
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        state[i] = g.clone() if i not in state else momentum * state[i] + g
+        p.copy_(p - lr * state[i])
+
+
+def the_librarys(params, grads, state, lr=0.1, momentum=0.9):
+    if "optimizer" not in state:
+        state["optimizer"] = torch.optim.SGD(params, lr=lr, momentum=momentum)
+    for p, g in zip(params, grads, strict=True):
+        p.grad = g.clone()
+    state["optimizer"].param_groups[0]["lr"] = lr
+    state["optimizer"].step()
+
+
+VELOCITY, STEP = 'state["b"][i] = momentum * state["b"][i] + g', 'p -= lr * state["b"][i]'
+OLD = 'state["b"][i]'
+WRONG += [("state-shared-between-parameters", keyed_by_shape)] + wrong_answers(
+    solution,
+    [
+        ("momentum-hard-coded", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
+        ("rate-hard-coded", (STEP, f"p -= 0.1 * {OLD}")),
+        ("weights-swapped", (VELOCITY, f"{OLD} = (1 - momentum) * {OLD} + momentum * g")),
+        ("weights-swapped", (VELOCITY, f"{OLD} = {OLD} + momentum * g")),
+        ("first-gradient-twice", ("torch.zeros_like(p) for p in params", "g.clone() for g in grads")),
+        ("zeros-skipped", (VELOCITY, f"{OLD} = torch.where(g == 0, {OLD}, momentum * {OLD} + g)")),
+        ("gradient-damped-too", (VELOCITY, f"{OLD} = momentum * ({OLD} + g)")),
+        ("nesterov-instead", (STEP, f"p -= lr * (g + momentum * {OLD})")),
+        ("gradient-added-again", (STEP, f"p -= lr * ({OLD} + g)")),
+        ("gradient-damped-too", (STEP, f"p -= lr * momentum * {OLD}")),
+        ("velocity-not-decayed", (VELOCITY, f"{OLD} = {OLD} + g")),
+        ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)"), ("+ g", "+ g.float()")),
+        ("wrong-value", (VELOCITY, f"{OLD} = momentum * {OLD} + g.clamp(-1, 1)")),
+        ("wrong-value", (STEP, f"p -= lr * {OLD} / {OLD}.norm()")),
+    ],
+)
+ALSO_RIGHT = [keyed_by_id, by_foreach, starts_with_the_gradient, the_librarys]
