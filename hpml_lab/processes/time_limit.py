@@ -12,7 +12,7 @@ class TimeLimitReached(BaseException):
 
 
 @contextlib.contextmanager
-def time_limit(cpu_seconds: float = 0.2, wall_seconds: float = 1.0) -> Iterator[None]:
+def time_limit(cpu_seconds: float = 0.2, wall_seconds: float = 3.0) -> Iterator[None]:
     """Raise TimeLimitReached in a `with` block that computes or waits too long.
 
     It needs the main thread and a system with interval timers; elsewhere there is no limit.

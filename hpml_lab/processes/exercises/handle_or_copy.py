@@ -5,7 +5,12 @@ from collections.abc import Callable
 from hpml_lab.core.exercises import exercise, expect_function
 
 # (seconds of an empty pickled message and of an empty handle, copies of a pickled one, bytes/s of a copy, already shared?)
-CASES = ((50e-6, 500e-6, 7, 5e9, False), (40e-6, 840e-6, 5, 10e9, True), (20e-6, 260e-6, 4, 2e9, False))
+CASES = (
+    (50e-6, 500e-6, 7, 5e9, False),
+    (40e-6, 840e-6, 5, 10e9, True),
+    (20e-6, 260e-6, 4, 2e9, False),
+    (1e-4, 9e-4, 2, 8e9, True),
+)
 
 
 def _right(pickled: float, handed: float, copies: int, rate: float, shared: bool) -> float:
@@ -25,6 +30,25 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
     "shared-upside-down": (
         lambda pickled, handed, copies, rate, shared: (handed - pickled) * rate / (copies - (1 if shared else 0)),
         "`shared` is True if the tensor is already in shared memory; then it is not copied.",
+    ),
+    "a-copy-too-many": (
+        lambda pickled, handed, copies, rate, shared: (handed - pickled) * rate / (copies + (0 if shared else 1)),
+        "The handle's copy is on the other side of the equation: it makes the difference in copies smaller, not larger.",
+    ),
+    "divided-by-the-rate": (
+        lambda pickled, handed, copies, rate, shared: (handed - pickled) / rate / (copies - (0 if shared else 1)),
+        "One byte takes 1 / rate seconds, so a time is rate times as many bytes.",
+    ),
+    "times-the-copies": (
+        lambda pickled, handed, copies, rate, shared: (handed - pickled) * rate * (copies - (0 if shared else 1)),
+        "With more copies pickling is slower, so that handles win earlier: should your size grow with `copies`?",
+    ),
+    "in-kilobytes": (lambda *case: _right(*case) / 1e3, "That is in kB; bytes are asked for."),
+    "in-kilobytes, of 1024": (lambda *case: _right(*case) / 1024, "That is in KiB; bytes are asked for."),
+    "in-bits": (lambda *case: _right(*case) * 8, "That is in bits; bytes are asked for."),
+    "handle-costs-nothing": (
+        lambda pickled, handed, copies, rate, shared: pickled * rate / (copies - (0 if shared else 1)),
+        "A handle has a fixed cost, too: only the difference of the two has to be won back.",
     ),
     "one-copy-only": (
         lambda pickled, handed, copies, rate, shared: (handed - pickled) * rate,
@@ -54,4 +78,4 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
 def judge_handle_or_copy(answer: Callable) -> None:
     """Three tensors, shared and not."""
     cases = {f"(pickled, handed, copies, rate, shared) = {case}": case for case in CASES}
-    expect_function(answer, _right, cases, mistakes=MISTAKES)
+    expect_function(answer, _right, cases, mistakes=MISTAKES, tolerance=1e-5)  # rounded to a byte is right, too

@@ -8,7 +8,17 @@ from hpml_lab.core.exercises import Mistake, exercise
 from hpml_lab.processes.time_limit import TimeLimitReached, time_limit
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
-INTERLEAVINGS = ("ptptptptpt", "pppttt", "t", "ptt", "pppptttt", "pppptpttpptppttttpptt", "pppppttttt" * 2)
+INTERLEAVINGS = (
+    "ptptptptpt",
+    "pppttt",
+    "t",
+    "ptt",
+    "pppptttt",
+    "pppptpttpptppttttpptt",
+    "pppppttttt" * 2,
+    "pt" * 40,
+    "ppt" * 12 + "t" * 20,
+)
 
 
 @exercise("ring-buffer", notebook="07_processes")
@@ -34,7 +44,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
     pair = make(slots)
     if pair is None:
         raise Mistake("returns-nothing", "Your function returns None: end it with `return put, take`.")
-    if not (isinstance(pair, tuple) and len(pair) == 2 and all(callable(function) for function in pair)):
+    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(callable(function) for function in pair)):
         raise Mistake("not-two-functions", "Return the two functions themselves: `return put, take`, without calling them.")
     put, take = pair
     right: deque[int] = deque()
@@ -45,7 +55,8 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             has_room = len(right) < slots
             accepted = put(number)
             if accepted is None:
-                raise Mistake("put-says-nothing", "put returns None. It must return True (accepted) or False (full).")
+                when = "" if has_room else " when the ring is full"
+                raise Mistake("put-says-nothing", f"put returns None{when}. It must return True (accepted) or False (full).")
             if has_room and not accepted:
                 raise Mistake(
                     "off-by-one-full", f"{story}put reports full with {len(right)} items in the ring. All slots can be used."
@@ -100,7 +111,10 @@ def _check_second_ring(make: Callable[[int], Any]) -> None:
 
 
 def _check_items(make: Callable[[int], Any]) -> None:
-    """An item may be anything but None."""
+    """An item may be anything but None, and two items may be equal."""
+    put, take = make(2)
+    if [put(5), put(5), take(), take(), take()] != [True, True, 5, 5, None]:
+        raise Mistake("finds-by-value", "Two equal items, 5 and 5, are put and do not both come back: go by position.")
     for item in (0, "", False):
         put, take = make(2)
         if not put(item) or take() != item:

@@ -14,7 +14,7 @@ from hpml_lab.core.exercises import Mistake, exercise, expect
 @exercise("sendable-work", notebook="07_processes")
 def judge_sendable_work(answer: Callable) -> None:
     """Send the work as a queue would, and call what arrives."""
-    made = {factor: answer(factor) for factor in (3, 10)}
+    made = {factor: answer(factor) for factor in (3, 0, -0.5, 10)}
     for factor, work in made.items():
         if work is None:
             raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
@@ -34,9 +34,18 @@ def judge_sendable_work(answer: Callable) -> None:
                 factor * x,
                 case=f"scaler({factor})({x}), as the worker receives it",
                 mistakes={
-                    "factor-forgotten": (x, "It returns its argument unchanged: where is the factor?"),
+                    "factor-forgotten": (x if factor else None, "It returns its argument unchanged: where is the factor?"),
+                    "zero-as-nothing": (x, "0 is a factor, too: `factor or …`, or `if factor`, takes it for no factor at all."),
                     "adds": (factor + x, "It adds; the product is wanted."),
-                    "power": (x**factor, "It raises to a power; the product is wanted."),
+                    "power": (x**factor if factor else None, "It raises to a power; the product is wanted."),
+                    "power, of the factor": (factor**x if factor > 0 else None, "It raises to a power; the product is wanted."),
+                    "divides": (x / factor if factor else None, "It divides; the product is wanted."),
+                    "divides, the factor": (factor / x, "It divides; the product is wanted."),
+                    "subtracts": (x - factor, "It subtracts; the product is wanted."),
+                    "argument-forgotten": (factor, "It returns the factor: where is the argument?"),
+                    "squared": (x * x, "It squares its argument: where is the factor?"),
+                    "integers-only": (NotImplemented, f"For {x} it returns NotImplemented: int.__mul__ knows integers only."),
+                    "rounded-down": (int(factor * x), "The fraction is lost on the way."),
                 },
             )
 

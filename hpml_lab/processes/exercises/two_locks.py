@@ -5,7 +5,9 @@ and changed while its lock is held. One thread suffices to see that: accounts an
 """
 
 import contextlib
+import threading
 from collections.abc import Callable
+from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.processes.time_limit import TimeLimitReached, time_limit
@@ -17,14 +19,16 @@ class _Record:
     def __init__(self) -> None:
         self.taken: list[str] = []
         self.held: list[str] = []
-        self.waits: set[tuple[str, str]] = set()
+        self.waits: dict[tuple[str, str], list[set[int]]] = {}  # with the ids of those of `guards` that were held
+        self.guarded: dict[str, set[int]] = {}  # the same for each lock when it was taken
+        self.guards: list[Any] = []  # locks of the student's own
 
 
 class _Lock:
     """A lock that keeps a record and raises where a real one would wait forever."""
 
-    def __init__(self, name: str, record: _Record) -> None:
-        self.name, self._record = name, record
+    def __init__(self, name: str, record: _Record, refusals: int = 0) -> None:
+        self.name, self._record, self._refusals = name, record, refusals
 
     @property
     def held(self) -> bool:
@@ -37,8 +41,14 @@ class _Lock:
                 f"The lock of {self.name} is taken a second time while it is held: a thread that does that waits for itself."
                 " Source and target may be the same account.",
             )
+        guards = {id(guard) for guard in self._record.guards if _is_held(guard)}
         if blocking and timeout < 0:  # a try, or a wait with a timeout, cannot hang here
-            self._record.waits |= {(held, self.name) for held in self._record.held}
+            for held in self._record.held:
+                self._record.waits.setdefault((held, self.name), []).append(guards & self._record.guarded[held])
+        elif self._refusals:  # as if another thread held it for a while
+            self._refusals -= 1
+            return False
+        self._record.guarded[self.name] = guards
         self._record.held.append(self.name)
         self._record.taken.append(self.name)
         return True
@@ -58,11 +68,26 @@ class _Lock:
         self.release()
 
 
+def _is_held(lock: Any) -> bool:
+    return lock._is_owned() if hasattr(lock, "_is_owned") else lock.locked()
+
+
+def _own_locks(answer: Callable) -> list[Any]:
+    """The locks that a function can reach by a global name, its closure, a default or an attribute."""
+    code = getattr(answer, "__code__", None)
+    if code is None:
+        return []
+    reached = [answer.__globals__.get(name) for name in code.co_names]
+    reached += [cell.cell_contents for cell in answer.__closure__ or ()]
+    reached += [*(answer.__defaults__ or ()), *(answer.__kwdefaults__ or {}).values(), *vars(answer).values()]
+    return [found for found in reached if isinstance(found, (type(threading.Lock()), type(threading.RLock())))]
+
+
 class _Account:
     """An account that notices when its balance is read or written without its lock."""
 
-    def __init__(self, name: str, balance: int, record: _Record) -> None:
-        self.name, self.lock, self._balance, self.bare = name, _Lock(name, record), balance, set()
+    def __init__(self, name: str, balance: int, record: _Record, refusals: int = 0) -> None:
+        self.name, self.lock, self._balance, self.bare = name, _Lock(name, record, refusals), balance, set()
 
     @property
     def balance(self) -> int:
@@ -77,9 +102,10 @@ class _Account:
         self._balance = value
 
 
-def _accounts() -> tuple[_Record, dict[str, _Account]]:
+def _accounts(names: tuple[str, str] = ("ann", "bob"), refusals: int = 0) -> tuple[_Record, dict[str, _Account]]:
+    """Two accounts with 100 each; the second one's lock is busy for some tries (those that do not wait for ever)."""
     record = _Record()
-    return record, {name: _Account(name, 100, record) for name in ("ann", "bob")}
+    return record, {name: _Account(name, 100, record, refusals * (name == names[1])) for name in names}
 
 
 def _refused(answer: Callable, accounts: dict[str, _Account], source: str, target: str, amount: int) -> bool:
@@ -131,21 +157,21 @@ def _judge_transfer(answer: Callable) -> None:
         },
     )
     _nothing_held(accounts, "after a transfer")
-    forward, record.taken = record.taken, []
-    _refused(answer, accounts, "bob", "ann", 30)  # the same two accounts: an order by id(lock) is an order, too
-    backward = record.taken
-    if record.waits >= {("ann", "bob"), ("bob", "ann")}:
-        raise Mistake(
-            "opposite-order",
-            f"From ann to bob the locks are taken in the order {', '.join(forward)}; from bob to ann {', '.join(backward)}."
-            " Two threads that do both at once hold one lock each and wait for the other forever. Choose an order that does"
-            " not depend on the direction.",
-        )
+    for names in (("ann", "bob"), ("ann", "abe"), ("al", "robert")):  # an order by initial or length is none for all
+        _judge_order(answer, *names)
+    _, accounts = _accounts()
+    if _refused(answer, accounts, "ann", "bob", 100):
+        raise Mistake("refuses-too-much", "100 of 100 can be moved, but your transfer raises ValueError: is it < or <=?")
+    _judge_busy(answer)
     _, accounts = _accounts()
     refused = _refused(answer, accounts, "ann", "bob", 500)
     _nothing_held(accounts, "after a transfer that was refused")
     if not refused:
-        raise Mistake("overdrawn", "500 of 100 were moved: raise ValueError, under the lock, before anything is changed.")
+        left = accounts["ann"]._balance
+        hint = (
+            f"500 of 100 cannot be moved, but your transfer ends without ValueError and leaves {left}: raise it under the lock."
+        )
+        raise Mistake("overdrawn", hint)
     if [account._balance for account in accounts.values()] != [100, 100]:
         raise Mistake("half-done", "The transfer raised ValueError, but a balance had been changed already.")
     if any(account.bare for account in accounts.values()):
@@ -157,6 +183,54 @@ def _judge_transfer(answer: Callable) -> None:
     _nothing_held(accounts, "after a transfer from ann to ann")
     if accounts["ann"]._balance != 100:
         raise Mistake("money-made", f"From ann to ann: 100 before, {accounts['ann']._balance} after.")
+
+
+def _judge_order(answer: Callable, one: str, other: str) -> None:
+    """Raise a Mistake if two transfers in opposite directions can wait for each other."""
+    record, accounts = _accounts((one, other))
+    record.guards = _own_locks(answer)
+    _refused(answer, accounts, one, other, 30)
+    forward, record.taken = record.taken, []
+    _refused(answer, accounts, other, one, 30)  # the same two accounts: an order by id(lock) is an order, too
+    backward = record.taken
+    there, back = (record.waits.get(pair, []) for pair in ((one, other), (other, one)))
+    if any(not (first & second) for first in there for second in back):  # no lock of the student's keeps the two apart
+        raise Mistake(
+            "opposite-order",
+            f"From {one} to {other} the locks are taken in the order {', '.join(forward)}; from {other} to {one} "
+            f"{', '.join(backward)}. Two threads that do both at once hold one lock each and wait for the other forever. "
+            "Choose an order that does not depend on the direction.",
+        )
+
+
+def _judge_busy(answer: Callable) -> None:
+    """The second account's lock is busy at first: a try, or a wait with a timeout, fails and says so."""
+    for names in (("ann", "bob"), ("bob", "ann")):
+        _, accounts = _accounts(names, refusals=3)
+        gave_up = False
+        try:
+            answer(*accounts.values(), 30)
+        except Mistake as mistake:
+            if mistake.name != "released-twice":
+                raise
+            raise Mistake("acquire-ignored", IGNORED) from mistake
+        except Exception:  # telling the caller that a lock stays busy
+            gave_up = True
+        if any(account.bare for account in accounts.values()):
+            raise Mistake("acquire-ignored", IGNORED)
+        _nothing_held(accounts, "after a transfer that found a lock busy")
+        balances = [account._balance for account in accounts.values()]
+        if sum(balances) != 200:
+            raise Mistake("half-done", f"If a lock is busy for a while, 100 and 100 become {balances[0]} and {balances[1]}.")
+        if balances == [100, 100] and not gave_up:
+            raise Mistake(
+                "gives-up-silently", "If a lock is busy for a while, nothing is moved, and the caller is not told: try again."
+            )
+
+
+IGNORED = (
+    "acquire with a timeout, or without blocking, returns False if it did not get the lock. Your code goes on as if it had it."
+)
 
 
 def _nothing_held(accounts: dict[str, _Account], when: str) -> None:

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from hpml_lab.core.exercises import exercise, expect_function
 
 # (tasks, seconds, workers, cores)
-SIZES = ((4, 1.0, 4, 8), (8, 0.5, 4, 2), (9, 2.0, 4, 4), (12, 0.1, 12, 4))
+SIZES = (
+    (4, 1.0, 4, 8),
+    (8, 0.5, 4, 2),
+    (9, 2.0, 4, 4),
+    (12, 0.1, 12, 4),
+    (9, 0.5, 2, 8),  # workers < cores < tasks
+    (10, 3.0, 3, 1),
+    (3, 2.0, 8, 5),  # more workers than tasks
+)
 WORK = {"python": "a Python loop", "wait": "waiting for a disk", "numpy": "a NumPy product, which releases the GIL"}
 
 
@@ -56,6 +64,41 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
             lambda kind, on, workers, cores: min(workers, cores) if kind == "wait" else _at_once(kind, on, workers, cores)
         ),
         "Waiting needs no core: a hundred threads can wait on one.",
+    ),
+    "workers-forgotten": (
+        _wall_time(
+            lambda kind, on, workers, cores: 1 if kind == "python" and on == "threads" else workers if kind == "wait" else cores
+        ),
+        "Fewer workers than cores leave cores idle: no more tasks run at once than there are workers.",
+    ),
+    "gil-between-processes": (
+        _wall_time(lambda kind, on, workers, cores: 1 if kind == "python" else _at_once(kind, on, workers, cores)),
+        "Each process has a GIL of its own: processes run Python loops at the same time.",
+    ),
+    "threads-and-processes-swapped": (
+        _wall_time(lambda kind, on, *n: _at_once(kind, "threads" if on == "processes" else "processes", *n)),
+        "Threads share one GIL, processes do not: in yours it is the other way round.",
+    ),
+    "product-needs-no-core": (
+        _wall_time(lambda kind, on, workers, cores: workers if kind == "numpy" else _at_once(kind, on, workers, cores)),
+        "A product that has released the GIL still needs a core to compute on.",
+    ),
+    "processes-never-limited": (
+        _wall_time(lambda kind, on, workers, cores: workers if on == "processes" else _at_once(kind, on, workers, cores)),
+        "More processes than cores do not compute faster.",
+    ),
+    "one-after-the-other": (_wall_time(lambda *_: 1), "That is the time of one worker: which tasks can run at the same time?"),
+    "one-round-too-many": (
+        _wall_time(_at_once, rounds=lambda rounds: math.floor(rounds) + 1),
+        "8 tasks on 4 workers take 2 rounds, not 3: + 1 is right only if tasks are left over.",
+    ),
+    "rounds-for-time": (
+        lambda tasks, seconds, *rest: math.ceil(_wall_time(_at_once)(tasks, 1.0, *rest)),
+        "That is the number of rounds; each takes `seconds`.",
+    ),
+    "all-in-one-round": (
+        lambda tasks, seconds, *rest: seconds,
+        "That is one round. How many are needed if not all tasks run at the same time?",
     ),
     "part-of-a-round": (
         _wall_time(_at_once, rounds=float),

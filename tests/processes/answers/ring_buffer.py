@@ -1,6 +1,10 @@
 """Answers to `ring-buffer`: two counters that only grow; their difference is how many items wait."""
 
+import queue
 import threading
+from collections import deque
+
+import numpy as np
 
 
 def solution(slots):
@@ -184,3 +188,176 @@ WRONG = [
     ("not-two-functions", lambda slots: [None] * slots),
     ("returns-nothing", lambda slots: None),
 ]
+
+
+def by_index_of_item(slots):
+    items = []
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        if item not in items:
+            items.append(item)
+        return True
+
+    return put, lambda: items.pop(0) if items else None
+
+
+def eight_slots(slots):
+    return solution(8)
+
+
+def one_slot_more(slots):
+    return solution(slots + 1)
+
+
+def forgets_to_return_when_full(slots):
+    put, take = solution(slots)
+    return lambda item: put(item) or None, take
+
+
+def none_in_a_slot_is_empty(slots):
+    places, at = [None] * slots, [0, 0]
+
+    def put(item):
+        if places[at[0] % slots]:
+            return False
+        places[at[0] % slots] = item
+        at[0] += 1
+        return True
+
+    def take():
+        item = places[at[1] % slots]
+        if not item:
+            return None
+        places[at[1] % slots] = None
+        at[1] += 1
+        return item
+
+    return put, take
+
+
+def counts_only_up(slots):
+    places, count = [None] * slots, [0, 0, 0]
+
+    def put(item):
+        if count[2] == slots:
+            return False
+        places[count[0]] = item
+        count[0] = (count[0] + 1) % slots
+        count[2] += 1
+        return True
+
+    def take():
+        if count[2] == 0:
+            return None
+        item = places[count[1]]
+        count[1] = (count[1] + 1) % slots
+        return item
+
+    return put, take
+
+
+def raises_when_full(slots):
+    put, take = solution(slots)
+
+    def raising(item):
+        if not put(item):
+            raise OverflowError("full")
+        return True
+
+    return raising, take
+
+
+def by_deque(slots):
+    items = deque()
+
+    def put(item):
+        return len(items) < slots and (items.append(item) or True)
+
+    return put, lambda: items.popleft() if items else None
+
+
+def as_a_list(slots):
+    return list(solution(slots))
+
+
+def by_methods(slots):
+    class Ring:
+        def __init__(self):
+            self.items, self.head, self.waiting = [None] * slots, 0, 0
+
+        def put(self, item):
+            if self.waiting == slots:
+                return np.False_
+            self.items[(self.head + self.waiting) % slots] = item
+            self.waiting += 1
+            return np.True_
+
+        def take(self):
+            if not self.waiting:
+                return None
+            item, self.head, self.waiting = self.items[self.head], (self.head + 1) % slots, self.waiting - 1
+            return item
+
+    ring = Ring()
+    return ring.put, ring.take
+
+
+def by_queue(slots):
+    waiting = queue.Queue(slots)
+
+    def put(item):
+        try:
+            waiting.put_nowait(item)
+        except queue.Full:
+            return False
+        return True
+
+    def take():
+        try:
+            return waiting.get_nowait()
+        except queue.Empty:
+            return None
+
+    return put, take
+
+
+def with_empty_marks(slots):
+    EMPTY = object()
+    places, at = [EMPTY] * slots, [0, 0]
+
+    def put(item):
+        if places[at[0]] is not EMPTY:
+            return False
+        places[at[0]] = item
+        at[0] = (at[0] + 1) % slots
+        return True
+
+    def take():
+        item, places[at[1]] = places[at[1]], EMPTY
+        if item is EMPTY:
+            return None
+        at[1] = (at[1] + 1) % slots
+        return item
+
+    return put, take
+
+
+WRONG += [
+    ("finds-by-value", by_index_of_item),
+    ("grows", eight_slots),
+    ("grows", one_slot_more),
+    ("put-says-nothing", forgets_to_return_when_full),
+    ("empty-by-value", none_in_a_slot_is_empty),
+    ("off-by-one-full", counts_only_up),
+    ("raises", raises_when_full),
+    ("not-two-functions", lambda slots: solution(slots)[0]),
+    ("not-two-functions", lambda slots: (True, None)),
+    ("wrong-order", lambda slots: stack(slots)),
+    ("overwritten-before-read", ring(lambda put, taken, slots: put - taken > slots + 1, is_empty)),
+    ("off-by-one-empty", ring(is_full, lambda put, taken, slots: put % slots == taken % slots)),
+    ("off-by-one-full", ring(lambda put, taken, slots: put >= slots, is_empty)),
+    ("wrong-arguments", lambda: solution(2)),
+]
+ALSO_RIGHT = [by_deque, as_a_list, by_methods, by_queue, with_empty_marks]

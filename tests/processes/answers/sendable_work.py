@@ -6,6 +6,8 @@ import sys
 import threading
 import types
 
+import numpy as np
+
 
 def solution(factor):
     import functools
@@ -100,4 +102,59 @@ WRONG = [
     ("adds", lambda factor: functools.partial(operator.add, factor)),
     ("power", PowerOf),
     ("returns-nothing", lambda factor: None),
+]
+
+
+class Scaled:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return self.factor * x
+
+
+def multiply(a, x):
+    return a * x
+
+
+class Unset(Scaled):
+    def __init__(self, factor):
+        super().__init__(factor or 1)
+
+
+class Holder(Scaled):
+    def times(self, x):
+        return self.factor * x
+
+
+for kind in (Scaled, Unset, Holder, multiply):
+    kind.__module__ = installed.__name__
+    setattr(installed, kind.__name__, kind)
+
+WRONG += [
+    ("power", lambda factor: functools.partial(operator.pow, factor)),
+    ("divides", lambda factor: functools.partial(operator.truediv, factor)),
+    ("subtracts", lambda factor: functools.partial(operator.add, -factor)),
+    ("integers-only", lambda factor: factor.__mul__ if isinstance(factor, int) else Scaled(factor)),
+    ("zero-as-nothing", Unset),
+    ("wrong-value", lambda factor: functools.partial(operator.mul, 3)),
+    ("factor-forgotten", lambda factor: functools.partial(max, factor)),
+    ("wrong-type", lambda factor: functools.partial(operator.mul, str(factor))),
+    ("pickled-lambda", lambda factor: functools.partial(map, lambda x: factor * x)),
+    ("pickled-closure", lambda factor: functools.partial(functools.reduce, closure(factor))),
+    ("not-a-function", lambda factor: [factor]),
+    ("not-a-function", lambda factor: f"lambda x: {factor} * x"),
+    ("holds-what-cannot-be-sent", lambda factor: functools.partial(operator.mul, (x for x in [factor]))),
+    ("raises", lambda factor: operator.mul(factor)),
+    ("cannot-be-checked", lambda factor: functools.partial(operator.neg, factor)),
+]
+ALSO_RIGHT = [
+    Scaled,
+    lambda factor: Holder(factor).times,
+    lambda factor: functools.partial(multiply, factor),
+    lambda factor: (
+        operator.methodcaller("__rmul__", factor) if isinstance(factor, int) else functools.partial(operator.mul, factor)
+    ),
+    lambda factor: functools.partial(np.multiply, factor),
+    lambda factor: functools.partial(operator.mul, np.float64(factor)),
 ]

@@ -1,6 +1,7 @@
 """Answers to `two-locks`: one order for both directions, one lock where both accounts are one."""
 
 import contextlib
+import threading
 
 
 def solution(source, target, amount):
@@ -204,3 +205,152 @@ WRONG = [
     ("money-made", read_before_both_are_written),
     ("blocks-forever", waits_for_more),
 ]
+
+ONE_LOCK = threading.Lock()
+
+
+def move(source, target, amount):
+    if source.balance < amount:
+        raise ValueError("too little")
+    source.balance -= amount
+    target.balance += amount
+
+
+def ordered_by(key):
+    def transfer(source, target, amount):
+        with contextlib.ExitStack() as held:
+            for account in sorted(dict.fromkeys((source, target)), key=key):
+                held.enter_context(account.lock)
+            move(source, target, amount)
+
+    return transfer
+
+
+def under_one_lock(source, target, amount):
+    with ONE_LOCK, source.lock:
+        with target.lock if target is not source else contextlib.nullcontext():
+            move(source, target, amount)
+
+
+def only_one_lock(source, target, amount):
+    with ONE_LOCK:
+        move(source, target, amount)
+
+
+def one_lock_too_late(source, target, amount):
+    with source.lock, ONE_LOCK:
+        with target.lock if target is not source else contextlib.nullcontext():
+            move(source, target, amount)
+
+
+def timeout_ignored(source, target, amount):
+    first, second = (source, target) if source.name < target.name else (target, source)
+    first.lock.acquire(timeout=1)
+    if first is not second:
+        second.lock.acquire(timeout=1)
+    try:
+        move(source, target, amount)
+    finally:
+        first.lock.release()
+        if first is not second:
+            second.lock.release()
+
+
+def timeout_ignored_source_first(source, target, amount):
+    with source.lock:
+        if target is not source:
+            target.lock.acquire(timeout=0.1)
+        try:
+            move(source, target, amount)
+        finally:
+            if target is not source:
+                target.lock.release()
+
+
+def gives_up(source, target, amount):
+    if source is target:
+        return
+    with source.lock:
+        if target.lock.acquire(blocking=False):
+            try:
+                move(source, target, amount)
+            finally:
+                target.lock.release()
+
+
+def tells_that_it_gave_up(source, target, amount):
+    if source is target:
+        return
+    with source.lock:
+        if not target.lock.acquire(timeout=0.01):
+            raise TimeoutError("busy")
+        try:
+            move(source, target, amount)
+        finally:
+            target.lock.release()
+
+
+def strictly_more(source, target, amount):
+    with ordered(source, target):
+        if source.balance <= amount:
+            raise ValueError("too little")
+        source.balance -= amount
+        target.balance += amount
+
+
+def returns_false(source, target, amount):
+    with ordered(source, target):
+        if source.balance < amount:
+            return False
+        source.balance -= amount
+        target.balance += amount
+
+
+def clamps(source, target, amount):
+    with ordered(source, target):
+        amount = min(amount, source.balance)
+        source.balance -= amount
+        target.balance += amount
+
+
+def by_name_in_two_branches(source, target, amount):
+    if source is target:
+        return
+    if source.name < target.name:
+        with source.lock, target.lock:
+            move(source, target, amount)
+    else:
+        with target.lock, source.lock:
+            move(source, target, amount)
+
+
+def with_finally(source, target, amount):
+    locks = [account.lock for account in sorted({source, target}, key=lambda account: account.name)]
+    for lock in locks:
+        lock.acquire()
+    try:
+        move(source, target, amount)
+    finally:
+        for lock in reversed(locks):
+            lock.release()
+
+
+WRONG += [
+    ("opposite-order", ordered_by(lambda account: account.name[0])),
+    ("opposite-order", ordered_by(lambda account: account.name == "ann")),
+    ("opposite-order", one_lock_too_late),
+    ("lost-update", only_one_lock),
+    ("acquire-ignored", timeout_ignored),
+    ("acquire-ignored", timeout_ignored_source_first),
+    ("gives-up-silently", gives_up),
+    ("refuses-too-much", strictly_more),
+    ("overdrawn", returns_false),
+    ("overdrawn", clamps),
+    ("lost-update", ordered_by(lambda account: account.balance)),
+    (
+        "one-lock-only",
+        lambda source, target, amount: [None for _ in [0] if target.lock.acquire()] and move(source, target, amount),
+    ),
+    ("raises", lambda source, target, amount: source.withdraw(amount)),
+]
+ALSO_RIGHT += [under_one_lock, tells_that_it_gave_up, by_name_in_two_branches, with_finally, ordered_by(lambda a: a.name[::-1])]

@@ -1,6 +1,9 @@
 """Answers to `wall-time`: rounds of as many tasks as really run at once."""
 
 import math
+from fractions import Fraction
+
+import numpy as np
 
 
 def solution(tasks, seconds, workers, cores, kind, on):
@@ -61,4 +64,50 @@ WRONG = [
     ("full-rounds-only", whole_rounds),
     ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: tasks * seconds),
     ("returns-nothing", lambda tasks, seconds, workers, cores, kind, on: None),
+]
+
+
+def at_once(kind, on, workers, cores):
+    return workers if kind == "wait" else 1 if kind == "python" and on == "threads" else min(workers, cores)
+
+
+def timed(count, rounds=math.ceil):
+    return lambda tasks, seconds, workers, cores, kind, on: rounds(tasks / count(kind, on, workers, cores)) * seconds
+
+
+def simulated(tasks, seconds, workers, cores, kind, on):
+    free = [0.0] * at_once(kind, on, workers, cores)
+    for _ in range(tasks):
+        free[free.index(min(free))] += seconds
+    return max(free)
+
+
+WRONG += [
+    (
+        "workers-forgotten",
+        timed(lambda kind, on, w, c: w if kind == "wait" else 1 if (kind, on) == ("python", "threads") else c),
+    ),
+    ("gil-between-processes", timed(lambda kind, on, w, c: 1 if kind == "python" else at_once(kind, on, w, c))),
+    (
+        "threads-and-processes-swapped",
+        timed(lambda kind, on, w, c: at_once(kind, "threads" if on == "processes" else "processes", w, c)),
+    ),
+    ("product-needs-no-core", timed(lambda kind, on, w, c: w if kind != "python" else at_once(kind, on, w, c))),
+    ("processes-never-limited", timed(lambda kind, on, w, c: w if on == "processes" else at_once(kind, on, w, c))),
+    ("one-after-the-other", lambda tasks, seconds, workers, cores, kind, on: seconds * tasks),
+    ("one-round-too-many", timed(at_once, lambda rounds: int(rounds) + 1)),
+    ("rounds-for-time", lambda tasks, seconds, *rest: solution(tasks, 1, *rest)),
+    ("all-in-one-round", lambda tasks, seconds, workers, cores, kind, on: seconds),
+    ("wrong-value", timed(at_once, round)),
+    ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: max(seconds, tasks * seconds / workers)),
+    ("wrong-value", lambda tasks, *rest: solution(tasks - 1, *rest)),
+    ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
+]
+WRONG[8] = ("one-after-the-other", WRONG[8][1])
+ALSO_RIGHT = [
+    simulated,
+    lambda tasks, seconds, *rest: -(-tasks // at_once(*rest[2:], *rest[:2])) * seconds,
+    lambda tasks, seconds, w, c, kind, on: np.ceil(tasks / at_once(kind, on, w, c)) * seconds,
+    lambda tasks, seconds, w, c, kind, on: Fraction(-(-tasks // at_once(kind, on, min(w, tasks), c))) * Fraction(seconds),
+    lambda tasks, seconds, w, c, kind, on: ((tasks - 1) // at_once(kind, on, w, c) + 1) * seconds,
 ]
