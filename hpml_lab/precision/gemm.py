@@ -1,6 +1,7 @@
 """Matrix products by number format: how to compute one, which kernel runs, and how large its error may be."""
 
 import functools
+import math
 import os
 import re
 import sys
@@ -19,9 +20,10 @@ class GemmMode:
     """A way to multiply matrices: `stored` is the dtype of the factors, `out` that of the product, and the u's are the unit
     roundoffs.
 
-    u_in   of a factor as the unit reads it, beyond that of its dtype (tf32 cuts off the last 13 bits of fp32)
-    u_sum  of one addition; tensor cores truncate instead of rounding, which is twice as much
-    u_out  of the stored product
+    u_in    of a factor as the unit reads it, beyond that of its dtype (tf32 cuts off the last 13 bits of fp32)
+    u_sum   of the running sum; tensor cores truncate instead of rounding, which is twice as much
+    joined  how many products at least are added between two roundings of the running sum
+    u_out   of the stored product
     """
 
     name: str
@@ -29,6 +31,7 @@ class GemmMode:
     out: torch.dtype
     u_in: float = 0.0
     u_sum: float = 2.0**-23
+    joined: int = 1
     u_out: float = 2.0**-24
 
 
@@ -36,8 +39,10 @@ FP32 = GemmMode("fp32", torch.float32, torch.float32)
 TF32 = GemmMode("tf32", torch.float32, torch.float32, u_in=2.0**-10)
 FP16 = GemmMode("fp16", torch.float16, torch.float16, u_out=2.0**-11)
 BF16 = GemmMode("bf16", torch.bfloat16, torch.bfloat16, u_out=2.0**-8)
-# Hopper adds fp8 products with about 14 bits; the bound allows for one bit less.
-FP8 = GemmMode("fp8 e4m3", torch.float8_e4m3fn, torch.bfloat16, u_sum=2.0**-13, u_out=2.0**-8)
+# Hopper's instruction for fp8 adds 32 products to a sum of which it keeps 14 bits, 13 of them behind the point: DeepSeek-V3
+# Technical Report (2024), 3.3.2 and 3.5.2. cuBLAS then adds such sums in fp32 from time to time, which the bound does not use.
+FP8 = GemmMode("fp8 e4m3", torch.float8_e4m3fn, torch.bfloat16, u_sum=2.0**-13, joined=32, u_out=2.0**-8)
+LARGEST = 8.0  # of a partial sum, in units of the root of the sum of squares: see error_bound
 
 
 def modes(device: torch.device) -> tuple[list[GemmMode], list[str]]:
@@ -72,11 +77,17 @@ def matmul_settings(mode: GemmMode) -> Iterator[None]:
             setattr(matmul, name, value)
 
 
-def factors(mode: GemmMode, m: int, n: int, k: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
-    """Random A (m, k) and B (k, n), standard normal and rounded to the mode's dtype. fp8 requires B in column-major order."""
+def normal_factors(m: int, n: int, k: int, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
+    """A (m, k) and the transpose (n, k) of B, standard normal in fp32: the same numbers on every device."""
     generator = torch.Generator().manual_seed(m + n + k)
-    a, b = (torch.randn(shape, generator=generator).to(device, mode.stored) for shape in ((m, k), (n, k)))
-    return a, (b.t() if mode is FP8 else b.t().contiguous())
+    a, transposed = (torch.randn(shape, generator=generator).to(device) for shape in ((m, k), (n, k)))
+    return a, transposed
+
+
+def stored(mode: GemmMode, a: torch.Tensor, transposed: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """A (m, k) and B (k, n) rounded to the mode's dtype, B in row-major order, except that fp8 requires column-major order."""
+    a, b = a.to(mode.stored), transposed.to(mode.stored).t()
+    return a, (b if mode is FP8 else b.contiguous())
 
 
 @functools.cache
@@ -85,9 +96,11 @@ def _unit_scale(device: torch.device) -> torch.Tensor:
 
 
 def product(mode: GemmMode, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """A · B. fp8 needs a low-level call of torch, which takes a scale for each factor."""
+    """A · B with the settings of the caller, see matmul_settings. fp8 needs a low-level call of torch, which takes a scale for
+    each factor, column-major B, and multiples of 16."""
     if mode is FP8:
-        return torch._scaled_mm(a, b, scale_a=_unit_scale(a.device), scale_b=_unit_scale(a.device), out_dtype=mode.out)
+        one = _unit_scale(a.device)
+        return torch._scaled_mm(a, b, scale_a=one, scale_b=one, out_dtype=mode.out, use_fast_accum=False)
     return a @ b
 
 
@@ -97,15 +110,22 @@ def flops(m: int, n: int, k: int) -> float:
 
 
 def error_bound(mode: GemmMode, a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """The largest possible error of each element of the product (float64).
+    """The largest error of each element of the product (float64) that the format explains, for random factors of either sign.
 
-    Each factor is truncated by u_in, K roundings of u_sum accumulate, and the result is rounded once by u_out:
-    |Ĉ - C| ≤ (1 + u_out)(2·u_in + u_in² + K·u_sum·(1 + u_in)²) |A||B| / (1 - K·u_sum) + u_out |C|
+    Let q = √(Σ a² b²) over the K products of an element. As their signs are random and independent, a partial sum in any fixed
+    order exceeds 8 q with a probability below 4·exp(-8²/2) = 5e-14 (Hoeffding and Lévy; there are some 1e6 elements). So each
+    of the K / joined roundings of the sum adds at most u_sum · 8 q, cutting off the factors at most (2·u_in + u_in²) · 8 q, and
+    the result is rounded once:
+
+        |Ĉ - C| ≤ (1 + u_out) (2·u_in + u_in² + ⌈K / joined⌉·u_sum) · 8 q + u_out |C|
+
+    The bound of the worst case has |A||B| instead of q, which is √K times as large, and would accept a product of zeros.
+    Sources: N. Higham and T. Mary, Sharper probabilistic backward error analysis (2020); M. Fasi, N. Higham, M. Mikaitis and
+    S. Pranesh, Numerical behavior of NVIDIA tensor cores (2021).
     """
     a, b = a.double(), b.double()
-    k = a.shape[1]
-    accumulated = k * mode.u_sum * (1 + mode.u_in) ** 2 + 2 * mode.u_in + mode.u_in**2
-    return (1 + mode.u_out) * accumulated / (1 - k * mode.u_sum) * (a.abs() @ b.abs()) + mode.u_out * (a @ b).abs()
+    relative = 2 * mode.u_in + mode.u_in**2 + math.ceil(a.shape[1] / mode.joined) * mode.u_sum
+    return (1 + mode.u_out) * relative * LARGEST * (a.square() @ b.square()).sqrt() + mode.u_out * (a @ b).abs()
 
 
 def accumulate(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, every: tuple[int, ...]) -> dict[int, torch.Tensor]:
@@ -125,11 +145,14 @@ def accumulate(a: torch.Tensor, b: torch.Tensor, dtype: torch.dtype, every: tupl
 # --- which kernel ran ----------------------------------------------------------------------------------------------------
 
 
+UNSEEN = "not seen: the profiler reports no GPU kernels here"
+
+
 def kernel_name(work: Callable[[], object], device: torch.device) -> str:
     """The kernel that takes most of the time of `work()`: from the profiler on a GPU, as reported by oneDNN or MKL on a CPU, or
     else the operator's name."""
     if device.type == "cuda":
-        return kernels(work, device)[0].name
+        return next((kernel.name for kernel in kernels(work, device)), UNSEEN)
     libraries = (torch.backends.mkldnn, torch.backends.mkl)
     if all(library.is_available() for library in libraries):
         with torch.backends.mkldnn.verbose(1), torch.backends.mkl.verbose(1):

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import mm_flop
 
 from hpml_lab.core.experiment import Params
 from hpml_lab.core.findings import column
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.timing import PLACEBO, captured, interleaved
 from hpml_lab.precision import gemm
 
 CHECKED_ROWS = 64  # of each product; they show as much about rounding as all rows
@@ -26,10 +27,13 @@ class ProductRate:
     k: int = column("K")
     time_ms: float = column("time", "ms")
     tflops: float = column("rate", "TFLOP/s")
+    gain: float | None = column("over fp32", "times")
+    interval: str | None = column("interval")
     intensity: float = column("intensity", "FLOP/byte")
     error_ratio: float = column("error / bound")
     kernel: str = column("kernel")
     counted_flop: float = 0.0  # by torch's own counter
+    wrong_ratio: float = 0.0  # error / bound of the better of two wrong products
     best_share: float | None = column("share of the best here", default=None)
     sheet_share: float | None = column("share of the data sheet", default=None)
 
@@ -61,41 +65,57 @@ class SumError:
     error: float = column("largest relative error")
 
 
-def multiply(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> Callable[[], torch.Tensor]:
-    """One product as work to be timed. Only tf32 changes a setting; the other modes use the settings of the caller."""
-    if mode is not gemm.TF32:
+def timed_product(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> Callable[[], object]:
+    """One product as work to be timed: on a GPU a CUDA graph, which keeps the kernel of this mode's settings."""
+    if not a.is_cuda:
         return lambda: gemm.product(mode, a, b)
-
-    def work() -> torch.Tensor:
-        torch.backends.cuda.matmul.fp32_precision = "tf32"
-        out = a @ b
-        torch.backends.cuda.matmul.fp32_precision = "ieee"
-        return out
-
-    return work
+    with gemm.matmul_settings(mode):
+        return captured(lambda: gemm.product(mode, a, b), a.device)
 
 
-def error_ratio(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor) -> float:
-    """The largest error in the first rows of the product, divided by what the format allows: at most 1 if correct."""
-    got = multiply(mode, a, b)()[:CHECKED_ROWS].double()
+def timed_in_turns(works: dict[str, Callable[[], object]], base: str, device: torch.device, samples: int = 5):
+    """The times of products in turns, with `base` as the placebo; on a GPU between two events in its stream."""
+    return interleaved(works, samples=samples, placebo=base, gpu=device if device.type == "cuda" else None)
+
+
+def error_ratios(mode: gemm.GemmMode, a: torch.Tensor, b: torch.Tensor, computed: torch.Tensor) -> tuple[float, float]:
+    """The largest error in the first rows of `computed`, divided by what the format explains: at most 1 if correct. And the
+    same of a product of zeros or of one with its columns in another order, whichever is less: above 1 if the bound is of use.
+    """
     first = a[:CHECKED_ROWS]
-    return ((got - first.double() @ b.double()).abs() / gemm.error_bound(mode, first, b)).max().item()
+    right, bound = first.double() @ b.double(), gemm.error_bound(mode, first, b)
+    products = computed[:CHECKED_ROWS].double(), torch.zeros_like(right), right.roll(1, dims=1)
+    ratio, *wrong = (((product - right).abs() / bound).max().item() for product in products)
+    return ratio, min(wrong)
 
 
-def product_rates(params: Params, modes: list[gemm.GemmMode]) -> tuple[list[ProductRate], list[str]]:
-    """One row for each shape and format, interleaved; and the names of the formats that have no fast product here."""
+@dataclass
+class Products:
+    """The products of all shapes: rows, speed-ups over fp32 by format and shape, and the formats left out as slow."""
+
+    rows: list[ProductRate]
+    speed_ups: dict[tuple[str, int, int, int], SpeedUp]
+    slow: list[str]
+
+
+def products(params: Params, modes: list[gemm.GemmMode]) -> Products:
+    """Multiply matrices of each shape in each format, in turns."""
     device = params.device.torch
-    sizes = [*params.sizes, *(params.gpu_sizes if params.device.is_cuda else ())]
-    n = sizes[-1]
-    shapes = [*((size, size, size) for size in sizes), (n // 2, n // 2, 4 * n), (2 * n, 2 * n, n // 4)]
-    rows, slow = [], []
-    for m, n, k in shapes:
-        operands = {mode: gemm.factors(mode, m, n, k, device) for mode in modes if mode.name not in slow}
-        works = {mode.name: multiply(mode, a, b) for mode, (a, b) in operands.items()}
-        times = interleaved(works, samples=5)
-        for mode, (a, b) in operands.items():
+    found = Products([], {}, [])
+    for shape in shapes(params):
+        m, n, k = shape
+        a, transposed = gemm.normal_factors(m, n, k, device)
+        operands = {mode: gemm.stored(mode, a, transposed) for mode in modes if mode.name not in found.slow}
+        times = timed_in_turns({mode.name: timed_product(mode, *given) for mode, given in operands.items()}, "fp32", device)
+        for mode, given in operands.items():
             seconds = times[mode.name].seconds
-            rows.append(
+            gain = speed_up(times, "fp32", mode.name) if mode is not gemm.FP32 else None
+            with gemm.matmul_settings(mode):
+                ratio, wrong = error_ratios(mode, *given, gemm.product(mode, *given))
+                kernel = gemm.kernel_name(lambda mode=mode, given=given: gemm.product(mode, *given), device)
+            if gain:
+                found.speed_ups[mode.name, *shape] = gain
+            found.rows.append(
                 ProductRate(
                     number_format=mode.name,
                     m=m,
@@ -103,37 +123,63 @@ def product_rates(params: Params, modes: list[gemm.GemmMode]) -> tuple[list[Prod
                     k=k,
                     time_ms=seconds * 1e3,
                     tflops=gemm.flops(m, n, k) / seconds / 1e12,
-                    intensity=gemm.flops(m, n, k) / (a.nbytes + b.nbytes + m * n * mode.out.itemsize),
-                    error_ratio=error_ratio(mode, a, b),
-                    kernel=gemm.kernel_name(works[mode.name], device),
-                    counted_flop=mm_flop(a.shape, b.shape),
+                    gain=gain.ratio if gain else None,
+                    interval=gain.interval if gain else None,
+                    intensity=gemm.flops(m, n, k) / (sum(factor.nbytes for factor in given) + m * n * mode.out.itemsize),
+                    error_ratio=ratio,
+                    kernel=kernel,
+                    counted_flop=mm_flop((m, k), (k, n)),
+                    wrong_ratio=wrong,
                 )
             )
             # A processor without fp16 arithmetic converts each number, so larger products would take minutes.
             if device.type == "cpu" and seconds > max(4 * times["fp32"].seconds, BRIEF_SECONDS):
-                slow.append(mode.name)
-    return rows, slow
+                found.slow.append(mode.name)
+    return found
 
 
-def sizes_around_multiples(params: Params, mode: gemm.GemmMode) -> list[NeighborSize]:
-    """Products of n from 8k to 8k + 8, interleaved, for each of `params.starts`.
+def shapes(params: Params) -> list[tuple[int, int, int]]:
+    """(M, N, K): the squares, then the two shapes of `long_and_short`."""
+    sizes = [*params.sizes, *(params.gpu_sizes if params.device.is_cuda else ())]
+    return [*((size, size, size) for size in sizes), *long_and_short(sizes[-1])]
 
-    The shortest of five times, because other work on the machine can only make them longer, and the effect is small.
+
+def long_and_short(n: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
+    """Two shapes with as many FLOP as the square of n: one with a long K and one with a short K."""
+    return (n // 2, n // 2, 4 * n), (2 * n, 2 * n, n // 4)
+
+
+def gain_of_long_k(params: Params, mode: gemm.GemmMode) -> SpeedUp:
+    """How many times as fast the product with the long K is as the one with the short K, in turns."""
+    device, n = params.device.torch, shapes(params)[-3][0]
+    works = {
+        name: timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(*shape, device)))
+        for name, shape in zip(("long", "short"), long_and_short(n), strict=True)
+    }
+    return speed_up(timed_in_turns(works, "short", device), "short", "long")
+
+
+def sizes_around_multiples(params: Params, mode: gemm.GemmMode, start: int) -> tuple[list[NeighborSize], SpeedUp]:
+    """Products of n from `start`, a multiple of 8, to start + 8, in turns; and how many times faster a FLOP is in the multiples
+    of 8 than between them.
+
+    The rows show the shortest time, because other work on the machine can only make them longer, and the effect is small.
     """
-    rows = []
-    for start in params.starts:
-        sizes = range(start, start + 9)
-        works = {str(n): multiply(mode, *gemm.factors(mode, n, n, n, params.device.torch)) for n in sizes}
-        times = interleaved(works, samples=5)
-        rows += [NeighborSize(mode.name, start, n, min(times[str(n)].samples) * 1e3) for n in sizes]
-    return rows
+    device, sizes = params.device.torch, range(start, start + 9)
+    works = {str(n): timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(n, n, n, device))) for n in sizes}
+    times = timed_in_turns(works, str(start), device)
+    rows = [NeighborSize(mode.name, start, n, min(times[str(n)].samples) * 1e3) for n in sizes]
 
+    def cost(multiple: bool) -> list[float]:
+        """Median seconds of a FLOP over the sizes, turn by turn."""
+        chosen = [row.n for row in rows if row.is_multiple == multiple]
+        turns = zip(*(times[str(n)].samples for n in chosen), strict=True)
+        return [median(seconds / gemm.flops(n, n, n) for n, seconds in zip(chosen, turn, strict=True)) for turn in turns]
 
-def gain_of_multiples(rows: list[NeighborSize]) -> float:
-    """How many times faster a FLOP is in products of multiples of 8 than between them (medians)."""
-    cost = {row.n: row.time_ms / gemm.flops(row.n, row.n, row.n) for row in rows}
-    between = median(cost[row.n] for row in rows if not row.is_multiple)
-    return between / median(cost[row.n] for row in rows if row.is_multiple)
+    between = cost(multiple=False)
+    drift = [again / first for again, first in zip(times[PLACEBO].samples, times[str(start)].samples, strict=True)]
+    again = [seconds * factor for seconds, factor in zip(between, drift, strict=True)]
+    return rows, speed_up_of(between, cost(multiple=True), again)
 
 
 def sum_errors(lengths: tuple[int, ...]) -> list[SumError]:

@@ -12,8 +12,8 @@ from hpml_lab.precision.products import (
     NeighborSize,
     ProductRate,
     SumError,
-    gain_of_multiples,
-    product_rates,
+    gain_of_long_k,
+    products,
     sizes_around_multiples,
     sum_errors,
     within_fp32_bound,
@@ -89,10 +89,12 @@ def gemm_tensor_cores(params: Params) -> Result:
     gpu = torch.cuda.get_device_name(device) if params.device.is_cuda else ""
     peaks = sheet_peaks(gpu)
     with gemm.matmul_settings(gemm.FP32):
-        rates, slow = product_rates(params, modes)
-        fast_modes = [mode for mode in modes if mode.stored.itemsize == 2 and mode.name not in slow]
+        found = products(params, modes)
+        rates: list[ProductRate] = found.rows
+        fast_modes = [mode for mode in modes if mode.stored.itemsize == 2 and mode.name not in found.slow]
         top = fast_modes[-1] if fast_modes else gemm.FP32
-        neighbors: list[NeighborSize] = sizes_around_multiples(params, top)
+        around = {start: sizes_around_multiples(params, top, start) for start in params.starts}
+        long_k = gain_of_long_k(params, top)
     best = {mode.name: max(row.tflops for row in rates if row.number_format == mode.name) for mode in modes}
     for row in rates:
         row.best_share = row.tflops / best[row.number_format]
@@ -101,18 +103,15 @@ def gemm_tensor_cores(params: Params) -> Result:
     longest = {row.sum_format: row.error for row in errors if row.k == params.lengths[-1]}
     by_sum = {name: within_fp32_bound([row for row in errors if row.sum_format == name]) for name in longest}
 
-    square: dict[tuple[str, int], ProductRate] = {(row.number_format, row.n): row for row in rates if row.is_square}
     short_names = [mode.name for mode in modes if mode.stored.itemsize == 2]
-    ratios = {key: row.tflops / square["fp32", key[1]].tflops for key, row in square.items() if key[0] in short_names}
-    largest = max(n for _, n in square)
-    gains = [gain_of_multiples([row for row in neighbors if row.start == start]) for start in params.starts]
-    top_rows = [row for row in rates if row.number_format == top.name]
-    short, long = min(top_rows, key=lambda row: row.k / row.m), max(top_rows, key=lambda row: row.k / row.m)
-    other_kernels = {row.kernel for row in top_rows} - {row.kernel for row in rates if row.number_format == "fp32"}
+    gains = {(name, n): gain for (name, m, n, k), gain in found.speed_ups.items() if m == n == k and name in short_names}
+    largest = max(row.n for row in rates if row.is_square)
+    kernels = {name: {row.kernel for row in rates if row.number_format == name} for name in (top.name, "fp32")}
+    other_kernels = kernels[top.name] - kernels["fp32"] - {gemm.UNSEEN}
 
     tables = [
         Table("Matrix products", rates),
-        Table("Sizes around a multiple of 8", neighbors),
+        Table("Sizes around a multiple of 8", [row for rows, _ in around.values() for row in rows]),
         Table("Sums of K fp16 products", errors),
     ]
     result = Result(tables, arrays={"peaks": peaks})
@@ -122,11 +121,11 @@ def gemm_tensor_cores(params: Params) -> Result:
             result.key_figure(f"data sheet {name}", peaks[name], unit="TFLOP/s")
     result.key_figure(
         "16-bit over fp32, at most",
-        max(ratios.values(), default=None),
+        max(gains.values(), key=lambda gain: gain.low).ratio,  # a lucky sample does not count
         unit="times",
         lecture="up to 8 (fp16 factors, fp32 sums; V100)",
     )
-    result.key_figure("multiples of 8 over the sizes between", gains[-1], unit="times")
+    result.key_figure("multiples of 8 over the sizes between", str(around[params.starts[-1]][1]))
 
     result.claim(
         "Every element of every product is as close to float64 as its format allows",
@@ -150,23 +149,24 @@ def gemm_tensor_cores(params: Params) -> Result:
     )
     result.measured(
         "16-bit factors are multiplied at least twice as fast as fp32 at the largest size",
-        any(ratio >= 2 for (_, n), ratio in ratios.items() if n == largest),
-        ", ".join(f"{name} {n}: {ratio:.2g} times" for (name, n), ratio in ratios.items()),
+        any(gain.faster and gain.low >= 2 for (_, n), gain in gains.items() if n == largest),
+        ", ".join(f"{name} {n}: {gain}" for (name, n), gain in gains.items()),
     )
     result.measured(
-        "Multiples of 8 are at least 1.1 times faster than the sizes between them",
-        all(gain >= 1.1 for gain in gains),
-        ", ".join(f"from {start}: {gain:.2f} times" for start, gain in zip(params.starts, gains, strict=True)),
+        "A FLOP is cheaper in multiples of 8 than in the sizes between them",
+        all(gain.faster for _, gain in around.values()),
+        ", ".join(f"from {start}: {gain}" for start, (_, gain) in around.items()),
     )
-    result.measured(
-        "Of shapes with equally many FLOP, long K is faster than short K",
-        long.time_ms < short.time_ms,
-        f"K = {long.k}: {long.time_ms:.3g} ms, K = {short.k}: {short.time_ms:.3g} ms ({top.name})",
-    )
+    result.measured("Of shapes with equally many FLOP, long K is faster than short K", long_k.faster, f"{long_k} ({top.name})")
     result.measured("16-bit factors run a different kernel than fp32", bool(other_kernels), ", ".join(other_kernels)[:120])
+    result.check(
+        "The bound rejects a product of zeros, and one with its columns in another order",
+        all(row.wrong_ratio > 1 for row in rates),
+        f"at least {min(row.wrong_ratio for row in rates):.2g} times the bound",
+    )
     result.notes += [f"Not measured here: {reason}." for reason in lacks]
-    if slow:
-        result.notes.append(f"This processor has no fast {' and '.join(slow)} product: larger sizes were left out.")
+    if found.slow:
+        result.notes.append(f"This processor has no fast {' and '.join(found.slow)} product: larger sizes were left out.")
     if not params.device.is_cuda:
         result.notes.append(
             "No CUDA GPU here: no tensor cores and no data-sheet peak; run `hpml-lab run gemm-tensor-cores --size full` on a "
