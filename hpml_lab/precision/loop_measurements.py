@@ -8,7 +8,7 @@ from torch import nn
 
 from hpml_lab.core.counting import peak_bytes, saved_tensors
 from hpml_lab.core.experiment import Params
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.timing import Timing, interleaved
 from hpml_lab.data.batches import batches
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops
@@ -95,17 +95,20 @@ def memory_of_step(params: Params, dtype: torch.dtype | None) -> tuple[int, int]
         F.cross_entropy(model(x), y)
 
     def step() -> None:
-        run_loop(model, optimizer, [(x, y)], device, dtype)
+        with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+            run_loop(model, optimizer, [(x, y)], device, dtype)
         optimizer.zero_grad()  # each step frees what it allocated, as peak_bytes requires
 
     return sum(saved.values()), peak_bytes(step, device)
 
 
-def step_seconds(params: Params) -> dict[str, float]:
-    """Seconds of one step of each loop whose dtype is fast on this device, interleaved.
+def step_times(params: Params) -> dict[str, Timing]:
+    """Times of one step of each loop whose dtype is fast on this device, in turns, with the fp32 loop as the placebo.
 
-    On a GPU float32 is timed twice: as IEEE float32, and with TF32, which torch allows cuDNN's convolutions by default.
+    On a GPU, between two events in its stream, float32 is timed with TF32 too, which torch allows cuDNN's convolutions by
+    default.
     """
+    device = params.device.torch
     fast = {FP32}
     if params.device.dtype == torch.bfloat16:
         fast |= {AMP_BF16}
@@ -115,11 +118,14 @@ def step_seconds(params: Params) -> dict[str, float]:
     steps = {name: timed_step(model, x, y, dtype, tf32=False) for name, dtype in LOOPS.items() if name in fast}
     if params.device.is_cuda:
         steps[FP32_WITH_TF32] = timed_step(model, x, y, None, tf32=True)
-    return {name: time.seconds for name, time in interleaved(steps, samples=params.samples).items()}
+    return interleaved(steps, samples=params.samples, placebo=FP32, gpu=device if params.device.is_cuda else None)
 
 
 def timed_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, dtype: torch.dtype | None, tf32: bool) -> Callable[[], None]:
-    """One step of the loop for that dtype, as work to be timed."""
+    """One step of the loop for that dtype, as work to be timed.
+
+    Each step sets cuDNN's flags, which takes the same few microseconds in all loops: the flags say which kernels are chosen.
+    """
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
     scaler = loops.scaler_for(x.device, dtype) if dtype else None
 

@@ -8,6 +8,7 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.exercises import check
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loops, loss_scaling, recipes, side_by_side, underflow
@@ -38,11 +39,19 @@ def test_amp_training_is_sound_and_shows_both_columns(sound):
 
 
 def test_with_known_times_the_amp_row_says_how_many_times_faster(monkeypatch):
-    monkeypatch.setattr(amp_training, "step_seconds", lambda _: {FP32: 0.008, AMP_BF16: 0.002})
+    seconds = {FP32: 0.008, AMP_BF16: 0.002, PLACEBO: 0.008}
+    times = {name: Timing((value, 2 * value, 0.5 * value), 1) for name, value in seconds.items()}
+    monkeypatch.setattr(amp_training, "step_times", lambda _: times)
     small = dict(data="digits", seeds=1, epochs=1, batch=64, rate=0.1, channels=8, blocks=1, images=4, side=8, samples=2)
     result = replace(amp_training.amp_training, quick=small)("quick", device="cpu")
-    assert [(row.step_ms, row.speedup) for row in result.rows(LoopRow)] == [(8, 1), (None, None), (2, 4)]
+    assert [(row.step_ms, row.gain, row.interval) for row in result.rows(LoopRow)] == [
+        (8, None, None),
+        (None, None, None),
+        (2, 4, "4 to 4"),
+    ]
     assert result.here("AMP over fp32") == 4
+    [claim] = [claim for claim in result.claims if claim.text == "AMP is faster than fp32"]
+    assert claim.holds and "4 times as fast" in claim.measured
 
 
 def test_accuracy_is_that_of_the_test_images(digits):

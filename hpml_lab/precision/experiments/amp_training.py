@@ -9,7 +9,9 @@ import torch.nn.functional as F
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
+from hpml_lab.core.timing import PLACEBO
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops
@@ -23,7 +25,7 @@ from hpml_lab.precision.loop_measurements import (
     gradient_vector,
     memory_of_step,
     seeded_net,
-    step_seconds,
+    step_times,
     train_and_test,
 )
 from hpml_lab.precision.old_spellings import OldSpelling, then_and_now
@@ -47,7 +49,8 @@ class LoopRow:
     kept_mb: float = column("kept for backward", "MB")
     peak_mb: float = column("peak memory of a step", "MB")
     step_ms: float | None = column("step", "ms")
-    speedup: float | None = column("speedup", "times")
+    gain: float | None = column("over fp32", "times")
+    interval: str | None = column("interval")
 
 
 @dataclass
@@ -108,7 +111,8 @@ def amp_training(params: Params) -> Result:
     """Automatic mixed precision: the fp32 loop and the AMP loop next to each other."""
     device = params.device.torch
     data = load(params.data, device)
-    seconds = step_seconds(params)
+    times = step_times(params)
+    gains = {name: speed_up(times, FP32, name) for name in times if name not in (FP32, PLACEBO)}
     rows, curves, dtypes = [], {}, set()
     for name, dtype in LOOPS.items():
         runs = [train_and_test(data, dtype, seed, params.batch, params.epochs, params.rate) for seed in range(params.seeds)]
@@ -125,8 +129,9 @@ def amp_training(params: Params) -> Result:
                 last_loss=median(losses[-1] for losses in curves[name]),
                 kept_mb=kept / 1e6,
                 peak_mb=peak / 1e6,
-                step_ms=1e3 * seconds[name] if name in seconds else None,
-                speedup=seconds[FP32] / seconds[name] if name in seconds else None,
+                step_ms=1e3 * times[name].seconds if name in times else None,
+                gain=gains[name].ratio if name in gains else None,
+                interval=gains[name].interval if name in gains else None,
             )
         )
     fp32, fp16, bf16 = rows
@@ -138,7 +143,8 @@ def amp_training(params: Params) -> Result:
     lines = aligned(loops.train_fp32, loops.train_amp)
     changed = [amp for plain, amp in lines if plain.strip() != amp.strip()]
     from_one_step, from_twice_the_rate = double_step_distances(data, params.rate)
-    speedup = max((row.speedup for row in (fp16, bf16) if row.speedup is not None), default=None)
+    amp_gains = {name: gain for name, gain in gains.items() if name != FP32_WITH_TF32}
+    fastest = max(amp_gains, key=lambda name: amp_gains[name].low, default=None)
     spread = max(row.accuracy for row in rows) - min(row.accuracy for row in rows)
 
     result = Result(
@@ -151,11 +157,11 @@ def amp_training(params: Params) -> Result:
         arrays={"losses": curves},
     )
     lecture = "2.3 to 4.9, seven workloads, five with a larger batch"
-    result.key_figure("AMP over fp32", speedup, unit="times", lecture=lecture)
+    result.key_figure("AMP over fp32", gains[fastest].ratio if fastest else None, unit="times", lecture=lecture)
     result.key_figure("kept for backward, AMP over fp32", fp16.kept_mb / fp32.kept_mb)
     result.key_figure("peak memory of a step, AMP over fp32", fp16.peak_mb / fp32.peak_mb)
-    if FP32_WITH_TF32 in seconds:
-        result.key_figure("fp32 with TF32 over fp32", seconds[FP32] / seconds[FP32_WITH_TF32], unit="times")
+    if FP32_WITH_TF32 in gains:
+        result.key_figure("fp32 with TF32 over fp32", gains[FP32_WITH_TF32].ratio, unit="times")
 
     result.claim(
         "The AMP loop differs from the fp32 loop only in four lines, those with autocast or scaler",
@@ -205,12 +211,13 @@ def amp_training(params: Params) -> Result:
     result.measured(
         "All loops reach the same test accuracy, within 1 point", spread <= 1.0, f"{spread:.2f} points", depends_on="the seeds"
     )
-    if speedup is not None:
-        result.measured("AMP is faster than fp32", speedup > 1, f"{speedup:.2f} times")
+    if fastest:
+        figures = ", ".join(f"{name}: {gain}" for name, gain in gains.items())
+        result.measured("AMP is faster than fp32", amp_gains[fastest].faster, figures)
     else:
         reason = params.device.dtype_reason
         result.notes.append(f"No AMP loop was timed: {reason}. Its results are still correct, only slow.")
-    if FP32_WITH_TF32 in seconds:
+    if FP32_WITH_TF32 in gains:
         result.notes.append("fp32 was timed without TF32. By default torch allows cuDNN's convolutions to use TF32.")
     if not params.device.is_cuda:
         result.notes.append(
