@@ -1,40 +1,56 @@
 """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
 
-START, TARGET, STEEPNESS = torch.tensor([1.25, 2.0**-10]), torch.tensor([1.22, -(2.0**-10)]), torch.tensor([1.0, 2.0**-12])
-RIGHT_DISTANCE = torch.tensor([2.35e-3, 3.73e-8])  # after eight steps
+# The first weight's updates are lost at the spacing of fp16, the second's underflow in fp16. Neither start is a number of fp16.
+START, TARGET = torch.tensor([1.25 + 2.0**-13, 2.0**-10 + 2.0**-24]), torch.tensor([1.22, -(2.0**-10)])
+STEEPNESS, STEPS, RATES = torch.tensor([1.0, 2.0**-12]), 8, (0.01, 0.004)
 Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
-def master_distances(step: Step) -> list[float]:
-    """How far eight steps move each weight of the master copy, relative to the right distance."""
+def pair(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a step returned, as tensors; raises the Mistake of anything that is not a master and its copy."""
+    if given is None:
+        raise Mistake("returns-nothing", "Your function returns None: end it with `return master, short`.")
+    if not (isinstance(given, tuple | list) and len(given) == 2):
+        raise Mistake("not-two-values", "Return two tensors: the fp32 master and its fp16 copy.")
+    try:
+        master, short = (torch.as_tensor(value) for value in given)
+    except (TypeError, ValueError, RuntimeError):
+        raise Mistake("not-two-tensors", "Return two tensors: the fp32 master and its fp16 copy.") from None
+    if master.shape != START.shape or short.shape != START.shape:
+        raise Mistake("not-two-tensors", f"Both tensors keep the shape of the weights, {tuple(START.shape)}.")
+    if (master.dtype, short.dtype) == (torch.float16, torch.float32):
+        raise Mistake("swapped", "You return the fp16 copy first. The order is master, copy.")
+    if master.dtype == torch.float16:
+        raise Mistake("master-in-fp16", "The master that you return is torch.float16; it stays in float32.")
+    if master.dtype != torch.float32:
+        raise Mistake("master-not-fp32", f"The master that you return is {master.dtype}; it stays in float32.")
+    if short.dtype != torch.float16:
+        raise Mistake("copy-not-fp16", f"The copy that you return is {short.dtype}; the network's weights are float16.")
+    if not torch.allclose(short, master.half(), rtol=0, atol=0, equal_nan=True):
+        raise Mistake("stale-copy", "The copy that you return is not that of the new master: make it after the update.")
+    return master, short
+
+
+def distances(step: Step, lr: float) -> torch.Tensor:
+    """How far eight steps move each weight of the master copy."""
     master, seen = START.clone(), []
 
     def gradient_of(short: torch.Tensor) -> torch.Tensor:
         seen.append(short.dtype)
         return (STEEPNESS * (short.float() - TARGET)).half()
 
-    for _ in range(8):
-        given = step(master, gradient_of, 0.01)
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: end it with `return master, short`.")
-        if not (isinstance(given, tuple | list) and len(given) == 2):
-            raise Mistake("not-two-values", "Return two tensors: the fp32 master and its fp16 copy.")
-        master, short = given
-        if master.dtype != torch.float32:
-            raise Mistake("master-in-fp16", f"The master that you return is {master.dtype}; it stays in float32.")
-        if short.dtype != torch.float16:
-            raise Mistake("copy-not-fp16", f"The copy that you return is {short.dtype}; the network's weights are float16.")
-        if not torch.equal(short, master.half()):
-            raise Mistake("stale-copy", "The copy that you return is not that of the new master: make it after the update.")
-    if torch.float32 in seen:
+    for _ in range(STEPS):
+        master, _ = pair(step(master, gradient_of, lr))
+    if set(seen) - {torch.float16}:
         raise Mistake("gradient-at-the-master", "The network computes with the fp16 copy: pass that to gradient_of.")
-    return ((START - master) / RIGHT_DISTANCE).tolist()
+    return START - master.detach()
 
 
 def step_with(update: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]) -> Step:
@@ -48,12 +64,16 @@ def step_with(update: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float]
     return step
 
 
+def twice(step: Step) -> Step:
+    return lambda master, gradient_of, lr: step(step(master, gradient_of, lr)[0], gradient_of, lr)
+
+
 right = step_with(lambda master, short, grad, lr: master - lr * grad.float())
-MISTAKES = {
-    "updated-in-fp16": (
-        step_with(lambda master, short, grad, lr: (short - lr * grad).float()),
-        "The update is added in fp16, where it is lost. Add it to the master in fp32.",
-    ),
+_FP16 = "The update is added in fp16, where it is lost. Add it to the master in fp32."
+_RATE = "Your update does not depend on lr: multiply the gradient by it."
+MISTAKES: dict[str, tuple[Step, str]] = {
+    "updated-in-fp16": (step_with(lambda master, short, grad, lr: (short - lr * grad).float()), _FP16),
+    "updated-in-fp16 at the end": (step_with(lambda master, short, grad, lr: (master - lr * grad).half().float()), _FP16),
     "product-in-fp16": (
         step_with(lambda master, short, grad, lr: master - (lr * grad).float()),
         "lr times the gradient is computed in fp16 and underflows. Convert the gradient to fp32 first.",
@@ -66,16 +86,39 @@ MISTAKES = {
         step_with(lambda master, short, grad, lr: master + lr * grad.float()),
         "The weights move away from the minimum: subtract the update.",
     ),
+    "rate-ignored": (step_with(lambda master, short, grad, lr: master - grad.float()), _RATE),
+    "rate-ignored for a fixed one": (step_with(lambda master, short, grad, lr: master - RATES[0] * grad.float()), _RATE),
+    "divided-by-the-rate": (
+        step_with(lambda master, short, grad, lr: master - grad.float() / lr),
+        "You divide the gradient by lr. Multiply it.",
+    ),
+    "signs-only": (
+        step_with(lambda master, short, grad, lr: master - lr * grad.float().sign()),
+        "Each step is lr long, whatever the gradient: you used its sign only.",
+    ),
+    "gradient-averaged": (
+        step_with(lambda master, short, grad, lr: master - lr * grad.float().mean()),
+        "All weights move by the same amount. Each has its own element of the gradient.",
+    ),
+    "two-steps": (twice(right), "Each call takes two steps. Take one."),
 }
 
 
 @exercise("master-weights", notebook="11_precision")
 def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
-    expect(
-        master_distances(answer),
-        master_distances(right),
-        case="eight steps on two weights (distances relative to the right ones)",
-        mistakes={name: (master_distances(step), hint) for name, (step, hint) in MISTAKES.items()},
-        tolerance=0.02,
-    )
+    for lr in RATES:
+        moved, given = distances(right, lr), distances(answer, lr)
+        if not given.any():
+            hint = "After eight steps the master is bitwise what it was. Is the update subtracted, and not lost in fp16 before?"
+            raise Mistake("never-moves", hint)
+        try:
+            expect(
+                (given / moved).tolist(),
+                [1.0, 1.0],
+                case=f"lr {lr:g} and eight steps on two weights, distances relative to the right ones",
+                mistakes={name: ((distances(step, lr) / moved).tolist(), hint) for name, (step, hint) in MISTAKES.items()},
+                tolerance=0.02,
+            )
+        except Mistake as mistake:
+            raise Mistake(mistake.name.split()[0], mistake.hint) from None
