@@ -4,7 +4,7 @@ import torch
 
 from hpml_lab.core.exercises import Mistake
 
-BARE_STEP = "optimizer.step() also steps on infinite gradients: use scaler.step(optimizer)."
+BARE_STEP = "optimizer.step() also steps on infinite gradients: scaler.step(optimizer) looks first."
 
 
 class RecordingOptimizer:
@@ -56,11 +56,17 @@ class RecordingScaler(torch.amp.GradScaler):
         if not self.inside and "unscale_" in self.seen:
             raise Mistake("unscaled-twice", "unscale_ is called twice in one step. Call it once, right after backward().")
         if not self.inside and "scale" not in self.seen:
-            raise Mistake("unscaled-before-backward", "At unscale_ no loss has been scaled yet: call it after backward().")
+            self._without_scale("unscale_", "unscaled-before-backward")
         self._record("unscale_")
         super().unscale_(optimizer)
 
     def step(self, optimizer):
+        if "update" in self.seen:
+            raise Mistake("update-before-step", "scaler.update() comes before scaler.step(): it must be the last call.")
+        if "step" in self.seen:
+            raise Mistake("stepped-twice", "scaler.step(optimizer) is called twice in one step.")
+        if "scale" not in self.seen:
+            self._without_scale("scaler.step", "zeroed-too-early")
         self._record("step")
         if self.seen["step"] is None:  # GradScaler itself raises an error about its inf checks here
             hint = "At scaler.step there are no gradients: call backward() before it, and do not call zero_grad in between."
@@ -72,11 +78,21 @@ class RecordingScaler(torch.amp.GradScaler):
             self.inside = False
 
     def update(self, new_scale=None):
-        if "step" not in self.seen and self.optimizer.stepped:
-            raise Mistake("step-without-scaler", BARE_STEP)
-        if "step" not in self.seen:
-            raise Mistake(
-                "update-before-step", "scaler.update() comes before scaler.step(): it must be the last call of the step."
-            )
+        if "update" in self.seen:
+            raise Mistake("updated-twice", "scaler.update() is called twice in one step. Call it once, at the end.")
+        if not {"step", "unscale_"} & self.seen.keys():  # GradScaler has seen no gradients, and would raise an error
+            if self.optimizer.stepped:
+                raise Mistake("step-without-scaler", BARE_STEP)
+            hint = "scaler.update() comes before scaler.step(): it must be the last call of the step."
+            raise Mistake("update-before-step", hint)
         self._record("update")
         super().update(new_scale)
+
+    def _without_scale(self, name: str, mistake: str) -> None:
+        """Raise the Mistake of a call that needs a scaled loss and has none."""
+        if self.optimizer.gradient() is None:
+            raise Mistake(mistake, f"At {name} there are no gradients yet: call it after backward().")
+        hint = (
+            f"At {name} there are gradients, but of a loss that scaler.scale has not seen: call scaler.scale(loss).backward()."
+        )
+        raise Mistake("loss-not-scaled", hint)

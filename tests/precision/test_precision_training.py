@@ -7,12 +7,12 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.exercises import check
 from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loops, loss_scaling, recipes, side_by_side, underflow
 from hpml_lab.precision.code_columns import aligned
+from hpml_lab.precision.exercises import clip_with_scaler
 from hpml_lab.precision.experiments import amp_training
 from hpml_lab.precision.experiments.amp_training import LoopRow
 from hpml_lab.precision.experiments.loss_scaling import RecipeRow
@@ -245,12 +245,13 @@ def test_the_experiments_are_sound_on_a_gpu(experiment, sound):
     sound(experiment("quick", device="cuda"))
 
 
-def test_clipping_the_scaled_gradient_to_the_scaled_norm_is_right_too():
-    def clipped(model, optimizer, scaler, x, y, max_norm):
-        optimizer.zero_grad()
-        scaler.scale(F.mse_loss(model(x), y)).backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
-        scaler.step(optimizer)
-        scaler.update()
-
-    assert check("clip-with-scaler", clipped)
+def test_the_exercises_batches_overflow_to_nan_and_to_infinities_only():
+    model = torch.nn.Linear(3, 1)
+    kinds = []
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor([[0.5, -0.5, 1.0]]))
+    for x_size, y_size, _ in clip_with_scaler.BATCHES:
+        loss = 1024 * F.mse_loss(model(x_size * clip_with_scaler.X), torch.full((2, 1), y_size))
+        gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])
+        kinds.append("finite" if gradient.isfinite().all() else "nan" if gradient.isnan().any() else "inf")
+    assert kinds == ["finite"] * 3 + ["nan", "finite", "inf", "finite"]

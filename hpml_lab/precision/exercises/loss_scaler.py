@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any
 
 import torch
@@ -16,37 +17,59 @@ START = torch.tensor([1.0, -1.0, 0.0])  # the third weight only has gradients of
 PAIRS = [(0.5, TINY), (0.25, 0.1), (2.0, 0.1), (0.5, 0.1), (-0.3, TINY), (0.5, 0.2), (0.1, 0.1), (0.2, 0.1)]
 PAIRS += [(NAN, 0.1), (0.5, 0.1), (0.5, 0.3), (0.1, 0.1), (0.1, 0.2), (0.2, -8.0), (0.1, 0.1)]
 GRADIENTS = [(*pair, TINY) for pair in PAIRS]
-OPTIONS = ({"growth": 2.0, "backoff": 0.5, "interval": 3}, {"growth": 4.0, "backoff": 0.25, "interval": 2})
+DEFAULTS = {"lr": 0.1, "growth": 2.0, "backoff": 0.5, "interval": 3}
+OTHERS = {"lr": 0.05, "growth": 4.0, "backoff": 0.25, "interval": 2}
+# (options, first scale, gradients): the last case begins with a NaN, so that the scale falls below 1.
+CASES = ((DEFAULTS, 2.0**16, GRADIENTS), (OTHERS, 2.0**16, GRADIENTS), (DEFAULTS, 1.0, GRADIENTS[8:] + GRADIENTS[:8]))
 MOST_CALLS = 100  # of gradient_of in one step: some gradients are NaN with every scale
-Trace = list[list[float]]
+Row = tuple[list[float], int]
 
 
-def numbers(weight: torch.Tensor, scale: float) -> list[float]:
-    """The weights, the third in units of its gradient, and the scale."""
-    *large, tiny = torch.as_tensor(weight).tolist()
-    return [*large, tiny / TINY, float(scale)]
+def row_of(given: Any) -> Row:
+    """What a step returned as numbers: the weights, the third in units of its gradient, and the scale; and the count."""
+    if given is None:
+        raise Mistake("returns-nothing", "Your function returns None: end it with `return weight, scale, good`.")
+    if not (isinstance(given, tuple | list) and len(given) == 3):
+        raise Mistake("not-three-values", "Return three values: the weight, the scale and the count of good steps.")
+    try:
+        weight, scale, good = torch.as_tensor(given[0]), float(given[1]), int(given[2])
+    except (TypeError, ValueError, RuntimeError):
+        sizes = [getattr(value, "shape", ()) for value in given]
+        if START.shape in sizes[1:]:
+            raise Mistake(
+                "values-in-another-order", "The weight is not your first value. Return weight, scale, good."
+            ) from None
+        raise Mistake("not-numbers", "The scale and the count of good steps that you return are one number each.") from None
+    if weight.shape != START.shape:
+        raise Mistake("wrong-shape", f"The weight has shape {tuple(START.shape)}; yours has {tuple(weight.shape)}.")
+    *large, tiny = weight.tolist()
+    return [*large, tiny / TINY, scale], good
 
 
-def trace_of_torch(growth: float, backoff: float, interval: int) -> Trace:
-    """Weights and scale after each step with torch's GradScaler."""
+def trace_of_torch(options: dict[str, Any], start: float, gradients: list[tuple[float, ...]]) -> list[Row]:
+    """Weights, scale and count after each step with torch's GradScaler."""
     scaler = torch.amp.GradScaler(
-        "cpu", init_scale=2.0**16, growth_factor=growth, backoff_factor=backoff, growth_interval=interval
+        "cpu",
+        init_scale=start,
+        growth_factor=options["growth"],
+        backoff_factor=options["backoff"],
+        growth_interval=options["interval"],
     )
     weight = START.clone().requires_grad_()
-    optimizer, trace = RecordingOptimizer([weight], 0.1), []
-    for gradient in GRADIENTS:
+    optimizer, trace = RecordingOptimizer([weight], options["lr"]), []
+    for gradient in gradients:
         scale = scaler.scale(torch.ones(()))
         weight.grad = (scale * torch.tensor(gradient)).half().float()
         scaler.step(optimizer)
         scaler.update()
-        trace.append(numbers(weight, scaler.get_scale()))
+        trace.append(row_of((weight.detach(), scaler.get_scale(), scaler._get_growth_tracker())))
     return trace
 
 
-def trace_of(step: Callable, options: dict[str, Any]) -> Trace:
-    """Weights and scale after each step with a student's function."""
-    weight, scale, good, trace = START, 2.0**16, 0, []
-    for gradient in GRADIENTS:
+def trace_of(step: Callable, options: dict[str, Any], start: float, gradients: list[tuple[float, ...]]) -> list[Row]:
+    """Weights, scale and count after each step with a student's function."""
+    weight, scale, good, trace = START, start, 0, []
+    for gradient in gradients:
         calls = 0
 
         def gradient_of(scale: float, gradient: tuple[float, ...] = gradient) -> torch.Tensor:
@@ -56,15 +79,11 @@ def trace_of(step: Callable, options: dict[str, Any]) -> Trace:
                 raise Mistake(
                     "tries-again", "A step asks for its gradient repeatedly. Skip the step: the next one tries again."
                 )
-            return (scale * torch.tensor(gradient)).half().float()
+            return (float(scale) * torch.tensor(gradient)).half().float()
 
-        given = step(weight.clone(), scale, good, gradient_of, lr=0.1, **options)
-        if given is None:
-            raise Mistake("returns-nothing", "Your function returns None: end it with `return weight, scale, good`.")
-        if not (isinstance(given, tuple | list) and len(given) == 3):
-            raise Mistake("not-three-values", "Return three values: the weight, the scale and the count of good steps.")
-        weight, scale, good = given
-        trace.append(numbers(weight, scale))
+        given = step(weight.clone(), scale, good, gradient_of, **options)
+        trace.append(row_of(given))
+        weight, scale, good = torch.as_tensor(given[0]), float(given[1]), int(given[2])
     return trace
 
 
@@ -75,6 +94,7 @@ class ScalerRule:
     asked         the scale that the gradient is computed with
     finite        whether the gradient allows a step
     steps_anyway  whether a step is taken even if it does not
+    used          what of the gradient is used
     divisor       of the gradient, from the scale before and after the step
     fallen        the scale after an overflow, from scale and backoff
     grown         the scale after enough good steps, from scale and growth
@@ -85,6 +105,7 @@ class ScalerRule:
     asked: Callable[[float], float] = lambda scale: scale
     finite: Callable[[torch.Tensor], bool] = lambda grad: bool(grad.isfinite().all())
     steps_anyway: bool = False
+    used: Callable[[torch.Tensor], torch.Tensor] = lambda grad: grad
     divisor: Callable[[float, float], float] = lambda before, after: before
     fallen: Callable[[float, float], float] = lambda scale, backoff: scale * backoff
     grown: Callable[[float, float], float] = lambda scale, growth: scale * growth
@@ -102,78 +123,164 @@ class ScalerRule:
             if self.enough(good, interval):
                 after, good = self.grown(scale, growth), self.restarted_after_growth(good)
         if finite or self.steps_anyway:
-            weight = weight - lr * grad / self.divisor(scale, after)
+            weight = weight - lr * self.used(grad) / self.divisor(scale, after)
         return weight, after, good
 
 
 RIGHT = ScalerRule()
-MISTAKES: dict[str, tuple[ScalerRule, str]] = {
+
+
+def scale_first(weight, scale, good, gradient_of, lr, growth, backoff, interval):
+    """A step that changes the scale before it computes the gradient."""
+    if good + 1 == interval:
+        scale, good = scale * growth, -1
+    return RIGHT.step(weight, scale, good, gradient_of, lr, growth, backoff, math.inf)
+
+
+def swapped_options(*arguments, growth, backoff, **options):
+    return RIGHT.step(*arguments, growth=backoff, backoff=growth, **options)
+
+
+MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
     "loss-not-scaled": (
-        replace(RIGHT, asked=lambda scale: 1.0),
+        [replace(RIGHT, asked=lambda scale: 1.0)],
         "The gradient was computed with scale 1. Ask for it with the scale, because 2⁻²⁶ is zero in fp16.",
     ),
     "nan-missed": (
-        replace(RIGHT, finite=lambda grad: not bool(grad.isinf().any())),
+        [replace(RIGHT, finite=lambda grad: not bool(grad.isinf().any()))],
         "A step was taken with a NaN in the gradient. An overflow shows as infinity or as NaN: inf - inf is NaN.",
     ),
+    "inf-missed": (
+        [replace(RIGHT, finite=lambda grad: not bool(grad.isnan().any()))],
+        "A step was taken with an infinite gradient: you look for NaN only.",
+    ),
+    "one-finite-is-enough": (
+        [replace(RIGHT, finite=lambda grad: bool(grad.isfinite().any()))],
+        "A step was taken although an element was infinite. All elements must be finite, not only one.",
+    ),
+    "looks-at-one-element": (
+        [replace(RIGHT, finite=lambda grad, index=index: bool(grad[index].isfinite())) for index in range(2)],
+        "A step was taken although an element was infinite: you look at one element only.",
+    ),
+    "skips-elements": (
+        [replace(RIGHT, steps_anyway=True, used=lambda grad: torch.nan_to_num(grad, 0.0, 0.0, 0.0))],
+        "After an overflow the finite elements still moved their weights. Leave all weights unchanged.",
+    ),
     "steps-on-overflow": (
-        replace(RIGHT, steps_anyway=True),
+        [replace(RIGHT, steps_anyway=True)],
         "A step was taken with infinite gradients. Check them first, and leave the weights unchanged.",
     ),
     "scale-never-halved": (
-        replace(RIGHT, fallen=lambda scale, backoff: scale),
+        [replace(RIGHT, fallen=lambda scale, backoff: scale)],
         "The step was skipped, but the scale stayed: the next step overflows again.",
     ),
     "stops-scaling": (
-        replace(RIGHT, fallen=lambda scale, backoff: 1.0),
+        [replace(RIGHT, fallen=lambda scale, backoff: 1.0)],
         "After an overflow the scale fell to 1. Multiply it by backoff, once.",
     ),
+    "scale-limited": (
+        [
+            replace(RIGHT, fallen=lambda scale, backoff: max(scale * backoff, 1.0)),
+            replace(RIGHT, grown=lambda scale, growth: min(scale * growth, 2.0**16)),
+        ],
+        "You limit the scale. It may fall below 1 and grow above its first value.",
+    ),
     "grows-every-step": (
-        replace(RIGHT, enough=lambda good, interval: True),
+        [replace(RIGHT, enough=lambda good, interval: True)],
         "The scale grows after each good step. It should grow after `interval` good steps in a row.",
     ),
+    "grows-late": (
+        [replace(RIGHT, enough=lambda good, interval: good > interval)],
+        "The scale grows one step too late: this step counts too, so add it before you compare with `interval`.",
+    ),
+    "count-starts-at-one": (
+        [
+            replace(RIGHT, restarted_after_growth=lambda good: 1, restarted_after_overflow=lambda good: 1),
+            replace(RIGHT, restarted_after_growth=lambda good: 1),
+            replace(RIGHT, restarted_after_overflow=lambda good: 1),
+        ],
+        "The count restarts at 1. No good step has followed yet: restart at 0.",
+    ),
     "grows-right-after-backoff": (
-        replace(RIGHT, restarted_after_overflow=lambda good: good),
+        [
+            replace(RIGHT, restarted_after_overflow=lambda good: good),
+            replace(RIGHT, restarted_after_overflow=lambda good: good + 1),
+        ],
         "Good steps from before an overflow still count: restart at 0 after an overflow.",
     ),
     "count-goes-on": (
-        replace(RIGHT, restarted_after_growth=lambda good: good),
+        [replace(RIGHT, restarted_after_growth=lambda good: good)],
         "After the scale has grown once, it grows at every step: the count of good steps must restart at 0.",
     ),
     "never-grows": (
-        replace(RIGHT, grown=lambda scale, growth: scale),
+        [replace(RIGHT, grown=lambda scale, growth: scale)],
         "The scale never grows, so small gradients stay lost after the first overflow.",
     ),
+    "scale-changed-first": ([scale_first], "The scale grows before the gradient of the same step. Change it last."),
     "unscaled-by-the-new-scale": (
-        replace(RIGHT, divisor=lambda before, after: after),
+        [replace(RIGHT, divisor=lambda before, after: after)],
         "The gradient was computed with the old scale but divided by the new one. Update the scale last.",
     ),
     "not-unscaled": (
-        replace(RIGHT, divisor=lambda before, after: 1.0),
-        "The weights move 65536 times too far: divide the gradient by the scale before the step.",
+        [replace(RIGHT, divisor=lambda before, after: 1.0)],
+        "The weights move `scale` times too far: divide the gradient by the scale before the step.",
     ),
     "unscaled-twice": (
-        replace(RIGHT, divisor=lambda before, after: before * before),
+        [replace(RIGHT, divisor=lambda before, after: before * before)],
         "The weights hardly move: the gradient is divided by the scale twice.",
     ),
+    "uphill": ([replace(RIGHT, divisor=lambda before, after: -before)], "The weights move uphill: subtract the gradient."),
+    "growth-and-backoff-swapped": ([swapped_options], "growth and backoff are swapped: the scale falls after an overflow."),
 }
+
+
+def ignoring(names: tuple[str, ...]) -> Callable:
+    """The right step with some options fixed to their defaults."""
+    return lambda *arguments, **options: RIGHT.step(*arguments, **{**options, **{name: DEFAULTS[name] for name in names}})
+
+
+def explains(step: Callable, given: list[list[Row]]) -> bool:
+    """Whether a step gives these weights and scales, in all cases up to the one that is wrong."""
+    return all(same_numbers(rows, trace_of(step, *case)) for rows, case in zip(given, CASES, strict=False))
+
+
+def raise_mistake(given: list[list[Row]], right: list[Row]) -> None:
+    """Raise the Mistake that explains the traces of an answer, of which the last one is not `right`."""
+    case, rows = CASES[len(given) - 1], given[-1]
+    (values, good), (right_values, right_good) = rows[0], right[0]
+    if (values[-1], good) == (right_good, right_values[-1]):
+        raise Mistake("values-in-another-order", "Scale and count are swapped. Return weight, scale, good.")
+    step = next(i for i, (a, b) in enumerate(zip(rows, right, strict=True)) if not same(a, b))
+    if same_numbers(rows, right):
+        hint = f"Weights and scale are right, but after step {step + 1} good should be {right[step][1]}, not {rows[step][1]}."
+        raise Mistake("count-wrong", f"{hint} It counts the good steps in a row since the scale last changed.")
+    for name, (rules, hint) in MISTAKES.items():
+        if any(explains(rule.step if isinstance(rule, ScalerRule) else rule, given) for rule in rules):
+            raise Mistake(name, hint)
+    for number in range(1, len(DEFAULTS) + 1):
+        for names in combinations(DEFAULTS, number):
+            if explains(ignoring(names), given):
+                words = " and ".join(f"{name} is always {DEFAULTS[name]:g}" for name in names)
+                raise Mistake("option-ignored", f"In your answer {words}. Use what your function is given.")
+    words = ", ".join(f"{name} {value:g}" for name, value in case[0].items())
+    wanted, yours = (", ".join(f"{number:.6g}" for number in trace[step][0]) for trace in (right, rows))
+    raise Mistake(
+        "wrong-value",
+        f"With {words}, the weights (the third in units of 2⁻²⁶) and the scale after step {step + 1} should be {wanted}; "
+        f"yours are {yours}.",
+    )
+
+
+def same_numbers(a: list[Row], b: list[Row]) -> bool:
+    return same([values for values, _ in a], [values for values, _ in b])
 
 
 @exercise("loss-scaler", notebook="11_precision")
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, compared with torch.amp.GradScaler over known gradients."""
-    for options in OPTIONS:
-        given, right = trace_of(answer, options), trace_of_torch(**options)
-        if same(given, right):
-            continue
-        for name, (rule, hint) in MISTAKES.items():
-            if same(given, trace_of(rule.step, options)):
-                raise Mistake(name, hint)
-        index = next(i for i, (a, b) in enumerate(zip(given, right, strict=True)) if not same(a, b))
-        case = ", ".join(f"{name} {value:g}" for name, value in options.items())
-        wanted, yours = (", ".join(f"{number:.6g}" for number in row[index]) for row in (right, given))
-        raise Mistake(
-            "wrong-value",
-            f"With {case}, the weights (the third in units of 2⁻²⁶) and the scale after step {index + 1} should be {wanted}; "
-            f"yours are {yours}.",
-        )
+    given = []
+    for case in CASES:
+        given.append(trace_of(answer, *case))
+        right = trace_of_torch(*case)
+        if not same(given[-1], right):
+            raise_mistake(given, right)
