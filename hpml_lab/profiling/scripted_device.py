@@ -32,7 +32,7 @@ class ScriptedDevice:
         self._cycle, self._first, self._queued, self._lazy = cycle, first, queued, lazy
         self._now, self._free = 100.0, 100.0 + backlog
         self._held: list[tuple[Any, float]] = []
-        self.calls, self.read, self.dropped = 0, 0, 0
+        self.calls, self.read, self.synchronized, self.dropped = 0, 0, 0, 0
 
     def clock(self) -> float:
         """Seconds, as the host sees them."""
@@ -41,6 +41,7 @@ class ScriptedDevice:
 
     def synchronize(self) -> None:
         """Wait until all is done."""
+        self.synchronized += 1
         for handle, seconds in self._held:
             if handle() is None:
                 self.dropped += 1

@@ -73,7 +73,7 @@ _FP16 = "The update is added in fp16, where it is lost. Add it to the master in 
 _RATE = "Your update does not depend on lr: multiply the gradient by it."
 MISTAKES: dict[str, tuple[Step, str]] = {
     "updated-in-fp16": (step_with(lambda master, short, grad, lr: (short - lr * grad).float()), _FP16),
-    "updated-in-fp16 at the end": (step_with(lambda master, short, grad, lr: (master - lr * grad).half().float()), _FP16),
+    "updated-in-fp16, at the end": (step_with(lambda master, short, grad, lr: (master - lr * grad).half().float()), _FP16),
     "product-in-fp16": (
         step_with(lambda master, short, grad, lr: master - (lr * grad).float()),
         "lr times the gradient is computed in fp16 and underflows. Convert the gradient to fp32 first.",
@@ -87,7 +87,7 @@ MISTAKES: dict[str, tuple[Step, str]] = {
         "The weights move away from the minimum: subtract the update.",
     ),
     "rate-ignored": (step_with(lambda master, short, grad, lr: master - grad.float()), _RATE),
-    "rate-ignored for a fixed one": (step_with(lambda master, short, grad, lr: master - RATES[0] * grad.float()), _RATE),
+    "rate-ignored, a fixed one": (step_with(lambda master, short, grad, lr: master - RATES[0] * grad.float()), _RATE),
     "divided-by-the-rate": (
         step_with(lambda master, short, grad, lr: master - grad.float() / lr),
         "You divide the gradient by lr. Multiply it.",
@@ -112,13 +112,10 @@ def judge_master_weights(answer: Step) -> None:
         if not given.any():
             hint = "After eight steps the master is bitwise what it was. Is the update subtracted, and not lost in fp16 before?"
             raise Mistake("never-moves", hint)
-        try:
-            expect(
-                (given / moved).tolist(),
-                [1.0, 1.0],
-                case=f"lr {lr:g} and eight steps on two weights, distances relative to the right ones",
-                mistakes={name: ((distances(step, lr) / moved).tolist(), hint) for name, (step, hint) in MISTAKES.items()},
-                tolerance=0.02,
-            )
-        except Mistake as mistake:
-            raise Mistake(mistake.name.split()[0], mistake.hint) from None
+        expect(
+            (given / moved).tolist(),
+            [1.0, 1.0],
+            case=f"lr {lr:g} and eight steps on two weights, distances relative to the right ones",
+            mistakes={name: ((distances(step, lr) / moved).tolist(), hint) for name, (step, hint) in MISTAKES.items()},
+            tolerance=0.02,
+        )

@@ -14,25 +14,25 @@ def _row(kind: str, name: str, time: float, calls: int) -> dict[str, Any]:
 
 
 TABLES = {
-    "one HtoD row of 2 s among 20 s of GPU activities": [
-        _row(GPU, "gemm", 12.0, 600),
-        _row(GPU, "relu", 4.5, 900),
-        _row(GPU, "[CUDA memcpy HtoD]", 2.0, 400),
+    "one HtoD row of 2.3 s among 20 s of GPU activities": [
+        _row(GPU, "gemm", 11.9, 600),
+        _row(GPU, "relu", 4.3, 900),
+        _row(GPU, "[CUDA memcpy HtoD]", 2.3, 400),
         _row(GPU, "[CUDA memcpy DtoH]", 1.0, 100),
         _row(GPU, "[CUDA memcpy DtoD]", 0.3, 30),
         _row(GPU, "[CUDA memset]", 0.2, 70),
     ],
     "the same with the host's API calls below": [
-        _row(GPU, "gemm", 12.0, 600),
-        _row(GPU, "relu", 6.0, 900),
-        _row(GPU, "[CUDA memcpy HtoD]", 2.0, 400),
+        _row(GPU, "gemm", 12.3, 600),
+        _row(GPU, "relu", 6.1, 900),
+        _row(GPU, "[CUDA memcpy HtoD]", 2.9, 400),
         _row(API, "cudaMemcpyAsync", 30.0, 500),
         _row(API, "cudaLaunchKernel", 10.0, 1500),
     ],
     "a log of two GPUs, each with its own HtoD row": [
-        _row(GPU, "[CUDA memcpy HtoD]", 3.0, 300),
-        _row(GPU, "gemm", 5.0, 200),
-        _row(GPU, "[CUDA memcpy HtoD]", 2.0, 100),
+        _row(GPU, "[CUDA memcpy HtoD]", 3.1, 300),
+        _row(GPU, "gemm", 5.3, 200),
+        _row(GPU, "[CUDA memcpy HtoD]", 1.7, 100),
     ],
     "a run without any copy": [_row(GPU, "gemm", 5.0, 200)],
 }
@@ -85,6 +85,43 @@ MISTAKES = {
     ),
     "one-row-only": (lambda rows: _copies(rows)[0] / _whole(rows), "There is more than one such row: add them all."),
     "last-row-only": (lambda rows: _copies(rows)[-1] / _whole(rows), "There is more than one such row: add them all."),
+    "other-direction": (
+        lambda rows: _share(rows, "DtoH"),
+        "You count copies from the device to the host. HtoD is from the host to the device.",
+    ),
+    "share-of-the-copies": (
+        lambda rows: sum(_copies(rows)) / sum(row["time"] for row in rows if "memcpy" in row["name"] and row["type"] == GPU),
+        "You divide by the time of all copies. The whole is all that the GPU did, kernels too.",
+    ),
+    "share-of-the-kernels": (
+        lambda rows: sum(_copies(rows)) / sum(row["time"] for row in rows if row["type"] == GPU and "[" not in row["name"]),
+        "You divide by the time of the kernels. The whole is all that the GPU did, copies and fills too.",
+    ),
+    "share-of-the-largest": (
+        lambda rows: sum(_copies(rows)) / max(row["time"] for row in rows),
+        "You divide by the largest row. Divide by the sum of all GPU activities.",
+    ),
+    "share-of-rows": (
+        lambda rows: _share([{**row, "rows": 1} for row in rows], "HtoD", of="rows"),
+        "You counted rows. Add their times.",
+    ),
+    "all-but-the-copies": (lambda rows: 1 - right_share(rows), "That is the share of everything but these copies."),
+    "upside-down": (lambda rows: _whole(rows) / sum(_copies(rows)), "A share is the part over the whole, not the reverse."),
+    "never-found": (
+        lambda rows: 0.0,
+        "You found no such copy. The name contains HtoD, written like this, and the type of the row is 'GPU activities'.",
+    ),
+    **{
+        f"rounded, to {digits}": (
+            lambda rows, digits=digits: round(right_share(rows), digits),
+            "Your answer is rounded. Return it as it is, and round where you print it.",
+        )
+        for digits in (1, 2, 3)
+    },
+    "percent-for-fraction, rounded": (
+        lambda rows: round(100 * right_share(rows), 1),
+        "That is the share in %. Return a fraction from 0 to 1.",
+    ),
     "mean-time": (
         lambda rows: _share(rows, "HtoD", of="avg"),
         "You used the mean time of one call. The share needs the time of all calls.",

@@ -1,17 +1,21 @@
 """Exercise: fix a wrong timing. The devices that judge the answer have clocks of their own, the same on every machine."""
 
 from collections.abc import Callable
-from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, same
+from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.profiling.scripted_device import JITTER, OUTLIERS, ScriptedDevice
 
 
-def _close(got: Any, right: float) -> bool:
-    return same(got, right, tolerance=0.06 * right)
+def _close(got: float, right: float) -> bool:
+    return abs(got - right) <= 0.06 * abs(right)
 
 
-def _timed(answer: Callable, device: ScriptedDevice) -> Any:
+_LATER = "On a device that works later, your clock stops when the call has returned, not when the work is done."
+_BUSY = "On a device that works later, your answer is too long: when your clock started, the queue still held earlier calls, "
+_BUSY += "such as your warm-up. Synchronise before you start."
+
+
+def _timed(answer: Callable, device: ScriptedDevice) -> float:
     got = answer(device.work, device)
     if got is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
@@ -21,7 +25,32 @@ def _timed(answer: Callable, device: ScriptedDevice) -> Any:
         raise Mistake(
             "another-clock", "Your function never reads device.clock(): the devices of this check know no other time."
         )
-    return got
+    if isinstance(got, list | tuple):
+        raise Mistake("samples-not-median", f"You return {len(got)} samples. Return one figure, which no disturbed call moves.")
+    try:
+        return float(got)
+    except (TypeError, ValueError):
+        raise Mistake("not-a-number", f"Return seconds as a number, not a {type(got).__name__}.") from None
+
+
+def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
+    """Raise the Mistake of an answer for a device whose calls all take `right` seconds."""
+    if (device.calls, device.read, device.synchronized) == (10, 2, 0):
+        raise Mistake("the-original", "This is the function of the text as it stands. Begin with what its clock does not see.")
+    if _close(got, right):
+        return
+    if _close(got / 1e3, right):
+        raise Mistake("milliseconds", "Your answer is in milliseconds. Return seconds.")
+    if _close(got / 1e6, right) or _close(got / 1e9, right):
+        raise Mistake("microseconds", "Your answer is in micro- or nanoseconds. Return seconds.")
+    if _close(got, -right):
+        raise Mistake("negative", "Your answer is negative: subtract the beginning from the end.")
+    if device.calls > 1 and any(_close(got, right * n) for n in (device.calls, device.calls - 1)):
+        raise Mistake("total-not-per-call", "Your answer is the time of all calls together. Return the time of one.")
+    ratios = [n / (n + 1) for n in (device.calls, device.calls - 1) if n > 0]
+    if any(_close(got, right * ratio) or _close(got, right / ratio) for ratio in ratios):
+        raise Mistake("wrong-count", "You divide by one call too many or too few: count the calls between your clock readings.")
+    expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
 
 
 @exercise("fix-the-timing", notebook="09_profiling")
@@ -29,13 +58,7 @@ def judge_fix_the_timing(answer: Callable) -> None:
     """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them."""
     right = 0.010
     plain = ScriptedDevice((right,))
-    got = _timed(answer, plain)
-    if not _close(got, right):
-        if same(got, right * 1e3, tolerance=0.6):
-            raise Mistake("milliseconds", "Your answer is in milliseconds. Return seconds.")
-        if plain.calls > 1 and any(_close(got, right * n) for n in (plain.calls, plain.calls - 1)):
-            raise Mistake("total-not-per-call", "Your answer is the time of all calls together. Return the time of one.")
-        expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
+    _check_plain(_timed(answer, plain), right, plain)
     if plain.calls < 4:
         raise Mistake(
             "too-few-samples", f"You call work() {plain.calls} times. One to warm up and at least 3 to be timed are needed."
@@ -49,18 +72,10 @@ def judge_fix_the_timing(answer: Callable) -> None:
             "On a device that works only when it must, your answer is too short: nobody held the result of work(), so the work"
             " was never done. Keep the result until you have synchronised.",
         )
-    if not _close(got, right):
-        raise Mistake(
-            "no-synchronise",
-            "On a device that works later, your clock stops when the call has returned, not when the work is done.",
-        )
-
     queued = ScriptedDevice((right,), queued=True)
-    if not _close(_timed(answer, queued), right):
-        raise Mistake(
-            "no-synchronise",
-            "On a device that works later, your clock stops when the call has returned, not when the work is done.",
-        )
+    for seconds in (got, _timed(answer, queued)):
+        if not _close(seconds, right):
+            raise Mistake("starts-on-a-busy-device", _BUSY) if seconds > right else Mistake("no-synchronise", _LATER)
     behind = ScriptedDevice((right,), queued=True, backlog=2.0)
     if not _close(_timed(answer, behind), right):
         raise Mistake(
@@ -76,6 +91,8 @@ def judge_fix_the_timing(answer: Callable) -> None:
         )
     noisy = ScriptedDevice(OUTLIERS)
     got = _timed(answer, noisy)
+    if _close(got, max(OUTLIERS)):
+        raise Mistake("maximum-not-median", "You return the longest call, which may be a disturbed one.")
     if not _close(got, right):
         raise Mistake(
             "mean-not-median",

@@ -21,20 +21,34 @@ _WHY = {
     **{("F", wrong): _LINE for wrong in ("CPU", "lock", "single thread", "transfer")},
     ("F", "GPU compute"): ("memory-is-full", "Compare the two shares of the GPU's peak: arithmetic and memory."),
 }
+# The row that shows each bound, if it is one.
+_ROWS = {
+    "input": "main: next(batches), s",
+    "CPU": "8 cores, % busy",
+    "transfer": "main: .to(device), s",
+    "GPU compute": "GPU: arithmetic, % of peak",
+    "GPU memory": "GPU: memory, % of peak",
+    "lock": "main: waiting at a lock, s",
+    "single thread": "busiest core, % busy",
+}
+_NAMES = {name.casefold(): name for name in BOUNDS}
 
 
 @exercise("name-the-bottleneck", notebook="09_profiling")
 def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
     """The bound of each profile, by its name."""
-    if not isinstance(answer, dict) or set(answer) != set(PROFILES):
+    if not hasattr(answer, "keys") or set(answer.keys()) != set(PROFILES):
         raise Mistake("not-all-named", f"Give a dict with one name for each of {', '.join(PROFILES)}.")
-    for letter, (_, right) in PROFILES.items():
-        given = answer[letter]
+    given_names = [" ".join(str(answer[letter]).casefold().split()) for letter in PROFILES]
+    if len(set(given_names)) == 1 and given_names[0] in _NAMES:
+        raise Mistake("same-name-for-all", f"All six are {_NAMES[given_names[0]]!r}. Each name is used at most once.")
+    for (letter, (figures, right)), given in zip(PROFILES.items(), given_names, strict=True):
+        given = _NAMES.get(given)
+        if given is None:
+            raise Mistake("unknown-name", f"{answer[letter]!r} for {letter} is none of the names: {', '.join(BOUNDS)}.")
         if given == right:
             continue
-        if given not in BOUNDS:
-            raise Mistake("unknown-name", f"{given!r} for {letter} is none of the names: {', '.join(BOUNDS)}.")
-        name, hint = _WHY.get(
-            (letter, given), ("wrong-bound", f"{given!r} is not it. Which row would shrink the whole most if it went away?")
-        )
+        row = _ROWS[given]
+        small = f"{given!r} would show in the row {row!r}, and that is only {figures[row]:g}."
+        name, hint = _WHY.get((letter, given), ("row-is-small", small))
         raise Mistake(name, f"Profile {letter}: {hint}")

@@ -62,6 +62,62 @@ MISTAKES = {
         lambda profile, part, times: 1 - _share(profile, part) + _share(profile, part) * times,
         "Times add, not speeds: divide the part's time by its factor.",
     ),
+    "percent": (lambda *loop: 100 * right_gain(*loop), "That is in %. Return how many times as fast, 1 for no change."),
+    "percent, of the gain": (
+        lambda *loop: 100 * (right_gain(*loop) - 1),
+        "That is what is gained, in %. Return how many times as fast, 1 for no change.",
+    ),
+    "gain-minus-one": (
+        lambda *loop: right_gain(*loop) - 1,
+        "That is what is gained on top. How many times as fast is 1 for no change: old time / new time.",
+    ),
+    "another-part, the largest": (
+        lambda profile, part, times: right_gain(profile, max(profile, key=profile.get), times),
+        "You made the largest part faster, whichever is asked for: use `part`.",
+    ),
+    "another-part, the first": (
+        lambda profile, part, times: right_gain(profile, next(iter(profile)), times),
+        "You made the first part faster, whichever is asked for: use `part`.",
+    ),
+    "seconds-saved": (
+        lambda profile, part, times: profile[part] - profile[part] / times,
+        "That is how many seconds are saved. Speed-up is old time / new time.",
+    ),
+    "part-added-twice": (
+        lambda profile, part, times: whole(profile) / (whole(profile) + profile[part] / times),
+        "The part still takes its old time too: take that away before you add the new one.",
+    ),
+    "times-not-divided": (
+        lambda profile, part, times: whole(profile) / (whole(profile) + profile[part] * times),
+        "A part that is `times` as fast takes 1/times of its seconds: divide, and take the old seconds away.",
+    ),
+    "times-not-divided, old seconds gone": (
+        lambda profile, part, times: whole(profile) / (whole(profile) - profile[part] + profile[part] * times),
+        "A part that is `times` as fast takes 1/times of its seconds: divide.",
+    ),
+    "share-not-speed-up": (
+        lambda profile, part, times: _share(profile, part),
+        "That is the part's share of the time. Speed-up is old time / new time.",
+    ),
+    "share-not-speed-up, times the factor": (
+        lambda profile, part, times: _share(profile, part) * times,
+        "The share times the factor is no speed-up: add up the new time of all parts.",
+    ),
+    "saving-divided": (
+        lambda profile, part, times: 1 / (1 - _share(profile, part) / times),
+        "You save share / times. What is left of the part is share / times: all of its share goes, and that comes back.",
+    ),
+    "mean-of-the-factors": (
+        lambda profile, part, times: (times + len(profile) - 1) / len(profile),
+        "You took the mean of the parts' factors. The parts differ in their seconds: add new times.",
+    ),
+    **{
+        f"rounded, to {digits}": (
+            lambda *loop, digits=digits: round(right_gain(*loop), digits),
+            "Your answer is rounded. Return it as it is, and round where you print it.",
+        )
+        for digits in (1, 2, 3)
+    },
     "equal-parts": (
         lambda profile, part, times: _amdahl(1 / len(profile), times),
         "You gave each part the same share. Take its seconds over the sum of all.",

@@ -56,3 +56,81 @@ WRONG = [
     ("wrong-value", lambda rows: 0.5),
     ("returns-nothing", lambda rows: None),
 ]
+
+
+# ---- more wrong answers, and right ones that compute in another way --------------------------------------------------------
+
+
+def total(rows, word="", kind="GPU activities", of="time"):
+    return sum(row[of] for row in rows if row["type"] == kind and word in row["name"])
+
+
+def takes_the_rows_out(rows):
+    copies = [rows.pop(index) for index in reversed(range(len(rows))) if "HtoD" in rows[index]["name"]]
+    copied = sum(row["time"] for row in copies)
+    return copied / (copied + sum(row["time"] for row in rows if row["type"] == "GPU activities"))
+
+
+WRONG += [
+    ("rounded", lambda rows: round(share(rows), 1)),
+    ("rounded", lambda rows: round(share(rows), 2)),
+    ("percent-for-fraction", lambda rows: round(100 * share(rows), 1)),
+    ("other-direction", lambda rows: share(rows, ("DtoH",))),
+    ("share-of-the-copies", lambda rows: total(rows, "HtoD") / (total(rows, "memcpy") or 1)),
+    ("share-of-the-kernels", lambda rows: total(rows, "HtoD") / (total(rows) - total(rows, "[CUDA"))),
+    ("share-of-rows", lambda rows: share([{**row, "one": 1} for row in rows], of="one")),
+    ("share-of-the-largest", lambda rows: total(rows, "HtoD") / max(row["time"] for row in rows)),
+    ("never-found", lambda rows: share(rows, ("htod",))),
+    ("never-found", lambda rows: share(rows, ("host to device",))),
+    ("all-but-the-copies", lambda rows: 1 - share(rows)),
+    ("api-calls-counted", lambda rows: total(rows, "HtoD") / sum(row["time"] for row in rows)),
+    ("never-found", lambda rows: total(rows, "cudaMemcpy", "API calls") / (total(rows, "", "API calls") or 1)),
+    ("upside-down", lambda rows: 1 / (share(rows) or 1)),
+    ("inputs-changed", takes_the_rows_out),
+    ("wrong-value", lambda rows: 0.3),
+]
+
+
+def with_pandas(rows):
+    import pandas as pd
+
+    table = pd.DataFrame(rows)
+    table = table[table["type"] == "GPU activities"]
+    return table.loc[table["name"].str.contains("HtoD"), "time"].sum() / table["time"].sum()
+
+
+def in_fractions(rows):
+    from fractions import Fraction
+
+    gpu = [(row["name"], Fraction(row["time"])) for row in rows if row["type"] != "API calls"]
+    return float(sum(time for name, time in gpu if "HtoD" in name) / sum(time for _, time in gpu))
+
+
+def calls_times_mean(rows):
+    whole = copied = 0.0
+    for row in rows:
+        if row["type"] == "GPU activities":
+            seconds = row["calls"] * row["avg"]
+            whole += seconds
+            if row["name"].find("HtoD") >= 0:
+                copied += seconds
+    return copied / whole
+
+
+def with_numpy(rows):
+    import numpy as np
+
+    times = np.array([row["time"] for row in rows])
+    gpu = np.array([row["type"] == "GPU activities" for row in rows])
+    return times[gpu & np.array(["HtoD" in row["name"] for row in rows])].sum() / times[gpu].sum()
+
+
+def with_torch(rows):
+    import torch
+
+    gpu = [row for row in rows if row["type"].startswith("GPU")]
+    times = torch.tensor([row["time"] for row in gpu], dtype=torch.float64)
+    return (times * torch.tensor([row["name"] == "[CUDA memcpy HtoD]" for row in gpu])).sum() / times.sum()
+
+
+ALSO_RIGHT = [with_pandas, in_fractions, calls_times_mean, with_numpy, with_torch]

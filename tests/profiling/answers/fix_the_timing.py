@@ -127,3 +127,121 @@ WRONG = [
     ("never-called", no_work),
     ("returns-nothing", no_return),
 ]
+
+
+# ---- more wrong answers, and right ones that do it in another way ----------------------------------------------------------
+
+
+def the_original(work, device):
+    begin = device.clock()
+    for _ in range(10):
+        work()
+    return (device.clock() - begin) / 10
+
+
+def the_original_with_one_synchronize(work, device):
+    begin = device.clock()
+    for _ in range(10):
+        work()
+    device.synchronize()
+    return (device.clock() - begin) / 10
+
+
+def the_original_with_the_results_kept(work, device):
+    device.synchronize()
+    begin = device.clock()
+    kept = [work() for _ in range(10)]
+    device.synchronize()
+    return (device.clock() - begin) / len(kept)
+
+
+def mean_without_the_longest(work, device):
+    return statistics.mean(sorted(samples_of(work, device))[:-1])
+
+
+def begin_minus_end(work, device):
+    return -statistics.median(samples_of(work, device))
+
+
+def synchronize_outside(work, device):
+    kept, samples = [work()], []
+    device.synchronize()
+    for _ in range(7):
+        begin = device.clock()
+        kept.append(work())
+        samples.append(device.clock() - begin)
+    device.synchronize()
+    return statistics.median(samples)
+
+
+def warm_up_in_the_queue(work, device):
+    kept, samples = [work()], []
+    for _ in range(5):
+        begin = device.clock()
+        kept.append(work())
+        device.synchronize()
+        samples.append(device.clock() - begin)
+    return statistics.mean(samples)
+
+
+def two_samples(work, device):
+    return statistics.median(samples_of(work, device, calls=2))
+
+
+def divided_by_one_more(work, device):
+    samples = samples_of(work, device)
+    return sum(samples) / (len(samples) + 1)
+
+
+WRONG += [
+    ("the-original", the_original),
+    ("optimised-away", the_original_with_one_synchronize),
+    ("warm-up-counted", the_original_with_the_results_kept),
+    ("no-synchronise", synchronize_outside),
+    ("starts-on-a-busy-device", warm_up_in_the_queue),
+    ("too-few-samples", two_samples),
+    ("negative", begin_minus_end),
+    ("microseconds", lambda work, device: 1e6 * statistics.median(samples_of(work, device))),
+    ("samples-not-median", samples_of),
+    ("samples-not-median", lambda work, device: tuple(samples_of(work, device))),
+    ("wrong-count", divided_by_one_more),
+    ("maximum-not-median", lambda work, device: max(samples_of(work, device))),
+    ("wrong-value", lambda work, device: 2 * statistics.median(samples_of(work, device))),
+    ("minimum-not-median", lambda work, device: sorted(samples_of(work, device, calls=20))[0]),
+]
+
+
+def with_numpy(work, device):
+    import numpy as np
+
+    return np.median(samples_of(work, device, warm=2, calls=21))
+
+
+def with_torch(work, device):
+    import torch
+
+    return torch.tensor(samples_of(work, device, calls=11), dtype=torch.float64).quantile(0.5)
+
+
+def stamps(work, device):
+    kept, times = [work()], []
+    device.synchronize()
+    for _ in range(9):
+        times.append(device.clock())
+        kept.append(work())
+        device.synchronize()
+    times.append(device.clock())
+    return sorted(b - a for a, b in zip(times, times[1:], strict=False))[4]
+
+
+def warm_up_as_a_sample_that_is_left_out(work, device):
+    return statistics.median_low(samples_of(work, device, warm=0, calls=8)[1:])
+
+
+def one_usual_call(work, device):
+    samples = sorted(samples_of(work, device, warm=3, calls=12))
+    middle = samples[4:8]
+    return sum(middle) / len(middle)
+
+
+ALSO_RIGHT = [with_numpy, with_torch, stamps, warm_up_as_a_sample_that_is_left_out, one_usual_call]

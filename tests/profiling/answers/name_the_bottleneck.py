@@ -1,5 +1,10 @@
 """Answers to `name-the-bottleneck`."""
 
+from collections import OrderedDict
+
+import numpy as np
+import pandas as pd
+
 solution = {"A": "GPU compute", "B": "input", "C": "transfer", "D": "single thread", "E": "lock", "F": "GPU memory"}
 
 WRONG = [
@@ -13,8 +18,43 @@ WRONG = [
     ("waiting-is-not-work", {**solution, "E": "CPU"}),
     ("waiting-is-not-work", {**solution, "E": "single thread"}),
     ("memory-is-full", {**solution, "F": "GPU compute"}),
-    ("wrong-bound", {**solution, "B": "lock"}),
+    ("row-is-small", {**solution, "B": "lock"}),
     ("unknown-name", {**solution, "D": "slow"}),
     ("not-all-named", {"A": "GPU compute"}),
     ("not-all-named", "GPU compute"),
+]
+
+
+# ---- more wrong answers, and right ones that are written in another way ----------------------------------------------------
+
+WRONG += [
+    ("blames-the-input", {**solution, "A": "input"}),
+    ("blames-the-wait", {**solution, "A": "transfer"}),
+    ("blames-the-wait", {**solution, "F": "lock"}),
+    ("row-is-small", {**solution, "B": "transfer"}),
+    ("row-is-small", {**solution, "B": "single thread"}),
+    ("row-is-small", {**solution, "C": "lock"}),
+    ("row-is-small", {**solution, "C": "single thread"}),
+    ("row-is-small", {**solution, "D": "transfer"}),
+    ("row-is-small", {**solution, "D": "lock"}),
+    ("row-is-small", {**solution, "E": "transfer"}),
+    ("idle-gpu", {**solution, "E": "GPU memory"}),
+    ("blames-the-input", {**solution, "D": "input"}),
+    ("arithmetic-is-full", {**solution, "A": "GPU memory", "F": "GPU compute"}),
+    ("unknown-name", {**solution, "A": "GPU"}),
+    ("unknown-name", {**solution, "A": 1}),
+    ("unknown-name", {**solution, "B": ["input"]}),
+    ("not-all-named", list(solution.values())),
+    ("not-all-named", {**solution, "G": "lock"}),
+    ("same-name-for-all", dict.fromkeys("ABCDEF", "CPU")),
+    ("same-name-for-all", dict.fromkeys("ABCDEF", "GPU compute")),
+]
+
+ALSO_RIGHT = [
+    {letter: np.str_(name) for letter, name in solution.items()},
+    {letter: name.lower() for letter, name in solution.items()},
+    {letter: f" {name} " for letter, name in solution.items()},
+    dict(reversed(solution.items())),
+    OrderedDict(solution),
+    pd.Series(solution),
 ]

@@ -23,8 +23,79 @@ WRONG = [
     ("smallest", lambda rows, fixed: min(rows, key=lambda row: row["self"])["part"]),
     ("row-not-name", lambda rows, fixed: most("self", rows, fixed)),
     ("time-not-name", lambda rows, fixed: most("self", rows, fixed)["self"]),
-    ("not-the-largest", lambda rows, fixed: sorted(without_callers(rows), key=lambda row: -row["self"])[1]["part"]),
+    ("already-fixed", lambda rows, fixed: sorted(without_callers(rows), key=lambda row: -row["self"])[1]["part"]),
     ("unknown-part", lambda rows, fixed: "everything"),
-    ("unknown-part", lambda rows, fixed: [most("self", rows, fixed)["part"]]),
+    ("name-in-a-list", lambda rows, fixed: [most("self", rows, fixed)["part"]]),
     ("returns-nothing", lambda rows, fixed: None),
 ]
+
+
+# ---- more wrong answers, and right ones that choose in another way ---------------------------------------------------------
+
+
+def best(figure, rows, fixed):
+    return max((row for row in rows if row["part"] not in fixed), key=figure)["part"]
+
+
+def forgets_after_the_first(rows, fixed):
+    rows = sorted(rows, key=lambda row: -row["self"])
+    return rows[1 if fixed else 0]["part"]
+
+
+WRONG += [
+    ("time-per-call", lambda rows, fixed: best(lambda row: row["self"] / row["calls"], rows, fixed)),
+    ("time-per-call", lambda rows, fixed: best(lambda row: row["total"] / row["calls"], without_callers(rows), fixed)),
+    ("times-calls", lambda rows, fixed: best(lambda row: row["self"] * row["calls"], rows, fixed)),
+    ("first-row", lambda rows, fixed: next(row["part"] for row in rows if row["part"] not in fixed)),
+    ("last-row", lambda rows, fixed: [row["part"] for row in rows if row["part"] not in fixed][-1]),
+    ("already-fixed", forgets_after_the_first),
+    ("smallest", lambda rows, fixed: min((r for r in rows if r["part"] not in fixed), key=lambda row: row["self"])["part"]),
+    ("cumulative-time", lambda rows, fixed: best(lambda row: row["total"] - row["self"], rows, fixed)),
+    ("first-by-name", lambda rows, fixed: min(row["part"] for row in without_callers(rows) if row["part"] not in fixed)),
+    ("last-by-name", lambda rows, fixed: best(lambda row: row["part"], without_callers(rows), fixed)),
+    ("index-not-name", lambda rows, fixed: max(range(len(rows)), key=lambda index: rows[index]["self"])),
+    ("not-the-largest", lambda rows, fixed: sorted((r["self"], r["part"]) for r in rows if r["part"] not in fixed)[-2][1]),
+    ("name-in-a-list", lambda rows, fixed: (solution(rows, fixed),)),
+    ("name-in-a-list", lambda rows, fixed: [solution(rows, fixed)]),
+    ("most-calls", lambda rows, fixed: best(lambda row: row["calls"], without_callers(rows), fixed)),
+    ("unknown-part", lambda rows, fixed: solution(rows, fixed).upper()),
+]
+
+
+def with_pandas(rows, fixed):
+    import pandas as pd
+
+    table = pd.DataFrame(rows).set_index("part")
+    return table.drop(index=list(fixed))["self"].idxmax()
+
+
+def numpy_string(rows, fixed):
+    import numpy as np
+
+    names, times = np.array([row["part"] for row in rows]), np.array([row["self"] for row in rows])
+    return names[np.where(np.isin(names, list(fixed)), -1.0, times).argmax()]
+
+
+def by_loop(rows, fixed):
+    name, most = None, 0
+    for row in rows:
+        if row["part"] in fixed:
+            continue
+        if row["self"] >= most:
+            name, most = row["part"], row["self"]
+    return name
+
+
+def sorts_in_place(rows, fixed):
+    rows.sort(key=lambda row: row["self"], reverse=True)
+    while rows[0]["part"] in fixed:
+        rows.pop(0)
+    return rows[0]["part"]
+
+
+def by_dict(rows, fixed):
+    times = {row["part"]: row["self"] for row in rows}
+    return max(times.keys() - fixed, key=times.get)
+
+
+ALSO_RIGHT = [with_pandas, numpy_string, by_loop, sorts_in_place, by_dict]

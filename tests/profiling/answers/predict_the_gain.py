@@ -23,3 +23,77 @@ WRONG = [
     ("wrong-value", lambda profile, part, times: 1.0),
     ("returns-nothing", lambda profile, part, times: None),
 ]
+
+
+# ---- more wrong answers, and right ones that compute in another way --------------------------------------------------------
+
+
+def largest_part(profile, part, times):
+    return solution(profile, max(profile, key=profile.get), times)
+
+
+def first_part(profile, part, times):
+    return solution(profile, next(iter(profile)), times)
+
+
+def speeds_the_rest(profile, part, times):
+    before = sum(profile.values())
+    return before / (profile[part] + (before - profile[part]) / times)
+
+
+WRONG += [
+    ("rounded", lambda profile, part, times: round(solution(profile, part, times), 2)),
+    ("rounded", lambda profile, part, times: round(solution(profile, part, times), 1)),
+    ("percent", lambda profile, part, times: 100 * (solution(profile, part, times) - 1)),
+    ("percent", lambda profile, part, times: 100 * solution(profile, part, times)),
+    ("gain-minus-one", lambda profile, part, times: solution(profile, part, times) - 1),
+    ("another-part", largest_part),
+    ("another-part", first_part),
+    ("fraction-inverted", speeds_the_rest),
+    ("seconds-saved", lambda profile, part, times: profile[part] - profile[part] / times),
+    ("times-not-divided", lambda profile, part, times: sum(profile.values()) / (sum(profile.values()) + profile[part] * times)),
+    ("share-not-speed-up", lambda profile, part, times: share(profile, part)),
+    ("share-not-speed-up", lambda profile, part, times: share(profile, part) * times),
+    ("part-added-twice", lambda p, part, times: sum(p.values()) / (sum(p.values()) + p[part] / times)),
+    ("saving-divided", lambda p, part, times: 1 / (1 - share(p, part) / times)),
+    ("mean-of-the-factors", lambda p, part, times: (times + len(p) - 1) / len(p)),
+]
+
+
+def with_numpy(profile, part, times):
+    import numpy as np
+
+    before = np.array(list(profile.values()))
+    after = np.array([seconds / times if name == part else seconds for name, seconds in profile.items()])
+    return before.sum() / after.sum()
+
+
+def by_share(profile, part, times):
+    p = profile[part] / sum(profile.values())
+    return 1 / ((1 - p) + p / times)
+
+
+def with_torch(profile, part, times):
+    import torch
+
+    seconds = torch.tensor(list(profile.values()), dtype=torch.float64)
+    faster = torch.tensor([times if name == part else 1.0 for name in profile], dtype=torch.float64)
+    return seconds.sum() / (seconds / faster).sum()
+
+
+def copied(profile, part, times):
+    after = dict(profile)
+    after[part] /= times
+    return sum(profile.values()) / sum(after.values())
+
+
+def in_fractions(profile, part, times):
+    from fractions import Fraction
+    from math import isinf
+
+    before = sum(map(Fraction, profile.values()))
+    left = Fraction(0) if isinf(times) else Fraction(profile[part]) / Fraction(times)
+    return before / (before - Fraction(profile[part]) + left)
+
+
+ALSO_RIGHT = [with_numpy, by_share, with_torch, copied, in_fractions]
