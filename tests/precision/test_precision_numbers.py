@@ -226,6 +226,32 @@ def test_the_lectures_eightfold_is_that_of_the_data_sheet():
     assert v100["fp16"] / v100["fp32"] == pytest.approx(8, rel=0.01)
 
 
+def test_on_a_gpu_a_product_is_captured_with_its_own_settings_and_timed_between_events(monkeypatch):
+    """A GPU's tensors and timing are replaced: what counts is which settings the captured and the timed work see."""
+    matmul, seen, asked = torch.backends.cuda.matmul, [], {}
+    gpu, factor = torch.device("cuda:0"), SimpleNamespace(is_cuda=True, device=torch.device("cuda:0"))
+
+    def captured(work, device):
+        seen.append((device, matmul.fp32_precision))
+        return lambda: seen.append(("replayed", matmul.fp32_precision))
+
+    monkeypatch.setattr(products, "captured", captured)
+    monkeypatch.setattr(products, "interleaved", lambda works, **options: asked.update(options))
+    for mode in (gemm.TF32, gemm.FP16):
+        products.timed_product(mode, factor, factor)()
+    before = matmul.fp32_precision
+    assert seen == [(gpu, "tf32"), ("replayed", before), (gpu, "ieee"), ("replayed", before)]
+    products.timed_in_turns({}, "fp32", gpu)
+    assert (asked["gpu"], asked["placebo"]) == (gpu, "fp32")
+    products.timed_in_turns({}, "fp32", CPU)
+    assert asked["gpu"] is None
+
+
+def test_a_profiler_that_sees_no_kernels_is_no_error(monkeypatch):
+    monkeypatch.setattr(gemm, "kernels", lambda work, device: [])
+    assert gemm.kernel_name(lambda: None, torch.device("cuda:0")) == gemm.UNSEEN
+
+
 def test_finding_the_kernels_name_does_not_change_standard_output(capfd):
     a, b = factors(gemm.FP32, 64, 64, 64)
     print("before", flush=True)

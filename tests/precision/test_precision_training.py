@@ -7,16 +7,18 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from hpml_lab.core.device import Device
+from hpml_lab.core.experiment import Params
 from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision import autocast_table, loops, loss_scaling, recipes, side_by_side, underflow
+from hpml_lab.precision import autocast_table, loop_measurements, loops, loss_scaling, recipes, side_by_side, underflow
 from hpml_lab.precision.code_columns import aligned
 from hpml_lab.precision.exercises import clip_with_scaler
 from hpml_lab.precision.experiments import amp_training
 from hpml_lab.precision.experiments.amp_training import LoopRow
 from hpml_lab.precision.experiments.loss_scaling import RecipeRow
-from hpml_lab.precision.loop_measurements import AMP_BF16, FP32, LOOPS, train_and_test
+from hpml_lab.precision.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
 from hpml_lab.precision.recipe_runs import underflowing
 from hpml_lab.precision.scaler_trace import ScalerStep, doubles_every_interval
 from hpml_lab.precision.underflow import LOSS_FACTOR, vanished_share
@@ -52,6 +54,15 @@ def test_with_known_times_the_amp_row_says_how_many_times_faster(monkeypatch):
     assert result.here("AMP over fp32") == 4
     [claim] = [claim for claim in result.claims if claim.text == "AMP is faster than fp32"]
     assert claim.holds and "4 times as fast" in claim.measured
+
+
+def test_on_a_gpu_all_loops_are_timed_between_events_and_fp32_with_and_without_tf32(monkeypatch):
+    asked = {}
+    monkeypatch.setattr(loop_measurements, "interleaved", lambda works, **options: asked.update(works=list(works), **options))
+    monkeypatch.setattr(loop_measurements, "speed_problem", lambda params: (torch.nn.Linear(2, 2), torch.ones(1, 2), None))
+    device = Device(torch.device("cuda:0"), "", torch.bfloat16, "")
+    loop_measurements.step_times(Params(device=device, samples=7))
+    assert asked["works"] == [*LOOPS, FP32_WITH_TF32] and (asked["gpu"], asked["placebo"]) == (device.torch, FP32)
 
 
 def test_accuracy_is_that_of_the_test_images(digits):
