@@ -105,6 +105,7 @@ def gemm_tensor_cores(params: Params) -> Result:
 
     short_names = [mode.name for mode in modes if mode.stored.itemsize == 2]
     gains = {(name, n): gain for (name, m, n, k), gain in found.speed_ups.items() if m == n == k and name in short_names}
+    most = max(gains.values(), key=lambda gain: gain.low, default=None)  # by the low end: a lucky sample does not count
     largest = max(row.n for row in rates if row.is_square)
     kernels = {name: {row.kernel for row in rates if row.number_format == name} for name in (top.name, "fp32")}
     other_kernels = kernels[top.name] - kernels["fp32"] - {gemm.UNSEEN}
@@ -121,7 +122,7 @@ def gemm_tensor_cores(params: Params) -> Result:
             result.key_figure(f"data sheet {name}", peaks[name], unit="TFLOP/s")
     result.key_figure(
         "16-bit over fp32, at most",
-        max(gains.values(), key=lambda gain: gain.low).ratio,  # a lucky sample does not count
+        most.ratio if most else None,
         unit="times",
         lecture="up to 8 (fp16 factors, fp32 sums; V100)",
     )
