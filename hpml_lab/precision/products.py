@@ -27,11 +27,12 @@ class ProductRate:
     k: int = column("K")
     time_ms: float = column("time", "ms")
     tflops: float = column("rate", "TFLOP/s")
-    gain: float | None = column("over fp32", "times")
-    interval: str | None = column("interval")
     intensity: float = column("intensity", "FLOP/byte")
     error_ratio: float = column("error / bound")
     kernel: str = column("kernel")
+    gain: float | None = column("over fp32", "times", default=None)
+    interval: str | None = column("90 % interval", default=None)
+    verdict: str | None = column("verdict", default=None)
     counted_flop: float = 0.0  # by torch's own counter
     wrong_ratio: float = 0.0  # error / bound of the better of two wrong products
     best_share: float | None = column("share of the best here", default=None)
@@ -123,13 +124,12 @@ def products(params: Params, modes: list[gemm.GemmMode]) -> Products:
                     k=k,
                     time_ms=seconds * 1e3,
                     tflops=gemm.flops(m, n, k) / seconds / 1e12,
-                    gain=gain.ratio if gain else None,
-                    interval=gain.interval if gain else None,
                     intensity=gemm.flops(m, n, k) / (sum(factor.nbytes for factor in given) + m * n * mode.out.itemsize),
                     error_ratio=ratio,
                     kernel=kernel,
                     counted_flop=mm_flop((m, k), (k, n)),
                     wrong_ratio=wrong,
+                    **(gain.columns if gain else {}),
                 )
             )
             # A processor without fp16 arithmetic converts each number, so larger products would take minutes.

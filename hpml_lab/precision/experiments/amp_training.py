@@ -49,8 +49,9 @@ class LoopRow:
     kept_mb: float = column("kept for backward", "MB")
     peak_mb: float = column("peak memory of a step", "MB")
     step_ms: float | None = column("step", "ms")
-    gain: float | None = column("over fp32", "times")
-    interval: str | None = column("interval")
+    gain: float | None = column("over fp32", "times", default=None)
+    interval: str | None = column("90 % interval", default=None)
+    verdict: str | None = column("verdict", default=None)
 
 
 @dataclass
@@ -130,8 +131,7 @@ def amp_training(params: Params) -> Result:
                 kept_mb=kept / 1e6,
                 peak_mb=peak / 1e6,
                 step_ms=1e3 * times[name].seconds if name in times else None,
-                gain=gains[name].ratio if name in gains else None,
-                interval=gains[name].interval if name in gains else None,
+                **(gains[name].columns if name in gains else {}),
             )
         )
     fp32, fp16, bf16 = rows
