@@ -2,8 +2,11 @@
 
 import inspect
 import random
+import sys
+import unittest
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -42,6 +45,10 @@ def suite(name: str) -> tuple[list[Options], list[tuple[Any, Options, bool]]]:
 
     `steps` distinguishes an input that fails in `step` from one that the constructor refuses. Both lists are new in every call.
     """
+    try:
+        import expecttest  # noqa: F401
+    except ModuleNotFoundError:  # torch's test cases inherit from its class; their inputs need nothing of it
+        sys.modules["expecttest"] = SimpleNamespace(TestCase=unittest.TestCase)
     from torch.testing._internal.common_optimizers import OptimizerErrorEnum, optim_db
 
     [info] = [entry for entry in optim_db if entry.optim_cls is getattr(torch.optim, name)]

@@ -20,7 +20,7 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.graph import chain_figure
 from hpml_lab.core.picture import picture
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.tools import find_tool, need
 
 RENDERERS = ("networkx", "graphviz")
 
@@ -77,9 +77,7 @@ def model_graph(model: nn.Module, *inputs: torch.Tensor, depth: int = 3) -> Mode
 
     On the device "meta" a model has shapes but no numbers, so even a large one costs neither memory nor time.
     """
-    from torchview import draw_graph
-
-    drawn = draw_graph(model, input_data=inputs, device=inputs[0].device, depth=depth, mode="train")
+    drawn = need("torchview").draw_graph(model, input_data=inputs, device=inputs[0].device, depth=depth, mode="train")
     kinds = {"TensorNode": "leaf", "FunctionNode": "operation", "ModuleNode": "module"}
     graph = nx.DiGraph()
     for edge in drawn.edge_list:

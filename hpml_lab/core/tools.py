@@ -1,8 +1,12 @@
-"""Finding the programs that an experiment or a command starts, such as py-spy, perf, gcc, dot or fio."""
+"""Finding what is not on every machine: programs, such as py-spy, perf, gcc, dot or fio, and packages, such as torchview."""
 
+import importlib
 import shutil
 import sys
 from pathlib import Path
+from types import ModuleType
+
+from hpml_lab.core.errors import LabError
 
 
 def find_tool(name: str) -> str | None:
@@ -12,3 +16,15 @@ def find_tool(name: str) -> str | None:
     installed there, such as py-spy, are then not on PATH.
     """
     return shutil.which(name) or shutil.which(name, path=str(Path(sys.executable).parent))
+
+
+def need(module: str, package: str | None = None) -> ModuleType:
+    """Import `module`, which not every environment has; LabError, which names the package, where it is not installed.
+
+    package  its name for pip, where that is not the module's
+    """
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        package = package or module
+        raise LabError(f"{package} is not installed in this Python.", f"pip install {package}") from error

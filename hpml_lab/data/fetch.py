@@ -7,11 +7,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from tqdm import tqdm
-
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import data_folders
+from hpml_lab.core.tools import need
 from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up
@@ -111,7 +110,7 @@ def _download(url: str, partial: Path) -> None:
             raise _Failed("it answered with a different range than requested")
         length = answer.headers.get("Content-Length")
         total = have + int(length) if length else None
-        bar = tqdm(
+        bar = need("tqdm").tqdm(
             desc=partial.name.removesuffix(".part"),
             initial=have,
             total=total,

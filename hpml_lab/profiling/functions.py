@@ -15,14 +15,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from subprocess import DEVNULL, PIPE
-from typing import Any
-
-from line_profiler import LineProfiler
+from typing import TYPE_CHECKING, Any
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import column
 from hpml_lab.core.programs import started
+from hpml_lab.core.tools import need
 from hpml_lab.profiling.sampler import StackSampler
+
+if TYPE_CHECKING:
+    from line_profiler import LineProfiler  # not in every environment: `by_line` says so
 
 MARKERS = """
 from line_profiler import profile as imported
@@ -94,7 +96,7 @@ def by_function(work: Callable[[], Any], clock: Callable[[], float] = time.perf_
     return value, pstats.Stats(profile)
 
 
-def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[LineRow]:
+def line_rows(profiler: "LineProfiler", function: Callable[..., Any]) -> list[LineRow]:
     """line_profiler's measurement of one function as rows in the order of its source.
 
     Lines that were never reached are left out, as they have no time. Raises LabError for a function that was not measured.
@@ -121,9 +123,12 @@ def line_rows(profiler: LineProfiler, function: Callable[..., Any]) -> list[Line
     ]
 
 
-def by_line(work: Callable[[], Any], functions: Iterable[Callable[..., Any]]) -> tuple[Any, LineProfiler]:
-    """Run `work()` with every line of `functions` timed; return its value and the profiler, switched off again."""
-    profiler = LineProfiler(*functions)
+def by_line(work: Callable[[], Any], functions: Iterable[Callable[..., Any]]) -> tuple[Any, "LineProfiler"]:
+    """Run `work()` with every line of `functions` timed; return its value and the profiler, switched off again.
+
+    Raises LabError where line_profiler is not installed.
+    """
+    profiler = need("line_profiler", "line-profiler").LineProfiler(*functions)
     return profiler.runcall(work), profiler
 
 

@@ -1,8 +1,11 @@
-"""Finding a program: PATH comes first, then the folder of this Python."""
+"""Finding a program: PATH comes first, then the folder of this Python; finding a package."""
 
 import sys
 
-from hpml_lab.core.tools import find_tool
+import pytest
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.tools import find_tool, need
 
 
 def program(folder, name="hpml-tool"):
@@ -28,3 +31,9 @@ def test_a_file_that_cannot_be_executed_is_not_a_tool(tmp_path, monkeypatch):
     path.chmod(0o644)
     monkeypatch.setenv("PATH", str(path.parent))
     assert find_tool("hpml-tool") is None
+
+
+def test_a_package_that_is_not_installed_is_named_as_pip_knows_it():
+    assert need("json").loads("1") == 1
+    with pytest.raises(LabError, match="pip install hpml-nothing"):
+        need("hpml_nothing", "hpml-nothing")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
+from hpml_lab.core.tools import need
 
 QUICK = dict(steps=30, moves=60)
 FULL = dict(steps=30, moves=400)
@@ -41,6 +42,7 @@ def draw(result: Result):
 @experiment("optimizer-lab", lecture="card", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
 def optimizer_lab(params: Params) -> Result:
     """The optimizer lab: its paths, its single steps and its speed."""
+    need("ipywidgets")
     from hpml_lab.adaptive import lab_checks  # loads the widgets
 
     rows = _rows(lab_checks.compare_with_classes(params.steps), params.steps)

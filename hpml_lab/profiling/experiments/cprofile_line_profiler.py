@@ -5,19 +5,32 @@ import textwrap
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from importlib.util import find_spec
 from typing import Any
 
+import numpy as np
+
 from hpml_lab.core import style
+from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
+from hpml_lab.core.timing import PLACEBO
 from hpml_lab.core.workers import child_pids
 from hpml_lab.profiling import functions, random_walk
 from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
+from hpml_lab.profiling.overhead import Overhead, overhead_of
 
 QUICK = dict(steps=50, walkers=10_000, repeats=7, calls=200, power=1_000_000, count=100_000, samples=5)
 FULL = dict(steps=50, walkers=10_000, repeats=50, calls=2000, power=5_000_000, count=1_000_000, samples=7)
+SAMPLER, EVERY_CALL, EVERY_LINE = "sampler, 100 a second", "cProfile, every call", "line_profiler, every line"
+COST_FIGURES = {
+    SAMPLER: "sampled tight loop",
+    EVERY_CALL: "tight loop under cProfile",
+    EVERY_LINE: "tight loop under line_profiler",
+}
+Work = Callable[[], Any]
 LECTURE_PERCENT = {"step(": 49.5, "cumsum": 3.7, "vstack": 46.7}  # of simulate's time, by a word in the line
 
 
@@ -34,6 +47,8 @@ class ProfilerCost:
 
     profiler: str = column("profiler")
     times: float = column("tight loop under it", "times as long")
+    interval: str = column("interval")
+    noise: float = column("noise, ±", "%")
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -62,21 +77,25 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def profiler_costs(count: int, samples: int) -> list[ProfilerCost]:
-    """A tight loop alone and under three profilers, in turns; of each the least time."""
+def profiler_overheads(count: int, samples: int) -> dict[str, Overhead]:
+    """A tight loop alone, alone again and under each profiler, in turns."""
 
     def loop() -> int:
         return random_walk.tight_loop(count)
 
     works = {
         "none": loop,
-        "sampler, 100 a second": lambda: functions.by_sample(loop),
-        "cProfile, every call": lambda: functions.by_function(loop),
-        "line_profiler, every line": lambda: functions.by_line(loop, [random_walk.tight_loop, random_walk.cheap]),
+        SAMPLER: lambda: functions.by_sample(loop),
+        EVERY_CALL: lambda: functions.by_function(loop),
+        EVERY_LINE: lambda: functions.by_line(loop, [random_walk.tight_loop, random_walk.cheap]),
+        PLACEBO: loop,
     }
-    turns = [[processor_seconds(work) for work in works.values()] for _ in range(samples)]
-    least = dict(zip(works, map(min, zip(*turns, strict=True)), strict=True))
-    return [ProfilerCost(name, seconds / least["none"]) for name, seconds in least.items() if name != "none"]
+    if find_spec("line_profiler") is None:
+        del works[EVERY_LINE]
+    turns = [{name: processor_seconds(work) for name, work in works.items()} for _ in range(samples)]
+    seconds = {name: [turn[name] for turn in turns] for name in works}
+    profilers = [name for name in works if name not in ("none", PLACEBO)]
+    return {name: overhead_of(seconds["none"], seconds[name], seconds[PLACEBO]) for name in profilers}
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -110,14 +129,19 @@ def random_walk_profile(result: Result):
     left.set_yticks(range(len(calls)), [row.function for row in calls])  # two functions may have one name
     left.set(xlabel="own time in ms, and calls", title="cProfile: functions")
     left.margins(x=0.15)
+    left.invert_yaxis()
+    if not lines:
+        right.text(0.5, 0.5, "line_profiler is not installed", ha="center", va="center", transform=right.transAxes)
+        right.set_axis_off()
+        return figure
     names = [textwrap.fill(row.source, 28) for row in lines]
     right.barh(names, [row.percent for row in lines], color=style.GREEN, label="here")
     known = [(index, row.lecture_percent) for index, row in enumerate(lines) if row.lecture_percent is not None]
     right.plot([percent for _, percent in known], [index for index, _ in known], "D", color=style.RED, label="lecture")
     right.set(xlabel="share of simulate's time in %", xlim=(0, 100), title="line_profiler: lines", ylabel="line of simulate")
     right.legend(loc="lower right")
+    right.invert_yaxis()
     for axes in (left, right):
-        axes.invert_yaxis()
         axes.set_axisbelow(True)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", labelsize=8)
@@ -133,80 +157,79 @@ def cprofile_line_profiler(params: Params) -> Result:
 
     A second program, whose expensive line is known, shows that the first row of each table is the right one.
     """
-    before = child_pids()
+    before, result = child_pids(), Result()
 
     def walk() -> Any:
         return random_walk.simulate(params.steps, params.walkers)
 
-    plain = walk()  # imports and memory: the first run is not like the others
-    called = [functions.by_function(walk) for _ in range(params.repeats)]
-    traced = [functions.by_line(walk, [random_walk.simulate]) for _ in range(params.repeats)]
-    calls = quietest([functions.function_rows(stats) for _, stats in called], ("function", "where"), "own_ms")
-    calls = [replace(row, function=short_name(row.function)) for row in sorted(calls, key=lambda row: -row.own_ms)]
-    lines = quietest([functions.line_rows(profiler, random_walk.simulate) for _, profiler in traced], ("line",), "ms")
-    lines = [
-        WalkLine(
-            **vars(row),
-            lecture_percent=next((percent for word, percent in LECTURE_PERCENT.items() if word in row.source), None),
-        )
-        for row in lines
-    ]
-
     def program() -> int:
         return random_walk.known_program(params.calls, params.power)
 
+    plain = walk()  # imports and memory: the first run is not like the others
+    add_functions(result, params, walk, program, plain)
+    try:
+        add_lines(result, params, walk, program, plain)
+    except LabError as error:
+        result.notes.append(f"{error} Until then there are no lines.")
+    add_costs(result, params)
+
+    left = child_pids() - before
+    result.check("No process is left behind", not left, f"{len(left)} processes")
+    return result
+
+
+def add_functions(result: Result, params: Params, walk: Work, program: Work, plain: np.ndarray) -> None:
+    """What cProfile says of the random walk and of the program whose expensive function is known."""
+    called = [functions.by_function(walk) for _ in range(params.repeats)]
+    calls = quietest([functions.function_rows(stats) for _, stats in called], ("function", "where"), "own_ms")
+    calls = [replace(row, function=short_name(row.function)) for row in sorted(calls, key=lambda row: -row.own_ms)]
     # The process's own clock for the check that may not fail: other programs on the core count for nothing.
-    _, stats = functions.by_function(program, time.process_time)
+    known = functions.function_rows(functions.by_function(program, time.process_time)[1])
+
+    result.tables.append(Table("Functions of the random walk, by cProfile", calls[:7]))
+    number = {name: [row.calls for row in calls if row.function == name] for name in ("simulate", "step", "histogram")}
+    known_number = {row.function: row.calls for row in known}
+    result.claim(
+        "cProfile puts the expensive function first, although another one is called far more often",
+        known[0].function == "expensive" and known_number["cheap"] > known_number["expensive"],
+        f"{known[0].function} with {known[0].percent:.1f} %",
+    )
+    result.claim(
+        "Calls are counted, not estimated: every one of them is right",
+        number == {"simulate": [1], "step": [1], "histogram": [params.steps]}
+        and known_number["cheap"] == params.calls
+        and known_number["expensive"] == 1,
+        f"histogram {number['histogram']}, cheap {known_number['cheap']} calls",
+    )
+    result.claim("Under cProfile the random walk gives the same array as without", all((v == plain).all() for v, _ in called))
+    check_shares(result, "cProfile", calls, known)
+
+
+def add_lines(result: Result, params: Params, walk: Work, program: Work, plain: np.ndarray) -> None:
+    """What line_profiler says of the same two programs. Raises LabError where it is not installed."""
+    traced = [functions.by_line(walk, [random_walk.simulate]) for _ in range(params.repeats)]
+    lines = quietest([functions.line_rows(profiler, random_walk.simulate) for _, profiler in traced], ("line",), "ms")
+    lines = [WalkLine(**vars(row), lecture_percent=lecture_percent(row.source)) for row in lines]
     _, profiler = functions.by_line(program, [random_walk.known_program, random_walk.expensive])
-    known_calls = functions.function_rows(stats)
     expensive = sorted(functions.line_rows(profiler, random_walk.expensive), key=lambda row: -row.percent)
     outer = functions.line_rows(profiler, random_walk.known_program)
-
-    costs = profiler_costs(params.count, params.samples)
-    markers: list[MarkerRow] = functions.profile_markers()
-    times = {row.profiler: row.times for row in costs}
-    every_line, sampled = times["line_profiler, every line"], times["sampler, 100 a second"]
-
-    number = {name: [row.calls for row in calls if row.function == name] for name in ("simulate", "step", "histogram")}
-    known_number = {row.function: row.calls for row in known_calls}
     hits = [row.hits for row in outer if "cheap(" in row.source]
-    sums = [sum(row.percent for row in table) for table in (calls, known_calls, lines, expensive, outer)]
+    markers: list[MarkerRow] = functions.profile_markers()
 
-    result = Result([
-        Table("Functions of the random walk, by cProfile", calls[:7]),
-        Table("Lines of simulate, by line_profiler", lines),
-        Table("What a profiler costs", costs),
-        Table("Two ways to mark a function", markers),
-    ])  # fmt: skip
+    result.tables += [Table("Lines of simulate, by line_profiler", lines), Table("Two ways to mark a function", markers)]
     for word, percent in LECTURE_PERCENT.items():
         share = sum(row.percent for row in lines if word in row.source)
         result.key_figure(f"line of {word.strip('(')}, share of simulate", share, unit="%", lecture=percent)
-    result.key_figure("sampled tight loop", sampled, unit="times as long")
-    result.key_figure("tight loop under cProfile", times["cProfile, every call"], unit="times as long")
-    result.key_figure("tight loop under line_profiler", every_line, unit="times as long")
-
-    result.claim(
-        "cProfile puts the expensive function first, although another one is called far more often",
-        known_calls[0].function == "expensive" and known_number["cheap"] > known_number["expensive"],
-        f"{known_calls[0].function} with {known_calls[0].percent:.1f} %",
-    )
     result.claim(
         "line_profiler gives the expensive line the largest share",
         expensive[0].source.startswith("big = base**power"),
         f"{expensive[0].source} with {expensive[0].percent:.1f} %",
     )
     result.claim(
-        "Calls and hits are counted, not estimated: every one of them is right",
-        number == {"simulate": [1], "step": [1], "histogram": [params.steps]}
-        and known_number["cheap"] == params.calls
-        and known_number["expensive"] == 1
-        and hits == [params.calls],
-        f"histogram {number['histogram']}, cheap {known_number['cheap']} calls and {hits} hits",
+        "Hits are counted too: a line that runs once for each call has as many", hits == [params.calls], f"{hits} hits"
     )
     result.claim(
-        "Under both profilers the random walk gives the same array as without",
-        all((counts == plain).all() for counts, _ in [*called, *traced]),
-        f"{plain.sum()} walkers counted in {len(plain)} steps",
+        "Under line_profiler the random walk gives the same array as without", all((v == plain).all() for v, _ in traced)
     )
     result.claim(
         "The imported @profile does nothing unless line_profiler is asked for; a bare @profile exists under kernprof only",
@@ -214,16 +237,32 @@ def cprofile_line_profiler(params: Params) -> Result:
         == [("off", "NameError"), ("on", "on"), ("on", "NameError")],
         "; ".join(f"{row.started_as}: {row.imported}" for row in markers),
     )
-    result.measured(
-        "Tracing every line makes a tight loop at least three times as long, a sampler at most 1.2 times",
-        every_line >= 3 and sampled <= 1.2,
-        ", ".join(f"{row.profiler}: {row.times:.2f}" for row in costs),
-    )
+    check_shares(result, "line_profiler", lines, expensive, outer)
+
+
+def add_costs(result: Result, params: Params) -> None:
+    """What the profilers cost a loop whose lines and calls are many and short."""
+    costs = profiler_overheads(params.count, params.samples)
+    rows = [ProfilerCost(name, cost.times, cost.interval, 100 * cost.gain.noise) for name, cost in costs.items()]
+    result.tables.append(Table("What a profiler costs", rows))
+    for profiler, name in COST_FIGURES.items():
+        result.key_figure(name, str(costs[profiler]) if profiler in costs else None)
+    for profiler in [name for name in costs if name != SAMPLER]:
+        result.measured(
+            f"{profiler.partition(',')[0]} makes a tight loop at least 1.5 times as long, and longer than the sampler does",
+            costs[profiler].low > max(1.5, costs[SAMPLER].high),
+            f"{costs[profiler]}; sampler {costs[SAMPLER]}",
+        )
+
+
+def lecture_percent(source: str) -> float | None:
+    return next((percent for word, percent in LECTURE_PERCENT.items() if word in source), None)
+
+
+def check_shares(result: Result, profiler: str, *tables: list[Any]) -> None:
+    sums = [sum(row.percent for row in table) for table in tables]
     result.check(
-        "The shares of each table sum to 100 %",
+        f"The shares of each table of {profiler} sum to 100 %",
         all(abs(percent - 100) < 1e-6 for percent in sums),
         f"{min(sums):.9g} to {max(sums):.9g} %",
     )
-    left = child_pids() - before
-    result.check("No process is left behind", not left, f"{len(left)} processes")
-    return result
