@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 # Operators that only make or describe a tensor and move none of its elements; views are recognized by the operator itself.
 _BARE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "_local_scalar_dense", "_reshape_alias"}
+_COPIES = {"copy_", "_to_copy"}  # no kernels where they cross from one device to another
 _BARE |= {"_record_function_enter_new", "_record_function_exit"}
 _BARE |= {"_unsafe_view", "as_strided_", "detach", "alias", "set_", "resize_", "record_stream", "lift_fresh"}
 
@@ -39,28 +40,37 @@ class Operator:
 
 
 class _Operators(TorchDispatchMode):
-    def __init__(self) -> None:
+    def __init__(self, device: torch.device | None) -> None:
         super().__init__()
+        self.device = device
         self.seen: list[Operator] = []
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         out = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__
-        if not func.is_view and name not in _BARE:
-            self.seen.append(Operator(name, _nbytes((args, kwargs)), _nbytes(out)))
+        if not func.is_view and name not in _BARE and self._counts(name, (args, kwargs, out)):
+            self.seen.append(Operator(name, self._nbytes((args, kwargs)), self._nbytes(out)))
         return out
 
+    def _counts(self, name: str, tree: Any) -> bool:
+        if self.device is None:
+            return True
+        types = {leaf.device.type for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor)}
+        return self.device.type in types and not (name in _COPIES and len(types) > 1)
 
-def _nbytes(tree: Any) -> int:
-    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+    def _nbytes(self, tree: Any) -> int:
+        tensors = (leaf for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
+        return sum(t.numel() * t.element_size() for t in tensors if self.device is None or t.device.type == self.device.type)
 
 
-def operators(work: Callable[[], object]) -> list[Operator]:
+def operators(work: Callable[[], object], device: torch.device | None = None) -> list[Operator]:
     """The operators that `work()` calls, in order, forward and backward, without those that move no element (views, empty).
 
     Run eagerly, each stands for at least one kernel on a GPU. Compiled code is seen only where it calls operators.
+
+    device  count what works there only, and of the bytes those there; copies from and to other devices are left out
     """
-    with _Operators() as mode:
+    with _Operators(device) as mode:
         work()
     return mode.seen
 

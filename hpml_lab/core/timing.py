@@ -196,8 +196,11 @@ class Ceiling:
 
 
 @functools.cache
-def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1) -> Ceiling:
-    """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product."""
+def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1, tf32: bool = False) -> Ceiling:
+    """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product.
+
+    tf32  multiply float32 by a GPU's TF32 units; without it in float32 itself, whatever torch's setting says
+    """
     n = 8192 if device.type == "cuda" else 2048
     if dtype.is_floating_point and dtype.itemsize == 1:  # no randn and no mm; and e5m2 has no product with itself
         a, b = torch.randn(2, n, n, device=device).to(torch.float8_e4m3fn)
@@ -213,7 +216,12 @@ def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: i
         def multiply() -> None:
             torch.mm(a, b, out=out)
 
-    product = measure(multiply, threads=threads, flops=2.0 * n**3)
+    matmul = torch.backends.cuda.matmul
+    before, matmul.fp32_precision = matmul.fp32_precision, "tf32" if tf32 else "ieee"
+    try:
+        product = measure(multiply, threads=threads, flops=2.0 * n**3)
+    finally:
+        matmul.fp32_precision = before
     return Ceiling(copy_bandwidth(device, threads).gb_per_s, product.gflop_per_s, threads)
 
 

@@ -6,19 +6,15 @@ generator is taken for the loop's input unless one of torch's optimizers steps i
 `decide` is a plain function of the evidence; between its limits it says that it cannot tell.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
-from hpml_lab.core.counting import operators, synchronize, trace_events
+from hpml_lab.core.counting import synchronize, trace_events
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.render import table_text
-from hpml_lab.core.timeline import Span, busy
-from hpml_lab.core.timing import ceiling
+from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profiling.watching import Watch
 
 BOUNDS = ("input", "CPU", "transfer", "GPU compute", "GPU memory", "lock", "single thread")
@@ -44,6 +40,8 @@ class Evidence:
     """What was seen of a loop. A share is of the loop's time, 0 to 1; cores and threads are means over it.
 
     cores_wanted  cores used, and those waited for while others had them: on a busy machine what counts is what is asked for
+    handed_over   share in which the loop's thread waited while another thread, which Python does not know, worked for it, as
+                  autograd's does in the backward pass on a GPU; such time counts as the loop's own thread's, as `busiest`
     workers       the same of the worker processes and of all threads but the loop's own
     busiest_worker  the share of its life for which the busiest of these asked for a core; workers that replace one another, as
                   fresh ones do in every epoch, count as one
@@ -60,6 +58,7 @@ class Evidence:
     cores_used: float = column("cores used", default=0.0)
     cores_wanted: float = column("cores used or waited for", default=0.0)
     busiest: float = column("of these by the busiest thread", default=0.0)
+    handed_over: float = column("share of time in which a thread without Python worked for the loop's", default=0.0)
     workers: float = column("of these by workers and other threads", default=0.0)
     busiest_worker: float = column("busiest worker, share of its life", default=0.0)
     input_wait: float = column("share of time blocked in the input", default=0.0)
@@ -110,14 +109,15 @@ def classify(loop: Callable[[], object], device: torch.device | str = "cpu") -> 
         with Watch() as watch:
             loop()
         return decide(Evidence(**watch.evidence()))
-    activities = [torch.profiler.ProfilerActivity.CPU, torch.profiler.ProfilerActivity.CUDA]
     synchronize(device)
+    # The GPU's side only: recording every operator on the host too would slow a loop that is bound by its launches.
+    activities = [torch.profiler.ProfilerActivity.CUDA]
     with torch.profiler.profile(activities=activities, acc_events=True) as profile, Watch() as watch:
         loop()
         synchronize(device)
     seen = watch.evidence()
     spans = device_spans(trace_events(profile))
-    return decide(Evidence(**seen, **device_evidence(spans, seen["seconds"], *_needed(loop, device))))
+    return decide(Evidence(**seen, **device_evidence(spans, seen["seconds"], *least_seconds(loop, device))))
 
 
 def decide(seen: Evidence) -> Diagnosis:
@@ -147,6 +147,10 @@ def decide(seen: Evidence) -> Diagnosis:
         return diagnosis("CPU", f"its threads and workers ask for {seen.cores_wanted:.1f} of {seen.cores} cores")
     if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:
         where = ", in the input" if seen.input_run >= HIGH else ""
+        if seen.handed_over > FREE:
+            where = (
+                f"; for {seen.handed_over:.0%} of the time it waits for a thread that works in its place, such as autograd's"
+            )
         return diagnosis("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
                        f"{seen.cores_wanted:.1f} of {seen.cores}{where}")  # fmt: skip
     return diagnosis(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
@@ -174,55 +178,3 @@ def _of_input(seen: Evidence) -> tuple[str, str]:
     if seen.busiest_worker >= HIGH and seen.workers <= ONE_CORE:
         return "single thread", f"{waits}, and a single worker asks for {seen.busiest_worker:.0%} of a core"
     return CANNOT_TELL, f"{waits}, and its workers are half busy"
-
-
-# ---- the GPU --------------------------------------------------------------------------------------------------------------
-
-
-def device_spans(events: Iterable[dict[str, Any]]) -> list[Span]:
-    """Kernels and copies of a profiler's trace as spans; fills of memory count as kernels, copies within the GPU too."""
-    spans = []
-    for event in events:
-        kind = event.get("cat")
-        if kind in ("kernel", "gpu_memset", "gpu_memcpy"):
-            copies = kind == "gpu_memcpy" and "DtoD" not in event["name"]
-            start = event["ts"] / 1e6
-            spans.append(Span("GPU", "copy" if copies else "kernel", start, start + event["dur"] / 1e6))
-    return spans
-
-
-def device_evidence(spans: Iterable[Span], seconds: float, compute_seconds: float, memory_seconds: float) -> dict[str, float]:
-    """The GPU's part of the evidence, from its time line and the least seconds that FLOPs and bytes need."""
-    spans = list(spans)
-    kernels = busy(span for span in spans if span.what == "kernel")
-    return {
-        "kernels": kernels / seconds,
-        "copies": (busy(spans) - kernels) / seconds,
-        "compute": compute_seconds / kernels if kernels else 0.0,
-        "memory": memory_seconds / kernels if kernels else 0.0,
-    }
-
-
-class _Flops(TorchDispatchMode):
-    """Sums the FLOPs by the type of the operands; torch's own counter does not keep types apart."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.by_dtype: dict[torch.dtype, int] = {}
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        out = func(*args, **(kwargs or {}))
-        count = flop_registry.get(func.overloadpacket)
-        if count is not None:
-            dtype = next((value.dtype for value in args if isinstance(value, torch.Tensor)), torch.float32)
-            self.by_dtype[dtype] = self.by_dtype.get(dtype, 0) + count(*args, **(kwargs or {}), out_val=out)
-        return out
-
-
-def _needed(loop: Callable[[], object], device: torch.device) -> tuple[float, float]:
-    """The least seconds for the loop's FLOPs, and for its operators' bytes, at the ceilings measured here."""
-    with _Flops() as flops:
-        calls = operators(loop)
-    synchronize(device)
-    compute = sum(count / (ceiling(device, dtype).gflop_per_s * 1e9) for dtype, count in flops.by_dtype.items())
-    return compute, sum(call.bytes for call in calls) / (ceiling(device).gb_per_s * 1e9)

@@ -92,7 +92,8 @@ def has_gpu() -> bool:
 
 def _from_inside(folder: Path, code: int) -> tuple[Any, int, list[str]]:
     from hpml_lab.core.timeline import Span
-    from hpml_lab.profiling.bottleneck import CANNOT_TELL, Diagnosis, Evidence, decide, device_evidence
+    from hpml_lab.profiling.bottleneck import CANNOT_TELL, Diagnosis, Evidence, decide
+    from hpml_lab.profiling.device_work import device_evidence
 
     path = folder / "evidence.json"
     if not path.is_file():  # killed, or left by os._exit

@@ -5,9 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
+from torch import nn
 
 from hpml_lab.core.timeline import Span
-from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence, device_evidence
+from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence
+from hpml_lab.profiling.device_work import device_evidence
 from hpml_lab.profiling.known_loops import KnownLoop
 
 
@@ -72,12 +74,22 @@ WRITTEN = (
         cores_wanted=1.0,
         busiest=0.98,
     ),  # fmt: skip
+    _known(
+        "written: tiny kernels, half of them launched by autograd",
+        "single thread",
+        _steps(0.010, 0.001, 0.039),
+        0.01,
+        0.01,
+        cores_wanted=1.0,
+        busiest=0.98,
+        handed_over=0.45,
+    ),  # fmt: skip
     _known("written: GPU waits for the input", "input", _steps(0.006, 0.004, 0.040), 0.01, 0.01, input_wait=0.78),
 )
 
 
 def on_gpu(device: torch.device) -> tuple[KnownLoop, ...]:
-    """Real loops bound by the GPU in three ways, for a CUDA device; each does the same work on every call."""
+    """Real loops bound by the GPU in three ways, and one by its launches; each does the same work on every call."""
 
     def repeat(seconds: float, step: Callable[[], object]) -> Callable[[], object]:
         def loop(count: int) -> None:
@@ -103,7 +115,20 @@ def on_gpu(device: torch.device) -> tuple[KnownLoop, ...]:
         batch, target = torch.ones(1 << 26).pin_memory(), torch.empty(1 << 26, device=device)
         return repeat(seconds, lambda: target.copy_(batch, non_blocking=True))
 
+    def small_layers(seconds: float) -> Callable[[], object]:
+        net = nn.Sequential(*(nn.Linear(32, 32, device=device) for _ in range(40)))
+        batch = torch.ones(32, 32, device=device)
+
+        def step() -> None:  # several hundred kernels of a few microseconds; half of them autograd's thread launches
+            net(batch).sum().backward()
+            for weight in net.parameters():
+                weight.data -= 1e-4 * weight.grad
+                weight.grad = None
+
+        return repeat(seconds, step)
+
     return (
+        KnownLoop("a net of many tiny layers on the GPU", "single thread", small_layers),
         KnownLoop("large matrix products on the GPU", "GPU compute", products),
         KnownLoop("sums of large tensors on the GPU", "GPU memory", additions),
         KnownLoop("large batches copied to the GPU", "transfer", copies),

@@ -77,7 +77,8 @@ class Watch:
         """The fields of Evidence that concern the host."""
         seconds = self._sums["seconds"] or 1e-9
         caller = (os.getpid(), self._caller)
-        wanted = self._wanted[caller] / seconds
+        handed_over = self._sums["handed over"] / seconds
+        wanted = self._wanted[caller] / seconds + handed_over
         others = {who: value for who, value in self._wanted.items() if who != caller}
         busiest_other = max(shares_of_successors(others, self._lives, seconds), default=0.0)
         # A thread is seen blocked now and then; the kinds seen share out all the time it was blocked.
@@ -91,6 +92,7 @@ class Watch:
             "cores_used": sum(self._used.values()) / seconds,
             "cores_wanted": sum(self._wanted.values()) / seconds,
             "busiest": max(wanted, busiest_other),
+            "handed_over": handed_over,
             "workers": sum(others.values()) / seconds,
             "busiest_worker": busiest_other,
             "input_wait": self._sums["input wait"] / seconds,
@@ -119,14 +121,14 @@ class Watch:
                 if not over:  # all the time it was neither asleep nor asking for a core, it waited for the interpreter
                     self._sums["sampled"] += max(0.0, elapsed - PERIOD)
                     self._sums["held up"] += max(0.0, elapsed - PERIOD - (asked - own))
-                blocked = self._count(before, now, last, at)
+                wanted = self._count(before, now, last, at)
                 if not over or elapsed > PERIOD / 2:
-                    self._attribute(blocked, elapsed)
+                    self._attribute(wanted, elapsed)
             before, last, own = now, at, asked
 
     def _count(self, before: dict, now: dict, start: float, end: float) -> dict[int, float]:
-        """Add what each thread used and wanted from `start` to `end`; return the seconds that each was blocked."""
-        elapsed, blocked = end - start, {}
+        """Add what each thread used and wanted from `start` to `end`; return the seconds that each of this process wanted."""
+        elapsed, asked = end - start, {}
         self._sums["seconds"] += elapsed
         for who, (ran, waited) in now.items():
             new_thread = who not in before and who[0] == os.getpid()
@@ -137,18 +139,21 @@ class Watch:
             self._used[who] += used
             self._wanted[who] += wanted
             self._lives.setdefault(who, [start if who in before or new_thread else end, end])[1] = end
-            blocked[who[1]] = elapsed - wanted
-        return blocked
+            if who[0] == os.getpid():
+                asked[who[1]] = wanted
+        return asked
 
-    def _attribute(self, blocked: dict[int, float], elapsed: float) -> None:
+    def _attribute(self, wanted: dict[int, float], elapsed: float) -> None:
         """Say where each thread was blocked: in the loop's input, at a lock, or elsewhere."""
         frames = sys._current_frames()
         natives = {thread.ident: thread.native_id for thread in threading.enumerate()}
+        # Of threads that Python does not know, such as autograd's, in which a backward pass launches a GPU's kernels.
+        elsewhere = sum(seconds for native, seconds in wanted.items() if native not in natives.values())
         for ident, frame in frames.items():
             native = natives.get(ident)
-            if native is None or native in self._known or native not in blocked or ident == threading.get_ident():
+            if native is None or native in self._known or native not in wanted or ident == threading.get_ident():
                 continue
-            rest, kind = blocked[native], blocked_at(PROC / str(native))
+            rest, kind = elapsed - wanted[native], blocked_at(PROC / str(native))
             patient = frame.f_globals.get("__name__", "").startswith(PATIENT_MODULES)
             caller = ident == self._ident
             inside = caller and self._in_input(frame)
@@ -157,6 +162,10 @@ class Watch:
             if inside or (caller and kind == "read"):
                 self._sums["input wait"] += rest
             elif not patient:
+                if caller and kind in ("lock", "running"):
+                    handed_over = min(rest, elsewhere)
+                    self._sums["handed over"] += handed_over
+                    rest -= handed_over
                 self._blocked[native] += rest
                 if kind != "running":
                     self._kinds[native][kind] += 1

@@ -1,5 +1,6 @@
 """The classifier of bottlenecks: its decisions on fixed evidence, what the watch sees, and the row."""
 
+import _thread
 import os
 import signal
 import sys
@@ -13,8 +14,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.timeline import Span
-from hpml_lab.profiling import bottleneck, bottleneck_classes, known_loops
-from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide, device_evidence, device_spans
+from hpml_lab.core.timing import ceiling
+from hpml_lab.profiling import bottleneck_classes, device_work, known_loops
+from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide
+from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop
 from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
 from hpml_lab.profiling.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
@@ -31,6 +34,7 @@ FIXED = [
     ("CPU", replace(HOST, cores_used=0.5, cores_wanted=3.0, busiest=1.0)),  # others have the cores
     ("single thread", replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.98)),
     ("single thread", replace(HOST, cores_used=0.3, cores_wanted=1.0, busiest=0.98)),
+    ("single thread", replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.97, handed_over=0.5, kernels=0.3)),  # launches
     ("single thread", replace(HOST, input_wait=0.8, cores_wanted=1.1, workers=0.95, busiest=0.95, busiest_worker=0.95)),
     ("lock", replace(HOST, cores_used=1.0, cores_wanted=1.0, busiest=0.3, lock_wait=2.9, lock_threads=4)),
     ("lock", replace(HOST, cores_used=0.0, cores_wanted=0.1, lock_wait=1.6, lock_threads=3)),
@@ -74,15 +78,83 @@ def test_a_reason_tells_the_figures_that_it_goes_by():
     assert decide(replace(GPU, compute=0.1, memory=0.7)).reason.endswith("at the ceiling their bytes need 70% of it")
 
 
+def written_ceiling(device, dtype=torch.float32, tf32=False):
+    gflop_per_s = {(torch.float32, False): 2.0, (torch.float32, True): 16.0, (torch.bfloat16, False): 8.0}
+    return SimpleNamespace(gflop_per_s=gflop_per_s[dtype, tf32], gb_per_s=4.0)
+
+
+def test_tensors_of_the_host_are_no_work_of_the_device(monkeypatch):
+    monkeypatch.setattr(device_work, "ceiling", written_ceiling)
+    host, there = torch.ones(10, 10), torch.ones(10, 10, device="meta")
+
+    def loop():
+        (host @ host).sum()  # what a loader does
+        there.copy_(host)  # a copy is no kernel
+        host.to("meta")
+        there @ there
+
+    compute, memory = least_seconds(loop, torch.device("meta"))
+    assert compute == pytest.approx(2000 / 2e9) and memory == pytest.approx(3 * 400 / 4e9)
+    assert least_seconds(lambda: host @ host, torch.device("meta")) == (0, 0.0)
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_convolutions_in_tf32_are_set_against_the_ceiling_of_tf32(monkeypatch, allowed):
+    monkeypatch.setattr(device_work, "ceiling", written_ceiling)
+    net = torch.nn.Conv2d(3, 4, 3, bias=False, device="meta")
+    x = torch.ones(1, 3, 10, 10, device="meta")
+    before = torch.backends.cudnn.allow_tf32
+    torch.backends.cudnn.allow_tf32 = allowed
+    try:
+        compute, _ = least_seconds(lambda: net(x).sum().backward(), torch.device("meta"))
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    forward = 2 * 4 * 8 * 8 * 3 * 3 * 3
+    assert compute == pytest.approx(2 * forward / (16e9 if allowed else 2e9)), "the output, and the weight's gradient"
+
+
+@pytest.mark.filterwarnings("ignore:ComplexHalf")
+def test_a_large_product_of_the_ceiling_leaves_torchs_setting_as_it_was():
+    before = torch.backends.cuda.matmul.fp32_precision
+    with pytest.raises(RuntimeError):  # nothing multiplies on this device: it fails within
+        ceiling.__wrapped__(torch.device("cpu"), torch.complex32, tf32=True)
+    assert torch.backends.cuda.matmul.fp32_precision == before
+
+
+def test_a_wait_for_a_thread_that_python_does_not_know_is_no_wait_for_a_lock():
+    """As in a backward pass on a GPU: autograd's own thread launches the kernels, and the caller waits for it."""
+    go, done, over = _thread.allocate_lock(), _thread.allocate_lock(), threading.Event()
+    go.acquire(), done.acquire()
+
+    def work_in_its_place():
+        while go.acquire() and not over.is_set():
+            hash_for(0.004)
+            done.release()
+        done.release()
+
+    def loop():
+        for _ in range(60):
+            hash_for(0.004)
+            go.release()
+            done.acquire()
+
+    _thread.start_new_thread(work_in_its_place, ())
+    try:
+        diagnosis = classify(loop)
+    finally:
+        over.set()
+        go.release()
+        done.acquire()
+    seen = diagnosis.evidence
+    assert seen.handed_over > max(0.1, seen.lock_wait), seen
+    assert seen.busiest > seen.handed_over + 0.1, "both halves are one thread's worth"
+    assert diagnosis.bound in ("single thread", CANNOT_TELL), seen  # other programs may hold both up
+
+
 def test_flops_of_each_type_are_summed_and_set_against_the_ceilings(monkeypatch):
-    ceilings = {torch.float32: 2.0, torch.bfloat16: 8.0}  # GFLOP/s
-
-    def ceiling(device, dtype=torch.float32):
-        return SimpleNamespace(gflop_per_s=ceilings[dtype], gb_per_s=4.0)
-
-    monkeypatch.setattr(bottleneck, "ceiling", ceiling)
+    monkeypatch.setattr(device_work, "ceiling", written_ceiling)
     a, half = torch.ones(10, 10), torch.ones(10, 10, dtype=torch.bfloat16)
-    compute, memory = bottleneck._needed(lambda: (a @ a, a @ a, half @ half), torch.device("cpu"))
+    compute, memory = least_seconds(lambda: (a @ a, a @ a, half @ half), torch.device("cpu"))
     assert compute == pytest.approx(2 * 2000 / 2e9 + 2000 / 8e9)
     assert memory == pytest.approx((2 * 3 * 400 + 3 * 200) / 4e9), "two operands and a result each"
 
@@ -296,7 +368,7 @@ def test_the_watch_counts_threads_that_the_loop_starts():
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("name", ["GPU compute", "GPU memory", "transfer"])
+@pytest.mark.parametrize("name", ["GPU compute", "GPU memory", "transfer", "single thread"])
 def test_a_loop_bound_by_the_gpu_is_named(name):
     device = torch.device("cuda")
     (known,) = [loop for loop in on_gpu(device) if loop.truth == name]
