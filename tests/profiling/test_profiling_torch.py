@@ -10,7 +10,9 @@ from hpml_lab.core import counting
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
-from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, hottest_region, scheduled_steps, thinned
+from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, hottest_region, inside, scheduled_steps, thinned
+from hpml_lab.profiling.overhead import overhead_of
+from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
 from hpml_lab.profiling.queued import QueuedDevice
 
 CPU = torch.device("cpu")
@@ -68,6 +70,36 @@ def test_calls_lie_within_calls_and_self_times_are_what_is_left():
         "aten::relu": (1, 20.0),
         "aten::other_thread": (0, 10.0),
     }
+
+
+def test_self_times_from_a_trace_are_those_of_the_table():
+    net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 1))
+    profile = counting.profiled(lambda: net(torch.ones(64, 64)).sum().backward(), CPU)
+    table = sum(event.self_cpu_time_total for event in profile.key_averages() if event.key.startswith("aten::"))
+    calls = traces.nested(counting.trace_events(profile))
+    from_trace = sum(event["self"] for event in calls if event["name"].startswith("aten::"))
+    assert from_trace == pytest.approx(table, rel=0.02)
+
+
+def test_what_a_region_calls_is_within_it_and_its_self_times_sum_to_its_time():
+    calls = traces.nested(KNOWN)
+    found = inside(calls[0], calls)
+    assert [event["name"] for event in found] == ["step", "aten::linear", "aten::addmm", "aten::relu"]
+    assert sum(event["self"] for event in found) == 100.0
+
+
+def test_a_profilers_overhead_is_a_speed_up_read_the_other_way_round():
+    plain, again = [1.0, 1.1, 1.0, 0.9, 1.0], [1.02, 1.08, 1.0, 0.9, 0.98]
+    slow = overhead_of(plain, [3.0, 3.3, 3.0, 2.7, 3.3], again)
+    assert slow.times == pytest.approx(3.0) and slow.low <= slow.times <= slow.high
+    assert "times as long" in str(slow) and "within noise" not in str(slow)
+    assert str(overhead_of(plain, again, again)).endswith("within noise")
+
+
+def test_every_way_of_using_the_profiler_is_timed():
+    uses = profiler_uses(CPU, steps=5, samples=2)
+    assert list(uses) == [LEFT_ON, SCHEDULED, RESTARTED]
+    assert all(seconds > 0 and cost.low <= cost.times <= cost.high for seconds, cost in uses.values())
 
 
 def test_the_lanes_stand_under_each_other_as_the_calls_do():

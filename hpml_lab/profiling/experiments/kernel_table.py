@@ -96,7 +96,9 @@ def kernel_table(params: Params) -> Result:
 
     def train() -> torch.Tensor:
         net.load_state_dict(start_weights)
-        return train_epoch(net, data, params.batch, device)
+        # The same kernels, with sums in a fixed order, in every run: else two runs of one program differ.
+        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
+            return train_epoch(net, data, params.batch, device)
 
     profiled_losses: list[torch.Tensor] = []
     plain_losses = train()
@@ -133,9 +135,12 @@ def kernel_table(params: Params) -> Result:
         "Each batch takes two copies from host to device (images, labels) where there is a GPU, none on a CPU",
         copied[2] == (2 * in_batches if on_gpu else 0),
     )
-    result.claim(
-        "Profiling changes no loss by more than 0.1 %",
-        all(torch.allclose(losses, plain_losses, rtol=1e-3, atol=0) for losses in profiled_losses),
+    changed = max(int((losses != plain_losses).sum()) for losses in profiled_losses)
+    result.measured(
+        "Profiling changes no loss",
+        changed == 0,
+        f"{changed} of {len(plain_losses)} losses differ",
+        depends_on="whether every kernel sums in a fixed order",
     )
     claim_lecture_row(result)
     check_table(result, table)
