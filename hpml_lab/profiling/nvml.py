@@ -49,6 +49,25 @@ class Gpus:
         """A reading of each GPU, in NVML's order."""
         return tuple(self._reading(bus_id, handle) for bus_id, handle in self._handles)
 
+    def bus_id_of(self, uuid: str) -> str | None:
+        """The bus id of the GPU, or slice of one, with CUDA's `uuid`, None where NVML does not know it.
+
+        CUDA counts the GPUs that CUDA_VISIBLE_DEVICES names, and orders them by speed; NVML counts all, by their bus.
+        """
+        for kind in ("GPU", "MIG") if self._nvml is not None else ():
+            name = f"{kind}-{uuid}"
+            found = self._ask(lambda name=name: self._nvml.nvmlDeviceGetPciInfo(self._nvml.nvmlDeviceGetHandleByUUID(name)))
+            if found is not None:
+                return _text(found.busId)
+        return None
+
+    def utilization_samples(self, bus_id: str, since: float) -> list[tuple[float, int]]:
+        """(seconds since the epoch, %) of NVML's own short samples of a GPU's use after `since`; [] where it has none."""
+        handle = dict(self._handles).get(bus_id)
+        kind = getattr(self._nvml, "NVML_GPU_UTILIZATION_SAMPLES", None)
+        found = handle and self._ask(lambda: self._nvml.nvmlDeviceGetSamples(handle, kind, int(since * 1e6)))
+        return [(sample.timeStamp / 1e6, sample.sampleValue.uiVal) for sample in found[1]] if found else []
+
     def _reading(self, bus_id: str, handle: Any) -> GpuReading:
         rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(handle))
         memory = self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB)

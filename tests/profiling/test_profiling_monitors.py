@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.findings import Table
+from hpml_lab.profiling import gpu_use, monitors
 from hpml_lab.profiling import monitor as module
-from hpml_lab.profiling import monitors
 from hpml_lab.profiling.monitor import Monitor, read_csv
 from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 
@@ -46,6 +47,20 @@ def fake_nvml(gpus, initial_error=None):
     nvml.nvmlDeviceGetUtilizationRates = figure("rates")
     nvml.nvmlDeviceGetMemoryInfo = figure("memory")
     nvml.nvmlDeviceGetPowerUsage = figure("power")
+    nvml.NVML_GPU_UTILIZATION_SAMPLES = 1
+
+    def by_uuid(uuid):
+        for gpu in gpus:
+            if gpu.get("uuid") == uuid:
+                return gpu
+        raise NVMLError("Not Found")
+
+    def samples(handle, kind, since):
+        found = [types.SimpleNamespace(timeStamp=at, sampleValue=types.SimpleNamespace(uiVal=value))
+                 for at, value in figure("samples")(handle) if at > since]  # fmt: skip
+        return kind, found
+
+    nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetSamples = by_uuid, samples
     return nvml
 
 
@@ -54,8 +69,10 @@ WHOLE = {
     "rates": types.SimpleNamespace(gpu=87, memory=31),
     "memory": types.SimpleNamespace(used=2048 * MIB),
     "power": 312_500,  # mW
+    "uuid": "GPU-1f",
+    "samples": [(1_000_000, 5), (2_000_000, 95), (2_500_000, 40)],
 }
-SLICE = {"bus": "00000000:AF:00.0", "memory": types.SimpleNamespace(used=512 * MIB)}
+SLICE = {"bus": "00000000:AF:00.0", "uuid": "MIG-5b", "memory": types.SimpleNamespace(used=512 * MIB)}
 
 
 @pytest.fixture
@@ -241,3 +258,49 @@ def test_nvml_sees_the_memory_that_torch_takes():
             pytest.skip("this GPU does not give its memory")
         assert max(b - a for a, b in zip(before, after, strict=True)) > 900
         del block
+
+
+def test_a_gpu_is_found_by_its_uuid_however_cuda_numbers_it(two_gpus):
+    with Gpus() as gpus:
+        assert gpus.bus_id_of("1f") == "00000000:3B:00.0" and gpus.bus_id_of("5b") == "00000000:AF:00.0"
+        assert gpus.bus_id_of("77") is None
+
+
+def test_nvmls_own_samples_come_after_the_time_that_is_asked_for(two_gpus):
+    with Gpus() as gpus:
+        assert gpus.utilization_samples("00000000:3B:00.0", 1.5) == [(2.0, 95), (2.5, 40)]
+        assert gpus.utilization_samples("00000000:AF:00.0", 0.0) == [], "a slice has none"
+        assert gpus.utilization_samples("00000000:00:00.0", 0.0) == []
+
+
+def test_without_nvml_no_gpu_is_found(no_gpu):
+    with Gpus() as gpus:
+        assert gpus.bus_id_of("1f") is None and gpus.utilization_samples("00000000:3B:00.0", 0.0) == []
+
+
+def test_the_use_of_a_gpu_counts_this_processs_gpu_only(two_gpus, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(uuid="1f"))
+    monkeypatch.setattr(gpu_use.time, "time", lambda: 1.5)
+    monkeypatch.setattr(gpu_use, "CLOCK", lambda: 100.0)
+
+    def sample(at, own, other):
+        gpus = [GpuReading("00000000:3B:00.0", own, 0, None, None), GpuReading("00000000:AF:00.0", other, 0, None, None)]
+        return types.SimpleNamespace(at=at, gpus=gpus)
+
+    history = gpu_use.GpuHistory(torch.device("cuda"))
+    history.collect()
+    history.close()
+    known, sampled, queried = history.uses([sample(1.0, 40, 0), sample(2.0, 60, 0)], [(100.0, 100.5), (101.0, 101.5)], 2.0)
+    assert known.average == 50 and known.points[:4] == [(0.0, 0.0), (0.0, 100.0), (0.5, 100.0), (0.5, 0.0)]
+    assert sampled.points == [(0.5, 95), (1.0, 40)] and sampled.near_0_or_100 == 50
+    assert queried.average == 50 and queried.points == [(1.0, 40), (2.0, 60)], "not the mean over both GPUs"
+    assert gpu_use.GpuHistory(torch.device("cpu")).uses([sample(1.0, 40, 0)], [], 1.0) == []
+
+
+def test_the_figure_sets_known_bursts_against_what_nvml_says(two_gpus):
+    result = monitors("quick", device="cpu")
+    points = [(0.0, 0.0), (0.0, 100.0), (0.1, 100.0), (0.1, 0.0)]
+    names = (gpu_use.KNOWN, gpu_use.SAMPLED, gpu_use.QUERIED)
+    result.tables.append(Table("GPU", [gpu_use.GpuUse(name, 4, 0.0, 100.0, 50.0, 100.0, points) for name in names]))
+    _, panel = result.figure().axes
+    assert [text.get_text() for text in panel.get_legend().get_texts()] == list(names)

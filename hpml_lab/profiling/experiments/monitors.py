@@ -1,6 +1,6 @@
 """Monitors: what the machine does while a run goes, at an instant and on average."""
 
-import hashlib
+import contextlib
 import itertools
 import tempfile
 import threading
@@ -9,14 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, pstdev
 
-import torch
-
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
-from hpml_lab.profiling.known_loops import BLOCK
+from hpml_lab.profiling.bursts import Bursts
+from hpml_lab.profiling.gpu_use import KNOWN, QUERIED, SAMPLED, GpuHistory, GpuUse
 from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, MonitorSample, read_csv
 
 QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20, slow_rate=10.0)
@@ -38,26 +37,6 @@ class WindowUse:
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
-
-
-def bursts(seconds: float, duty: float, cycle: float, device: torch.device) -> None:
-    """A load that computes for `duty` of each `cycle`, on one core and, where there is one, on the GPU.
-
-    A burst is over when it has had its processor time: where other programs want the core too, it takes longer.
-    """
-    matrix = torch.ones(2048, 2048, device=device) if device.type == "cuda" else None
-    start = time.perf_counter()
-    for number in itertools.count():
-        begin = start + number * cycle
-        if begin >= start + seconds:
-            return
-        used = time.thread_time()
-        while time.thread_time() - used < duty * cycle:
-            hashlib.sha256(BLOCK).digest()
-            if matrix is not None:
-                matrix @ matrix
-                torch.cuda.synchronize(device)
-        time.sleep(max(0.0, begin + cycle - time.perf_counter()))
 
 
 def averaged(samples: list[MonitorSample], together: int) -> list[tuple[float, float]]:
@@ -91,11 +70,12 @@ def stopped_by_an_error(rate: float) -> tuple[bool, int]:
 def draw(result: Result):
     """Processor use of one load that is busy for half of each cycle, as its own process's counters give it: over short
     windows, shorter than a burst, and over long windows, each of several cycles. A dashed line marks the known duty cycle.
-
-    Short windows jump between idle and busy; long windows stay level, at the known share where a core was free.
+    Short windows jump between idle and busy; long windows stay level, at the known share where a core was free. Where a GPU
+    computes, a second panel sets its known bursts against what NVML says of it.
     """
-    figure = style.new_figure(8, 3.6)
-    axes = figure.subplots()
+    gpu = result.rows(GpuUse)
+    figure = style.new_figure(8, 5.6 if gpu else 3.6)
+    axes, *below = figure.subplots(2 if gpu else 1, 1, squeeze=False)[:, 0]
     for name, color, marker, width in ((SHORT, style.SKY, ".", 1), (LONG, style.BLUE, "s", 3)):
         points = result.arrays[name]
         points = [(0.0, points[0][1]), *points]  # a value holds from the point before on
@@ -104,7 +84,19 @@ def draw(result: Result):
     axes.axhline(result.arrays["duty"], linestyle="--", color=style.ORANGE, label="known duty cycle")
     axes.set(xlabel="time in s", ylabel="use of one core in %", ylim=(-4, 135))
     axes.legend(ncols=3, loc="upper right", fontsize=9)
+    for panel in below:
+        draw_gpu(panel, {use.source: use.points for use in gpu})
     return figure
+
+
+def draw_gpu(axes, points: dict[str, list[tuple[float, float]]]) -> None:
+    """The known bursts filled, NVML's own samples as points, and what its query returns as a line."""
+    axes.fill_between(*zip(*points[KNOWN], strict=True), color=style.SKY, alpha=0.4, label=KNOWN)
+    if SAMPLED in points:
+        axes.plot(*zip(*points[SAMPLED], strict=True), ".", color=style.GREEN, label=SAMPLED)
+    axes.step(*zip(*points[QUERIED], strict=True), where="pre", color=style.RED, label=QUERIED)
+    axes.set(xlabel="time in s", ylabel="use of the GPU in %", ylim=(-4, 135))
+    axes.legend(ncols=3, loc="upper right", fontsize=9)
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
@@ -116,12 +108,16 @@ def draw(result: Result):
 def monitors(params: Params) -> Result:
     """Monitors: what the machine does while a run goes, at an instant and on average."""
     device = params.device.torch
-    with Monitor(params.rate) as fast:
-        before = time.process_time()
-        bursts(params.seconds, params.duty, params.cycle, device)
-        own = time.process_time() - before
+    load = Bursts(params.duty, params.cycle, device)
+    with contextlib.closing(GpuHistory(device)) as history:
+        with Monitor(params.rate) as fast:
+            before = time.process_time()
+            load.run(params.seconds, history.collect)
+            own = time.process_time() - before
+        history.collect()
+        gpu = history.uses(fast.samples, load.spans, fast.seconds)
     with Monitor(params.slow_rate) as slow:
-        bursts(params.seconds / 2, params.duty, params.cycle, device)
+        load.run(params.seconds / 2)
 
     samples, rows, spread, duty = fast.samples, [], [], 100 * params.duty
     for name, together in (("each sample", 1), ("some cycles", params.together), ("whole run", len(samples))):
@@ -140,8 +136,15 @@ def monitors(params: Params) -> Result:
     result.key_figure("sampler's processor time at 50 samples a second", 100 * fast.cost, unit="%")
     result.key_figure("process's resident memory at the end", samples[-1].rss, unit="MiB")
     result.key_figure("cores", len(samples[0].cores))
-    used = [gpu.utilization for sample in samples for gpu in sample.gpus if gpu.utilization is not None]
-    result.key_figure("GPU utilization by NVML, mean", mean(used) if used else None, unit="%")
+    queried = next((use.average for use in gpu if use.source == QUERIED), None)
+    result.key_figure("this GPU's utilization by NVML, mean", queried, unit="%")
+    if gpu:
+        result.tables.append(Table("Use of this process's GPU", gpu))
+        result.measured(
+            "NVML's utilization, averaged over the run, is the share of time in which the GPU computed, to 15 points",
+            abs(queried - gpu[0].average) < 15,
+            f"{queried:.0f} % and {gpu[0].average:.0f} %",
+        )
 
     summed = sum(sample.process_cpu for sample in samples)
     result.claim(
@@ -163,7 +166,9 @@ def monitors(params: Params) -> Result:
         f"{spread[0]:.0f} and {spread[1]:.0f} points",
     )
     check_monitor(result, fast, params.rate)
-    if not samples[0].gpus:
+    if device.type == "cuda" and not gpu:
+        result.notes.append(f"{fast.note or 'NVML does not give the use of this GPU.'} Its panel is missing.")
+    elif not gpu:
         result.notes.append(
             f"{fast.note} Its columns are empty. {NO_CUDA.format(what='its load is not seen', slug='monitors')}"
         )
