@@ -12,7 +12,7 @@ from hpml_lab.profiling.ladder import Ladder, LadderPlan
 
 @one_thread()
 def main():
-    plan = LadderPlan(iterations=40, profiled=40, batch=64, look=20, pairs=5)
+    plan = LadderPlan(iterations=40, profiled=40, batch=64, look=20, turns=5)
     with tempfile.TemporaryDirectory() as folder:
         ladder = Ladder(write_folder(Path(folder), load("digits"), 640, 100), choose_device(), plan, compile=False)
         best = None
@@ -20,11 +20,11 @@ def main():
             name = rung.step.switch if rung.step else "slow"
             largest = f"largest part {rung.largest} {100 * rung.share(rung.largest):.0f} %"
             print(
-                f"{name:17} {rung.seconds * 1e3:7.2f} ms an iteration, {rung.gain:5.2f} times the rung below, off by"
+                f"{name:17} {rung.seconds * 1e3:7.2f} ms an iteration, {rung.gain or 'the bottom'}, off by"
                 f" {rung.difference:.1e} of {rung.bound:g}, {'kept' if rung.kept else 'taken back'}; {largest}"
             )
             best = rung if rung.kept else best
-        print(f"slow trainer / best trainer: {ladder.total(best):.1f} times")
+        print(f"slow trainer / best trainer: {ladder.total(best)}")
 
 
 if __name__ == "__main__":

@@ -3,118 +3,32 @@
 import contextlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from statistics import median
 
 import torch
 
 from hpml_lab.core.device import Device
 from hpml_lab.core.findings import column
-from hpml_lab.profiling import habits
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.profiling.habits import TrainingFiles
+from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, TrainerChange, applicable, next_step
 from hpml_lab.profiling.part_clock import PartClock
 from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
 
-# What a loss may differ by between two rungs, largest difference over the iterations that are checked. Training lets rounding
-# differences grow, as it does a change of seed: after hundreds of iterations equal losses mean equal bits, or nothing.
-# BITS: the change keeps every operation on every element and its order; nothing else than equal is right.
-# ROUNDING: sums are taken in another order. One spacing of a float32 near 2 is 2.4e-7; training carries the differences on
-#   and lets them grow. The row measures how far: the weights moved by one spacing each, and trained as long.
-# SIXTEEN: bfloat16 has 8 significant bits: a product may be off by 0.4 %, a loss of 2.3 by 0.01. Allowed is twice that.
-BITS, ROUNDING, SIXTEEN = 0.0, 1e-3, 2e-2
-ENOUGH = 0.2  # seconds of timed runs after which no further pair is taken
-
-
-@dataclass(frozen=True)
-class TrainerChange:
-    """One change: the switch it turns on, the part of the profile it attacks, and what the losses may differ by after it.
-
-    slow, fast  the two pieces of code, to be read side by side (None where a setting is all there is)
-    needs       "cuda", "bfloat16" or "compile", where the change means nothing without
-    on          a switch that must be on before
-    """
-
-    switch: str
-    part: str
-    change: str
-    bound: float
-    slow: Callable | None = None
-    fast: Callable | None = None
-    needs: str = ""
-    on: str = ""
-
-
-CHANGES = (
-    TrainerChange("decode_once", "input", "decode all files once, before training", BITS, habits.input_slow, habits.input_fast),
-    TrainerChange(
-        "batch_transform",
-        "transform",
-        "one operation a batch, in place, instead of a loop over samples",
-        BITS,
-        habits.transform_slow,
-        habits.transform_fast,
-    ),
-    TrainerChange("prepare_once", "transform", "transform all images once, before training", BITS, on="decode_once"),
-    TrainerChange(
-        "late_log", "logging", "keep the figures on the device, ask once at the end", BITS, habits.LogSlow, habits.LogFast
-    ),
-    TrainerChange(
-        "batch_evaluation",
-        "evaluation",
-        "test images in batches, without a graph",
-        ROUNDING,
-        habits.evaluate_slow,
-        habits.evaluate_fast,
-    ),
-    TrainerChange("debug_off", "forward", "anomaly detection off: it was left on after a search for a NaN", BITS),
-    TrainerChange(
-        "library_layers",
-        "backward",
-        "torch's batch norm, ReLU and cross-entropy instead of written-out ones",
-        ROUNDING,
-        habits.forward_slow,
-        habits.forward_fast,
-    ),
-    TrainerChange(
-        "drop_gradients",
-        "backward",
-        "gradients to None, so that backward need not add to zeros",
-        BITS,
-        habits.clear_slow,
-        habits.clear_fast,
-    ),
-    TrainerChange("channels_last", "backward", "the memory order N H W C", ROUNDING, needs="cuda", on="library_layers"),
-    TrainerChange(
-        "compiled", "backward", "torch.compile: operations fused into few kernels", ROUNDING, needs="compile", on="debug_off"
-    ),
-    TrainerChange("bfloat16", "backward", "convolutions and products in 16 bits (autocast)", SIXTEEN, needs="bfloat16"),
-    TrainerChange(
-        "fused_adam", "optimizer", "Adam for all parameters in one call", ROUNDING, habits.AdamSlow, habits.adam_fast
-    ),
-    TrainerChange(
-        "pinned_copy",
-        "copy",
-        "copy from page-locked memory, without waiting",
-        BITS,
-        habits.copy_slow,
-        habits.copy_fast,
-        needs="cuda",
-    ),
-    TrainerChange("stay_on_device", "copy", "all prepared images lie on the device", BITS, needs="cuda", on="prepare_once"),
-)
+CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
 
 
 @dataclass(frozen=True)
 class LadderPlan:
-    """How long and how often the trainer is run: `iterations` timed ones, `profiled` ones, and as many that are checked where
-    the rounding changes; both are multiples of `look`."""
+    """How long and how often the trainer is run: `iterations` whose losses are compared, and `profiled` ones, which are also
+    timed in at most `turns` turns and checked where the rounding changes; both are multiples of `look`."""
 
     iterations: int
     profiled: int
     batch: int
     look: int
-    pairs: int
+    turns: int
 
 
 @dataclass(frozen=True)
@@ -123,7 +37,7 @@ class Rung:
 
     profile     seconds an iteration of each part
     seconds     of an iteration, without the clock
-    gain        seconds of the rung below / seconds here, taken in turns
+    gain        how many times as fast as the rung below, timed in turns; None at the bottom
     difference  the largest of losses and test losses against the rung below, and what was allowed
     once        seconds of preparation before the first iteration
     repeats     whether all runs of this rung left the same bits
@@ -136,7 +50,7 @@ class Rung:
     history: TrainingHistory
     once: float
     repeats: bool
-    gain: float = 1.0
+    gain: SpeedUp | None = None
     difference: float = 0.0
     bound: float = BITS
 
@@ -152,8 +66,10 @@ class Rung:
 
     @property
     def kept(self) -> bool:
-        """Whether the change stays: it must be right first, and faster second; one that gives up digits, faster by 5 %."""
-        return self.same and (self.step is None or self.gain > (1.05 if self.step.bound == SIXTEEN else 1))
+        """Whether the change stays: right first, and faster beyond noise second; one that gives up digits, by 5 %."""
+        if self.gain is None:
+            return True
+        return self.same and self.gain.faster and (self.step.bound < SIXTEEN or self.gain.low > 1.05)
 
     def share(self, part: str) -> float:
         """What part of the profile's time `part` takes, 0 to 1."""
@@ -167,6 +83,8 @@ class TemptingMistake:
     mistake: str = column("mistake")
     what_is_done: str = column("what is done")
     gain: float = column("looks faster", "times")
+    interval: str = column("interval")
+    verdict: str = column("looks")
     difference: float = column("largest difference of a loss")
     allowed: float = column("allowed")
     losses: list[float] = field(default_factory=list)
@@ -187,21 +105,6 @@ def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     if any(map(math.isnan, differences)) or max(differences) == 0:
         return float("inf")  # a NaN equals nothing; and other answers under equal losses are a fault of the log
     return max(differences)
-
-
-def applicable(step: TrainerChange, device: Device, compile: bool) -> bool:
-    """Whether the step means anything on this device."""
-    has = {"cuda": device.is_cuda, "bfloat16": device.dtype is torch.bfloat16, "compile": compile}
-    return not step.needs or has[step.needs]
-
-
-def next_step(profile: dict[str, float], steps: list[TrainerChange], switches: TrainerSwitches) -> TrainerChange | None:
-    """The first step of the largest part that has one left; None where no step is left."""
-    for part in sorted(PARTS, key=lambda part: -profile[part]):
-        for step in steps:
-            if step.part == part and (not step.on or getattr(switches, step.on)):
-                return step
-    return None
 
 
 class Ladder:
@@ -251,25 +154,18 @@ class Ladder:
         made.run(2)  # what is done only once, such as compiling, is done now
         clock = PartClock(self.device.torch, PARTS)
         profiled = made.run(plan.profiled, clock)
-        runs, seconds, ratios = [], [], []
-        for _ in range(plan.pairs):
-            before = self.timed(below)[0] if below else 0.0
-            taken, history = self.timed(made)
-            runs.append(history)
-            seconds.append(taken)
-            ratios.append(before / taken)
-            if sum(seconds) * plan.iterations > ENOUGH:
-                break
-        history = runs[0]
-        repeats = all(run == history for run in runs) and profiled == self.start(history)
+        history = made.run(plan.iterations)
+        gain = self.gain_of(below, made) if below else None
+        seconds, again = self.timed(made)
+        repeats = profiled == again == self.start(history)
         profile = {part: taken / plan.profiled for part, taken in clock.seconds.items()}
-        found = Rung(step, made.switches, profile, min(seconds), history, made.once, repeats)
+        found = Rung(step, made.switches, profile, seconds, history, made.once, repeats)
         if step is None:
             return found
         # Once losses are rounded to 16 bits, any other rounding may tip one over: their bound holds from there on.
         bound = SIXTEEN if step.bound and made.switches.bfloat16 else step.bound
         difference = self.off(rung.history, history)
-        return replace(found, gain=median(ratios), difference=difference, bound=bound)
+        return replace(found, gain=gain, difference=difference, bound=bound)
 
     def start(self, history: TrainingHistory) -> TrainingHistory:
         """The first iterations of a run, as many as are profiled."""
@@ -286,15 +182,27 @@ class Ladder:
     def timed(self, made: SlowTrainer) -> tuple[float, TrainingHistory]:
         """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""
         start = time.perf_counter()
-        history = made.run(self.plan.iterations)
-        return (time.perf_counter() - start) / self.plan.iterations, history
+        history = made.run(self.plan.profiled)
+        return (time.perf_counter() - start) / self.plan.profiled, history
 
-    def total(self, best: Rung) -> float:
-        """How many times as fast the best rung is as the slow trainer, both timed again in turns."""
+    def gain_of(self, below: SlowTrainer, made: SlowTrainer) -> SpeedUp:
+        """How many times as fast `made` is as `below`, in turns, with `below` once more as the placebo.
+
+        The turns end early where even the least of three is a clear gain.
+        """
+        turns: list[list[float]] = []
+        while True:
+            turns.append([self.timed(trainer)[0] for trainer in (below, made, below)])
+            gain = speed_up_of(*zip(*turns, strict=True))
+            if len(turns) >= self.plan.turns or (len(turns) >= 3 and gain.faster and gain.low > CLEAR):
+                return gain
+
+    def total(self, best: Rung) -> SpeedUp:
+        """How many times as fast the best rung is as the slow trainer, timed in turns."""
         with self._cudnn:
             slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
             fast.run(2)
-            return self.timed(slow)[0] / median(self.timed(fast)[0] for _ in range(self.plan.pairs))
+            return self.gain_of(slow, fast)
 
     def try_mistakes(self, best: Rung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
@@ -304,13 +212,14 @@ class Ladder:
             for mistake, what in WRONG.items():
                 made = self.make(replace(best.switches, wrong=mistake))
                 made.run(2)
-                pairs = [(self.timed(right)[0], self.timed(made)) for _ in range(self.plan.pairs)]
-                history = pairs[0][1][1]
+                gain, history = self.gain_of(right, made), made.run(self.plan.iterations)
                 rows.append(
                     TemptingMistake(
                         mistake=mistake,
                         what_is_done=what,
-                        gain=median(before / taken for before, (taken, _) in pairs),
+                        gain=gain.ratio,
+                        interval=gain.interval,
+                        verdict=gain.verdict,
                         difference=self.off(best.history, history),
                         allowed=ROUNDING if mistake == "half a batch" else BITS,  # of the change that it passes for
                         losses=history.losses,

@@ -246,7 +246,7 @@ def add_costs(result: Result, params: Params) -> None:
     rows = [ProfilerCost(name, cost.times, cost.interval, 100 * cost.gain.noise) for name, cost in costs.items()]
     result.tables.append(Table("What a profiler costs", rows))
     for profiler, name in COST_FIGURES.items():
-        result.key_figure(name, str(costs[profiler]) if profiler in costs else None)
+        result.key_figure(name, costs[profiler].times if profiler in costs else None, unit="times as long")
     for profiler in [name for name in costs if name != SAMPLER]:
         result.measured(
             f"{profiler.partition(',')[0]} makes a tight loop at least 1.5 times as long, and longer than the sampler does",
