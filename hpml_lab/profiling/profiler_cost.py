@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpml_lab.core.counting import synchronize
 from hpml_lab.core.findings import column
-from hpml_lab.profiling.overhead import Overhead, overhead_of
+from hpml_lab.core.overhead import Overhead, overhead_of
 
 OFF, OFF_AGAIN = "off", "off, again"
 LEFT_ON, SCHEDULED, RESTARTED = "left on", "schedule, 2 steps recorded", "a new profiler for each step"

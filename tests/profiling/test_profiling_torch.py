@@ -7,11 +7,11 @@ import torch
 from torch import nn
 
 from hpml_lab.core import counting
+from hpml_lab.core.overhead import overhead_of
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
 from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, hottest_region, inside, scheduled_steps, thinned
-from hpml_lab.profiling.overhead import overhead_of
 from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
 from hpml_lab.profiling.queued import QueuedDevice
 

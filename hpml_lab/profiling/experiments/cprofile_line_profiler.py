@@ -14,13 +14,13 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.overhead import Overhead, overhead_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO
 from hpml_lab.core.workers import child_pids
 from hpml_lab.profiling import functions, random_walk
 from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
-from hpml_lab.profiling.overhead import Overhead, overhead_of
 
 QUICK = dict(steps=50, walkers=10_000, repeats=7, calls=200, power=1_000_000, count=100_000, samples=5)
 FULL = dict(steps=50, walkers=10_000, repeats=50, calls=2000, power=5_000_000, count=1_000_000, samples=7)

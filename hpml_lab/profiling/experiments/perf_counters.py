@@ -9,12 +9,12 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.overhead import overhead_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.workers import child_pids
 from hpml_lab.profiling import counters
 from hpml_lab.profiling.counters import FunctionSamples, ProcessUsage
-from hpml_lab.profiling.overhead import overhead_of
 
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=5)
 FULL = dict(pages=100_000, naps=500, indices=2**25, in_python=2**20, turns=5)

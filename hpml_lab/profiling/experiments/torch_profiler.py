@@ -10,11 +10,11 @@ from hpml_lab.core import counting, style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
+from hpml_lab.core.overhead import Overhead
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
 from hpml_lab.profiling import traces
-from hpml_lab.profiling.overhead import Overhead
 from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
 
 QUICK = dict(top=8, hot=80, n=256, steps=10, samples=5)

@@ -1,4 +1,4 @@
-"""What a profiler costs, by the rule for noise: how many times as long the same work takes under it."""
+"""What a tool costs, by the rule for noise: how many times as long the same work takes with it, such as under a profiler."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ class Overhead:
 
     @property
     def times(self) -> float:
-        """How many times as long the work takes under the profiler: the median over the turns."""
+        """How many times as long the work takes with the tool: the median over the turns."""
         return 1 / self.gain.ratio
 
     @property
@@ -34,6 +34,6 @@ class Overhead:
         return words if self.gain.verdict != "within noise" else f"{words}: within noise"
 
 
-def overhead_of(plain: Sequence[float], profiled: Sequence[float], again: Sequence[float]) -> Overhead:
-    """The overhead in samples that were taken in turns: `plain`, `profiled`, and `plain` once more (`again`, the placebo)."""
-    return Overhead(speed_up_of(plain, profiled, again))
+def overhead_of(plain: Sequence[float], watched: Sequence[float], again: Sequence[float]) -> Overhead:
+    """The overhead in samples that were taken in turns: `plain`, `watched`, and `plain` once more (`again`, the placebo)."""
+    return Overhead(speed_up_of(plain, watched, again))
