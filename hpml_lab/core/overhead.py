@@ -30,7 +30,7 @@ class Overhead:
         return f"{self.low:.3g} to {self.high:.3g}"
 
     def __str__(self) -> str:
-        words = f"{self.times:.3g} times as long ({self.interval}; noise ±{100 * self.gain.noise:.2g} %)"
+        words = f"{self.times:.3g} times as long ({self.interval}; noise ±{100 * self.gain.noise:.3g} %)"
         return words if self.gain.verdict != "within noise" else f"{words}: within noise"
 
 

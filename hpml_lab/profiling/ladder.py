@@ -217,9 +217,7 @@ class Ladder:
                     TemptingMistake(
                         mistake=mistake,
                         what_is_done=what,
-                        gain=gain.ratio,
-                        interval=gain.interval,
-                        verdict=gain.verdict,
+                        **gain.columns,
                         difference=self.off(best.history, history),
                         allowed=ROUNDING if mistake == "half a batch" else BITS,  # of the change that it passes for
                         losses=history.losses,

@@ -12,6 +12,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Table
 from hpml_lab.profiling import gpu_use, monitors
 from hpml_lab.profiling import monitor as module
+from hpml_lab.profiling.experiments import monitors as monitors_module
 from hpml_lab.profiling.monitor import Monitor, read_csv
 from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 
@@ -72,6 +73,7 @@ WHOLE = {
     "uuid": "GPU-1f",
     "samples": [(1_000_000, 5), (2_000_000, 95), (2_500_000, 40)],
 }
+HALF = types.SimpleNamespace(uiVal=50)
 SLICE = {"bus": "00000000:AF:00.0", "uuid": "MIG-5b", "memory": types.SimpleNamespace(used=512 * MIB)}
 
 
@@ -304,3 +306,20 @@ def test_the_figure_sets_known_bursts_against_what_nvml_says(two_gpus):
     result.tables.append(Table("GPU", [gpu_use.GpuUse(name, 4, 0.0, 100.0, 50.0, 100.0, points) for name in names]))
     _, panel = result.figure().axes
     assert [text.get_text() for text in panel.get_legend().get_texts()] == list(names)
+
+
+def test_the_experiment_reads_the_gpu_that_it_computes_on(two_gpus, monkeypatch, sound):
+    class OfThisProcess(gpu_use.GpuHistory):
+        def __init__(self, device):
+            super().__init__(device)
+            self.bus_id = self._gpus.bus_id_of("1f")
+
+    monkeypatch.setattr(monitors_module, "GpuHistory", OfThisProcess)
+    two_gpus.nvmlDeviceGetSamples = lambda *_: (1, [types.SimpleNamespace(timeStamp=time.time() * 1e6, sampleValue=HALF)])
+    result = monitors("quick", device="cpu")
+    sound(result)
+    known, sampled, queried = result.rows(gpu_use.GpuUse)
+    assert 0 < known.average < 100 and (known.least, known.most) == (0, 100)
+    assert sampled.average == 50 and len(sampled.points) == sampled.values > 1
+    assert queried.average == 87 == result.here("this GPU's utilization by NVML, mean"), "the slice next to it gives none"
+    assert not any("No CUDA GPU" in note for note in result.notes)

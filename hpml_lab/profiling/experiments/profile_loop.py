@@ -49,7 +49,7 @@ class RungRow:
     part_ms_after: float = column("the part after", "ms")
     gain: float = column("gain", "times")
     interval: str = column("interval")
-    noise: float = column("noise, ±", "%")
+    verdict: str = column("against the rung below")
     most_by_part: float = column("most by that part alone", "times")
     ms: float = column("an iteration", "ms")
     once_seconds: float = column("once before", "s")
@@ -68,9 +68,7 @@ def rung_row(rung: Rung, below: Rung) -> RungRow:
         largest_before=below.largest,
         part_ms_before=below.profile[part] * 1e3,
         part_ms_after=rung.profile[part] * 1e3,
-        gain=rung.gain.ratio,
-        interval=rung.gain.interval,
-        noise=100 * rung.gain.noise,
+        **rung.gain.columns,
         most_by_part=1 / (1 - below.share(part)),
         ms=rung.seconds * 1e3,
         once_seconds=rung.once,
