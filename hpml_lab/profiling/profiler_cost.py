@@ -11,7 +11,7 @@ from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpml_lab.core.counting import synchronize
 from hpml_lab.core.findings import column
-from hpml_lab.core.overhead import Overhead, overhead_of
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 
 OFF, OFF_AGAIN = "off", "off, again"
 LEFT_ON, SCHEDULED, RESTARTED = "left on", "schedule, 2 steps recorded", "a new profiler for each step"
@@ -36,8 +36,8 @@ def small_step(device: torch.device, layers: int = 10, width: int = 64) -> Calla
     return lambda: torch.autograd.grad(net(batch).square().mean(), list(net.parameters()))
 
 
-def profiler_uses(device: torch.device, steps: int, samples: int) -> dict[str, tuple[float, Overhead]]:
-    """{way of use: (seconds of one step, overhead)}, each sample `steps` steps, all ways in turns.
+def profiler_uses(device: torch.device, steps: int, samples: int) -> dict[str, tuple[float, SpeedUp]]:
+    """{way of use: (seconds of one step, compared with no profiler)}, each sample `steps` steps, all ways in turns.
 
     Where the profiler is left on, its start before and its stop after the steps are not counted: they come once for a run.
     Where it records on a schedule, or is started anew, they come in between and are.
@@ -88,6 +88,6 @@ def profiler_uses(device: torch.device, steps: int, samples: int) -> dict[str, t
     turns = [{name: way() for name, way in ways.items()} for _ in range(samples)]
     seconds = {name: [turn[name] for turn in turns] for name in ways}
     return {
-        name: (sorted(seconds[name])[samples // 2], overhead_of(seconds[OFF], seconds[name], seconds[OFF_AGAIN]))
+        name: (sorted(seconds[name])[samples // 2], speed_up_of(seconds[OFF], seconds[name], seconds[OFF_AGAIN]))
         for name in (LEFT_ON, SCHEDULED, RESTARTED)
     }

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from hpml_lab.core import counting
-from hpml_lab.core.overhead import overhead_of
+from hpml_lab.core.noise import speed_up_of
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
@@ -90,16 +90,17 @@ def test_what_a_region_calls_is_within_it_and_its_self_times_sum_to_its_time():
 
 def test_a_profilers_overhead_is_a_speed_up_read_the_other_way_round():
     plain, again = [1.0, 1.1, 1.0, 0.9, 1.0], [1.02, 1.08, 1.0, 0.9, 0.98]
-    slow = overhead_of(plain, [3.0, 3.3, 3.0, 2.7, 3.3], again)
-    assert slow.times == pytest.approx(3.0) and slow.low <= slow.times <= slow.high
-    assert "times as long" in str(slow) and "within noise" not in str(slow)
-    assert str(overhead_of(plain, again, again)).endswith("within noise")
+    gain = speed_up_of(plain, [3.0, 3.3, 3.0, 2.7, 3.3], again)
+    slow = gain.slowdown
+    assert slow.ratio == pytest.approx(3.0) and slow.low <= slow.ratio <= slow.high
+    assert "times as long" in gain.times_as_long and "within noise" not in gain.times_as_long
+    assert speed_up_of(plain, again, again).times_as_long.endswith("within noise")
 
 
 def test_every_way_of_using_the_profiler_is_timed():
     uses = profiler_uses(CPU, steps=5, samples=2)
     assert list(uses) == [LEFT_ON, SCHEDULED, RESTARTED]
-    assert all(seconds > 0 and cost.low <= cost.times <= cost.high for seconds, cost in uses.values())
+    assert all(seconds > 0 and cost.low <= cost.ratio <= cost.high for seconds, cost in uses.values())
 
 
 def test_the_lanes_stand_under_each_other_as_the_calls_do():

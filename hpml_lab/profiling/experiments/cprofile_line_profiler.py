@@ -14,7 +14,7 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
-from hpml_lab.core.overhead import Overhead, overhead_of
+from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO
@@ -77,7 +77,7 @@ def processor_seconds(work: Callable[[], object]) -> float:
     return time.process_time() - start
 
 
-def profiler_overheads(count: int, samples: int) -> dict[str, Overhead]:
+def profiler_overheads(count: int, samples: int) -> dict[str, SpeedUp]:
     """A tight loop alone, alone again and under each profiler, in turns."""
 
     def loop() -> int:
@@ -95,7 +95,7 @@ def profiler_overheads(count: int, samples: int) -> dict[str, Overhead]:
     turns = [{name: processor_seconds(work) for name, work in works.items()} for _ in range(samples)]
     seconds = {name: [turn[name] for turn in turns] for name in works}
     profilers = [name for name in works if name not in ("none", PLACEBO)]
-    return {name: overhead_of(seconds["none"], seconds[name], seconds[PLACEBO]) for name in profilers}
+    return {name: speed_up_of(seconds["none"], seconds[name], seconds[PLACEBO]) for name in profilers}
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -243,15 +243,15 @@ def add_lines(result: Result, params: Params, walk: Work, program: Work, plain: 
 def add_costs(result: Result, params: Params) -> None:
     """What the profilers cost a loop whose lines and calls are many and short."""
     costs = profiler_overheads(params.count, params.samples)
-    rows = [ProfilerCost(name, cost.times, cost.interval, 100 * cost.gain.noise) for name, cost in costs.items()]
+    rows = [ProfilerCost(name, cost.slowdown.ratio, cost.slowdown.interval, 100 * cost.noise) for name, cost in costs.items()]
     result.tables.append(Table("What a profiler costs", rows))
     for profiler, name in COST_FIGURES.items():
-        result.key_figure(name, costs[profiler].times if profiler in costs else None, unit="times as long")
+        result.key_figure(name, costs[profiler].slowdown.ratio if profiler in costs else None, unit="times as long")
     for profiler in [name for name in costs if name != SAMPLER]:
         result.measured(
             f"{profiler.partition(',')[0]} makes a tight loop at least 1.5 times as long, and longer than the sampler does",
-            costs[profiler].low > max(1.5, costs[SAMPLER].high),
-            f"{costs[profiler]}; sampler {costs[SAMPLER]}",
+            costs[profiler].slowdown.low > max(1.5, costs[SAMPLER].slowdown.high),
+            f"{costs[profiler].times_as_long}; sampler {costs[SAMPLER].times_as_long}",
         )
 
 

@@ -10,7 +10,7 @@ from hpml_lab.core import counting, style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
-from hpml_lab.core.overhead import Overhead
+from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
@@ -239,18 +239,18 @@ def torch_profiler(params: Params) -> Result:
     return result
 
 
-def add_costs(result: Result, uses: dict[str, tuple[float, Overhead]]) -> None:
+def add_costs(result: Result, uses: dict[str, tuple[float, SpeedUp]]) -> None:
     """What the profiler costs a step in each way of using it."""
     rows = [
-        ProfilerUse(use, 1e3 * seconds, cost.times, cost.interval, 100 * cost.gain.noise)
+        ProfilerUse(use, 1e3 * seconds, cost.slowdown.ratio, cost.slowdown.interval, 100 * cost.noise)
         for use, (seconds, cost) in uses.items()
     ]
     result.tables.append(Table("What the profiler costs a step of small operators", rows))
     for use, (_, cost) in uses.items():
-        result.key_figure(f"step under the profiler: {use}", str(cost))
+        result.key_figure(f"step under the profiler: {use}", cost.times_as_long)
     left_on, restarted = uses[LEFT_ON][1], uses[RESTARTED][1]
     result.measured(
         "A profiler that is left on costs a step less than a new profiler for each step",
-        left_on.high < restarted.low,
-        f"{left_on}; {restarted}",
+        left_on.slowdown.high < restarted.slowdown.low,
+        f"{left_on.times_as_long}; {restarted.times_as_long}",
     )
