@@ -13,6 +13,8 @@ from hpml_lab.loading.seeding import seed_everything
 NOTEBOOK = "08_loading"
 
 BLOCK_CASES = ((24, 4), (23, 5))  # the second has a smaller last block
+EDGES = ((3, 5), (6, 1), (1, 1), (10, 5))
+EPOCHS = 30  # enough that what is never different is not a matter of chance
 
 
 @exercise("block-sampler", notebook=NOTEBOOK)
@@ -24,20 +26,24 @@ def judge_block_sampler(answer: Callable) -> None:
         sampler = answer(size, block)
         if sampler is None:
             raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
-        epochs = [_drawn(sampler, size, block, epoch) for epoch in (1, 2, 3)]
+        epochs = [_drawn(sampler, size, block, epoch) for epoch in range(1, EPOCHS + 1)]
         for epoch in epochs:
             _each_once(epoch, size, block, case)
         if all(epoch == sorted(epoch) for epoch in epochs):
             raise Mistake("not-shuffled", f"For {case} the order is 0, 1, 2, …: nothing is random.")
-        if epochs[0] == epochs[1] == epochs[2]:
+        if all(epoch == epochs[0] for epoch in epochs):
             raise Mistake(
                 "same-order-every-epoch",
-                "Three epochs have the same order: it is drawn in __init__, or __iter__ seeds its generator each time.",
+                "All epochs have the same order: it is drawn in __init__, or __iter__ seeds its generator each time.",
             )
         _in_blocks(epochs, block, case)
         _has_length(sampler, size, block, case)
         loaded = [i for batch in DataLoader(Indices(size), batch_size=4, sampler=sampler) for i in batch.tolist()]
         _each_once(loaded, size, block, f"{case}, through a DataLoader")
+    for size, block in EDGES:
+        sampler, case = answer(size, block), f"{size} samples in blocks of {block}"
+        _each_once(_drawn(sampler, size, block, 1), size, block, case)
+        _has_length(sampler, size, block, case)
 
 
 def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
@@ -95,6 +101,35 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
         )
     if len({tuple(order) for order in orders}) == 1:
         raise Mistake("same-order-every-epoch", "The blocks come in the same order in each epoch.")
+    for key in orders[0]:
+        places = {order.index(key) for order in orders}
+        if len(places) == 1:
+            raise Mistake("block-in-a-fixed-place", f"For {case}, block {key} is number {places.pop() + 1} in each epoch.")
+    if all(_turned(order) for order in orders):
+        raise Mistake("only-rotated", "The blocks always follow one another as on the disk: only the first one is random.")
+    inside = [[index % block for index in run] for run in blocks]
+    if all(_turned(run) for run in inside):
+        raise Mistake("only-rotated", "Within a block the indices follow one another as on the disk: only the first is random.")
+    full = [tuple(run) for run in inside if len(run) == block]
+    per_epoch = len(full) // len(epochs)
+    groups = [full[at : at + per_epoch] for at in range(0, len(full), per_epoch)]
+    if all(len(set(group)) == 1 for group in groups):
+        raise Mistake(
+            "same-shuffle-in-every-block", "In an epoch all blocks are shuffled in the same way: draw an order for each."
+        )
+    by_block: dict[int, set[tuple[int, ...]]] = {}
+    for run in blocks:
+        by_block.setdefault(run[0] // block, set()).add(tuple(run))
+    if any(len(seen) == 1 for key, seen in by_block.items() if len(next(iter(seen))) > 2):
+        raise Mistake(
+            "same-order-inside-every-epoch", "Within a block the order is the same in each epoch: draw it in __iter__."
+        )
+
+
+def _turned(order: list[int]) -> bool:
+    """True for 0, 1, 2 … or a rotation of it."""
+    start = order.index(min(order))
+    return order[start:] + order[:start] == sorted(order)
 
 
 def _has_length(sampler: Any, size: int, block: int, case: str) -> None:
@@ -102,7 +137,8 @@ def _has_length(sampler: Any, size: int, block: int, case: str) -> None:
         length = len(sampler)
     except (TypeError, NotImplementedError):
         raise Mistake("no-length", "len(sampler) raises: a DataLoader needs __len__ to tell its number of batches.") from None
+    if length == size:
+        return
     if length == -(-size // block) or length == size // block:
         raise Mistake("length-counts-blocks", f"For {case} len(sampler) is {length}: count the indices, not the blocks.")
-    if length != size:
-        raise Mistake("wrong-length", f"For {case} len(sampler) should be {size}; yours is {length}.")
+    raise Mistake("wrong-length", f"For {case} len(sampler) should be {size}; yours is {length}.")

@@ -7,6 +7,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.same import same
 from hpml_lab.loading.picture_store import PictureStore, decode
 from hpml_lab.loading.seeding import seed_everything
 
@@ -31,7 +32,7 @@ def judge_find_the_bottleneck(answer: Callable) -> None:
         for epoch in range(EPOCHS):
             before = len(store.reads)
             for index in np.random.permutation(COUNT).tolist():
-                image, label = dataset[index]
+                image, label = _sample(dataset, index)
                 mirrored[index].update(_flips(image, pictures, index))
                 if label != labels[index]:
                     raise _wrong_label(index, label, labels, other_labels)
@@ -61,12 +62,24 @@ def _made(answer: Callable, store: PictureStore) -> Any:
     return dataset
 
 
+def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
+    sample = dataset[index]
+    if not isinstance(sample, tuple | list) or len(sample) != 2:
+        raise Mistake("not-a-pair", f"dataset[{index}] is the pair (image, label); yours is a {type(sample).__name__}.")
+    image, label = sample
+    if isinstance(image, int | np.integer) or getattr(image, "ndim", 3) == 0:
+        raise Mistake("swapped", f"dataset[{index}] is (image, label), in this order.")
+    if isinstance(image, bytes):
+        raise Mistake("not-decoded", f"The image of dataset[{index}] is still bytes: decode and augment it.")
+    return image, label
+
+
 def _flips(image: Any, pictures: list[torch.Tensor], index: int) -> list[bool]:
     """Whether the sample's picture is mirrored; both if it is symmetric."""
     picture = pictures[index]
-    flips = [flip for flip in (False, True) if torch.equal(image, picture.flip(-1) if flip else picture)]
+    flips = [flip for flip in (False, True) if same(image, picture.flip(-1) if flip else picture)]
     if not flips:
-        other = any(torch.equal(image, p) or torch.equal(image, p.flip(-1)) for p in pictures)
+        other = any(same(image, p) or same(image, p.flip(-1)) for p in pictures)
         raise Mistake(
             "wrong-picture",
             f"Sample {index} has {'the picture of another sample' if other else 'a picture that is not in the store'}: "

@@ -9,7 +9,7 @@ from hpml_lab.core.exercises import Mistake, exercise, same
 
 NOTEBOOK = "08_loading"
 
-FLIP_PAIRS = ((0, 1), (3, 4))
+FLIP_PAIRS = (((0, 1), (3, 4)), ((2, 4),), ((1, 3),))  # one for each image
 
 
 def _flip(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -21,6 +21,12 @@ def _flip(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> tuple[torc
 def _mirrored(points: torch.Tensor, around: float, axis: int = 0) -> torch.Tensor:
     points = points.clone()
     points[:, axis] = around - points[:, axis]
+    return points
+
+
+def _shifted(points: torch.Tensor, by: float) -> torch.Tensor:
+    points = points.clone()
+    points[:, 0] -= by
     return points
 
 
@@ -70,6 +76,31 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
             tuple(_swapped(p, q) for h in (height - 1, height) for p in [_mirrored(points, h)] for q in ((), pairs)),
             "You mirror x about the image's height. The image is (C, H, W).",
         ),
+        "minus-reversed": (
+            across,
+            tuple(
+                q
+                for around in (width - 1, width, width + 1)
+                for p in [_shifted(points, around)]
+                for q in (p, _swapped(p, pairs))
+            ),
+            "x − (W − 1) is the negative of what you want: a point near the left edge must come to lie near the right one.",
+        ),
+        "off-by-one-the-other-way": (
+            across,
+            tuple(q for p in [_mirrored(points, width - 2), _mirrored(points, width + 1)] for q in (p, _swapped(p, pairs))),
+            "Off by some pixels: columns are numbered 0 to W − 1. Where does column 0 go?",
+        ),
+        "half-the-width": (
+            across,
+            tuple(q for p in [_mirrored(points, (width - 1) / 2)] for q in (p, _swapped(p, pairs))),
+            "Column 0 goes to W − 1, not to the middle: as far from the right edge as it was from the left one.",
+        ),
+        "both-axes": (
+            image.flip(-1, -2),
+            tuple(q for p in [_mirrored(right, height - 1, axis=1)] for q in (p, _swapped(p, pairs))),
+            "You turned everything by 180°: mirror from left to right only.",
+        ),
         "sign-only": (
             across,
             (_mirrored(points, 0), _swapped(_mirrored(points, 0), pairs)),
@@ -96,12 +127,12 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
 def judge_flip_together(answer: Callable) -> None:
     """(image mirrored, points at W − 1 − x with left and right exchanged), both new."""
     generator = torch.Generator().manual_seed(0)
-    for channels, height, width in ((3, 8, 14), (1, 11, 6)):
+    for (channels, height, width), pairs in zip(((3, 8, 14), (1, 11, 6), (2, 5, 9)), FLIP_PAIRS, strict=True):
         image = torch.rand(channels, height, width, generator=generator)
         points = torch.rand(5, 2, generator=generator) * torch.tensor([width - 1.0, height - 1.0])
-        right = _flip(image, points, FLIP_PAIRS)
+        right = _flip(image, points, pairs)
         given = image.clone(), points.clone()
-        got = answer(*given, FLIP_PAIRS)
+        got = answer(*given, pairs)
         changed = [
             name for name, a, b in zip(("image", "points"), given, (image, points), strict=True) if not torch.equal(a, b)
         ]
@@ -116,7 +147,7 @@ def judge_flip_together(answer: Callable) -> None:
             raise Mistake("returns-one", "Return two things: the image and its points.")
         if same(got, right, 1e-5):
             continue
-        for name, (values, hint) in _flip_mistakes(image, points, FLIP_PAIRS).items():
+        for name, (values, hint) in _flip_mistakes(image, points, pairs).items():
             if any(same(got, value, 1e-5) for value in values):
                 raise Mistake(name, hint)
         wrong = "image" if not same(got[0], right[0], 1e-5) else "points"

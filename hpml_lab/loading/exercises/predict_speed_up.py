@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.same import numbers, shown
 
 NOTEBOOK = "08_loading"
 
@@ -41,6 +42,30 @@ _SPEED_UP_MISTAKES: dict[str, tuple[tuple[float, ...], str]] = {
         _speed_ups(lambda n: LOAD / BATCHES + min(COMPUTE, LOAD / n)),
         "Of two stages that run at the same time, does the faster or the slower one decide when the epoch ends?",
     ),
+    "compute-added": (
+        _speed_ups(lambda n: LOAD / BATCHES + COMPUTE + LOAD / n),
+        "You let the compute wait until all is loaded. Workers load the next batches meanwhile.",
+    ),
+    "loading-alone": (
+        tuple(float(n) for n in WORKERS[:-1]) + (LOAD / COMPUTE,),
+        "N workers load N times as fast; but an epoch is loading and computing, and the speed-up that of both.",
+    ),
+    "seconds-saved": (
+        tuple(LOAD + COMPUTE - _epoch(n) for n in WORKERS),
+        "These are the seconds saved. A speed-up is a ratio: seconds without workers over seconds with them.",
+    ),
+    "in-percent": (
+        _speed_ups(lambda n: _epoch(n) / 100),
+        "These are percentages. A speed-up is the ratio itself: 2 means twice as fast.",
+    ),
+    "gain-instead": (
+        tuple((LOAD + COMPUTE) / _epoch(n) - 1 for n in WORKERS),
+        "You subtracted 1. A speed-up of 1 means equally fast.",
+    ),
+    "largest-first": (
+        tuple((LOAD + COMPUTE) / _epoch(n) for n in reversed(WORKERS)),
+        "These belong to 16, 8, 4 and 2 workers: the order is the other way round.",
+    ),
     "seconds-instead": (
         tuple(_epoch(n) for n in WORKERS),
         "These are the epoch's seconds. A speed-up is a ratio: seconds without workers over seconds with them.",
@@ -59,9 +84,10 @@ _SPEED_UP_MISTAKES: dict[str, tuple[tuple[float, ...], str]] = {
 @exercise("predict-speed-up", notebook=NOTEBOOK)
 def judge_predict_speed_up(answer: Any) -> None:
     """(load + compute) / (load / batches + max(compute, load / N)) for N = 2, 4, 8, 16, within 2 %."""
-    if callable(answer):
-        raise TypeError("give four numbers, not a function")
-    if isinstance(answer, tuple | list) and len(answer) != len(WORKERS):
-        raise Mistake("wrong-count", f"Give four numbers, for {WORKERS} workers; yours are {len(answer)}.")
+    given = numbers(answer)
+    if given is None or given.ndim != 1:
+        raise Mistake("not-four-numbers", f"Give four numbers, for {WORKERS} workers; yours is {shown(answer)}.")
+    if len(given) != len(WORKERS):
+        raise Mistake("wrong-count", f"Give four numbers, for {WORKERS} workers; yours are {len(given)}.")
     right = _speed_ups(_epoch)
-    expect(answer, right, case="2, 4, 8 and 16 workers", mistakes=_SPEED_UP_MISTAKES, tolerance=0.02)
+    expect(answer, right, case="2, 4, 8 and 16 workers", mistakes=_SPEED_UP_MISTAKES, tolerance=0.02, reveal=False)

@@ -2,6 +2,7 @@
 
 import contextlib
 import itertools
+import os
 import random
 import threading
 import time
@@ -22,7 +23,9 @@ _CLOCKS = ("time", "time_ns", "monotonic", "monotonic_ns", "perf_counter", "perf
 @exercise("seed-the-workers", notebook=NOTEBOOK)
 def judge_seed_the_workers(answer: Callable) -> None:
     """dataset.rng = default_rng(base_seed + worker_id), called in this process as a worker would: none is started."""
-    bases = (0x1234_5678_9ABC_DEF0, 0x0FED_CBA9_8765_4321)  # the loader draws one an epoch, up to 63 bits long
+    first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
+    alike = first + 2**16 * 5**6  # the same last six digits and the same last two bytes, but not the same 32 bits
+    bases = (first, 0x0FED_CBA9_8765_4321, alike)
     with _jumping_clocks():
         drawn = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
         again = {key: _worker(answer, bases[key[0]], key[1]) for key in drawn}
@@ -32,15 +35,14 @@ def judge_seed_the_workers(answer: Callable) -> None:
             "Every worker still draws what the Dataset's own generator was made with. A seed for np.random or torch does not "
             "reach it: the worker's copy of the Dataset is get_worker_info().dataset.",
         )
-    code = getattr(answer, "__code__", None)
-    if again != drawn or code is not None and {"getpid", "urandom", "uuid4"} & set(code.co_names):
+    if again != drawn:
         raise Mistake(
             "depends-on-time",
             "With the same base seed the numbers would differ the second time: a clock, a process id or the system's "
             "entropy is in your seed, and no run can be repeated.",
         )
     draws = {key: numbers for key, (_, numbers) in drawn.items()}
-    if any(draws[epoch, 0] == draws[epoch, worker] for epoch in range(2) for worker in (1, 2)):
+    if any(draws[epoch, 0] == draws[epoch, worker] for epoch in range(3) for worker in (1, 2)):
         if draws[0, 0] == draws[1, 0]:
             raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
         raise Mistake(
@@ -48,6 +50,12 @@ def judge_seed_the_workers(answer: Callable) -> None:
         )
     if draws[0, 1] == draws[1, 1]:
         raise Mistake("same-in-every-epoch", "Workers differ, but in the next epoch each draws its old numbers again.")
+    if any(draws[0, worker] == draws[2, worker] for worker in range(3)):
+        raise Mistake(
+            "too-few-seeds",
+            "Two epochs whose seeds agree in their last digits draw the same numbers: % leaves only a few seeds. "
+            "default_rng takes whole ones, and np.random.seed 32 bits of them.",
+        )
     if len({tuple(numbers) for numbers in draws.values()}) < len(draws):
         raise Mistake(
             "seeds-meet", "Two workers of different epochs have the same seed: how does yours combine epoch and worker?"
@@ -89,4 +97,5 @@ def _jumping_clocks() -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for name in _CLOCKS:
             stack.enter_context(mock.patch.object(time, name, jumping(getattr(time, name))))
+        stack.enter_context(mock.patch.object(os, "getpid", jumping(os.getpid)))  # as different as in another run
         yield

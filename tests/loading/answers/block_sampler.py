@@ -2,6 +2,7 @@
 
 import random
 
+import numpy as np
 import torch
 from torch.utils.data import Sampler
 
@@ -143,4 +144,123 @@ WRONG = [
     ("yields-blocks", lambda size, block: Given(lambda: shuffled(cut(size, block)), size)),
     ("index-out-of-range", lambda size, block: Given(lambda: [i + 1 for i in order(size, block)], size)),
     ("returns-nothing", lambda size, block: None),
+]
+
+
+def last_block_last(size, block):
+    def epoch():
+        *blocks, last = cut(size, block)
+        return [i for inside in [*shuffled(blocks), last] for i in shuffled(inside)]
+
+    return Given(epoch, size)
+
+
+def rotated_blocks(size, block):
+    def epoch():
+        blocks = cut(size, block)
+        at = random.randrange(len(blocks))
+        return [i for inside in blocks[at:] + blocks[:at] for i in shuffled(inside)]
+
+    return Given(epoch, size)
+
+
+def one_order_for_all(size, block):
+    def epoch():
+        offsets = shuffled(range(block))
+        return [b[o] for b in shuffled(cut(size, block)) for o in offsets if o < len(b)]
+
+    return Given(epoch, size)
+
+
+def inside_drawn_once(size, block):
+    blocks = [shuffled(b) for b in cut(size, block)]
+    return Given(lambda: [i for b in shuffled(blocks) for i in b], size)
+
+
+def blocks_drawn_once(size, block):
+    blocks = shuffled(cut(size, block))
+    return Given(lambda: [i for b in blocks for i in shuffled(b)], size)
+
+
+def reversed_inside(size, block):
+    return Given(lambda: [i for b in shuffled(cut(size, block)) for i in reversed(b)], size)
+
+
+def starts_anywhere(size, block):
+    def epoch():
+        for b in shuffled(cut(size, block)):
+            at = random.randrange(len(b))
+            yield from b[at:] + b[:at]
+
+    return Given(epoch, size)
+
+
+def fails_for_small(size, block):
+    return Given(lambda: order(size, block) if size > block else range(block), size)
+
+
+def torn_by_two(size, block):
+    return Given(lambda: order(size, 2 * block), size)
+
+
+def stepping(size, block):
+    count = -(-size // block)
+    return Given(lambda: [i for k in shuffled(range(count)) for i in shuffled(range(k, size, count))], size)
+
+
+def by_numpy(size, block):
+    class ByNumpy(torch.utils.data.Sampler):
+        rng = np.random.default_rng()
+
+        def __len__(self):
+            return size
+
+        def __iter__(self):
+            starts = np.arange(0, size, block)
+            self.rng.shuffle(starts)
+            for start in starts:
+                yield from start + self.rng.permutation(min(block, size - start))
+
+    return ByNumpy()
+
+
+def by_sorting(size, block):
+    def epoch():
+        keys = torch.rand(-(-size // block)).repeat_interleave(block)[:size]
+        first = torch.randperm(size)
+        return first[torch.argsort(keys[first], stable=True)]
+
+    return Given(epoch, size)
+
+
+def as_a_list_subclass(size, block):
+    class Fresh(list):
+        def __iter__(self):
+            return iter(order(size, block))
+
+    return Fresh(range(size))
+
+
+WRONG += [
+    ("block-in-a-fixed-place", last_block_last),
+    ("only-rotated", rotated_blocks),
+    ("same-shuffle-in-every-block", one_order_for_all),
+    ("same-order-inside-every-epoch", inside_drawn_once),
+    ("same-order-every-epoch", blocks_drawn_once),
+    ("same-shuffle-in-every-block", reversed_inside),
+    ("only-rotated", starts_anywhere),
+    ("index-out-of-range", fails_for_small),
+    ("blocks-torn", torn_by_two),
+    ("blocks-torn", stepping),
+    ("not-iterable", lambda size, block: order),
+    ("empty-second-epoch", lambda size, block: iter(order(size, block))),
+    ("length-counts-blocks", lambda size, block: Given(lambda: order(size, block), size // block)),
+    ("same-order-every-epoch", lambda size, block: order(size, block)),
+]
+ALSO_RIGHT = [
+    by_numpy,
+    by_sorting,
+    as_a_list_subclass,
+    lambda size, block: Given(lambda: torch.tensor(order(size, block)), size),
+    lambda size, block: Given(lambda: np.array(order(size, block)), size),
 ]

@@ -2,6 +2,7 @@
 
 import functools
 
+import numpy as np
 import torch
 
 from hpml_lab.loading.picture_store import augment, decode
@@ -128,4 +129,73 @@ WRONG = [
     ("wrong-length", lambda store: Given(lambda i: None, store.count - 1)),
     ("not-a-dataset", lambda store: store.table()[0]),
     ("returns-nothing", lambda store: None),
+]
+
+
+def with_labels(sample, length=None):
+    """A data set whose table is parsed once, with sample(store, labels, index)."""
+
+    def make(store):
+        labels = store.table()
+        return Given(lambda i: sample(store, labels, i), store.count if length is None else length)
+
+    return make
+
+
+def cached(store):
+    table = functools.lru_cache(maxsize=None)(store.table)
+    return Given(lambda i: (augment(decode(store.read(i))), table()[i]), store.count)
+
+
+def by_dictionary(store):
+    labels = dict(enumerate(store.table()))
+    return Given(lambda i: [augment(decode(store.read(int(i)))), np.int64(labels[i])], store.count)
+
+
+def parsed_twice(store):
+    return Given(lambda i, labels=store.table(): (augment(decode(store.read(i))), labels[i]), len(store.table()))
+
+
+def keeps_the_last(store):
+    labels, kept = store.table(), {}
+
+    def item(index):
+        if index not in kept:
+            kept.clear()
+            kept[index] = decode(store.read(index))
+        return augment(kept[index]), labels[index]
+
+    return Given(item, store.count)
+
+
+FIRST_STORE = {}
+
+
+def first_labels(store):
+    labels = FIRST_STORE.setdefault("labels", store.table())
+    return Given(lambda i: (augment(decode(store.read(i))), labels[i]), store.count)
+
+
+WRONG += [
+    ("swapped", with_labels(lambda store, labels, i: (labels[i], augment(decode(store.read(i)))))),
+    ("not-a-pair", with_labels(lambda store, labels, i: augment(decode(store.read(i))))),
+    ("not-decoded", with_labels(lambda store, labels, i: (store.read(i), labels[i]))),
+    ("reads-twice", with_labels(lambda store, labels, i: (augment(decode(store.read(store.read(i) and i))), labels[i]))),
+    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read((i + 1) % store.count))), labels[i]))),
+    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).flip(-2), labels[i]))),
+    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read(i))) / 255, labels[i]))),
+    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), 0))),
+    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), sorted(labels)[i]))),
+    ("parsed-more-than-once", parsed_twice),
+    ("shared-between-datasets", first_labels),
+    ("wrong-length", with_labels(lambda store, labels, i: None, length=10)),
+    ("returns-nothing", lambda store: store.table() and None),
+    ("raises", with_labels(lambda store, labels, i: (augment(store.read(i)), labels[i]))),
+]
+ALSO_RIGHT = [
+    cached,
+    by_dictionary,
+    keeps_the_last,
+    with_labels(lambda store, labels, i: (augment(decode(store.read(i))).numpy(), torch.tensor(labels[i]))),
+    with_labels(lambda store, labels, i: (augment(decode(store.read(i))).clone(), int(labels[i]))),
 ]

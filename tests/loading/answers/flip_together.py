@@ -64,3 +64,68 @@ WRONG = [
     ("returns-nothing", lambda image, points, pairs: None),
     ("wrong-value", lambda image, points, pairs: (torch.zeros_like(image), points)),
 ]
+
+
+def right_for(pairs):
+    return lambda image, points, _: (image.flip(-1), exchange(mirrored(points, image.shape[-1] - 1), pairs))
+
+
+def moved_by(move):
+    def flip(image, points, pairs):
+        points = points.clone()
+        points[:, 0] = move(points[:, 0], image.shape[-1])
+        return image.flip(-1), exchange(points, pairs)
+
+    return flip
+
+
+def through_numpy(image, points, pairs):
+    view = points.numpy()
+    view[:, 0] = image.shape[-1] - 1 - view[:, 0]
+    return image.flip(-1), exchange(points, pairs)
+
+
+def by_numpy(image, points, pairs):
+    image, points = image.numpy()[:, :, ::-1], points.numpy() * [-1, 1] + [image.shape[2] - 1, 0]
+    for left, right in pairs:
+        points[[left, right]] = points[[right, left]]
+    return image, points
+
+
+def by_rows(image, points, pairs):
+    partner = {a: b for pair in pairs for a, b in (pair, pair[::-1])}
+    width = image.shape[-1]
+    rows = [points[partner.get(i, i)] for i in range(len(points))]
+    return image[:, :, torch.arange(width - 1, -1, -1)], torch.stack([torch.stack([width - 1 - x, y]) for x, y in rows])
+
+
+WRONG += [
+    ("minus-reversed", moved_by(lambda x, width: x - width - 1)),
+    ("minus-reversed", moved_by(lambda x, width: x - (width - 1))),
+    ("off-by-one-the-other-way", moved_by(lambda x, width: width - 2 - x)),
+    ("off-by-one-the-other-way", moved_by(lambda x, width: width + 1 - x)),
+    ("half-the-width", moved_by(lambda x, width: (width - 1) / 2 - x)),
+    ("wrong-value", right_for(((0, 1), (3, 4)))),
+    ("left-and-right-not-exchanged", right_for(())),
+    ("changed-in-place", through_numpy),
+    ("wrong-value", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1] - 1).flip(0))),
+    (
+        "both-axes",
+        lambda im, pt, q: (im.flip(-1, -2), exchange(mirrored(mirrored(pt, im.shape[2] - 1), im.shape[1] - 1, 1), q)),
+    ),
+    ("upside-down", lambda im, pt, q: (im.flip(1), exchange(mirrored(pt, im.shape[1] - 1, 1), q))),
+    ("wrong-value", lambda im, pt, q: (im.flip(-1), exchange(mirrored(pt, 13), q))),
+    ("wrong-value", lambda im, pt, q: (im.flip(0), exchange(mirrored(pt, im.shape[-1] - 1), q))),
+    ("wrong-value", lambda im, pt, q: (exchange(mirrored(pt, im.shape[-1] - 1), q), im.flip(-1))),
+    ("wrong-value", moved_by(lambda x, width: (width - 1 - x).round())),
+]
+ALSO_RIGHT = [
+    by_numpy,
+    by_rows,
+    moved_by(lambda x, width: -x + width - 1),
+    lambda image, points, pairs: list(solution(image, points, pairs)),
+    lambda image, points, pairs: (
+        torch.fliplr(image.transpose(0, 1).transpose(0, 1).permute(1, 2, 0)).permute(2, 0, 1),
+        solution(image, points, pairs)[1],
+    ),
+]

@@ -1,7 +1,9 @@
 """Answers to `seed-the-workers`: the data set's generator gets base_seed + worker_id."""
 
 import os
+import random
 import time
+import uuid
 
 import numpy as np
 import torch
@@ -91,4 +93,44 @@ WRONG = [
     ("not-a-generator", a_number),
     ("same-in-all-workers", few_seeds),
     ("raises", too_long_a_seed),
+]
+
+
+def info():
+    return torch.utils.data.get_worker_info()
+
+
+def says_its_number(worker_id):
+    os.getpid()
+    set_seed(info().seed)
+
+
+def in_the_generators_state(worker_id):
+    dataset().rng.bit_generator.state = np.random.default_rng(info().seed).bit_generator.state
+
+
+WRONG += [
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 256)),
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 1000)),
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed % 2**16)),
+    ("too-few-seeds", lambda worker_id: set_seed(info().seed & 0xFFFF)),
+    ("depends-on-time", lambda worker_id: set_seed([os.getpid(), worker_id])),
+    ("depends-on-time", lambda worker_id: set_seed(int.from_bytes(os.urandom(4), "big"))),
+    ("depends-on-time", lambda worker_id: set_seed(uuid.uuid4().int)),
+    ("one-seed-for-all", lambda worker_id: set_seed(info().num_workers)),
+    ("same-in-all-workers", lambda worker_id: set_seed(info().seed - info().id)),
+    ("same-in-every-epoch", lambda worker_id: set_seed([0, worker_id])),
+    ("same-in-every-epoch", lambda worker_id: set_seed(1000 * worker_id + 7)),
+    ("the-datasets-generator-untouched", lambda worker_id: random.seed(info().seed)),
+    ("the-datasets-generator-untouched", lambda worker_id: dataset().rng.spawn(4)[worker_id] and None),
+    ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.Generator().manual_seed(info().seed))),
+    ("wrong-arguments", lambda: set_seed(info().seed)),
+]
+ALSO_RIGHT = [
+    says_its_number,
+    in_the_generators_state,
+    lambda worker_id: set_seed(torch.initial_seed()),
+    lambda worker_id: set_seed(torch.initial_seed() % 2**32),
+    lambda worker_id: set_seed([info().seed - worker_id, worker_id]),
+    lambda worker_id: set_seed(np.random.SeedSequence(info().seed)),
 ]
