@@ -33,7 +33,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.render import prose_html
-from hpml_lab.core.same import difference, numbers, plain, same
+from hpml_lab.core.same import difference, largest_of, numbers, plain, same
 from hpml_lab.core.topics import import_topics
 from hpml_lab.core.watch import is_students, torch_calls, watch
 
@@ -244,7 +244,8 @@ def expect_function(
         if not same(handed, arguments):
             changed.append(case)
     wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
-    wrong = [case for case in cases if not same(got[case], wanted[case], tolerance)]
+    largest = max([0.0, *(largest_of(value) for value in map(numbers, wanted.values()) if value is not None)])
+    wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
         if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance) for case, given in cases.items()):
             raise Mistake(name.split(",")[0], hint)

@@ -40,11 +40,12 @@ def numbers(value: Any) -> torch.Tensor | None:
     return torch.stack(parts) if parts else torch.empty(0)
 
 
-def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
+def same(got: Any, right: Any, tolerance: float = 1e-6, largest: float = 0.0) -> bool:
     """True where `got` has the value of `right`, in types of Python, NumPy or torch; a list is as good as a tuple.
 
     tolerance  relative, for numbers with a fraction; near 0 it is relative to the largest number of the tensor, at most 1.
                Two integers are the same only if they are equal. The elements of a tuple are compared one by one.
+    largest    the largest number of other results of the same function, so that what cancels almost may have rounding errors
     """
     if got is right:  # a function that is an argument of the answer, for example
         return True
@@ -57,7 +58,7 @@ def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
     wanted = None if isinstance(right, tuple) else numbers(right)
     if wanted is not None:
         given = numbers(got)
-        return given is not None and given.shape == wanted.shape and bool(_close(given, wanted, tolerance).all())
+        return given is not None and given.shape == wanted.shape and bool(_close(given, wanted, tolerance, largest).all())
     if isinstance(right, tuple | list):
         items = _items(got)
         return items is not None and len(items) == len(right) and all(map(same, items, right, [tolerance] * len(right)))
@@ -67,16 +68,22 @@ def same(got: Any, right: Any, tolerance: float = 1e-6) -> bool:
         return False
 
 
-def _close(given: torch.Tensor, wanted: torch.Tensor, tolerance: float) -> torch.Tensor:
+def _close(given: torch.Tensor, wanted: torch.Tensor, tolerance: float, largest: float = 0.0) -> torch.Tensor:
     """For each element whether it is the same number, or the same truth value: 1 stands for True, 1.0 does not."""
     if wanted.dtype == torch.bool and given.is_floating_point():
         return torch.zeros_like(wanted)
     if not given.is_floating_point() and not wanted.is_floating_point():
         return given.to(torch.int64) == wanted.to(torch.int64)
     given, wanted = given.to(torch.float64), wanted.to(torch.float64)
-    largest = max(wanted[wanted.isfinite()].abs().max().item() if wanted.isfinite().any() else 0.0, 0.0)
+    largest = max(largest, largest_of(wanted))
     near_zero = max(tolerance * min(largest or 1.0, 1.0), 1e-12)
     return torch.isclose(given, wanted, rtol=tolerance, atol=near_zero, equal_nan=True)
+
+
+def largest_of(value: torch.Tensor) -> float:
+    """The largest finite number of a tensor, by size; 0 if there is none."""
+    finite = value[value.isfinite()].abs()
+    return finite.max().item() if finite.numel() else 0.0
 
 
 def _items(value: Any) -> list | None:

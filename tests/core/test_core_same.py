@@ -97,3 +97,10 @@ def test_values_that_look_alike_are_shown_with_their_digits_and_types():
 def test_the_right_value_can_be_kept_back():
     assert difference((1.0, 2.0), (1.0, 3.0), reveal=False) == "is not 2 at [1]: that is too small"
     assert difference("x", 3.0, reveal=False) == "is not 'x'"
+
+
+def test_what_cancels_almost_may_have_rounding_errors():
+    right, rounded = 3.0458649e-05, 3.0459e-05
+    assert not same(rounded, right)
+    assert same(rounded, right, largest=0.1)
+    assert not same(2 * right, right, largest=0.1)
