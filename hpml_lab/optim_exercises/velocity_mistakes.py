@@ -15,12 +15,9 @@ _UNTIL_RATE_HINT = "Right until the learning rate changes: in yours the velocity
 _SWAPPED_HINT = "The weights are swapped: γ belongs to the old velocity, not to the gradient."
 _FIRST_TWICE_HINT = "Right but for the first gradient, which counts twice: the velocity starts with it, and it is added again."
 _SKIPPED_HINT = "Where a gradient is 0, your velocity stands still: it must fade there, and the parameter still moves by it."
-_DEFAULT_HINT = "Your {} is always {}, whatever the caller asks for: use the argument."
 
 # Asked for: torch's form, b = γ b + g, θ = θ − α b.
 MOMENTUM_MISTAKES: WrongRules = {
-    "momentum-hard-coded": (altered("momentum", "s.b = 0.9 * s.b + g"), _DEFAULT_HINT.format("γ", 0.9)),
-    "rate-hard-coded": (altered("momentum", "theta = theta - 0.1 * s.b"), _DEFAULT_HINT.format("rate", 0.1)),
     "weights-swapped": (altered("momentum", "s.b = (1 - momentum) * s.b + momentum * g"), _SWAPPED_HINT),
     "weights-swapped, whole velocity": (altered("momentum", "s.b = s.b + momentum * g"), _SWAPPED_HINT),
     "first-gradient-twice": (altered("momentum", "s.b = momentum * (g if t == 1 else s.b) + g"), _FIRST_TWICE_HINT),
@@ -103,9 +100,10 @@ def _look_ahead(at: str, *lines: str, first: tuple[str, ...] = ()) -> Rule:
 # Asked for: the lecture's form, with gradient(points): v = γ v + α ∇J(θ − γ v), θ = θ − v.
 _AHEAD = "theta - momentum * s.v"
 LOOK_AHEAD_MISTAKES: WrongRules = {
-    "momentum-hard-coded": (_look_ahead("theta - 0.9 * s.v", "s.v = 0.9 * s.v + lr * g"), _DEFAULT_HINT.format("γ", 0.9)),
-    "momentum-hard-coded, ahead": (_look_ahead("theta - 0.9 * s.v"), _DEFAULT_HINT.format("γ, in the look-ahead,", 0.9)),
-    "rate-hard-coded": (_look_ahead(_AHEAD, "s.v = momentum * s.v + 0.1 * g"), _DEFAULT_HINT.format("rate", 0.1)),
+    "argument-ignored, ahead": (
+        _look_ahead("theta - 0.9 * s.v"),
+        "γ is always 0.9 in your look-ahead point: use the argument.",
+    ),
     "weights-swapped": (_look_ahead(_AHEAD, "s.v = (1 - momentum) * s.v + momentum * lr * g"), _SWAPPED_HINT),
     "first-gradient-twice": (_look_ahead(_AHEAD, "s.v = momentum * (lr * g if t == 1 else s.v) + lr * g"), _FIRST_TWICE_HINT),
     "zeros-skipped": (_look_ahead(_AHEAD, "s.v = s.v + (momentum * s.v + lr * g - s.v) * (g != 0)"), _SKIPPED_HINT),

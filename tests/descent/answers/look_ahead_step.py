@@ -50,9 +50,9 @@ WRONG = [
     ],
 )
 NEW = [
-    ("momentum-hard-coded", ("momentum *", "0.9 *")),
-    ("momentum-hard-coded", ("p - momentum *", "p - 0.9 *")),
-    ("rate-hard-coded", (VELOCITY, "v[i] = momentum * v[i] + 0.1 * g")),
+    ("argument-ignored", ("momentum *", "0.9 *")),
+    ("argument-ignored", ("p - momentum *", "p - 0.9 *")),
+    ("argument-ignored", (VELOCITY, "v[i] = momentum * v[i] + 0.1 * g")),
     ("weights-swapped", (VELOCITY, "v[i] = (1 - momentum) * v[i] + momentum * lr * g")),
     ("zeros-skipped", (VELOCITY, "v[i] = torch.where(g == 0, v[i], momentum * v[i] + lr * g)")),
     ("velocity-not-decayed", (VELOCITY, "v[i] = v[i] + lr * g")),

@@ -132,8 +132,8 @@ OLD = 'state["b"][i]'
 WRONG += [("state-shared-between-parameters", keyed_by_shape)] + wrong_answers(
     solution,
     [
-        ("momentum-hard-coded", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
-        ("rate-hard-coded", (STEP, f"p -= 0.1 * {OLD}")),
+        ("argument-ignored", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
+        ("argument-ignored", (STEP, f"p -= 0.1 * {OLD}")),
         ("weights-swapped", (VELOCITY, f"{OLD} = (1 - momentum) * {OLD} + momentum * g")),
         ("weights-swapped", (VELOCITY, f"{OLD} = {OLD} + momentum * g")),
         ("first-gradient-twice", ("torch.zeros_like(p) for p in params", "g.clone() for g in grads")),
