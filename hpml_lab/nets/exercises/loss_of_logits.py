@@ -41,6 +41,15 @@ MISTAKES = {
         lambda z, y: (-(1 - y) * F.logsigmoid(-z)).mean(),
         "Samples with y = 1 cost nothing here: half of the formula is missing.",
     ),
+    "arguments-swapped": (lambda z, y: bce(y, z), "The loss takes the logits first, the labels second."),
+    "labels-as-signs": (
+        lambda z, y: F.softplus(-y * z).mean(),
+        "log(1 + e^(-yz)) is the formula for labels -1 and 1; these are 0 and 1.",
+    ),
+    "exponent-without-absolute-value": (
+        lambda z, y: (z.clamp(min=0) - z * y + torch.exp(-z).log1p()).mean(),
+        "max(z, 0) - zy + log(1 + e^(-z)) is right only for z ≥ 0: the exponent is -|z|.",
+    ),
     "label-term-missing": (lambda z, y: F.softplus(z).mean(), "That is log(1 + e^z): where does the label enter?"),
     "sign-of-the-label-term": (
         lambda z, y: (F.softplus(z) + z * y).mean(),

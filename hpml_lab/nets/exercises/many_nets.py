@@ -39,6 +39,10 @@ MISTAKES = {
         "With 4 nets and 4 samples the shapes fit by chance: b1 (S, H) "
         "was added along the samples. It needs an axis of 1 for them.",
     ),
+    "bias-along-samples, of the output": (
+        lambda x, W1, b1, W2, b2: output(torch.sigmoid(hidden(x, W1) + b1[:, None, :]), W2, b2[:, 0]),
+        "With 4 nets and 4 samples the shapes fit by chance: b2 was added along the samples. It needs an axis of 1 for them.",
+    ),
     "reshaped-not-transposed": (
         lambda *given: right(*given).T.reshape(len(given[1]), len(given[0])),
         "The shape is right, but the numbers belong to other nets: reshape does not exchange axes, a transpose does.",

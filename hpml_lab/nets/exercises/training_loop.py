@@ -96,6 +96,8 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
     try:
         losses = answer(training.net, training.optimizer, x, y, steps)
     except (RuntimeError, ValueError) as error:
+        if "inplace operation" in str(error) and "backward" in training.events:  # the first step was right
+            raise Mistake(*TORCH_ERRORS["second time"]) from error
         for text, mistake in TORCH_ERRORS.items():
             if text in str(error):
                 raise Mistake(*mistake) from error

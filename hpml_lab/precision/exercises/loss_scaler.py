@@ -23,6 +23,8 @@ OTHERS = {"lr": 0.05, "growth": 4.0, "backoff": 0.25, "interval": 2}
 CASES = ((DEFAULTS, 2.0**16, GRADIENTS), (OTHERS, 2.0**16, GRADIENTS), (DEFAULTS, 1.0, GRADIENTS[8:] + GRADIENTS[:8]))
 MOST_CALLS = 100  # of gradient_of in one step: some gradients are NaN with every scale
 Row = tuple[list[float], int]
+# Parts of the errors of torch and NumPy where a tensor of several elements is taken for one number.
+ONE_ELEMENT = ("one element tensors", "more than one value", "more than one element", "only length-1", "only 0-dimensional")
 
 
 def row_of(given: Any) -> Row:
@@ -81,7 +83,16 @@ def trace_of(step: Callable, options: dict[str, Any], start: float, gradients: l
                 )
             return (float(scale) * torch.tensor(gradient)).half().float()
 
-        given = step(weight.clone(), scale, good, gradient_of, **options)
+        try:
+            given = step(weight.clone(), scale, good, gradient_of, **options)
+        except (RuntimeError, ValueError, TypeError) as error:
+            if any(text in str(error) for text in ONE_ELEMENT):
+                raise Mistake(
+                    "for-one-number-only",
+                    f"The gradient is a tensor with several elements ({type(error).__name__}: {error}). One that is not finite is"
+                    " enough to leave all weights unchanged.",
+                ) from error
+            raise
         trace.append(row_of(given))
         weight, scale, good = torch.as_tensor(given[0]), float(given[1]), int(given[2])
     return trace
@@ -135,6 +146,11 @@ def scale_first(weight, scale, good, gradient_of, lr, growth, backoff, interval)
     if good + 1 == interval:
         scale, good = scale * growth, -1
     return RIGHT.step(weight, scale, good, gradient_of, lr, growth, backoff, math.inf)
+
+
+def divided_in_fp16(weight, scale, good, gradient_of, **options):
+    rule = replace(RIGHT, divisor=lambda before, after: 1.0)
+    return rule.step(weight, scale, good, lambda scale: gradient_of(scale).half() / scale, **options)
 
 
 def swapped_options(*arguments, growth, backoff, **options):
@@ -224,6 +240,10 @@ MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
     "not-unscaled": (
         [replace(RIGHT, divisor=lambda before, after: 1.0)],
         "The weights move `scale` times too far: divide the gradient by the scale before the step.",
+    ),
+    "unscaled-in-fp16": (
+        [divided_in_fp16],
+        "Divided in fp16, small gradients become zero again: divide in fp32.",
     ),
     "unscaled-twice": (
         [replace(RIGHT, divisor=lambda before, after: before * before)],

@@ -20,6 +20,7 @@ CASES: list[tuple[Format, float, float]] = [
     for part in (2.0**-6, 0.46875, 0.5, 0.53125, 0.9375, 1.0, 1.5)
     if form.spacing(weight) * part in form.values()  # so that adding in the format gives the same answer
 ] + [(FP16, 2.0**-20, 2.0**-24), (FP16, 3 * 2.0**-24, 2.0**-24)]
+CASES += [(BF16, 2.0**-20, 2.0**-power) for power in (26, 27, 28, 29)]  # below fp16's normal numbers, not below bf16's
 
 
 def right(form: Format, weight: float, update: float) -> bool:
@@ -81,6 +82,10 @@ MISTAKES: dict[str, tuple[list[Rule], str]] = {
         with_gap(lambda f, w: f.spacing(w) / (2 if math.frexp(w)[0] == 0.5 else 1)),
         "You took the distance to the number below. The update is positive, and just below a power of two numbers are closer.",
     ),
+    "smallest-normal-of-fp16": (
+        with_gap(lambda f, w: f.eps * 2.0 ** math.floor(math.log2(max(w, FP16.smallest_normal)))),
+        "Below 2⁻¹⁴ the spacing of fp16 stays the same, but not that of bf16: take smallest_normal from torch.finfo(dtype).",
+    ),
     "dtype-ignored": (
         [of_format(form) for form in (FP16, BF16, FP32)],
         "Your answers are those of one format, whatever dtype is: take eps and smallest_normal from torch.finfo(dtype).",
@@ -95,7 +100,7 @@ def answers(rule: Rule) -> list[bool]:
 def is_truth_value(value: Any) -> bool:
     if isinstance(value, torch.Tensor | np.ndarray):
         return value.dtype in (torch.bool, np.dtype(bool)) and math.prod(value.shape) == 1
-    return isinstance(value, bool | np.bool_)
+    return isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1))
 
 
 @exercise("lost-updates", notebook="11_precision")

@@ -10,6 +10,7 @@ CASES = (
     (40e-6, 840e-6, 5, 10e9, True),
     (20e-6, 260e-6, 4, 2e9, False),
     (1e-4, 9e-4, 2, 8e9, True),
+    (37e-6, 411e-6, 8, 7.3e9, False),  # no whole number of kB
 )
 
 
@@ -45,6 +46,7 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
     ),
     "in-kilobytes": (lambda *case: _right(*case) / 1e3, "That is in kB; bytes are asked for."),
     "in-kilobytes, of 1024": (lambda *case: _right(*case) / 1024, "That is in KiB; bytes are asked for."),
+    "rounded": (lambda *case: round(_right(*case), -3), "Your answer is rounded to kB. Return the bytes as they are."),
     "in-bits": (lambda *case: _right(*case) * 8, "That is in bits; bytes are asked for."),
     "handle-costs-nothing": (
         lambda pickled, handed, copies, rate, shared: pickled * rate / (copies - (0 if shared else 1)),

@@ -1,5 +1,6 @@
 """`ring-buffer`: put and take of a ring with a fixed number of slots, played through in every order that matters."""
 
+import inspect
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -21,6 +22,9 @@ INTERLEAVINGS = (
 )
 
 
+PAST_THE_END = "{}. After the last slot comes the first one again: take the position modulo `slots`."
+
+
 @exercise("ring-buffer", notebook="07_processes")
 def judge_ring_buffer(answer: Callable) -> None:
     """Play every sequence of moves on the answer and on a queue that is right."""
@@ -31,6 +35,11 @@ def judge_ring_buffer(answer: Callable) -> None:
                     _play(answer, moves, slots)
             _check_second_ring(answer)
             _check_items(answer)
+    except UnboundLocalError as error:
+        raise Mistake(
+            "nonlocal-missing",
+            f"{error}: an assignment makes a name local to put or take. Declare it `nonlocal`, or keep the counters in a list.",
+        ) from error
     except TimeLimitReached:
         raise Mistake(
             "blocks-forever",
@@ -47,13 +56,18 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
     if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(callable(function) for function in pair)):
         raise Mistake("not-two-functions", "Return the two functions themselves: `return put, take`, without calling them.")
     put, take = pair
+    if not _takes(put, 1) and _takes(take, 1):
+        raise Mistake("swapped", "You return take first. The order is put, take.")
     right: deque[int] = deque()
     for number, move in enumerate(moves, start=1):
         names = " ".join("put" if earlier == "p" else "take" for earlier in moves[:number])
         story = f"With {slots} slots, after {names}: "
         if move == "p":
             has_room = len(right) < slots
-            accepted = put(number)
+            try:
+                accepted = put(number)
+            except IndexError as error:
+                raise Mistake("runs-past-the-end", story + PAST_THE_END.format(error)) from error
             if accepted is None:
                 when = "" if has_room else " when the ring is full"
                 raise Mistake("put-says-nothing", f"put returns None{when}. It must return True (accepted) or False (full).")
@@ -66,7 +80,14 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             if has_room:
                 right.append(number)
         else:
-            wanted, got = (right.popleft() if right else None), take()
+            wanted = right.popleft() if right else None
+            try:
+                got = take()
+            except IndexError as error:
+                if wanted is None:
+                    hint = f"{story}the ring is empty: return None. Yours raises IndexError: {error}."
+                    raise Mistake("raises-when-empty", hint) from error
+                raise Mistake("runs-past-the-end", story + PAST_THE_END.format(error)) from error
             if got == wanted:
                 continue
             if wanted is None:
@@ -78,6 +99,17 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             if got in right:
                 raise Mistake("wrong-order", f"{story}take returns {got}; the oldest item is {wanted}. First in, first out.")
             raise Mistake("wrong-item", f"{story}take returns {got}, but the oldest item is {wanted}.")
+
+
+def _takes(function: Callable, count: int) -> bool:
+    """False only where a function certainly cannot be called with `count` arguments."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # a builtin without a signature
+        pass
+    return True
 
 
 def _accepted_when_full(make: Callable[[int], Any], slots: int) -> Mistake:

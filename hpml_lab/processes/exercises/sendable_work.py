@@ -1,5 +1,6 @@
 """`sendable-work`: a work function with a parameter that pickles by names which any process can import."""
 
+import contextlib
 import functools
 import pickle
 import pickletools
@@ -25,8 +26,14 @@ def judge_sendable_work(answer: Callable) -> None:
         if not _can_be_sent(work):
             raise _why_not(work)
     received = {factor: pickle.loads(ForkingPickler.dumps(work)) for factor, work in made.items()}
+    if _needs_both(received[3]):
+        raise Mistake(
+            "factor-not-bound", "What scaler(3) returns still needs both numbers: bind the factor, so that one argument is left."
+        )
     if received[3](7) == 70:
         raise Mistake("one-factor-for-all", "scaler(10) has changed what scaler(3) does: the factor must travel with the work.")
+    if received[10](7) == received[3](7) == 21:
+        raise Mistake("always-by-3", "scaler(10)(7) is 21: yours always multiplies by 3.")
     for factor, work in received.items():
         for x in (7, 0.5):
             expect(
@@ -48,6 +55,16 @@ def judge_sendable_work(answer: Callable) -> None:
                     "rounded-down": (int(factor * x), "The fraction is lost on the way."),
                 },
             )
+
+
+def _needs_both(work: Callable) -> bool:
+    """True for work that fails with one argument and multiplies two."""
+    try:
+        work(7)
+    except TypeError:
+        with contextlib.suppress(Exception):
+            return bool(work(3, 7) == 21)
+    return False
 
 
 def _can_be_sent(item: Any) -> bool:

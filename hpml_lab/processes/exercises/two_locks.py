@@ -164,7 +164,13 @@ def _judge_transfer(answer: Callable) -> None:
         raise Mistake("refuses-too-much", "100 of 100 can be moved, but your transfer raises ValueError: is it < or <=?")
     _judge_busy(answer)
     _, accounts = _accounts()
-    refused = _refused(answer, accounts, "ann", "bob", 500)
+    try:
+        refused = _refused(answer, accounts, "ann", "bob", 500)
+    except Mistake:
+        raise
+    except Exception as error:
+        hint = f"500 of 100 cannot be moved: raise ValueError. Yours raises {type(error).__name__} ({error})."
+        raise Mistake("another-error", hint) from error
     _nothing_held(accounts, "after a transfer that was refused")
     if not refused:
         left = accounts["ann"]._balance

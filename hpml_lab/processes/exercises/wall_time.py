@@ -92,6 +92,16 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
         _wall_time(_at_once, rounds=lambda rounds: math.floor(rounds) + 1),
         "8 tasks on 4 workers take 2 rounds, not 3: + 1 is right only if tasks are left over.",
     ),
+    "one-round-too-many, but not of Python threads": (
+        lambda tasks, seconds, workers, cores, kind, on: _wall_time(
+            _at_once, math.ceil if (kind, on) == ("python", "threads") else lambda rounds: math.floor(rounds) + 1
+        )(tasks, seconds, workers, cores, kind, on),
+        "8 tasks on 4 workers take 2 rounds, not 3: + 1 is right only if tasks are left over.",
+    ),
+    "rounded-to-the-nearest": (
+        _wall_time(_at_once, rounds=round),
+        "9 tasks on 4 workers take 3 rounds, not round(2.25): a round that is not full takes its whole time.",
+    ),
     "rounds-for-time": (
         lambda tasks, seconds, *rest: math.ceil(_wall_time(_at_once)(tasks, 1.0, *rest)),
         "That is the number of rounds; each takes `seconds`.",

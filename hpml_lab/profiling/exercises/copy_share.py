@@ -85,6 +85,14 @@ MISTAKES = {
     ),
     "one-row-only": (lambda rows: _copies(rows)[0] / _whole(rows), "There is more than one such row: add them all."),
     "last-row-only": (lambda rows: _copies(rows)[-1] / _whole(rows), "There is more than one such row: add them all."),
+    "last-row-only, also in the whole": (
+        lambda rows: _share(list({row["name"]: row for row in rows if row["type"] == GPU}.values()), "HtoD"),
+        "A dictionary by name keeps only the last of several rows with one name: add them all.",
+    ),
+    "times-calls": (
+        lambda rows: _share([{**row, "product": row["time"] * row["calls"]} for row in rows], "HtoD", of="product"),
+        "You multiplied by the calls. The time of a row is that of all its calls already.",
+    ),
     "other-direction": (
         lambda rows: _share(rows, "DtoH"),
         "You count copies from the device to the host. HtoD is from the host to the device.",

@@ -94,13 +94,18 @@ def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
     loops = [loop_profile(seed) for seed in range(LOOPS)]
     stories = [f"Loop {seed}, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}. " for seed, (_, fixed) in enumerate(loops)]
-    given = []
+    given, changed = [], []
     for (rows, fixed), story in zip(loops, stories, strict=True):
-        given.append(answer([dict(row) for row in rows], set(fixed)))
+        handed = [dict(row) for row in rows], set(fixed)
+        given.append(answer(*handed))
+        if handed != (rows, set(fixed)):
+            changed.append(story)
         check_type(given[-1], {row["part"] for row in rows}, story)
     wrong = [seed for seed, loop in enumerate(loops) if given[seed] != part_to_fix(*loop)]
-    if not wrong:
+    if not wrong and not changed:
         return
+    if not wrong:
+        raise Mistake("inputs-changed", f"{changed[0]}The name is right, but your function changed its arguments.")
     got, (rows, fixed) = given[wrong[0]], loops[wrong[0]]
     seconds = next(row["self"] for row in rows if row["part"] == got)
     for name, (rules, hint) in MISTAKES.items():

@@ -1,15 +1,17 @@
 """Exercise: what a faster part is worth (Amdahl's law)."""
 
+import copy
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.same import same
 
 Profile = dict[str, float]
 LOOPS = (
     ({"load": 6.0, "forward": 3.0, "backward": 5.0, "step": 2.0}, "load", 4.0),
     ({"load": 1.0, "forward": 30.0, "backward": 60.0, "step": 9.0}, "step", 10.0),
-    ({"load": 9.0, "forward": 1.0}, "load", float("inf")),
 )
+INFINITELY_FAST = ({"load": 9.0, "forward": 1.0}, "load", float("inf"))
 
 
 def whole(profile: Profile) -> float:
@@ -128,7 +130,13 @@ MISTAKES = {
 @exercise("predict-the-gain", notebook="09_profiling")
 def judge_predict_the_gain(answer: Callable) -> None:
     """Amdahl's law from a profile of seconds a part."""
-    for profile, part, times in LOOPS:
-        # Case by case: some mistakes divide by zero where a part becomes infinitely fast.
-        case = f"{profile}, {part} {times:g} times as fast"
-        expect_function(answer, right_gain, {case: (profile, part, times)}, mistakes=MISTAKES)
+    cases = {f"{loop[0]}, {loop[1]} {loop[2]:g} times as fast": loop for loop in (*LOOPS, INFINITELY_FAST)}
+    *finite, infinite = cases
+    expect_function(answer, right_gain, {case: cases[case] for case in finite}, mistakes=MISTAKES)
+    try:
+        got = answer(*copy.deepcopy(INFINITELY_FAST))
+    except (ArithmeticError, ValueError) as error:
+        got = f"{type(error).__name__}: {error}"
+    if not same(got, right_gain(*INFINITELY_FAST)):
+        hint = f"For {infinite} yours gives {got}. The part then takes no time at all, and the rest as long as before."
+        raise Mistake("infinitely-fast", hint)

@@ -28,6 +28,7 @@ PLANS: dict[str, tuple[Plan, float]] = {
         {"attention": (310.0, 7.0), "relu": (120.0, 2.0), "gelu": (240.0, 4.5), "pool": (75.0, 3.0), "linear": (410.0, 12.0)},
         500.0,
     ),
+    "3 MB of small parts that take long": ({"mask": (2.0, 4.0), "bias": (3.0, 6.0), "scale": (1.5, 1.0)}, 3.0),
     "100 MB of parts of similar size": ({"relu": (60.0, 1.0), "gelu": (100.0, 2.5), "sigmoid": (45.0, 1.2)}, 100.0),
 }
 NOTHING = "0 MB"
@@ -79,6 +80,10 @@ MISTAKES = {
     "more-than-needed": (
         lambda plan, need: cheapest(plan, need + 0.01),
         "A choice that frees exactly what is needed frees enough: at least `need` is >=, not >.",
+    ),
+    "numbers-swapped": (
+        lambda plan, need: cheapest({name: (ms, megabytes) for name, (megabytes, ms) in plan.items()}, need),
+        "You took the ms for the MB: the first number of a part is what it keeps, the second what it takes to compute again.",
     ),
     "frees-least": (
         smallest(freed),

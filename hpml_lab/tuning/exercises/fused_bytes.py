@@ -30,6 +30,7 @@ class Traffic:
     inputs, outputs  with one fused kernel
     input_reads      reads of inputs, with one kernel per operator
     input_operands   the same, with a tensor that is read twice by an operator counted twice
+    first            reads of the first operator
     """
 
     reads: int
@@ -40,6 +41,7 @@ class Traffic:
     outputs: int
     input_reads: int
     input_operands: int
+    first: int
 
 
 def traffic(program: Program) -> Traffic:
@@ -54,6 +56,7 @@ def traffic(program: Program) -> Traffic:
         outputs=len(written - read),
         input_reads=sum(len(set(names) - written) for names, _ in program),
         input_operands=sum(name not in written for names, _ in program for name in names),
+        first=len(set(program[0][0])),
     )
 
 
@@ -106,6 +109,10 @@ FUSED: dict[str, tuple[tuple[Rule, ...], str]] = {
     "first-input-only": (
         (lambda t: 2, lambda t: 1 + t.outputs),
         "A fused kernel reads every input that none of its operators computes, not only the first.",
+    ),
+    "first-operator-only": (
+        (lambda t: t.first + 1, lambda t: t.first + t.outputs),
+        "Later operators have inputs from outside, too: the fused kernel reads those as well.",
     ),
     "one-output": (
         (lambda t: t.inputs + 1,),

@@ -10,6 +10,7 @@ from hpml_lab.core.exercises import Mistake, exercise
 LIMITS = (0, 1, 2, 3, 7, 8, 1000, 4097)
 LARGE = 1_000_003  # for searches with an upper end of their own
 MOST_TRIES = 10_000
+CAP = "It has an upper end of its own: double until a batch fails."
 
 
 class TooManyTries(Exception):
@@ -60,8 +61,7 @@ def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     expect_few_tries(searches)
     batch, tried = counted_search(answer, LARGE)
     if batch != LARGE:
-        hint = f"If {LARGE} fit, your search returns {batch}. It has an upper end of its own: double until a batch fails."
-        raise Mistake("stops-at-a-cap", hint)
+        raise Mistake("stops-at-a-cap", f"If {LARGE} fit, your search returns {batch}. {CAP}")
     expect_few_tries({LARGE: (batch, tried)})
 
 
@@ -79,6 +79,9 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
         raise Mistake("first-that-fails", "You return the smallest batch that does not fit: one too many.")
     if all(batch == limit - 1 for limit, batch in positive.items()):
         raise Mistake("one-too-few", "You return one less than fits.")
+    cap = max(found.values())
+    if all(batch == min(limit, cap) and (batch == limit or max(searches[limit][1]) == cap) for limit, batch in found.items()):
+        raise Mistake("stops-at-a-cap", f"If {wrong[-1]} fit, your search returns {cap}, without a try that failed. {CAP}")
     if wrong == [0]:
         raise Mistake("nothing-fits", "If not even one sample fits, the answer is 0.")
     if wrong == [1]:

@@ -56,6 +56,14 @@ ONLY_BEFORE_BATCH_NORM = "A bias is wasted only where a batch norm follows."
 MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
     "every-convolution": (lambda net: named(net, (nn.Conv2d,)), ONLY_BEFORE_BATCH_NORM),
     "every-bias": (named, ONLY_BEFORE_BATCH_NORM),
+    "every-bias, of norms too": (
+        lambda net: [name for name, layer in net.named_children() if getattr(layer, "bias", None) is not None],
+        ONLY_BEFORE_BATCH_NORM,
+    ),
+    "last-pair-missing": (
+        lambda net: [name for name in named(net, norms=BATCH_NORMS) if int(name) < len(net) - 2],
+        "The last two layers are a pair, too: n layers have n - 1 pairs of neighbors.",
+    ),
     "linear-forgotten": (
         lambda net: named(net, (nn.Conv2d,), BATCH_NORMS),
         "A linear layer before a batch norm (BatchNorm1d) wastes its bias too.",
@@ -102,6 +110,18 @@ MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
 }
 
 
+ERRORS = {
+    "has no attribute 'bias'": (
+        "not-all-have-one",
+        "Not every layer has an attribute `bias`, a ReLU has none: getattr(layer, 'bias', None) is None for those.",
+    ),
+    "Boolean value of Tensor": (
+        "truth-of-a-tensor",
+        "A bias with several elements is neither true nor false: ask whether it `is not None`.",
+    ),
+}
+
+
 @exercise("wasted-biases", notebook="10_tuning")
 def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
@@ -109,7 +129,13 @@ def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     given = {}
     for case, net in nets.items():
         own = copy.deepcopy(net)
-        given[case] = names_of(answer(own), net)
+        try:
+            given[case] = names_of(answer(own), net)
+        except (AttributeError, RuntimeError) as error:
+            for text, (name, hint) in ERRORS.items():
+                if text in str(error):
+                    raise Mistake(name, hint) from error
+            raise
         if [name for name, _ in own.named_parameters()] != [name for name, _ in net.named_parameters()]:
             changed.append(case)
     layers = [nets[case]._modules[name] for case, names in given.items() for name in names]

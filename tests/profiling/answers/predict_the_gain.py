@@ -93,7 +93,7 @@ def in_fractions(profile, part, times):
 
     before = sum(map(Fraction, profile.values()))
     left = Fraction(0) if isinf(times) else Fraction(profile[part]) / Fraction(times)
-    return float(before / (before - Fraction(profile[part]) + left))
+    return before / (before - Fraction(profile[part]) + left)
 
 
 ALSO_RIGHT = [with_numpy, by_share, with_torch, copied, in_fractions]
