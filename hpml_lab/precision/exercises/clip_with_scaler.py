@@ -49,7 +49,10 @@ def check_calls(scaler: RecordingScaler, optimizer: RecordingOptimizer, overflow
     optimizer.step() instead of scaler.step is right where the answer itself looks for an overflow after unscale_.
     """
     if "scale" not in scaler.seen:
-        raise Mistake("loss-not-scaled", "backward() ran on a loss that the scaler you were given has not scaled. Call it on scaler.scale(loss).")
+        raise Mistake(
+            "loss-not-scaled",
+            "backward() ran on a loss that the scaler you were given has not scaled. Call it on scaler.scale(loss).",
+        )
     if overflow and optimizer.stepped and "step" not in scaler.seen:
         raise Mistake("step-without-scaler", BARE_STEP)
     if overflow and optimizer.stepped:

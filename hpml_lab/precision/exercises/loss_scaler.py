@@ -89,8 +89,8 @@ def trace_of(step: Callable, options: dict[str, Any], start: float, gradients: l
             if any(text in str(error) for text in ONE_ELEMENT):
                 raise Mistake(
                     "for-one-number-only",
-                    f"The gradient is a tensor with several elements ({type(error).__name__}: {error}). One that is not finite is"
-                    " enough to leave all weights unchanged.",
+                    f"The gradient is a tensor with several elements ({type(error).__name__}: {error}). One that is not"
+                    " finite is enough to leave all weights unchanged.",
                 ) from error
             raise
         trace.append(row_of(given))
@@ -241,10 +241,7 @@ MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
         [replace(RIGHT, divisor=lambda before, after: 1.0)],
         "The weights move `scale` times too far: divide the gradient by the scale before the step.",
     ),
-    "unscaled-in-fp16": (
-        [divided_in_fp16],
-        "Divided in fp16, small gradients become zero again: divide in fp32.",
-    ),
+    "unscaled-in-fp16": ([divided_in_fp16], "Divided in fp16, small gradients become zero again: divide in fp32."),
     "unscaled-twice": (
         [replace(RIGHT, divisor=lambda before, after: before * before)],
         "The weights hardly move: the gradient is divided by the scale twice.",

@@ -28,7 +28,8 @@ def judge_sendable_work(answer: Callable) -> None:
     received = {factor: pickle.loads(ForkingPickler.dumps(work)) for factor, work in made.items()}
     if _needs_both(received[3]):
         raise Mistake(
-            "factor-not-bound", "What scaler(3) returns still needs both numbers: bind the factor, so that one argument is left."
+            "factor-not-bound",
+            "What scaler(3) returns still needs both numbers: bind the factor, so that one argument is left.",
         )
     if received[3](7) == 70:
         raise Mistake("one-factor-for-all", "scaler(10) has changed what scaler(3) does: the factor must travel with the work.")

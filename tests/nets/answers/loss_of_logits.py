@@ -119,3 +119,26 @@ ALSO_RIGHT = [
     lambda z, y: F.softplus(z * (1 - 2 * y)).mean(),
     lambda z, y: F.cross_entropy(torch.stack([torch.zeros_like(z), z], 1), y.long()),
 ]
+
+
+def without_absolute_value(z, y):
+    return (z.clamp(min=0) - z * y + torch.log1p(torch.exp(-z))).mean()
+
+
+def of_two_classes(z, y):
+    return F.cross_entropy(torch.stack([torch.zeros_like(z), z], 1), y.long())
+
+
+def sample_by_sample(z, y):
+    total = 0
+    for a, b in zip(z, y, strict=True):
+        total = total + torch.relu(a) - a * b + torch.log1p(torch.exp(-abs(a)))
+    return total / len(z)
+
+
+WRONG += [
+    ("arguments-swapped", lambda z, y: F.binary_cross_entropy_with_logits(y, z)),
+    ("labels-as-signs", lambda z, y: F.softplus(-y * z).mean()),
+    ("exponent-without-absolute-value", without_absolute_value),
+]
+ALSO_RIGHT += [of_two_classes, sample_by_sample, torch.nn.BCEWithLogitsLoss()]

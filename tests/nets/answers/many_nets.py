@@ -151,3 +151,19 @@ ALSO_RIGHT = [
     lambda *given: by_matmul(*given).numpy(),
     lambda *given: by_matmul(*given).tolist(),
 ]
+
+
+def output_bias_on_samples(x, W1, b1, W2, b2):
+    a = torch.sigmoid(x @ W1.mT + b1[:, None])
+    return torch.sigmoid((a @ W2.mT)[..., 0] + b2[:, 0])
+
+
+def by_vmap(x, W1, b1, W2, b2):
+    def one(w1, c1, w2, c2):
+        return torch.nn.functional.linear(torch.nn.functional.linear(x, w1, c1).sigmoid(), w2, c2).sigmoid()[:, 0]
+
+    return torch.vmap(one)(W1, b1, W2, b2)
+
+
+WRONG += [("bias-along-samples", output_bias_on_samples)]
+ALSO_RIGHT += [by_vmap]

@@ -97,3 +97,28 @@ ALSO_RIGHT = [
     edited(solution, ("optimizer.zero_grad()", "net.zero_grad()"), ("loss.item()", "float(loss)"), ("[]", "list()")),
     edited(solution, (RETURN, "    return tuple(losses)")),
 ]
+
+
+def one_forward_for_all(net, optimizer, x, y, steps):
+    losses, output = [], net(x)
+    for _ in range(steps):
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy(output, y)
+        loss.backward(retain_graph=True)
+        optimizer.step()
+        losses.append(loss.item())
+    return losses
+
+
+def by_closure(net, optimizer, x, y, steps):
+    def closure():
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy(net(x), y)
+        loss.backward()
+        return loss
+
+    return [optimizer.step(closure).item() for _ in range(steps)]
+
+
+WRONG += [("one-forward", one_forward_for_all)]
+ALSO_RIGHT += [by_closure]

@@ -258,3 +258,34 @@ def in_fractions(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0
 
 
 ALSO_RIGHT = [in_place, by_the_norm, in_numpy, scale_as_tensor, with_torchs_own_rule, in_fractions]
+
+
+def divides_in_fp16(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, interval=3):
+    gradient = gradient_of(scale).half() / scale
+    if not gradient.isfinite().all():
+        return weight, scale * backoff, 0
+    good = (good + 1) % interval
+    return weight - lr * gradient, scale if good else scale * growth, good
+
+
+def for_one_number(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, interval=3):
+    gradient = gradient_of(scale)
+    if not math.isfinite(gradient):
+        return weight, scale * backoff, 0
+    good = (good + 1) % interval
+    return weight - lr * gradient / scale, scale if good else scale * growth, good
+
+
+def for_one_number_of_numpy(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, interval=3):
+    gradient = np.asarray(gradient_of(scale)) / scale
+    if not np.isfinite(gradient):
+        return weight, scale * backoff, 0
+    good = (good + 1) % interval
+    return weight - lr * gradient, scale if good else scale * growth, good
+
+
+WRONG += [
+    ("unscaled-in-fp16", divides_in_fp16),
+    ("for-one-number-only", for_one_number),
+    ("for-one-number-only", for_one_number_of_numpy),
+]

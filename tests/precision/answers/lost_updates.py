@@ -151,3 +151,12 @@ def distance_to_both(weight, update, dtype):
 
 
 ALSO_RIGHT = [in_fractions, by_pythons_rounding, by_the_next_number, in_numpy, unclamped, distance_to_both]
+
+
+def fp16s_smallest_normal(weight, update, dtype):
+    gap = 2.0 ** math.floor(math.log2(max(weight, 2.0**-14))) * torch.finfo(dtype).eps
+    return update < gap / 2 or (update == gap / 2 and weight / gap % 2 == 0)
+
+
+WRONG += [("smallest-normal-of-fp16", fp16s_smallest_normal)]
+ALSO_RIGHT += [lambda *case: int(solution(*case))]

@@ -51,3 +51,23 @@ ALSO_RIGHT = [
     lambda *case: math.ceil(solution(*case)),
     lambda p, h, copies, rate, shared: (h - p) / (copies / rate - int(not shared) / rate),
 ]
+
+
+def bisected(pickled, handed, copies, rate, shared):
+    low, high = 0.0, 1e15
+    for _ in range(200):
+        middle = (low + high) / 2
+        if pickled + copies * middle / rate > handed + (0 if shared else middle / rate):
+            high = middle
+        else:
+            low = middle
+    return high
+
+
+def solved(pickled, handed, copies, rate, shared):
+    both = np.array([[1.0, -copies / rate], [1.0, -(0 if shared else 1 / rate)]])
+    return np.linalg.solve(both, [pickled, handed])[1]
+
+
+WRONG += [("rounded", lambda *case: round(solution(*case), -3))]
+ALSO_RIGHT += [bisected, solved]

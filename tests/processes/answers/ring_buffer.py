@@ -361,3 +361,76 @@ WRONG += [
     ("wrong-arguments", lambda: solution(2)),
 ]
 ALSO_RIGHT = [by_deque, as_a_list, by_methods, by_queue, with_empty_marks]
+
+
+def never_wraps(slots):
+    ring, head, tail = [None] * slots, 0, 0
+
+    def put(item):
+        nonlocal head
+        if head - tail == slots:
+            return False
+        ring[head] = item
+        head += 1
+        return True
+
+    def take():
+        nonlocal tail
+        if head == tail:
+            return None
+        tail += 1
+        return ring[tail - 1]
+
+    return put, take
+
+
+def raises_when_empty(slots):
+    items = []
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        items.append(item)
+        return True
+
+    return put, lambda: items.pop(0)
+
+
+def without_nonlocal(slots):
+    ring, count = [None] * slots, 0
+
+    def put(item):
+        if count == slots:  # noqa: F823
+            return False
+        ring[count] = item
+        count += 1  # noqa: F841
+        return True
+
+    return put, lambda: None
+
+
+def counted_by_numpy(slots):
+    ring, count = [None] * slots, np.zeros(2, int)
+
+    def put(item):
+        full = count[0] - count[1] >= slots
+        if not full:
+            ring[count[0] % slots] = item
+            count[0] += 1
+        return np.bool_(not full)
+
+    def take():
+        if count[0] > count[1]:
+            count[1] += 1
+            return ring[(count[1] - 1) % slots]
+
+    return [put, take]
+
+
+WRONG += [
+    ("runs-past-the-end", never_wraps),
+    ("raises-when-empty", raises_when_empty),
+    ("nonlocal-missing", without_nonlocal),
+    ("swapped", lambda slots: solution(slots)[::-1]),
+]
+ALSO_RIGHT += [counted_by_numpy]

@@ -137,7 +137,7 @@ WRONG += [
     ("subtracts", lambda factor: functools.partial(operator.add, -factor)),
     ("integers-only", lambda factor: factor.__mul__ if isinstance(factor, int) else Scaled(factor)),
     ("zero-as-nothing", Unset),
-    ("wrong-value", lambda factor: functools.partial(operator.mul, 3)),
+    ("always-by-3", lambda factor: functools.partial(operator.mul, 3)),
     ("factor-forgotten", lambda factor: functools.partial(max, factor)),
     ("wrong-type", lambda factor: functools.partial(operator.mul, str(factor))),
     ("pickled-lambda", lambda factor: functools.partial(map, lambda x: factor * x)),
@@ -158,3 +158,7 @@ ALSO_RIGHT = [
     lambda factor: functools.partial(np.multiply, factor),
     lambda factor: functools.partial(operator.mul, np.float64(factor)),
 ]
+
+
+WRONG += [("factor-not-bound", lambda factor: operator.mul)]
+ALSO_RIGHT += [functools.partial(functools.partial, operator.mul)]

@@ -354,3 +354,27 @@ WRONG += [
     ("raises", lambda source, target, amount: source.withdraw(amount)),
 ]
 ALSO_RIGHT += [under_one_lock, tells_that_it_gave_up, by_name_in_two_branches, with_finally, ordered_by(lambda a: a.name[::-1])]
+
+
+def asserts(source, target, amount):
+    with contextlib.ExitStack() as stack:
+        for account in sorted({source, target}, key=lambda account: account.name):
+            stack.enter_context(account.lock)
+        assert source.balance >= amount
+        source.balance -= amount
+        target.balance += amount
+
+
+def both_in_a_dictionary(source, target, amount):
+    accounts = {account.name: account for account in (source, target)}
+    with contextlib.ExitStack() as stack:
+        for name in sorted(accounts):
+            stack.enter_context(accounts[name].lock)
+        if source.balance < amount:
+            raise ValueError(f"{source.name} has only {source.balance}")
+        source.balance -= amount
+        target.balance += amount
+
+
+WRONG += [("another-error", asserts)]
+ALSO_RIGHT += [both_in_a_dictionary]

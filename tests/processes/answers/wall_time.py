@@ -98,7 +98,7 @@ WRONG += [
     ("one-round-too-many", timed(at_once, lambda rounds: int(rounds) + 1)),
     ("rounds-for-time", lambda tasks, seconds, *rest: solution(tasks, 1, *rest)),
     ("all-in-one-round", lambda tasks, seconds, workers, cores, kind, on: seconds),
-    ("wrong-value", timed(at_once, round)),
+    ("rounded-to-the-nearest", timed(at_once, round)),
     ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: max(seconds, tasks * seconds / workers)),
     ("wrong-value", lambda tasks, *rest: solution(tasks - 1, *rest)),
     ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
@@ -111,3 +111,12 @@ ALSO_RIGHT = [
     lambda tasks, seconds, w, c, kind, on: Fraction(-(-tasks // at_once(kind, on, min(w, tasks), c))) * Fraction(seconds),
     lambda tasks, seconds, w, c, kind, on: ((tasks - 1) // at_once(kind, on, w, c) + 1) * seconds,
 ]
+
+
+def a_round_more(tasks, seconds, workers, cores, kind, on):
+    if kind == "python" and on == "threads":
+        return tasks * seconds
+    return (tasks // (workers if kind == "wait" else min(workers, cores)) + 1) * seconds
+
+
+WRONG += [("one-round-too-many", a_round_more)]

@@ -88,9 +88,7 @@ def by_loop(rows, fixed):
 
 def sorts_in_place(rows, fixed):
     rows.sort(key=lambda row: row["self"], reverse=True)
-    while rows[0]["part"] in fixed:
-        rows.pop(0)
-    return rows[0]["part"]
+    return next(row["part"] for row in rows if row["part"] not in fixed)
 
 
 def by_dict(rows, fixed):
@@ -99,3 +97,13 @@ def by_dict(rows, fixed):
 
 
 ALSO_RIGHT = [with_pandas, numpy_string, by_loop, sorts_in_place, by_dict]
+
+
+def throws_rows_away(rows, fixed):
+    rows.sort(key=lambda row: row["self"])
+    while rows[-1]["part"] in fixed:
+        rows.pop()
+    return rows[-1]["part"]
+
+
+WRONG += [("inputs-changed", throws_rows_away)]

@@ -97,3 +97,14 @@ def in_fractions(profile, part, times):
 
 
 ALSO_RIGHT = [with_numpy, by_share, with_torch, copied, in_fractions]
+
+
+def a_rule_of_its_own_for_infinity(profile, part, times):
+    return 1 / share(profile, part) if times == float("inf") else solution(profile, part, times)
+
+
+def whole_numbers_only(profile, part, times):
+    return solution(profile, part, int(times))
+
+
+WRONG += [("infinitely-fast", a_rule_of_its_own_for_infinity), ("infinitely-fast", whole_numbers_only)]

@@ -173,3 +173,10 @@ ALSO_RIGHT = [
     cheapest_first_from_a_heap,
     lambda plan, need: {name: plan[name] for name in solution(plan, need)}.keys(),
 ]
+
+
+def numbers_swapped(plan, need):
+    return solution({name: (ms, megabytes) for name, (megabytes, ms) in plan.items()}, need)
+
+
+WRONG += [("numbers-swapped", numbers_swapped)]

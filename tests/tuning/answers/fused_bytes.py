@@ -162,7 +162,7 @@ WRONG = [
     ("writes-once", writes_once),
     ("wrong-value", kilobytes),
     ("writes-only", operators_counted),
-    ("wrong-value", last_output_in_out),
+    ("first-operator-only", last_output_in_out),
     ("bits", lambda program, nbytes: solution(program, 8 * nbytes)),
     ("two-reads-each", lambda program, nbytes: (3 * nbytes * len(program), solution(program, nbytes)[1])),
     ("fused-first", lambda program, nbytes: (solution(program, nbytes)[1],) * 2),

@@ -214,3 +214,14 @@ WRONG = [
     ("not-a-number", lambda fits: str(solution(fits))),
 ]
 ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library, lambda fits: float(solution(fits))]
+
+
+def below_a_fixed_end(fits):
+    low, high = 0, 1025
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+WRONG += [("stops-at-a-cap", below_a_fixed_end)]

@@ -158,10 +158,26 @@ WRONG = [
     ("not-names", joined),
     ("names-the-norm", next_ones),
     ("linear-forgotten", only_batch_norm_2d),
-    ("raises", truth_of_a_bias),
+    ("truth-of-a-tensor", truth_of_a_bias),
     ("raises", runs_over_the_end),
     ("kept-not-wasted", the_ones_to_keep),
     ("not-names", parameters),
     ("wrong-value", lambda net: ["0"]),
 ]
 ALSO_RIGHT = [by_private_base, by_the_names_of_classes, by_parameter, by_index, backwards]
+
+
+def every_layer_has_a_bias(net):
+    norms = [isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d)) for layer in net]
+    return [str(index - 1) for index, norm in enumerate(norms) if norm and net[index - 1].bias is not None]
+
+
+def all_that_have_a_bias(net):
+    return [str(index) for index, layer in enumerate(net) if getattr(layer, "bias", None) is not None]
+
+
+WRONG += [
+    ("not-all-have-one", every_layer_has_a_bias),
+    ("every-bias", all_that_have_a_bias),
+    ("last-pair-missing", lambda net: [name for name in solution(net) if int(name) < len(net) - 2]),
+]
