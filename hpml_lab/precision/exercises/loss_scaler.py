@@ -247,7 +247,10 @@ MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
         "The weights hardly move: the gradient is divided by the scale twice.",
     ),
     "uphill": ([replace(RIGHT, divisor=lambda before, after: -before)], "The weights move uphill: subtract the gradient."),
-    "growth-and-backoff-swapped": ([swapped_options], "growth and backoff are swapped: the scale falls after an overflow."),
+    "growth-and-backoff-swapped": (
+        [swapped_options],
+        "The scale grows after an overflow, where it should fall: are growth and backoff swapped, or do you divide by backoff?",
+    ),
 }
 
 
