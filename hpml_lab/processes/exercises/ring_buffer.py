@@ -36,6 +36,9 @@ def judge_ring_buffer(answer: Callable) -> None:
             _check_second_ring(answer)
             _check_items(answer)
     except UnboundLocalError as error:
+        code = getattr(answer, "__code__", None)
+        if code is None or not any(f"'{name}'" in str(error) for name in code.co_varnames + code.co_cellvars):
+            raise  # no variable of the outer function has this name
         raise Mistake(
             "nonlocal-missing",
             f"{error}: an assignment makes a name local to put or take. Declare it `nonlocal`, or keep the counters in a list.",
@@ -67,6 +70,9 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             try:
                 accepted = put(number)
             except IndexError as error:
+                if not has_room:
+                    hint = f"{story}the ring is full: return False. Yours raises IndexError: {error}."
+                    raise Mistake("raises-when-full", hint) from error
                 raise Mistake("runs-past-the-end", story + PAST_THE_END.format(error)) from error
             if accepted is None:
                 when = "" if has_room else " when the ring is full"

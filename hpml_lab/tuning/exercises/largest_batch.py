@@ -71,6 +71,8 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
     wrong = [limit for limit, batch in found.items() if batch != limit]
     if not wrong:
         return
+    if not any(tried for _, tried in searches.values()):
+        raise Mistake("never-tries", "Your search never calls fits: only a try can tell what fits.")
     positive = {limit: batch for limit, batch in found.items() if limit}
     if all(batch == 1 << limit.bit_length() - 1 for limit, batch in positive.items()):
         hint = "Doubling only brackets the limit. Now halve the gap between the two ends."
@@ -80,7 +82,10 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
     if all(batch == limit - 1 for limit, batch in positive.items()):
         raise Mistake("one-too-few", "You return one less than fits.")
     cap = max(found.values())
-    if all(batch == min(limit, cap) and (batch == limit or max(searches[limit][1]) == cap) for limit, batch in found.items()):
+    if cap > 1 and all(
+        batch == min(limit, cap) and (batch == limit or max(searches[limit][1], default=0) == cap)
+        for limit, batch in found.items()
+    ):
         raise Mistake("stops-at-a-cap", f"If {wrong[-1]} fit, your search returns {cap}, without a try that failed. {CAP}")
     if wrong == [0]:
         raise Mistake("nothing-fits", "If not even one sample fits, the answer is 0.")

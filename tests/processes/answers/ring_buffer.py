@@ -409,6 +409,30 @@ def without_nonlocal(slots):
     return put, lambda: None
 
 
+def raises_an_index_error_when_full(slots):
+    items = deque()
+
+    def put(item):
+        if len(items) == slots:
+            raise IndexError("full")
+        items.append(item)
+        return True
+
+    return put, lambda: items.popleft() if items else None
+
+
+def unset_when_full(slots):
+    items = deque()
+
+    def put(item):
+        if len(items) < slots:
+            accepted = True
+            items.append(item)
+        return accepted
+
+    return put, lambda: items.popleft() if items else None
+
+
 def counted_by_numpy(slots):
     ring, count = [None] * slots, np.zeros(2, int)
 
@@ -431,6 +455,8 @@ WRONG += [
     ("runs-past-the-end", never_wraps),
     ("raises-when-empty", raises_when_empty),
     ("nonlocal-missing", without_nonlocal),
+    ("raises-when-full", raises_an_index_error_when_full),
+    ("raises", unset_when_full),
     ("swapped", lambda slots: solution(slots)[::-1]),
 ]
 ALSO_RIGHT += [counted_by_numpy]

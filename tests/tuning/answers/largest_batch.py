@@ -193,7 +193,7 @@ WRONG = [
     ("too-many-tries", one_by_one),
     ("never-ends", never_ends),
     ("asks-nonsense", with_fractions),
-    ("wrong-limit", lambda fits: 64),
+    ("never-tries", lambda fits: 64),
     ("returns-nothing", lambda fits: None),
     ("stops-at-a-cap", capped),
     ("too-many-tries", from_a_fixed_top),
@@ -224,4 +224,4 @@ def below_a_fixed_end(fits):
     return low
 
 
-WRONG += [("stops-at-a-cap", below_a_fixed_end)]
+WRONG += [("stops-at-a-cap", below_a_fixed_end), ("never-tries", lambda fits: 0)]
