@@ -139,6 +139,7 @@ _NO_KEEPDIM = "A mean over the last axis has shape (4,), which does not fit (4, 
 _BY_ROWS = "You standardised each sample. Each feature, a column, needs its own mean: reduce over the samples."
 _ONE_FOR_ALL = "You took one mean over the whole batch. Features have different scales: take one mean per column."
 _ONE_DEVIATION = "Each column has mean 0, but you divided all by one deviation: each column needs its own."
+_EPS = "You add a small number to the divisor, as layers of nets do against a deviation of 0. The formula here has none."
 _SAMPLE = "By default, torch's std divides by N - 1; here the sum is divided by N. Look for `correction` in its documentation."
 
 STANDARDISE_MISTAKES: dict[str, tuple[Callable, str]] = {
@@ -185,6 +186,8 @@ STANDARDISE_MISTAKES: dict[str, tuple[Callable, str]] = {
         lambda x: (x - x.amin(0)) / (x.amax(0) - x.amin(0)),
         "That puts each column between 0 and 1. Here it is the mean that becomes 0, and the deviation that becomes 1.",
     ),
+    "eps-added": (_centered_by(0, lambda x: (x.var(0, correction=0) + 1e-3).sqrt()), _EPS),
+    "eps-added, to the deviation": (_centered_by(0, lambda x: x.std(0, correction=0) + 1e-3), _EPS),
     "untouched": (lambda x: x, "x comes back as it was."),
 }
 
@@ -241,6 +244,22 @@ def judge_matmul_intensity(answer: Callable) -> None:
             ),
             "rounded-down": (lambda *sizes: int(right(*sizes)), "Your division drops the fraction: // or int()."),
             "rounded": (lambda *sizes: round(right(*sizes)), "Right but rounded: return the number as it is."),
+            "parentheses-missing": (
+                lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m) * width,
+                "a / b * c is (a / b) · c: the bytes, width included, belong in parentheses.",
+            ),
+            "parentheses-missing, in the sum": (
+                lambda n, m, k, width: 2 * n * m * k / (width * n * k + k * m + n * m),
+                "`width` multiplies only one of the three matrices: put their elements in parentheses.",
+            ),
+            "parentheses-missing, after the sum": (
+                lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m * width),
+                "`width` multiplies only one of the three matrices: put their elements in parentheses.",
+            ),
+            "nothing-reused": (
+                lambda n, m, k, width: 2 * n * m * k / (width * (2 * n * m * k + n * m)),
+                "You read both operands anew for each multiply-add. At least, each number is read once and then reused.",
+            ),
             "flops-alone": (lambda n, m, k, width: 2 * n * m * k, "These are the FLOPs. Intensity is FLOPs per byte."),
             "bytes-alone": (all_bytes, "These are the bytes. Intensity is FLOPs per byte."),
             "square-only": (

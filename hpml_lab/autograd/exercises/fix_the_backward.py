@@ -57,6 +57,10 @@ def _judge(answer: Callable, g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, 
                 each_use,
                 "b is (F,), and so is its gradient. Each element was used in all N rows: their contributions add up.",
             ),
+            "sums-multiplied": (
+                -g.sum(0) * a.sum(0) / b**2,
+                "You sum g and a before you multiply them. In each row g meets its own a: multiply first, then sum.",
+            ),
             "averaged": (
                 each_use.mean(0),
                 "Contributions of the rows are added, not averaged: the rule is a sum over all uses.",

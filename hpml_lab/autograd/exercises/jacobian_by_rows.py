@@ -44,6 +44,14 @@ MISTAKES = {
         "All rows are the same: you stored x.grad itself each time, and backward kept adding to it. "
         "Clear it between the passes, or use torch.autograd.grad.",
     ),
+    "one-tensor-for-all, cleared": (
+        lambda f, x: jacobian(f, x)[-1].expand(len(f(x)), len(x)),
+        "All rows are the last one: you stored x.grad itself each time, and the next pass changed it. Store a copy.",
+    ),
+    "rows-in-tuples": (
+        lambda f, x: [(row,) for row in jacobian(f, x)],
+        "torch.autograd.grad returns a tuple, with one gradient for each input: take its element.",
+    ),
     "all-elements-in-one-line": (
         lambda f, x: jacobian(f, x).flatten(),
         "The numbers are right, but in one line: stack the rows, so that J is (m, n).",
@@ -66,6 +74,8 @@ ERRORS = {
     ),
     "implicitly created": ("no-vector", "f(x) has several elements: backward needs a v that says which of them count."),
     "Mismatch in shape": ("vector-too-long", "v has one element for each output of f, not for each input."),
+    "but got tuple": ("rows-in-tuples", "torch.autograd.grad returns a tuple, with one gradient for each input."),
+    "does not require grad": ("history-cut", "Nothing leads back from f(x) to x: a detached copy needs requires_grad_() of its own."),
     "out of bounds": ("square-only", "f has fewer outputs than inputs here. Count the rows by f(x), not by x."),
 }
 

@@ -31,6 +31,10 @@ MISTAKES = {
         "The right size with the wrong sign: this would increase the loss. Is it y - p or p - y?",
     ),
     "summed": (lambda w, X, y: right(w, X, y) * len(y), "That is the sum over the samples. L is their mean: where is 1/N?"),
+    "means-multiplied": (
+        lambda w, X, y: (torch.sigmoid(X @ w) - y).mean() * X.mean(0),
+        "You average p - y and x before you multiply them. Each sample's p - y meets its own x: multiply first.",
+    ),
     "divided-twice": (lambda w, X, y: right(w, X, y) / len(y), "You divided by N twice."),
     "not-reduced": (samples, "These are the gradients of the samples, (N, n). L is one number: average over the samples."),
     "wrong-axis": (

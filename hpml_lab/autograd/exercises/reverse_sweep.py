@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpml_lab.autograd.engine import Tensor, backward_steps, sum_, tanh, topological_order
+from hpml_lab.autograd.engine import Tensor, backward_steps, reshape, sum_, tanh, topological_order
 from hpml_lab.core.exercises import Mistake, exercise, expect
 from hpml_lab.core.same import same
 
@@ -37,6 +37,15 @@ def square() -> dict[str, Tensor]:
     return {"x": x, "f": x * x}
 
 
+def reshaped() -> dict[str, Tensor]:
+    """A graph in which a vjp returns its argument's own memory: r and q are x reshaped, f = sum(r·r) + sum(q·q·q)."""
+    x = Tensor([1.5, -0.5], True, "x")
+    r, q = reshape(x, (2, 1)), reshape(x, (1, 2))
+    f = sum_(r * r) + sum_(q * q * q)
+    r.name, q.name, f.name = "r", "q", "f"
+    return {node.name: node for node in (x, r, q, f)}
+
+
 def early_sweep(root: Tensor, *, newest_first: bool) -> Gradients:
     """Each node once, in the order in which it is first met: breadth first, or depth first."""
     gradients = {node: np.zeros(node.shape) for node in topological_order(root)} | {root: np.ones(root.shape)}
@@ -59,6 +68,19 @@ def partial_sweep(root: Tensor, *, backward: bool = True, add: bool = True, chai
         for parent, vjp in node.parents:
             contribution = vjp(gradients[node] if chain else np.ones(node.shape))
             gradients[parent] = gradients[parent] + contribution if add else contribution
+    return gradients
+
+
+def in_place_sweep(root: Tensor) -> Gradients:
+    """The reverse sweep in which a sum is written into the first contribution, which another node may own."""
+    gradients = {root: np.ones(root.shape)}
+    for node in reversed(topological_order(root)):
+        for parent, vjp in node.parents:
+            share = vjp(gradients[node])
+            if parent in gradients and gradients[parent].flags.writeable:
+                gradients[parent] += share
+            else:
+                gradients[parent] = gradients[parent] + share if parent in gradients else share
     return gradients
 
 
@@ -96,6 +118,11 @@ def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
         "overwrites": (
             partial_sweep(root, add=False),
             "x and a are used twice, and the second contribution replaced the first. The multivariate chain rule adds them.",
+        ),
+        "changed-in-place": (
+            in_place_sweep(root),
+            "A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an array changes another node's "
+            "gradient as well: make a new array for a sum.",
         ),
         "starts-at-zero": (
             partial_sweep(root, seed=0.0),
@@ -161,21 +188,28 @@ def judge_reverse_sweep(answer: Callable) -> None:
         raise Mistake(
             "leaves-only", "The leaves are there; a, b and f are not. Their gradients were needed on the way: return them too."
         )
+    if set(missing) == set(nodes) - {"f", *(node.name for node in root.inputs)}:
+        raise Mistake("forward-order", known_mistakes(root)["forward-order"][1])
     if missing:
         raise Mistake(
             "nodes-missing", f"No gradient for {', '.join(missing)}: every node that one reaches belongs in the result."
         )
 
     got = {node: np.array(gradient) for node, gradient in got.items()}  # a copy, in case the next call changes it
-    _compare(got, nodes, "a = x·y, b = tanh(a) + x, f = sum(a·b)")
     if any(node.grad is not None for node in nodes.values()):
-        raise Mistake("sets-grad", "The gradients are right, but `.grad` of some node was changed: only return them.")
+        raise Mistake("sets-grad", "`.grad` of some node was changed, by you or by backward(): only return the gradients.")
+    _compare(got, nodes, "a = x·y, b = tanh(a) + x, f = sum(a·b)")
     again = answer(root)
     if len(again) != len(got) or not all(same(again[node], got[node]) for node in got):
         raise Mistake(
             "kept-between-calls", "A second call on the same graph gives something else: start with a new dictionary."
         )
-    for case, graph in (("s = x·x, c = s·s + s, f = sum(c·c)", powers()), ("f = x·x", square())):
+    graphs = {
+        "s = x·x, c = s·s + s, f = sum(c·c)": powers(),
+        "f = x·x": square(),
+        "r and q, two reshapes of x, and f = sum(r·r) + sum(q·q·q)": reshaped(),
+    }
+    for case, graph in graphs.items():
         own = answer(graph["f"])
         if strange := set(own) - set(topological_order(graph["f"])):
             hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
