@@ -81,6 +81,18 @@ RATE_MISTAKES: dict[str, tuple[Callable, str]] = {
         lambda e, m: (2 / (max(e) ** 0.5 + min(e) ** 0.5)) ** 2,
         "That is the best rate for the best γ. The exercise asks for the largest stable rate for the given γ.",
     ),
+    "momentum-squared": (
+        lambda e, m: 2 * (1 + m) ** 2 / max(e),
+        "Set z = -1 in z² - (1 + γ - αλ) z + γ = 0: 1 + γ enters once, with a factor of 2.",
+    ),
+    "momentum-not-doubled": (
+        lambda e, m: (2 + m) / max(e),
+        "Set z = -1 in z² - (1 + γ - αλ) z + γ = 0: γ is there twice, as 1 is.",
+    ),
+    "one-rate-for-each": (
+        lambda e, m: [2 * (1 + m) / x for x in e],
+        "That is the boundary of each direction. One rate serves all of them: which of these is safe for all?",
+    ),
     "mean-eigenvalue": (
         lambda e, m: 2 * (1 + m) / (sum(e) / len(e)),
         "Each eigendirection moves independently: an average of the eigenvalues belongs to none of them.",
@@ -164,6 +176,22 @@ SCHEDULE_MISTAKES: dict[str, tuple[Callable, str]] = {
     "second-drop-by-hundred": (
         drops(lambda first, then: (first, first + then), (10, 1000)),
         "The second drop is by 10, too: to a hundredth of `lr`, not to a thousandth.",
+    ),
+    "second-drop-counted-from-zero, before the first": (
+        lambda t, lr, first, then: lr if t <= first else lr / 10 if t <= then else lr / 100,
+        "The second drop comes `then` steps after the first one, not `then` steps after the start.",
+    ),
+    "back-after-one-step": (
+        lambda t, lr, first, then: lr / 10 if t == first + 1 else lr / 100 if t == first + then + 1 else lr,
+        "Your rate drops for one step, then it is `lr` again: a drop holds for all steps after it.",
+    ),
+    "drops-subtract": (
+        lambda t, lr, first, then: lr - lr / 10 * ((t > first) + (t > first + then)),
+        "You take a tenth away: nine tenths remain. To a tenth means divided by 10.",
+    ),
+    "drops-for-ever, every `then` steps": (
+        lambda t, lr, first, then: lr if t <= first else lr * 0.1 ** (1 + (t - first - 1) // then),
+        "The rate goes on dropping every `then` steps. There are two drops: to a tenth, and to a hundredth from then on.",
     ),
     "second-drop-counted-from-zero": (
         lambda t, lr, first, then: lr / 10 ** ((t > first) + (t > then)),

@@ -20,6 +20,7 @@ from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules
 STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
 SHAPES = ((3,), (2, 3), (1,), (3,))
 _SIZES = [math.prod(shape) for shape in SHAPES]
+COUPLING = 0.1  # of a gradient to all points of the step, so that a point taken too early or too late shows
 EQUAL, ROUNDED = 1e-9, 1e-4  # relative: another order of the operations; the rounding of float32
 
 
@@ -46,12 +47,20 @@ class _Run:
     """A run of a rule with its own parameters, state and gradients; `advance()` takes one step."""
 
     def __init__(
-        self, rule: Rule, start: Tensors, grads: list[Tensors], hyper: dict, look_ahead: bool, params: Tensors | None = None
+        self,
+        rule: Rule,
+        start: Tensors,
+        grads: list[Tensors],
+        hyper: dict,
+        look_ahead: bool,
+        params: Tensors | None = None,
+        coupling: float = COUPLING,
     ) -> None:
         self.rule, self.grads, self.hyper, self.look_ahead = rule, grads, hyper, look_ahead
         self.params = [p.clone() for p in start] if params is None else params
         for p, value in zip(self.params, start, strict=True):
             p.copy_(value)
+        self.coupling = coupling  # 0: a parameter's gradient depends on its own point alone
         self.state: dict = {}
         self.passed: list[tuple[torch.Tensor, torch.Tensor]] = []  # (gradient given to the rule, a copy of its value)
         self.t = 0
@@ -69,14 +78,15 @@ class _Run:
             self.passed += zip(made, [value.clone() for value in values], strict=True)
             return made
 
-        def gradient(points: Tensors) -> Tensors:  # of ½ Σ p² + slope · p, or 0: it depends on the point
+        def gradient(points: Tensors) -> Tensors:  # of ¼ Σ p² + slope · p, coupled by (Σ p)², or 0: it depends on the points
             points = list(points)
             if len(points) != len(slopes):
                 raise Mistake(
                     "gradient-of-some",
                     f"gradient(points) takes one point for each of the {len(slopes)} parameters in one list.",
                 )
-            return copies([(0.5 * p + slope) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])
+            shared = self.coupling * sum(p.sum() for p in points)
+            return copies([(0.5 * p + slope + shared) * (slope != 0) for p, slope in zip(points, slopes, strict=True)])
 
         self.rule(given, gradient if self.look_ahead else copies(slopes), self.state, **hyper)
         if any(a is not b for a, b in zip(given, self.params, strict=False)) or len(given) != len(self.params):
@@ -244,11 +254,11 @@ def _judge_state(answer: Rule, look_ahead: bool, hyper: dict) -> None:
 
     def track(grads: list[Tensors], params: Tensors = tensors) -> torch.Tensor:
         """The first parameter over a run with a fresh `state`, on the same tensors."""
-        run = _Run(answer, start[: len(params)], grads, hyper, look_ahead, params)
+        run = _Run(answer, start[: len(params)], grads, hyper, look_ahead, params, coupling=0.0)
         return torch.stack([point[:3].clone() for point in run.steps(count)])
 
-    second = _Run(answer, start, others, hyper, look_ahead)
-    first = _Run(answer, start, grads, hyper, look_ahead, tensors)
+    second = _Run(answer, start, others, hyper, look_ahead, coupling=0.0)
+    first = _Run(answer, start, grads, hyper, look_ahead, tensors, coupling=0.0)
     in_turn = []
     for point in first.steps(count):  # two optimizers in turn
         in_turn.append(point[:3].clone())

@@ -4,7 +4,11 @@ Each catalogue is {name of the mistake: (the rule that makes it, a hint that lea
 MOMENTUM_MISTAKES and LOOK_AHEAD_MISTAKES.
 """
 
-from hpml_lab.optim_exercises.rules import Rule, WrongRules, altered, as_rule
+from collections.abc import Callable
+
+import torch
+
+from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules, altered, as_rule
 
 _AVERAGE_HINT = "Your velocity is a running average: its gradients are weighted with 1 - γ. In momentum they are added whole."
 _NOT_KEPT_HINT = "Your steps are those of plain gradient descent: the velocity is not kept from one call to the next."
@@ -40,6 +44,10 @@ MOMENTUM_MISTAKES: WrongRules = {
     "velocity-not-decayed": (altered("momentum", "s.b = s.b + g"), _NOT_DECAYED_HINT),
     "rate-inside-velocity": (as_rule("lecture_momentum"), f"{_UNTIL_RATE_HINT} Multiply by lr last."),
     "rate-twice": (altered("momentum", "s.b = momentum * s.b + lr * g"), _TWICE_HINT),
+    "last-gradient-only": (
+        altered("momentum", "s.b = momentum * before + g", first=["before = getattr(s, 'last', 0 * g)", "s.last = g"]),
+        "Your velocity holds two gradients, the new one and the last: keep b itself, which holds them all.",
+    ),
     "velocity-used-before-update": (
         altered("momentum", order=("theta", "s.b")),
         "Your step uses the velocity of the previous call: update b first, then step with it.",
@@ -95,6 +103,13 @@ NESTEROV_MISTAKES: WrongRules = {
 
 def _look_ahead(at: str, *lines: str, first: tuple[str, ...] = ()) -> Rule:
     return altered("lecture_nesterov", *lines, first=first, at=at)
+
+
+def _one_after_another(params: Tensors, gradient: Callable, state: dict, lr: float, momentum: float) -> None:
+    velocities = state.setdefault("v", [torch.zeros_like(p) for p in params])
+    for index, (p, v) in enumerate(zip(params, velocities, strict=True)):
+        g = gradient([p - momentum * v for p, v in zip(params, velocities, strict=True)])[index]
+        p.sub_(v.mul_(momentum).add_(lr * g))
 
 
 # Asked for: the lecture's form, with gradient(points): v = γ v + α ∇J(θ − γ v), θ = θ − v.
@@ -154,6 +169,19 @@ LOOK_AHEAD_MISTAKES: WrongRules = {
         "Right until the learning rate changes. In the lecture's form α is inside the velocity.",
     ),
     "velocity-not-kept": (_look_ahead("theta", "s.v = lr * g"), _NOT_KEPT_HINT),
+    "velocity-damped-twice": (
+        _look_ahead(_AHEAD, "s.v = momentum * momentum * s.v + lr * g"),
+        "γ multiplies the velocity twice in each step. Does the look-ahead change v itself, by an operation that ends in _?",
+    ),
+    "velocity-not-in-the-step": (
+        _look_ahead(_AHEAD, "theta = theta - lr * g"),
+        "Your step is α times the gradient alone: it goes along the whole velocity, θ = θ - v.",
+    ),
+    "one-after-another": (
+        _one_after_another,
+        "When you take the second gradient, the first parameter has already moved: look ahead with all parameters first, then "
+        "move them.",
+    ),
 }
 
 # Asked for: torch's SGD with decay in the gradient, b = γ b + g + λ θ, θ = θ − α b.

@@ -15,6 +15,8 @@ MISTAKES = {
         "You took all steps as long as the last one, α/√T. The earlier ones are longer: add them up.",
     ),
     "sum-as-root": (5000, "A factor of 2 is missing: the sum of 1/√t up to T is about 2√T; solve 2α√T = 1 for T."),
+    "root-not-squared": (7.07, "√T = 50 gives T = 50²: you took a root once more."),
+    "another-rate": (250_000, "That many it would be with α = 0.001; here α is 0.01."),
     "way-not-squared": (50, "2√T = 100 is right; now solve for T."),
     "root-not-inverted": (
         0.02,

@@ -52,6 +52,15 @@ def _mistakes() -> dict[str, tuple[dict[str, float], str]]:
             {"adam": rates["adam"] / math.sqrt(1 - 0.999)},
             "m is corrected there, v is not: both averages start at zero.",
         ),
+        "scales-with-gradient, Adadelta": (
+            {"rmsprop": rates["rmsprop"] * GRADIENT / 10, "adadelta": math.sqrt(1e-6 / 0.1) * GRADIENT},
+            "Nearly: g stands over RMS[g], which is about as large. What is left of the 1000?",
+        ),
+        "numerator-without-root": ({"adadelta": 1e-6 / math.sqrt(0.1)}, "The numerator is RMS[Δ] = √ε at the start, not ε."),
+        "decay-of-another-rule": (
+            {"rmsprop": rates["rmsprop"] / math.sqrt(0.1), "adadelta": math.sqrt(1e-6 / 0.01)},
+            "Look at ρ in the table again: it is not the same in both rules.",
+        ),
         "root-forgotten": (
             {"adagrad": 1e-5, "adadelta": 1e-9, "rmsprop": 1e-4, "adam": 1e-6},
             "Yours shrinks with the gradient: the square stands under a root, and g² over g leaves g.",

@@ -99,6 +99,15 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
         ),
         "one-beta-for-both": (wrong("s.v_hat = s.v / (1 - beta1**t)"), _ONE_BETA_HINT),
         "one-beta-for-both, β₂": (wrong("s.m_hat = s.m / (1 - beta2**t)"), _ONE_BETA_HINT),
+        "corrections-swapped": (wrong("s.m_hat = s.m / (1 - beta2**t)", "s.v_hat = s.v / (1 - beta1**t)"), _ONE_BETA_HINT),
+        "square-of-the-average": (
+            wrong("s.v = beta2 * s.v + (1 - beta2) * s.m * s.m"),
+            "v averages the squares of the gradients, g², not those of m.",
+        ),
+        "moments-share-one-tensor": (
+            wrong("s.m = beta1 * s.v + (1 - beta1) * g", "s.v = s.m = beta2 * s.m + (1 - beta2) * g * g"),
+            "m and v are the same tensor: each update of one changes the other. Make zeros for each of them.",
+        ),
         "bias-exponent-as-factor": (
             wrong("s.m_hat = s.m / (1 - beta1 * t)", "s.v_hat = s.v / (1 - beta2 * t)"),
             "1 - β t gets negative: t is an exponent, 1 - βᵗ.",

@@ -57,6 +57,22 @@ ADAMW_MISTAKES: WrongRules = {
         altered("adam", first=[DECOUPLED, COUPLED]),
         "You shrink θ and also add λθ to the gradient: that decays twice. Decoupled means that the gradient stays as it is.",
     ),
+    "decay-by-sign": (
+        altered("adam", first=["theta = theta - lr * weight_decay * theta.sign()"]),
+        "Your decay takes the same from every number: that is L1. Decay takes a share of each, α λ θ.",
+    ),
+    "decay-halved": (
+        altered("adam", first=["theta = theta - lr * weight_decay * theta / 2"]),
+        "Your decay is half of α λ θ: the derivative of ½ λ θ² has no ½ left.",
+    ),
+    "rate-twice": (
+        altered("adam", first=["theta = theta - lr * lr * weight_decay * theta"]),
+        "The rate enters your decay twice: it is α λ θ.",
+    ),
+    "decay-of-fixed-length": (
+        altered("adam", first=["theta = theta - lr * weight_decay * theta / theta.norm()"]),
+        "You divide the decay by the norm of θ, so that it is as long for small weights as for large ones: it is α λ θ.",
+    ),
     "decay-of-the-step": (
         altered("adam", f"theta = theta - (1 - lr * weight_decay) * lr * {_STEP}"),
         "You shrink the step, not the parameter: where is the factor 1 - α λ applied?",

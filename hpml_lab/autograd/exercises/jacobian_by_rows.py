@@ -75,7 +75,10 @@ ERRORS = {
     "implicitly created": ("no-vector", "f(x) has several elements: backward needs a v that says which of them count."),
     "Mismatch in shape": ("vector-too-long", "v has one element for each output of f, not for each input."),
     "but got tuple": ("rows-in-tuples", "torch.autograd.grad returns a tuple, with one gradient for each input."),
-    "does not require grad": ("history-cut", "Nothing leads back from f(x) to x: a detached copy needs requires_grad_() of its own."),
+    "does not require grad": (
+        "history-cut",
+        "Nothing leads back from f(x) to x: a detached copy needs requires_grad_() of its own.",
+    ),
     "out of bounds": ("square-only", "f has fewer outputs than inputs here. Count the rows by f(x), not by x."),
 }
 

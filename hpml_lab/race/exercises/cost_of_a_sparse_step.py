@@ -4,6 +4,7 @@ import copy
 from collections.abc import Callable
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.same import plain, same
 
 Count = Callable[[list[int], int, int], tuple[int, int]]  # (words, vocabulary, dim) -> (dense, sparse)
 
@@ -80,6 +81,14 @@ MISTAKES: dict[str, tuple[Count, str]] = {
         _count(lambda v, d, n, u: v * d, lambda v, d, n, u: n * d),
         "A word that comes twice has one row; and the step writes to three tensors.",
     ),
+    "absent-words-counted": (
+        lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * (vocabulary - len(set(words))) * dim),
+        "Those are the rows of the words that are absent: SparseAdam leaves them alone.",
+    ),
+    "repeated-words-left-out": (
+        lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * dim * sum(words.count(word) == 1 for word in words)),
+        "You count only the words that come once. A word that comes several times has one row, which is written, too.",
+    ),
     "both-dense": (
         lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * vocabulary * dim),
         "A sparse step writes only the rows of the words in the batch.",
@@ -87,15 +96,32 @@ MISTAKES: dict[str, tuple[Count, str]] = {
 }
 
 
+CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3))
+
+
+def _judge_each(answer: Count) -> None:
+    """Raise a Mistake if one of the two counts is right in all cases and the other is not."""
+    given, wanted = ([count(*copy.deepcopy(case)) for case in CASES] for count in (answer, right))
+    alike = [all(same(own[index], other[index]) for own, other in zip(given, wanted, strict=True)) for index in (0, 1)]
+    if alike[0] is alike[1]:
+        return
+    (words, vocabulary, dim), wrong = CASES[0], alike.index(False)
+    case = f"For words = {words}, vocabulary = {vocabulary}, dim = {dim} it should be"
+    figures = f"{case} {wanted[0][wrong]}; yours is {plain(given[0][wrong])}."
+    if wrong:
+        raise Mistake("sparse-alone", f"The dense count is right, the sparse one is not. {figures} Which rows are written?")
+    raise Mistake("dense-alone", f"The sparse count is right, the dense one is not. {figures} The batch plays no part in it.")
+
+
 @exercise("cost-of-a-sparse-step", notebook="06_race")
 def judge_cost_of_a_sparse_step(answer: Count) -> None:
-    cases = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4))
-    given = answer(*copy.deepcopy(cases[0]))
+    given = answer(*copy.deepcopy(CASES[0]))
     if given is not None and (not hasattr(given, "__len__") or len(given) != 2):
         raise Mistake("not-two-numbers", "Return two numbers: those of the dense step, then those of the sparse one.")
-    expect_function(
-        answer,
-        right,
-        {f"words = {words}, vocabulary = {size}, dim = {dim}": (words, size, dim) for words, size, dim in cases},
-        mistakes=MISTAKES,
-    )
+    cases = {f"words = {words}, vocabulary = {size}, dim = {dim}": (words, size, dim) for words, size, dim in CASES}
+    try:
+        expect_function(answer, right, cases, mistakes=MISTAKES)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":
+            _judge_each(answer)
+        raise

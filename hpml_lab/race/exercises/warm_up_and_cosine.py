@@ -3,12 +3,14 @@
 import math
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
 
 Phase = Callable[[int, int, int], float]  # (t, T, number of warm-up steps) -> factor
+Schedule = Callable[[int, int, float], float]  # (t, T, peak) -> rate
+ROUNDED = 3e-4  # 1 + cos in float32 keeps this much of its last, small values
 
 
-def schedule(climb: Phase, fall: Phase) -> Callable[[int, int, float], float]:
+def schedule(climb: Phase, fall: Phase) -> Schedule:
     """A schedule from its two phases."""
     return lambda t, T, peak: peak * (climb if t < T // 10 else fall)(t, T, T // 10)
 
@@ -26,22 +28,14 @@ def fall(t: int, T: int, W: int) -> float:
     return half_wave((t - W) / (T - W))
 
 
-def warm_up_of(steps: Callable[[int], float]) -> Callable[[int, int, float], float]:
+def warm_up_of(steps: Callable[[int], float]) -> Schedule:
     """The schedule with another number of warm-up steps."""
     return lambda t, T, peak: peak * (climb if t < steps(T) else fall)(t, T, steps(T))
 
 
 ROUNDED_HINT = "For T = 57 the climb has 5 steps: T / 10 is rounded down."
 
-MISTAKES = {
-    "peak-forgotten": (
-        lambda t, T, peak: schedule(climb, fall)(t, T, 1.0),
-        "The highest rate is 1 for every peak: where is `peak`?",
-    ),
-    "no-warm-up": (
-        lambda t, T, peak: peak * half_wave(t / T),
-        "The rate falls from the first step on: where are the first T // 10 steps?",
-    ),
+CLIMB_MISTAKES = {
     "warm-up-left-out": (
         schedule(lambda t, T, W: 1.0, fall),
         "In the first T // 10 steps the rate should climb; yours is the peak at once.",
@@ -50,6 +44,24 @@ MISTAKES = {
         schedule(lambda t, T, W: t / W, fall),
         "Your first step has the rate 0 and does nothing: count the steps of the climb from 1.",
     ),
+    "climb-does-not-grow": (
+        schedule(lambda t, T, W: 1 / W, fall),
+        "All steps of your climb have the same rate: it should grow by peak / W from step to step.",
+    ),
+    "misses-the-peak": (
+        schedule(lambda t, T, W: (t + 1) / (W + 1), fall),
+        "Your climb is one step short of the peak: at step W - 1 the rate is the peak.",
+    ),
+    "one-cycles-climb": (
+        schedule(lambda t, T, W: (1 + 24 * t / max(W - 1, 1)) / 25, fall),
+        "Your climb starts at peak / 25, as one-cycle's does; here it starts at peak / W.",
+    ),
+    "peak-forgotten, in the climb": (
+        lambda t, T, peak: schedule(climb, fall)(t, T, 1.0 if t < T // 10 else peak),
+        "Your climb ends at 1 for every peak: where is `peak` in it?",
+    ),
+}
+FALL_MISTAKES = {
     "clock-not-reset": (
         schedule(climb, lambda t, T, W: half_wave(t / T)),
         "The wave should begin where the climb ends. Yours has been running since step 0, so the rate jumps down there.",
@@ -86,31 +98,64 @@ MISTAKES = {
         schedule(climb, lambda t, T, W: half_wave(2 * (t - W) / (T - W))),
         "Your wave falls and rises again: half a wave goes from cos 0 to cos π.",
     ),
-    "fixed-warm-up": (warm_up_of(lambda T: 10), "The climb has 10 steps for every T: it should have T // 10."),
-    "warm-up-rounded": (warm_up_of(lambda T: round(T / 10)), ROUNDED_HINT),
-    "warm-up-rounded-up": (warm_up_of(lambda T: -(-T // 10)), ROUNDED_HINT),
-    "warm-up-not-rounded": (warm_up_of(lambda T: T / 10), ROUNDED_HINT),
-    "climb-does-not-grow": (
-        schedule(lambda t, T, W: 1 / W, fall),
-        "All steps of your climb have the same rate: it should grow by peak / W from step to step.",
-    ),
-    "misses-the-peak": (
-        schedule(lambda t, T, W: (t + 1) / (W + 1), fall),
-        "Your climb is one step short of the peak: at step W - 1 the rate is the peak.",
-    ),
     "stays-at-peak": (schedule(climb, lambda t, T, W: 1.0), "After the climb your rate stays at the peak: where is the wave?"),
     "straight-down": (
         schedule(climb, lambda t, T, W: 1 - (t - W) / (T - W)),
         "That is a straight line; half a cosine wave is flat at both ends.",
     ),
+    "peak-forgotten, in the wave": (
+        lambda t, T, peak: schedule(climb, fall)(t, T, peak if t < T // 10 else 1.0),
+        "Your wave falls from 1 for every peak: where is `peak` in it?",
+    ),
+    "pi-missing": (
+        schedule(climb, lambda t, T, W: half_wave((t - W) / (T - W) / math.pi)),
+        "Your wave ends at cos 1 = 0.54: half a wave goes from cos 0 to cos π.",
+    ),
+    "degrees": (
+        schedule(climb, lambda t, T, W: half_wave(180 * (t - W) / (T - W) / math.pi)),
+        "cos takes radians: half a wave is π, not 180.",
+    ),
+}
+MISTAKES = {
+    "peak-forgotten": (
+        lambda t, T, peak: schedule(climb, fall)(t, T, 1.0),
+        "The highest rate is 1 for every peak: where is `peak`?",
+    ),
+    "no-warm-up": (
+        lambda t, T, peak: peak * half_wave(t / T),
+        "The rate falls from the first step on: where are the first T // 10 steps?",
+    ),
+    "fixed-warm-up": (warm_up_of(lambda T: 10), "The climb has 10 steps for every T: it should have T // 10."),
+    "warm-up-rounded": (warm_up_of(lambda T: round(T / 10)), ROUNDED_HINT),
+    "warm-up-rounded-up": (warm_up_of(lambda T: -(-T // 10)), ROUNDED_HINT),
+    "warm-up-not-rounded": (warm_up_of(lambda T: T / 10), ROUNDED_HINT),
+    "fixed-warm-up, as in the example": (warm_up_of(lambda T: 2), "The climb has 2 steps for every T: it should have T // 10."),
+    "climb-too-long": (
+        lambda t, T, peak: peak * (climb if t <= T // 10 else fall)(t, T, T // 10),
+        "Your climb has one step too many, above the peak: its last step is W - 1.",
+    ),
+    "wave-during-the-climb": (
+        lambda t, T, peak: peak * min(1.0, climb(t, T, T // 10)) * half_wave(t / T),
+        "Your wave begins at step 0, and lowers the climb: the two come one after the other, and are not multiplied.",
+    ),
+    **CLIMB_MISTAKES,
+    **FALL_MISTAKES,
 }
 
 
 @exercise("warm-up-and-cosine", notebook="06_race")
-def judge_warm_up_and_cosine(answer: Callable[[int, int, float], float]) -> None:
-    expect_function(
-        answer,
-        schedule(climb, fall),
-        {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for T, peak in ((100, 0.1), (57, 3.0)) for t in range(T)},
-        mistakes=MISTAKES,
-    )
+def judge_warm_up_and_cosine(answer: Schedule) -> None:
+    cases = [(t, T, peak) for T, peak in ((100, 0.1), (57, 3.0)) for t in range(T)]
+    climbs, falls = ([case for case in cases if (case[0] < case[1] // 10) is first] for first in (True, False))
+    try:
+        _judge(answer, cases, MISTAKES)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":  # perhaps there is a mistake in each phase
+            _judge(answer, climbs, CLIMB_MISTAKES)
+            _judge(answer, falls, FALL_MISTAKES)
+        raise
+
+
+def _judge(answer: Schedule, cases: list[tuple[int, int, float]], mistakes: dict[str, tuple[Schedule, str]]) -> None:
+    words = {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for t, T, peak in cases}
+    expect_function(answer, schedule(climb, fall), words, mistakes=mistakes, tolerance=ROUNDED)

@@ -2,10 +2,12 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import product
 from math import inf, isnan, nan
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.same import same
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,18 @@ CASES = (
         },
     ),
     SeedCase(
+        [nan, 0.30],
+        [1e300, 0.40],
+        "undecided",
+        {
+            "nan-as-a-number": (
+                "a",
+                "In the first seed a diverged and b did not, but your number for nan is lower than b's 1e300. Which number is "
+                "above all others?",
+            )
+        },
+    ),
+    SeedCase(
         [0.10, 0.30],
         [0.40, 0.20],
         "undecided",
@@ -130,17 +144,26 @@ CASES = (
 
 @exercise("winner-by-seeds", notebook="06_race")
 def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> None:
-    verdicts = [_verdict(answer(list(case.a), list(case.b)), case) for case in CASES]
+    handed = [(list(case.a), list(case.b)) for case in CASES]
+    verdicts = [_verdict(answer(*losses), case) for losses, case in zip(handed, CASES, strict=True)]
     if set(verdicts) == {"undecided"}:
         raise Mistake("never-decides", "Your function never names a winner. For a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
-    for pick, which in ((0, "first"), (-1, "last")):
-        if verdicts == [_by_one_seed(case, pick) for case in CASES]:
-            raise Mistake("one-seed", f"You look at the {which} seed only; a winner is lower in every seed.")
+    if verdicts == [case.right if case.right != "undecided" else None for case in CASES]:
+        raise Mistake("undecided-missing", 'Where nobody has won your function returns None: return "undecided".')
+    for pick, worst in product((0, -1), (inf, nan)):
+        if verdicts == [_by_one_seed(case, pick, worst) for case in CASES]:
+            raise Mistake(
+                "one-seed", f"You look at the {'last' if pick else 'first'} seed only; a winner is lower in every seed."
+            )
     decided = [given == case.right for given, case in zip(verdicts, CASES, strict=True) if case.right != "undecided"]
-    if all(decided) and "undecided" not in verdicts:
+    if all(decided) and set(verdicts) == {"a", "b"}:
         raise Mistake("always-a-winner", "Your function is never undecided: what if a is lower in one seed and b in another?")
     for case, given in zip(CASES, verdicts, strict=True):
         expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes)
+    if not same(handed, [(case.a, case.b) for case in CASES]):
+        raise Mistake(
+            "inputs-changed", "The verdicts are right, but your function changed the lists of losses that it was given."
+        )
 
 
 def _verdict(given: Any, case: SeedCase) -> str | None:
@@ -155,6 +178,7 @@ def _verdict(given: Any, case: SeedCase) -> str | None:
     )
 
 
-def _by_one_seed(case: SeedCase, index: int) -> str:
-    x, y = (inf if isnan(losses[index]) else losses[index] for losses in (case.a, case.b))
+def _by_one_seed(case: SeedCase, index: int, worst: float) -> str:
+    """The verdict of one seed, with `worst` in place of nan."""
+    x, y = (worst if isnan(losses[index]) else losses[index] for losses in (case.a, case.b))
     return "a" if x < y else "b" if y < x else "undecided"
