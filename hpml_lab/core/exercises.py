@@ -247,7 +247,7 @@ def expect_function(
     largest = max([0.0, *(largest_of(value) for value in map(numbers, wanted.values()) if value is not None)])
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
-        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance) for case, given in cases.items()):
+        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, largest) for case, given in cases.items()):
             raise Mistake(name.split(",")[0], hint)
     raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
     for error in raised.values():
@@ -273,9 +273,9 @@ def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
         return error
 
 
-def _alike(got: Any, mistake: Any, tolerance: float) -> bool:
+def _alike(got: Any, mistake: Any, tolerance: float, largest: float) -> bool:
     """True where an answer does what a known mistake does, also where both fail."""
-    return type(got) is type(mistake) if isinstance(got, Exception) else same(got, mistake, tolerance)
+    return type(got) is type(mistake) if isinstance(got, Exception) else same(got, mistake, tolerance, largest)
 
 
 def expect_keys_and_type(

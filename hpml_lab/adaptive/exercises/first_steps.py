@@ -58,7 +58,7 @@ def _mistakes() -> dict[str, tuple[dict[str, float], str]]:
         ),
         "numerator-without-root": ({"adadelta": 1e-6 / math.sqrt(0.1)}, "The numerator is RMS[Δ] = √ε at the start, not ε."),
         "decay-of-another-rule": (
-            {"rmsprop": rates["rmsprop"] / math.sqrt(0.1), "adadelta": math.sqrt(1e-6 / 0.01)},
+            {"rmsprop": rates["rmsprop"] / math.sqrt(0.1)},
             "Look at ρ in the table again: it is not the same in both rules.",
         ),
         "root-forgotten": (

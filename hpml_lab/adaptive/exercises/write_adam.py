@@ -99,7 +99,10 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
         ),
         "one-beta-for-both": (wrong("s.v_hat = s.v / (1 - beta1**t)"), _ONE_BETA_HINT),
         "one-beta-for-both, β₂": (wrong("s.m_hat = s.m / (1 - beta2**t)"), _ONE_BETA_HINT),
-        "corrections-swapped": (wrong("s.m_hat = s.m / (1 - beta2**t)", "s.v_hat = s.v / (1 - beta1**t)"), _ONE_BETA_HINT),
+        "one-beta-for-both, swapped": (
+            wrong("s.m_hat = s.m / (1 - beta2**t)", "s.v_hat = s.v / (1 - beta1**t)"),
+            _ONE_BETA_HINT,
+        ),
         "square-of-the-average": (
             wrong("s.v = beta2 * s.v + (1 - beta2) * s.m * s.m"),
             "v averages the squares of the gradients, g², not those of m.",

@@ -134,7 +134,7 @@ def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
         ),
         "forward-order": (
             partial_sweep(root, backward=False),
-            "Gradients reached only the last operation's inputs: you went from the leaves to the result, not back.",
+            "Gradients reached only the last operation's inputs. Do you go from the leaves on, or stop after one node?",
         ),
         "passes-on-too-early": (early_sweep(root, newest_first=False), TOO_EARLY),
         "passes-on-too-early, depth first": (early_sweep(root, newest_first=True), TOO_EARLY),

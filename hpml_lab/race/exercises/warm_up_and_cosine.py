@@ -7,7 +7,6 @@ from hpml_lab.core.exercises import Mistake, exercise, expect_function
 
 Phase = Callable[[int, int, int], float]  # (t, T, number of warm-up steps) -> factor
 Schedule = Callable[[int, int, float], float]  # (t, T, peak) -> rate
-ROUNDED = 3e-4  # 1 + cos in float32 keeps this much of its last, small values
 
 
 def schedule(climb: Phase, fall: Phase) -> Schedule:
@@ -158,4 +157,4 @@ def judge_warm_up_and_cosine(answer: Schedule) -> None:
 
 def _judge(answer: Schedule, cases: list[tuple[int, int, float]], mistakes: dict[str, tuple[Schedule, str]]) -> None:
     words = {f"t = {t}, T = {T}, peak = {peak}": (t, T, peak) for t, T, peak in cases}
-    expect_function(answer, schedule(climb, fall), words, mistakes=mistakes, tolerance=ROUNDED)
+    expect_function(answer, schedule(climb, fall), words, mistakes=mistakes)

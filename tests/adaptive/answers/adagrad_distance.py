@@ -28,6 +28,8 @@ WRONG = [
     ("never-arrives", 10**9),
     ("rate-does-not-shrink", 101),
     ("not-a-number", "2574 steps"),
+    ("root-not-squared", 50**0.5),
+    ("another-rate", 250_000),
 ]
 
 ALSO_RIGHT = [2500, 2500.0, np.int64(2574), torch.tensor(2500.0), Fraction(2574), np.array([2500]), Decimal(2574)]

@@ -31,6 +31,9 @@ WRONG = [
     ("wrong-value", (0.0, 0.00316, 0.1, 0.001)),
     ("scales-with-gradient", (0.01, 0.00316, 0.1, 1.0)),
     ("signed", (-0.01, -0.00316, -0.1, -0.001)),
+    ("numerator-without-root", (0.01, 1e-6 / 0.1**0.5, 0.1, 0.001)),
+    ("scales-with-gradient", (0.01, 3.162, 0.1, 0.001)),
+    ("decay-of-another-rule", (0.01, 0.00316, 0.0316, 0.001)),
 ]
 
 ALSO_RIGHT = [

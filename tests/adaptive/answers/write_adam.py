@@ -17,6 +17,25 @@ def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 WRONG = wrong_answers(solution, [*ADAM_EDITS, ("rebinds", ("p -= ", "p = p - "))])
+WRONG += wrong_answers(
+    solution,
+    [
+        ("one-beta-for-both", ("m / (1 - beta1**t)", "m / (1 - beta2**t)"), ("v / (1 - beta2**t)", "v / (1 - beta1**t)")),
+        ("square-of-the-average", ("(1 - beta2) * g * g", "(1 - beta2) * m * m")),
+    ],
+)
+
+
+def one_tensor_for_both(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
+    zeros = state.setdefault("zeros", [torch.zeros_like(p) for p in params])
+    t = state["t"] = state.get("t", 0) + 1
+    for p, g, m, v in zip(params, grads, zeros, zeros):
+        m.mul_(beta1).add_(g, alpha=1 - beta1)
+        v.mul_(beta2).addcmul_(g, g, value=1 - beta2)
+        p -= lr * m / (1 - beta1**t) / ((v / (1 - beta2**t)).sqrt() + eps)
+
+
+WRONG += [("moments-share-one-tensor", one_tensor_for_both)]
 
 
 def as_torch_does(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):

@@ -95,6 +95,7 @@ WRONG += [
     ("not-a-pair", lambda g, a, b: torch.stack([(g / b).sum(0), (-g * a / b**2).sum(0)]).sum(0)),
     ("wrong-value", b_of(lambda g, a, b: (-g * a / b**2).amax(0))),
     ("returns-nothing", lambda g, a, b: None),
+    ("sums-multiplied", lambda g, a, b: (g / b, -g.sum(0) * a.sum(0) / b**2)),
 ]
 ALSO_RIGHT = [
     lambda g, a, b: [g / b, -(g * a).sum(0) / b.square()],

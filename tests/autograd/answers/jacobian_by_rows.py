@@ -194,18 +194,31 @@ def solution_in_any_type(f, x):
     return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)])
 
 
+def cleared_but_kept_by_reference(f, x):
+    y, rows = f(x), []
+    x.grad = torch.zeros_like(x)
+    for output in y:
+        x.grad.zero_()
+        output.backward(retain_graph=True)
+        rows.append(x.grad)
+    return torch.stack(rows)
+
+
 WRONG += [
     ("wrong-value", by_differences),
     ("other-passes", batched),
     ("a-pass-for-each-entry", entry_by_entry),
     ("last-row-only", last_one),
     ("all-elements-in-one-line", in_one_line),
-    ("raises", tuples),
+    ("rows-in-tuples", tuples),
     ("accumulates", cleared_before_the_loop),
     ("square-only", four_rows),
     ("wrong-shape", one_row_short),
     ("wrong-value", hard_coded_float),
     ("diagonal-only", lambda f, x: torch.diag(torch.autograd.functional.jacobian(f, x).diagonal())),
     ("returns-nothing", lambda f, x: f(x).backward(torch.ones_like(f(x)))),
+    ("one-tensor-for-all", cleared_but_kept_by_reference),
+    ("rows-in-tuples", lambda f, x: [torch.autograd.grad(y, x, retain_graph=True) for y in f(x)]),
+    ("history-cut", lambda f, x: torch.stack([torch.autograd.grad(y, x, retain_graph=True)[0] for y in f(x.detach())])),
 ]
 ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]

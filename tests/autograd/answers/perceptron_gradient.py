@@ -153,6 +153,7 @@ WRONG += [
     ("wrong-value", slope(lambda p, y: torch.tanh(p) - y)),
     ("wrong-shape", lambda w, X, y: (X.T @ (torch.sigmoid(X @ w) - y) / len(y))[:, None]),
     ("raises", lambda w, X, y: X.T @ (math.exp(X @ w) - y)),
+    ("means-multiplied", lambda w, X, y: (torch.sigmoid(X @ w) - y).mean() * X.mean(0)),
 ]
 ALSO_RIGHT = [
     by_a_loop,

@@ -184,6 +184,32 @@ def pulls(root):
     return {node: of(node) for node in order}
 
 
+def sums_in_place(root):
+    arrived = {root: np.ones(root.shape)}
+    for node in reversed(autograd.topological_order(root)):
+        for parent, vjp in node.parents:
+            share = vjp(arrived[node])
+            if parent in arrived:
+                arrived[parent] += share
+            else:
+                arrived[parent] = share
+    return arrived
+
+
+def only_where_a_gradient_is(root):
+    arrived = {root: np.ones(root.shape)}
+    for node in autograd.topological_order(root):
+        if node in arrived:
+            for parent, vjp in node.parents:
+                arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+    return arrived
+
+
+def reads_grad(root):
+    root.backward()
+    return {node: node.grad for node in autograd.topological_order(root)}
+
+
 WRONG += [
     ("passes-on-too-early", lambda root: sweep(root, met(root, newest_first=False))),
     ("passes-on-too-early", lambda root: sweep(root, met(root, newest_first=True))),
@@ -193,12 +219,15 @@ WRONG += [
     ("sets-grad", into_grad),
     ("no-dictionary", lambda root: list(solution(root).items())),
     ("nodes-missing", lambda root: {node: g for node, g in solution(root).items() if node is not root}),
-    ("nodes-missing", lambda root: sweep(root, [root])),
+    ("forward-order", lambda root: sweep(root, [root])),
     ("wrong-value", lambda root: {node: 2 * g for node, g in solution(root).items()}),
     ("wrong-value", lambda root: {node: np.sign(g) for node, g in solution(root).items()}),
     ("returns-nothing", lambda root: root.backward()),
     ("raises", lambda root: sweep(root, root.reversed())),
     ("no-dictionary", lambda root: solution(root)[root]),
+    ("changed-in-place", sums_in_place),
+    ("forward-order", only_where_a_gradient_is),
+    ("sets-grad", reads_grad),
 ]
 
 

@@ -112,6 +112,10 @@ WRONG += [
     ("wrong-value", with_a_counter()),
     ("wrong-value", lambda t, lr, first, then: solution(t, lr, 5, 3)),
     ("wrong-value", lambda t, lr, first, then: lr * 0.1 ** (t / first)),
+    ("second-drop-counted-from-zero", lambda t, lr, first, then: lr if t <= first else lr / 10 if t <= then else lr / 100),
+    ("back-after-one-step", lambda t, lr, first, then: lr / {first + 1: 10, first + then + 1: 100}.get(t, 1)),
+    ("drops-subtract", lambda t, lr, first, then: lr - 0.1 * lr * ((t > first) + (t > first + then))),
+    ("drops-for-ever", lambda t, lr, first, then: lr / 10 ** max(0, 1 + (t - first - 1) // then)),
 ]
 ALSO_RIGHT = [
     by_a_loop,

@@ -37,7 +37,9 @@ WRONG += [
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum**2) / max(eigenvalues)),
     ("wrong-type", lambda eigenvalues, momentum: f"{2 * (1 + momentum) / max(eigenvalues):.3f}"),
     ("raises", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues.max()),
-    ("wrong-value", lambda eigenvalues, momentum: [2 * (1 + momentum) / value for value in eigenvalues]),
+    ("momentum-squared", lambda eigenvalues, momentum: 2 * (1 + momentum) ** 2 / max(eigenvalues)),
+    ("momentum-not-doubled", lambda eigenvalues, momentum: (2 + momentum) / max(eigenvalues)),
+    ("one-rate-for-each", lambda eigenvalues, momentum: [2 * (1 + momentum) / value for value in eigenvalues]),
 ]
 ALSO_RIGHT = [
     lambda eigenvalues, momentum: (2 + 2 * momentum) / sorted(eigenvalues)[-1],

@@ -70,6 +70,24 @@ NEW = [
 WRONG += wrong_answers(solution, NEW)
 
 
+def one_after_another(params, gradient, state, lr=0.1, momentum=0.9):
+    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
+    for i, p in enumerate(params):
+        g = gradient([q - momentum * velocity for q, velocity in zip(params, v, strict=True)])[i]
+        v[i] = momentum * v[i] + lr * g
+        p -= v[i]
+
+
+WRONG += [("one-after-another", one_after_another)]
+WRONG += wrong_answers(
+    solution,
+    [
+        ("velocity-damped-twice", ("p - momentum * velocity", "p - velocity.mul_(momentum)")),
+        ("velocity-not-in-the-step", ("p -= v[i]", "p -= lr * g")),
+    ],
+)
+
+
 def per_parameter_state(params, gradient, state, lr=0.1, momentum=0.9):
     for i, p in enumerate(params):
         state.setdefault(i, p.new_zeros(p.shape))

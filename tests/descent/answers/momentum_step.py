@@ -129,7 +129,16 @@ def the_librarys(params, grads, state, lr=0.1, momentum=0.9):
 
 VELOCITY, STEP = 'state["b"][i] = momentum * state["b"][i] + g', 'p -= lr * state["b"][i]'
 OLD = 'state["b"][i]'
-WRONG += [("state-shared-between-parameters", keyed_by_shape)] + wrong_answers(
+
+
+def remembers_one_gradient(params, grads, state, lr=0.1, momentum=0.9):
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        b = momentum * state.get(i, 0) + g
+        state[i] = g.clone()
+        p -= lr * b
+
+
+WRONG += [("state-shared-between-parameters", keyed_by_shape), ("last-gradient-only", remembers_one_gradient)] + wrong_answers(
     solution,
     [
         ("argument-ignored", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),

@@ -1,5 +1,7 @@
 """Answers to `cost-of-a-sparse-step`: weights and two moments, of all rows or of the distinct words' rows."""
 
+from fractions import Fraction
+
 import numpy as np
 import torch
 
@@ -61,6 +63,10 @@ def by_sorting(words, vocabulary, dim):
     return float(3 * vocabulary * dim), float(3 * rows * dim)
 
 
+def once_only(words, vocabulary, dim):
+    return 3 * vocabulary * dim, 3 * dim * sum(words.count(word) == 1 for word in words)
+
+
 WRONG = [
     ("counts-repeats", with_repeats),
     ("forgets-the-moments", weights_only),
@@ -83,7 +89,11 @@ WRONG = [
     ("weights-alone-with-repeats", counting(lambda v, d, n, u: v * d, lambda v, d, n, u: n * d)),
     ("not-two-numbers", one_number),
     ("inputs-changed", by_sorting),
-    ("wrong-value", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * v * u * d)),
+    ("sparse-alone", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * v * u * d)),
+    ("sparse-alone", lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * (max(words) - min(words) + 1) * dim)),
+    ("dense-alone", counting(lambda v, d, n, u: 3 * n * d, lambda v, d, n, u: 3 * u * d)),
+    ("absent-words-counted", counting(lambda v, d, n, u: 3 * v * d, lambda v, d, n, u: 3 * (v - u) * d)),
+    ("repeated-words-left-out", once_only),
 ]
 
 
@@ -99,6 +109,10 @@ def as_list(words, vocabulary, dim):
     return [np.int64(3 * vocabulary * dim), np.float64(3 * dim * len({*words}))]
 
 
+def with_fractions(words, vocabulary, dim):
+    return Fraction(3) * vocabulary * dim, Fraction(3 * len(set(words)) * dim)
+
+
 def by_tables(words, vocabulary, dim):
     written = torch.zeros(3, vocabulary, dim, dtype=torch.bool)
     dense = written.numel()
@@ -106,4 +120,4 @@ def by_tables(words, vocabulary, dim):
     return dense, written.sum()
 
 
-ALSO_RIGHT = [with_numpy, with_torch, as_list, by_tables]
+ALSO_RIGHT = [with_numpy, with_torch, as_list, with_fractions, by_tables]

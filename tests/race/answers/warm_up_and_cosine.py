@@ -74,6 +74,11 @@ def stays_at_peak(t, T, peak):
     return solution(t, T, peak) if t < T // 10 else peak
 
 
+def in_float32_to_the_end(t, T, peak):
+    W = T // 10
+    return solution(t, T, peak) if t < W else peak * (1 + torch.cos(torch.linspace(0, math.pi, T - W)))[t - W] / 2
+
+
 WRONG = [
     ("no-warm-up", no_climb),
     ("warm-up-left-out", peak_at_once),
@@ -85,7 +90,8 @@ WRONG = [
     ("rises", after_climb(lambda passed: (1 - math.cos(math.pi * passed)) / 2)),
     ("straight-down", after_climb(lambda passed: 1 - passed)),
     ("peak-forgotten", no_peak),
-    ("wrong-value", after_climb(lambda passed: (1 + math.cos(180 * passed)) / 2)),  # in degrees
+    ("degrees", after_climb(lambda passed: (1 + math.cos(180 * passed)) / 2)),
+    ("pi-missing", after_climb(lambda passed: (1 + math.cos(passed)) / 2)),
     ("returns-nothing", nothing),
     ("reaches-zero", cosine_of(lambda t, T, W: (t - W) / (T - W - 1))),
     ("wave-too-long", cosine_of(lambda t, T, W: (t - W) / T)),
@@ -98,6 +104,14 @@ WRONG = [
     ("climb-does-not-grow", climb_of(lambda t, W: 1 / W)),
     ("misses-the-peak", climb_of(lambda t, W: (t + 1) / (W + 1))),
     ("stays-at-peak", stays_at_peak),
+    ("fixed-warm-up", with_warm_up(lambda T: 2)),
+    ("one-cycles-climb", climb_of(lambda t, W: 0.04 + 0.96 * t / (W - 1))),
+    ("peak-forgotten", lambda t, T, peak: solution(t, T, peak if t < T // 10 else 1.0)),
+    ("peak-forgotten", lambda t, T, peak: solution(t, T, 1.0 if t < T // 10 else peak)),
+    ("climb-too-long", lambda t, T, peak: peak * (t + 1) / (T // 10) if t <= T // 10 else solution(t, T, peak)),
+    ("wave-during-the-climb", lambda t, T, peak: min(1, (t + 1) / (T // 10)) * no_climb(t, T, peak)),
+    ("starts-at-zero", lambda t, T, peak: (from_zero if t < T // 10 else no_climb)(t, T, peak)),  # and the clock from zero
+    ("reaches-zero", in_float32_to_the_end),
     ("wrong-value", climb_of(lambda t, W: ((t + 1) / W) ** 2)),
     ("wrong-value", after_climb(lambda passed: 0.1**passed)),
 ]
@@ -120,7 +134,14 @@ def with_torch(t, T, peak):
 
 def with_fractions(t, T, peak):
     W = Fraction(T, 10).__floor__()
-    return peak * float(Fraction(t + 1, W)) if t < W else peak * math.cos(math.pi * Fraction(t - W, T - W) / 2) ** 2
+    part = Fraction(t + 1, W) if t < W else Fraction(math.cos(math.pi * Fraction(t - W, T - W) / 2)) ** 2
+    return Fraction(peak) * part
+
+
+def in_float32(t, T, peak):
+    W = T // 10
+    rates = [torch.linspace(peak / W, peak, W), peak * (1 + torch.cos(math.pi * torch.arange(T - W) / (T - W))) / 2]
+    return torch.cat(rates)[t]
 
 
 def by_sine(t, T, peak):
@@ -137,4 +158,4 @@ def with_schedulers(t, T, peak):
     return np.array([peak * schedule(t)])[0]
 
 
-ALSO_RIGHT = [with_numpy, with_torch, with_fractions, by_sine, with_schedulers]
+ALSO_RIGHT = [with_numpy, with_torch, with_fractions, in_float32, by_sine, with_schedulers]

@@ -139,6 +139,20 @@ def prints(a, b):
     print(solution(a, b))
 
 
+def with_a_large_number(a, b):
+    return solution(*([1e3 if math.isnan(loss) else loss for loss in losses] for losses in (a, b)))
+
+
+def repairs_the_lists(a, b):
+    for losses in (a, b):
+        losses[:] = [math.inf if math.isnan(loss) else loss for loss in losses]
+    return solution(a, b)
+
+
+def says_nothing_if_undecided(a, b):
+    return None if solution(a, b) == "undecided" else solution(a, b)
+
+
 WRONG = [
     ("bands-must-not-touch", by_bands),
     ("majority-or-mean", by_mean),
@@ -165,6 +179,10 @@ WRONG = [
     ("always-a-winner", tie_is_a),
     ("never-decides", never_decides),
     ("returns-nothing", prints),
+    ("nan-as-a-number", with_a_large_number),
+    ("inputs-changed", repairs_the_lists),
+    ("undecided-missing", says_nothing_if_undecided),
+    ("one-seed", lambda a, b: "a" if a[0] < b[0] else "b" if b[0] < a[0] else "undecided"),
 ]
 
 

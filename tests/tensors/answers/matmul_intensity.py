@@ -68,6 +68,10 @@ WRONG += [
     ("wrong-value", lambda n, m, k, width: flops(n, m, k) / moved(n, m, k, width) / 1e9),
     ("wrong-type", lambda n, m, k, width: f"{flops(n, m, k) / moved(n, m, k, width):.0f} FLOP/byte"),
     ("wrong-arguments", lambda n, m, k: flops(n, m, k) / moved(n, m, k, 4)),
+    ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m) * width),
+    ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (width * n * k + k * m + n * m)),
+    ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m * width)),
+    ("nothing-reused", lambda n, m, k, width: 2 * n * m * k / ((n * m * k * 2 + n * m) * width)),
 ]
 ALSO_RIGHT = [
     lambda n, m, k, width: 2 / width / (1 / n + 1 / m + 1 / k),

@@ -103,6 +103,8 @@ WRONG += [
     ("wrong-shape", lambda x: ((x - x.mean(0)) / x.std(0, correction=0)).T),
     ("wrong-value", lambda x: (x - x.median(0).values) / x.std(0, correction=0)),
     ("returns-nothing", lambda x: print(end="")),
+    ("eps-added", lambda x: (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()),
+    ("eps-added", lambda x: (x - x.mean(0)) / (x.std(0, correction=0) + 1e-3)),
 ]
 ALSO_RIGHT = [
     column_by_column,
