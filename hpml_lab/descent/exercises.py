@@ -185,6 +185,7 @@ SCHEDULE_MISTAKES: dict[str, tuple[Callable, str]] = {
         lambda t, lr, first, then: lr / 10 if t == first + 1 else lr / 100 if t == first + then + 1 else lr,
         "Your rate drops for one step, then it is `lr` again: a drop holds for all steps after it.",
     ),
+    "multiplied": (lambda t, lr, first, then: lr**2 / right_schedule(t, lr, first, then), "Your rate rises: divide by 10."),
     "drops-subtract": (
         lambda t, lr, first, then: lr - lr / 10 * ((t > first) + (t > first + then)),
         "You take a tenth away: nine tenths remain. To a tenth means divided by 10.",

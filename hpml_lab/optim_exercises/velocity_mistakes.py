@@ -45,7 +45,7 @@ MOMENTUM_MISTAKES: WrongRules = {
     "rate-inside-velocity": (as_rule("lecture_momentum"), f"{_UNTIL_RATE_HINT} Multiply by lr last."),
     "rate-twice": (altered("momentum", "s.b = momentum * s.b + lr * g"), _TWICE_HINT),
     "last-gradient-only": (
-        altered("momentum", "s.b = momentum * before + g", first=["before = getattr(s, 'last', 0 * g)", "s.last = g"]),
+        altered("momentum", "s.b = momentum * before + g", first=["before = getattr(s, 'last', 0 * g)", "s.last = 1 * g"]),
         "Your velocity holds two gradients, the new one and the last: keep b itself, which holds them all.",
     ),
     "velocity-used-before-update": (

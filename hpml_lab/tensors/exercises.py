@@ -186,6 +186,10 @@ STANDARDISE_MISTAKES: dict[str, tuple[Callable, str]] = {
         lambda x: (x - x.amin(0)) / (x.amax(0) - x.amin(0)),
         "That puts each column between 0 and 1. Here it is the mean that becomes 0, and the deviation that becomes 1.",
     ),
+    "sum-for-mean": (
+        lambda x: (x - x.sum(0)) / x.std(0, correction=0),
+        "You subtracted the sum of the column; its mean is the sum over N.",
+    ),
     "eps-added": (_centered_by(0, lambda x: (x.var(0, correction=0) + 1e-3).sqrt()), _EPS),
     "eps-added, to the deviation": (_centered_by(0, lambda x: x.std(0, correction=0) + 1e-3), _EPS),
     "untouched": (lambda x: x, "x comes back as it was."),
@@ -259,6 +263,10 @@ def judge_matmul_intensity(answer: Callable) -> None:
             "nothing-reused": (
                 lambda n, m, k, width: 2 * n * m * k / (width * (2 * n * m * k + n * m)),
                 "You read both operands anew for each multiply-add. At least, each number is read once and then reused.",
+            ),
+            "k-missing": (
+                lambda n, m, k, width: 2 * n * m / all_bytes(n, m, k, width),
+                "You count one multiply-add for each entry of C. Each of them is a sum over k products.",
             ),
             "flops-alone": (lambda n, m, k, width: 2 * n * m * k, "These are the FLOPs. Intensity is FLOPs per byte."),
             "bytes-alone": (all_bytes, "These are the bytes. Intensity is FLOPs per byte."),

@@ -103,6 +103,10 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
             wrong("s.m_hat = s.m / (1 - beta2**t)", "s.v_hat = s.v / (1 - beta1**t)"),
             _ONE_BETA_HINT,
         ),
+        "nadam-instead": (
+            wrong("s.m_hat = (beta1 * s.m + (1 - beta1) * g) / (1 - beta1**t)"),
+            "The gradient enters your step once more, beside m: a look-ahead as in NAdam. Adam steps along m̂ alone.",
+        ),
         "square-of-the-average": (
             wrong("s.v = beta2 * s.v + (1 - beta2) * s.m * s.m"),
             "v averages the squares of the gradients, g², not those of m.",

@@ -48,6 +48,7 @@ MISTAKES = {
         lambda f, x: jacobian(f, x)[-1].expand(len(f(x)), len(x)),
         "All rows are the last one: you stored x.grad itself each time, and the next pass changed it. Store a copy.",
     ),
+    "rows-in-reverse": (lambda f, x: jacobian(f, x).flip(0), "The rows are right, but the last output comes first."),
     "rows-in-tuples": (
         lambda f, x: [(row,) for row in jacobian(f, x)],
         "torch.autograd.grad returns a tuple, with one gradient for each input: take its element.",

@@ -31,6 +31,7 @@ MISTAKES = {
         "The right size with the wrong sign: this would increase the loss. Is it y - p or p - y?",
     ),
     "summed": (lambda w, X, y: right(w, X, y) * len(y), "That is the sum over the samples. L is their mean: where is 1/N?"),
+    "doubled": (lambda w, X, y: 2 * right(w, X, y), "Twice the gradient: the factor 2 belongs to a squared error."),
     "means-multiplied": (
         lambda w, X, y: (torch.sigmoid(X @ w) - y).mean() * X.mean(0),
         "You average p - y and x before you multiply them. Each sample's p - y meets its own x: multiply first.",

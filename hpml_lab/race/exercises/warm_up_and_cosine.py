@@ -51,6 +51,10 @@ CLIMB_MISTAKES = {
         schedule(lambda t, T, W: (t + 1) / (W + 1), fall),
         "Your climb is one step short of the peak: at step W - 1 the rate is the peak.",
     ),
+    "starts-at-zero, and reaches the peak": (
+        schedule(lambda t, T, W: t / max(W - 1, 1), fall),
+        "Your first step has the rate 0 and does nothing: the climb begins at peak / W.",
+    ),
     "one-cycles-climb": (
         schedule(lambda t, T, W: (1 + 24 * t / max(W - 1, 1)) / 25, fall),
         "Your climb starts at peak / 25, as one-cycle's does; here it starts at peak / W.",
@@ -105,6 +109,10 @@ FALL_MISTAKES = {
     "peak-forgotten, in the wave": (
         lambda t, T, peak: schedule(climb, fall)(t, T, peak if t < T // 10 else 1.0),
         "Your wave falls from 1 for every peak: where is `peak` in it?",
+    ),
+    "parentheses-missing": (
+        schedule(climb, lambda t, T, W: 1 + math.cos(math.pi * (t - W) / (T - W)) / 2),
+        "Only the cosine is halved: 1 + cos belongs in parentheses.",
     ),
     "pi-missing": (
         schedule(climb, lambda t, T, W: half_wave((t - W) / (T - W) / math.pi)),

@@ -21,6 +21,7 @@ WRONG += wrong_answers(
     solution,
     [
         ("one-beta-for-both", ("m / (1 - beta1**t)", "m / (1 - beta2**t)"), ("v / (1 - beta2**t)", "v / (1 - beta1**t)")),
+        ("nadam-instead", ("m_hat = m / (1 - beta1**t)", "m_hat = (beta1 * m + (1 - beta1) * g) / (1 - beta1**t)")),
         ("square-of-the-average", ("(1 - beta2) * g * g", "(1 - beta2) * m * m")),
     ],
 )

@@ -220,5 +220,6 @@ WRONG += [
     ("one-tensor-for-all", cleared_but_kept_by_reference),
     ("rows-in-tuples", lambda f, x: [torch.autograd.grad(y, x, retain_graph=True) for y in f(x)]),
     ("history-cut", lambda f, x: torch.stack([torch.autograd.grad(y, x, retain_graph=True)[0] for y in f(x.detach())])),
+    ("rows-in-reverse", lambda f, x: solution_in_any_type(f, x).flip(0)),
 ]
 ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]

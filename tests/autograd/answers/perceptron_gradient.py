@@ -154,6 +154,7 @@ WRONG += [
     ("wrong-shape", lambda w, X, y: (X.T @ (torch.sigmoid(X @ w) - y) / len(y))[:, None]),
     ("raises", lambda w, X, y: X.T @ (math.exp(X @ w) - y)),
     ("means-multiplied", lambda w, X, y: (torch.sigmoid(X @ w) - y).mean() * X.mean(0)),
+    ("doubled", lambda w, X, y: 2 * solution(w, X, y)),
 ]
 ALSO_RIGHT = [
     by_a_loop,

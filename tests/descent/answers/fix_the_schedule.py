@@ -116,6 +116,7 @@ WRONG += [
     ("back-after-one-step", lambda t, lr, first, then: lr / {first + 1: 10, first + then + 1: 100}.get(t, 1)),
     ("drops-subtract", lambda t, lr, first, then: lr - 0.1 * lr * ((t > first) + (t > first + then))),
     ("drops-for-ever", lambda t, lr, first, then: lr / 10 ** max(0, 1 + (t - first - 1) // then)),
+    ("multiplied", lambda t, lr, first, then: lr * 10 ** ((t > first) + (t > first + then))),
 ]
 ALSO_RIGHT = [
     by_a_loop,

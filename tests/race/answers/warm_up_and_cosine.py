@@ -105,6 +105,8 @@ WRONG = [
     ("misses-the-peak", climb_of(lambda t, W: (t + 1) / (W + 1))),
     ("stays-at-peak", stays_at_peak),
     ("fixed-warm-up", with_warm_up(lambda T: 2)),
+    ("starts-at-zero", climb_of(lambda t, W: t / (W - 1))),
+    ("parentheses-missing", after_climb(lambda passed: 1 + math.cos(math.pi * passed) / 2)),
     ("one-cycles-climb", climb_of(lambda t, W: 0.04 + 0.96 * t / (W - 1))),
     ("peak-forgotten", lambda t, T, peak: solution(t, T, peak if t < T // 10 else 1.0)),
     ("peak-forgotten", lambda t, T, peak: solution(t, T, 1.0 if t < T // 10 else peak)),

@@ -72,6 +72,7 @@ WRONG += [
     ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (width * n * k + k * m + n * m)),
     ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m * width)),
     ("nothing-reused", lambda n, m, k, width: 2 * n * m * k / ((n * m * k * 2 + n * m) * width)),
+    ("k-missing", lambda n, m, k, width: 2 * n * m / moved(n, m, k, width)),
 ]
 ALSO_RIGHT = [
     lambda n, m, k, width: 2 / width / (1 / n + 1 / m + 1 / k),

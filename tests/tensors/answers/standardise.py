@@ -105,6 +105,7 @@ WRONG += [
     ("returns-nothing", lambda x: print(end="")),
     ("eps-added", lambda x: (x - x.mean(0)) / (x.var(0, correction=0) + 1e-3).sqrt()),
     ("eps-added", lambda x: (x - x.mean(0)) / (x.std(0, correction=0) + 1e-3)),
+    ("sum-for-mean", lambda x: (x - x.sum(0)) / x.std(0, correction=0)),
 ]
 ALSO_RIGHT = [
     column_by_column,
