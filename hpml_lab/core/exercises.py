@@ -244,10 +244,13 @@ def expect_function(
         if not same(handed, arguments):
             changed.append(case)
     wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
-    largest = max([0.0, *(largest_of(value) for value in map(numbers, wanted.values()) if value is not None)])
+    largest, own = (
+        max([0.0, *(largest_of(value) for value in map(numbers, values) if value is not None)])
+        for values in (wanted.values(), got.values())
+    )
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
-        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, largest) for case, given in cases.items()):
+        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, own) for case, given in cases.items()):
             raise Mistake(name.split(",")[0], hint)
     raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
     for error in raised.values():
