@@ -122,12 +122,10 @@ def cudnn_search(on: bool) -> Iterator[None]:
 
     Only of shapes that were not run before in this process: see tuning.convolutions.Convolution.
     """
-    before = torch.backends.cudnn.benchmark  # not cudnn.flags(), which sets all other flags to its defaults
-    torch.backends.cudnn.benchmark = on
-    try:
+    cudnn = torch.backends.cudnn  # flags() would set what is not named here to its defaults
+    kept = {name: getattr(cudnn, name) for name in ("enabled", "benchmark_limit", "deterministic", "allow_tf32")}
+    with cudnn.flags(benchmark=on, **kept):
         yield
-    finally:
-        torch.backends.cudnn.benchmark = before
 
 
 @contextlib.contextmanager

@@ -103,12 +103,8 @@ def test_convolutions_in_tf32_are_set_against_the_ceiling_of_tf32(monkeypatch, a
     monkeypatch.setattr(device_work, "ceiling", written_ceiling)
     net = torch.nn.Conv2d(3, 4, 3, bias=False, device="meta")
     x = torch.ones(1, 3, 10, 10, device="meta")
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = allowed
-    try:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=allowed):
         compute, _ = least_seconds(lambda: net(x).sum().backward(), torch.device("meta"))
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
     forward = 2 * 4 * 8 * 8 * 3 * 3 * 3
     assert compute == pytest.approx(2 * forward / (16e9 if allowed else 2e9)), "the output, and the weight's gradient"
 

@@ -208,13 +208,9 @@ def test_flags_are_restored_even_when_a_step_fails():
         failing.step()
     assert torch.backends.cudnn.benchmark is False and not torch.is_anomaly_enabled()
     others = torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.deterministic = True
-    try:
-        with pytest.raises(KeyError), cudnn_search(True):
-            assert torch.backends.cudnn.benchmark and torch.backends.cudnn.deterministic, "other flags are not touched"
-            raise KeyError
-    finally:
-        torch.backends.cudnn.deterministic = others[0]
+    with torch.backends.cudnn.flags(enabled=True, deterministic=True), pytest.raises(KeyError), cudnn_search(True):
+        assert torch.backends.cudnn.benchmark and torch.backends.cudnn.deterministic, "other flags are not touched"
+        raise KeyError
     assert torch.backends.cudnn.benchmark is False
     assert (torch.backends.cudnn.deterministic, torch.backends.cudnn.allow_tf32) == others
 
