@@ -21,7 +21,6 @@ from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import ROOT
 from hpml_lab.core.programs import run_python
 from hpml_lab.core.render import counted
-from hpml_lab.core.result import read_record
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (
@@ -47,17 +46,20 @@ RECORDED, PASSED, SKIPPED, FAILED, LATE = "recorded", "passed", "skipped", "fail
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one experiment, or of the tests: `recorded` (tests: `passed`), `skipped` with a reason, `failed` with its
-    traceback, or `not finished` at its deadline."""
+    """What came of one experiment, or of the tests.
 
-    @property
-    def is_wrong(self) -> bool:
-        return self.state in (FAILED, LATE)
+    state   RECORDED, or PASSED for the tests; SKIPPED; FAILED; LATE: killed at its deadline
+    detail  how many claims hold, why it was skipped, or the traceback
+    """
 
     slug: str
     state: str
     seconds: float
     detail: str = ""
+
+    @property
+    def is_wrong(self) -> bool:
+        return self.state in (FAILED, LATE)
 
 
 def device_and_machine(requested: str | None) -> tuple[str, dict]:
@@ -92,13 +94,16 @@ def by_value(experiments: Iterable[Experiment], failed_before: Sequence[str] = (
 
 
 def is_recorded(experiment: Experiment, size: str, here: dict, folder: Path) -> bool:
-    """Whether `folder` has a run of this experiment, of this size, from a machine like this one (`machine.label`)."""
+    """Whether `folder` has a run of this experiment, of this size, from a machine like this one (`machine.label`).
+
+    A run on a GPU counts on a machine without one, too: it must not be replaced by less.
+    """
     try:
-        record = read_record(folder / f"{experiment.slug}.json")
-        experiment.load(folder / f"{experiment.slug}.json")
-        return record["size"] == size and machine.label(record["machine"]) == machine.label(here)
-    except (LabError, KeyError, TypeError):  # none yet, or of an older version
+        recorded = experiment.load(folder / f"{experiment.slug}.json")
+        enough = machine.label(recorded.machine) == machine.label(here) or (recorded.machine["gpu"] and not here["gpu"])
+    except (LabError, KeyError):  # none yet, or of an older version
         return False
+    return recorded.size == size and bool(enough)
 
 
 def record(experiment: Experiment, size: str, device: str, folder: Path, pictures: Path, deadline_seconds: float) -> Outcome:

@@ -62,10 +62,13 @@ class Table:
 
     @property
     def columns(self) -> dict[str, str]:
-        """{field: heading} of the columns that are shown; an empty table has none."""
-        if not self.rows:
-            return {}
-        shown = [field for field in dataclasses.fields(self.rows[0]) if "label" in field.metadata]
+        """{field: heading} of the columns that are shown: those with a value in any row. An empty table has none."""
+        fields = dataclasses.fields(self.rows[0]) if self.rows else ()
+        shown = [
+            field
+            for field in fields
+            if "label" in field.metadata and any(getattr(row, field.name) is not None for row in self.rows)
+        ]
         return {field.name: heading(field.metadata["label"], field.metadata["unit"]) for field in shown}
 
     def cells(self) -> list[list[Any]]:

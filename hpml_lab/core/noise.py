@@ -54,11 +54,14 @@ class SpeedUp:
     @property
     def times_as_long(self) -> str:
         """The slowdown in words."""
-        return str(self.slowdown).replace("times as fast", "times as long")
+        return self.slowdown._in_words("times as long")
 
     def __str__(self) -> str:
+        return self._in_words("times as fast")
+
+    def _in_words(self, unit: str) -> str:
         percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
-        words = f"{self.ratio:.3g} times as fast ({self.interval}; noise ±{percent} %)"
+        words = f"{self.ratio:.3g} {unit} ({self.interval}; noise ±{percent} %)"
         return words if self.verdict != "within noise" else f"{words}: within noise"
 
     @property

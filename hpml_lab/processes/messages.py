@@ -23,7 +23,7 @@ import torch.multiprocessing
 
 from hpml_lab.core.findings import column
 
-COUNTED = 16 << 10  # bytes, from which copies of a message can be told from its other parts
+COUNTED = 16 << 10  # bytes, from which copies of a message can be distinguished from its other parts
 ROUTES = ("pickle", "bytes", "torch", "reused", "ring")
 
 

@@ -22,7 +22,7 @@ from hpml_lab.core import machine
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import all_experiments, find
 from hpml_lab.core.paths import ROOT
-from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, page, run_cuda_tests
+from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
 """Experiments that end in every way."""
@@ -175,6 +175,12 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
     assert progress.index("[1/2] demo-two") < progress.index("[2/2] demo-wrong"), "what failed before comes last"
     assert (demo / "runs.txt").read_text() == "one\n", "the finished one did not run again"
     assert "3 recorded" in said, "the page covers both calls"
+    for gpu, kept in (("Some GPU", True), (None, False)):  # a run on a GPU is not replaced by one without
+        record = json.loads((demo / "out" / "demo-one.json").read_text())
+        record["machine"] |= {"gpu": gpu, "cpu": "Another CPU"}
+        (demo / "out" / "demo-one.json").write_text(json.dumps(record))
+        assert is_recorded(registry.find("demo-one"), "quick", machine.describe(), demo / "out") is kept
+    lab("demo-one")
     (demo / "out" / "demo-two.json").write_text("{")
     assert "2 of 3 are recorded" in lab("demo-one", "demo-wrong", "demo-two")[2], "a damaged file counts as none"
 

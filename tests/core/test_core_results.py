@@ -256,3 +256,17 @@ def test_an_unknown_slug_suggests_the_nearest(sample):
 def test_two_experiments_cannot_have_one_slug(sample):
     with pytest.raises(ValueError, match="sample-row"):
         experiment("sample-row", lecture="L0", notebook="99_test")(lambda size: None)
+
+
+def test_a_column_without_any_value_is_left_out_of_the_table():
+    """As on a machine without a GPU; a column with one value stays, and so do zeros."""
+
+    @dataclass
+    class Timed:
+        cpu: float = column("CPU", "ms")
+        gpu: float | None = column("GPU", "ms", None)
+        gain: float | None = column("gain", "", None)
+
+    assert list(Table("", [Timed(1.0), Timed(2.0)]).columns) == ["cpu"]
+    table = Table("", [Timed(0.0), Timed(2.0, gain=3.0)])
+    assert table.columns == {"cpu": "CPU, ms", "gain": "gain"} and table.cells() == [[0.0, None], [2.0, 3.0]]

@@ -34,7 +34,7 @@ class Event:
 
 @pytest.fixture
 def noted(monkeypatch):
-    """What streams were told, in order; every other call of torch.cuda does nothing."""
+    """What streams were asked to do, in order; every other call of torch.cuda does nothing."""
     noted = []
     current, side = Stream("current", noted), Stream("side", noted)
 

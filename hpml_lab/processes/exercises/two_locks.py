@@ -230,7 +230,8 @@ def _judge_busy(answer: Callable) -> None:
             raise Mistake("half-done", f"If a lock is busy for a while, 100 and 100 become {balances[0]} and {balances[1]}.")
         if balances == [100, 100] and not gave_up:
             raise Mistake(
-                "gives-up-silently", "If a lock is busy for a while, nothing is moved, and the caller is not told: try again."
+                "gives-up-silently",
+                "If a lock is busy for a while, nothing is moved, and the caller cannot know it: try again.",
             )
 
 
