@@ -61,7 +61,7 @@ def lab_server(root: Path, scratch: Path):
         server = subprocess.Popen(command, env=env, stdout=sink, stderr=subprocess.STDOUT)
     address = f"http://127.0.0.1:{port}"
     try:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while True:
             try:
                 urllib.request.urlopen(f"{address}/api/status?token={token}", timeout=2)
@@ -86,6 +86,7 @@ def browser(profile: Path, width: int = 1300, height: int = 1000):
             profile, executable_path=CHROMIUM, headless=True, args=FLAGS, viewport={"width": width, "height": height}
         )
         context.refused = []
+        context.set_default_timeout(180_000)  # milliseconds, for a machine that is busy elsewhere
 
         def guard(route):
             if route.request.url.startswith(("http://127.0.0.1", "data:", "blob:")):
@@ -107,16 +108,15 @@ def open_notebook(context, address: str, token: str, path: str):
     page.errors = []
     page.on("console", lambda message: page.errors.append(message.text) if message.type == "error" else None)
     page.goto(f"{address}/doc/tree/{path}?token={token}&reset")
-    page.wait_for_selector(".jp-NotebookPanel", timeout=60_000)
+    page.wait_for_selector(".jp-NotebookPanel")
     return page
 
 
-def run_all_cells(page, seconds: float = 240) -> None:
+def run_all_cells(page, seconds: float = 600) -> None:
     """Run all cells and wait for the last. The application is asked for the kernel's state: the toolbar says idle too early."""
     page.wait_for_function(
         """() => { const s = window.jupyterapp?.shell?.currentWidget?.sessionContext, k = s?.session?.kernel;
-                   return !!(s?.isReady && k?.connectionStatus === 'connected' && k.status === 'idle') }""",
-        timeout=120_000,
+                   return !!(s?.isReady && k?.connectionStatus === 'connected' && k.status === 'idle') }"""
     )
     state = page.evaluate(
         """async t => { const done = window.jupyterapp.commands.execute('notebook:run-all-cells').then(() => 'done');

@@ -49,7 +49,7 @@ def opened(tmp_path_factory):
         page = open_notebook(context, address, token, "lab.ipynb")
         run_all_cells(page)
         assert cell_errors(page) == []
-        page.locator("img.hpml-picture").wait_for(timeout=60_000)
+        page.locator("img.hpml-picture").wait_for()
         assert width(page) == 960
         yield page, context
 
@@ -66,7 +66,7 @@ def changed(page, act):
     """Do `act` and wait until the picture changed and is whole."""
     before = source(page)
     act()
-    page.wait_for_function("old => document.querySelector('img.hpml-picture').src !== old", arg=before, timeout=15_000)
+    page.wait_for_function("old => document.querySelector('img.hpml-picture').src !== old", arg=before)
     assert width(page) == 960
 
 
@@ -79,7 +79,7 @@ def slider(page, name):
 def wait_for_caption(page, text):
     """Wait for the table, which comes just after the picture."""
     page.wait_for_function(
-        "text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text, timeout=15_000
+        "text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text
     )
 
 
@@ -163,7 +163,7 @@ def test_the_picture_follows_at_a_pace(opened, capsys):
             key = "ArrowRight" if move // 8 % 2 == 0 else "ArrowLeft"
             page.keyboard.press(key)
             # asked seldom: what polls the page on every frame takes the time that is measured
-            page.wait_for_function("n => window.hpml.seconds.length > n", arg=move, polling=25, timeout=15_000)
+            page.wait_for_function("n => window.hpml.seconds.length > n", arg=move, polling=25)
         found[name] = page.evaluate("() => window.hpml.seconds.splice(0)")[5:]
         assert len(found[name]) >= MOVES
     with capsys.disabled():

@@ -28,7 +28,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
 
         picture = page.locator("img.widget-image").first
         picture.scroll_into_view_if_needed()
-        picture.wait_for(timeout=30_000)
+        picture.wait_for()
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
         handle = page.get_by_role("slider").first
         readout = page.locator(".widget-readout").first
@@ -40,7 +40,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
             source, value = picture.get_attribute("src"), readout.inner_text()
             page.keyboard.press(key)
             page.wait_for_function(
-                "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source], timeout=15_000
+                "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source]
             )
             assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
             assert readout.inner_text() != value
@@ -53,7 +53,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
         page.mouse.move(box["x"] - 120, box["y"] + 5, steps=8)
         page.mouse.up()
         page.wait_for_function(
-            "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source], timeout=15_000
+            "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source]
         )
         page.screenshot(path=shots / "autograd-stepper.png")
         assert page.errors == []

@@ -56,7 +56,7 @@ def test_ctrl_c_is_the_command_s():
     )
     assert process.stdout.readline() == "began\n"
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
+    process.communicate(timeout=300)
     assert process.returncode == 5 and Path("run.csv").exists()
 
 

@@ -127,5 +127,5 @@ def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folde
         assert process.stdout.readline() == "ready\n"
         time.sleep(1.0)
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=300)
     assert process.returncode == 130 and "interrupted" in errors, errors

@@ -56,7 +56,7 @@ def test_the_played_workers_are_like_real_ones():
 
     def epoch():
         loader = DataLoader(
-            Draws(8, "own"), batch_size=2, num_workers=2, worker_init_fn=seed_own, multiprocessing_context="fork", timeout=60
+            Draws(8, "own"), batch_size=2, num_workers=2, worker_init_fn=seed_own, multiprocessing_context="fork", timeout=300
         )
         with allow_oversubscription():
             pairs = [p for workers, numbers in loader for p in zip(workers.tolist(), numbers.tolist(), strict=True)]

@@ -207,7 +207,7 @@ def test_a_file_that_vanishes_later_is_named_too(table):
 
 def test_an_error_in_a_worker_still_names_the_file(table):
     (table.parent / "face_0001.jpg").write_bytes((table.parent / "face_0001.jpg").read_bytes()[:700])
-    loader = DataLoader(read(table), batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=60)
+    loader = DataLoader(read(table), batch_size=None, num_workers=1, multiprocessing_context="fork", timeout=300)
     with pytest.raises(Exception, match=r"line 3, face_0001\.jpg: the image cannot be read"):
         list(loader)
 
