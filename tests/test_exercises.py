@@ -4,6 +4,7 @@
 other right answers that a check once refused.
 """
 
+import ast
 import copy
 import importlib.util
 import inspect
@@ -18,8 +19,8 @@ import torch
 from nbclient import NotebookClient
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import all_experiments
 from hpml_lab.core.exercises import all_exercises, check
+from hpml_lab.core.experiment import all_experiments
 from hpml_lab.core.paths import NOTEBOOKS
 from hpml_lab.core.prediction import predicted
 from hpml_lab.core.same import same
@@ -113,12 +114,23 @@ def test_no_notebook_gives_a_solution_away(exercise):
     assert not all(line in stored for line in body)
 
 
+def of_an_experiment(source, notebook):
+    """True for a cell that calls an experiment of the notebook by its topic's front door, or uses its result."""
+    calls = {(found.topic, found.function.__name__) for found in all_experiments() if found.notebook == notebook}
+    return any(
+        isinstance(node, ast.Name)
+        and node.id == "result"
+        or isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and (node.value.id, node.attr) in calls
+        for node in ast.walk(ast.parse(source))
+    )
+
+
 def solved(name):
     """The notebook with every stub replaced by the exercise's solution, without its experiments: nbval runs those."""
     notebook = read(name)
-    calls = "|".join(found.slug.replace("-", "_") for found in all_experiments() if found.notebook == name)
-    experiment = re.compile(rf"\.({calls})\(|\bresult\b")
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" and not experiment.search(cell.source)]
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
     by_name = {exercise.name: exercise for exercise in EXERCISES}
     for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
         variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]

@@ -78,9 +78,7 @@ def slider(page, name):
 
 def wait_for_caption(page, text):
     """Wait for the table, which comes just after the picture."""
-    page.wait_for_function(
-        "text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text
-    )
+    page.wait_for_function("text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text)
 
 
 def test_sliders_move_the_picture(opened):

@@ -39,9 +39,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
         for key in ("ArrowRight", "ArrowRight", "End"):
             source, value = picture.get_attribute("src"), readout.inner_text()
             page.keyboard.press(key)
-            page.wait_for_function(
-                "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source]
-            )
+            page.wait_for_function("([old]) => document.querySelector('img.widget-image').src !== old", arg=[source])
             assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
             assert readout.inner_text() != value
             seen.add(picture.get_attribute("src"))
@@ -52,9 +50,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
         page.mouse.down()
         page.mouse.move(box["x"] - 120, box["y"] + 5, steps=8)
         page.mouse.up()
-        page.wait_for_function(
-            "([old]) => document.querySelector('img.widget-image').src !== old", arg=[source]
-        )
+        page.wait_for_function("([old]) => document.querySelector('img.widget-image').src !== old", arg=[source])
         page.screenshot(path=shots / "autograd-stepper.png")
         assert page.errors == []
         assert context.refused == [], "nothing is fetched from elsewhere"
