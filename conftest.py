@@ -60,7 +60,7 @@ def same_picture():
 @pytest.fixture
 def sound(tmp_path, same_picture):
     """(result) asserts what holds of every experiment: its exact claims hold and read the same on every machine, and the
-    figure of the saved file is the figure of the run, with labelled axes."""
+    figure of the saved file is the figure of the run, with labeled axes."""
     import re
 
     from hpml_lab.core.experiment import load_result

@@ -63,10 +63,10 @@ class Verdict:
         return f"{self.exercise}: {self.state}{found}. {self.message}"
 
     def _repr_html_(self) -> str:
-        colour = {"not yet": style.GREY, "right": style.GREEN, "mistake": style.RED}[self.state]
+        color = {"not yet": style.GREY, "right": style.GREEN, "mistake": style.RED}[self.state]
         found = f" <code>{html.escape(self.mistake)}</code>" if self.mistake else ""
         return (
-            f'<div role="status" style="border-left:4px solid {colour};padding:.3em .8em">'
+            f'<div role="status" style="border-left:4px solid {color};padding:.3em .8em">'
             f"<b>{self.exercise}: {self.state}</b>{found}. {prose_html(self.message)}</div>"
         )
 

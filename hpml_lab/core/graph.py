@@ -59,7 +59,7 @@ def layered_positions(graph: nx.DiGraph) -> dict[Any, Point]:
     layers = node_layers(graph)
     columns = {x: [node for node in graph if layers[node] == x] for x in sorted(set(layers.values()))}
     y = {node: index - (len(nodes) - 1) / 2 for nodes in columns.values() for index, node in enumerate(nodes)}
-    # Nodes move towards the middle of their neighbours, forward and back through the layers, and keep 1 apart.
+    # Nodes move towards the middle of their neighbors, forward and back through the layers, and keep 1 apart.
     for sweep in range(6):
         for x in sorted(columns, reverse=sweep % 2 == 1):
             wish = {}
@@ -74,7 +74,7 @@ def layered_positions(graph: nx.DiGraph) -> dict[Any, Point]:
 
 
 def layered_layout(graph: nx.DiGraph, *, downward: bool = False) -> GraphLayout:
-    """Layer after layer from left to right (or downward); nodes are ordered by where their neighbours stand."""
+    """Layer after layer from left to right (or downward); nodes are ordered by where their neighbors stand."""
     centers = {node: (y, -x) if downward else (x, -y) for node, (x, y) in layered_positions(graph).items()}
     bends = {}
     for start, end in graph.edges:

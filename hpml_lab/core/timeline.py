@@ -60,10 +60,10 @@ def overlap(a: Iterable[Span], b: Iterable[Span]) -> float:
     return busy(a) + busy(b) - busy([*a, *b])
 
 
-def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: Iterable[str] = ()) -> None:
+def gantt(axes, rows: Iterable[dict[str, Any]], colors: dict[str, str], lanes: Iterable[str] = ()) -> None:
     """Draw rows of spans: one bar a span, one lane a worker, from the top in the order of `lanes` (else of appearance).
 
-    colours  {what: colour}; each has a hatch of its own too, for those who see no colours; the legend has what is drawn.
+    colors  {what: color}; each has a hatch of its own too, for those who see no colors; the legend has what is drawn.
     """
     from hpml_lab.core import style  # here, because a child process that only records spans needs no matplotlib
 
@@ -71,7 +71,7 @@ def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: 
     lanes = list(lanes) or list(dict.fromkeys(row["lane"] for row in rows))
     seconds = max((row["end"] for row in rows), default=0.0)
     scale, unit = style.time_unit(seconds)
-    for (what, colour), hatch in zip(colours.items(), itertools.cycle(HATCHES), strict=False):
+    for (what, color), hatch in zip(colors.items(), itertools.cycle(HATCHES), strict=False):
         bars = [row for row in rows if row["what"] == what]
         if not bars:
             continue
@@ -80,7 +80,7 @@ def gantt(axes, rows: Iterable[dict[str, Any]], colours: dict[str, str], lanes: 
             [(row["end"] - row["start"]) * scale for row in bars],
             left=[row["start"] * scale for row in bars],
             height=0.7,
-            color=colour,
+            color=color,
             hatch=hatch,
             edgecolor="white",
             linewidth=0.5,

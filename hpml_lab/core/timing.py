@@ -1,4 +1,4 @@
-"""Honest timing: warm-up, synchronisation, several samples, median and spread; comparisons take turns.
+"""Honest timing: warm-up, synchronization, several samples, median and spread; comparisons take turns.
 
 The parts are the standard library's `timeit`, with garbage collection off, and torch's clock, which waits for the device. Not
 `torch.utils.benchmark.Timer`: it warms up at least twice before each sample, so that long work takes three times as long.
@@ -100,7 +100,7 @@ def measure(
 ) -> Timing:
     """Time `work()`: median and spread over `samples`; `bytes` and `flops` are what one call moves and computes.
 
-    One thread is the default because two threads on a busy machine measure the neighbours, not the work.
+    One thread is the default because two threads on a busy machine measure the neighbors, not the work.
     """
     sample = _Sampler(work, threads)
     return Timing(tuple(sample() for _ in range(samples)), threads, bytes, flops)

@@ -1,4 +1,4 @@
-"""NVIDIA DALI's pipelines in today's API: read, decode, crop, flip, normalise, on the CPU or with the decoding on a GPU.
+"""NVIDIA DALI's pipelines in today's API: read, decode, crop, flip, normalize, on the CPU or with the decoding on a GPU.
 
 A pipeline is a Python function that is called once and draws a graph of operators; DALI's own threads then run the graph.
 `@pipeline_def` and `fn.…` replace the classes in the lecture (`Pipeline` with `ops.FileReader`, `ops.nvJPEGDecoder`).
@@ -41,7 +41,7 @@ def decoded(files: Any, gpu: int | None) -> Any:
 
 
 def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None, seed: int = 0) -> Any:
-    """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalise.
+    """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalize.
 
     gpu  a CUDA device's number: decoding ends there, and the rest runs there. None keeps everything on the CPU.
     Give it to `Batches`.

@@ -6,7 +6,7 @@ from hpml_lab.profiling.stacks import StackNode, function_name
 
 WIDTH, ROW, FONT = 1180, 18, 12  # pixels
 LEAST_PERCENT = 0.1  # narrower boxes are not drawn: nobody would see them
-COLORS = ("#E69F00", "#F0E442")  # neighbours in depth; black letters have a contrast of 9 or more on both
+COLORS = ("#E69F00", "#F0E442")  # neighbors in depth; black letters have a contrast of 9 or more on both
 
 # Each box knows its left edge and its width in % of all samples. Zooming moves and widens boxes; letters are never stretched.
 SCRIPT = """

@@ -64,7 +64,7 @@ def input_fast(pixels: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
 
 
 def transform_slow(images) -> torch.Tensor:
-    """Normalise sample by sample, through Python lists, with new tensors all along; then stack."""
+    """Normalize sample by sample, through Python lists, with new tensors all along; then stack."""
     samples = []
     for image in images:
         sample = torch.tensor(image.tolist(), dtype=torch.float32)
@@ -75,7 +75,7 @@ def transform_slow(images) -> torch.Tensor:
 
 
 def transform_fast(images) -> torch.Tensor:
-    """Normalise the whole batch, in place: the same three operations on each element."""
+    """Normalize the whole batch, in place: the same three operations on each element."""
     batch = torch.from_numpy(np.asarray(images)).to(torch.float32)
     return batch.div_(255).sub_(MEAN).div_(STD).unsqueeze(1)
 

@@ -17,7 +17,7 @@ class ScriptedDevice:
     first     seconds of the very first call's work, where it differs
     queued    calls return after `launch` seconds, and the work is done one after the other
     backlog   seconds of work that the queue holds from before
-    lazy      work is done at the next synchronise, and only where its result is still held
+    lazy      work is done at the next synchronize, and only where its result is still held
     """
 
     def __init__(

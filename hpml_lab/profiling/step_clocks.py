@@ -1,4 +1,4 @@
-"""Three ways to time the parts of a training step on a device that works later: naive, synchronised, by events."""
+"""Three ways to time the parts of a training step on a device that works later: naive, synchronized, by events."""
 
 from collections.abc import Callable
 from statistics import median
@@ -102,7 +102,7 @@ def naive(step: SimulatedStep | GpuStep) -> dict[str, float]:
     return seconds
 
 
-def synchronised(step: SimulatedStep | GpuStep) -> dict[str, float]:
+def synchronized(step: SimulatedStep | GpuStep) -> dict[str, float]:
     """Seconds by a clock that waits for the device before each look: right, but host and device no longer work at once."""
     seconds = {}
     for part, call in step.calls().items():
@@ -125,7 +125,7 @@ def by_events(step: SimulatedStep | GpuStep) -> dict[str, float]:
     return {part: step.between(a, b) for part, a, b in zip(calls, marks, marks[1:], strict=False)}
 
 
-STEP_CLOCKS = {"naive": naive, "synchronised": synchronised, "events": by_events}
+STEP_CLOCKS = {"naive": naive, "synchronized": synchronized, "events": by_events}
 
 
 def median_seconds(step: SimulatedStep | GpuStep, clock: Callable, steps: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 COLORS = {
     "region": style.GREY,
     "convolution": style.BLUE,
-    "normalisation": style.GREEN,
+    "normalization": style.GREEN,
     "activation": style.ORANGE,
     "pooling": style.PURPLE,
     "copying": style.RED,
@@ -27,7 +27,7 @@ COLORS = {
 _KINDS = (
     ("copying", ("memcpy", "memset", "aten::cat", "copy")),
     ("convolution", ("conv", "cudnn", "xmma", "winograd")),
-    ("normalisation", ("norm", "bn_")),
+    ("normalization", ("norm", "bn_")),
     ("activation", ("relu", "clamp")),
     ("pooling", ("pool",)),
 )

@@ -2,7 +2,7 @@
 
 The scheduler's counters tell running from waiting for a core, so that a busy machine looks like a quiet one. These counters,
 and the kernel's name for what a thread is blocked at, exist on Linux only: elsewhere only running counts, and no lock is
-recognised. macOS does not report which thread ran either: there no wait for input is seen, and a loop that waits gets no name.
+recognized. macOS does not report which thread ran either: there no wait for input is seen, and a loop that waits gets no name.
 
 The module imports nothing but the standard library, so that it can watch a script that uses neither torch nor psutil.
 """

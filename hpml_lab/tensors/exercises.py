@@ -113,8 +113,8 @@ def judge_outer_sum(answer: Callable) -> None:
     expect_no_loop(answer, few, many, more=37, over="elements", hint="Broadcasting adds all of them in one operation.")
 
 
-@exercise("standardise", notebook=NOTEBOOK)
-def judge_standardise(answer: Callable) -> None:
+@exercise("standardize", notebook=NOTEBOOK)
+def judge_standardize(answer: Callable) -> None:
     """(x - mean) / standard deviation of each column, with the deviation's sum divided by N."""
     x = torch.tensor([[1.0, 10.0, 5.0], [2.0, 20.0, 1.0], [4.0, 60.0, 3.0], [9.0, 30.0, 0.0]])
     cases = {
@@ -136,7 +136,7 @@ def _centered_by(axis: int, divisor: Callable) -> Callable:
 
 
 _NO_KEEPDIM = "A mean over the last axis has shape (4,), which does not fit (4, 3). Over which axis are columns averaged?"
-_BY_ROWS = "You standardised each sample. Each feature, a column, needs its own mean: reduce over the samples."
+_BY_ROWS = "You standardized each sample. Each feature, a column, needs its own mean: reduce over the samples."
 _ONE_FOR_ALL = "You took one mean over the whole batch. Features have different scales: take one mean per column."
 _ONE_DEVIATION = "Each column has mean 0, but you divided all by one deviation: each column needs its own."
 _EPS = "You add a small number to the divisor, as layers of nets do against a deviation of 0. The formula here has none."

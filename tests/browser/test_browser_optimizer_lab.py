@@ -1,7 +1,7 @@
 """In a real JupyterLab: the optimizer lab follows its sliders, clicks and keys, and how fast.
 
 The latencies are printed. They are held only to a generous bound: the machine that runs a test is shared, and a figure that
-depends on its neighbours cannot be a pass mark. `HPML_SCREENSHOTS` names a folder to keep the pictures in.
+depends on its neighbors cannot be a pass mark. `HPML_SCREENSHOTS` names a folder to keep the pictures in.
 """
 
 import os

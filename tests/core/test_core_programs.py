@@ -24,7 +24,7 @@ def test_a_fresh_interpreter_returns_what_it_printed_and_how_it_ended():
     assert (done.stdout, done.stderr, done.exitcode) == ("out\n", "err\n", 3)
 
 
-def test_a_traceback_has_no_colours_where_a_notebook_asks_for_them(monkeypatch):
+def test_a_traceback_has_no_colors_where_a_notebook_asks_for_them(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Python 3.13 heeds it, as ipykernel sets it
     assert programs.run_python(["-c", "1 / 0"]).stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
 

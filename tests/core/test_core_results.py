@@ -219,7 +219,7 @@ def test_html_escapes_what_it_is_given(sample):
     assert "run <code>a &lt; b</code> instead" in page
 
 
-def test_the_reference_is_labelled_with_its_machine(sample, tmp_path, monkeypatch):
+def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch):
     monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}

@@ -100,7 +100,7 @@ def test_blocks_that_the_disk_cannot_take_are_refused(file):
             run_job(file, DiskJob("random", "read", block, 1), 0.01)
 
 
-def test_without_o_direct_the_figures_are_labelled_as_buffered(tmp_path, monkeypatch):
+def test_without_o_direct_the_figures_are_labeled_as_buffered(tmp_path, monkeypatch):
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("there is no O_DIRECT here")
     monkeypatch.delattr(uncached_file.os, "O_DIRECT")

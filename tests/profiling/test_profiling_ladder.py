@@ -239,7 +239,7 @@ def test_every_switch_is_a_step_and_every_step_a_switch():
     assert {change.part for change in CHANGES} <= set(PARTS)
 
 
-def test_neighbouring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
+def test_neighboring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
     plan = LadderPlan(iterations=4, profiled=4, batch=32, look=2, turns=1)
     with one_thread():
         rungs = list(Ladder(folder, choose_device("cpu"), plan, compile=False).climb())

@@ -37,7 +37,7 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
         assert result.here("first row, share of the time") == rows[0].percent
     elif row is async_timing:
         backward = next(times for times in result.rows(PartTimes) if times.part == "backward")
-        assert 19 < backward.synchronised < 2000 and 19 < backward.events < 2000, "it sleeps 20 ms"
+        assert 19 < backward.synchronized < 2000 and 19 < backward.events < 2000, "it sleeps 20 ms"
         assert result.here(NAIVE_SHARE) > 0
 
 
@@ -266,8 +266,8 @@ def test_each_way_of_timing_says_what_it_should_on_a_scripted_clock(monkeypatch)
         monkeypatch.setattr(step_clocks, "CLOCK", lambda step=step: step.now)
         seconds[name] = clock(step)
     assert seconds["naive"] == {"forward": 1, "backward": 1, "step": 1, "loss.item()": 32}
-    assert seconds["synchronised"] == {"forward": 10, "backward": 20, "step": 5, "loss.item()": 0}
-    assert seconds["events"] == seconds["synchronised"]
+    assert seconds["synchronized"] == {"forward": 10, "backward": 20, "step": 5, "loss.item()": 0}
+    assert seconds["events"] == seconds["synchronized"]
 
 
 # --- the profiles of an exercise ---------------------------------------------------------------------------------------------

@@ -49,7 +49,7 @@ MISTAKES = {
     "input-missing": (lambda w, X, y: (torch.sigmoid(X @ w) - y).mean(), "That is ∂L/∂z. z = w·x: what does ∂z/∂w contribute?"),
     "slope-twice": (
         with_slope_of(lambda p, y, z: (p - y) * p * (1 - p)),
-        "p(1-p) is already in p - y: it cancelled against ∂L/∂p.",
+        "p(1-p) is already in p - y: it canceled against ∂L/∂p.",
     ),
     "slope-missing": (
         with_slope_of(lambda p, y, z: -(y / p - (1 - y) / (1 - p))),
@@ -61,7 +61,7 @@ MISTAKES = {
     ),
     "slope-twice, summed": (
         lambda w, X, y: with_slope_of(lambda p, y, z: (p - y) * p * (1 - p))(w, X, y) * len(y),
-        "p(1-p) is already in p - y: it cancelled against ∂L/∂p. And L is a mean over the samples.",
+        "p(1-p) is already in p - y: it canceled against ∂L/∂p. And L is a mean over the samples.",
     ),
     "sigmoid-reversed": (
         with_slope_of(lambda p, y, z: 1 - p - y),

@@ -87,7 +87,7 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
         order = [key for key, _ in runs]
         if len(order) != len(set(order)):
             raise Mistake(
-                "blocks-torn", f"For {case}, neighbours on the disk are scattered: draw a block to its end before the next."
+                "blocks-torn", f"For {case}, neighbors on the disk are scattered: draw a block to its end before the next."
             )
         orders.append(order)
         blocks += [run for _, run in runs]

@@ -12,7 +12,7 @@ def _close(got: float, right: float) -> bool:
 
 _LATER = "On a device that works later, your clock stops when the call has returned, not when the work is done."
 _BUSY = "On a device that works later, your answer is too long: when your clock started, the queue still held earlier calls, "
-_BUSY += "such as your warm-up. Synchronise before you start."
+_BUSY += "such as your warm-up. Synchronize before you start."
 
 
 def _timed(answer: Callable, device: ScriptedDevice) -> float:
@@ -68,19 +68,19 @@ def judge_fix_the_timing(answer: Callable) -> None:
     got = _timed(answer, lazy)
     if lazy.dropped and not _close(got, right):
         raise Mistake(
-            "optimised-away",
+            "optimized-away",
             "On a device that works only when it must, your answer is too short: nobody held the result of work(), so the work"
-            " was never done. Keep the result until you have synchronised.",
+            " was never done. Keep the result until you have synchronized.",
         )
     queued = ScriptedDevice((right,), queued=True)
     for seconds in (got, _timed(answer, queued)):
         if not _close(seconds, right):
-            raise Mistake("starts-on-a-busy-device", _BUSY) if seconds > right else Mistake("no-synchronise", _LATER)
+            raise Mistake("starts-on-a-busy-device", _BUSY) if seconds > right else Mistake("no-synchronize", _LATER)
     behind = ScriptedDevice((right,), queued=True, backlog=2.0)
     if not _close(_timed(answer, behind), right):
         raise Mistake(
             "starts-on-a-busy-device",
-            "On a device that still had 2 s of others' work in its queue, you timed that too. Synchronise before you start.",
+            "On a device that still had 2 s of others' work in its queue, you timed that too. Synchronize before you start.",
         )
     compiling = ScriptedDevice((right,), first=3.0)
     got = _timed(answer, compiling)

@@ -17,7 +17,7 @@ FULL = dict(steps=20, forward=0.010, backward=0.020, step=0.004, width=4096, lay
 HOST, SIMULATED, DEVICE_LANE = "Python (host)", "simulation", "device (simulated)"
 NAIVE_SHARE = "simulation: naive share of loss.item()"
 COLORS = dict(zip(STEP_PARTS, (style.BLUE, style.ORANGE, style.GREEN, style.RED), strict=True))
-CLOCK_STYLES = {"naive": (style.RED, None), "synchronised": (style.BLUE, "///"), "events": (style.GREEN, "...")}
+CLOCK_STYLES = {"naive": (style.RED, None), "synchronized": (style.BLUE, "///"), "events": (style.GREEN, "...")}
 
 
 @dataclass
@@ -27,7 +27,7 @@ class PartTimes:
     where: str = column("where")
     part: str = column("part")
     naive: float = column("naive", "ms")
-    synchronised: float = column("synchronised", "ms")
+    synchronized: float = column("synchronized", "ms")
     events: float = column("events", "ms")
 
 
@@ -36,7 +36,7 @@ class PartTimes:
 
 def draw(result: Result):
     """Above, the simulated device: when Python made each call of one step, and when the device did the work. Below, the time
-    that three ways of timing give each part: a naive clock around the calls, a clock with a synchronise before each look at it,
+    that three ways of timing give each part: a naive clock around the calls, a clock with a synchronize before each look at it,
     and events in the device's own queue. A GPU has bars of its own where there is one.
 
     The naive clock gives nearly all the time to loss.item(), which only waits.
@@ -46,7 +46,7 @@ def draw(result: Result):
     figure = style.new_figure(9, 2.0 + 2.4 * len(machines))
     grid = figure.subplots(1 + len(machines), 1, height_ratios=(1, *(1.5 for _ in machines)), squeeze=False)[:, 0]
     gantt(grid[0], result.arrays["timeline"], COLORS, [HOST, DEVICE_LANE])
-    grid[0].set_title("one step on the simulated device, without a synchronise")
+    grid[0].set_title("one step on the simulated device, without a synchronize")
     grid[0].legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
     for axes, where in zip(grid[1:], machines, strict=True):
         shown = [row for row in rows if row.where == where]
@@ -77,7 +77,7 @@ def draw(result: Result):
     "async-timing", lecture="L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
 def async_timing(params: Params) -> Result:
-    """Clocks that stop before the work is done: naive, synchronised and event timing."""
+    """Clocks that stop before the work is done: naive, synchronized and event timing."""
     lengths = {"forward": params.forward, "backward": params.backward, "step": params.step}
     seconds, losses, totals = {}, [], []
     for method, clock in STEP_CLOCKS.items():
@@ -106,8 +106,8 @@ def async_timing(params: Params) -> Result:
     )
     measure_blame(result, SIMULATED, seconds)
     result.measured(
-        "In the simulation, synchronised clocks and events give each part its own length, to 2 ms",
-        all(abs(seconds[method][part] - lengths[part]) < 2e-3 for method in ("synchronised", "events") for part in lengths),
+        "In the simulation, synchronized clocks and events give each part its own length, to 2 ms",
+        all(abs(seconds[method][part] - lengths[part]) < 2e-3 for method in ("synchronized", "events") for part in lengths),
         ", ".join(f"{part}: {seconds['events'][part] * 1e3:.1f} ms" for part in lengths),
     )
     if params.device.is_cuda:
@@ -167,6 +167,6 @@ def measure_blame(result: Result, where: str, seconds: dict[str, dict[str, float
     shares = {method: item_share(by) for method, by in seconds.items()}
     result.measured(
         f"The naive clock blames loss.item(), the others find that it costs less than a tenth of the step ({where})",
-        shares["naive"] > 0.5 and max(shares["synchronised"], shares["events"]) < 0.1,
+        shares["naive"] > 0.5 and max(shares["synchronized"], shares["events"]) < 0.1,
         ", ".join(f"{method}: {100 * share:.0f} %" for method, share in shares.items()),
     )

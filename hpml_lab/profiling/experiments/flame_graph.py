@@ -64,7 +64,7 @@ def watch_training(params: Params, folder: str) -> tuple[str, SpeedscopeFile]:
 
 def draw(result: Result):
     """Icicle of a training program: each box is a function, as wide as its share of the samples, below the one that called it;
-    neighbours stand in alphabetical order, not in order of time. The function that is slow on purpose is red: look for wide
+    neighbors stand in alphabetical order, not in order of time. The function that is slow on purpose is red: look for wide
     boxes with nothing below them. Where py-spy may not watch a program, the figure shows stacks that the run wrote itself."""
     root = stacks.read_stacks(result.arrays["folded"])
     figure = style.new_figure(9, 4.4)

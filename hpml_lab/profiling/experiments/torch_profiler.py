@@ -68,7 +68,7 @@ def inside(region: dict, calls: list[dict]) -> list[dict]:
 
 
 def thinned(curve: list, most: int = 800) -> list:
-    """About `most` points of a memory curve: of neighbours the one with the most bytes, so that the figure has the peak."""
+    """About `most` points of a memory curve: of neighbors the one with the most bytes, so that the figure has the peak."""
     step = max(1, len(curve) // most)
     return [max(curve[start : start + step], key=lambda point: point[1]) for start in range(0, len(curve), step)]
 

@@ -137,7 +137,7 @@ def gain_per_sample(times: dict[str, Timing], small: int, large: int) -> SpeedUp
 
 
 def slopes(batches: list[int], amounts: list[float]) -> list[float]:
-    """What each additional sample adds between neighbouring points of the curve."""
+    """What each additional sample adds between neighboring points of the curve."""
     points = list(zip(batches, amounts, strict=True))
     return [(b - a) / (n - m) for (m, a), (n, b) in zip(points, points[1:], strict=False)]
 

@@ -1,4 +1,4 @@
-"""Answers to `block-sampler`: blocks of neighbours in random order, shuffled within, each index once an epoch."""
+"""Answers to `block-sampler`: blocks of neighbors in random order, shuffled within, each index once an epoch."""
 
 import random
 

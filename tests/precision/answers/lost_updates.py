@@ -1,4 +1,4 @@
-"""Answers to `lost-updates`: half the spacing at the weight, ties to the even neighbour."""
+"""Answers to `lost-updates`: half the spacing at the weight, ties to the even neighbor."""
 
 import math
 

@@ -111,9 +111,9 @@ def no_return(work, device):
 
 
 WRONG = [
-    ("no-synchronise", never_waits),
-    ("no-synchronise", waits_only_before),
-    ("optimised-away", throws_away),
+    ("no-synchronize", never_waits),
+    ("no-synchronize", waits_only_before),
+    ("optimized-away", throws_away),
     ("warm-up-counted", warm_up_in_the_mean),
     ("mean-not-median", mean_of_samples),
     ("mean-not-median", one_clock_for_all),
@@ -195,9 +195,9 @@ def divided_by_one_more(work, device):
 
 WRONG += [
     ("the-original", the_original),
-    ("optimised-away", the_original_with_one_synchronize),
+    ("optimized-away", the_original_with_one_synchronize),
     ("warm-up-counted", the_original_with_the_results_kept),
-    ("no-synchronise", synchronize_outside),
+    ("no-synchronize", synchronize_outside),
     ("starts-on-a-busy-device", warm_up_in_the_queue),
     ("too-few-samples", two_samples),
     ("negative", begin_minus_end),

@@ -1,4 +1,4 @@
-"""Answers to `standardise`."""
+"""Answers to `standardize`."""
 
 import torch
 import torch.nn.functional as F
