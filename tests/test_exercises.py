@@ -16,6 +16,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
+from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 from hpml_lab.core.errors import LabError
@@ -123,7 +124,7 @@ def of_an_experiment(source, notebook):
         or isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and (node.value.id, node.attr) in calls
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(ast.parse(TransformerManager().transform_cell(source)))  # a cell may hold magics
     )
 
 
