@@ -34,11 +34,19 @@ def judge_block_sampler(answer: Callable) -> None:
         if all(epoch == epochs[0] for epoch in epochs):
             raise Mistake(
                 "same-order-every-epoch",
-                "All epochs have the same order: it is drawn in __init__, or __iter__ seeds its generator each time.",
+                "All epochs have the same order: it is drawn only once, before __iter__, or __iter__ seeds its generator each "
+                "time.",
             )
         _in_blocks(epochs, block, case)
         _has_length(sampler, size, block, case)
-        loaded = [i for batch in DataLoader(Indices(size), batch_size=4, sampler=sampler) for i in batch.tolist()]
+        loader = DataLoader(Indices(size), batch_size=4, sampler=sampler)
+        loaded = [i for batch in itertools.islice(loader, size) for i in batch.tolist()]
+        if len(loaded) > size:
+            raise Mistake(
+                "starts-again",
+                "With a DataLoader your epoch does not end: the loader calls iter() on your iterator again for each batch, and "
+                "that starts a new epoch. Let __iter__ return an iterator of its own, as with `yield`.",
+            )
         _each_once(loaded, size, block, f"{case}, through a DataLoader")
     for size, block in EDGES:
         sampler, case = answer(size, block), f"{size} samples in blocks of {block}"
@@ -48,9 +56,16 @@ def judge_block_sampler(answer: Callable) -> None:
 
 def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
     """One epoch's indices; taking stops after more than enough, so that a sampler without an end is noticed."""
+    if isinstance(sampler, type):
+        raise Mistake("returns-the-class", "Return an instance of your class, not the class: add parentheses.")
     if not hasattr(sampler, "__iter__"):
         raise Mistake("not-iterable", "A sampler has __iter__, which gives an epoch's indices one by one.")
-    drawn = list(itertools.islice(iter(sampler), 4 * size + 4 * block))
+    if not hasattr(given := sampler.__iter__(), "__next__"):
+        raise Mistake(
+            "no-iterator",
+            f"__iter__ returns a {type(given).__name__}, which is no iterator: return iter(…) of it, or use `yield`.",
+        )
+    drawn = list(itertools.islice(given, 4 * size + 4 * block))
     if epoch > 1 and not drawn:
         raise Mistake(
             "empty-second-epoch",
@@ -73,9 +88,13 @@ def _each_once(drawn: list[int], size: int, block: int, case: str) -> None:
         also = f" and {never[0]} never" if never else ""
         raise Mistake("repeats-indices", f"For {case} an epoch draws {again[0]} more than once{also}.")
     if never:
+        where = (
+            "look at the last block."
+            if never[0] >= (size - 1) // block * block
+            else "does the range of your blocks depend on `size`?"
+        )
         raise Mistake(
-            "drops-indices",
-            f"For {case} an epoch never draws {never[0]} ({len(never)} of {size} are missing): look at the last block.",
+            "drops-indices", f"For {case} an epoch never draws {never[0]} ({len(never)} of {size} are missing): {where}"
         )
 
 
@@ -86,9 +105,7 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
         runs = [(key, list(run)) for key, run in itertools.groupby(drawn, key=lambda index: index // block)]
         order = [key for key, _ in runs]
         if len(order) != len(set(order)):
-            raise Mistake(
-                "blocks-torn", f"For {case}, neighbors on the disk are scattered: draw a block to its end before the next."
-            )
+            raise _torn(runs, block, case)
         orders.append(order)
         blocks += [run for _, run in runs]
     if all(order == sorted(order) for order in orders):
@@ -124,6 +141,21 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
         raise Mistake(
             "same-order-inside-every-epoch", "Within a block the order is the same in each epoch: draw it in __iter__."
         )
+    for what, seen in (("The blocks", set(map(tuple, orders))), ("Within a block, the indices", set(full))):
+        if len(seen) <= 2 * len(next(iter(seen))):  # no more than by turning it and reading it backwards
+            raise Mistake("few-orders", f"{what} come in only {len(seen)} orders: any order should be possible.")
+
+
+def _torn(runs: list[tuple[int, list[int]]], block: int, case: str) -> Mistake:
+    """The first block that another one interrupts."""
+    keys = [key for key, _ in runs]
+    at = next(at for at, key in enumerate(keys) if key in keys[at + 1 :])
+    (key, run), (_, other) = runs[at : at + 2]
+    return Mistake(
+        "blocks-torn",
+        f"For {case}, {run[-1]} is followed by {other[0]} before block {key} is at its end. The blocks are "
+        f"0 … {block - 1}, {block} … {2 * block - 1} and so on: draw each to its end before the next.",
+    )
 
 
 def _turned(order: list[int]) -> bool:

@@ -257,7 +257,61 @@ WRONG += [
     ("length-counts-blocks", lambda size, block: Given(lambda: order(size, block), size // block)),
     ("same-order-every-epoch", lambda size, block: order(size, block)),
 ]
+
+
+def sets_itself_back(size, block):
+    class Own(Given):
+        def __iter__(self):
+            self.todo = self.epoch()
+            return self
+
+        def __next__(self):
+            if not self.todo:
+                raise StopIteration
+            return self.todo.pop()
+
+    return Own(lambda: order(size, block), size)
+
+
+def to_and_fro(size, block):
+    return Given(lambda: [i for b in shuffled(cut(size, block)) for i in random.choice((b, b[::-1]))], size)
+
+
+def as_many_blocks_as_block(size, block):
+    blocks = torch.arange(size).chunk(block)
+    return Given(lambda: [i for b in shuffled(blocks) for i in shuffled(b.tolist())], size)
+
+
+def for_the_example(size, block):
+    return Given(lambda: order(5, 2), size)
+
+
+def the_class(size, block):
+    class Own(Given):
+        def __init__(self):
+            super().__init__(lambda: order(size, block), size)
+
+    return Own
+
+
+def iter_gives_a_list(size, block):
+    class Own(Given):
+        def __iter__(self):
+            return self.epoch()
+
+    return Own(lambda: order(size, block), size)
+
+
+WRONG += [
+    ("starts-again", sets_itself_back),
+    ("few-orders", to_and_fro),
+    ("blocks-torn", as_many_blocks_as_block),
+    ("drops-indices", for_the_example),
+    ("returns-the-class", the_class),
+    ("no-iterator", iter_gives_a_list),
+]
 ALSO_RIGHT = [
+    lambda size, block: Given(lambda: [torch.tensor(i) for i in order(size, block)], size),
     by_numpy,
     by_sorting,
     as_a_list_subclass,
