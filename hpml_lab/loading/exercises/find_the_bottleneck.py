@@ -2,48 +2,71 @@
 
 from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import same
+from hpml_lab.core.same import plain, same
+from hpml_lab.loading import picture_store
 from hpml_lab.loading.picture_store import PictureStore, decode
 from hpml_lab.loading.seeding import seed_everything
 
 NOTEBOOK = "08_loading"
-COUNT, EPOCHS = 24, 8
+COUNT, EPOCHS = 70, 5  # more samples than the store has different pictures
 
 
 @exercise("find-the-bottleneck", notebook=NOTEBOOK)
 def judge_find_the_bottleneck(answer: Callable) -> None:
     """The table is parsed once per data set; each picture is read when its sample is asked for, and augmented anew."""
     stores = [PictureStore(COUNT, side=6, seed=seed) for seed in (0, 1)]
+    with mock.patch.object(picture_store, "decode_png", wraps=picture_store.decode_png) as decoder:
+        _judge_datasets(answer, stores, decoder)
+
+
+def _judge_datasets(answer: Callable, stores: list[PictureStore], decoder: mock.Mock) -> None:
+    """Two data sets side by side; `decoder` counts how often `decode` is called."""
     datasets = [_made(answer, store) for store in stores]
     seed_everything(0)
     other_labels: list[int] = []
-    frozen = []
+    share = []
     for seed, (dataset, store) in enumerate(zip(datasets, stores, strict=True)):
         twin = PictureStore(COUNT, side=6, seed=seed)  # what it counts does not matter
         labels, pictures = twin.table(), [decode(twin.read(index)) for index in range(COUNT)]
         if len(dataset) != COUNT:
             raise Mistake("wrong-length", f"len(dataset) should be {COUNT}; yours is {len(dataset)}.")
-        mirrored: list[set[bool]] = [set() for _ in range(COUNT)]
+        mirrored: list[list[bool]] = [[] for _ in range(COUNT)]
         for epoch in range(EPOCHS):
-            before = len(store.reads)
+            before, decoded = len(store.reads), decoder.call_count
             for index in np.random.permutation(COUNT).tolist():
+                at = len(store.reads)
                 image, label = _sample(dataset, index)
-                mirrored[index].update(_flips(image, pictures, index))
-                if label != labels[index]:
+                mirrored[index].append(_is_mirrored(image, pictures, index))
+                if isinstance(label, str) or label != labels[index]:
                     raise _wrong_label(index, label, labels, other_labels)
-            _judge_reads(store, len(store.reads) - before, epoch)
+                if other := set(store.reads[at:]) - {index}:
+                    raise Mistake("reads-another", f"For sample {index} you read picture {other.pop()} of the store.")
+            reads = len(store.reads) - before
+            _judge_reads(store, reads, epoch)
+            if decoder.called and decoder.call_count - decoded < reads:
+                raise Mistake(
+                    "keeps-every-picture",
+                    "The bytes are read for each sample, but they are not decoded: decoded pictures stay in memory, in each "
+                    "worker. Was decoding the slow stage?",
+                )
         _judge_tables(store)
-        frozen.append(all(len(seen) == 1 for seen in mirrored))
+        if all(len(set(seen)) == 1 for seen in mirrored):
+            raise Mistake(
+                "augmentation-frozen",
+                "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept.",
+            )
+        share.append(np.mean(mirrored))
         other_labels = labels
-    if any(frozen):
+    if abs(np.mean(share) - 0.5) > 0.1:  # of 700 samples: five standard deviations
         raise Mistake(
-            "augmentation-frozen",
-            "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept.",
+            "mirrored-at-another-rate",
+            f"{100 * np.mean(share):.0f} % of your samples are mirrored; `augment` mirrors every second one on average.",
         )
 
 
@@ -51,6 +74,8 @@ def _made(answer: Callable, store: PictureStore) -> Any:
     dataset = answer(store)
     if dataset is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
+    if isinstance(dataset, type):
+        raise Mistake("returns-the-class", "Return an instance of your class, not the class: add parentheses.")
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise Mistake("not-a-dataset", "Return a Dataset: an object with __len__ and __getitem__.")
     if store.reads:
@@ -74,23 +99,31 @@ def _sample(dataset: Any, index: int) -> tuple[Any, Any]:
     return image, label
 
 
-def _flips(image: Any, pictures: list[torch.Tensor], index: int) -> list[bool]:
-    """Whether the sample's picture is mirrored; both if it is symmetric."""
+def _is_mirrored(image: Any, pictures: list[torch.Tensor], index: int) -> bool:
+    """Whether the sample's picture is mirrored; random pixels are never symmetric."""
     picture = pictures[index]
-    flips = [flip for flip in (False, True) if same(image, picture.flip(-1) if flip else picture)]
-    if not flips:
-        other = any(same(image, p) or same(image, p.flip(-1)) for p in pictures)
+    if same(image, picture):
+        return False
+    if same(image, picture.flip(-1)):
+        return True
+    if same(image, picture.flip(-2)) or same(image, picture.flip(-1, -2)):
+        raise Mistake("mirrored-up-down", "Your pictures are upside down: `augment` mirrors them from left to right.")
+    shape = tuple(getattr(image, "shape", picture.shape))
+    if shape != tuple(picture.shape):
         raise Mistake(
-            "wrong-picture",
-            f"Sample {index} has {'the picture of another sample' if other else 'a picture that is not in the store'}: "
-            "it should be decode(store.read(index)), augmented.",
+            "wrong-shape", f"The image of dataset[{index}] should have the shape {tuple(picture.shape)}; yours is {shape}."
         )
-    return flips
+    other = any(same(image, p) or same(image, p.flip(-1)) for p in pictures)
+    raise Mistake(
+        "wrong-picture",
+        f"Sample {index} has {'the picture of another sample' if other else 'a picture that is not in the store'}: "
+        "it should be decode(store.read(index)), augmented.",
+    )
 
 
 def _wrong_label(index: int, label: Any, labels: list[int], other_labels: list[int]) -> Mistake:
     shared = bool(other_labels) and label == other_labels[index]
-    hint = f"Sample {index} should have the label {labels[index]}; yours is {label}."
+    hint = f"Sample {index} should have the label {labels[index]}; yours is {plain(label)!r}."
     if shared:
         hint += " It is the label of the data set made before: what is kept must belong to one data set."
     return Mistake("shared-between-datasets" if shared else "wrong-label", hint)

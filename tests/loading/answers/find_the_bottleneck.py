@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import torch
+from torchvision.transforms import v2
 
 from hpml_lab.loading.picture_store import augment, decode
 
@@ -182,7 +183,7 @@ WRONG += [
     ("not-decoded", with_labels(lambda store, labels, i: (store.read(i), labels[i]))),
     ("reads-twice", with_labels(lambda store, labels, i: (augment(decode(store.read(store.read(i) and i))), labels[i]))),
     ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read((i + 1) % store.count))), labels[i]))),
-    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).flip(-2), labels[i]))),
+    ("mirrored-up-down", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).flip(-2), labels[i]))),
     ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read(i))) / 255, labels[i]))),
     ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), 0))),
     ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), sorted(labels)[i]))),
@@ -192,7 +193,40 @@ WRONG += [
     ("returns-nothing", lambda store: store.table() and None),
     ("raises", with_labels(lambda store, labels, i: (augment(store.read(i)), labels[i]))),
 ]
+
+
+def decoded_kept(store):
+    labels, kept = store.table(), {}
+
+    def item(index):
+        data = store.read(index)
+        if index not in kept:
+            kept[index] = decode(data)
+        return augment(kept[index]), labels[index]
+
+    return Given(item, store.count)
+
+
+def cached_decode(store):
+    labels, once = store.table(), functools.lru_cache(decode)
+    return Given(lambda i: (augment(once(store.read(i))), labels[i]), store.count)
+
+
+def rarely(image):
+    return image.flip(-1) if torch.rand(()) < 0.1 else image
+
+
+WRONG += [
+    ("keeps-every-picture", decoded_kept),
+    ("keeps-every-picture", cached_decode),
+    ("mirrored-at-another-rate", with_labels(lambda store, labels, i: (rarely(decode(store.read(i))), labels[i]))),
+    ("reads-another", with_labels(lambda store, labels, i: (augment(decode(store.read(i % 64))), labels[i]))),
+    ("wrong-shape", with_labels(lambda store, labels, i: (augment(decode(store.read(i)))[0], labels[i]))),
+    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), str(labels[i])))),
+    ("returns-the-class", lambda store: Given),
+]
 ALSO_RIGHT = [
+    with_labels(lambda store, labels, i: (v2.RandomHorizontalFlip()(decode(store.read(i))), labels[i])),
     cached,
     by_dictionary,
     keeps_the_last,
