@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, same
+from hpml_lab.core.exercises import Mistake, exercise, expect, same
 
 NOTEBOOK = "08_loading"
 
 FLIP_PAIRS = (((0, 1), (3, 4)), ((2, 4),), ((1, 3),))  # one for each image
+CALLS = 10  # with the same arguments: an answer that draws a random number does not give the same each time
 
 
 def _flip(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> tuple[torch.Tensor, torch.Tensor]:
@@ -42,6 +43,15 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
     height, width = image.shape[-2:]
     across, down = image.flip(-1), image.flip(-2)
     right = _mirrored(points, width - 1)
+    turned = _mirrored(right, height - 1, axis=1)
+    paired = torch.tensor([[any(row in pair for pair in pairs)] for row in range(len(points))])
+
+    def either(*moved: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return *moved, *(_swapped(p, pairs) for p in moved)
+
+    def about(*centers: float) -> tuple[torch.Tensor, ...]:
+        return either(*(_mirrored(points, center) for center in centers))
+
     twice = _mirrored(points, height - 1, axis=1)
     table = {
         "image-only": (
@@ -66,50 +76,85 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
             (right, _swapped(right, pairs)),
             "The landmarks are mirrored from left to right, the image from top to bottom: its last dimension is the width.",
         ),
-        "off-by-one": (
-            across,
-            (_mirrored(points, width), _swapped(_mirrored(points, width), pairs)),
-            "Off by one pixel: columns are numbered 0 to W − 1. Where does column 0 go?",
-        ),
+        "off-by-one": (across, about(width), "Off by one pixel: columns are numbered 0 to W − 1. Where does column 0 go?"),
         "height-for-width": (
             across,
-            tuple(_swapped(p, q) for h in (height - 1, height) for p in [_mirrored(points, h)] for q in ((), pairs)),
+            about(height - 1, height),
             "You mirror x about the image's height. The image is (C, H, W).",
         ),
         "minus-reversed": (
             across,
-            tuple(
-                q
-                for around in (width - 1, width, width + 1)
-                for p in [_shifted(points, around)]
-                for q in (p, _swapped(p, pairs))
-            ),
+            either(*(_shifted(points, by) for by in (width - 1, width, width + 1))),
             "x − (W − 1) is the negative of what you want: a point near the left edge must come to lie near the right one.",
         ),
         "off-by-one-the-other-way": (
             across,
-            tuple(q for p in [_mirrored(points, width - 2), _mirrored(points, width + 1)] for q in (p, _swapped(p, pairs))),
+            about(width - 2, width + 1),
             "Off by some pixels: columns are numbered 0 to W − 1. Where does column 0 go?",
         ),
         "half-the-width": (
             across,
-            tuple(q for p in [_mirrored(points, (width - 1) / 2)] for q in (p, _swapped(p, pairs))),
+            about((width - 1) / 2),
             "Column 0 goes to W − 1, not to the middle: as far from the right edge as it was from the left one.",
         ),
-        "both-axes": (
-            image.flip(-1, -2),
-            tuple(q for p in [_mirrored(right, height - 1, axis=1)] for q in (p, _swapped(p, pairs))),
-            "You turned everything by 180°: mirror from left to right only.",
-        ),
-        "sign-only": (
+        "both-axes": (image.flip(-1, -2), either(turned), "You turned everything by 180°: mirror from left to right only."),
+        "both-axes-of-the-points": (
             across,
-            (_mirrored(points, 0), _swapped(_mirrored(points, 0), pairs)),
-            "Your x is negative: outside the image. A mirror image lies in the same frame.",
+            either(turned),
+            "The image is mirrored from left to right only, your points also from top to bottom: y stays as it is.",
+        ),
+        "both-axes-of-the-image": (
+            image.flip(-1, -2),
+            either(right),
+            "Your image is turned by 180°: mirror it from left to right only, along its last dimension.",
+        ),
+        "channels-reversed": (image.flip(0), either(right), "You reverse the channels. The image is (C, H, W)."),
+        "everything-reversed": (
+            image.flip(0, 1, 2),
+            either(right),
+            "You reverse all dimensions of the image, channels and rows, too: name the one that is its width.",
+        ),
+        "sign-only": (across, about(0, 1), "Your x is negative: outside the image. A mirror image lies in the same frame."),
+        "channels-for-width": (
+            across,
+            about(image.shape[0], image.shape[0] - 1),
+            "You mirror x about the number of channels. The image is (C, H, W).",
+        ),
+        "width-of-the-example": (
+            across,
+            about(9, 10),
+            "That is right for the example, 10 pixels wide: take the width from the image.",
+        ),
+        "columns-exchanged": (
+            across,
+            tuple(p.flip(-1) for p in either(right)),
+            "You exchange x and y, the columns of `points`. A pair names two of its rows.",
+        ),
+        "only-x-exchanged": (
+            across,
+            (torch.stack([_swapped(right, pairs)[:, 0], right[:, 1]], 1),),
+            "Of each pair you exchange x and leave y where it was: exchange whole rows.",
+        ),
+        "rows-reversed": (across, (right.flip(0),), "You reverse all rows of `points`: exchange those that `pairs` names."),
+        "only-one-pair-exchanged": (
+            across,
+            (_swapped(right, pairs[:1]), _swapped(right, pairs[-1:])),
+            "Only the rows of one pair are exchanged: `pairs` may hold several.",
+        ),
+        "only-paired-points-moved": (
+            across,
+            (torch.where(paired, _swapped(right, pairs), points),),
+            "Points that belong to no pair stay where they were: mirror all of them, then exchange.",
+        ),
+        "points-rounded": (
+            across,
+            tuple(r(p) for p in either(right) for r in (torch.floor, torch.round, torch.ceil)),
+            "Your points are whole numbers. Key points lie between pixels: keep their dtype.",
         ),
         "left-and-right-not-exchanged": (
             across,
             (right,),
-            "Each point is in the right position, but the mirror makes the left eye the right one: swap the rows of `pairs`.",
+            "Each point is in the right position, but a mirror exchanges left and right: swap the rows of `pairs` once.",
         ),
     }
     lost = right.clone()
@@ -132,7 +177,8 @@ def judge_flip_together(answer: Callable) -> None:
         points = torch.rand(5, 2, generator=generator) * torch.tensor([width - 1.0, height - 1.0])
         right = _flip(image, points, pairs)
         given = image.clone(), points.clone()
-        got = answer(*given, pairs)
+        results = [answer(*given, pairs)]
+        got = results[0]
         changed = [
             name for name, a, b in zip(("image", "points"), given, (image, points), strict=True) if not torch.equal(a, b)
         ]
@@ -145,13 +191,17 @@ def judge_flip_together(answer: Callable) -> None:
             raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
         if not isinstance(got, tuple | list) or len(got) != 2:
             raise Mistake("returns-one", "Return two things: the image and its points.")
+        results += [answer(image.clone(), points.clone(), pairs) for _ in range(CALLS)]
+        if not all(same(result, got, 1e-5) for result in results):
+            raise Mistake("by-chance", "The same call gives sometimes one result and sometimes another: mirror every time.")
         if same(got, right, 1e-5):
             continue
+        if same(got[::-1], right, 1e-5):
+            raise Mistake("points-first", "You return (points, image): the image comes first.")
         for name, (values, hint) in _flip_mistakes(image, points, pairs).items():
             if any(same(got, value, 1e-5) for value in values):
                 raise Mistake(name, hint)
-        wrong = "image" if not same(got[0], right[0], 1e-5) else "points"
-        ask = (
-            f"x = {points[2, 0]:.2f} goes to {right[1][2, 0]:.2f}" if wrong == "points" else "its columns come in reverse order"
-        )
-        raise Mistake("wrong-value", f"With an image of {width} × {height} pixels, your {wrong} should be different: {ask}.")
+        size = f"an image of {width} × {height} pixels"
+        if not same(got[0], right[0], 1e-5):
+            raise Mistake("wrong-value", f"With {size}, your image should be different: its columns come in reverse order.")
+        expect(got[1], right[1], case=f"{size} and pairs = {pairs}, points", tolerance=1e-5)

@@ -108,16 +108,54 @@ WRONG += [
     ("wrong-value", right_for(((0, 1), (3, 4)))),
     ("left-and-right-not-exchanged", right_for(())),
     ("changed-in-place", through_numpy),
-    ("wrong-value", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1] - 1).flip(0))),
+    ("rows-reversed", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1] - 1).flip(0))),
     (
         "both-axes",
         lambda im, pt, q: (im.flip(-1, -2), exchange(mirrored(mirrored(pt, im.shape[2] - 1), im.shape[1] - 1, 1), q)),
     ),
     ("upside-down", lambda im, pt, q: (im.flip(1), exchange(mirrored(pt, im.shape[1] - 1, 1), q))),
     ("wrong-value", lambda im, pt, q: (im.flip(-1), exchange(mirrored(pt, 13), q))),
-    ("wrong-value", lambda im, pt, q: (im.flip(0), exchange(mirrored(pt, im.shape[-1] - 1), q))),
-    ("wrong-value", lambda im, pt, q: (exchange(mirrored(pt, im.shape[-1] - 1), q), im.flip(-1))),
+    ("channels-reversed", lambda im, pt, q: (im.flip(0), exchange(mirrored(pt, im.shape[-1] - 1), q))),
+    ("points-first", lambda im, pt, q: (exchange(mirrored(pt, im.shape[-1] - 1), q), im.flip(-1))),
     ("wrong-value", moved_by(lambda x, width: (width - 1 - x).round())),
+]
+
+
+def right(image, points, pairs):
+    """The right answer, without the exchange."""
+    return image.flip(-1), mirrored(points, image.shape[-1] - 1)
+
+
+def by_chance(image, points, pairs):
+    return solution(image, points, pairs) if torch.rand(()) < 0.5 else (image.clone(), points.clone())
+
+
+def only_x_exchanged(image, points, pairs):
+    image, points = right(image, points, pairs)
+    points[:, 0] = exchange(points[:, 0].clone(), pairs)
+    return image, points
+
+
+def only_the_paired(image, points, pairs):
+    rows = [row for pair in pairs for row in pair]
+    moved = points.clone()
+    moved[rows] = solution(image, points, pairs)[1][rows]
+    return image.flip(-1), moved
+
+
+WRONG += [
+    ("by-chance", by_chance),
+    ("only-one-pair-exchanged", lambda im, pt, q: solution(im, pt, q[:1])),
+    ("only-x-exchanged", only_x_exchanged),
+    ("only-paired-points-moved", only_the_paired),
+    ("columns-exchanged", lambda im, pt, q: (im.flip(-1), mirrored(pt, im.shape[-1] - 1).flip(-1))),
+    ("both-axes-of-the-points", lambda im, pt, q: (im.flip(-1), mirrored(right(im, pt, q)[1], im.shape[1] - 1, 1))),
+    ("both-axes-of-the-image", lambda im, pt, q: (im.flip(-1, -2), solution(im, pt, q)[1])),
+    ("everything-reversed", lambda im, pt, q: (im.flip(0, 1, 2), solution(im, pt, q)[1])),
+    ("channels-for-width", moved_by(lambda x, width: 2 - x)),
+    ("width-of-the-example", moved_by(lambda x, width: 9 - x)),
+    ("wrong-axis-of-the-image", lambda im, pt, q: (torch.fliplr(im), solution(im, pt, q)[1])),
+    ("points-rounded", lambda im, pt, q: (im.flip(-1), solution(im, pt, q)[1].long())),
 ]
 ALSO_RIGHT = [
     by_numpy,
