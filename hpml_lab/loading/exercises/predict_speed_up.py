@@ -32,7 +32,36 @@ _SPEED_UP_MISTAKES: dict[str, tuple[tuple[float, ...], str]] = {
     ),
     "first-batch-ignored": (
         _speed_ups(lambda n: max(COMPUTE, LOAD / n)),
-        "Almost: what does the compute do until the first batch is there?",
+        "Almost: what does the compute do until the first batch is there, and how long does one worker load that batch?",
+    ),
+    "compute-divided-too, with the first batch": (
+        _speed_ups(lambda n: LOAD / BATCHES + (LOAD + COMPUTE) / n),
+        "You divide load + compute by N. Which of the two do the workers not take over?",
+    ),
+    "compute-divided-too, but at least the compute": (
+        _speed_ups(lambda n: max(COMPUTE, (LOAD + COMPUTE) / n)),
+        "You divide load + compute by N. Which of the two do the workers not take over?",
+    ),
+    "compute-ignored": (
+        _speed_ups(lambda n: LOAD / n),
+        "You divide the whole epoch without workers by the loading alone: where is the compute of the epoch with workers?",
+    ),
+    "first-batch-of-each-worker": (
+        _speed_ups(lambda n: n * LOAD / BATCHES + max(COMPUTE, LOAD / n)),
+        "You wait for a first batch of each worker, one after the other. They load at the same time.",
+    ),
+    "one-worker-too-many": (
+        _speed_ups(lambda n: LOAD / BATCHES + max(COMPUTE, LOAD / (n + 1))),
+        "You divide the loading by N + 1. With workers the main process loads nothing itself.",
+    ),
+    "rounded-too-much": ((2.0, 4.0, 6.0, 6.0), "Whole numbers are too coarse: give one decimal."),
+    "share-saved": (
+        tuple(1 - _epoch(n) / (LOAD + COMPUTE) for n in WORKERS),
+        "That is the share of the time that is saved. A speed-up is seconds without workers over seconds with them.",
+    ),
+    "seconds-instead, without the first batch": (
+        tuple(max(COMPUTE, LOAD / n) for n in WORKERS),
+        "These are seconds. A speed-up is a ratio: seconds without workers over seconds with them.",
     ),
     "nothing-overlaps": (
         _speed_ups(lambda n: COMPUTE + LOAD / n),

@@ -30,12 +30,22 @@ WRONG += [
     ("largest-first", (6.36, 6.36, 4.38, 2.26)),
     ("loading-alone", (2, 4, 8, 6)),
     ("wrong-value", (2.26, 4.38, 6.36, 7.0)),
-    ("wrong-value", (2.0, 4.0, 7.0, 7.0)),
+    ("compute-divided-too", (2.0, 4.0, 7.0, 7.0)),
     ("wrong-value", (2.26, 4.38, 6.36, 12)),
     ("wrong-count", (2.26, 4.38, 6.36)),
     ("not-four-numbers", {2: 2.26, 4: 4.38, 8: 6.36, 16: 6.36}),
     ("not-four-numbers", ("2.3", "4.4", "6.4", "6.4")),
     ("not-four-numbers", 140 / 22),
+]
+WRONG += [
+    ("compute-divided-too", tuple(140 / (2 + 140 / n) for n in (2, 4, 8, 16))),
+    ("compute-divided-too", tuple(140 / max(20, 140 / n) for n in (2, 4, 8, 16))),
+    ("compute-ignored", tuple(140 / (120 / n) for n in (2, 4, 8, 16))),
+    ("first-batch-of-each-worker", tuple(140 / (2 * n + max(20, 120 / n)) for n in (2, 4, 8, 16))),
+    ("one-worker-too-many", tuple(140 / (2 + max(20, 120 / (n + 1))) for n in (2, 4, 8, 16))),
+    ("rounded-too-much", (2, 4, 6, 6)),
+    ("share-saved", (0.557, 0.771, 0.843, 0.843)),
+    ("seconds-instead", (60, 30, 20, 20)),
 ]
 ALSO_RIGHT = [
     np.array([140 / 62, 140 / 32, 140 / 22, 140 / 22]),
