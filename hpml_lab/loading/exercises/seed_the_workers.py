@@ -1,6 +1,7 @@
 """seed-the-workers: a worker_init_fn, called here as a worker would call it: no worker is started."""
 
 import contextlib
+import inspect
 import itertools
 import os
 import random
@@ -26,6 +27,7 @@ def judge_seed_the_workers(answer: Callable) -> None:
     first = 0x1234_5678_9ABC_DEF0  # the loader draws a base seed an epoch, up to 63 bits long
     alike = first + 2**16 * 5**6  # the same last six digits and the same last two bytes, but not the same 32 bits
     bases = (first, 0x0FED_CBA9_8765_4321, alike)
+    kept = _kept(answer)
     with _jumping_clocks():
         drawn = {(epoch, worker): _worker(answer, base, worker) for epoch, base in enumerate(bases) for worker in range(3)}
         again = {key: _worker(answer, bases[key[0]], key[1]) for key in drawn}
@@ -35,6 +37,12 @@ def judge_seed_the_workers(answer: Callable) -> None:
             "Every worker still draws what the Dataset's own generator was made with. A seed for np.random or torch does not "
             "reach it: the worker's copy of the Dataset is get_worker_info().dataset.",
         )
+    if again != drawn and _kept(answer) != kept:
+        raise Mistake(
+            "counts-its-calls",
+            "Your function keeps something from call to call, and its seed depends on it. In each epoch a new worker starts "
+            "with a new copy of it: a count begins anew. What does differ in each epoch is in get_worker_info().",
+        )
     if again != drawn:
         raise Mistake(
             "depends-on-time",
@@ -42,14 +50,19 @@ def judge_seed_the_workers(answer: Callable) -> None:
             "entropy is in your seed, and no run can be repeated.",
         )
     draws = {key: numbers for key, (_, numbers) in drawn.items()}
-    if any(draws[epoch, 0] == draws[epoch, worker] for epoch in range(3) for worker in (1, 2)):
-        if draws[0, 0] == draws[1, 0]:
-            raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
-        raise Mistake(
-            "same-in-all-workers", "Epochs differ, but all workers of an epoch draw the same numbers: in what do they differ?"
-        )
-    if draws[0, 1] == draws[1, 1]:
-        raise Mistake("same-in-every-epoch", "Workers differ, but in the next epoch each draws its old numbers again.")
+    if all(numbers == draws[0, 0] for numbers in draws.values()):
+        raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
+    for epoch, (one, other) in itertools.product(range(3), itertools.combinations(range(3), 2)):
+        if draws[epoch, one] == draws[epoch, other]:
+            raise Mistake(
+                "same-in-all-workers",
+                f"Workers {one} and {other} of the same epoch draw the same numbers: their seeds differ in the last "
+                "digits alone, by the worker's number. Does yours keep it?",
+            )
+    old = [worker for worker in range(3) if draws[0, worker] == draws[1, worker]]
+    if old:
+        who = "each" if len(old) == 3 else f"worker {old[0]}"
+        raise Mistake("same-in-every-epoch", f"Workers differ, but in the next epoch {who} draws its old numbers again.")
     if any(draws[0, worker] == draws[2, worker] for worker in range(3)):
         raise Mistake(
             "too-few-seeds",
@@ -76,14 +89,35 @@ def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
     np.random.seed([number, base % 2**32, base >> 32])
     info = worker.WorkerInfo(id=number, num_workers=3, seed=seed, dataset=dataset)
     with mock.patch.object(worker, "_worker_info", info):
-        init(number)
+        try:
+            returned = init(number)
+        except ValueError as error:
+            if "2**32" not in str(error):
+                raise
+            raise Mistake(
+                "seed-too-long", "That seed has more than 32 bits. np.random.default_rng takes whole seeds, of any length."
+            ) from None
     rng = info.dataset.rng
     if not hasattr(rng, "integers"):
+        kind, package = type(rng).__name__, type(rng).__module__.split(".")[0]
+        kind = rng.__name__ if kind == "module" else f"{kind} of {package}"
         raise Mistake(
-            "not-a-generator", f"dataset.rng is now a {type(rng).__name__}. Make a generator: np.random.default_rng(seed)."
+            "not-a-generator", f"dataset.rng is now {kind}. Make a generator of NumPy's: np.random.default_rng(seed)."
         )
     touched = rng is not before or rng.bit_generator.state != state
+    if not touched and isinstance(returned, np.random.Generator):
+        raise Mistake(
+            "returned-instead", "You return a generator. Nobody takes what worker_init_fn returns: set the rng of the Dataset."
+        )
     return touched, [int(rng.integers(BIG)) for _ in range(4)]
+
+
+def _kept(init: Callable) -> str:
+    """What the function can keep from call to call: default arguments, attributes, and the variables around it."""
+    if not inspect.isfunction(init):
+        return repr(getattr(init, "__dict__", None))
+    around = inspect.getclosurevars(init)
+    return repr((init.__defaults__, init.__dict__, around.globals, around.nonlocals))
 
 
 @contextlib.contextmanager

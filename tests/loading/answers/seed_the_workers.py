@@ -89,10 +89,11 @@ WRONG = [
     ("depends-on-time", process),
     ("the-datasets-generator-untouched", numpys_global),
     ("the-datasets-generator-untouched", torchs_global),
-    ("the-datasets-generator-untouched", returned),
+    ("returned-instead", returned),
     ("not-a-generator", a_number),
     ("same-in-all-workers", few_seeds),
-    ("raises", too_long_a_seed),
+    ("seed-too-long", too_long_a_seed),
+    ("raises", lambda worker_id: dataset().rng.seed(worker_id)),
 ]
 
 
@@ -126,7 +127,23 @@ WRONG += [
     ("not-a-generator", lambda worker_id: setattr(dataset(), "rng", torch.Generator().manual_seed(info().seed))),
     ("wrong-arguments", lambda: set_seed(info().seed)),
 ]
+
+
+def counting(worker_id, calls=[]):  # noqa: B006
+    calls.append(worker_id)
+    set_seed([worker_id, len(calls)])
+
+
+WRONG += [
+    ("counts-its-calls", counting),
+    ("same-in-every-epoch", lambda worker_id: set_seed(info().seed * worker_id)),
+    ("same-in-all-workers", lambda worker_id: set_seed(info().seed // 2)),
+    ("same-in-all-workers", lambda worker_id: set_seed(info().seed ^ worker_id)),
+    ("seed-too-long", lambda worker_id: setattr(dataset(), "rng", np.random.RandomState(info().seed))),
+]
 ALSO_RIGHT = [
+    lambda worker_id: set_seed(random.getrandbits(64)),  # torch seeds Python's random and NumPy's for each worker
+    lambda worker_id: set_seed(np.random.SeedSequence(info().seed - worker_id).spawn(info().num_workers)[worker_id]),
     says_its_number,
     in_the_generators_state,
     lambda worker_id: set_seed(torch.initial_seed()),
