@@ -266,7 +266,7 @@ def test_waiting_in_a_generator_that_trains_is_no_waiting_for_input():
 
     def batches():
         for _ in range(20):
-            time.sleep(0.01)
+            time.sleep(0.05)
             yield torch.ones(4)
 
     def train(data, seconds):
