@@ -15,7 +15,7 @@ from queue import Empty
 import pytest
 
 HERE = Path(__file__).resolve().parent
-CELL_SECONDS = 600.0  # for a cell that hangs: the slowest takes 30 s on two quiet cores
+CELL_SECONDS = 600.0  # for a cell that hangs: with a load of 20 on two cores, the slowest took 307 s
 OUTPUT_SECONDS = 120.0
 
 # The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.

@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import IterableDataset
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.known_datasets import CASES, FaultyData, KnownCost, UnevenCost
 from hpml_lab.loading.restore import trained_by
 from hpml_lab.loading.trials import LoaderTrial, Trials
@@ -41,6 +41,27 @@ def test_known_costs_are_recognized(name, monkeypatch):
 def cost(dataset):
     """Seconds that a sample waits, on average."""
     return dataset.wait * (1 + 11 / 16 if isinstance(dataset, UnevenCost) else 1)
+
+
+class Waits(torch.utils.data.Dataset):
+    """Each sample waits and tells which worker waited, from when to when."""
+
+    def __len__(self):
+        return 32
+
+    def __getitem__(self, index):
+        start = time.monotonic()
+        time.sleep(0.05)
+        worker = torch.utils.data.get_worker_info().id
+        return torch.tensor([worker, start, time.monotonic()], dtype=torch.float64)
+
+
+def test_samples_that_wait_overlap_on_any_machine():
+    """A wait needs no core: on a busy machine, too, one worker waits while the other does."""
+    with allow_oversubscription():
+        waits = torch.cat(list(torch.utils.data.DataLoader(Waits(), 4, num_workers=2))).tolist()
+    first, second = ([wait[1:] for wait in waits if wait[0] == worker] for worker in (0, 1))
+    assert any(a < d and c < b for a, b in first for c, d in second)
 
 
 @pytest.mark.parametrize("name", [name for name, (*_, workers_pay) in CASES.items() if workers_pay])
