@@ -3,7 +3,7 @@
 # The CUDA libraries come with torch's wheels; the host needs NVIDIA's driver and its container toolkit only.
 FROM python:3.12-slim
 RUN apt-get update \
-    && apt-get install -y --no-install-recommends fio g++ git graphviz make \
+    && apt-get install -y --no-install-recommends fio g++ git graphviz iproute2 make \
     && rm -rf /var/lib/apt/lists/*
 RUN useradd --create-home student
 USER student

@@ -111,10 +111,10 @@ def main() -> None:
     python = str(BIN / "python")
     run_with_progress("Fetching the installer", [python, "-m", "pip", "install", "--quiet", UV])
     uv = [python, "-m", "uv", "pip"]
-    # uv itself stays: `sync` would remove what the lock does not name.
-    run_with_progress(
-        "Installing packages", [*uv, "install", "--python", python, "--require-hashes", "-r", "requirements.lock"]
-    )
+    # uv itself stays: `sync` would remove what the lock does not name. Bytecode is written now, because a Python that must
+    # not write it (PYTHONDONTWRITEBYTECODE, as in many containers) would compile torch anew in every process: 5 s each.
+    install = [*uv, "install", "--python", python, "--compile-bytecode", "--require-hashes", "-r", "requirements.lock"]
+    run_with_progress("Installing packages", install)
     run_with_progress("Installing hpml-lab", [*uv, "install", "--python", python, "--no-deps", "-e", "."])
     STAMP.write_text(wanted())
 

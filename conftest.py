@@ -33,6 +33,34 @@ def pytest_collection_finish():
     gc.freeze()
 
 
+@pytest.fixture(scope="module")
+def without_mnist():
+    """MNIST was not fetched."""
+    from hpml_lab.core.errors import LabError
+
+    def absent():
+        raise LabError("MNIST was not found.", "Fetch it.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpml_lab.data.sets.read_mnist", absent)
+        yield
+
+
+@pytest.fixture(scope="module")
+def on_digits(without_mnist):
+    """(slug, parameters) -> result: run an experiment on a small part of digits."""
+    from hpml_lab.core.device import choose_device
+    from hpml_lab.core.experiment import Params, find
+
+    def run(slug, **parameters):
+        experiment = find(slug)
+        result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
+        result.experiment, result.slug, result.size, result.device = experiment, slug, "quick", "cpu"
+        return result
+
+    return run
+
+
 @pytest.fixture(scope="session")
 def same_picture():
     """(figure, figure) -> bool: as large, and alike but for a few pixels.

@@ -83,12 +83,15 @@ def _describe(requested: str | None) -> tuple[str, dict] | LabError:
 
 
 def by_value(experiments: Iterable[Experiment], failed_before: Sequence[str] = ()) -> list[Experiment]:
-    """The most telling first, then all that use CUDA, then the rest; what failed before comes after what was never tried."""
+    """The most telling first, then all that use a GPU, those that use several, and the rest.
 
-    def position(experiment: Experiment) -> tuple[bool, int, bool]:
+    What failed before comes after what was never tried.
+    """
+
+    def position(experiment: Experiment) -> tuple[bool, int, list[bool]]:
         slug = experiment.slug
         telling = MOST_TELLING.index(slug) if slug in MOST_TELLING else len(MOST_TELLING)
-        return slug in failed_before, telling, "cuda" not in experiment.uses
+        return slug in failed_before, telling, [tool not in experiment.uses for tool in ("cuda", "two-gpus")]
 
     return sorted(experiments, key=position)
 

@@ -37,7 +37,7 @@ def bootstrap(tmp_path, monkeypatch):
 def test_everything_is_installed_from_the_lock_with_hashes_and_only_once(bootstrap):
     bootstrap.main()
     lock = next(command for command in bootstrap.asked if "requirements.lock" in command)
-    assert "--require-hashes" in lock
+    assert {"--require-hashes", "--compile-bytecode"} <= set(lock)
     assert bootstrap.asked[-1][-3:] == ["--no-deps", "-e", "."]
     first = len(bootstrap.asked)
     bootstrap.main()

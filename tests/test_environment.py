@@ -22,8 +22,13 @@ CONDA_NAMES = {
 
 
 def wanted(*extras):
+    """{package: requirement} of the project with `extras`, and with those that they name in turn."""
     listed = [*PROJECT["dependencies"], *(line for extra in extras for line in PROJECT["optional-dependencies"][extra])]
-    return {canonicalize_name(r.name): r for r in map(Requirement, listed)}
+    found = {}
+    for requirement in map(Requirement, listed):
+        own = requirement.name == PROJECT["name"]
+        found |= wanted(*requirement.extras) if own else {canonicalize_name(requirement.name): requirement}
+    return found
 
 
 def locked():
@@ -47,6 +52,13 @@ def test_every_locked_package_has_hashes_and_no_address():
     assert all("--hash=sha256:" in entry for entry in entries)
 
 
+def test_the_tests_install_deepspeed_so_that_its_rows_run_in_ci():
+    assert wanted("test").items() > wanted("deepspeed").items() and "deepspeed" in wanted("deepspeed")
+    entry = re.search(r"^deepspeed==\S+ ; (.*) \\$", LOCK, flags=re.M)
+    assert entry[1] == "sys_platform == 'linux'", "elsewhere it is not installed"
+    assert wanted("test").items() > wanted("compression").items() > wanted().items(), "so do those of notebook 14"
+
+
 def test_conda_environment_asks_for_what_pyproject_asks_for():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
@@ -68,7 +80,9 @@ def test_this_environment_is_the_locked_one():
     if not (ROOT / ".venv" / "installed.sha256").is_file():
         pytest.skip("not run in the environment that make builds")
     pins = locked()
-    for name in wanted("test"):
+    for name, requirement in wanted("test").items():
+        if requirement.marker and not requirement.marker.evaluate():
+            continue
         assert machine.installed_version(name).split("+")[0] in pins[name], name
 
 

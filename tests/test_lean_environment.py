@@ -16,6 +16,8 @@ from hpml_lab.core.paths import ROOT
 
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
+NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"]
+NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning"]
 LOAD = """
 import json, importlib.util
 from hpml_lab.adaptive.torch_inputs import suite
@@ -60,9 +62,7 @@ def lean(tmp_path_factory):
 
 
 def test_every_experiment_loads_and_nothing_else_was_visible(lean):
-    done = lean(
-        "-c", LOAD.format(names=["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"])
-    )
+    done = lean("-c", LOAD.format(names=NOT_THERE))
     slugs, failed, visible, inputs = json.loads(done.stdout or "[[], {}, [], 0]")
     assert failed == {} and visible == [], done.stderr
     assert slugs == [row.slug for row in all_experiments()]
@@ -70,11 +70,12 @@ def test_every_experiment_loads_and_nothing_else_was_visible(lean):
 
 
 def test_an_experiment_names_what_is_missing(lean):
-    slugs = ["gradcheck", "cprofile-line-profiler", "torchview-graphs", "optimizer-lab"]
+    slugs = ["gradcheck", "cprofile-line-profiler", "deepspeed-training", "torchview-graphs", "optimizer-lab"]
     done = lean("-m", "hpml_lab", "run", *slugs, "--size", "quick")
-    for shown_less in slugs[:2]:
+    for shown_less in slugs[:3]:
         assert f"{shown_less}:" in done.stdout
     assert "line-profiler is not installed in this Python. pip install line-profiler" in done.stdout
+    assert "DeepSpeed is not installed here, so nothing was run. pip install deepspeed" in done.stdout
     for package in ("torchview", "ipywidgets"):
         assert f"{package} is not installed in this Python." in done.stderr
     assert done.returncode != 0 and "Traceback" not in done.stderr

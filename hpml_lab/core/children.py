@@ -10,9 +10,11 @@ starts a new interpreter (spawn) is quick.
 """
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 import traceback
 import warnings
@@ -108,6 +110,18 @@ def kill_group(leader: int) -> None:
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(leader, signal.SIGKILL)
+
+
+def end_with_parent(parent: int | None = None) -> None:
+    """On Linux, let the kernel kill this process when its parent ends, however that happens: the parent can no longer do it.
+
+    parent  its process id, for a program whose imports take long: if the parent has ended meanwhile, end now
+    """
+    if sys.platform == "linux":
+        set_parent_death_signal = 1  # PR_SET_PDEATHSIG
+        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    if parent is not None and os.getppid() != parent:
+        raise SystemExit(1)
 
 
 # ---- functions with an outcome -------------------------------------------------------------------------------------------

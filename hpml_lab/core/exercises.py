@@ -34,8 +34,11 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.render import prose_html
 from hpml_lab.core.same import difference, largest_of, numbers, plain, same
+from hpml_lab.core.time_limit import TimeLimitReached, time_limit
 from hpml_lab.core.topics import import_topics
 from hpml_lab.core.watch import is_students, torch_calls, watch
+
+CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
 
 
 class Mistake(Exception):
@@ -117,10 +120,15 @@ def check(name: str, answer: Any) -> Verdict:
         hint = "Hand over the function itself, not what it returns: its name, without parentheses."
         return Verdict(name, "mistake", hint, "not-a-function")
     try:
-        with _nothing_changes():
+        with _nothing_changes(), time_limit(CPU_SECONDS, wall_seconds=None):
             judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
     except Mistake as mistake:
         return Verdict(name, "mistake", mistake.hint, mistake.name)
+    except TimeLimitReached as limit:
+        hint = (
+            f"Your code computed for {CPU_SECONDS:g} s and had not come to its end{_line_of(limit) or ''}. What ends each loop?"
+        )
+        return Verdict(name, "mistake", hint, "does-not-end")
     except (Exception, SystemExit) as error:  # the student's own code failed: any error is possible
         return _raised(name, answer, error)
     return Verdict(name, "right", "Well done.")
@@ -133,16 +141,20 @@ def _wants_a_function(judge: Callable[[Any], None]) -> bool:
 
 def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
     """What to say of an error: it is the student's only if their own code was running, or could not be called."""
-    text = f"{type(error).__name__}: {error}"
+    text = textwrap.shorten(f"{type(error).__name__}: {error}", 400, placeholder=" …")  # torch's may have pages
     case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_students(frame.filename)]
-    if own:
-        line = f" (line: {own[-1].line})" if own[-1].line else ""
+    if (line := _line_of(error)) is not None:
         return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises")
     if isinstance(error, TypeError) and "argument" in str(error) and f"{getattr(answer, '__name__', None)}(" in str(error):
         return Verdict(name, "mistake", f"Keep the function's arguments as they were: {error}", "wrong-arguments")
     hint = f"The check cannot work with your answer{case} ({text}). Does it return what the exercise asks for?"
     return Verdict(name, "mistake", hint, "cannot-be-checked")
+
+
+def _line_of(error: BaseException) -> str | None:
+    """The last line of the student's own code that an error came through, to append; None if it came through none."""
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_students(frame.filename)]
+    return None if not own else f" (line: {own[-1].line})" if own[-1].line else ""
 
 
 def attempted(answer: Any) -> bool:
@@ -249,6 +261,8 @@ def expect_function(
         for values in (wanted.values(), got.values())
     )
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
+    if wrong and all(value is None for value in got.values()):
+        expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
         if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, own) for case, given in cases.items()):
             raise Mistake(name.split(",")[0], hint)

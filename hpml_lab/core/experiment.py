@@ -120,7 +120,7 @@ def experiment(
 ) -> Callable[[Callable[[Params], Result]], Experiment]:
     """Register a function `(params) -> Result` as the experiment `slug`.
 
-    lecture       the lectures it comes from, "L0 L2"
+    lecture       the lectures it comes from, "L0 L2", or "own"
     notebook      the notebook that teaches it, "01_tensors"
     draw          (Result) -> Figure; its docstring is the caption and the alternative text
     quick, full   the parameters of the two sizes; the function reads them as attributes of `params`

@@ -2,6 +2,9 @@
 
 Classes with torch.optim's names, options, `param_groups` and `state_dict`; `optimizer.explain()` shows formula and state:
     SGD, Adagrad, Adadelta, Adam, AdamW, Adamax, NAdam, RMSprop, SparseAdam
+and three for large batches, which torch.optim does not have:
+    LARS, LAMB, NovoGrad
+    matrices_and_rest   parameter groups: biases and norms without decay and trust ratio
 Formulas:
     FORMULAS            each update rule, one line of code for each line of the formula, and the forms of the lecture
 Learning-rate schedules:
@@ -25,6 +28,10 @@ __getattr__, __dir__, __all__ = attach(
         "nadam": ["NAdam"],
         "rmsprop": ["RMSprop"],
         "sparse_adam": ["SparseAdam"],
+        "lars": ["LARS"],
+        "lamb": ["LAMB"],
+        "novograd": ["NovoGrad"],
+        "layerwise": ["matrices_and_rest"],
         "formulas": ["FORMULAS"],
         "schedules": ["SCHEDULES"],
         "colors": ["OPTIMIZER_COLORS", "optimizer_style"],

@@ -13,6 +13,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import torch
@@ -47,6 +48,8 @@ class Optimizer(torch.optim.Optimizer):
 
     symbols: dict[str, str] = {}  # a state tensor's name in the formula: its name in state_dict, which is torch.optim's
     takes_sparse = False  # `update` also works on sparse gradients
+    takes_lists = True  # … and on lists of tensors, and on pieces of a large one
+    exact_numbers: tuple[str, ...] = ()  # numbers in the state that keep their precision when loaded
     complex_as_pairs = True  # a complex parameter is updated as pairs of real numbers
     complex_step = False  # … except in the last line, as in torch.optim, because complex numbers are rounded differently
     update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
@@ -75,6 +78,9 @@ class Optimizer(torch.optim.Optimizer):
         t = state["step"].item() + 1
         state["step"].fill_(t)  # takes a third of the time of += 1
         return {"t": t}
+
+    def before_updates(self) -> None:
+        """What a step needs to know about all gradients together, before the first update."""
 
     @staticmethod
     def update(theta: Tensor, g: Tensor, **state_numbers_and_options: Any) -> None:
@@ -111,6 +117,7 @@ class Optimizer(torch.optim.Optimizer):
                 loss = closure()
         tracked = self.defaults.get("differentiable", False)
         with torch.set_grad_enabled(tracked):
+            self.before_updates()
             for group in self.param_groups:
                 updates = [self._param_state(p, group) for p in group["params"] if p.grad is not None]
                 as_lists = group.get("foreach")
@@ -119,7 +126,7 @@ class Optimizer(torch.optim.Optimizer):
                 if tracked:
                     for update in updates:
                         self._update_tracked(update, group)
-                elif as_lists:
+                elif as_lists and self.takes_lists:
                     self._update_lists(updates, group)
                 else:
                     for update in updates:
@@ -158,7 +165,8 @@ class Optimizer(torch.optim.Optimizer):
 
     def _update_tracked(self, param: ParamState, group: Group) -> None:
         p, param = param.theta, param.real if self.complex_as_pairs else param
-        theta, state = Tracked(param.theta), {symbol: Tracked(value) for symbol, value in param.state.items()}
+        theta = Tracked(param.theta.clone())  # a rule may keep θ for the backward pass, and p is changed below
+        state = {symbol: Tracked(value) for symbol, value in param.state.items()}
         self.update(theta, Tracked(param.g), **state, **_arguments(self.update, param.numbers, group))
         for symbol, value in state.items():
             self.state[p][self.symbols[symbol]] = like(p, value.tensor)
@@ -186,6 +194,18 @@ class Optimizer(torch.optim.Optimizer):
         from hpml_lab.optim.explain import Explanation  # a training loop does not need it
 
         return Explanation(self, parameter)
+
+    def load_state_dict(self, state_dict: State) -> None:
+        """Like torch's method, but `exact_numbers` keep their dtype: torch casts them to θ's (8 bits for bfloat16)."""
+        super().load_state_dict(state_dict)
+        if not self.exact_numbers:
+            return
+        indices = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
+        mine = chain.from_iterable(group["params"] for group in self.param_groups)
+        for index, p in zip(indices, mine, strict=True):
+            for name in self.exact_numbers:
+                if name in state_dict["state"].get(index, {}):
+                    self.state[p][name] = state_dict["state"][index][name].clone()
 
     def __setstate__(self, state: State) -> None:
         super().__setstate__(state)

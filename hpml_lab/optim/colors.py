@@ -1,4 +1,4 @@
-"""One color, line and marker for each optimizer, the same in every figure of notebooks 04, 05 and 06.
+"""One color, line and marker for each optimizer, the same in every figure of notebooks 04, 05, 06 and 13.
 
     axes.plot(steps, losses, **optimizer_style("momentum"), label="momentum")
 
@@ -20,6 +20,9 @@ OPTIMIZER_COLORS = {
     "Adamax": "#999933",
     "NAdam": "#332288",
     "SparseAdam": "#7F4F24",
+    "LARS": style.GREEN,
+    "LAMB": style.ORANGE,
+    "NovoGrad": style.PURPLE,
 }
 OPTIMIZER_LINES = {
     "SGD": "-",
@@ -33,6 +36,9 @@ OPTIMIZER_LINES = {
     "Adamax": "-.",
     "NAdam": (0, (5, 1, 1, 1, 1, 1)),
     "SparseAdam": (0, (3, 1)),
+    "LARS": (0, (6, 1)),
+    "LAMB": (0, (3, 1, 1, 1)),
+    "NovoGrad": (0, (1, 1)),
 }
 OPTIMIZER_MARKERS = {
     "SGD": "o",
@@ -46,6 +52,9 @@ OPTIMIZER_MARKERS = {
     "Adamax": ">",
     "NAdam": "d",
     "SparseAdam": "p",
+    "LARS": "h",
+    "LAMB": "*",
+    "NovoGrad": "8",
 }
 _KEYS = {name.lower(): name for name in OPTIMIZER_COLORS} | {"gradient descent": "SGD", "gradient_descent": "SGD"}
 

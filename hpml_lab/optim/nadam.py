@@ -1,7 +1,5 @@
 """NAdam: Adam with Nesterov's look-ahead."""
 
-from itertools import chain
-
 from hpml_lab.optim.base import Optimizer, number, zeros
 from hpml_lab.optim.tensors import pairs
 
@@ -11,6 +9,7 @@ class NAdam(Optimizer):
 
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
     explained = ("numbers", "update")
+    exact_numbers = ("mu_product",)
 
     def __init__(
         self,
@@ -65,12 +64,3 @@ class NAdam(Optimizer):
         s = v.div(1 - beta2**t).sqrt_().add_(eps)
         theta.addcdiv_(g, s, value=-lr * (1 - mu) / (1 - mu_product))
         theta.addcdiv_(m, s, value=-lr * mu_next / (1 - mu_product * mu_next))
-
-    def load_state_dict(self, state_dict):
-        """Like torch's method, but Πμ keeps its precision: torch casts it to the parameter's dtype (8 bits for bfloat16)."""
-        super().load_state_dict(state_dict)
-        numbers = chain.from_iterable(group["params"] for group in state_dict["param_groups"])
-        mine = chain.from_iterable(group["params"] for group in self.param_groups)
-        for index, p in zip(numbers, mine, strict=True):
-            if p in self.state and index in state_dict["state"]:
-                self.state[p]["mu_product"] = state_dict["state"][index]["mu_product"].clone()

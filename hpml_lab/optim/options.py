@@ -17,6 +17,7 @@ _NAMES = {
     "rho": "rho value",
     "alpha": "alpha value",
     "momentum_decay": "momentum_decay value",
+    "trust_coeff": "trust_coeff value",
 }
 
 
@@ -48,6 +49,14 @@ def check_options(options: dict[str, Any]) -> None:
                          "velocity; give a number from 0 to 1")  # fmt: skip
     if "betas" in options:
         _check_betas(options["betas"], foreach)
+    if (largest := options.get("max_grad_norm")) is not None:
+        _check_number("max_grad_norm", "max_grad_norm value", largest)
+        if largest == 0:
+            raise ValueError("Invalid max_grad_norm value: 0: no gradient would be left; None leaves all of them as they are")
+        if options["pre_normalize"]:
+            raise ValueError(
+                "pre_normalize divides by the whole norm, so max_grad_norm has nothing to limit; give one of the two"
+            )
     if options.get("nesterov") and (options["momentum"] <= 0 or options["dampening"] != 0):
         raise ValueError("Nesterov momentum requires a momentum and zero dampening")
     if options.get("fused"):

@@ -14,6 +14,7 @@ Schedule = Callable[[int, int], float]  # (t, T) -> factor
 DROPS = (0.5, 0.75)  # where "step" divides the rate by 10, as fractions of the training
 WARM_UP = 0.3  # the fraction of the training in which one-cycle climbs
 START, END = 1 / 25, 1 / 25 / 1e4  # the factors with which one-cycle starts and ends, OneCycleLR's defaults
+HIGH, LOW = 0.95, 0.85  # its momentum at both ends and at the peak of the rate
 
 
 def constant(t: int, T: int) -> float:
@@ -52,9 +53,19 @@ def cosine(t: int, T: int) -> float:
 
 def one_cycle(t: int, T: int) -> float:
     """Up from 1/25 to 1 in the first 30 % of the steps, then down to 1/250 000, both along half a cosine wave (OneCycleLR)."""
+    return _up_and_down(t, T, START, 1.0, END)
+
+
+def one_cycle_momentum(t: int, T: int) -> float:
+    """The momentum that goes with it, not a factor: from 0.95 down to 0.85 while the rate climbs, and back (OneCycleLR)."""
+    return _up_and_down(t, T, HIGH, LOW, HIGH)
+
+
+def _up_and_down(t: int, T: int, start: float, middle: float, end: float) -> float:
+    """From `start` to `middle` in the first WARM_UP of the steps and on to `end`, both along half a cosine wave."""
     top = WARM_UP * T - 1
-    start, end, fraction = (START, 1.0, t / top) if t <= top else (1.0, END, (t - top) / (T - 1 - top))
-    return end + (start - end) * (1 + math.cos(math.pi * fraction)) / 2
+    a, b, fraction = (start, middle, t / top) if t <= top else (middle, end, (t - top) / (T - 1 - top))
+    return b + (a - b) * (1 + math.cos(math.pi * fraction)) / 2
 
 
 def warm_up(t: int, T: int) -> float:

@@ -69,6 +69,10 @@ class Tracked:
     def add(self, other: Any, alpha: Any = 1) -> "Tracked":
         return Tracked(self.tensor).add_(other, alpha)
 
+    def copy_(self, other: Any) -> "Tracked":
+        self.tensor = getattr(other, "tensor", other)
+        return self
+
     def addcmul_(self, a: "Tracked", b: "Tracked", value: Any = 1) -> "Tracked":
         self.tensor = self.tensor + value * a.tensor * b.tensor
         return self
@@ -108,7 +112,12 @@ def of_type(tensor: Any, value: Any) -> Any:
 
 def like(theta: Tensor, value: Tensor) -> Tensor:
     """Pairs of real numbers as a complex tensor if θ is complex; anything else unchanged."""
-    return torch.view_as_complex(value) if theta.is_complex() and not value.is_complex() else value
+    return torch.view_as_complex(value) if theta.is_complex() and value.ndim > theta.ndim else value
+
+
+def at_least_float32(tensor: Tensor) -> torch.dtype:
+    """The dtype of a number computed from the whole tensor: float64 for float64, else float32."""
+    return torch.promote_types(tensor.dtype.to_real(), torch.float32)
 
 
 TensorRow = tuple[Tensor, ...]  # θ, gradient and state of one parameter

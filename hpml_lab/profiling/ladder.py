@@ -40,7 +40,7 @@ class Rung:
     gain        how many times as fast as the rung below, timed in turns; None at the bottom
     difference  the largest of losses and test losses against the rung below, and what was allowed
     once        seconds of preparation before the first iteration
-    repeats     whether all runs of this rung left the same bits
+    repeats     whether all runs of this rung ended bitwise identical
     """
 
     step: TrainerChange | None
@@ -173,9 +173,9 @@ class Ladder:
         return TrainingHistory(history.losses[:count], history.rights[:count], history.tests[: count // self.plan.look])
 
     def off(self, before: TrainingHistory, history: TrainingHistory) -> float:
-        """How far the losses are off: 0 only where the whole run left the same bits.
+        """How far the losses are off: 0 only where the whole run ended bitwise identical.
 
-        The largest difference at its start; where that left the same bits, of the whole run.
+        The largest difference at its start; where that ended bitwise identical, of the whole run.
         """
         return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
 

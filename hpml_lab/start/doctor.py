@@ -88,14 +88,14 @@ class Report:
         """The report for a terminal of `width` characters; fixes stay on one line, to be copied."""
         lines = ["This machine"]
         for finding in self.findings:
-            lines.append(f"  {finding.state:8} {finding.name:12} {finding.value}")
+            lines.append(f"  {finding.state:8} {finding.name:14} {finding.value}")
             lines += textwrap.wrap(
                 finding.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
             )
             lines += [f"{INDENT}fix: {finding.fix}"] if finding.fix else []
         lines += ["", "What each notebook can show here"]
         for notebook in self.notebooks:
-            lines.append(f"  {notebook.state:8} {notebook.name:12} {notebook.value}")
+            lines.append(f"  {notebook.state:8} {notebook.name:14} {notebook.value}")
             for tool, slugs in notebook.lacks.items():
                 lines += textwrap.wrap(
                     f"without {tool}: {', '.join(slugs)}",
@@ -109,7 +109,7 @@ class Report:
         return "\n".join(lines)
 
 
-INDENT = " " * 24
+INDENT = " " * 26
 
 
 def imported_by(notebook: Path) -> list[str]:

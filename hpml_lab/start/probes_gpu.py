@@ -75,6 +75,20 @@ def cuda(answers: Answers) -> Finding:
     return Finding("cuda", MISSING, f"{value}: not usable by torch", facts["why"], fix)
 
 
+def two_gpus(answers: Answers) -> Finding:
+    """A GPU for each of several ranks: NCCL takes one rank per GPU."""
+    gpus = [] if answers["torch"].get("why") else answers["torch"].get("gpus") or []
+    if len(gpus) >= 2:
+        return Finding("two-gpus", OK, f"{len(gpus)} GPUs")
+    return Finding(
+        "two-gpus",
+        MISSING,
+        "one GPU" if gpus else "no GPU",
+        "The ranks of distributed training are processes on the CPU, connected by gloo.",
+        "use a machine with two GPUs or more; the bytes and the weights are the same without",
+    )
+
+
 def cudnn(answers: Answers) -> Finding:
     """NVIDIA's library of convolutions, which comes with torch's CUDA builds."""
     version = answers["torch"].get("cudnn")

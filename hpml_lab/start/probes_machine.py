@@ -1,4 +1,4 @@
-"""Probes of the machine: cores, memory, shared memory, disk."""
+"""Probes of the machine: cores, memory, shared memory, disk, network namespaces."""
 
 import os
 import shutil
@@ -6,7 +6,8 @@ from pathlib import Path
 
 from hpml_lab.core import machine
 from hpml_lab.core.paths import ROOT
-from hpml_lab.start.finding import LIMITED, OK, Answers, Finding
+from hpml_lab.start.asking import run_tool
+from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
 
 
 def gigabytes(amount: float) -> str:
@@ -92,3 +93,18 @@ def disk(answers: Answers) -> Finding:
     if free < 2e9:
         return Finding("disk", LIMITED, f"{gigabytes(free)} free", "Downloads may not fit.", "free some space")
     return Finding("disk", OK, f"{gigabytes(free)} free")
+
+
+def namespaces(answers: Answers) -> Finding:
+    """Network namespaces with a link of chosen rate: two hosts on one machine. One is made here, and gone at once."""
+    means = "Two machines are played by two groups of processes, over the loopback and without chosen links."
+    path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
+    missing = [name for name in ("unshare", "nsenter", "ip", "tc") if shutil.which(name, path=path) is None]
+    if missing:
+        fix = "on Linux; Debian, Ubuntu: sudo apt-get install iproute2 util-linux"
+        return Finding("namespaces", MISSING, f"no {', '.join(missing)}", means, fix)
+    as_user = ["--user", "--map-root-user"] if os.geteuid() else []
+    shape = f"PATH={path} tc qdisc add dev lo root tbf rate 1gbit burst 256kb latency 400ms"
+    if run_tool(["unshare", *as_user, "--net", "sh", "-c", shape]) is None:
+        return Finding("namespaces", MISSING, "not permitted", means, "run as root; in Docker: docker run --privileged")
+    return Finding("namespaces", OK, "two hosts can be set up")

@@ -112,6 +112,30 @@ def dali(answers: Answers) -> Finding:
     )
 
 
+def deepspeed(answers: Answers) -> Finding:
+    """DeepSpeed: its stages of ZeRO and its JSON."""
+    means = "Its stages of ZeRO are left out, and the lecture's JSON is not trained."
+    return _optional("deepspeed", means, "on Linux: pip install deepspeed")
+
+
+def torchao(answers: Answers) -> Finding:
+    """torchao: quantization as it is done today."""
+    means = "Quantization shows the arithmetic from scratch and torch's deprecated functions alone."
+    return _optional("torchao", means, "pip install torchao")
+
+
+def torch_pruning(answers: Answers) -> Finding:
+    """torch-pruning: channels taken out of any network."""
+    return _optional("torch-pruning", "Channels are taken out of LeNet alone.", "pip install torch-pruning")
+
+
+def _optional(name: str, means: str, fix: str) -> Finding:
+    """A package of an extra. It is not loaded here: that takes seconds."""
+    if version := machine.installed_version(name):
+        return Finding(name, OK, version)
+    return Finding(name, MISSING, "not installed", means, fix)
+
+
 def mnist(answers: Answers) -> Finding:
     """The real MNIST, which some experiments use at full size; the digits of scikit-learn need nothing."""
     facts = answers["mnist"]

@@ -8,14 +8,8 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.compilation import QUICKLY, compiler_missing, no_compiler
 from hpml_lab.core.counting import synchronize
-from hpml_lab.core.errors import LabError
-
-NO_COMPILER = (
-    *("InvalidCxxCompiler", "No working C++ compiler"),  # for a CPU
-    *("TritonMissing", "working triton"),
-    *("Failed to find C compiler", "cuda_utils"),  # with which Triton builds its launcher
-)
 
 
 @dataclass(frozen=True)
@@ -46,24 +40,13 @@ def compiled(
     compiled_function = torch.compile(function, dynamic=False)  # the code is for these shapes
     start = time.perf_counter()
     try:
-        # By default torch tries each vector extension that the processor reports and starts a pool of compiler processes.
-        # For one small function, both take longer than the compilation.
-        with torch._inductor.config.patch({"cpp.vec_isa_ok": True, "compile_threads": 1}):
+        with torch._inductor.config.patch(QUICKLY):
             _, generated = run_and_get_code(use, compiled_function)
     except RuntimeError as error:  # Dynamo and Inductor raise subclasses of RuntimeError
         if not no_compiler(error):
             raise
-        raise LabError(
-            f"torch.compile finds no compiler here ({str(error).strip().splitlines()[0][:120]}).",
-            "It needs a C++ compiler on the CPU (Debian and Ubuntu: sudo apt-get install g++), and on a GPU Triton, gcc and "
-            "Python's headers (python3-dev): `hpml-lab doctor` says what is missing.",
-        ) from error
+        raise compiler_missing(error) from error
     synchronize(device)
     # Generated code names each kernel once, where it passes the kernel's source to the compiler.
     kernels = sum(len(re.findall(r"async_compile\.(?:cpp_pybinding|triton)\(", code)) for code in generated)
     return CompiledFunction(compiled_function, kernels, time.perf_counter() - start)
-
-
-def no_compiler(error: BaseException) -> bool:
-    """Whether a compilation failed because no compiler is installed, and not because the code is wrong."""
-    return any(words in str(error) for words in NO_COMPILER)

@@ -238,8 +238,9 @@ def test_the_most_telling_experiments_exist_and_come_first():
     ordered = [experiment.slug for experiment in by_value(all_experiments(), failed_before=["gemm-tensor-cores"])]
     telling = [slug for slug in MOST_TELLING if slug != "gemm-tensor-cores"]
     assert ordered[: len(telling)] == telling and ordered[-1] == "gemm-tensor-cores"
-    rest = ["cuda" in find(slug).uses for slug in ordered[len(telling) : -1]]
-    assert rest == sorted(rest, reverse=True), "then all that use CUDA, then the others"
+    rest = [("cuda" in find(slug).uses, "two-gpus" in find(slug).uses) for slug in ordered[len(telling) : -1]]
+    assert rest == sorted(rest, reverse=True), "then all that use a GPU, those that use several, and the others"
+    assert len(set(rest)) == 3
 
 
 def test_the_page_is_one_table_and_the_tracebacks():

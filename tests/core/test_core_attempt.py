@@ -19,6 +19,7 @@ def raising(error):
         (NotImplementedError("not for 'Long'"), "NotImplementedError: not for 'Long'"),
         (AttributeError("no attribute"), "AttributeError: no attribute"),
         (NotImplementedError(), "NotImplementedError"),
+        (NotImplementedError("\n    Not supported.\n"), "NotImplementedError: Not supported."),
     ],
 )
 def test_the_first_sentence_is_returned(error, message):
@@ -29,3 +30,4 @@ def test_what_works_is_told_and_a_mistake_of_our_own_passes():
     assert attempt(lambda: 1) == "works"
     with pytest.raises(TypeError):
         attempt(raising(TypeError("a bug")))
+    assert attempt(raising(TypeError("refused")), expected=(TypeError,)) == "TypeError: refused"

@@ -1,5 +1,6 @@
 """A function is judged over cases: known mistakes are functions, and are named only if they explain every case."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -117,6 +118,20 @@ def test_an_error_is_the_students_only_if_their_code_was_running(judged):
     assert verdict.mistake == "cannot-be-checked" and "Your code raised" not in verdict.message
     assert judged([1.0]).mistake == "not-a-function"
     assert judged(right)
+
+
+def test_a_loop_without_an_end_is_named_with_its_line(judged, monkeypatch):
+    def endless(x):
+        while True:
+            try:
+                len(x)
+            except Exception:
+                return x
+
+    monkeypatch.setattr(exercises, "CPU_SECONDS", 0.2)
+    verdict = judged(endless)
+    assert verdict.mistake == "does-not-end" and "line: " in verdict.message
+    assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
 
 
 def test_values_of_numpy_and_torch_are_taken_for_pythons():

@@ -5,6 +5,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.workers import child_pids
+from hpml_lab.data.lengths import LengthBuckets, padding
 from hpml_lab.loading import samplers, sampling
 from hpml_lab.loading.experiments.samplers import SamplerDraws, WorkerNumbers, lengths_in_batches, rare_class_share
 from hpml_lab.loading.sampling import BUCKETS, RARE, SAMPLERS, drawn_indices, imbalanced, make_sampler
@@ -17,7 +18,7 @@ def in_batches(order, size):
 @pytest.mark.parametrize("count, batch, pool", [(64, 8, 4), (61, 8, 4), (7, 8, 2), (20, 3, 1), (33, 4, 100), (0, 4, 2)])
 def test_length_buckets_draw_each_index_once_in_a_new_order(count, batch, pool):
     lengths = [(37 * i) % 101 + 1 for i in range(count)]
-    sampler = sampling.LengthBuckets(lengths, batch, pool, torch.Generator().manual_seed(0))
+    sampler = LengthBuckets(lengths, batch, pool, torch.Generator().manual_seed(0))
     first, second = list(sampler), list(sampler)
     assert sorted(first) == sorted(second) == list(range(count)) and len(sampler) == count
     assert first != second or count <= batch, "one batch alone is sorted: it has one order"
@@ -27,10 +28,10 @@ def test_a_pool_of_all_batches_sorts_and_a_pool_of_one_does_not():
     lengths = [(37 * i) % 101 + 1 for i in range(96)]
 
     def padded(pool):
-        return sampling.padding(lengths, list(sampling.LengthBuckets(lengths, 8, pool, torch.Generator().manual_seed(1))), 8)
+        return padding(lengths, list(LengthBuckets(lengths, 8, pool, torch.Generator().manual_seed(1))), 8)
 
     assert padded(100) < padded(4) < padded(1)
-    sort = sampling.LengthBuckets(lengths, 8, 100, torch.Generator().manual_seed(1))
+    sort = LengthBuckets(lengths, 8, 100, torch.Generator().manual_seed(1))
     batches = sorted((min(lengths[i] for i in b), max(lengths[i] for i in b)) for b in in_batches(list(sort), 8))
     assert all(high <= low for (_, high), (low, _) in zip(batches, batches[1:], strict=False))
     shortest = [min(lengths[i] for i in b) for b in in_batches(list(sort), 8)]
@@ -38,9 +39,9 @@ def test_a_pool_of_all_batches_sorts_and_a_pool_of_one_does_not():
 
 
 def test_padding_counts_what_is_filled_up():
-    assert sampling.padding([4, 4, 4, 4], [0, 1, 2, 3], 2) == 0
-    assert sampling.padding([1, 3, 2, 2], [0, 1, 2, 3], 2) == pytest.approx(1 - 8 / 10)
-    assert sampling.padding([1, 3, 2], [0, 1, 2], 2) == pytest.approx(1 - 6 / 8)
+    assert padding([4, 4, 4, 4], [0, 1, 2, 3], 2) == 0
+    assert padding([1, 3, 2, 2], [0, 1, 2, 3], 2) == pytest.approx(1 - 8 / 10)
+    assert padding([1, 3, 2], [0, 1, 2], 2) == pytest.approx(1 - 6 / 8)
 
 
 @pytest.mark.parametrize("name", SAMPLERS)

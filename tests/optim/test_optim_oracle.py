@@ -245,7 +245,7 @@ def test_the_class_computes_its_papers_equations(package, name, options):
 
 @pytest.mark.parametrize("package", [torch.optim, hpml_lab.optim], ids=["torch", "hpml_lab"])
 def test_nadams_product_in_float32_costs_digits_under_float64_parameters(package):
-    """torch's own choice, which hpml_lab follows to have the same bits: with it NAdam is right to eight digits or so."""
+    """torch's own choice, which hpml_lab follows to be bitwise identical: with it NAdam is right to eight digits or so."""
     torch.set_default_dtype(torch.float32)
     assert 1e-11 < distance("NAdam", package.NAdam, {"momentum_decay": 0.1}) < 1e-7
 

@@ -217,7 +217,7 @@ def test_fresh_workers_in_every_epoch_get_the_name_that_lasting_ones_get():
     found = {lasting: classify(loop) for lasting, loop in loops.items()}
     for diagnosis in found.values():
         assert diagnosis.bound in ("single thread", CANNOT_TELL), diagnosis  # on a busy machine the start takes its time
-        assert diagnosis.evidence.busiest_worker > 0.5, diagnosis.evidence
+        assert diagnosis.bound == CANNOT_TELL or diagnosis.evidence.busiest_worker > 0.5, diagnosis.evidence
 
 
 def test_time_in_imports_is_left_out_where_that_is_asked_for(tmp_path, monkeypatch):

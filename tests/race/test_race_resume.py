@@ -15,6 +15,7 @@ from hpml_lab.race.checkpoints import Checkpoint, key_of
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
 from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks, train
 
+STEPS = 600
 SETTINGS = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 
 # What the killed child runs: it saves after every piece of steps, and prints its curves when it gets so far.
@@ -63,23 +64,24 @@ def saved(folder):
     return found
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The curves of a race that nothing disturbed."""
+    return curves_of(child(tmp_path_factory.mktemp("whole"), STEPS))
+
+
 @pytest.mark.parametrize("workers", [1, 2])
-def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers):
-    steps = 1000
-    killed = child(tmp_path / "a", steps, workers)
+def test_killed_in_the_middle_it_ends_with_the_same_numbers(tmp_path, workers, whole):
+    killed = child(tmp_path, STEPS, workers)
     end = time.monotonic() + 300
-    while not any(100 <= reached < steps for reached in saved(tmp_path / "a")):
+    while not any(100 <= reached < STEPS for reached in saved(tmp_path)):
         assert killed.poll() is None and time.monotonic() < end, "it must be caught in the middle"
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     assert killed.wait() == -signal.SIGKILL
-    reached = saved(tmp_path / "a")
-    assert any(0 < iteration < steps for iteration in reached)
-    assert not list((tmp_path / "a").glob("*.pt")) == []
-    again = curves_of(child(tmp_path / "a", steps, workers))
-    whole = curves_of(child(tmp_path / "b", steps))
-    assert again == whole
-    assert not list(tmp_path.glob("*/*.pt")), "a finished race leaves no file"
+    assert any(0 < iteration < STEPS for iteration in saved(tmp_path))
+    assert curves_of(child(tmp_path, STEPS, workers)) == whole
+    assert not list(tmp_path.glob("*.pt")), "a finished race leaves no file"
 
 
 @pytest.fixture

@@ -317,6 +317,41 @@ def test_dali_is_found_in_either_build(monkeypatch):
     assert PROBES["dali"](answers()).value == "2.4.0 (nvidia-dali-cuda120)"
 
 
+@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning"])
+def test_an_optional_package_is_found_without_loading_it(monkeypatch, name):
+    versions(monkeypatch)
+    found = PROBES[name](answers())
+    assert found.state == MISSING and f"pip install {name}" in found.fix
+    versions(monkeypatch, **{name: "0.19.8"})
+    assert PROBES[name](answers()).value == "0.19.8" and name.replace("-", "_") not in sys.modules
+
+
+@pytest.mark.parametrize(
+    "facts, value, state",
+    [
+        ({"gpus": [], "why": "RuntimeError: no NVIDIA driver"}, "no GPU", MISSING),
+        ({"gpus": [H200], "why": ""}, "one GPU", MISSING),
+        ({"gpus": [H200, H200], "why": ""}, "2 GPUs", OK),
+        ({"gpus": [H200, H200], "why": "RuntimeError: no kernel image"}, "no GPU", MISSING),
+    ],
+)
+def test_two_gpus_are_two_that_torch_can_use(facts, value, state):
+    found = PROBES["two-gpus"](answers(torch=torch_with(**facts)))
+    assert (found.value, found.state) == (value, state)
+
+
+def test_two_hosts_need_the_tools_and_the_permission(tools, monkeypatch):
+    with monkeypatch.context() as without:
+        without.setattr(probes_machine.shutil, "which", lambda name, path=None: None)
+        found = PROBES["namespaces"](answers())
+    assert found.state == MISSING and found.value == "no unshare, nsenter, ip, tc" and "iproute2" in found.fix
+    for name in ("nsenter", "ip", "tc"):
+        tools(name, "exit 0")
+    for status, state, value in ((0, OK, "two hosts can be set up"), (1, MISSING, "not permitted")):
+        tools("unshare", f"exit {status}")
+        assert (PROBES["namespaces"](answers()).state, PROBES["namespaces"](answers()).value) == (state, value)
+
+
 def test_mnist_is_present_absent_or_damaged():
     assert PROBES["mnist"](answers()).state == OK
     absent = PROBES["mnist"](answers(mnist={"present": False}))

@@ -201,7 +201,7 @@ def saddle_and_minima(params: Params) -> Result:
         )
         grid = run_from_everywhere(rough, rule.name, params.side, params.basin_steps, device, **rule.on_rastrigin)
         global_fraction[title] = (torch.hypot(grid.x, grid.y) < 0.3).float().mean().item()
-        ends[title] = rough.value(grid.x, grid.y).cpu()
+        ends[title] = rough.value(grid.x, grid.y).double().cpu().nan_to_num(nan=60).clamp(max=60).round(decimals=2)
     descent_basins, momentum_basins = basins["gradient descent"], basins["momentum"]
     reached = (descent_basins >= 0).float().mean().item()
     elsewhere = (descent_basins != momentum_basins).float().mean().item()
@@ -260,10 +260,11 @@ def saddle_and_minima(params: Params) -> Result:
         delays.get("gradient descent", 0) > 200 and 0 <= delays.get("Adam", math.inf) < 50,
         ", ".join(f"{title} {steps}" for title, steps in delays.items()),
     )
+    thin = slice(None, None, max(1, params.side // 100))  # a panel shows no more points a side
     result.arrays = {
         "paths": paths,
-        "basins": {title: found.tolist() for title, found in basins.items()},
-        "ends": {title: found.clamp(max=60).nan_to_num(nan=60).tolist() for title, found in ends.items()},
+        "basins": {title: found[thin, thin].tolist() for title, found in basins.items()},
+        "ends": {title: found[thin, thin].tolist() for title, found in ends.items()},
         "decades": decades,
         "escapes": times,
         "theory": theory,

@@ -11,6 +11,7 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
+from hpml_lab.data.lengths import padding
 from hpml_lab.loading.sampling import (
     BUCKETS,
     RARE,
@@ -21,7 +22,6 @@ from hpml_lab.loading.sampling import (
     error_of,
     imbalanced,
     make_sampler,
-    padding,
     repeats,
     seed_numpy_by_number,
     seed_own,

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.processes.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.time_limit import TimeLimitReached, time_limit
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
 INTERLEAVINGS = (

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect
-from hpml_lab.processes.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.time_limit import TimeLimitReached, time_limit
 
 
 class _Record:

@@ -1,0 +1,122 @@
+"""What dynamic-quantization claims."""
+
+from collections.abc import Sequence
+
+from hpml_lab.compression.dynamic_rows import ChangedModel, LayerCost, LeNetAccuracy, TimedForward
+from hpml_lab.compression.quantizers import INT4, INT8, LEGACY, WEIGHT_ONLY
+from hpml_lab.core.noise import interval
+from hpml_lab.core.result import Result
+
+FC_WEIGHTS = 1000 * 512  # of ResNet-18's last layer
+
+
+def judge_reach(result: Result, changed: Sequence[ChangedModel], costs: Sequence[LayerCost]) -> None:
+    """Which layers change, and what that saves: counted, so it is the same on every machine."""
+    call = changed[0]
+    result.key_figure("layers of ResNet-18 that change", call.changed, f"of {call.linear + call.convolutions}")
+    result.key_figure("ResNet-18's file", f"{call.file_mb / (1 + call.difference / 100):.2f} → {call.file_mb:.2f}", "MB")
+    result.claim(
+        "The lecture's call raises nothing and changes one of ResNet-18's 21 layers, fc: all 20 convolutions stay float32",
+        (call.linear, call.convolutions, call.changed, call.first) == (1, 20, 1, "fc"),
+    )
+    result.claim(
+        "That saves 3 bytes for each of fc's 512,000 weights, less a few bytes for scales: the file becomes 3.3 % smaller",
+        0 <= 3 * FC_WEIGHTS - (call.before - call.after) <= 64 and round(call.difference, 1) == -3.3,
+        f"{call.before - call.after:,} bytes of tensors, {call.difference:.2f} % of the file",
+    )
+    models = {(row.model, row.format): row for row in changed}
+    suited = [models[label, LEGACY] for label in ("MLP", "Transformer")]
+    result.claim(
+        "In an MLP and a Transformer made of Linear layers it changes every layer: about a quarter of the bytes is left",
+        all(row.changed == row.linear and 0.25 <= row.after / row.before < 0.3 for row in suited),
+    )
+    encoders = [row for row in changed if row.model == "nn.TransformerEncoder"]
+    result.claim(
+        "In nn.TransformerEncoder the attention's projections stay float32, a third of all weights, whichever tool is used",
+        all(3 * row.changed == 2 * row.linear and 0.3 < row.stayed / row.before < 0.4 for row in encoders),
+    )
+    cost = {row.format: row for row in costs}
+    if INT8 not in cost:
+        return
+    result.claim(
+        "torchao's quantize_ changes the same layer of ResNet-18",
+        (models["ResNet-18", INT8].changed, models["ResNet-18", INT8].first) == (1, "fc"),
+    )
+    result.claim(
+        "torchao's 4-bit weights take no less memory than its int8 weights: only their values need fewer bits",
+        cost[INT4].stored >= cost[INT8].stored and cost[INT4].needed < 0.7 * cost[INT8].needed,
+        f"{cost[INT4].stored:.2f} bits stored and {cost[INT4].needed:.2f} needed, compared with {cost[INT8].stored:.2f}",
+    )
+    result.claim(
+        "Not compiled, int8 weight-only makes a float copy of the whole weight at each call; the legacy layer makes none",
+        cost[WEIGHT_ONLY].copies >= 1 and cost[LEGACY].copies == 0,
+    )
+    result.claim(
+        "Not compiled, a layer of torchao's int8 dynamic calls at least ten operators, where the legacy layer calls one",
+        cost[INT8].operators >= 10 and cost[LEGACY].operators == 1,
+        f"{cost[INT8].operators} operators",
+    )
+
+
+def judge_times(
+    result: Result, resnet: Sequence[TimedForward], linear: Sequence[TimedForward], extra: Sequence[float], base: str
+) -> None:
+    """Where it gains time. extra: ms that torchao's int8 dynamic takes beyond the base on the smallest layer, turn by turn."""
+    call = next(row for row in resnet if row.format == LEGACY)
+    result.key_figure("ResNet-18 after the call", str(call.speed_up))
+    result.measured(
+        "ResNet-18 takes as long after the lecture's call as before: the difference is within the noise",
+        call.speed_up.verdict == "within noise",
+        str(call.speed_up),
+    )
+    single = {row: row.speed_up for row in linear if row.batch == 1 and row.gain is not None}
+
+    def found(name: str):
+        return [(row, gain) for row, gain in single.items() if row.format == name]
+
+    if legacy := found(LEGACY):
+        (_, small), (row, large) = legacy[0], legacy[-1]
+        result.key_figure(f"one layer of width {row.width:,}, batch 1, {LEGACY}", str(large))
+        result.measured(
+            f"One Linear layer of width {row.width:,} is faster with legacy int8, at batch 1", large.faster, str(large)
+        )
+        result.measured(
+            f"It gains more than one of width {legacy[0][0].width:,}",
+            large.faster and large.low > small.high,
+            f"{large}, compared with {small}",
+        )
+    if slow := found(WEIGHT_ONLY):
+        result.measured(
+            f"Not compiled, int8 weight-only is slower than {base} at batch 1, at every width",
+            all(gain.slower for _, gain in slow),
+            "; ".join(f"width {row.width:,}: {gain.times_as_long}" for row, gain in slow),
+        )
+    if dynamic := found(INT8):
+        row, gain = dynamic[0]
+        low, high = interval(extra)
+        result.key_figure("torchao's int8 dynamic, extra time per small layer", f"{low:.3f} to {high:.3f}", "ms")
+        result.measured(
+            f"Not compiled, torchao's int8 dynamic costs a layer of width {row.width:,} more time than it saves",
+            gain.slower,
+            gain.times_as_long,
+        )
+
+
+def judge_accuracy(result: Result, accuracies: Sequence[LeNetAccuracy], costs: Sequence[LayerCost]) -> None:
+    """What is lost: hardly anything at 8 bits."""
+    full, *others = accuracies
+    worst = max(others, key=lambda row: abs(row.accuracy - full.accuracy))
+    result.measured(
+        "No 8- or 16-bit format changes LeNet's accuracy by more than 0.3 points",
+        abs(worst.accuracy - full.accuracy) <= 0.3,
+        f"at most {worst.accuracy - full.accuracy:+.2f} points, {worst.format}",
+        depends_on="the training",
+    )
+    error = {row.format: row.error for row in costs}
+    if INT8 in error:
+        result.measured(
+            "The output's error grows from int8 weights alone, over int8 weights and activations, to 4-bit weights",
+            error[WEIGHT_ONLY] < error[INT8] < error[INT4],
+            f"{error[WEIGHT_ONLY]:.4f}, {error[INT8]:.4f}, {error[INT4]:.4f}",
+            depends_on="the weights",
+        )

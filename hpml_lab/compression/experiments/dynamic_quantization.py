@@ -1,0 +1,226 @@
+"""Dynamic quantization: which layers the lecture's call changes, and what that gains in size and time.
+
+Weights are stored in int8 once; activations are quantized at each call, with the range that they have then. Nothing has to be
+calibrated or trained.
+"""
+
+import itertools
+
+import torch
+from torch import nn
+
+from hpml_lab.compression.dynamic_claims import judge_accuracy, judge_reach, judge_times
+from hpml_lab.compression.dynamic_rows import (
+    DTYPES,
+    ChangedModel,
+    LayerCost,
+    LeNetAccuracy,
+    RefusedModel,
+    SeenWarning,
+    TimedForward,
+    cast,
+    changed_model,
+    encoder_in_evaluation,
+    has_torchao,
+    layer_cost,
+    lectures_lines,
+    runs_on,
+    timed_forwards,
+)
+from hpml_lab.compression.lenet import trained
+from hpml_lab.compression.linear_models import mlp, torch_encoder, transformer
+from hpml_lab.compression.quantizers import (
+    BF16,
+    FLOAT8,
+    FLOAT8_DYNAMIC,
+    FORMATS,
+    FP32,
+    INT4,
+    INT4_PACKED,
+    INT8,
+    LEGACY,
+    WEIGHT_ONLY,
+    converted,
+    quantized_modules,
+)
+from hpml_lab.compression.sizes import sizes
+from hpml_lab.core import style
+from hpml_lab.core.attempt import attempt, error_message_of
+from hpml_lab.core.device import NO_CUDA
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table
+from hpml_lab.core.result import Result
+
+# A GPU needs larger layers before anything but the launches takes time.
+QUICK = dict(samples=5, mlp=1024, transformer=256, train_images=8000, steps=150, test_images=4000)
+QUICK |= dict(widths=(256, 1024), batches=(1, 256), gpu_widths=(1024, 4096), gpu_batches=(1, 256))
+FULL = dict(samples=9, mlp=4096, transformer=1024, train_images=60_000, steps=938, test_images=10_000)
+FULL |= dict(widths=(256, 1024, 4096), batches=(1, 16, 256), gpu_widths=(1024, 4096, 16_384), gpu_batches=(1, 256, 4096))
+LOOK = dict(zip(FORMATS, zip((*style.CYCLE, style.INK), (*style.MARKERS, "*"), strict=True), strict=True))
+LOOK |= {FP32: (style.INK, "*")}
+
+
+def draw(result: Result):
+    """Left: the bytes of each model's weights in percent of float32: what stays float, what becomes int8, and what is saved.
+    Right: how many times as fast each format is, by width and batch of one Linear layer, with intervals; above 1 is faster,
+    and in the gray boxes nothing but noise. Look for the formats that are below 1."""
+    figure = style.new_figure(10, 4)
+    share, speed = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    rows = [row for row in result.rows(ChangedModel) if row.format == LEGACY][::-1]
+    for i, row in enumerate(rows):
+        parts = [100 * part / row.before for part in (row.stayed, row.after - row.stayed, row.before - row.after)]
+        looks = ({"color": style.GREY}, {"color": style.BLUE}, {"color": "white", "edgecolor": style.GREY, "hatch": "//"})
+        for left, width, look, label in zip(
+            itertools.accumulate([0, *parts]), parts, looks, ("stays float32", "int8", "saved"), strict=False
+        ):
+            share.barh(i, width, left=left, height=0.6, label=label if i == 0 else None, **look)
+    share.set_yticks(range(len(rows)), [row.model.replace("nn.", "nn.\n") for row in rows])
+    share.set(xlabel="% of the bytes in float32", title="What the call reaches", xlim=(0, 100))
+    share.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=3, handlelength=1, columnspacing=1)
+    share.grid(False, axis="y")
+    share.set_axisbelow(True)
+    timed = [row for row in result.rows(TimedForward) if row.width]
+    places = list(dict.fromkeys((row.width, row.batch) for row in timed))
+    names = list(dict.fromkeys(row.format for row in timed if row.gain))
+    for x, place in enumerate(places):
+        found = {row.format: row for row in timed if (row.width, row.batch) == place and row.gain}
+        noise = 1 + max(row.noise for row in found.values())
+        speed.fill_between((x - 0.45, x + 0.45), 1 / noise, noise, color=style.GREY, alpha=0.3, linewidth=0)
+        for i, (name, row) in enumerate(found.items()):
+            at, (color, marker) = x + 0.6 * ((i + 0.5) / len(names) - 0.5), LOOK[name]
+            ends = [[row.gain - row.low], [row.high - row.gain]]
+            speed.errorbar(at, row.gain, ends, fmt=marker, color=color, markersize=7, label=name if x == 0 else None)
+    speed.axhline(1, color=style.INK, linewidth=1)
+    speed.set_xticks(range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places])
+    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="times as fast", title="One Linear layer")
+    style.label_log_axis(speed.yaxis)
+    speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    return figure
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def changed_models(
+    resnet: nn.Module, call: nn.Module, lenet: nn.Module, models: dict[str, nn.Module], names: list[str]
+) -> list[ChangedModel]:
+    """What the lecture's call, and torchao, reach of each model."""
+    rows = [changed_model("ResNet-18", LEGACY, resnet, call)]
+    for label, model in {"ResNet-18": resnet, "LeNet": lenet, **models}.items():
+        wanted = (LEGACY, INT8, WEIGHT_ONLY, INT4) if label == "MLP" else (LEGACY, INT8)
+        for name in wanted[label == "ResNet-18" :]:
+            if name in names:
+                rows.append(changed_model(label, name, model, converted(model, name)))
+    return rows
+
+
+@torch.no_grad()
+def lenet_accuracies(
+    lenet: nn.Module, x: torch.Tensor, y: torch.Tensor, names: list[str]
+) -> tuple[list[LeNetAccuracy], list[RefusedModel]]:
+    """The accuracy of a trained LeNet in each format, and the formats that refuse it."""
+    rows, refused, right = [], [], None
+    for name in (FP32, *names):
+        try:
+            net = lenet if name == FP32 else converted(lenet, name)
+        except LabError as error:
+            refused.append(RefusedModel(f"{name}: LeNet", error_message_of(error.__cause__ or error)))
+            continue
+        classes = torch.cat([net(cast(part, name)).argmax(1) for part in x.split(1000)])
+        right = classes if right is None else right
+        percent, same = 100 * (classes == y).double().mean().item(), int((classes == right).sum())
+        rows.append(LeNetAccuracy(name, len(quantized_modules(net)), percent, same, len(right), sizes(net).file_bytes / 1e3))
+    return rows, refused
+
+
+def linear_times(params: Params, names: list[str], base: str) -> tuple[list[TimedForward], list[float]]:
+    """One Linear layer over widths and batch sizes; and ms by which torchao takes longer than the base on the smallest."""
+    device, rows, extra = params.device.torch, [], []
+    widths, batches = (params.gpu_widths, params.gpu_batches) if params.device.is_cuda else (params.widths, params.batches)
+    for width in widths:
+        layer = nn.Sequential(nn.Linear(width, width)).to(device, DTYPES[base])
+        nets = {base: layer} | {name: converted(layer, name) for name in names}
+        for batch in batches:
+            x = torch.randn(batch, width, device=device, dtype=DTYPES[base])
+            found, times = timed_forwards(f"Linear {width:,}", nets, x, params.samples, width)
+            rows += found
+            if INT8 in times and not extra:
+                extra = [1e3 * (a - b) for a, b in zip(times[INT8].samples, times[base].samples, strict=True)]
+    return rows, extra
+
+
+def model_times(models: dict[str, tuple], params: Params, names: list[str], base: str) -> list[TimedForward]:
+    """The same for whole models, {label: (model, shape of the input)}."""
+    rows, device = [], params.device.torch
+    for label, (model, shape) in models.items():
+        model = model.to(device, DTYPES[base])
+        nets = {base: model} | {name: converted(model, name) for name in names}
+        rows += timed_forwards(label, nets, torch.randn(shape, device=device, dtype=DTYPES[base]), params.samples)[0]
+    return rows
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@experiment(
+    "dynamic-quantization",
+    lecture="L2",
+    notebook="14_compression",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("mnist", "cuda", "torchao"),
+)
+def dynamic_quantization(params: Params) -> Result:
+    """The lecture's call changes one layer of ResNet-18; on models of Linear layers it pays."""
+    missing = has_torchao()
+    offered = [name for name in FORMATS if not missing or name in (LEGACY, BF16)]
+    here, refused = runs_on(torch.device("cpu"), torch.float32, offered)
+    base, device = (BF16, params.device.torch) if params.device.is_cuda else (FP32, torch.device("cpu"))
+    wanted = [LEGACY, INT8, WEIGHT_ONLY, BF16]
+    if params.device.is_cuda:
+        found, more = runs_on(device, DTYPES[base], [name for name in offered if name != BF16])
+        wanted, refused = [INT8, WEIGHT_ONLY, FLOAT8_DYNAMIC, INT4_PACKED], refused + more
+    else:
+        found = here
+    timed = [name for name in wanted if name in found]
+
+    warnings: list[SeenWarning]
+    resnet, call, warnings = lectures_lines()
+    lenet, data = trained(params.train_images, params.steps)
+    models = {"MLP": mlp(params.mlp), "Transformer": transformer(params.transformer)}
+    encoder = torch_encoder(params.transformer)
+    changed = changed_models(resnet, call, lenet, models | {"nn.TransformerEncoder": encoder}, here)
+    costs: list[LayerCost] = [layer_cost(name, 256) for name in (FP32, *here)]
+    test = data.test_x[: params.test_images], data.test_y[: params.test_images]
+    accuracies, more = lenet_accuracies(lenet, *test, [name for name in here if name != FLOAT8])
+    refused += [RefusedModel("torch.gint8", attempt(lambda: torch.gint8)), *more]
+    refused.append(encoder_in_evaluation(encoder, LEGACY, params.transformer))
+    nets = {FP32: resnet, LEGACY: call} | ({} if missing else {INT8: converted(resnet, INT8)})
+    resnet_times, _ = timed_forwards("ResNet-18, on the CPU", nets, torch.randn(1, 3, 224, 224), params.samples)
+    linear, extra = linear_times(params, timed, base)
+    shapes = {"MLP": (models["MLP"], (16, params.mlp)), "Transformer": (models["Transformer"], (1, 64, params.transformer))}
+    whole = model_times(shapes, params, timed, base)
+
+    where = "GPU, launched from Python" if params.device.is_cuda else "1 thread"
+    result = Result(
+        [
+            Table("What was changed, and what it takes", changed),
+            Table(f"Forward pass in evaluation mode, {where}", resnet_times + whole),
+            Table(f"One Linear layer, {where}", linear),
+            Table("One Linear layer of 256 → 256, on the CPU", costs),
+            Table(f"LeNet, trained on {data.name}", accuracies),
+            Table("What raises here", refused),
+            Table("Warnings of the lecture's lines", warnings),
+        ],
+        notes=[*data.notes],
+    )
+    judge_reach(result, changed, costs)
+    judge_times(result, resnet_times, linear, extra, base)
+    judge_accuracy(result, accuracies, costs)
+    if missing:
+        result.notes.append(f"The rows of torchao are missing. {missing}")
+    if not params.device.is_cuda:
+        result.notes.append(NO_CUDA.format(what="int4 and float8 arithmetic need one", slug="dynamic-quantization"))
+    return result

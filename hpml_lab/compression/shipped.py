@@ -1,0 +1,60 @@
+"""torchao's quantization-aware training: prepare, train, convert. What was trained is what is shipped.
+
+It rounds the weights of Linear layers, one scale for each output channel, and their inputs to 8 bits, one scale for each
+sample. Convolutions stay as they are.
+"""
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from hpml_lab.compression.extras import torchao, without_torchaos_warnings
+from hpml_lab.core.findings import column
+
+
+@dataclass
+class ShippedNet:
+    """torchao's QAT with one integer type, from one seed."""
+
+    weights: str = column("Linear weights")
+    ptq: float = column("without training", "%")
+    trained: float = column("QAT, before convert", "%")
+    converted: float = column("after convert", "%")
+    difference: float = column("largest difference of outputs")
+    linear: int = column("Linear layers converted")
+    other: int = column("other layers converted")
+
+
+def ship(
+    net: nn.Module, bits: int, train: Callable[[nn.Module], nn.Module], accuracy: Callable[[nn.Module], float], x: torch.Tensor
+) -> ShippedNet:
+    """Quantize a copy of `net`; train another with torchao's fake quantization, and convert it. Outputs are those of `x`."""
+    ao, QATConfig = torchao(), torchao("quantization.qat").QATConfig
+    with without_torchaos_warnings():
+        dtype = getattr(torch, f"int{bits}")
+        # One scale a row: groups of 32, the default, do not divide the 400 inputs of fc1.
+        base = ao.Int8DynamicActivationIntxWeightConfig(weight_dtype=dtype, weight_granularity=ao.PerAxis(0))
+        plain, rounded = copy.deepcopy(net), copy.deepcopy(net)
+        ao.quantize_(plain, base)
+        ao.quantize_(rounded, QATConfig(base, step="prepare"))
+        train(rounded)
+        before, outputs = accuracy(rounded), _outputs(rounded, x)
+        ao.quantize_(rounded, QATConfig(base, step="convert"))
+        difference = (_outputs(rounded, x) - outputs).abs().max().item()
+        changed = [layer for layer in rounded.modules() if _is_converted(layer)]
+        linear = sum(isinstance(layer, nn.Linear) for layer in changed)
+        layers = linear, len(changed) - linear
+        return ShippedNet(f"int{bits}", accuracy(plain), before, accuracy(rounded), difference, *layers)
+
+
+def _is_converted(layer: nn.Module) -> bool:
+    weight = getattr(layer, "weight", None)
+    return weight is not None and type(weight) not in (torch.Tensor, nn.Parameter)
+
+
+@torch.no_grad()
+def _outputs(net: nn.Module, x: torch.Tensor) -> torch.Tensor:
+    return net(x)

@@ -1,0 +1,151 @@
+"""What a DeepSpeed JSON means: the training that it asks for, with all that it leaves unsaid.
+
+    meaning_of(LECTURE_JSON, ranks=2)     clips to norm 1, decouples the weight decay, warms up logarithmically …
+
+It follows the rules of DeepSpeed 0.19 for what decides the weights: batch, optimizer, clipping, rates, number format. ZeRO,
+buckets and logging change memory and time, not the weights, and are not read.
+"""
+
+import copy
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any
+
+from hpml_lab.core.errors import LabError
+
+# The lecture's file, word by word.
+LECTURE_JSON: dict[str, Any] = {
+    "train_batch_size": 4,
+    "steps_per_print": 2000,
+    "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.8, 0.999], "eps": 1e-8, "weight_decay": 3e-7}},
+    "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}},
+    "wall_clock_breakdown": False,
+}
+CLIP_BY_DEFAULT = 1.0  # since 2026 (DeepSpeed's pull request 8068); before, the default was not to clip
+
+
+@dataclass(frozen=True)
+class Hyperparameters:
+    """What a JSON sets, or leaves to a default.
+
+    batch      samples a step, over all ranks; parts: in how many micro-batches each rank takes its share
+    optimizer  "Adam" (L2: the decay is added to the gradient), "AdamW" (the decay is apart from it), or torch's name
+    clip_norm  gradients are scaled down to this norm; 0 means never
+    warm_up    None for a constant rate, else (from, to, steps, "log" or "linear")
+    """
+
+    batch: int
+    parts: int
+    optimizer: str
+    lr: float
+    betas: tuple[float, ...]
+    eps: float
+    weight_decay: float
+    clip_norm: float
+    dtype: str
+    warm_up: tuple[float, float, int, str] | None
+
+    def rate(self, step: int) -> float:
+        """The learning rate of a step, counted from 0.
+
+        DeepSpeed asks its scheduler once before the first step and once after each, so that WarmupLR is a step late: step 0
+        has the rate to start from, and step i has max · γ(i − 1) with γ(n) = ln(n + 1) / ln(steps), or n / steps.
+        """
+        if self.warm_up is None:
+            return self.lr
+        low, high, steps, kind = self.warm_up
+        n = max(0, step - 1)
+        gamma = 1.0 if n >= steps else log(n + 1) / log(steps) if kind == "log" else n / steps
+        return low + (high - low) * gamma
+
+
+def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparameters:
+    """Read a JSON, as text or as a dictionary. LabError for one that DeepSpeed refuses, or that this function cannot read."""
+    config = _dictionary(config)
+    batch, parts = _batch(config, ranks)
+    optimizer = _block(config, "optimizer")
+    params = _block(optimizer, "params")
+    name = str(optimizer.get("type", "none given"))
+    if name.lower() in ("adam", "adamw"):
+        name = "AdamW" if name.lower() == "adamw" or params.get("adam_w_mode", True) else "Adam"
+    decay = 0.01 if name == "AdamW" and params.get("torch_adam") else 0.0  # torch's own AdamW decays by default
+    lr = float(params.get("lr", 1e-3))
+    return Hyperparameters(
+        batch=batch,
+        parts=parts,
+        optimizer=name,
+        lr=lr,
+        betas=tuple(float(beta) for beta in params.get("betas", (0.9, 0.999))),
+        eps=float(params.get("eps", 1e-8)),
+        weight_decay=float(params.get("weight_decay", decay)),
+        clip_norm=float(config.get("gradient_clipping", CLIP_BY_DEFAULT)),
+        dtype=next((name for name in ("fp16", "bf16") if _block(config, name).get("enabled")), "fp32"),
+        warm_up=_warm_up(config, lr),
+    )
+
+
+def changed(config: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """A copy of the JSON with other settings; those of a block, such as optimizer={…}, are merged into it."""
+    new = copy.deepcopy(dict(config))
+    for name, value in settings.items():
+        new[name] = _merged(new.get(name), value)
+    return new
+
+
+def _merged(old: Any, new: Any) -> Any:
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {name: _merged(old.get(name), value) for name, value in new.items()}
+    return new
+
+
+def _dictionary(config: Mapping[str, Any] | str) -> dict[str, Any]:
+    if isinstance(config, str):
+        try:
+            config = json.loads(config)
+        except ValueError as error:
+            raise LabError(
+                f"This is not JSON ({error}).", "Names stand in double quotes, and there is no last comma."
+            ) from error
+    if not isinstance(config, Mapping):
+        raise LabError(f"A DeepSpeed JSON is a dictionary, not {config!r}.", "Give it as a dictionary or as text.")
+    return dict(config)
+
+
+def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    block = config.get(name) or {}
+    if not isinstance(block, Mapping):
+        raise LabError(f"{name!r} is {block!r} in this JSON.", "It should be a dictionary.")
+    return block
+
+
+def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
+    """Samples a step over all ranks, and micro-batches of a rank: batch = micro-batch · parts · ranks."""
+    batch, micro = config.get("train_batch_size"), config.get("train_micro_batch_size_per_gpu")
+    parts = config.get("gradient_accumulation_steps")
+    if batch is None and micro is None:
+        raise LabError("This JSON gives no batch size.", 'Give "train_batch_size", which counts the samples of all ranks.')
+    if parts is None:
+        parts = 1 if batch is None or micro is None else batch // (micro * ranks)
+    if batch is None:
+        batch = micro * parts * ranks
+    if parts < 1 or batch < 1 or batch % (parts * ranks) or micro not in (None, batch // (parts * ranks)):
+        raise LabError(
+            f"A batch of {batch} is not {parts} micro-batches of {micro or 'equal size'} on each of {ranks} ranks.",
+            f"Use a multiple of {max(parts, 1) * ranks} as train_batch_size, and leave the micro-batch to DeepSpeed.",
+        )
+    return batch, parts
+
+
+def _warm_up(config: Mapping[str, Any], lr: float) -> tuple[float, float, int, str] | None:
+    scheduler = _block(config, "scheduler")
+    if not scheduler.get("type"):
+        return None
+    if scheduler["type"] != "WarmupLR":
+        raise LabError(f"The scheduler {scheduler['type']!r} is not read here.", "Use WarmupLR, or leave the scheduler out.")
+    params = _block(scheduler, "params")
+    high = params.get("warmup_max_lr")
+    kind = "linear" if params.get("warmup_type") == "linear" else "log"
+    steps = max(2, params.get("warmup_num_steps", 1000))
+    return float(params.get("warmup_min_lr", 0.0)), float(lr if high is None else high), steps, kind

@@ -1,0 +1,129 @@
+"""complete-snapshot: everything that the next step depends on, and nothing else is changed."""
+
+import io
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.same import plain
+from hpml_lab.distributed.elastic_training import BATCHES, PARTS, TrainingRun
+from hpml_lab.distributed.recovery import fingerprint, snapshot_bytes
+
+BEFORE, AFTER = 9, 6  # steps; 9 is in the middle of the second epoch
+FORGOTTEN = {
+    "net": ("forgets-the-weights", "A new run begins with new weights. Which part of `run` holds those that were learned?"),
+    "optimizer": (
+        "forgets-the-optimizer",
+        "Adam begins with empty moments after the restart, and its next steps are those of a first step.",
+    ),
+    "scheduler": ("forgets-the-schedule", "After the restart the schedule counts from 0: the learning rate is another one."),
+    "generator": (
+        "forgets-the-generator",
+        "After the restart the generator gives its first numbers again: noise and dropout are those of the first steps.",
+    ),
+    "epoch": ("forgets-the-epoch", "After the restart the sampler shuffles as in epoch 0: the batches are others."),
+    "batch": ("forgets-the-place-in-the-epoch", "After the restart the epoch begins again: its first batches come twice."),
+}
+
+
+@exercise("complete-snapshot", notebook="12_distributed")
+def judge_complete_snapshot(answer: Callable) -> None:
+    """A dictionary from which a new run continues bitwise identical, also at the start and at the end of an epoch."""
+    for before in (BEFORE, BATCHES, 1):
+        run, twin = TrainingRun(), TrainingRun()
+        for _ in range(before):
+            run.step()
+            twin.step()
+        random = torch.get_rng_state()
+        saved = answer(run)
+        if not torch.equal(random, torch.get_rng_state()) or _changed(run, twin):
+            raise Mistake("changes-the-run", "Taking a snapshot changed the run itself: a run without it would end elsewhere.")
+        kept = _loaded(saved)
+        run.step()  # as a real run does, while the file is written
+        shared = [part for part in kept if not _same(saved[part], kept[part])]
+        again = _restored(kept)
+        for part in PARTS:
+            if not _same(again.state()[part], twin.state()[part]):
+                _explain(part, kept, twin, random)
+        for _ in range(AFTER):
+            twin.step()
+            again.step()
+        if fingerprint(again.net) != fingerprint(twin.net):
+            raise Mistake(
+                "ends-elsewhere", f"After {before} steps and {AFTER} more, the weights differ from the undisturbed run's."
+            )
+        if shared:
+            hint = (
+                f"All parts are there, but after the run's next step your snapshot says something else at {shared[0]!r}: a "
+                "state_dict holds the run's own tensors, and optimizers change them in place. A file that is written meanwhile "
+                "mixes two steps. What makes the snapshot independent of the run?"
+            )
+            raise Mistake("changes-with-the-run", hint)
+
+
+def _changed(run: TrainingRun, twin: TrainingRun) -> bool:
+    modes = [[module.training for module in one.net.modules()] for one in (run, twin)]
+    return modes[0] != modes[1] or not _same(run.state(), twin.state())
+
+
+def _loaded(saved: Any) -> dict[str, Any]:
+    """What a file holds that is written at once, after a look at what is in it."""
+    if saved is None:
+        raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
+    if not isinstance(saved, Mapping):
+        raise Mistake(
+            "not-a-dictionary", f"Return a dictionary {{name of the part: its state}}; yours is a {type(saved).__name__}."
+        )
+    unknown = [str(name) for name in saved if name not in PARTS]
+    if unknown:
+        hint = f"`run` has no part called {unknown[0]!r}, so nothing would load it. Its parts are {', '.join(PARTS)}."
+        raise Mistake("unknown-part", hint)
+    methods = [name for name, value in saved.items() if callable(value) and not isinstance(value, torch.nn.Module)]
+    if methods:
+        raise Mistake("method-not-called", f"At {methods[0]!r} you saved the method itself: call it, with parentheses.")
+    for name in ("epoch", "batch"):
+        if name in saved and not isinstance(plain(saved[name]), int):
+            raise Mistake("wrong-type", f"run.{name} is a whole number; at {name!r} yours is {saved[name]!r}.")
+    try:
+        content = snapshot_bytes(saved)
+    except LabError as error:
+        raise Mistake("saves-objects", f"{error.problem} {error.fix}") from error
+    return torch.load(io.BytesIO(content), weights_only=True)
+
+
+def _restored(kept: Mapping) -> TrainingRun:
+    """A new run that has loaded the file."""
+    again = TrainingRun()
+    try:
+        again.load(kept)
+    except Exception as error:
+        text = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
+        raise Mistake("cannot-be-loaded", f"A new run could not load your snapshot: {text[:200]}") from error
+    return again
+
+
+def _explain(part: str, saved: Mapping, run: TrainingRun, random: torch.Tensor) -> None:
+    name, hint = FORGOTTEN[part]
+    if part not in saved:
+        raise Mistake(name, hint)
+    if part == "generator" and _same(saved[part], random):
+        raise Mistake("the-global-generator", "torch.get_rng_state() is the global generator's; the run draws from its own.")
+    if part in ("epoch", "batch"):
+        right = getattr(run, part)
+        now = f"After {run.steps} steps run.{part} is {right}; your snapshot says {plain(saved[part])}."
+        raise Mistake("wrong-place", f"{now} The next step is not done yet.")
+    raise Mistake(f"wrong-{part}", f"What you save at {part!r} is not the state that {part} has now.")
+
+
+def _same(a: Any, b: Any) -> bool:
+    """True if every bit is the same."""
+    if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
+        return a.dtype == b.dtype and torch.equal(a, b)
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        return a.keys() == b.keys() and all(_same(a[key], b[key]) for key in a)
+    if isinstance(a, list | tuple) and isinstance(b, list | tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return bool(plain(a) == plain(b))

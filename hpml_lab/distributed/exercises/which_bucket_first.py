@@ -1,0 +1,192 @@
+"""which-bucket-first: which parameters share a bucket, and in which order the buckets leave."""
+
+from collections.abc import Callable, Iterable
+from itertools import accumulate
+from numbers import Integral
+from typing import Any
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.same import plain, shown
+
+CASES = {
+    "sizes 4, 1, 4, 1, 4, 1 and a cap of 5": ([4, 1, 4, 1, 4, 1], 5),
+    "sizes 3, 3, 3 and a cap of 3": ([3, 3, 3], 3),
+    "sizes 1, 2, 3, 4, 5, 6 and a cap of 7": ([1, 2, 3, 4, 5, 6], 7),
+    "sizes 10, 1, 1, 1 and a cap of 2": ([10, 1, 1, 1], 2),
+    "sizes 2, 9, 2, 2 and a cap of 5": ([2, 9, 2, 2], 5),
+    "sizes 6, 5, 4, 3, 2 and a cap of 100": ([6, 5, 4, 3, 2], 100),
+    "one parameter of size 7 and a cap of 3": ([7], 3),
+    "sizes 5, 3, 8, 2, 6, 1, 4 and a cap of 8": ([5, 3, 8, 2, 6, 1, 4], 8),
+}
+Buckets = list[list[int]]
+
+
+def closed_when(full: Callable[[list[int], float], bool]) -> Callable[[list[int], float], Buckets]:
+    """From the last parameter to the first; a bucket is closed after a parameter with which it is `full(its sizes, cap)`."""
+
+    def buckets(sizes: list[int], cap: float) -> Buckets:
+        found: Buckets = [[]]
+        for number in reversed(range(len(sizes))):
+            found[-1].append(number)
+            if full([sizes[i] for i in found[-1]], cap):
+                found.append([])
+        return [bucket for bucket in found if bucket]
+
+    return buckets
+
+
+right = closed_when(lambda sizes, cap: sum(sizes) >= cap)
+
+
+def forward(sizes: list[int], cap: float) -> Buckets:
+    """The buckets filled from the first parameter to the last."""
+    last = len(sizes) - 1
+    return [[last - number for number in bucket] for bucket in right(sizes[::-1], cap)]
+
+
+def never_above(sizes: list[int], cap: float) -> Buckets:
+    """A bucket is closed before the parameter with which it would exceed the cap."""
+    found: Buckets = [[]]
+    for number in reversed(range(len(sizes))):
+        if found[-1] and sum(sizes[i] for i in found[-1]) + sizes[number] > cap:
+            found.append([])
+        found[-1].append(number)
+    return found
+
+
+MISTAKES = {
+    "forward-order": (
+        forward,
+        "You start with the first parameter. The backward pass starts at the last layer: whose gradient is ready first?",
+    ),
+    "filled-forward-then-reversed": (
+        lambda sizes, cap: forward(sizes, cap)[::-1],
+        "The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
+        "which gradients become ready.",
+    ),
+    "filled-forward-then-reversed, inside too": (
+        lambda sizes, cap: [bucket[::-1] for bucket in forward(sizes, cap)[::-1]],
+        "The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
+        "which gradients become ready.",
+    ),
+    "first-bucket-last": (
+        lambda sizes, cap: right(sizes, cap)[::-1],
+        "The buckets are right, but in reverse: list the one first that leaves first.",
+    ),
+    "sorted-inside": (
+        lambda sizes, cap: [sorted(bucket) for bucket in right(sizes, cap)],
+        "The buckets are right. Inside a bucket, too, list the parameter first whose gradient is ready first.",
+    ),
+    "never-above-the-cap": (
+        never_above,
+        "You close a bucket before it would exceed the cap. By the rule it is closed as soon as it holds at least the cap.",
+    ),
+    "exceeds-instead-of-reaches": (
+        closed_when(lambda sizes, cap: sum(sizes) > cap),
+        "A bucket that holds exactly the cap is closed: at least means >=, not >.",
+    ),
+    "last-bucket-lost": (
+        lambda sizes, cap: [bucket for bucket in right(sizes, cap) if sum(sizes[i] for i in bucket) >= cap],
+        "Some parameters are in no bucket: what is left at the end makes a bucket too, even if it is not full.",
+    ),
+    "one-bucket-per-parameter": (
+        lambda sizes, cap: [[number] for number in reversed(range(len(sizes)))],
+        "Each parameter has its own bucket. Small ones share one until it holds the cap.",
+    ),
+    "one-bucket-for-all": (
+        lambda sizes, cap: [list(reversed(range(len(sizes))))],
+        "All parameters are in one bucket: it cannot leave before the last gradient is ready.",
+    ),
+    "sizes-not-numbers": (
+        lambda sizes, cap: [[sizes[i] for i in bucket] for bucket in right(sizes, cap)],
+        "These are the sizes. List the parameters' numbers: 0 is the first of them.",
+    ),
+    "counts-parameters": (
+        closed_when(lambda sizes, cap: len(sizes) >= cap),
+        "You count parameters. The cap is about their sizes.",
+    ),
+    "numbered-backward": (
+        lambda sizes, cap: [[len(sizes) - 1 - i for i in bucket] for bucket in right(sizes, cap)],
+        "You number the parameters from the end. Number 0 is the first parameter of the network.",
+    ),
+    "numbered-from-1": (
+        lambda sizes, cap: [[i + 1 for i in bucket] for bucket in right(sizes, cap)],
+        "Number the parameters from 0.",
+    ),
+    "by-size": (
+        lambda sizes, cap: _in_order(sizes, cap, sorted(range(len(sizes)), key=lambda i: -sizes[i])),
+        "You sort by size. The order in which gradients become ready does not depend on their sizes.",
+    ),
+    "by-size, smallest first": (
+        lambda sizes, cap: _in_order(sizes, cap, sorted(range(len(sizes)), key=lambda i: sizes[i])),
+        "You sort by size. The order in which gradients become ready does not depend on their sizes.",
+    ),
+    "flat": (
+        lambda sizes, cap: [number for bucket in right(sizes, cap) for number in bucket],
+        "The order is right, but it does not show which parameters share a bucket: return a list of lists.",
+    ),
+}
+
+
+def _in_order(sizes: list[int], cap: float, order: list[int]) -> Buckets:
+    found: Buckets = [[]]
+    for number in order:
+        found[-1].append(number)
+        if sum(sizes[i] for i in found[-1]) >= cap:
+            found.append([])
+    return [bucket for bucket in found if bucket]
+
+
+def _explain(found: Any, sizes: list[int], cap: float, case: str) -> None:
+    """Raise the Mistake that names the first rule that the buckets break."""
+    if not isinstance(found, list) or not all(isinstance(bucket, list) for bucket in found):
+        raise Mistake("not-lists", f"For {case}, return a list of lists of numbers; yours is {shown(found)}.")
+    numbers = [number for bucket in found for number in bucket]
+    every = list(reversed(range(len(sizes))))
+    if strange := [number for number in numbers if number not in every]:
+        hint = f"For {case} the parameters are numbered from 0 to {len(sizes) - 1}; you list {shown(strange[0])}."
+        raise Mistake("no-such-parameter", hint)
+    if missing := [number for number in every if number not in numbers]:
+        raise Mistake("parameters-missing", f"For {case}, parameter {missing[0]} is in no bucket: {shown(found)}.")
+    if len(numbers) > len(every):
+        raise Mistake("listed-twice", f"For {case} a parameter is in two buckets: {shown(found)}.")
+    if numbers != every:
+        hint = f"For {case} the gradients become ready in the order {shown(every)}; you list {shown(numbers)}."
+        raise Mistake("wrong-order", hint)
+    for place, bucket in enumerate(found):
+        held = list(accumulate(sizes[number] for number in bucket))
+        if held[-1] < cap and place < len(found) - 1:
+            hint = f"For {case} you close bucket {bucket} although it holds {held[-1]}. Is the sum right when a new one begins?"
+            raise Mistake("closed-too-early", hint)
+        if any(sum_ >= cap for sum_ in held[:-1]):
+            full = next(i for i, sum_ in enumerate(held) if sum_ >= cap)
+            hint = (
+                f"For {case}, bucket {bucket} holds {held[full]} after {bucket[full]} and is closed there; you fill it further."
+            )
+            raise Mistake("closed-too-late", hint)
+
+
+@exercise("which-bucket-first", notebook="12_distributed")
+def judge_which_bucket_first(answer: Callable) -> None:
+    """From the last parameter to the first, closed as soon as a bucket holds at least the cap."""
+
+    def given(sizes: list[int], cap: float) -> Any:
+        found = answer(sizes, cap)
+        if not isinstance(found, Iterable) or isinstance(found, str | dict):
+            return found
+        found = [bucket if isinstance(plain(bucket), Integral) else list(bucket) for bucket in found]
+        if any(bucket == [] for bucket in found):
+            raise Mistake(
+                "empty-bucket",
+                f"Your list has an empty bucket, for sizes {shown(sizes)} and a cap of {cap}. (A list that is cleared "
+                "after it was appended is empty in the result, too.)",
+            )
+        return [int(plain(b)) if not isinstance(b, list) else [plain(number) for number in b] for b in found]
+
+    try:
+        expect_function(given, right, CASES, mistakes=MISTAKES)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":
+            for case, (sizes, cap) in CASES.items():
+                _explain(given(list(sizes), cap), sizes, cap, case)
+        raise

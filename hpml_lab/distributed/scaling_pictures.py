@@ -1,0 +1,110 @@
+"""Measured scaling and all-reduces, as rows and pictures."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpml_lab.core import style
+from hpml_lab.core.findings import column
+from hpml_lab.core.noise import SpeedUp
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds
+from hpml_lab.distributed.scaling_times import ALONE, COMPUTE_ONLY, STRONG, WEAK, RankTimes, cpu_of_all, slowest
+
+WORKS = {STRONG: "same batch, shared", COMPUTE_ONLY: "same, without all-reduce", WEAK: "a batch for each rank"}
+
+
+@dataclass
+class ScalingRow:
+    """One kind of step on some ranks. The gain counts samples per second, compared with one rank."""
+
+    work: str = column("step")
+    ranks: int = column("ranks")
+    time_ms: float = column("time", "ms")
+    gain: float | None = column("times the samples per second", "", None)
+    interval: str | None = column("90 % interval", "", None)
+    verdict: str | None = column("verdict", "", None)
+    efficiency: float | None = column("efficiency", "%", None)
+    predicted_ms: float | None = column("predicted: compute + ring", "ms", None)
+    cpu_ms: float = column("CPU time of all ranks", "ms", 0.0)
+
+
+@dataclass
+class AllReduceRow:
+    """All-reduces of one size: the fastest, because the model knows no neighbors."""
+
+    nbytes: int = column("message", "bytes")
+    time_ms: float = column("fastest time", "ms")
+    line_ms: float = column("by the line", "ms")
+    fitted: bool = column("in the fit")
+
+
+def scaling_rows(found: list[RankTimes], gains: dict[tuple[str, int], SpeedUp], link: Interconnect) -> list[ScalingRow]:
+    """The steps, with what compute and a ring over `link` would take."""
+    wall, cpu = ({name: 1e3 * float(np.median(times)) for name, times in of(found).items()} for of in (slowest, cpu_of_all))
+    compute = wall[ALONE, 1]
+    rows = [ScalingRow("one rank", 1, compute, cpu_ms=cpu[ALONE, 1])]
+    for (work, count), gain in gains.items():
+        ring = 1e3 * ring_seconds(count, found[0].gradient_bytes, link) if work != COMPUTE_ONLY else 0.0
+        rows.append(
+            ScalingRow(
+                WORKS[work],
+                count,
+                wall[work, count],
+                **gain.columns,
+                efficiency=100 * gain.ratio / count,
+                predicted_ms=(compute if work == WEAK else compute / count) + ring,
+                cpu_ms=cpu[work, count],
+            )
+        )
+    return rows
+
+
+def draw_measured(axes, rows: list[ScalingRow]) -> None:
+    """The gains as bars with intervals, and the CPU time for the same work as diamonds."""
+    alone, *rows = rows
+    counts = sorted({row.ranks for row in rows})
+    looks = dict(zip(WORKS.values(), zip(style.CYCLE, (None, "///", "..."), strict=False), strict=True))
+    for row in rows:
+        color, hatch = looks[row.work]
+        x = counts.index(row.ranks) + 0.3 * (list(looks).index(row.work) - 1)
+        low, high = (float(end) for end in row.interval.split(" to "))
+        fill = color if row.verdict != "within noise" else style.GREY
+        axes.bar(x, row.gain, width=0.27, color=fill, hatch=hatch, edgecolor="white")
+        axes.vlines(x - 0.05, low, high, color=style.INK, lw=1.5)
+        batches = row.ranks if row.work == WORKS[WEAK] else 1
+        axes.plot(x + 0.05, row.cpu_ms / batches / alone.cpu_ms, "D", color="white", markeredgecolor=style.INK)
+    for work, (color, hatch) in looks.items():
+        axes.bar([0], [0], color=color, hatch=hatch, edgecolor="white", label=work)
+    axes.plot([], [], "D", color="white", markeredgecolor=style.INK, label="CPU time for the same work")
+    for index, count in enumerate(counts):
+        axes.hlines(count, index - 0.48, index + 0.48, color=style.INK, lw=2.5, label="ideal" if index == 0 else None)
+    axes.set_xticks(range(len(counts)), [f"{count} ranks" for count in counts])
+    axes.set(ylabel="times that of one rank", xlabel="measured on this machine", ylim=(0, 1.25 * max(counts)))
+    axes.grid(axis="x", visible=False)
+    axes.set_axisbelow(True)
+
+
+@picture
+def all_reduce_fit(result: Result):
+    """The time of an all-reduce by the size of the message. Full dots are in the fit, open dots are not: small messages, and
+    the largest, which tests the line. The line is the ring's cost with the latency and the bandwidth that were found."""
+    rows = result.rows(AllReduceRow)
+    figure = style.new_figure(7, 3.8)
+    axes = figure.subplots()
+    sizes = np.geomspace(rows[0].nbytes, rows[-1].nbytes, 100)
+    line = np.interp(sizes, [row.nbytes for row in rows], [row.line_ms for row in rows])
+    axes.plot(sizes / MIB, line, color=style.ORANGE, label="fitted line")
+    for fitted, fill in ((True, style.BLUE), (False, "white")):
+        dots = [row for row in rows if row.fitted == fitted]
+        label = "in the fit" if fitted else "not in the fit"
+        x, y = [row.nbytes / MIB for row in dots], [row.time_ms for row in dots]
+        axes.plot(x, y, "o", color=fill, markeredgecolor=style.BLUE, ms=8, label=label)
+    axes.set(xscale="log", yscale="log", xlabel="message", ylabel="all-reduce in ms")
+    axes.set_xticks([1 / 256, 1 / 16, 1, 4, 16, 64], ["4 KiB", "64 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"])
+    axes.set_xlim(0.7 * sizes[0] / MIB, 1.4 * sizes[-1] / MIB)
+    axes.minorticks_off()
+    style.label_log_axis(axes.yaxis)
+    axes.legend()
+    return figure

@@ -1,0 +1,1 @@
+"""The exercises of notebook 13, one module each."""

@@ -1,0 +1,310 @@
+"""accumulate-gradients: one step of a large batch from several small ones that fit into memory."""
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.same import same
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+Batches = Sequence[Batch]
+Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]
+Steps = Callable[[list[Batch], int], list[torch.Tensor]]  # (batches, k) -> the parameters after each step
+
+
+def _net() -> nn.Module:
+    """A small net in float64, the same each time."""
+    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
+    made = torch.Generator().manual_seed(1)
+    with torch.no_grad():
+        for parameter in net.parameters():
+            parameter.copy_(torch.randn(parameter.shape, generator=made, dtype=torch.float64))
+    return net
+
+
+def _small_batches(sizes: Sequence[int]) -> list[Batch]:
+    made = torch.Generator().manual_seed(2)
+    return [(torch.randn(n, 3, generator=made).double(), torch.randint(3, (n,), generator=made)) for n in sizes]
+
+
+class _Watched:
+    """A training that is watched: the parameters after each step, and the gradient that each step took.
+
+    left       True if a gradient of something else is in the parameters at first
+    most       samples in one forward pass
+    at_once    True if two forward passes were kept until a backward: F F B B instead of F B F B
+    """
+
+    def __init__(self, train: Train, batches: list[Batch], k: int, left: bool = False) -> None:
+        self.points: list[torch.Tensor] = []
+        self.gradients: list[torch.Tensor] = []
+        self.most, self.at_once, self._last = 0, False, ""
+        net = _net()
+        start = _flat(net)
+        optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5)
+        optimizer.register_step_post_hook(lambda *_: self._stepped(net))
+        net.register_forward_hook(self._forward)
+        for parameter in net.parameters() if left else ():
+            parameter.grad = torch.ones_like(parameter)
+        train(net, optimizer, batches, k)
+        if not self.points and not torch.equal(_flat(net), start):
+            hint = "The net was trained, but not by the optimizer that you were given: it made no step."
+            raise Mistake("another-optimizer", hint)
+
+    def _stepped(self, net: nn.Module) -> None:
+        self.points.append(_flat(net))
+        self.gradients.append(torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None] or [torch.empty(0)]))
+
+    def _forward(self, net: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
+        self.most, self._last = max(self.most, len(output)), "forward"
+        if output.requires_grad:
+            output.register_hook(self._backward)
+
+    def _backward(self, _: torch.Tensor) -> None:
+        self.at_once, self._last = self.at_once or self._last == "backward", "backward"
+
+
+def _path(train: Train) -> Steps:
+    """The parameters after each step of the optimizer that the training is given."""
+    return lambda batches, k: _Watched(train, batches, k).points
+
+
+def _flat(net: nn.Module) -> torch.Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+
+
+# ---- the answer, with parts that can be replaced ---------------------------------------------------------------------
+
+Groups = Callable[[Batches, int], Iterator[Batches]]
+Weight = Callable[[int, Batches, int], float]  # (samples of this batch, its group, k) -> factor of its mean loss
+
+
+def _groups(batches: Batches, k: int) -> Iterator[Batches]:
+    for start in range(0, len(batches), k):
+        yield batches[start : start + k]
+
+
+def _full_groups(batches: Batches, k: int) -> Iterator[Batches]:
+    yield from (group for group in _groups(batches, k) if len(group) == k)
+
+
+def _one_early(batches: Batches, k: int) -> Iterator[Batches]:
+    """A step where the number of the batch, from 0, is a multiple of k; what follows the last of them is lost."""
+    start = 0
+    for i in range(0, len(batches), k):
+        yield batches[start : i + 1]
+        start = i + 1
+
+
+def _one_early_to_the_end(batches: Batches, k: int) -> Iterator[Batches]:
+    yield from _one_early(batches, k)
+    if rest := batches[(len(batches) - 1) // k * k + 1 :]:
+        yield rest
+
+
+def _rest_with_the_last(batches: Batches, k: int) -> Iterator[Batches]:
+    *first, last, rest = [[], [], *_groups(batches, k)]
+    groups = [group for group in first if group] + ([last, rest] if len(rest) == k else [[*last, *rest]])
+    yield from (group for group in groups if group)
+
+
+def _rest_one_by_one(batches: Batches, k: int) -> Iterator[Batches]:
+    for group in _groups(batches, k):
+        yield from [group] if len(group) == k else ([batch] for batch in group)
+
+
+def _singly(batches: Batches, k: int) -> Iterator[Batches]:
+    yield from ([batch] for batch in batches)
+
+
+def _at_once(batches: Batches, k: int) -> Iterator[Batches]:
+    yield batches
+
+
+def _by_samples(n: int, group: Batches, k: int) -> float:
+    return n / sum(len(y) for _, y in group)
+
+
+def _by_batches(n: int, group: Batches, k: int) -> float:
+    return 1 / len(group)
+
+
+def _by_k(n: int, group: Batches, k: int) -> float:
+    return 1 / k
+
+
+def _train(groups: Groups = _groups, weight: Weight = _by_samples, clear: str = "groups") -> Train:
+    """clear: gradients are cleared before all "groups", before all "batches", "once", or also "before the step"."""
+
+    def train(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
+        for group in groups(batches, k):
+            if clear == "groups":
+                optimizer.zero_grad()
+            for x, y in group:
+                if clear == "batches":
+                    optimizer.zero_grad()
+                (weight(len(y), group, k) * F.cross_entropy(net(x), y)).backward()
+            if clear == "before the step":
+                optimizer.zero_grad()
+            optimizer.step()
+
+    return train
+
+
+WEIGHTS: dict[str, tuple[Weight, str]] = {
+    "batches-count-the-same": (
+        _by_batches,
+        "You take the mean of the batches' means. A sample in a small batch then counts more than one in a large batch.",
+    ),
+    "last-group-divided-by-k": (
+        _by_k,
+        "You divide by k in every group, but the last group may have fewer batches: its step is too short.",
+    ),
+    "not-divided": (
+        lambda n, group, k: 1.0,
+        "backward adds the gradients up: those of k batches are about k times as long as one large batch's.",
+    ),
+    "sum-over-samples": (
+        lambda n, group, k: float(n),
+        "Your gradient is that of the sum over the samples; the mean is asked for, over all samples of the group.",
+    ),
+    "divided-by-batch-and-group": (
+        lambda n, group, k: 1 / sum(len(y) for _, y in group),
+        "cross_entropy has divided by the samples of the batch already, and you divide by those of the group as well.",
+    ),
+    "divided-by-full-groups-samples": (
+        lambda n, group, k: n / (k * len(group[0][1])),
+        "You divide by the samples that k batches like the first would have; count those that the group has.",
+    ),
+}
+GROUPS: dict[str, tuple[Groups, str]] = {
+    "last-group-dropped": (_full_groups, "The last group has fewer than k batches, and you take no step for it."),
+    "one-batch-early": (
+        _one_early,
+        "Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
+    ),
+    "one-batch-early, to the end": (
+        _one_early_to_the_end,
+        "Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
+    ),
+    "rest-joined-to-the-last-group": (_rest_with_the_last, "The batches that are left over are a group of their own."),
+    "rest-one-by-one": (_rest_one_by_one, "The batches that are left over make one step together, not one each."),
+    "a-step-for-each-batch": (_singly, "You take a step after every batch: nothing is accumulated over k of them."),
+    "one-step-for-all": (_at_once, "You take one step for all batches; k of them make a group."),
+}
+CLEARED = {
+    "never-cleared": ("once", "The gradients of the groups before are still in yours: who clears them?"),
+    "cleared-for-each-batch": (
+        "batches",
+        "Only the last batch of a group is in your step: are the gradients cleared before every batch, or the losses lost?",
+    ),
+}
+ALL_WEIGHTS = [_by_samples, *(weight for weight, _ in WEIGHTS.values())]
+
+
+@functools.cache
+def _known() -> dict[str, tuple[Steps, str]]:
+    """One mistake in each part; then a wrong grouping or clearing with a wrong weight, named by the first."""
+    known = {name: (_train(weight=weight), hint) for name, (weight, hint) in WEIGHTS.items()}
+    for number, weight in enumerate(ALL_WEIGHTS):
+        for name, (groups, hint) in GROUPS.items():
+            known[f"{name}, weight {number}"] = (_train(groups, weight), hint)
+        for name, (clear, hint) in CLEARED.items():
+            known[f"{name}, weight {number}"] = (_train(weight=weight, clear=clear), hint)
+            known[f"{name}, weight {number}, full groups"] = (_train(_full_groups, weight, clear), hint)
+    known["steps-without-gradient"] = (
+        _train(clear="before the step"),
+        "Your steps change nothing. Is there a backward before each that reaches the net, and does anything clear the "
+        "gradients in between?",
+    )
+    known["never-steps"] = (lambda *_: None, "The net has not changed: no step was taken. Where is optimizer.step()?")
+    return {name: (_remembered(_path(train)), hint) for name, (train, hint) in known.items()}
+
+
+def _remembered(steps: Steps) -> Steps:
+    """The same, trained once for each case: the batches of a case are always the same."""
+    found: dict[tuple, list[torch.Tensor]] = {}
+
+    def recalled(batches: list[Batch], k: int) -> list[torch.Tensor]:
+        case = (*(len(y) for _, y in batches), k)
+        if case not in found:
+            found[case] = steps(batches, k)
+        return found[case]
+
+    return recalled
+
+
+right = _train()
+_SIZES = {
+    "6 batches of 4 samples, k = 3": ((4, 4, 4, 4, 4, 4), 3),
+    "5 batches of 4 samples, k = 2": ((4, 4, 4, 4, 4), 2),
+    "batches of 5, 3, 4 and 1 samples, k = 3": ((5, 3, 4, 1), 3),
+    "batches of 4, 4, 4, 4, 4, 4, 4 and 2 samples, k = 3": ((4, 4, 4, 4, 4, 4, 4, 2), 3),
+    "3 batches, k = 1": ((4, 4, 2), 1),
+    "2 batches, k = 4": ((4, 2), 4),
+}
+
+
+@exercise("accumulate-gradients", notebook="13_large_batch")
+def judge_accumulate_gradients(answer: Train) -> None:
+    cases = {words: (_small_batches(sizes), k) for words, (sizes, k) in _SIZES.items()}
+    try:
+        expect_function(_path(answer), _path(right), cases, mistakes=_known())
+    except Mistake as mistake:
+        if mistake.name in ("wrong-value", "wrong-type", "wrong-shape"):
+            for words, (batches, k) in cases.items():
+                _explain(answer, batches, k, words)
+        raise
+    batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
+    watched = _Watched(answer, batches, k)
+    if watched.most > max(len(y) for _, y in batches):
+        hint = f"Your net gets {watched.most} samples at once, more than a batch has: that is what does not fit into memory."
+        raise Mistake("large-batch-at-once", hint)
+    if watched.at_once:
+        hint = (
+            "The steps are right, but you keep the graphs of several batches until backward, with all activations in them: "
+            "that is what does not fit into memory. backward frees a batch's graph, and adds to the gradients that are there."
+        )
+        raise Mistake("all-graphs-at-once", hint)
+    if not same(_Watched(answer, batches, k, left=True).points, watched.points):
+        hint = (
+            "Right if the parameters have no gradient at first. Here one was left by somebody else: it is in your first step."
+        )
+        raise Mistake("not-cleared-at-first", hint)
+
+
+def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
+    """Raise the Mistake that says how much each batch counts in the first wrong step, if its gradient is made of theirs."""
+    got, wanted, groups = _Watched(answer, list(batches), k), _Watched(right, batches, k), list(_groups(batches, k))
+    step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
+    if step is None:
+        if len(got.points) == len(wanted.points):
+            return
+        hint = f"For {words} there are {len(groups)} groups, and a step for each; you take {len(got.points)}."
+        raise Mistake("other-number-of-steps", hint)
+    net = _net()
+    if step:
+        nn.utils.vector_to_parameters(wanted.points[step - 1], net.parameters())
+    each = torch.stack([_gradient(net, batch) for batch in batches], dim=1)
+    if got.gradients[step].shape != each[:, 0].shape:
+        return
+    weights = torch.linalg.lstsq(each, got.gradients[step][:, None]).solution[:, 0]
+    if not same(each @ weights, got.gradients[step]):
+        return
+    samples, first = sum(len(y) for _, y in groups[step]), step * k
+    right_weights = [len(batches[i][1]) / samples if first <= i < first + k else 0.0 for i in range(len(batches))]
+    pairs = [
+        f"batch {i} counts {round(own, 6) + 0.0:.3g} instead of {other:.3g}"
+        for i, (own, other) in enumerate(zip(weights.tolist(), right_weights, strict=True))
+        if abs(own - other) > 1e-6
+    ]
+    raise Mistake("other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.")
+
+
+def _gradient(net: nn.Module, batch: Batch) -> torch.Tensor:
+    found = torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), list(net.parameters()))
+    return torch.cat([gradient.flatten() for gradient in found])

@@ -1,0 +1,326 @@
+"""trust-ratio: one step of LARS, each layer's step in proportion to the norm of its weights."""
+
+import copy
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.mistakes import combined
+from hpml_lab.core.same import numbers, same, shown
+
+Tensor = torch.Tensor
+Step = Callable[[Tensor, Tensor, float, float, float], Tensor]  # (w, g, α, λ, η)
+Steps = Callable[..., list[Any]]  # (weights, gradients, α, λ, η)
+Belongs = Callable[[Tensor, Tensor], Any]
+Ratio = Callable[[Tensor, Tensor, float, float], Any]  # (w, g, λ, η)
+
+
+def _norm(x: Tensor) -> Tensor:
+    return x.square().sum().sqrt()
+
+
+def _ratio(w: Tensor, g: Tensor, decay: float, eta: float) -> Tensor:
+    return eta * _norm(w) / (_norm(g) + decay * _norm(w))
+
+
+def _with(norm: Callable[[Tensor], Tensor]) -> Ratio:
+    """The trust ratio with another norm."""
+    return lambda w, g, decay, eta: eta * norm(w) / (norm(g) + decay * norm(w))
+
+
+def _guarded(ratio: Ratio, instead: float = 1.0) -> Ratio:
+    """The ratio, or `instead` where a norm is 0."""
+    return lambda w, g, decay, eta: ratio(w, g, decay, eta) if _norm(w) > 0 and _norm(g) > 0 else instead
+
+
+def _decayed(w: Tensor, g: Tensor, decay: float) -> Tensor:
+    return g + decay * w
+
+
+def _not_decayed(w: Tensor, g: Tensor, decay: float) -> Tensor:
+    return g
+
+
+def _rule(
+    ratio: Ratio = _ratio,
+    direction: Callable[[Tensor, Tensor, float], Tensor] = _decayed,
+    step: Callable[[Tensor, float, Any, Tensor], Tensor] = lambda w, lr, r, d: w - lr * r * d,
+) -> Step:
+    """One tensor's step, whose parts can be replaced."""
+    return lambda w, g, lr, decay, eta: step(w, lr, ratio(w, g, decay, eta), direction(w, g, decay))
+
+
+def _plain(w: Tensor, g: Tensor, lr: float, decay: float, eta: float) -> Tensor:
+    return w - lr * g
+
+
+def _decayed_plain(w: Tensor, g: Tensor, lr: float, decay: float, eta: float) -> Tensor:
+    return w - lr * (g + decay * w)
+
+
+def _right(w: Tensor, g: Tensor, lr: float, decay: float, eta: float) -> Tensor:
+    if w.ndim == 1:
+        return _plain(w, g, lr, decay, eta)
+    return _rule(_ratio if w.any() and g.any() else lambda *_: 1.0)(w, g, lr, decay, eta)
+
+
+def _each(step: Step) -> Steps:
+    return lambda weights, gradients, *settings: [step(w, g, *settings) for w, g in zip(weights, gradients, strict=True)]
+
+
+def _together(biases: bool) -> Steps:
+    """One ratio for all tensors, or all but the biases, from their common norm."""
+
+    def steps(weights: list[Tensor], gradients: list[Tensor], lr: float, decay: float, eta: float) -> list[Tensor]:
+        pairs = [(w, g) for w, g in zip(weights, gradients, strict=True) if biases or w.ndim > 1]
+        w, g = (torch.cat([pair[k].flatten() for pair in pairs]) for k in (0, 1))
+        r = _ratio(w, g, decay, eta)
+        return _each(_rule(lambda *_: r))(weights, gradients, lr, decay, eta)
+
+    return steps
+
+
+right = _each(_right)
+_ONE_NUMBER = "You have a ratio for each row or column. One number scales the whole tensor."
+_RATIOS: dict[str, tuple[Ratio, str]] = {
+    "inverted": (
+        lambda w, g, decay, eta: eta * (_norm(g) + decay * _norm(w)) / _norm(w),
+        "A layer with large weights may take large steps, and a large gradient must not lengthen them: which norm divides?",
+    ),
+    "decay-not-in-the-ratio": (
+        lambda w, g, decay, eta: eta * _norm(w) / _norm(g),
+        "The decay is part of the step, so its size belongs into the denominator: ‖g‖ + λ‖w‖.",
+    ),
+    "norm-of-the-sum": (
+        lambda w, g, decay, eta: eta * _norm(w) / _norm(g + decay * w),
+        "You divide by ‖g + λw‖, as LAMB does with its direction. LARS divides by the sum of two norms, ‖g‖ + λ‖w‖.",
+    ),
+    "decay-twice": (
+        lambda w, g, decay, eta: eta * _norm(w) / (_norm(g + decay * w) + decay * _norm(w)),
+        "λ is in your denominator twice: the first norm is that of the gradient as it came, without λw.",
+    ),
+    "no-coefficient": (
+        lambda w, g, decay, eta: _norm(w) / (_norm(g) + decay * _norm(w)),
+        "The trust coefficient η is missing: your steps are 1/η times too long.",
+    ),
+    "no-weight-norm": (
+        lambda w, g, decay, eta: eta / (_norm(g) + decay * _norm(w)),
+        "Your steps have the same length in every layer. They should be in proportion to the weights: ‖w‖ is missing above.",
+    ),
+    "squared-norms": (
+        lambda w, g, decay, eta: eta * _norm(w) ** 2 / (_norm(g) ** 2 + decay * _norm(w) ** 2),
+        "A norm is the root of the sum of the squares: yours are squares of norms.",
+    ),
+    "sum-of-absolute-values": (
+        _with(lambda x: x.abs().sum()),
+        "‖·‖ is the root of the sum of squares, not the sum of absolute values.",
+    ),
+    "largest-element": (_with(lambda x: x.abs().max()), "‖·‖ is the root of the sum of squares, not the largest element."),
+    "spectral-norm": (
+        _with(lambda x: torch.linalg.norm(x, 2)),
+        "For a matrix, torch.linalg.norm(w, 2) is the largest singular value. All elements count here: w.norm(), or "
+        "torch.linalg.vector_norm(w).",
+    ),
+    "norm-of-each-row": (_with(lambda x: x.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))), _ONE_NUMBER),
+    "norm-of-each-row, along the last axis": (_with(lambda x: x.norm(dim=-1, keepdim=True)), _ONE_NUMBER),
+    "norm-of-each-row, along the first axis": (_with(lambda x: x.norm(dim=0, keepdim=True)), _ONE_NUMBER),
+    "clipped-at-one": (
+        lambda w, g, decay, eta: _ratio(w, g, decay, eta).clamp(max=1.0),
+        "You limit the ratio to 1: that is LARC. In LARS it may be larger.",
+    ),
+}
+_INSIDE = "The decay belongs inside the parentheses that r multiplies: r (g + λw)."
+_ANY = {  # of a step, whatever the tensor
+    "no-rate": (lambda w, lr, r, d: w - r * d, "The learning rate α is missing in the step."),
+    "wrong-sign": (lambda w, lr, r, d: w + lr * r * d, "Your step goes up the gradient."),
+    "only-the-step": (lambda w, lr, r, d: lr * r * d, "You return the steps; return the new weights."),
+    "only-the-step, with its sign": (lambda w, lr, r, d: -lr * r * d, "You return the steps; return the new weights."),
+    "unchanged": (lambda w, lr, r, d: w, "These tensors do not move at all."),
+}
+_MATRICES = combined(
+    _rule,
+    {
+        "ratio": {"plain-sgd": (lambda *_: 1.0, "That is the step of SGD: the trust ratio is missing."), **_RATIOS},
+        "direction": {
+            "decay-not-in-the-step": (
+                lambda w, g, decay: g,
+                "The decay is in the formula's step as well: r (g + λw), not only in the ratio.",
+            )
+        },
+        "step": _ANY,
+    },
+) | {
+    "decay-outside": (lambda w, g, lr, decay, eta: w - lr * (_ratio(w, g, decay, eta) * g + decay * w), _INSIDE),
+    "decay-outside, without the rate": (
+        lambda w, g, lr, decay, eta: w - lr * _ratio(w, g, decay, eta) * g - decay * w,
+        _INSIDE,
+    ),
+}
+_CONVOLUTIONS = {
+    "convolution-as-a-bias": (_plain, "You treat a tensor with four dimensions as a bias. Only one dimension makes a bias."),
+    "norm-of-each-row, of each slice": (
+        _rule(_with(lambda x: torch.linalg.matrix_norm(x)[..., None, None])),
+        "matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor.",
+    ),
+    **{name: step for name, step in _MATRICES.items() if "spectral" not in name},
+}
+_UNGUARDED = "Where weights or gradient are all 0, r = 1: a plain step. Yours is something else there, or nan."
+
+
+def _guarded_for(which: Callable[[Tensor, Tensor], Tensor]) -> Step:
+    """The step that takes care of only one of the two norms."""
+    return _rule(lambda w, g, decay, eta: _ratio(w, g, decay, eta) if which(w, g).any() else 1.0)
+
+
+_ZEROS = {
+    "zeros-never-move": (
+        lambda w, *_: w,
+        "Where a norm is 0 your ratio is 0, so a layer that starts at 0 stays there for ever. Take 1 there.",
+    ),
+    "zeros-with-the-coefficient": (
+        _rule(lambda w, g, decay, eta: eta),
+        "Where a norm is 0, r = 1: the whole ratio, also its factor η.",
+    ),
+    "zeros-not-decayed": (_plain, "Where a norm is 0, r = 1 in the same formula: the decay λw stays."),
+    "zeros-not-plain": (_rule(), _UNGUARDED),
+    "zeros-not-plain, of the weights": (_guarded_for(lambda w, g: w), _UNGUARDED),
+    "zeros-not-plain, of the gradient": (_guarded_for(lambda w, g: g), _UNGUARDED),
+    "zeros-not-plain, by an epsilon": (
+        _rule(lambda w, g, decay, eta: eta * _norm(w) / (_norm(g) + decay * _norm(w) + 1e-8)),
+        _UNGUARDED,
+    ),
+}
+_ALONE = "You take the norm over several layers together. Each tensor has a ratio of its own."
+_NEITHER = "A tensor with one dimension is a bias: it takes the plain step, with neither ratio nor decay."
+_BIASES = {
+    "biases-adapted": (_rule(_guarded(_ratio)), _NEITHER),
+    "biases-adapted, unguarded": (_rule(), _NEITHER),
+    "biases-adapted, not decayed": (_rule(_guarded(_ratio), _not_decayed), _NEITHER),
+    "biases-adapted, by a ratio without decay": (
+        _rule(_guarded(lambda w, g, decay, eta: eta * _norm(w) / _norm(g)), _not_decayed),
+        _NEITHER,
+    ),
+    "biases-decayed": (_decayed_plain, "Biases take the plain step: you subtract λ times the bias as well."),
+    **{name: (_rule(lambda *_: 1.0, _not_decayed, step), hint) for name, (step, hint) in _ANY.items()},
+    "unchanged": (lambda w, *_: w, "The biases do not move: they take the plain step."),
+}
+
+
+def _case(seed: int, shapes: tuple[tuple[int, ...], ...], sizes: tuple[float, ...]) -> tuple[list[Tensor], list[Tensor]]:
+    made = torch.Generator().manual_seed(seed)
+    weights = [torch.randn(shape, dtype=torch.float64, generator=made) for shape in shapes]
+    return weights, [
+        s * torch.randn(shape, dtype=torch.float64, generator=made) for shape, s in zip(shapes, sizes, strict=True)
+    ]
+
+
+def _zeroed(tensors: list[Tensor], index: int) -> list[Tensor]:
+    return [torch.zeros_like(x) if i == index else x for i, x in enumerate(tensors)]
+
+
+@exercise("trust-ratio", notebook="13_large_batch")
+def judge_trust_ratio(answer: Callable) -> None:
+    """[w − α r (g + λ w) for each matrix, w − α g for each bias], all new, with r = 1 where a norm is 0."""
+    net = _case(0, ((3, 4), (3,), (2, 3), (2,)), (0.1, 1.0, 5.0, 1.0))
+    large = _case(3, ((4, 2), (3, 3)), (0.01, 0.1))  # ratios above 1
+    convolution = _case(1, ((2, 3, 2, 2), (2,)), (0.01, 0.1))
+    zeros = _case(2, ((2, 2), (3, 2), (2,)), (1.0, 1.0, 1.0))
+    cases = {
+        "two layers with λ = 0.1": (*net, 0.5, 0.1, 0.02),
+        "two layers without decay": (*net, 0.5, 0.0, 0.02),
+        "small gradients, with η = 3": (*large, 0.1, 0.05, 3.0),
+        "a convolution, with η = 3": (*convolution, 0.1, 0.05, 3.0),
+        "a layer whose weights are all 0": (_zeroed(zeros[0], 0), zeros[1], 0.5, 0.1, 0.02),
+        "a layer whose gradient is all 0": (zeros[0], _zeroed(zeros[1], 1), 0.5, 0.1, 0.02),
+        "a bias of zeros": (_zeroed(zeros[0], 2), zeros[1], 0.5, 0.1, 0.02),
+    }
+    kinds = {
+        "a weight matrix": (lambda w, g: w.ndim == 2 and w.any() and g.any(), _MATRICES),
+        "a convolution": (lambda w, g: w.ndim > 2, _CONVOLUTIONS),
+        "a bias": (lambda w, g: w.ndim == 1, _BIASES),
+        "a layer with a norm of 0": (lambda w, g: w.ndim > 1 and not (w.any() and g.any()), _ZEROS),
+    }
+    wholes = {f"one-ratio-for-all, {biases}": (_together(biases), _ALONE) for biases in (False, True)}
+    for kind, (belongs, mistakes) in kinds.items():  # each kind of tensor has a rule, and mistakes, of its own
+        known = {name: (_stepped(step, belongs), hint) for name, (step, hint) in mistakes.items()}
+        try:
+            _judge_kind(answer, cases, kind, belongs, known, wholes)
+        except Mistake as mistake:
+            if mistake.name == "wrong-value":
+                _explain(answer, cases, kind, belongs)
+            raise
+
+
+def _judge_kind(answer: Callable, cases: dict[str, tuple], kind: str, belongs: Belongs, known: dict, wholes: dict) -> None:
+    expect_function(
+        _of_kind(lambda *given: _listed(answer, given), belongs),
+        _of_kind(right, belongs),
+        {f"{kind} of {case}": given for case, given in cases.items() if any(map(belongs, *given[:2]))},
+        mistakes=known | {name: (_of_kind(steps, belongs), hint) for name, (steps, hint) in wholes.items()},
+    )
+
+
+def _explain(answer: Callable, cases: dict[str, tuple], kind: str, belongs: Belongs) -> None:
+    """Raise the Mistake that compares the step with a g + b w, of which every step of LARS is made."""
+    for case, (weights, gradients, lr, decay, eta) in cases.items():
+        given = copy.deepcopy((weights, gradients, lr, decay, eta))
+        for w, g, new, wanted in zip(weights, gradients, _listed(answer, given), right(*given), strict=True):
+            if not belongs(w, g) or same(new, wanted):
+                continue
+            own, rightly = (_factors(w, g, torch.as_tensor(after)) for after in (new, wanted))
+            if own is None:
+                hint = f"For {kind} of {case}, your step has parts that are neither along the gradient nor along the weights."
+                raise Mistake("another-direction", hint)
+            for name, what, a, b in zip(("wrong-length", "wrong-decay"), ("gradient", "weights"), own, rightly, strict=True):
+                if not same(a, b, 1e-4):
+                    hint = f"you subtract {a:.4g} times the {what}, and should subtract {b:.4g} times."
+                    raise Mistake(name, f"For {kind} of {case}, {hint}")
+
+
+def _factors(w: Tensor, g: Tensor, new: Tensor) -> tuple[float, float] | None:
+    """(a, b) if w − new is a g + b w, else None."""
+    basis, step = torch.stack([g.flatten(), w.flatten()], dim=1), (w - new).flatten()
+    kept = basis.abs().sum(0) > 0
+    factors = torch.zeros(2, dtype=w.dtype)
+    factors[kept] = torch.linalg.lstsq(basis[:, kept], step[:, None]).solution[:, 0]
+    return tuple(factors.tolist()) if same(basis @ factors, step, 1e-5) else None
+
+
+def _of_kind(steps: Steps, belongs: Belongs) -> Steps:
+    """The new tensors of one kind."""
+
+    def chosen(weights: list[Tensor], gradients: list[Tensor], *settings: float) -> list[Any]:
+        wanted = [bool(belongs(w, g)) for w, g in zip(weights, gradients, strict=True)]
+        return list(itertools.compress(steps(weights, gradients, *settings), wanted))
+
+    return chosen
+
+
+def _stepped(step: Step, belongs: Belongs) -> Steps:
+    """The same for a rule that knows this kind only."""
+    return lambda weights, gradients, *settings: [
+        step(w, g, *settings) for w, g in zip(weights, gradients, strict=True) if belongs(w, g)
+    ]
+
+
+def _listed(answer: Callable, given: tuple) -> list[Any]:
+    """What the answer returns, if it has one tensor for each that was given."""
+    count, shapes = len(given[0]), [tuple(w.shape) for w in given[0]]
+    new = answer(*given)
+    if new is None:
+        raise Mistake("returns-nothing", "Your function returns None: return the list of new tensors.")
+    if not isinstance(new, list | tuple):
+        raise Mistake("not-a-list", f"Return a list with one new tensor for each; yours is a {type(new).__name__}.")
+    if len(new) != count:
+        raise Mistake("other-number", f"{count} tensors were given, and you return {len(new)}: one new one for each, in order.")
+    for number, (each, shape) in enumerate(zip(new, shapes, strict=True)):
+        own = tuple(numbers(each).shape) if numbers(each) is not None else None
+        if own == ():
+            hint = f"You return one number for tensor {number}, {shown(each)}. If that is its ratio, the step is still to come."
+            raise Mistake("numbers-not-tensors", hint)
+        if own != shape:
+            raise Mistake("wrong-shape", f"Tensor {number} has the shape {shape}; what you return there is {shown(each)}.")
+    return list(new)

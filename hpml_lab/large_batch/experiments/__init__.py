@@ -1,0 +1,1 @@
+"""The experiments of notebook 13, one module each."""

@@ -1,0 +1,1 @@
+"""The exercises of notebook 15, one module each."""

@@ -1,0 +1,299 @@
+"""mixture-log-likelihood: the logarithm of a mixture of Gaussians, also where its densities are too small for a float."""
+
+import copy
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.mistakes import combined
+from hpml_lab.core.same import numbers, same
+
+Part = Callable[..., Tensor]
+HALF_LOG = math.log(2 * math.pi) / 2
+
+
+def _log_softmax(logits: Tensor, axis: int) -> Tensor:
+    """As torch's, which asks all threads for help, however small the tensor: slow while others use the processor."""
+    return logits - logits.logsumexp(axis, keepdim=True)
+
+
+def _mixture(
+    weights: Part = lambda logits: _log_softmax(logits, 1),
+    square: Part = lambda t, mu, sigma: -(((t - mu) / sigma) ** 2) / 2,
+    width: Part = lambda sigma: -sigma.log(),
+    constant: float = -HALF_LOG,
+    combine: Part = lambda log_pi, log_normal: (log_pi + log_normal).logsumexp(1),
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """The log-likelihood, whose parts can be replaced."""
+
+    def log_likelihood(logits: Tensor, mu: Tensor, sigma: Tensor, t: Tensor) -> Tensor:
+        return combine(weights(logits), square(t[:, None], mu, sigma) + width(sigma) + constant)
+
+    return log_likelihood
+
+
+right = _mixture()
+_SQUARE = "The exponent of a Gaussian is −(t − μ)² / (2σ²): compare factor, sign and σ with yours."
+_WIDTH = "A narrow Gaussian is high: 1/σ stands before its exponential. What is its logarithm?"
+_CONSTANT = "Compare your constant with the logarithm of 1/√(2π)."
+_EPSILON = "Far from all components the density is less than the small number that you add, or clamp to: it hides the error."
+PARTS: dict[str, dict[str, tuple[Any, str]]] = {
+    "combine": {
+        "sum-of-logs": (
+            lambda p, n: (p + n).sum(1),
+            "You add logarithms, which multiplies the densities. A mixture adds densities: the sum is inside the logarithm.",
+        ),
+        "mean-of-logs": (lambda p, n: (p + n).mean(1), "You average logarithms; the sum of densities is inside the logarithm."),
+        "weights-outside-the-log": (
+            lambda p, n: (p.exp() * n).sum(1),
+            "You average the logarithms of the densities with the weights. The mixture is the logarithm of their average.",
+        ),
+        "largest-only": (lambda p, n: (p + n).amax(1), "You take the largest component; the others contribute as well."),
+        "mean-over-components": (
+            lambda p, n: (p + n).logsumexp(1) - math.log(p.shape[1]),
+            "You average over the components. The weights already sum to 1: add.",
+        ),
+        "wrong-axis": (lambda p, n: (p + n).logsumexp(0), "You sum over the samples; each sample has K components, on axis 1."),
+        "sums-everything": (
+            lambda p, n: (p + n).flatten().logsumexp(0),
+            "You sum over samples too: return one number for each sample.",
+        ),
+        "not-combined": (lambda p, n: p + n, "You return a number for each component; the mixture is one density per sample."),
+        "not-a-logarithm": (lambda p, n: (p + n).logsumexp(1).exp(), "You return the density; its logarithm is asked for."),
+        "negative": (lambda p, n: -(p + n).logsumexp(1), "You return the loss. The log-likelihood has the other sign."),
+        "keeps-the-axis": (lambda p, n: (p + n).logsumexp(1, keepdim=True), "Your result has the shape (N, 1), not (N,)."),
+        "averaged": (lambda p, n: (p + n).logsumexp(1).mean(), "You return the mean; return one number for each sample."),
+    },
+    "weights": {
+        "no-weights": (torch.zeros_like, "The weights of the components are missing."),
+        "softmax-on-the-wrong-axis": (
+            lambda logits: _log_softmax(logits, 0),
+            "Your weights sum to 1 over the samples; they should over the components of each sample.",
+        ),
+        "weights-not-in-logs": (
+            lambda logits: _log_softmax(logits, 1).exp(),
+            "You add π itself to log N. Inside the exponential a factor π becomes log π.",
+        ),
+        "logits-not-normalized": (lambda logits: logits, "Logits are not log π: the weights have to sum to 1 first."),
+        "equal-weights": (
+            lambda logits: torch.full_like(logits, -math.log(logits.shape[1])),
+            "You give all components the same weight.",
+        ),
+    },
+    "square": {
+        "no-half": (lambda t, mu, sigma: -(((t - mu) / sigma) ** 2), "The factor ½ is missing in the exponent."),
+        "sigma-not-squared": (lambda t, mu, sigma: -((t - mu) ** 2) / sigma / 2, "In the exponent you divide by σ, not by σ²."),
+        "not-divided": (lambda t, mu, sigma: -((t - mu) ** 2) / 2, "The exponent does not know how wide the component is."),
+        "not-a-square": (lambda t, mu, sigma: -((t - mu) / sigma).abs() / 2, _SQUARE),
+        "wrong-sign": (lambda t, mu, sigma: ((t - mu) / sigma) ** 2 / 2, "Your density grows with the distance from μ."),
+        "sigma-multiplies": (lambda t, mu, sigma: -(((t - mu) * sigma) ** 2) / 2, _SQUARE),
+        "denominator-2-sigma": (lambda t, mu, sigma: -((t - mu) ** 2) / (2 * sigma) ** 2, _SQUARE),
+    },
+    "width": {
+        "no-width": (torch.zeros_like, _WIDTH),
+        "wrong-sign-of-the-width": (lambda sigma: sigma.log(), _WIDTH),
+        "half-the-width": (lambda sigma: -sigma.log() / 2, "You subtract ½ log σ, as if σ were a variance; it is a width."),
+        "twice-the-width": (lambda sigma: -2 * sigma.log(), "You subtract log σ²: under the root of 2πσ² only σ is left."),
+        "width-not-in-logs": (lambda sigma: -sigma, _WIDTH),
+        "width-not-in-logs, inverse": (lambda sigma: 1 / sigma, _WIDTH),
+    },
+    "constant": {
+        "no-constant": (0.0, _CONSTANT),
+        "constant-without-the-root": (-2 * HALF_LOG, "You subtract log 2π; it is under a root: half of it."),
+        "wrong-sign-of-the-constant": (HALF_LOG, _CONSTANT),
+        "constant-not-in-logs": (1 / math.sqrt(2 * math.pi), _CONSTANT),
+    },
+}
+
+RARE: dict[str, dict[str, tuple[Any, str]]] = {  # named alone, not together with others
+    "combine": {
+        "largest-only, the likeliest": (
+            lambda p, n: n.gather(1, p.argmax(1, keepdim=True))[:, 0],
+            "You take the component with the largest weight; the others contribute as well.",
+        ),
+        "largest-only, of a density": (lambda p, n: n.amax(1), "You take the largest density; the others contribute as well."),
+        "averaged, negative": (lambda p, n: -(p + n).logsumexp(1).mean(), "You return the loss; return one number per sample."),
+        "averaged, summed": (lambda p, n: (p + n).logsumexp(1).sum(), "You return the sum; return one number for each sample."),
+        "maximum-not-added": (
+            lambda p, n: (p + n - (p + n).amax(1, keepdim=True)).logsumexp(1),
+            "You subtract the largest exponent before exp, and do not add it to the logarithm.",
+        ),
+        **{
+            f"epsilon-in-the-log, {epsilon}": (lambda p, n, e=epsilon: ((p + n).exp().sum(1) + e).log(), _EPSILON)
+            for epsilon in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
+        },
+    },
+    "weights": {
+        "softmax-on-the-wrong-axis, over all": (
+            lambda logits: _log_softmax(logits.flatten(), 0).view_as(logits),
+            "Your weights sum to 1 over all samples; they should over the components of each sample.",
+        )
+    },
+}
+
+
+WHOLES = {
+    "variance-for-sigma": (
+        lambda logits, mu, sigma, t: right(logits, mu, sigma.sqrt(), t),
+        "You use the width σ as if it were the variance σ².",
+    ),
+    "variance-for-sigma, squared twice": (
+        lambda logits, mu, sigma, t: right(logits, mu, sigma**2, t),
+        "You use σ² as the width: a scale of torch.distributions.Normal is σ.",
+    ),
+    "mean-of-parameters": (
+        lambda logits, mu, sigma, t: right(
+            logits[:, :1], *((_log_softmax(logits, 1).exp() * part).sum(1, keepdim=True) for part in (mu, sigma)), t
+        ),
+        "You average the means and the widths, and take one Gaussian: the mixture has several peaks.",
+    ),
+}
+
+
+_BROADCAST = (
+    "targets-in-the-wrong-place",
+    "t has shape (N,) and μ (N, K): broadcasting aligns t with the components. Give t a second axis: t[:, None].",
+)
+# As PyTorch broadcasts t (N,) against μ (N, K): it fails, unless N = K or one of them is 1.
+_ALONG_THE_LAST = _mixture(square=lambda t, mu, sigma: -(((t.T - mu) / sigma) ** 2) / 2)
+_ERRORS = {"must match the size": _BROADCAST, "could not be broadcast": _BROADCAST, "not broadcastable": _BROADCAST}
+
+
+def _case(seed: int, samples: int, components: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
+    made = torch.Generator().manual_seed(seed)
+    logits, mu, width = torch.randn(3, samples, components, dtype=torch.float64, generator=made)
+    t = torch.randn(samples, dtype=torch.float64, generator=made)
+    return tuple(part.to(dtype) for part in (logits, mu, width.abs() / 2 + 0.4, t))
+
+
+@exercise("mixture-log-likelihood", notebook="15_targets")
+def judge_mixture_log_likelihood(answer: Callable) -> None:
+    """log Σ_k π_k N(t; μ_k, σ_k²) of each sample, by log-sum-exp: finite wherever the logarithm is."""
+    cases = {
+        "one component, which is an ordinary Gaussian": _case(0, 6, 1),
+        "4 samples and 2 components": _case(1, 4, 2),
+        "3 samples and 3 components": _case(2, 3, 3),
+        "one sample and 5 components": _case(3, 1, 5),
+        "float32": _case(4, 5, 3, torch.float32),
+    }
+    rare = {name: (_mixture(**{part: value}), hint) for part, of in RARE.items() for name, (value, hint) in of.items()}
+    known = WHOLES | rare | {_BROADCAST[0]: (_ALONG_THE_LAST, _BROADCAST[1])} | combined(_mixture, PARTS)
+    try:
+        expect_function(answer, right, cases, mistakes=known, errors=_ERRORS, tolerance=1e-5)
+    except Mistake as mistake:
+        if mistake.name == "wrong-value":
+            _expect_alone(answer, cases["4 samples and 2 components"])
+            _explain_one(answer, cases["one component, which is an ordinary Gaussian"])
+            _explain_weights(answer)
+        raise
+    _judge_far(answer)
+    _judge_rare(answer)
+    cases |= {"100 components": _case(5, 3, 100), "a single sample of a single component": _case(6, 1, 1)}
+    expect_function(answer, right, cases, mistakes=known, errors=_ERRORS, tolerance=1e-5)
+
+
+def _expect_alone(answer: Callable, case: tuple[Tensor, ...]) -> None:
+    """Raise the Mistake that a sample's value changes with the others."""
+    together, alone = (numbers(answer(*copy.deepcopy(given))) for given in (case, tuple(part[-1:] for part in case)))
+    if not same(together[-1:], alone, 1e-5):
+        raise Mistake("depends-on-the-others", "Your value for one sample changes with the other samples that are given.")
+
+
+def _explain_one(answer: Callable, case: tuple[Tensor, ...]) -> None:
+    """Raise the Mistake that compares a z² + b log σ + c with a Gaussian's logarithm, of which every log-density is made."""
+    _, mu, sigma, t = case
+    own = numbers(answer(*copy.deepcopy(case)))
+    if own is None or same(own, right(*case), 1e-5):
+        return
+    basis = torch.stack([((t - mu[:, 0]) / sigma[:, 0]) ** 2, sigma[:, 0].log(), torch.ones_like(t)], 1)
+    factors = torch.linalg.lstsq(basis, own.double()[:, None]).solution
+    if not same(basis @ factors, own[:, None], 1e-5):
+        _explain_density(answer)
+    a, b, c = (round(factor, 6) + 0.0 for factor in factors[:, 0].tolist())  # no −0
+    hint = f"With one component yours is {a:.4g} z² + {b:.4g} log σ + {c:.4g}, where z = (t − μ)/σ; compare it with a Gaussian."
+    raise Mistake("wrong-factor", hint)
+
+
+def _explain_density(answer: Callable) -> None:
+    """Raise the Mistake that says what one component's density is, as a function of t, for a given mean and width."""
+    t = torch.linspace(-1.6, 2.4, 9, dtype=torch.float64)
+    mu, sigma = torch.full((9, 1), 0.3, dtype=torch.float64), torch.full((9, 1), 0.7, dtype=torch.float64)
+    own, other = (numbers(answer(torch.full_like(mu, logit), mu.clone(), sigma.clone(), t.clone())) for logit in (0.0, 2.0))
+    if not same(own, other, 1e-5):
+        hint = "A single component has the weight 1, whatever its logit; with another logit you return something else."
+        raise Mistake("other-weights", hint)
+    parts = torch.stack([t**2, t, torch.ones_like(t)], 1)
+    factors = torch.linalg.lstsq(parts, own.double()[:, None]).solution
+    curve, slope, _ = factors[:, 0].tolist()
+    where = "For one component with μ = 0.3 and σ = 0.7"
+    if not same(parts @ factors, own[:, None], 5e-3) or curve > -1e-6:
+        hint = f"{where} the logarithm of a Gaussian is a parabola over t, which opens downwards; yours is not."
+        raise Mistake("not-a-gaussian", hint)
+    width = math.sqrt(-1 / (2 * curve))
+    raise Mistake("another-gaussian", f"{where} your Gaussian has the mean {slope * width**2:.4g} and the width {width:.4g}.")
+
+
+def _explain_weights(answer: Callable) -> None:
+    """Raise the Mistake that shows the weights: at the center of one of two distant components only its own counts."""
+    logits, sigma = (torch.tensor([pair] * 2, dtype=torch.float64) for pair in ([-1.0, 0.5], [0.5, 2.0]))
+    mu, t = torch.tensor([[0.0, 90.0]] * 2, dtype=torch.float64), torch.tensor([0.0, 90.0], dtype=torch.float64)
+    own = numbers(answer(logits.clone(), mu.clone(), sigma.clone(), t.clone())).double() + HALF_LOG
+    weights, wanted = own.exp() * sigma[0], logits[0].softmax(0)
+    if same(weights, wanted, 1e-4):
+        hint = "Far from all others each component is right. Where several contribute, your value is not log Σ π N."
+        raise Mistake("wrong-sum", hint)
+    yours, theirs = (" and ".join(f"{weight:.4g}" for weight in found.tolist()) for found in (weights, wanted))
+    hint = f"For logits −1 and 0.5, widths 0.5 and 2, your values at the two centers are those of the weights {yours}"
+    raise Mistake("other-weights", f"{hint}; the softmax is {theirs}.")
+
+
+def _judge_far(answer: Callable) -> None:
+    """Raise Mistake if the densities underflow for a target far from all components."""
+    for dtype, distance in ((torch.float32, 30.0), (torch.float64, 300.0)):
+        logits, mu, sigma, t = _case(7, 4, 3, dtype)
+        given = logits, mu, sigma, t + distance
+        own, wanted = _two(answer, given)
+        if not own.isfinite().all():
+            hint = "exp() of a large negative number is 0, and the logarithm of 0 is −inf: never leave the logarithms."
+            lost = own[~own.isfinite()][0]
+            raise Mistake("underflows", f"For a target far from all components yours is {lost:g}. {hint}")
+        if (own > wanted + 1e-2).any():
+            raise Mistake("epsilon-in-the-log", _EPSILON)
+        if same(own, own[:1].expand_as(own)):
+            hint = "You replace −inf, but the logarithm is finite there: never leave the logarithms."
+            raise Mistake("underflows", f"For each target far from all components yours is {own[0]:g}. {hint}")
+        expect_function(answer, right, {f"targets {distance:g} away, in {dtype}": given}, tolerance=1e-5)
+
+
+def _two(answer: Callable, given: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
+    """What the answer gives, of the right shape, and what is right."""
+    own, wanted = numbers(answer(*copy.deepcopy(given))), right(*given)
+    if own is None or own.shape != wanted.shape:
+        expect_function(answer, right, {"other inputs": given})
+    return own, wanted
+
+
+def _judge_rare(answer: Callable) -> None:
+    """Raise Mistake if a component of a tiny weight is lost, although all others are far away, or if logits overflow."""
+    logits = torch.tensor([[-1000.0, 0.0], [0.0, -2000.0]], dtype=torch.float64)
+    mu, sigma = torch.tensor([[0.0, 100.0], [100.0, 0.0]]).double(), torch.full((2, 2), 0.5).double()
+    given = logits, mu, sigma, torch.tensor([0.1, 0.2]).double()
+    own, wanted = _two(answer, given)
+    where = "A component with logit −1000 is the only one near its target."
+    if own.isfinite().all() and (own > wanted + 1e-2).any():
+        hint = f"You keep its weight above a small number, so that {own[0]:g} stands for {wanted[0]:g}: use log_softmax."
+        raise Mistake("epsilon-in-the-log", f"{where} {hint}")
+    if not same(own, wanted, 1e-5):
+        hint = "softmax gives 0 for a very rare component, and log(0) is −inf: take both steps at once, log_softmax."
+        raise Mistake("log-of-softmax", f"{where} {hint}")
+    for dtype, size in ((torch.float32, 120.0), (torch.float64, 1200.0)):
+        logits, *rest = _case(8, 4, 3, dtype)
+        given = (logits + size, *rest)
+        if not _two(answer, given)[0].isfinite().all():
+            hint = "A softmax does not change if all logits grow alike, but exp() of a large one is inf: take log_softmax."
+            raise Mistake("logits-overflow", f"For logits near {size:g}, in {dtype}, your result is not finite. {hint}")
+        expect_function(answer, right, {f"logits near {size:g}": given}, tolerance=1e-4)  # logits have few digits left

@@ -1,0 +1,277 @@
+"""One-hot vectors or an embedding: the same rows and gradients, at very different prices in memory and time.
+
+Time and memory of a look-up by vocabulary; then what the optimizer makes of a gradient that has few rows with numbers in them.
+"""
+
+import math
+from functools import partial
+
+import torch
+from torch.nn import functional as F
+
+from hpml_lab.core import style
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table
+from hpml_lab.core.noise import SpeedUp, speed_up
+from hpml_lab.core.picture import picture
+from hpml_lab.core.progress import progress
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import interleaved
+from hpml_lab.targets.look_up import LookUp, look_up
+from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes
+from hpml_lab.targets.sparse_optimizers import (
+    BASE,
+    SPARSE_ADAM,
+    SPARSE_MOMENTUM,
+    EmbeddingStep,
+    SparseRefusal,
+    UnseenRow,
+    embedding_steps,
+    needed_bytes,
+    sparse_refusals,
+    unseen_rows,
+)
+
+QUICK = dict(
+    vocabularies=(100, 1_000, 10_000, 100_000, 1_000_000),
+    one_hot_to=100_000,
+    trained=(1_000, 100_000),
+    width=32,
+    batch=256,
+    samples=5,
+    unseen_steps=100,
+)
+FULL = QUICK | dict(one_hot_to=1_000_000, trained=(1_000, 10_000, 100_000, 1_000_000), samples=9)
+ROUNDED = 1 << 22  # a GPU's allocator hands out whole blocks: what it counts may be larger by this
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+WAYS = (
+    ("one_hot_us", "one-hot and product", style.ORANGE, "o", "-"),
+    ("product_us", "product alone", style.PURPLE, "s", "--"),
+    ("embedding_us", "embedding", style.BLUE, "^", "-."),
+)
+
+
+def draw(result: Result):
+    """The rows for one batch of ids, by size of the vocabulary, both axes logarithmic. Left: time. Right: memory at its peak;
+    the lines are formulas, the filled markers are counted, the open ones are what was not run would need, the gray line is the
+    table itself, which both ways need. Look for what grows with the vocabulary, and what does not."""
+    figure = style.new_figure(9.5, 4.2)
+    times, memory = figure.subplots(1, 2)
+    rows = result.rows(LookUp)
+    for name, label, color, marker, line in WAYS:
+        found = [(row.vocabulary, getattr(row, name)) for row in rows if getattr(row, name) is not None]
+        times.plot(*zip(*found, strict=True), color=color, marker=marker, linestyle=line, label=label)
+    times.set(ylabel="time of a look-up (µs)", title="Time")
+    sizes = [row.vocabulary for row in rows]
+    memory.plot(sizes, [row.one_hot_bytes / 1e6 for row in rows], color=style.ORANGE, label="one-hot")
+    for row in rows:
+        filled = row.counted_bytes is not None
+        value = row.counted_bytes if filled else row.one_hot_bytes
+        face = style.ORANGE if filled else "white"
+        memory.plot(row.vocabulary, value / 1e6, "o", color=style.ORANGE, markerfacecolor=face, zorder=3)
+    memory.plot(sizes, [row.weight_bytes / 1e6 for row in rows], color=style.GREY, linestyle=":", label="the table itself")
+    embedding = [row.embedding_bytes / 1e6 for row in rows]
+    memory.plot(sizes, embedding, color=style.BLUE, marker="^", linestyle="-.", label="embedding")
+    memory.set(ylabel="memory (MB)", title="Memory")
+    for axes in (times, memory):
+        axes.set(xscale="log", yscale="log", xlabel="vocabulary (rows)")
+        axes.set_xticks(sizes, [f"{size:,}" for size in sizes], rotation=20)
+        axes.minorticks_off()
+        axes.legend(fontsize=9, loc="upper left")
+    return figure
+
+
+@picture
+def dense_and_sparse_steps(result: Result):
+    """Training one embedding, at the largest vocabulary that was trained. Left: time of a step; the markers are open where the
+    gradient is sparse. Right: memory next to the table itself, gradient and state; with sparse gradients the bars are hatched.
+    Look at SparseAdam on both sides: what does it save?"""
+    figure = style.new_figure(9.5, 4.0)
+    times, memory = figure.subplots(1, 2, sharey=True)
+    rows = result.rows(EmbeddingStep)
+    rows = [row for row in rows if row.vocabulary == rows[-1].vocabulary][::-1]
+    for y, row in enumerate(rows):
+        look = {"hatch": "///" if row.sparse else "", "edgecolor": "white", "linewidth": 0}
+        if row.step_ms is not None:
+            times.plot(row.step_ms, y, "o", color=style.BLUE, markersize=9, markerfacecolor="white" if row.sparse else None)
+        gradient = row.gradient_bytes / 1e6
+        memory.barh(y, gradient, color=style.ORANGE, **look)
+        memory.barh(y, row.state_bytes / 1e6, left=gradient, color=style.GREEN, **look)
+    times.set_yticks(range(len(rows)), [row.optimizer for row in rows])
+    times.set(
+        xscale="log", ylim=(-0.6, len(rows) - 0.4), xlabel="time of a step (ms)", title=f"Vocabulary {rows[0].vocabulary:,}"
+    )
+    memory.set(xlabel="gradient (orange) and state (green) in MB", title="Memory next to the table")
+    for axes in (times, memory):
+        axes.set_axisbelow(True)
+    memory.grid(visible=False, axis="y")
+    return figure
+
+
+@picture
+def way_of_an_unseen_row(result: Result):
+    """How far a row of the table has gone from its start, in units of its first step. It is in the batch in step 1 only; all
+    later batches hold other words. Look at which optimizers stop with it, and which carry on."""
+    figure = style.new_figure(7.5, 3.8)
+    axes = figure.subplots()
+    rows = {row.optimizer: row for row in result.rows(UnseenRow)}
+    shown = (BASE, SPARSE_ADAM, "SGD with momentum", SPARSE_MOMENTUM)
+    for name, color, line in zip(shown, style.CYCLE, ("-", "-.", "--", ":"), strict=False):
+        way = rows[name].by_step
+        axes.plot(range(1, len(way) + 1), way, color=color, linestyle=line, label=name, linewidth=4 if line == ":" else 2)
+    axes.set(xlabel="step", ylabel="way from its start (first steps)", ylim=(0, None))
+    axes.legend(fontsize=9, loc="center right", bbox_to_anchor=(1, 0.36))
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+def adams_way(steps: int, beta1: float = 0.9, beta2: float = 0.999) -> float:
+    """How far Adam moves what had a gradient in its first step only, in units of that step: bias-corrected m / √v, summed."""
+    ratios = (
+        beta1 ** (t - 1) * (1 - beta1) / (1 - beta1**t) / math.sqrt(beta2 ** (t - 1) * (1 - beta2) / (1 - beta2**t))
+        for t in range(1, steps + 1)
+    )
+    return sum(ratios)
+
+
+def momentums_way(steps: int, momentum: float = 0.9) -> float:
+    """The same for SGD with momentum: a geometric series."""
+    return (1 - momentum**steps) / (1 - momentum)
+
+
+def judge_look_ups(result: Result, rows: list[LookUp], gains: list[SpeedUp | None], far: SpeedUp, params: Params) -> None:
+    """Add what both ways share, and what they cost."""
+    ran = [row for row in rows if row.counted_bytes is not None]
+    allowed = ROUNDED if params.device.is_cuda else 0
+    rows_bytes = 4 * params.batch * params.width
+    result.claim(
+        "A look-up takes the bytes of its output, whatever the vocabulary",
+        all(0 <= row.embedding_bytes - rows_bytes <= allowed for row in rows),
+    )
+    few, many = rows[0].vocabulary, rows[-1].vocabulary
+    result.measured(
+        f"From {few:,} to {many:,} words a look-up takes less than 10 times as long", far.slowdown.high < 10, far.times_as_long
+    )
+    result.key_figure(f"one-hot at {many:,} words, peak", one_hot_bytes(params.batch, many) / 1e6, "MB")
+    if not ran:
+        return
+    result.claim("A one-hot product gives bitwise the rows that a look-up reads", all(row.equal_rows for row in ran))
+    result.claim(
+        "Both ways give the table the same gradient, bitwise where no sum is rounded", all(row.equal_gradients for row in ran)
+    )
+    result.claim(
+        "One-hot vectors take 12 bytes × batch × vocabulary at their peak: 8 of them for the int64 that F.one_hot makes first",
+        all(0 <= row.counted_bytes - row.one_hot_bytes <= allowed for row in ran),
+    )
+    longer = {row.vocabulary: gain for row, gain in zip(rows, gains, strict=True) if gain and row.vocabulary >= 1_000}
+    result.measured(
+        "From 1,000 words on, one-hot vectors take longer than a look-up",
+        bool(longer) and all(gain.slower for gain in longer.values()),
+        "; ".join(f"{vocabulary:,}: {gain.times_as_long}" for vocabulary, gain in longer.items()),
+    )
+    result.key_figure("the largest vocabulary with one-hot vectors", ran[-1].vocabulary, "words")
+    result.key_figure("one-hot next to a look-up there", ran[-1].times_as_long, "times as long")
+
+
+def judge_training(
+    result: Result, steps: list[EmbeddingStep], gains: dict[str, SpeedUp] | None, unseen: list[UnseenRow], params: Params
+) -> None:
+    """Add bytes and times of training, and what happens to rows that are not in the batch."""
+    by_name = {row.optimizer: row for row in unseen}
+    adam, sparse, momentum = (by_name[name] for name in (BASE, SPARSE_ADAM, "SGD with momentum"))
+    result.claim(
+        "Adam moves rows that are not in the batch, and changes their statistics; SparseAdam leaves both bitwise as they were",
+        (adam.moves, adam.statistics, sparse.moves, sparse.statistics) == (True, True, False, False),
+    )
+    n = len(adam.by_step)
+    result.claim(
+        f"In {n} steps a row seen once goes {adams_way(n):.2f} first steps by Adam, {momentums_way(n):.2f} by momentum",
+        math.isclose(adam.path, adams_way(n), rel_tol=1e-5) and math.isclose(momentum.path, momentums_way(n), rel_tol=1e-5),
+    )
+    result.claim(
+        "A sparse gradient does not change what momentum does: it moves the same unseen rows by the same amounts",
+        by_name[SPARSE_MOMENTUM].moves and math.isclose(by_name[SPARSE_MOMENTUM].path, momentum.path, rel_tol=1e-9),
+    )
+    result.claim("AdamW moves even rows that no batch ever held", by_name["AdamW"].never_seen_moves)
+    refused = {(row.optimizer, row.gradient) for row in result.rows(SparseRefusal) if row.outcome != "works"}
+    expected = {(name, "sparse") for name in ("Adam", "AdamW", "NAdam", "RMSprop", "Adadelta")}
+    expected |= {("SGD with weight_decay", "sparse"), ("Adagrad with weight_decay", "sparse"), (SPARSE_ADAM, "dense")}
+    result.claim(
+        "Sparse gradients work with SparseAdam, Adagrad and SGD without weight decay; other optimizers refuse them",
+        refused == expected,
+    )
+    result.key_figure("way of a row seen once, Adam", adam.path, "first steps")
+    if gains is None:
+        return
+    sparse_bytes = params.batch * (4 * params.width + 8)
+    result.claim(
+        "A dense gradient has the bytes of the table; a sparse one those of the batch's rows and an int64 for each",
+        all(row.gradient_bytes == (sparse_bytes if row.sparse else 4 * row.vocabulary * params.width) for row in steps),
+    )
+    result.claim(
+        "SparseAdam's state is as large as Adam's: two dense copies of the table",
+        all(row.copies == 2 for row in steps if row.optimizer in (BASE, SPARSE_ADAM)),
+    )
+    growing = [row for row in steps if row.optimizer == SPARSE_MOMENTUM]
+    result.measured(
+        "SGD's momentum for sparse gradients is a sparse tensor that grows from step to step",
+        all(row.later_bytes > 2 * row.state_bytes for row in growing),
+        "; ".join(f"{row.vocabulary:,}: {row.state_bytes:,} to {row.later_bytes:,} bytes" for row in growing),
+        depends_on="torch's version",
+    )
+    result.measured(
+        f"At {steps[-1].vocabulary:,} words a step of SparseAdam is faster than Adam's",
+        gains[SPARSE_ADAM].faster,
+        str(gains[SPARSE_ADAM]),
+    )
+    result.key_figure(
+        f"a step of SparseAdam next to Adam, {steps[-1].vocabulary:,} words", gains[SPARSE_ADAM].ratio, "times as fast"
+    )
+
+
+@experiment("one-hot-vs-embedding", lecture="L3", notebook="15_targets", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def one_hot_vs_embedding(params: Params) -> Result:
+    """Never one-hot: the same rows and gradients from an embedding, by vocabulary, and optimizers for its sparse gradients."""
+    device = params.device.torch
+    made = torch.Generator().manual_seed(0)
+    table = torch.randn(max(params.vocabularies), params.width, generator=made).to(device)  # smaller ones are its first rows
+    rows, gains, look_ups, notes = [], [], {}, []
+    for vocabulary in progress(params.vocabularies, "vocabularies"):
+        ids = torch.randint(vocabulary, (params.batch,), generator=made).to(device)
+        row, slower = look_up(ids, table[:vocabulary], params.one_hot_to, params.samples)
+        rows.append(row)
+        gains.append(slower)
+        look_ups[vocabulary] = partial(F.embedding, ids, table[:vocabulary])
+        if row.not_run:
+            notes.append(f"One-hot vectors for {vocabulary:,} words were not run: {row.not_run}.")
+    few, many = params.vocabularies[0], params.vocabularies[-1]
+    gpu = device if device.type == "cuda" else None
+    far = speed_up(interleaved(look_ups, samples=params.samples, placebo=few, gpu=gpu), few, many)
+
+    steps, step_gains = [], None
+    for vocabulary in progress(params.trained, "optimizers"):
+        needed = needed_bytes(vocabulary, params.width)
+        if not fits(needed, device):
+            free = free_bytes(device) / 1e9
+            notes.append(f"Training {vocabulary:,} words needs {needed / 1e9:.3g} GB; {free:.3g} GB are free: not run.")
+            continue
+        found, step_gains = embedding_steps(table[:vocabulary], params.batch, params.samples, gpu)
+        steps += found
+    unseen = unseen_rows(params.unseen_steps)
+    result = Result(
+        [
+            Table(f"Rows for {params.batch} ids, {params.width} numbers each", rows),
+            Table("One training step of an embedding", steps),
+            Table(f"A row after it was seen: {params.unseen_steps} steps on other words", unseen),
+            Table("Gradients of the other kind", sparse_refusals()),
+        ],
+        notes=notes,
+    )
+    judge_look_ups(result, rows, gains, far, params)
+    judge_training(result, steps, step_gains, unseen, params)
+    return result

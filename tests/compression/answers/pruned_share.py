@@ -1,0 +1,307 @@
+"""Answers to `pruned-share`: which share of a net's weights is 0."""
+
+import copy
+from fractions import Fraction
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.utils import prune
+
+
+def solution(net):
+    zeros = total = 0
+    for layer in net.modules():
+        if isinstance(layer, (nn.Conv2d, nn.Linear)):
+            zeros += int((layer.weight == 0).sum())
+            total += layer.weight.numel()
+    return zeros / total
+
+
+def layers(net):
+    return [layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+
+
+def all_parameters(net):
+    zeros = sum((p == 0).sum().item() for p in net.parameters())
+    return zeros / sum(p.numel() for p in net.parameters())
+
+
+def named_weights(net):
+    weights = [p for name, p in net.named_parameters() if "weight" in name]
+    return sum((p == 0).sum() for p in weights) / sum(p.numel() for p in weights)
+
+
+def parameter_matrices(net):
+    weights = [p for p in net.parameters() if p.dim() > 1]
+    return float(sum(torch.count_nonzero(p == 0) for p in weights)) / sum(p.numel() for p in weights)
+
+
+def whole_state_dict(net):
+    tensors = net.state_dict().values()
+    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)
+
+
+def state_dict_weights(net):
+    tensors = [t for name, t in net.state_dict().items() if name.split(".")[-1].startswith("weight")]
+    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)
+
+
+def biases_too(net):
+    zeros = total = 0
+    for layer in layers(net):
+        for tensor in (layer.weight, layer.bias):
+            if tensor is not None:
+                zeros, total = zeros + int((tensor == 0).sum()), total + tensor.numel()
+    return zeros / total
+
+
+def masks_twice(net):
+    zeros = sum(int((layer.weight == 0).sum()) for layer in layers(net))
+    zeros += sum(
+        int((layer.weight_mask == 0).sum()) for layer in layers(net) if prune.is_pruned(layer) and hasattr(layer, "weight_mask")
+    )
+    return zeros / sum(layer.weight.numel() for layer in layers(net))
+
+
+def masks_alone(net):
+    masks = [b for name, b in net.named_buffers() if name.endswith("weight_mask")]
+    return sum(int((m == 0).sum()) for m in masks) / max(1, sum(m.numel() for m in masks))
+
+
+def any_mask(net):
+    masks = [b for name, b in net.named_buffers() if name.endswith("_mask")]
+    return sum(int((m == 0).sum()) for m in masks) / max(1, sum(m.numel() for m in masks))
+
+
+def masks_over_weights(net):
+    zeros = sum(int((b == 0).sum()) for name, b in net.named_buffers() if name.endswith("weight_mask"))
+    return zeros / sum(layer.weight.numel() for layer in layers(net))
+
+
+def mean_of_shares(net):
+    return sum(float((layer.weight == 0).float().mean()) for layer in layers(net)) / len(layers(net))
+
+
+def mean_of_masked(net):
+    found = [layer for layer in layers(net) if hasattr(layer, "weight_mask")]
+    return sum(float((layer.weight == 0).double().mean()) for layer in found) / max(len(found), 1)
+
+
+def everything_with_a_weight(net):
+    found = [layer.weight for layer in net.modules() if hasattr(layer, "weight")]
+    return sum(int((w == 0).sum()) for w in found) / sum(w.numel() for w in found)
+
+
+def children_only(net):
+    found = [layer.weight for layer in net.children() if isinstance(layer, (nn.Conv2d, nn.Linear))]
+    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
+
+
+def masked_only(net):
+    found = [layer.weight for layer in layers(net) if hasattr(layer, "weight_mask")]
+    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
+
+
+def linear_only(net):
+    found = [layer.weight for layer in net.modules() if isinstance(layer, nn.Linear)]
+    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
+
+
+def starts_anew(net):
+    for layer in layers(net):
+        zeros = total = 0
+        zeros += int((layer.weight == 0).sum())
+        total += layer.weight.numel()
+    return zeros / total
+
+
+def returns_early(net):
+    for layer in layers(net):
+        return int((layer.weight == 0).sum()) / layer.weight.numel()
+
+
+def removes_the_masks(net):
+    for layer in layers(net):
+        if hasattr(layer, "weight_mask"):
+            prune.remove(layer, "weight")
+    return solution(net)
+
+
+def close_to_zero(net):
+    zeros = sum(int((layer.weight.abs() < 0.3).sum()) for layer in layers(net))
+    return zeros / sum(layer.weight.numel() for layer in layers(net))
+
+
+def by_layer(net):
+    return {name: int((m.weight == 0).sum()) for name, m in net.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+
+
+def nothing(net):
+    solution(net)
+
+
+def mean_of_masked_and_biases(net):
+    found = [t for layer in layers(net) for t in (layer.weight, layer.bias) if t is not None]
+    return sum(float((t == 0).double().mean()) for t in found) / len(found)
+
+
+def closer_to_zero(net):
+    zeros = sum(int(torch.isclose(layer.weight, torch.zeros(())).sum()) for layer in layers(net))
+    return zeros / sum(layer.weight.numel() for layer in layers(net))
+
+
+def _of(tensors):
+    return sum(int((t == 0).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
+
+
+def ending_in_weight(net):
+    return _of([p for name, p in net.named_parameters() if name.endswith("weight")])
+
+
+def matrices_of_the_state(net):
+    return _of([t for name, t in net.state_dict().items() if "weight" in name and t.ndim > 1])
+
+
+def layers_with_masks_if_any(net):
+    return _of([m.weight for m in layers(net) if prune.is_pruned(m)] or [m.weight for m in layers(net)])
+
+
+def mean_of_both_kinds(net):
+    kinds = [[m.weight for m in layers(net) if isinstance(m, kind)] for kind in (nn.Conv2d, nn.Linear)]
+    shares = [_of(kind) for kind in kinds if kind]
+    return sum(shares) / len(shares)
+
+
+def each_layer(net):
+    return [_of([m.weight]) for m in layers(net)]
+
+
+def left_in_evaluation_mode(net):
+    net.eval()
+    return solution(net)
+
+
+def on_a_deep_copy(net):
+    net = copy.deepcopy(net)
+    removes_the_masks(net)
+    return solution(net)
+
+
+WRONG = [
+    ("stored-weights", all_parameters),
+    ("stored-weights", parameter_matrices),
+    ("counts-masks", whole_state_dict),
+    ("counts-biases", biases_too),
+    ("zeros-twice", masks_twice),
+    ("only-masks", masks_alone),
+    ("only-masks", any_mask),
+    ("only-masks", masks_over_weights),
+    ("mean-over-layers", mean_of_shares),
+    ("pruned-layers-only", mean_of_masked),
+    ("counts-normalization", everything_with_a_weight),
+    ("outer-layers-only", children_only),
+    ("pruned-layers-only", masked_only),
+    ("linear-only", linear_only),
+    ("last-layer-only", starts_anew),
+    ("last-layer-only", returns_early),
+    ("share-that-stays", lambda net: 1 - solution(net)),
+    ("percent", lambda net: 100 * solution(net)),
+    ("rounded", lambda net: round(solution(net), 2)),
+    ("number-not-share", lambda net: sum(int((layer.weight == 0).sum()) for layer in layers(net))),
+    ("net-changed", removes_the_masks),
+    ("zeros-in-a-dense-net", close_to_zero),
+    ("wrong-type", by_layer),
+    ("returns-nothing", nothing),
+    ("counts-biases", mean_of_masked_and_biases),
+    ("counts-masks", state_dict_weights),
+    ("zeros-in-a-dense-net", closer_to_zero),
+    ("finds-nothing", ending_in_weight),
+    ("counts-masks", matrices_of_the_state),
+    ("some-layers-only", layers_with_masks_if_any),
+    ("mean-over-layers", mean_of_both_kinds),
+    ("not-one-number", each_layer),
+    (
+        "zeros-in-a-dense-net",
+        lambda net: sum(int((m.weight <= 0).sum()) for m in layers(net)) / sum(m.weight.numel() for m in layers(net)),
+    ),
+    (
+        "other-whole",
+        lambda net: sum(int((m.weight == 0).sum()) for m in layers(net)) / sum(p.numel() for p in net.parameters()),
+    ),
+    ("net-changed", left_in_evaluation_mode),
+    ("copies-a-masked-net", on_a_deep_copy),
+    ("stored-weights", named_weights),
+]
+
+
+def from_the_state_dict(net):
+    state, zeros, total = net.state_dict(), 0, 0
+    for name, layer in net.named_modules():
+        if type(layer) in (nn.Conv2d, nn.Linear):
+            prefix = f"{name}.weight" if name else "weight"
+            weight = state[prefix] if prefix in state else state[prefix + "_orig"] * state[prefix + "_mask"]
+            zeros, total = zeros + weight.eq(0).sum().item(), total + weight.nelement()
+    return zeros / total
+
+
+def by_numpy(net):
+    flat = np.concatenate([layer.weight.detach().numpy().ravel() for layer in layers(net)])
+    return 1 - np.count_nonzero(flat) / flat.size
+
+
+def as_a_fraction(net):
+    flat = torch.nn.utils.parameters_to_vector([layer.weight for layer in layers(net)])
+    return Fraction(int((flat == 0).sum()), len(flat))
+
+
+def as_a_tensor(net):
+    return torch.cat([layer.weight.flatten() for layer in layers(net)]).eq(0).double().mean()
+
+
+def weighted_mean(net):
+    counts = [layer.weight.numel() for layer in layers(net)]
+    shares = [(layer.weight == 0).double().mean().item() for layer in layers(net)]
+    return float(np.average(shares, weights=counts))
+
+
+def with_the_mask_where_there_is_one(net):
+    zeros = total = 0
+    for layer in layers(net):
+        weight = layer.weight_orig * layer.weight_mask if hasattr(layer, "weight_mask") else layer.weight
+        zeros += weight.numel() - torch.count_nonzero(weight).item()
+        total += weight.numel()
+    return zeros / total
+
+
+def recursive(net):
+    def counts(module):
+        own = isinstance(module, (nn.Conv2d, nn.Linear))
+        found = [((module.weight == 0).sum().item(), module.weight.numel())] if own else []
+        return [sum(pair) for pair in zip((0, 0), *found, *map(counts, module.children()), strict=True)]
+
+    zeros, total = counts(net)
+    return zeros / total
+
+
+def on_a_copy(net):
+    tensors = {name: copy.deepcopy(t) for name, t in net.state_dict().items()}
+    wanted = {name for name, m in net.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
+    merged = {}
+    for name, t in tensors.items():
+        prefix, _, last = name.rpartition(".")
+        if prefix in wanted and last.startswith("weight"):
+            merged[prefix] = merged.get(prefix, 1) * t
+    return (sum((w == 0).sum() for w in merged.values()) / sum(w.numel() for w in merged.values())).item()
+
+
+ALSO_RIGHT = [
+    from_the_state_dict,
+    by_numpy,
+    as_a_fraction,
+    as_a_tensor,
+    weighted_mean,
+    with_the_mask_where_there_is_one,
+    recursive,
+    on_a_copy,
+]

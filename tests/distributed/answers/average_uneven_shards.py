@@ -1,0 +1,92 @@
+"""Answers to `average-uneven-shards`: what each rank calls backward on, so that DDP's mean is the whole batch's."""
+
+import math
+
+import torch
+from edited_source import wrong_answers
+
+
+def solution(losses, samples, ranks):
+    return losses.sum() * ranks / samples
+
+
+def detached(losses, samples, ranks):
+    return torch.tensor(losses.sum().item() * ranks / samples)
+
+
+def as_float(losses, samples, ranks):
+    return sum(losses.tolist()) * ranks / samples
+
+
+def weighted_mean(losses, samples, ranks):
+    return losses.mean() * len(losses) * ranks / samples
+
+
+def rounds_the_shares(losses, samples, ranks):
+    return losses.mean() * len(losses) / (samples // ranks)
+
+
+def largest_first(losses, samples, ranks):
+    return losses.max() * ranks / samples
+
+
+def scaled_in_place(losses, samples, ranks):
+    losses.mul_(ranks / samples)
+    return losses.sum()
+
+
+def a_new_zero(losses, samples, ranks):
+    if len(losses) == 0:
+        return torch.zeros((), requires_grad=True)
+    return losses.sum() * ranks / samples
+
+
+def nothing_if_empty(losses, samples, ranks):
+    if len(losses):
+        return losses.sum() * ranks / samples
+
+
+WRONG = [
+    ("mean-of-the-share", lambda losses, samples, ranks: losses.mean()),
+    ("mean-of-the-share", lambda losses, samples, ranks: losses.sum() / len(losses)),
+    ("divided-by-n-twice", lambda losses, samples, ranks: losses.sum() / samples),
+    ("divided-by-n-twice", lambda losses, samples, ranks: losses.mean() * len(losses) / samples),
+    ("plain-sum", lambda losses, samples, ranks: losses.sum()),
+    ("divided-by-ranks", lambda losses, samples, ranks: losses.sum() / ranks),
+    ("share-times-mean", lambda losses, samples, ranks: losses.sum() / (samples * ranks)),
+    ("weight-upside-down", lambda losses, samples, ranks: losses.mean() * (samples / ranks) / len(losses)),
+    ("mean-times-ranks", lambda losses, samples, ranks: ranks * losses.mean()),
+    ("mean-weighted-by-ranks", lambda losses, samples, ranks: losses.mean() * ranks / samples),
+    ("mean-weighted-by-ranks", lambda losses, samples, ranks: losses.sum() / len(losses) / samples * ranks),
+    ("factor-upside-down", lambda losses, samples, ranks: losses.sum() * samples / ranks),
+    ("calls-backward", lambda losses, samples, ranks: (losses.sum() * ranks / samples).backward()),
+    ("asks-the-group", lambda losses, samples, ranks: losses.sum() * torch.distributed.get_world_size() / samples),
+    ("two-ranks", lambda losses, samples, ranks: losses.sum() * 2 / samples),
+    ("rounded-factor", lambda losses, samples, ranks: losses.sum() * (ranks // samples)),
+    ("sum-times-ranks", lambda losses, samples, ranks: losses.sum() * ranks),
+    ("per-sample", lambda losses, samples, ranks: losses * ranks / samples),
+    ("not-differentiable", detached),
+    ("not-differentiable", as_float),
+    ("empty-share", weighted_mean),
+    ("empty-share-left-out", lambda losses, samples, ranks: sum(losses, torch.zeros(())) * (ranks / samples)),
+    ("empty-share-left-out", lambda losses, samples, ranks: sum(losses) * ranks / samples),
+    ("empty-share-left-out", a_new_zero),
+    ("empty-share-returns-nothing", nothing_if_empty),
+    ("rounded-factor", rounds_the_shares),
+    ("other-weights", largest_first),
+    ("inputs-changed", scaled_in_place),
+    ("returns-nothing", lambda losses, samples, ranks: None),
+    *wrong_answers(
+        solution, [("other-weights", ("/ samples", "/ (samples - 1)")), ("other-weights", (".sum()", ".sum().abs().sqrt()"))]
+    ),
+]
+ALSO_RIGHT = [
+    lambda losses, samples, ranks: (losses / samples).sum() * ranks,
+    lambda losses, samples, ranks: losses.mean() * (len(losses) / (samples / ranks)) if len(losses) else losses.sum(),
+    lambda losses, samples, ranks: sum(losses, losses[:0].sum()) * (ranks / samples),
+    lambda losses, samples, ranks: losses.sum(0, keepdim=True) * ranks / samples,
+    lambda losses, samples, ranks: torch.dot(losses, torch.full_like(losses, ranks / samples)),
+    lambda losses, samples, ranks: (losses * ranks).sum().div(samples),
+    lambda losses, samples, ranks: losses.nanmean().nan_to_num() * math.prod((len(losses), ranks)) / samples,
+    lambda losses, samples, ranks: torch.einsum("i->", losses).mul(torch.tensor(ranks).double() / samples),
+]

@@ -1,0 +1,143 @@
+"""Answers to `ring-step`: one step of the ring all-reduce on all ranks."""
+
+import numpy as np
+import torch
+from edited_source import wrong_answers
+
+
+def solution(chunks, step):
+    ranks = len(chunks)
+    adds = step < ranks - 1
+    after = chunks.clone()
+    for rank in range(ranks):
+        number = (rank - step) % ranks
+        right = (rank + 1) % ranks
+        after[right, number] = chunks[right, number] + chunks[rank, number] if adds else chunks[rank, number]
+    return after
+
+
+def in_place(chunks, step):
+    chunks[:] = solution(chunks, step)
+
+
+def in_place_and_returned(chunks, step):
+    chunks[:] = solution(chunks, step)
+    return chunks
+
+
+def all_sums(chunks, step):
+    return chunks.sum(0).expand(len(chunks), -1)
+
+
+def transposed(chunks, step):
+    return solution(chunks.T, step).T
+
+
+def loses_what_it_sends(chunks, step):
+    ranks = len(chunks)
+    after = solution(chunks, step)
+    for rank in range(ranks):
+        after[rank, (rank - step) % ranks] = 0
+    return after
+
+
+def whole_rows(chunks, step):
+    return chunks + chunks.roll(1, 0)
+
+
+def halves(chunks, step):
+    """The mean of what arrives and what is there."""
+    after = solution(chunks, step)
+    return torch.where(after == chunks, chunks, after / 2)
+
+
+def always_integers(chunks, step):
+    return solution(chunks.long(), step)
+
+
+WRONG = [
+    ("changes-in-place", in_place),
+    ("inputs-changed", in_place_and_returned),
+    ("another-chunk-changed", all_sums),
+    ("replaces-too-early", lambda chunks, step: solution(chunks, step if step < len(chunks) - 2 else step + len(chunks))),
+    ("wrong-sum", halves),
+    ("rows-and-columns", transposed),
+    ("moved-not-copied", loses_what_it_sends),
+    ("another-chunk-changed", whole_rows),
+    ("not-the-sum", always_integers),
+    ("nothing-moves", lambda chunks, step: chunks),
+    ("returns-nothing", lambda chunks, step: None),
+    ("wrong-shape", lambda chunks, step: solution(chunks, step)[0]),
+    *wrong_answers(
+        solution,
+        [
+            ("always-adds", ("if adds else chunks[rank, number]", "")),
+            ("never-adds", ("chunks[right, number] + chunks[rank, number] if adds else chunks", "chunks")),
+            ("phases-exchanged", ("chunks[rank, number] if adds", "chunks[rank, number] if not adds")),
+            ("one-step-too-many", ("+ chunks[rank, number] if adds", "+ chunks[rank, number] if step < ranks")),
+            ("sends-left", ("right = (rank + 1) % ranks", "right = (rank - 1) % ranks")),
+            ("ring-not-closed", ("in range(ranks)", "in range(ranks - 1)")),
+            ("only-one-rank", ("in range(ranks)", "in [0]")),
+            ("same-chunk-every-step", ("rank - step", "rank")),
+            ("counts-upward", ("rank - step", "rank + step")),
+            ("gather-starts-anew", ("rank - step", "rank - (step if adds else step - ranks + 1)")),
+            ("gather-off-by-one", ("rank - step", "rank - step + (not adds)")),
+            ("one-chunk-for-all", ("rank - step", "step")),
+            ("off-by-one", ("rank - step", "rank - step - 1")),
+            ("off-by-one", ("rank - step", "rank + 1 - step")),
+        ],
+    ),
+]
+
+
+def by_numpy(chunks, step):
+    chunks = np.array(chunks)
+    ranks = len(chunks)
+    rows = np.arange(ranks)
+    right, columns = (rows + 1) % ranks, (rows - step) % ranks
+    after = chunks.copy()
+    after[right, columns] = chunks[rows, columns] + (chunks[right, columns] if step < ranks - 1 else 0)
+    return after
+
+
+def as_lists(chunks, step):
+    return solution(chunks, step).tolist()
+
+
+def from_the_receiver(chunks, step):
+    ranks, after = len(chunks), chunks.clone()
+    for rank in range(ranks):
+        number = (rank - 1 - step) % ranks
+        kept = after[rank, number] if step < ranks - 1 else 0
+        after[rank, number] = kept + chunks[rank - 1, number]
+    return after
+
+
+def by_mask(chunks, step):
+    ranks = len(chunks)
+    row, column = torch.meshgrid(torch.arange(ranks), torch.arange(ranks), indexing="ij")
+    sent = torch.where((column - row + step) % ranks == 0, chunks, torch.zeros_like(chunks)).roll(1, 0)
+    here = (column - row + 1 + step) % ranks == 0
+    return torch.where(here, sent + (chunks if step < ranks - 1 else 0), chunks)
+
+
+def one_list_per_rank(chunks, step):
+    return [row.tolist() for row in solution(chunks, step)]
+
+
+def by_products(chunks, step):
+    ranks = len(chunks)
+    mask = torch.eye(ranks, dtype=chunks.dtype).roll(-step, 1)
+    arrived = (chunks * mask).roll(1, 0)
+    return arrived + chunks * (1 if step < ranks - 1 else 1 - mask.roll(1, 0))
+
+
+ALSO_RIGHT = [
+    lambda chunks, step: list(solution(chunks, step)),
+    by_numpy,
+    as_lists,
+    from_the_receiver,
+    by_mask,
+    one_list_per_rank,
+    by_products,
+]

@@ -1,0 +1,130 @@
+"""Sentences for several ranks: orders, costs, randomness; and the experiments load-balance, dp-vs-ddp and sync-batch-norm."""
+
+import itertools
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hpml_lab import distributed
+from hpml_lab.core.experiment import load_result
+from hpml_lab.core.result import Result
+from hpml_lab.distributed import sentences
+from hpml_lab.distributed.data_parallel import STAGES, ThreadedDataParallel
+from hpml_lab.distributed.data_parallel_trials import LARGE, SMALL, flat_gradient, make_batch, make_net
+from hpml_lab.distributed.experiments.dp_vs_ddp import measure_lock, stage_rows
+from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row, left_early
+
+LENGTHS = sentences.sentence_lengths(1000)
+
+
+@pytest.mark.parametrize("order", sentences.ORDERS)
+@pytest.mark.parametrize("ranks, batch", [(1, 4), (2, 16), (3, 7)])
+def test_an_epoch_deals_each_sentence_at_most_once_to_equal_batches(order, ranks, batch):
+    for plan in itertools.islice(sentences.epochs(order, LENGTHS, ranks, batch, pool=4), 3):
+        found = torch.tensor(plan)
+        assert found.shape == (1000 // (ranks * batch), ranks, batch)
+        assert len(found.unique()) == found.numel()
+
+
+@pytest.mark.parametrize("order", sentences.ORDERS)
+def test_a_seed_gives_one_order_and_epochs_differ_unless_sorted(order):
+    first, again, other = (
+        list(itertools.islice(sentences.epochs(order, LENGTHS, 2, 8, pool=4, seed=seed), 2)) for seed in (0, 0, 1)
+    )
+    assert first == again
+    assert (first[0] == first[1]) == (first == other) == (order == sentences.SORTED)
+
+
+def test_a_rank_keeps_its_share_only_where_each_has_buckets_of_its_own():
+    def shares(order):
+        plans = itertools.islice(sentences.epochs(order, LENGTHS[:960], 2, 16, pool=4), 2)
+        return [[{i for step in plan for i in step[rank]} for rank in range(2)] for plan in plans]
+
+    first, second = shares(sentences.OWN)
+    assert first == second
+    first, second = shares(sentences.TOGETHER)
+    assert first != second
+
+
+def test_the_cost_of_a_plan_is_counted_word_by_word():
+    cost = sentences.plan_cost([[[0, 1], [2, 3]], [[4, 5], [6, 7]]], [1, 4, 2, 2, 3, 3, 3, 1])
+    assert (cost.useful, cost.padding, cost.waiting) == (19, 3 + 0 + 0 + 2, 4)
+    assert cost.total == 2 * 2 * (4 + 3) and cost.speed == 19 / 28 and cost.busy == pytest.approx(24 / 28)
+
+
+def test_the_expected_longest_is_that_of_all_tuples():
+    lengths = [1, 1, 5, 9]
+    for draws in (1, 2, 3):
+        right = sum(map(max, itertools.product(lengths, repeat=draws))) / 4**draws
+        assert sentences.expected_longest(lengths, draws) == pytest.approx(right)
+
+
+def test_the_statistics_of_randomness_tell_what_they_are_for():
+    equal = [[[[0, 1], [2, 3]], [[4, 5], [6, 7]]]]  # all lengths of a step are equal: the design effect is the batch
+    assert sentences.design_effect(equal, [3, 3, 3, 3, 8, 8, 8, 8]) == pytest.approx(4)
+    assert sentences.design_effect(equal, [3, 8, 3, 8, 3, 8, 3, 8]) == 0
+    forward, backward = [[[0]], [[1]], [[2]]], [[[2]], [[1]], [[0]]]
+    assert sentences.position_correlation([forward, forward]) == pytest.approx(1)
+    assert sentences.position_correlation([forward, backward]) == pytest.approx(-1)
+
+
+def test_a_sentence_is_the_same_in_every_batch():
+    words, sizes, _ = sentences.padded_batch([3, 7], [5] * 3 + [2] + [5] * 4)
+    assert words.shape == (2, 5) and sizes.tolist() == [2, 5] and not words[0, 2:].any() and words[0, :2].all()
+    alone, _, _ = sentences.padded_batch([7], [5] * 8, longest=9)
+    assert torch.equal(alone[0, :5], words[1]) and alone.shape == (1, 9)
+
+
+def test_waits_are_counted_from_the_last_arrival():
+    punctual, late = [(0.0, 1.0, 3.5), (4.0, 5.0, 7.5)], [(0.0, 3.0, 3.25), (4.0, 7.0, 7.25)]
+    row = late_row(2.0, [punctual, late])
+    assert (row.wait_ms, row.formula_ms, row.own_wait_ms) == (2500, 2000, 250)
+    assert left_early([punctual, late]) == 0
+    assert left_early([[(0.0, 1.0, 2.0)], [(0.0, 2.5, 3.0)]]) == 1
+
+
+def test_the_timeline_shows_the_round_that_was_disturbed_least():
+    disturbed, quiet = [(0.0, 1.0, 1.5), (1.5, 2.0, 9.0)], [(9.0, 9.5, 10.0), (10.0, 10.5, 11.0)]
+    by_rank = [{"runs": {"random": [disturbed, quiet]}}, {"runs": {"random": [disturbed, quiet]}}]
+    assert fastest_round(by_rank, "random") == [quiet, quiet]
+
+
+@pytest.mark.parametrize("samples, replicas", [(12, 3), (7, 3), (2, 3), (4, 1)])
+def test_the_stand_in_for_data_parallel_has_the_gradient_of_the_whole_batch(samples, replicas):
+    net, whole = make_net(2, 8).double(), make_net(2, 8).double()
+    x, y = make_batch(samples, 8)
+    x = x.double()
+    dp = ThreadedDataParallel(net, replicas)
+    for _ in range(2):  # the second adds to the first, and the replicas start anew
+        dp.spans = []
+        loss = dp.step(x, y, F.cross_entropy)
+        F.cross_entropy(whole(x), y).backward()
+    torch.testing.assert_close(flat_gradient(net), flat_gradient(whole), rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(loss, F.cross_entropy(whole(x), y).detach())
+    others = min(samples, replicas) - 1
+    assert dp.copied["replicate"] == dp.copied["reduce"] == others * flat_gradient(net).nbytes
+    timeline = [{"lane": s.lane, "what": s.what, "start": s.start, "end": s.end} for s in dp.spans]
+    rows = stage_rows("net", [timeline], {"forward": [1.0, 3.0, 2.0]})
+    assert [row.stage for row in rows] == list(STAGES)
+    assert [row.at_once for row in rows] == [2.0 if stage == "forward" else None for stage in STAGES]
+    assert set(dp.cpu) == {"forward", "backward"} and min(dp.cpu.values()) > 0
+
+
+@pytest.mark.parametrize("small, holds", [(1.0, True), (1.6, False)])
+def test_the_locks_share_is_claimed_only_where_the_intervals_are_apart(small, holds):
+    result = Result()
+    measure_lock(result, {SMALL: [small - 0.1, small, small + 0.1] * 3, LARGE: [1.6, 1.7, 1.8] * 3})
+    assert [claim.holds for claim in result.claims] == [holds]
+    assert result.here(f"{SMALL}: threads that compute at once in the forward pass").startswith(f"{small:.2f} (")
+
+
+@pytest.mark.parametrize("name", ["dp_vs_ddp", "load_balance", "sync_batch_norm"])
+def test_an_experiment_holds_its_exact_claims_draws_and_can_be_saved(name, tmp_path):
+    result = getattr(distributed, name)("quick")
+    assert result, [claim.text for claim in result.claims if claim.exact and not claim.holds]
+    assert sum(claim.exact for claim in result.claims) >= 3
+    again = load_result(result.save(tmp_path))
+    assert again.tables == result.tables and again.figure() is not None
+    if name == "load_balance":
+        assert distributed.balance_and_randomness(again).figure.axes

@@ -1,0 +1,234 @@
+"""The training script on ranks of one launch: what a rank sees, snapshots, logs, and one clear error for bad input."""
+
+import argparse
+import importlib.util
+import json
+import logging
+import os
+import zipfile
+from pathlib import Path
+
+import pytest
+import torch
+from torch import distributed as dist
+
+from hpml_lab.distributed import train
+from hpml_lab.distributed.deepspeed_runs import silence
+from hpml_lab.distributed.ranks import RankError, launch
+
+CPU = torch.device("cpu")
+
+
+def options(folder, steps=12, **others):
+    given = {"steps": steps, "batch": 64, "folder": Path(folder), "save_every": 4, "device": "cpu", "deepspeed_config": None}
+    return argparse.Namespace(**{**given, **others})
+
+
+def run(folder, steps=12, ranks=2, **others):
+    """Train in a group of forked ranks; the weights of model.pt."""
+    launch(train.train, options(folder, steps, **others), CPU, ranks=ranks, deadline_seconds=300)
+    return torch.load(Path(folder) / "model.pt", weights_only=True)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def close(a, b):
+    return a.keys() == b.keys() and all(torch.allclose(a[name], b[name], atol=1e-5) for name in a)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """(folder, weights) of an undisturbed run of 12 steps on two ranks."""
+    train.make_optimizer(train.make_data()[0].tensors[:1])  # what this imports, forked ranks inherit
+    folder = tmp_path_factory.mktemp("whole")
+    return folder, run(folder)
+
+
+def parts_of_batches(first, last):
+    return list(train.batches(100, 8, first, last))
+
+
+def test_the_ranks_share_each_batch_and_an_epoch_shows_each_sample_once():
+    parts = launch(parts_of_batches, 0, 24)
+    batches = [sorted(a + b) for a, b in zip(*parts, strict=True)]
+    for epoch in (batches[:12], batches[12:]):
+        seen = [sample for batch in epoch for sample in batch]
+        assert len(seen) == len(set(seen)) == 96, "the last 4 of 100 do not fill a batch"
+    assert batches[:12] != batches[12:]
+    assert launch(parts_of_batches, 7, 15) == [part[7:15] for part in parts], "a resumed run draws the same"
+    assert [sorted(batch) for batch in launch(parts_of_batches, 0, 24, ranks=1)[0]] == batches, "on any number of ranks"
+
+
+def test_two_ranks_train_as_one_process(whole, tmp_path):
+    assert close(run(tmp_path, ranks=1), whole[1])
+
+
+def test_a_run_that_is_started_again_ends_with_the_same_weights(whole, tmp_path):
+    run(tmp_path, steps=6)  # saves at 4, and at its end
+    assert [path.name for path in train.snapshots(tmp_path)] == ["step-00000004", "step-00000006"]
+    assert same(run(tmp_path), whole[1])
+    assert "continues from" in (tmp_path / "rank1.log").read_text()
+
+
+def test_each_rank_has_its_log_and_one_rank_saves(whole):
+    folder, _ = whole
+    names = sorted(path.name for path in folder.iterdir())
+    assert names == ["model.pt", "rank0.log", "rank1.log", "step-00000008", "step-00000012"], "two snapshots are kept"
+    assert [path.name for path in (folder / "step-00000012").iterdir()] == ["state.pt"]
+    losses = [(folder / f"rank{rank}.log").read_text().count("loss on this rank") for rank in range(2)]
+    assert losses == [3, 3]
+    assert "test accuracy" in (folder / "rank0.log").read_text() and "accuracy" not in (folder / "rank1.log").read_text()
+
+
+@pytest.mark.parametrize("damage", ["truncated", "empty", "missing", "changed"])
+def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(whole, tmp_path, damage):
+    run(tmp_path, steps=8)
+    file = tmp_path / "step-00000008" / "state.pt"
+    data = file.read_bytes()
+    match damage:
+        case "truncated":
+            file.write_bytes(data[: len(data) // 2])
+        case "empty":
+            file.write_bytes(b"")
+        case "missing":
+            file.unlink()
+        case "changed":  # as long as before: only the checksum tells
+            middle = zipfile.ZipFile(file).getinfo("state/data/0").header_offset + 200
+            file.write_bytes(data[:middle] + bytes([data[middle] ^ 255]) + data[middle + 1 :])
+    assert same(run(tmp_path), whole[1])
+    log = (tmp_path / "rank0.log").read_text()
+    assert "step-00000008 is damaged: the one before it is used" in log
+    assert log.count("continues from") == 1 and "step-00000004" in log.partition("continues from")[2]
+    assert train.is_whole(tmp_path / "step-00000008"), "it was written anew"
+
+
+def killed_while_writing(folder):
+    """Rank 0 ends in the middle of its second snapshot."""
+
+    class Dies(train.Engine):
+        def save_checkpoint(self, folder, tag, save_latest):
+            super().save_checkpoint(folder, tag, save_latest)
+            if dist.get_rank() == 0 and tag.startswith("step-00000008"):
+                Path(folder, tag, "state.pt").write_bytes(b"half")
+                os._exit(9)
+
+    train.Engine = Dies
+    train.train(options(folder), CPU)
+
+
+def test_a_run_that_is_killed_while_it_writes_leaves_the_snapshot_before(whole, tmp_path):
+    with pytest.raises(RankError, match="ended with exit code 9"):
+        launch(killed_while_writing, tmp_path, deadline_seconds=300)
+    assert [path.name for path in train.snapshots(tmp_path)] == ["step-00000004"]
+    assert (tmp_path / "step-00000008.part").exists()
+    assert same(run(tmp_path), whole[1])
+    assert not list(tmp_path.glob("*.part"))
+
+
+def test_a_finished_run_trains_no_further(whole, tmp_path):
+    first = run(tmp_path, steps=4)
+    assert same(run(tmp_path, steps=4), first)
+
+
+def quietly(given):
+    silence()
+    os.environ["TORCHDYNAMO_DISABLE"] = "1"  # DeepSpeed's import would load torch's compiler
+    train.train(given, CPU)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+@pytest.mark.parametrize("stage", [0, 2, 3])
+def test_deepspeed_trains_the_same_and_continues(whole, tmp_path, stage):
+    config = json.loads(Path(train.__file__).with_name("deepspeed.json").read_text())
+    config["zero_optimization"]["stage"] = stage
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    for steps in (6, 12):
+        given = options(tmp_path, steps, deepspeed_config=str(tmp_path / "config.json"))
+        launch(quietly, given, deadline_seconds=500)
+    assert "from step 6" in (tmp_path / "rank0.log").read_text()
+    assert close(torch.load(tmp_path / "model.pt", weights_only=True), whole[1])
+
+
+# ---- bad input ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config, ranks, text",
+    [
+        ({"train_batch_size": 5}, 2, "A batch of 5 does not divide among 2 ranks. Use a multiple of 2."),
+        ({"train_batch_size": 6, "gradient_accumulation_steps": 2}, 2, "with 2 micro-batches each. Use a multiple of 4."),
+        ({}, 3, "A batch of 64 does not divide among 3 ranks"),
+    ],
+)
+def test_a_json_whose_batch_does_not_divide_is_one_clear_error(tmp_path, config, ranks, text):
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(config))
+    with pytest.raises(train.UserError, match=text.replace(".", r"\.")):
+        train.read_config(str(path), 64, ranks)
+
+
+def test_ranks_that_cannot_share_a_batch_start_no_training(tmp_path):
+    (tmp_path / "config.json").write_text('{"train_batch_size": 5}')
+    for given in (options(tmp_path, deepspeed_config=str(tmp_path / "config.json")), options(tmp_path, batch=5)):
+        with pytest.raises(RankError, match="A batch of 5 does not divide among 2 ranks. Use a multiple of 2"):
+            launch(train.train, given, CPU, deadline_seconds=300)
+    assert not train.snapshots(tmp_path)
+
+
+def test_a_json_says_the_batch_in_three_ways(tmp_path):
+    path = tmp_path / "config.json"
+    for config, batch in (
+        ({"train_batch_size": 8}, 8),
+        ({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}, 24),
+        ({}, 64),
+    ):
+        path.write_text(json.dumps(config))
+        assert train.read_config(str(path), 64, 2)["train_batch_size"] == batch
+
+
+@pytest.mark.parametrize("content", ["{'train_batch_size': 4}", "", None])
+def test_a_file_that_is_no_json_is_named(tmp_path, content):
+    path = tmp_path / "config.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(train.UserError, match="config.json is not a readable JSON"):
+        train.read_config(str(path), 64, 2)
+
+
+@pytest.mark.parametrize("launcher", ["LOCAL_WORLD_SIZE", "LOCAL_SIZE"])
+def test_a_rank_takes_its_gpu_only_if_each_rank_has_one(monkeypatch, launcher):
+    for name in ("LOCAL_WORLD_SIZE", "LOCAL_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(launcher, "2")
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for gpus, device in ((2, "cuda:1"), (4, "cuda:1"), (1, "cpu")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        assert train.choose_device("auto") == torch.device(device)
+        assert train.choose_device("cpu") == CPU
+    with pytest.raises(train.UserError, match="NCCL needs a GPU for each of 2 ranks here, and torch sees 1. Use --device cpu"):
+        train.choose_device("cuda")
+
+
+def test_one_rank_reports_the_error_of_all(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for rank, reported in (("0", True), ("1", False)):
+        monkeypatch.setenv("RANK", rank)
+        with pytest.raises(SystemExit) as ended:
+            train.main(["--device", "cuda"])
+        assert ended.value.code == 2
+        assert ("NCCL needs a GPU" in capsys.readouterr().err) == reported
+
+
+def load_of_the_other_kind(folder):
+    logging.disable()
+    (folder / "step-00000001").mkdir(parents=True)
+    torch.save({}, folder / "step-00000001" / "mp_rank_00_model_states.pt")
+    train.train(options(folder), CPU)
+
+
+def test_a_snapshot_of_deepspeed_is_not_taken_for_a_plain_one(tmp_path):
+    with pytest.raises(RankError, match="was written with DeepSpeed. Give its JSON"):
+        launch(load_of_the_other_kind, tmp_path, ranks=1, deadline_seconds=300)

@@ -1,0 +1,203 @@
+"""Answers to `rate-from-range-test`: a tenth of the rate with the least smoothed loss."""
+
+import math
+from itertools import accumulate, takewhile
+
+import numpy as np
+import pandas as pd
+import torch
+
+
+def solution(rates, losses, beta):
+    m, best, chosen = 0.0, float("inf"), None
+    for t, (rate, loss) in enumerate(zip(rates, losses, strict=True)):
+        if not abs(loss) < float("inf"):
+            break
+        m = beta * m + (1 - beta) * loss
+        s = m / (1 - beta ** (t + 1))
+        if s < best:
+            best, chosen = s, rate
+    return chosen / 10
+
+
+def smooth(losses, beta):
+    m, values = 0.0, []
+    for t, loss in enumerate(losses):
+        m = beta * m + (1 - beta) * loss
+        values.append(m / (1 - beta ** (t + 1)))
+    return values
+
+
+def before_nan(losses):
+    return list(takewhile(math.isfinite, losses))
+
+
+def reads(what, smoothing=smooth, cut=before_nan):
+    def rate(rates, losses, beta):
+        values = smoothing(cut(losses), beta)
+        return what(rates, values)
+
+    return rate
+
+
+def tenth_at(where):
+    return lambda rates, values: rates[int(where(values))] / 10
+
+
+def uncorrected(losses, beta):
+    return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss, initial=0.0))[1:]
+
+
+def swapped(losses, beta):
+    return smooth(losses, 1 - beta)
+
+
+def swapped_and_corrected_by_beta(losses, beta):
+    m, values = 0.0, []
+    for t, loss in enumerate(losses):
+        m = (1 - beta) * m + beta * loss
+        values.append(m / (1 - beta ** (t + 1)))
+    return values
+
+
+def swapped_and_not_corrected(losses, beta):
+    return uncorrected(losses, 1 - beta)
+
+
+def from_first(losses, beta):
+    return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss))
+
+
+def added_up(losses, beta):
+    return list(accumulate(losses, lambda m, loss: beta * m + loss))
+
+
+def one_step(losses, beta):
+    return [m / (1 - beta) for m in uncorrected(losses, beta)]
+
+
+def too_late(losses, beta):
+    return [m / (1 - beta ** (t + 2)) for t, m in enumerate(uncorrected(losses, beta))]
+
+
+def too_early(losses, beta):
+    return [m / (1 - beta**t) for t, m in enumerate(uncorrected(losses, beta))]
+
+
+def in_place(losses, beta):
+    s, values = 0.0, []
+    for t, loss in enumerate(losses):
+        s = beta * s + (1 - beta) * loss
+        s = s / (1 - beta ** (t + 1))
+        values.append(s)
+    return values
+
+
+def window(losses, beta):
+    return [sum(losses[max(0, t - 4) : t + 1]) / len(losses[max(0, t - 4) : t + 1]) for t in range(len(losses))]
+
+
+def nothing(rates, losses, beta):
+    solution(rates, losses, beta)
+
+
+def steepest(values):
+    return np.diff(values).argmin() + 1
+
+
+def raw(losses, beta):
+    return losses
+
+
+def loses_the_last(losses):
+    finite = before_nan(losses)
+    return finite if len(finite) == len(losses) else finite[:-1]
+
+
+least = tenth_at(np.argmin)
+WRONG = [
+    ("not-smoothed", reads(least, raw)),
+    ("not-corrected", reads(least, uncorrected)),
+    ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),
+    ("not-corrected", reads(least, one_step)),
+    ("correction-late", reads(least, too_late)),
+    ("raises", reads(least, too_early)),
+    ("correction-goes-on", reads(least, in_place)),
+    ("weights-swapped", reads(least, swapped)),
+    ("weights-swapped", reads(least, swapped_and_corrected_by_beta)),
+    ("weights-swapped", reads(least, swapped_and_not_corrected)),
+    ("not-corrected", reads(least, added_up)),
+    ("starts-from-the-first-loss", reads(least, from_first)),
+    ("not-a-tenth", reads(lambda rates, values: rates[int(np.argmin(values))])),
+    ("not-smoothed", reads(lambda rates, values: rates[int(np.argmin(values))], raw)),
+    ("index", reads(lambda rates, values: int(np.argmin(values)))),
+    ("index", reads(lambda rates, values: np.argmin(values) / 10)),
+    ("loss", reads(lambda rates, values: min(values))),
+    ("loss", reads(lambda rates, values: min(values) / 10)),
+    ("a-tenth-of-the-step", reads(lambda rates, values: rates[int(np.argmin(values)) // 10])),
+    ("ten-steps-before", reads(lambda rates, values: rates[max(0, int(np.argmin(values)) - 10)])),
+    ("steepest", reads(tenth_at(steepest))),
+    ("steepest", reads(lambda rates, values: rates[steepest(values)])),
+    ("largest-loss", reads(tenth_at(np.argmax))),
+    ("last-rate", reads(lambda rates, values: rates[len(values) - 1] / 10)),
+    ("nan-is-least", lambda rates, losses, beta: rates[int(torch.tensor(smooth(losses, beta)).argmin())] / 10),
+    ("nan-is-least", lambda rates, losses, beta: rates[int(np.argmin(losses))] / 10),
+    ("counts-on-after-nan", reads(least, cut=lambda losses: [loss for loss in losses if math.isfinite(loss)])),
+    ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses, nan=0.0, posinf=0.0, neginf=0.0).tolist())),
+    ("nan-is-zero", reads(least, cut=lambda losses: np.nan_to_num(losses).tolist())),
+    ("reads-past-the-end", lambda rates, losses, beta: rates[int(np.nanargmin(smooth(losses, beta)))] / 10),
+    ("reads-past-the-end", reads(least, cut=lambda losses: list(takewhile(lambda loss: loss == loss, losses)))),
+    ("reads-past-the-end", reads(least, cut=lambda losses: list(takewhile(lambda loss: loss < math.inf, losses)))),
+    ("nan-is-large", reads(least, cut=lambda losses: [loss if math.isfinite(loss) else 1e9 for loss in losses])),
+    ("ends-too-early", reads(least, cut=loses_the_last)),
+    ("fixed-beta", lambda rates, losses, beta: solution(rates, losses, 0.98)),
+    ("blind", lambda rates, losses, beta: max(rates) / 10),
+    ("ten-times", lambda rates, losses, beta: 100 * solution(rates, losses, beta)),
+    ("one-rate-too-far", reads(lambda rates, values: rates[min(int(np.argmin(values)) + 1, len(values) - 1)] / 10)),
+    ("first-rise", reads(tenth_at(lambda values: next((t for t, d in enumerate(np.diff(values)) if d > 0), len(values) - 1)))),
+    ("returns-nothing", nothing),
+    ("another-step", reads(least, window)),
+    ("none-of-the-rates", lambda rates, losses, beta: math.sqrt(rates[0] * solution(rates, losses, beta))),
+    ("wrong-factor", lambda rates, losses, beta: solution(rates, losses, beta) / 10),
+    ("not-one-rate", lambda rates, losses, beta: (solution(rates, losses, beta), 0.0)),
+]
+
+
+def with_pandas(rates, losses, beta):
+    finite = pd.Series(before_nan(losses))
+    return rates[int(finite.ewm(alpha=1 - beta, adjust=True).mean().argmin())] / 10
+
+
+def with_weights(rates, losses, beta):
+    values = []
+    for t in range(len(before_nan(losses))):
+        weights = beta ** np.arange(t, -1, -1)
+        values.append(weights @ np.array(losses[: t + 1]) / weights.sum())
+    return np.array(rates)[np.argmin(values)] / 10
+
+
+def with_torch(rates, losses, beta):
+    values = torch.tensor(smooth(losses, beta), dtype=torch.float64)
+    values[~torch.isfinite(torch.tensor(losses)).cumprod(0).bool()] = torch.inf
+    return torch.tensor(rates, dtype=torch.float64)[values.argmin()] / 10
+
+
+def nan_stays(rates, losses, beta):
+    values = [value if math.isfinite(value) else math.inf for value in smooth(losses, beta)]
+    return 0.1 * min(zip(values, rates, strict=True))[1]
+
+
+def by_accumulate(rates, losses, beta):
+    m = uncorrected(before_nan(losses), beta)
+    seen = uncorrected([1.0] * len(m), beta)
+    return rates[min(range(len(m)), key=lambda t: m[t] / seen[t])] / 10
+
+
+def with_convolution(rates, losses, beta):
+    finite = np.array(before_nan(losses))
+    kernel = beta ** np.arange(len(finite))
+    sums = np.convolve(finite, kernel)[: len(finite)]
+    return float(rates[int((sums / np.cumsum(kernel)).argmin())]) / 10
+
+
+ALSO_RIGHT = [with_pandas, with_weights, with_torch, nan_stays, by_accumulate, with_convolution]

@@ -1,0 +1,193 @@
+"""One-hot vectors and embeddings: the same numbers, counted bytes, guarded memory, and what optimizers do to unseen rows."""
+
+import dataclasses
+import math
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch.nn import functional as F
+
+from hpml_lab import targets
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import Params
+from hpml_lab.core.noise import SpeedUp
+from hpml_lab.core.result import Result
+from hpml_lab.targets import one_hot
+from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
+from hpml_lab.targets.look_up import LookUp
+from hpml_lab.targets.sparse_optimizers import (
+    MOMENTUM,
+    OPTIMIZERS,
+    EmbeddingStep,
+    EmbeddingTraining,
+    SparseRefusal,
+    UnseenRow,
+    sparse_refusals,
+    stored_bytes,
+    unseen_rows,
+)
+
+SMALL = dict(vocabularies=(50, 1000, 4000), one_hot_to=1000, trained=(300,), width=4, batch=16, samples=5, unseen_steps=8)
+GAIN = SpeedUp(0.1, 0.09, 0.11, 0.01)
+
+
+@pytest.fixture(scope="module")
+def result(on_digits):
+    return on_digits("one-hot-vs-embedding", **SMALL)
+
+
+@pytest.fixture
+def little_memory(monkeypatch):
+    """Only so many bytes are free."""
+    return lambda free: monkeypatch.setattr(one_hot.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+
+
+def test_the_result_is_sound_and_its_further_figures_are_drawn(result, sound):
+    sound(result)
+    for picture in (targets.dense_and_sparse_steps, targets.way_of_an_unseen_row):
+        assert picture(result).figure.axes[0].get_xlabel()
+
+
+def test_bytes_are_those_of_the_formulas(result):
+    rows = result.rows(LookUp)
+    assert [row.one_hot_bytes for row in rows] == [16 * 12 * V for V in (50, 1000, 4000)]
+    assert [row.counted_bytes for row in rows] == [16 * 12 * 50, 16 * 12 * 1000, None]
+    assert {row.embedding_bytes for row in rows} == {16 * 4 * 4}
+    assert rows[-1].not_run.startswith("needs 0.000768 GB") and rows[-1].one_hot_us is None is rows[-1].equal_rows
+    table = 300 * 4 * 4
+    state = {row.optimizer: (row.gradient_bytes, row.state_bytes) for row in result.rows(EmbeddingStep)}
+    sparse = 16 * (4 * 4 + 8)
+    assert state.pop("SGD with momentum, sparse")[0] == sparse
+    assert state == {
+        name: (sparse if is_sparse else table, copies * table)
+        for name, (_, is_sparse, copies) in OPTIMIZERS.items()
+        if copies is not None
+    }
+
+
+def test_times_are_compared_with_a_placebo(result):
+    rows = {row.optimizer: row for row in result.rows(EmbeddingStep)}
+    assert rows["Adam"].gain is None and rows["SparseAdam"].interval and rows["SparseAdam"].verdict
+    assert rows["SGD with momentum, sparse"].step_ms is None, "its step depends on how many came before"
+    assert all(row.interval for row in result.rows(LookUp) if row.counted_bytes)
+
+
+def test_what_does_not_fit_is_not_run_and_says_what_it_needs(on_digits, little_memory, sound):
+    little_memory(400_000)
+    found = on_digits("one-hot-vs-embedding", **SMALL | dict(one_hot_to=10**9, trained=(300, 5000)))
+    assert [row.counted_bytes for row in found.rows(LookUp)] == [16 * 12 * 50, 16 * 12 * 1000, None]
+    assert found.rows(LookUp)[-1].not_run == "needs 0.000768 GB; 0.0004 GB are free"
+    assert [row.vocabulary for row in found.rows(EmbeddingStep)] == [300] * len(OPTIMIZERS)
+    assert len(found.notes) == 2 and "Training 5,000 words needs" in found.notes[1]
+    sound(found)
+
+
+def test_a_vocabulary_larger_than_memory_is_an_error_that_says_what_to_do(little_memory):
+    little_memory(10**6)
+    with pytest.raises(LabError, match=r"12 GB; 0.001 GB are free.*embedding\(ids, weight\)"):
+        targets.one_hot_rows(torch.zeros(1000, dtype=torch.int64), torch.zeros(1).expand(10**6, 2))
+
+
+def test_a_container_has_only_its_own_memory(tmp_path, monkeypatch):
+    limit = tmp_path / "memory.max"
+    monkeypatch.setattr(one_hot, "_CONTAINER", limit)
+    free = targets.free_bytes(torch.device("cpu"))
+    limit.write_text("1000000\n")
+    assert targets.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
+    limit.write_text("max\n")
+    assert targets.free_bytes(torch.device("cpu")) > 0
+
+
+@pytest.mark.parametrize(
+    "ids, words",
+    [
+        (torch.tensor([1.0]), "torch.float32 are not row numbers.*long"),
+        (torch.tensor([True]), "torch.bool are not row numbers"),
+        (torch.tensor([[0, 1], [-1, 9]]), r"id -1 at \[1, 0\] is not in 0 … 4; 2 of 4"),
+        (torch.tensor([0, 5]), r"id 5 at \[1\]"),
+    ],
+)
+def test_wrong_ids_are_named(ids, words):
+    with pytest.raises(LabError, match=words):
+        targets.one_hot_rows(ids, torch.ones(5, 2))
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+def test_one_hot_rows_are_those_of_an_embedding(dtype):
+    weight, ids = torch.randn(7, 3, dtype=torch.float64), torch.tensor([[6, 0], [2, 2]])
+    assert torch.equal(targets.one_hot_rows(ids.to(dtype), weight), F.embedding(ids, weight))
+
+
+def test_unseen_rows_are_moved_by_momentum_and_by_decay_only():
+    rows = {row.optimizer: row for row in unseen_rows(steps=3)}
+    assert {name for name, row in rows.items() if row.moves} == {
+        *("Adam", "AdamW", "SGD with momentum", "SGD with momentum, sparse")
+    }
+    assert {name for name, row in rows.items() if row.statistics} == {
+        *("Adam", "AdamW", "RMSprop", "SGD with momentum", "SGD with momentum, sparse")
+    }
+    assert rows["SGD"].statistics is None and [name for name, row in rows.items() if row.never_seen_moves] == ["AdamW"]
+    assert rows["SGD with momentum"].by_step == pytest.approx([1, 1.9, 2.71])
+    assert rows["SparseAdam"].by_step == [1, 1, 1] and rows["Adam"].path == pytest.approx(experiment.adams_way(3), rel=1e-6)
+
+
+def test_a_sparse_momentum_counts_its_indices_and_is_that_of_dense_steps():
+    weight = torch.randn(30, 2, dtype=torch.float64)
+    dense, sparse = (EmbeddingTraining(MOMENTUM, kind, weight) for kind in (False, True))
+    for ids in torch.randint(30, (5, 4), generator=torch.Generator().manual_seed(0)):
+        dense.step(ids)
+        sparse.step(ids)
+        torch.testing.assert_close(dense.layer.weight, sparse.layer.weight)
+    [buffer] = sparse.statistics()
+    assert stored_bytes(buffer) == buffer._nnz() * (2 * 8 + 8) and stored_bytes(weight) == 30 * 2 * 8
+
+
+def test_refusals_carry_torchs_own_words():
+    said = {(row.optimizer, row.gradient): row.outcome for row in sparse_refusals()}
+    assert (
+        "please consider SparseAdam" in said["Adam", "sparse"] and said["SGD", "sparse"] == said["Adagrad", "sparse"] == "works"
+    )
+    assert said["SparseAdam", "dense"] != "works" == said["SparseAdam", "sparse"]
+
+
+def judged(result, look_ups=lambda row: row, steps=lambda row: row, unseen=lambda row: row, refused=lambda row: row):
+    """The exact claims that fail with rows changed."""
+    again, params = Result(list(result.tables)), Params(device=SimpleNamespace(is_cuda=False), **SMALL)
+    again.tables[3] = dataclasses.replace(again.tables[3], rows=[refused(row) for row in result.rows(SparseRefusal)])
+    rows = [look_ups(row) for row in result.rows(LookUp)]
+    experiment.judge_look_ups(again, rows, [GAIN if row.counted_bytes else None for row in rows], GAIN, params)
+    rows = [steps(row) for row in result.rows(EmbeddingStep)]
+    experiment.judge_training(again, rows, {"SparseAdam": GAIN}, [unseen(row) for row in result.rows(UnseenRow)], params)
+    return [claim.text for claim in again.claims if claim.exact and not claim.holds]
+
+
+def changed(name=None, **values):
+    return lambda row: dataclasses.replace(row, **values) if name in (None, getattr(row, "optimizer", None)) else row
+
+
+@pytest.mark.parametrize(
+    "changes, start",
+    [
+        ({"look_ups": changed(equal_rows=False)}, "A one-hot product"),
+        ({"look_ups": changed(equal_gradients=False)}, "Both ways"),
+        ({"look_ups": lambda row: row if row.not_run else dataclasses.replace(row, counted_bytes=5)}, "One-hot vectors take"),
+        ({"look_ups": changed(embedding_bytes=5)}, "A look-up takes"),
+        ({"steps": changed("SGD, sparse", gradient_bytes=5)}, "A dense gradient"),
+        ({"steps": changed("SparseAdam", copies=1.0)}, "SparseAdam's state"),
+        ({"unseen": changed("SparseAdam", statistics=True)}, "Adam moves rows"),
+        ({"unseen": changed("Adam", path=1.0)}, "In 8 steps"),
+        ({"unseen": changed("SGD with momentum, sparse", path=1.0)}, "A sparse gradient"),
+        ({"unseen": changed("AdamW", never_seen_moves=False)}, "AdamW"),
+        ({"refused": changed("RMSprop", outcome="works")}, "Sparse gradients work"),
+    ],
+)
+def test_every_exact_claim_can_fail(result, changes, start):
+    assert judged(result) == []
+    [failed] = judged(result, **changes)
+    assert failed.startswith(start)
+
+
+def test_adams_way_ends():
+    assert experiment.adams_way(1) == 1 and experiment.adams_way(10**4) == pytest.approx(experiment.adams_way(10**3), rel=1e-6)
+    assert math.isclose(experiment.momentums_way(10**3), 10)
