@@ -43,8 +43,9 @@ PROBES = {
     "exp": ("exp", lambda x, w: (x @ w).exp()),
     "sum": ("sum", lambda x, w: (x @ w).sum()),
     "mse_loss": ("mse_loss", lambda x, w: F.mse_loss(x @ w, x)),
+    # On CUDA the log-softmax inside is rounded to 16 bits, because cross_entropy asks for its input's dtype; the loss is not.
     "cross_entropy": (
-        "_log_softmax",
+        "nll_loss_forward",
         lambda x, w: F.cross_entropy(x @ w, torch.zeros(len(x), dtype=torch.int64, device=x.device)),
     ),
 }

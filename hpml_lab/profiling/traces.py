@@ -91,10 +91,11 @@ def named_regions(layers: Iterable[tuple[str, nn.Module]]):
             handle.remove()
 
 
-def lanes(events: Iterable[dict[str, Any]], shortest: float = 0.001) -> list[dict[str, Any]]:
+def lanes(events: Iterable[dict[str, Any]], shortest: float = 0.001, most: int = 1000) -> list[dict[str, Any]]:
     """Rows for core.timeline.gantt: regions, operators by depth and, where there is a GPU, its kernels and copies.
 
-    shortest  bars below this share of the whole are left out: nobody would see them
+    shortest  calls below this share of the whole are left out: nobody would see them
+    most      kernels and copies that are shown, the longest: each is short, but together they fill the lane
     """
     events = list(events)
     calls, gpu = nested(e for e in events if e.get("cat") in ("cpu_op", "user_annotation")), of_categories(events, GPU)
@@ -103,9 +104,8 @@ def lanes(events: Iterable[dict[str, Any]], shortest: float = 0.001) -> list[dic
     start = min(e["ts"] for e in (*calls, *gpu))
     whole = max(e["ts"] + e["dur"] for e in (*calls, *gpu)) - start
     rows, levels = [], _levels(calls)
-    for event in (*calls, *gpu):
-        if event["dur"] < shortest * whole:
-            continue
+    long_calls = [call for call in calls if call["dur"] >= shortest * whole]
+    for event in (*long_calls, *sorted(gpu, key=lambda event: -event["dur"])[:most]):
         if event["cat"] in GPU:
             lane = "GPU: kernels" if event["cat"] == "kernel" else "GPU: copies"
         elif event["cat"] == "user_annotation":

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpml_lab.core.device import Device
 from hpml_lab.core.experiment import Params
@@ -13,6 +14,7 @@ from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loop_measurements, loops, loss_scaling, recipes, side_by_side, underflow
+from hpml_lab.precision.autocast import FLOAT32, PROBES, dtypes
 from hpml_lab.precision.code_columns import aligned
 from hpml_lab.precision.exercises import clip_with_scaler
 from hpml_lab.precision.experiments import amp_training
@@ -232,6 +234,24 @@ def test_master_weights_keep_updates_that_fp16_weights_lose():
     names = ("fp16, scale 1000", "mixed")
     half, master = (recipes.Trainings(recipes.RECIPES[name], data, (0,), 32, 1e-3, 10).run().lost for name in names)
     assert half > 0.5 > 0.1 > master
+
+
+def test_cudas_autocast_list_is_that_of_the_table_by_tensors_without_memory():
+    """Tensors of torch's tracer claim to be on a GPU: autocast casts them as it would there."""
+    was = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+    torch.set_autocast_enabled("cuda", True)
+    torch.set_autocast_dtype("cuda", torch.float16)
+    try:
+        with FakeTensorMode():
+            x, w = torch.empty(2, 8, 8, device="cuda")
+            seen = {name: dict(dtypes(lambda call=call: call(x, w))) for name, (_, call) in PROBES.items()}
+    finally:
+        torch.set_autocast_enabled("cuda", was[0])
+        torch.set_autocast_dtype("cuda", was[1])
+        torch.clear_autocast_cache()
+    float32 = {name for name, (operator, _) in PROBES.items() if seen[name][operator] == torch.float32}
+    assert float32 == FLOAT32["cuda"] and seen["linear"]["addmm"] == torch.float16
+    assert seen["cross_entropy"]["_log_softmax"] == torch.float16  # inside, and only there
 
 
 @pytest.mark.cuda

@@ -30,7 +30,10 @@ def spacings(a, b, largest):
 
 
 def largest_differences(shapes, device, steps, seed, **options):
-    """The largest difference of p, m and v from torch's fused Adam, in spacings at the largest size so far."""
+    """The largest difference of p, m and v from torch's fused Adam, in spacings at the largest size so far.
+
+    The size is that of the summands: where λ p and g nearly cancel, the rounding of either is all that their sum holds.
+    """
     generator = torch.Generator().manual_seed(seed)
     start = [torch.randn(shape, generator=generator) for shape in shapes]
     ours = [values.clone().to(device).requires_grad_() for values in start]
@@ -43,6 +46,11 @@ def largest_differences(shapes, device, steps, seed, **options):
             size = 10 ** (9 * torch.rand(a.shape, generator=generator) - 6)  # 1e-6 … 1e3
             grad = torch.randn(a.shape, generator=generator) * size
             a.grad, b.grad = grad.to(device), padded(grad).to(device)
+        for i, a in enumerate(ours):
+            summands = a.grad.abs() + options.get("weight_decay", 0) * a.detach().abs()
+            beta1, beta2 = options.get("betas", (0.9, 0.999))
+            largest[1][i] = torch.maximum(largest[1][i], (1 - beta1) * summands)
+            largest[2][i] = torch.maximum(largest[2][i], (1 - beta2) * summands.square())
         own.step()
         torchs.step()
         for i, (a, b) in enumerate(zip(ours, theirs, strict=True)):

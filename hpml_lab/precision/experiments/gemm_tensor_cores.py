@@ -39,7 +39,7 @@ def draw(result: Result):
     rates.set_xscale("log", base=2)
     rates.set_yscale("log")
     rates.set(xlabel="M = N = K", ylabel="TFLOP/s", title="rate by format")
-    rates.legend(fontsize=8)
+    rates.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.25), ncols=3)
     sizes = result.rows(NeighborSize)
     sizes = [row for row in sizes if row.start == sizes[-1].start]
     fastest = min(row.time_ms for row in sizes)

@@ -130,7 +130,7 @@ def draw(result: Result):
     the time of the clearing alone, in color where it differs from the memsets' by more than noise. Right: the peak memory of a
     step."""
     rows = result.rows(ClearedStep)
-    groups = {"zero_": "zero_calls", "_foreach_zero_": "foreach_zero_calls", "add_": "add_calls", "operators": "operators"}
+    groups = {"zero_": "zero_calls", "_foreach\n_zero_": "foreach_zero_calls", "add_": "add_calls", "operators": "operators"}
     if rows[0].kernels is not None:
         groups |= {"kernels\nthat fill": "fill_kernels", "kernels": "kernels"}
     figure = style.new_figure(11, 3.6)
