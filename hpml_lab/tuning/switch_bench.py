@@ -46,12 +46,17 @@ class SwitchBench:
         """One sample of the seconds of a step."""
         return one_sample(self._runs[name].step)
 
+    def release(self) -> None:
+        """Return the memory that the allocator keeps for later: float64 takes most of a GPU, and other processes hold some."""
+        free_memory(lambda: None, self._device)
+
     def counts(self, name: str, steps: int) -> SwitchCounts:
         """What a step calls and keeps, and the losses of the first steps of a new run in float64."""
         run, exact = self._runs[name], self._made(name, torch.float64)
         losses = torch.stack([exact.step() for _ in range(steps)]).tolist()
+        del exact
         counts = SwitchCounts(len(operators(run.step)), kept_bytes(run), peak_of_step(run), losses)
-        free_memory(lambda: None, self._device)  # other processes need it too
+        self.release()
         return counts
 
 

@@ -149,7 +149,7 @@ def test_with_known_times_a_larger_batch_counts_all_its_samples(monkeypatch):
 
 
 def test_runs_with_the_search_and_without_it_are_in_different_processes(monkeypatch):
-    made, asked = [], []
+    made, asked, released = [], [], []
 
     class FakeBench:
         def __init__(self, runs, *_):
@@ -160,7 +160,11 @@ def test_runs_with_the_search_and_without_it_are_in_different_processes(monkeypa
             asked.append((made.index(self.runs), name))
             return 1.0
 
+        def release(self):
+            released.append(made.index(self.runs))
+
         def counts(self, name, steps):
+            assert sorted(released) == [0, 1, 2]  # the timings' memory is free in all processes before float64 needs it
             return switch_bench.SwitchCounts(1, 1, 1, [self.runs[name][1]])
 
     monkeypatch.setattr(all_switches, "own_process", here)

@@ -92,7 +92,9 @@ def draw(result: Result):
             ends = [[row.gain - row.low], [row.high - row.gain]]
             speed.errorbar(at, row.gain, ends, fmt=marker, color=color, markersize=7, label=name if x == 0 else None)
     speed.axhline(1, color=style.INK, linewidth=1)
-    speed.set_xticks(range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places], fontsize=8 if len(places) < 6 else 6)
+    speed.set_xticks(
+        range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places], fontsize=8 if len(places) < 6 else 6
+    )
     speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="times as fast", title="One Linear layer")
     style.label_log_axis(speed.yaxis)
     speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))

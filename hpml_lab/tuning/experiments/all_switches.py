@@ -83,6 +83,8 @@ def measure_switches(
         where = {name: bench[switches.search] for name, switches in compared.items()}
         samplers = {name: partial(where[name].seconds, name) for name in compared} | {PLACEBO: partial(again.seconds, OFF)}
         times = in_turns(samplers, samples=params.samples)
+        for each in {again, *bench.values()}:
+            each.release()
         counts = {name: where[name].counts(name, params.steps) for name in compared}
     return times, counts
 
