@@ -56,7 +56,8 @@ def test_the_tests_install_deepspeed_so_that_its_rows_run_in_ci():
     assert wanted("test").items() > wanted("deepspeed").items() and "deepspeed" in wanted("deepspeed")
     entry = re.search(r"^deepspeed==\S+ ; (.*) \\$", LOCK, flags=re.M)
     assert entry[1] == "sys_platform == 'linux'", "elsewhere it is not installed"
-    assert wanted("test").items() > wanted("compression").items() > wanted().items(), "so do those of notebook 14"
+    for extra in ("compression", "dicom", "serve"):
+        assert wanted("test").items() > wanted(extra).items() > wanted().items(), "so do those of notebooks 14 and 16"
 
 
 def test_conda_environment_asks_for_what_pyproject_asks_for():
