@@ -58,7 +58,7 @@ class SliceDetector(nn.Module):
 
 
 class SliceSegmenter(nn.Module):
-    """(n, 1, SIDE, SIDE) -> (n, 1, SIDE, SIDE): a logit for each pixel; halved five times, then doubled with skips (a U-Net)."""
+    """(n, 1, SIDE, SIDE) -> (n, 1, SIDE, SIDE): a logit for each pixel, by a U-Net of five levels."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -93,7 +93,7 @@ class StageServer:
         ended = False
         while not ended:
             batch, ended = self._take(self._queues[index], stage)
-            if index == 0:  # who cancelled while waiting is left out; from here on a request cannot be cancelled
+            if index == 0:  # left out: requests cancelled while they waited; from here on that is not possible
                 batch = [(item, future) for item, future in batch if future.set_running_or_notify_cancel()]
             if batch:
                 self.batches[index].append(len(batch))

@@ -1,4 +1,4 @@
-"""A queue on a virtual clock: nothing sleeps, time is counted in whole ticks, and so what the theory says can be checked exactly.
+"""A queue on a virtual clock: nothing sleeps, and time is counted in whole ticks, so that theory can be checked exactly.
 
 One server takes what waits, up to a batch limit, and needs a + b·n ticks for n requests. Requests arrive as a Poisson process
 or at any moments. A tick is what you like; here it is a microsecond.
@@ -167,7 +167,7 @@ def limit_needed(rate: float, base: float, per_request: float) -> int:
         raise LabError("rates and times are not negative.", "Use numbers from 0 on.")
     if rate * per_request >= 1:
         raise LabError(
-            f"no batch limit serves {float(rate):.4g} requests: even the largest batches have no steady state from "
+            f"no batch limit serves a rate of {float(rate):.4g}: even the largest batches have no steady state from "
             f"{float(1 / per_request):.4g} on.",
             "Lower the rate, or use several servers.",
         )
@@ -183,10 +183,8 @@ def require_steady(rate: float, limit: int, base: float, per_request: float) -> 
         fix = f"A batch limit of {limit_needed(rate, base, per_request)} is enough."
     else:
         fix = "No batch limit is enough: lower the rate, or use several servers."
-    raise LabError(
-        f"at {float(rate):.4g} requests and a capacity of {float(capacity):.4g} (batches up to {limit}) there is no steady state.",
-        fix,
-    )
+    problem = f"at a rate of {float(rate):.4g} and a capacity of {float(capacity):.4g}, in batches up to {limit},"
+    raise LabError(f"{problem} there is no steady state: the queue grows without end.", fix)
 
 
 # ---- stages in a row -------------------------------------------------------------------------------------------------
