@@ -213,7 +213,7 @@ class SlicePipeline:
         spans: list[Span] | None = None,
     ) -> None:
         options = {} if mode.runner is Graphed else {"spans": spans}
-        self.mode, self._slope, self._intercept, self._spans = mode, slope, intercept, spans
+        self.mode, self.device, self._slope, self._intercept, self._spans = mode, device, slope, intercept, spans
         self._runner = mode.runner(models, device, mode.limit, **options)
         if mode.staged:
             stages = [
