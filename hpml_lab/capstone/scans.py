@@ -155,10 +155,8 @@ def _npy(path: Path) -> dict:
             raise ValueError("not a dictionary")
     except (OSError, ValueError) as error:
         raise _damaged(meta, error) from error
-    if "nodules" in values and values["nodules"] is not None:
-        values["nodules"] = np.array(values["nodules"], dtype=np.float64).reshape(len(values["nodules"]), -1)
-        if not len(values["nodules"]):
-            values["nodules"] = np.empty((0, 4))
+    if values.get("nodules") == []:
+        values["nodules"] = np.empty((0, 4))  # an empty list does not say that its rows would have four numbers
     try:
         return {**values, "stored": np.load(path, allow_pickle=False)}
     except (OSError, ValueError, EOFError) as error:
