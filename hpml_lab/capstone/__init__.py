@@ -3,8 +3,11 @@
 Tools:
     Scan, synthetic         a CT scan with what turns it into HU and mm; a synthetic patient with known nodules
     find_scans, load, save  scans in files: the workbook's own, DICOM series, and LUNA16
+    luna16_folder           where LUNA16 is, for readers who have it
 """
 
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, {"ct": ["Scan", "synthetic"], "scans": ["find_scans", "load", "save"]})
+__getattr__, __dir__, __all__ = attach(
+    __name__, {"ct": ["Scan", "synthetic"], "scans": ["find_scans", "load", "save"], "luna16": ["luna16_folder"]}
+)
