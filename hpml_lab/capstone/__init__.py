@@ -13,6 +13,8 @@ Tools:
     simulate                           a queue with batches on a virtual clock of whole ticks
     batch_capacity, limit_needed       the rate that batches serve, and the batch limit that a rate needs
     md1_sojourn, require_steady        the mean time in M/D/1, and an error where there is no steady state
+    Scan, synthetic                    a CT scan, and synthetic patients
+    find_scans, load, save             scans in files and folders; luna16_folder: where LUNA16 lies
 """
 
 from hpml_lab.core.lazy import attach
@@ -25,6 +27,9 @@ __getattr__, __dir__, __all__ = attach(
         "queue_explorer": ["explore_queue"],
         "traffic": ["due_times", "open_loop", "closed_loop", "summary", "percentiles"],
         "stage_server": ["ServerStage", "StageServer"],
+        "ct": ["Scan", "synthetic"],
+        "scans": ["find_scans", "load", "save"],
+        "luna16": ["luna16_folder"],
         "virtual_queue": ["simulate", "batch_capacity", "limit_needed", "md1_sojourn", "require_steady"],
     },
 )

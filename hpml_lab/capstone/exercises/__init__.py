@@ -1,1 +1,1 @@
-"""The exercises of the capstone."""
+"""The exercises of notebook 16, one module each."""

@@ -1,1 +1,1 @@
-"""The experiments of the capstone."""
+"""The experiments of notebook 16, one module each."""

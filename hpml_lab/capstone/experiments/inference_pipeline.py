@@ -1,5 +1,6 @@
 """Preprocess, two models, postprocess: one stream, overlapped, batched; and a queue on a virtual clock next to it."""
 
+import textwrap
 from contextlib import ExitStack
 
 import numpy as np
@@ -92,7 +93,7 @@ def draw(result: Result):
     bars.barh([row.mode for row in rows], [row.rate for row in rows], color=[COLORS[row.mode] for row in rows])
     bars.grid(axis="y", visible=False)
     bars.set_axisbelow(True)
-    bars.set_yticks(range(len(rows)), [_broken(row.mode) for row in rows])
+    bars.set_yticks(range(len(rows)), [textwrap.fill(row.mode, 15) for row in rows])
     bars.set(xlabel="throughput (requests/s)", title="All at once")
     traffic = result.rows(LatencyAtLoad)
     for row, line in zip((row for row in traffic if row.load == MAIN), [*style.LINES] * 2, strict=False):
@@ -134,14 +135,6 @@ def draw(result: Result):
     style.label_log_axis(loads.yaxis, "{x:g}")
     loads.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     return figure
-
-
-def _broken(mode: str) -> str:
-    """A mode's name in two lines."""
-    for word in (" and ", " models", ", one"):
-        if word in mode:
-            return mode.replace(word, word.rstrip() + "\n" if word == " and " else "\n" + word.lstrip(", "), 1)
-    return mode
 
 
 @picture
