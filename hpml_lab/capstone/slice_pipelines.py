@@ -3,9 +3,9 @@
 A runner applies both models to a batch: (n, 1, SIDE, SIDE) on the CPU -> (heat, mask) on the CPU. One thread uses it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -24,6 +24,17 @@ Outputs = tuple[Tensor, Tensor]  # heat, mask
 
 ONE_STREAM, AT_ONCE, GRAPH = "one stream", "two models at once", "two models, one CUDA graph"
 OVERLAPPED, BATCHED, BOTH = "overlapped", "batched", "overlapped and batched"
+
+
+@contextmanager
+def without_tf32() -> Iterator[None]:
+    """Let cuDNN multiply float32 in float32, so that batches of two sizes differ by rounding only; a CPU always does."""
+    settings = torch.backends.cudnn.conv
+    before, settings.fp32_precision = settings.fp32_precision, "ieee"
+    try:
+        yield
+    finally:
+        settings.fp32_precision = before
 
 
 class InTurn:
