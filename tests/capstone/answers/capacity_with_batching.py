@@ -9,6 +9,8 @@ import torch
 
 
 def solution(rate, a, b, limit):
+    import math  # a solution stands alone
+
     capacity = limit / (a + b * limit)
     if rate * b >= 1:
         return capacity, None

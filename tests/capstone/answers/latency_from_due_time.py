@@ -23,6 +23,8 @@ def client(due, service):
 
 
 def solution(due, service, share):
+    import math  # a solution stands alone
+
     ordered = []
     free = -math.inf
     from_sent, from_due = [], []
