@@ -180,11 +180,11 @@ def virtual_curve(model: ServiceModel, one_stream: float, requests: int) -> dict
 
 
 def spans_of(pipeline: SlicePipeline, spans: list, slices: np.ndarray) -> list[dict]:
-    """Who did what when in one burst, as rows for a Gantt chart; a first burst warms up."""
-    pipeline.burst(slices)
-    spans.clear()
-    pipeline.burst(slices)
-    pipeline.close()
+    """Who did what when in one burst, as rows for a Gantt chart; a first burst warms up. The pipeline is closed."""
+    with pipeline:
+        pipeline.burst(slices)
+        spans.clear()
+        pipeline.burst(slices)
     found = resolved(spans, pipeline.device)
     if any(each.lane == "detector" for each in found):
         found = [each for each in found if each.lane != "models"]  # its parts say more

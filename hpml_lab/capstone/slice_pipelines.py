@@ -16,7 +16,7 @@ from hpml_lab.capstone.slice_stages import SIDE, SliceAnswer, postprocess, prepr
 from hpml_lab.capstone.stage_server import ServerStage, StageServer
 from hpml_lab.core.device import Device
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.timeline import Span, span
+from hpml_lab.core.timeline import CLOCK, Span, span
 from hpml_lab.core.timing import captured
 
 Models = tuple[torch.nn.Module, torch.nn.Module]  # detector, segmenter
@@ -155,10 +155,10 @@ class _gpu_span:
 
     def __enter__(self) -> None:
         self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self.begin.record()
+        self.begin.record(torch.cuda.current_stream(self.device))
 
     def __exit__(self, *_error: object) -> None:
-        self.end.record()
+        self.end.record(torch.cuda.current_stream(self.device))
         self.spans.append(self)  # `resolved` makes a Span of it once the GPU is done
 
 
@@ -166,11 +166,9 @@ def resolved(spans: list, device: torch.device) -> list[Span]:
     """The spans with GPU events turned into times of the host's clock; call it when the work is done."""
     if device.type != "cuda":
         return list(spans)
-    from hpml_lab.core.timeline import CLOCK
-
     torch.cuda.synchronize(device)
     now = torch.cuda.Event(enable_timing=True)
-    now.record()
+    now.record(torch.cuda.current_stream(device))
     now.synchronize()
     clock = CLOCK()
     return [

@@ -142,10 +142,8 @@ def _worked(stage: ServerStage, batch: list[tuple[Any, Future]]) -> list[tuple[A
     except BaseException as error:  # also SystemExit: a thread that ends here would leave everyone waiting
         if len(batch) > 1:  # which of them was it?
             return [done for alone in batch for done in _worked(stage, [alone])]
-        failure = LabError(
-            f"stage {stage.name!r} failed for this request: {type(error).__name__}: {error}",
-            "The other requests are not affected.",
-        )
+        problem = f"stage {stage.name!r} failed for this request: {type(error).__name__}: {error}".rstrip(" .:")
+        failure = LabError(f"{problem}.", "The other requests are not affected.")
         failure.__cause__ = error
         batch[0][1].set_exception(failure)
         return []

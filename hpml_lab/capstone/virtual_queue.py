@@ -147,14 +147,19 @@ def md1_sojourn(rate: float, service: float) -> float:
     return service * (1 + load / (2 * (1 - load)))
 
 
+def _exact(value: float) -> Fraction:
+    """A number as it is written: 0.6 is 3/5, and not the float next to it, so that boundaries are where you expect them."""
+    return value if isinstance(value, Fraction) else Fraction(str(float(value)))
+
+
 def batch_capacity(limit: int, base: float, per_request: float) -> Fraction:
-    """The largest rate that batches of up to `limit` serve: limit / (base + per_request·limit), requests per unit of time."""
+    """What batches of up to `limit` serve: limit / (base + per_request·limit), requests per unit of time, exactly."""
     if limit < 1 or base < 0 or per_request < 0 or base + per_request <= 0:
         raise LabError(
             f"limit {limit}, base {base} and per_request {per_request} are no server.",
             "Use a limit from 1 on, and times above 0.",
         )
-    return Fraction(limit) / (Fraction(base) + Fraction(per_request) * limit)
+    return Fraction(int(limit)) / (_exact(base) + _exact(per_request) * int(limit))
 
 
 def limit_needed(rate: float, base: float, per_request: float) -> int:
@@ -162,7 +167,7 @@ def limit_needed(rate: float, base: float, per_request: float) -> int:
 
     Raises LabError where no batch is enough, from λ = 1 / b on.
     """
-    rate, base, per_request = Fraction(rate), Fraction(base), Fraction(per_request)
+    rate, base, per_request = map(_exact, (rate, base, per_request))
     if rate < 0 or base < 0 or per_request < 0:
         raise LabError("rates and times are not negative.", "Use numbers from 0 on.")
     if rate * per_request >= 1:
@@ -177,9 +182,9 @@ def limit_needed(rate: float, base: float, per_request: float) -> int:
 def require_steady(rate: float, limit: int, base: float, per_request: float) -> None:
     """Raise LabError unless the capacity is above the rate; it names the limit that would be enough, if there is one."""
     capacity = batch_capacity(limit, base, per_request)
-    if rate < capacity:
+    if _exact(rate) < capacity:
         return
-    if Fraction(rate) * Fraction(per_request) < 1:
+    if _exact(rate) * _exact(per_request) < 1:
         fix = f"A batch limit of {limit_needed(rate, base, per_request)} is enough."
     else:
         fix = "No batch limit is enough: lower the rate, or use several servers."

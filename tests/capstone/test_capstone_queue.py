@@ -275,7 +275,7 @@ def test_at_a_load_of_one_there_is_no_steady_state(rate):
 
 def test_capacity_and_the_limit_that_a_rate_needs():
     assert batch_capacity(8, 8, 1) == Fraction(1, 2) and batch_capacity(1, 8, 1) == Fraction(1, 9)
-    assert [limit_needed(rate, 8, 1) for rate in (0, 0.3, 0.5, 0.9375)] == [1, 4, 9, 121]
+    assert [limit_needed(rate, 8, 1) for rate in (0, 0.3, 0.5, 0.6, 0.9375)] == [1, 4, 9, 13, 121]
     for rate in (0.05, 0.3, 0.5, 0.77, 0.9375):
         n = limit_needed(rate, 8, 1)
         assert batch_capacity(n, 8, 1) > rate and (n == 1 or batch_capacity(n - 1, 8, 1) <= rate)
