@@ -1,0 +1,35 @@
+"""The capstone: a whole workload made fast (notebook 16).
+
+Experiments:
+    inference_pipeline  preprocess, two models, postprocess: one stream, overlapped, batched; and a queue on a virtual clock
+Further figures:
+    modes_in_time       which stage of the pipeline works when, in each mode
+    theory_and_ticks    the theory of queues next to the virtual clock
+    explore_queue       sliders over rate, batch limit and window: latency, capacity and the queue
+Tools:
+    due_times, open_loop, closed_loop  Poisson traffic, sent when it is due or by a client that waits
+    summary, percentiles               what the users of a server saw, from the moment due
+    ServerStage, StageServer           a server of threads and queues with batch limits
+    simulate                           a queue with batches on a virtual clock of whole ticks
+    batch_capacity, limit_needed       the rate that batches serve, and the batch limit that a rate needs
+    md1_sojourn, require_steady        the mean time in M/D/1, and an error where there is no steady state
+    Scan, synthetic                    a CT scan, and synthetic patients
+    find_scans, load, save             scans in files and folders; luna16_folder: where LUNA16 lies
+"""
+
+from hpml_lab.core.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "experiments.inference_pipeline": ["inference_pipeline", "modes_in_time"],
+        "queue_theory": ["theory_and_ticks"],
+        "queue_explorer": ["explore_queue"],
+        "traffic": ["due_times", "open_loop", "closed_loop", "summary", "percentiles"],
+        "stage_server": ["ServerStage", "StageServer"],
+        "ct": ["Scan", "synthetic"],
+        "scans": ["find_scans", "load", "save"],
+        "luna16": ["luna16_folder"],
+        "virtual_queue": ["simulate", "batch_capacity", "limit_needed", "md1_sojourn", "require_steady"],
+    },
+)

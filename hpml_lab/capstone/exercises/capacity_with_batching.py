@@ -1,0 +1,193 @@
+"""capacity-with-batching: the rate that batches serve, and the batch limit that a rate needs, where service takes a + b·n."""
+
+import math
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.mistakes import combined
+from hpml_lab.core.same import same
+
+Capacity = Callable[[float, float, int], Any]  # (a, b, limit) -> requests per unit of time
+Needed = Callable[[float, float, float], Any]  # (rate, a, b) -> limit
+
+
+def _capacity(a: float, b: float, limit: int) -> float:
+    return limit / (a + b * limit)
+
+
+def _needed(rate: float, a: float, b: float) -> int:
+    """The first whole number above λ·a / (1 − λ·b), exactly."""
+    rate, a, b = map(Fraction, (rate, a, b))
+    return math.floor(rate * a / (1 - rate * b)) + 1
+
+
+def _share(rate: float, a: float, b: float) -> float:
+    return rate * a / (1 - rate * b)
+
+
+def _powers(rate: float, a: float, b: float) -> int:
+    limit = 1
+    while _capacity(a, b, limit) <= rate and limit < 2**20:  # no limit is enough for some rates
+        limit *= 2
+    return limit
+
+
+def _build(
+    capacity: Capacity = _capacity,
+    needed: Needed = _needed,
+    none: Callable[[float, float, float, int], Any] = lambda rate, a, b, limit: None,
+    without: Callable[[float, float], bool] = lambda rate, b: rate * b >= 1,
+    end: Callable[[Any, Any], Any] = lambda capacity, limit: (capacity, limit),
+) -> Callable[..., Any]:
+    def answer(rate: float, a: float, b: float, limit: int) -> Any:
+        return end(capacity(a, b, limit), none(rate, a, b, limit) if without(rate, b) else needed(rate, a, b))
+
+    return answer
+
+
+right = _build()
+_SMALLER = "Is the capacity of the limit that you return above the rate? And is no smaller limit enough?"
+_STEADY = (
+    "At a rate equal to the capacity there is no steady state: a server that was once idle never catches up. The capacity must "
+    "be above the rate."
+)
+_NONE = "Batches of any size serve less than 1 / b: from rate = 1 / b on no limit is enough, and None is asked for."
+MISTAKES = combined(
+    _build,
+    {
+        "capacity": {
+            "one-at-a-time": (
+                lambda a, b, limit: 1 / (a + b),
+                "Your capacity is that of one request at a time. In a batch, a is paid once for all of its requests.",
+            ),
+            "batches-instead-of-requests": (
+                lambda a, b, limit: 1 / (a + b * limit),
+                "1 / (a + b·n) batches are served per unit of time, and each of them has n requests.",
+            ),
+            "without-the-fixed-cost": (
+                lambda a, b, limit: 1 / b,
+                "1 / b is what batches without end come near to. A batch of n also pays a.",
+            ),
+            "without-the-cost-of-each": (
+                lambda a, b, limit: limit / a,
+                "Your batches take a, however many requests they hold. A batch of n takes a + b·n.",
+            ),
+            "time-instead-of-rate": (
+                lambda a, b, limit: a + b * limit,
+                "a + b·n is the time of a full batch; a rate is asked for, requests per unit of time.",
+            ),
+            "time-instead-of-rate, of each": (
+                lambda a, b, limit: (a + b * limit) / limit,
+                "That is the time per request; a rate is asked for, requests per unit of time.",
+            ),
+            "one-request-too-few": (
+                lambda a, b, limit: (limit - 1) / (a + b * (limit - 1)) if limit > 1 else 0.0,
+                "A full batch has `limit` requests, not one less.",
+            ),
+        },
+        "without": {
+            "no-limit-is-enough": (lambda rate, b: False, _NONE),
+            "none-though-one-is-enough": (
+                lambda rate, b: rate * b >= 0.5,
+                "You return None where a large batch is still enough: all rates below 1 / b can be served.",
+            ),
+        },
+        "needed": {
+            "equal-is-not-enough": (
+                lambda rate, a, b: max(1, math.ceil(Fraction(rate) * Fraction(a) / (1 - Fraction(rate) * Fraction(b)))),
+                _STEADY,
+            ),
+            "rounded-down": (
+                lambda rate, a, b: max(1, math.floor(_share(rate, a, b))),
+                "Rounded down, the limit's capacity is below the rate. " + _SMALLER,
+            ),
+            "rounded": (
+                lambda rate, a, b: max(1, round(_share(rate, a, b))),
+                "Rounded to the nearest number, the limit may be too small. " + _SMALLER,
+            ),
+            "not-rounded": (_share, "A batch limit is a whole number: the smallest one whose capacity is above the rate."),
+            "without-the-cost-of-each, limit": (
+                lambda rate, a, b: math.floor(rate * a) + 1,
+                "rate · a requests arrive during a, but a batch of n takes a + b·n, and more arrive meanwhile.",
+            ),
+            "arrivals-in-one-service": (
+                lambda rate, a, b: math.ceil(rate * (a + b)),
+                "That many requests arrive while one is served alone. A batch takes longer, and more arrive meanwhile.",
+            ),
+            "powers-of-two": (_powers, "You try powers of two only; a smaller limit between two of them may be enough."),
+            "one-too-many": (
+                lambda rate, a, b: _needed(rate, a, b) + 1,
+                "A limit that is smaller by one is enough. " + _SMALLER,
+            ),
+        },
+        "none": {
+            "no-limit-is-enough, given": (lambda rate, a, b, limit: limit, _NONE),
+            "no-limit-is-enough, infinite": (lambda rate, a, b, limit: math.inf, _NONE),
+            "no-limit-is-enough, minus one": (lambda rate, a, b, limit: -1, _NONE),
+            "no-limit-is-enough, zero": (lambda rate, a, b, limit: 0, _NONE),
+        },
+        "end": {
+            "swapped": (lambda capacity, limit: (limit, capacity), "Return the capacity first, and then the limit."),
+            "capacity-only": (
+                lambda capacity, limit: capacity,
+                "Return both: the capacity, and the limit that the rate needs.",
+            ),
+            "limit-only": (lambda capacity, limit: limit, "Return both: the capacity, and the limit that the rate needs."),
+        },
+    },
+)
+
+
+@exercise("capacity-with-batching", notebook="16_capstone")
+def judge_capacity_with_batching(answer: Callable) -> None:
+    """(limit / (a + b·limit), the first n above rate·a / (1 − rate·b), or None)."""
+    cases = {
+        "rate 0.3, a 8, b 1, limit 8": (0.3, 8.0, 1.0, 8),
+        "rate 0.5, a 8, b 1, limit 32": (0.5, 8.0, 1.0, 32),
+        "rate 0.05, a 8, b 1, limit 1": (0.05, 8.0, 1.0, 1),
+        "rate 0.625, a 8, b 1, limit 4": (0.625, 8.0, 1.0, 4),
+        "rate 0.9375, a 8, b 1, limit 8": (0.9375, 8.0, 1.0, 8),
+        "rate 0.984375, a 40, b 1, limit 100": (0.984375, 40.0, 1.0, 100),
+        "rate 0.7, a 8, b 1, limit 2": (0.7, 8.0, 1.0, 2),
+        "rate 1, a 8, b 1, limit 8": (1.0, 8.0, 1.0, 8),
+        "rate 1.5, a 8, b 1, limit 16": (1.5, 8.0, 1.0, 16),
+        "rate 3, a 2, b 0.25, limit 6": (3.0, 2.0, 0.25, 6),
+        "rate 250, a 0.004, b 0.001, limit 5": (250.0, 0.004, 0.001, 5),
+        "rate 0.2, a 1, b 2, limit 3": (0.2, 1.0, 2.0, 3),
+        "rate 0.25, a 1, b 3, limit 2": (0.25, 1.0, 3.0, 2),
+    }
+    try:
+        expect_function(answer, right, cases, mistakes=MISTAKES)
+    except Mistake as mistake:
+        if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
+            _explain(answer, cases)
+        raise
+
+
+def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
+    """Raise the Mistake that says which of the two numbers is wrong, and what the limit's capacity is."""
+    for case, arguments in cases.items():
+        rate, a, b, limit = arguments
+        got = answer(*arguments)
+        if isinstance(got, dict) or not hasattr(got, "__len__") or len(got) != 2:
+            raise Mistake(
+                "not-a-pair", f"For {case} your function returns {got!r}. Return a pair: the capacity, and the limit."
+            )
+        capacity, needed = right(*arguments)
+        if not same(got[0], capacity):
+            hint = f"For {case} a full batch of {limit} takes {a + b * limit:g} units of time; your capacity is {got[0]}."
+            raise Mistake("other-capacity", f"{hint} How many requests are served per unit of time?")
+        if same(got[1], needed):
+            continue
+        if needed is None:
+            raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]}. {_NONE}")
+        if got[1] is None:
+            hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
+            raise Mistake("none-though-one-is-enough", hint)
+        if isinstance(got[1], float | int) and got[1] >= 1 and got[1] == int(got[1]):
+            own = _capacity(a, b, int(got[1]))
+            if own <= rate:
+                raise Mistake("limit-too-small", f"For {case} your limit {got[1]} has the capacity {own:g}. {_STEADY}")
+            raise Mistake("limit-too-large", f"For {case} your limit {got[1]} is enough, but a smaller one is too.")

@@ -1,0 +1,209 @@
+"""What the theory of queues says, next to the virtual clock: rows and claims that are the same on every machine."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hpml_lab.capstone.traffic import percentiles
+from hpml_lab.capstone.virtual_queue import batch_capacity, md1_sojourn, pipelined, poisson_ticks, request_ticks, simulate
+from hpml_lab.core import style
+from hpml_lab.core.findings import column
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+
+SERVICE = 1_000  # ticks of the queue without batches
+MS = 1_000  # ticks a millisecond
+BASE, PER_REQUEST = 8 * MS, 1 * MS  # a batch of n takes 8 + n ms
+HELD_TO = 0.7  # the load up to which the mean is compared with the formula: beyond, a mean of few requests says little
+SETTINGS = ((1, 0), (8, 0), (32, 0), (8, 10))  # batch limit, window in ms
+RATES = (0.05, 0.1, 0.3, 0.6, 0.8)  # requests per ms
+LIMITS = (1, 8, 32)
+
+
+@dataclass(frozen=True)
+class SimulatedQueue:
+    """One server that takes one request at a time, at one load, in services of 1."""
+
+    load: float = column("load ρ")
+    formula: float = column("W by the formula", "services")
+    simulated: float = column("W on the virtual clock", "services")
+    difference: float = column("difference", "%")
+    p50: float = column("p50", "services")
+    p99: float = column("p99", "services")
+    little: bool = column("Little's law, in whole numbers")
+
+
+@dataclass(frozen=True)
+class BatchedQueue:
+    """One server that takes up to `limit` requests, in 8 + n ms, at one rate."""
+
+    rate: float = column("rate", "requests/ms")
+    limit: int = column("batch limit")
+    window: int = column("window", "ms")
+    capacity: float = column("capacity", "requests/ms")
+    p50: float | None = column("p50", "ms")
+    p99: float | None = column("p99", "ms")
+    batch: float | None = column("mean batch")
+    steady: str = column("steady state")
+
+
+def queues_by_load(loads: tuple[float, ...], requests: int, seeds: int) -> list[SimulatedQueue]:
+    """M/D/1 on the virtual clock: means over `seeds` traces of `requests` each."""
+    rows = []
+    for load in loads:
+        traces = [simulate(poisson_ticks(load / SERVICE, requests, seed), 0, SERVICE) for seed in range(seeds)]
+        mean = float(np.mean([trace.sojourns.mean() for trace in traces])) / SERVICE
+        formula = md1_sojourn(load, 1.0)
+        little = all(request_ticks(trace.arrivals, trace.departures) == trace.sojourns.sum() for trace in traces)
+        p50, p99 = percentiles(np.concatenate([trace.sojourns for trace in traces]) / SERVICE, (50, 99))
+        rows.append(SimulatedQueue(load, formula, mean, 100 * (mean / formula - 1), p50, p99, little))
+    return rows
+
+
+def batched_queues(requests: int) -> list[BatchedQueue]:
+    """Batches on the virtual clock; where there is no steady state, no percentiles are given."""
+    rows = []
+    for rate in RATES:
+        for limit, window in SETTINGS:
+            capacity = float(batch_capacity(limit, BASE, PER_REQUEST)) * MS
+            if rate >= capacity:
+                rows.append(BatchedQueue(rate, limit, window, capacity, None, None, None, "none"))
+                continue
+            trace = simulate(poisson_ticks(rate / MS, requests), BASE, PER_REQUEST, limit=limit, window=window * MS)
+            p50, p99 = percentiles(trace.sojourns / MS, (50, 99))
+            rows.append(BatchedQueue(rate, limit, window, capacity, p50, p99, float(trace.batches.mean()), "yes"))
+    return rows
+
+
+# ---- claims ----------------------------------------------------------------------------------------------------------
+
+
+def judge_queues(result: Result, measured_little: bool) -> None:
+    """Add what the virtual clock shows exactly.
+
+    measured_little  whether Little's law held on the measured traces too, in whole nanoseconds
+    """
+    rows = result.rows(SimulatedQueue)
+    result.claim(
+        "Little's law holds in whole numbers on each trace, simulated and measured: requests in the system, summed over all "
+        "ticks, equal the sum of the latencies",
+        measured_little and all(row.little for row in rows),
+    )
+    held = [row for row in rows if row.load <= HELD_TO]
+    result.claim(
+        f"M/D/1: the mean time in the system is S·(1 + ρ / (2·(1 − ρ))), within 1 % up to ρ = {HELD_TO}",
+        bool(held) and all(abs(row.difference) < 1 for row in held),
+        "; ".join(f"ρ = {row.load}: {row.simulated:.4f} for {row.formula:.4f}" for row in rows),
+    )
+    result.claim(
+        "Batches of n that take a + b·n serve n / (a + b·n), in whole ticks, whatever the window", serves_its_capacity()
+    )
+    result.claim(
+        "Above capacity there is no steady state: each request waits longer than the one before, by service − gap",
+        grows_without_end(),
+    )
+    result.claim("At low load a batching window of 10 ms makes the median latency exactly 10 ms longer", window_costs())
+    result.claim(
+        "A client that waits for each answer measures S for all requests from the moment sent; from the moment due, the same "
+        "latencies as the open queue",
+        omission_hides_the_queue(),
+    )
+    result.claim(
+        "Through stages that overlap, the last of N requests leaves after the sum + (N − 1)·max; models side by side count as "
+        "the longer one",
+        stages_overlap(),
+    )
+
+
+def serves_its_capacity() -> bool:
+    """Full batches of requests that all wait at tick 0 end exactly when the capacity says."""
+    return all(
+        40 * limit / batch_capacity(limit, BASE, PER_REQUEST)
+        == simulate(np.zeros(40 * limit, dtype=np.int64), BASE, PER_REQUEST, limit=limit, window=window).span
+        for limit in LIMITS
+        for window in (0, 10 * MS)
+    )
+
+
+def grows_without_end() -> bool:
+    """Evenly spaced requests, one each 800 ticks, for a server that needs 1,000."""
+    gap, index = 800, np.arange(2_000)
+    trace = simulate(gap * index, 0, SERVICE)
+    return bool((trace.sojourns == SERVICE + index * (SERVICE - gap)).all())
+
+
+def window_costs() -> bool:
+    """At 0.05 requests/ms most requests are alone."""
+    arrivals, window = poisson_ticks(0.05 / MS, 20_000), 10 * MS
+    (without,), (within,) = (
+        percentiles(simulate(arrivals, BASE, PER_REQUEST, limit=8, window=size).sojourns, (50,)) for size in (0, window)
+    )
+    return within - without == window
+
+
+def omission_hides_the_queue() -> bool:
+    """The client sends at the moment due, or when it has the answer before; then the server is free."""
+    due = poisson_ticks(0.9 / SERVICE, 5_000)
+    sent, free = [], 0
+    for moment in due.tolist():
+        sent.append(max(moment, free))
+        free = sent[-1] + SERVICE
+    client = simulate(np.array(sent), 0, SERVICE)
+    open_queue = simulate(due, 0, SERVICE)
+    return bool((client.sojourns == SERVICE).all() and np.array_equal(client.departures - due, open_queue.sojourns))
+
+
+def stages_overlap() -> bool:
+    """Preprocess 3, detector 4 next to segmenter 5, postprocess 1: once with the models slowest, once with preprocess 9."""
+    count = 50
+    return all(
+        pipelined([[before], [4, 5], [1]], count)[-1] == before + 5 + 1 + (count - 1) * max(before, 5) for before in (3, 9)
+    )
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+@picture
+def theory_and_ticks(result: Result):
+    """Left: mean time in the system without batches, the formula as a line and the virtual clock as dots; it takes off well
+    before the load reaches 1. Right: p99 of the latency when a batch of n takes 8 + n ms, by rate, for three batch limits; the
+    dotted lines are the capacities n / (8 + n), and no curve crosses its own. The triangles have a window of 10 ms."""
+    figure = style.new_figure(9.5, 4.0)
+    single, batched = figure.subplots(1, 2)
+    load = np.linspace(0, 0.95, 200)
+    single.plot(load, 1 + load / (2 * (1 - load)), color=style.GREY, label="S·(1 + ρ / (2·(1 − ρ)))")
+    rows = result.rows(SimulatedQueue)
+    single.plot([row.load for row in rows], [row.simulated for row in rows], "o", color=style.BLUE, label="virtual clock")
+    single.set(xlabel="load ρ = λ·S", ylabel="mean time in the system (services)", ylim=(0, None), title="One at a time")
+    single.legend(loc="upper left")
+    found = result.rows(BatchedQueue)
+    for limit, color, marker in zip(LIMITS, style.CYCLE, style.MARKERS, strict=False):
+        curve = result.arrays["queue curves"][str(limit)]
+        batched.plot(curve["rate"], curve["p99"], color=color, label=f"up to {limit}" if limit > 1 else "one at a time")
+        rows = [row for row in found if row.limit == limit and not row.window and row.p99 is not None]
+        batched.plot([row.rate for row in rows], [row.p99 for row in rows], marker, color=color)
+        batched.axvline(limit * MS / (BASE + PER_REQUEST * limit), color=color, linestyle=":", linewidth=1.2)
+    windowed = [row for row in found if row.window and row.p99 is not None]
+    batched.plot(
+        [row.rate for row in windowed],
+        [row.p99 for row in windowed],
+        "v",
+        color=style.INK,
+        markerfacecolor="white",
+        label="up to 8, window 10 ms",
+    )
+    batched.set(xlabel="rate (requests/ms)", ylabel="p99 of the latency (ms)", ylim=(0, 150), title="In batches, 8 + n ms")
+    batched.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+    return figure
+
+
+def queue_curves(requests: int) -> dict[str, dict[str, list[float]]]:
+    """p99 in ms by rate, up to 0.97 of each limit's capacity."""
+    found = {}
+    for limit in LIMITS:
+        capacity = float(batch_capacity(limit, BASE, PER_REQUEST)) * MS
+        rates = [share * capacity for share in np.linspace(0.05, 0.97, 16).tolist()]
+        traces = [simulate(poisson_ticks(rate / MS, requests), BASE, PER_REQUEST, limit=limit) for rate in rates]
+        found[str(limit)] = {"rate": rates, "p99": [percentiles(trace.sojourns / MS, (99,))[0] for trace in traces]}
+    return found
