@@ -21,6 +21,7 @@ OUTPUT_SECONDS = 120.0
 # The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.
 os.environ.setdefault("HPML_SIZE", "quick")
 os.environ["MPLBACKEND"] = "agg"
+os.environ["HPML_RESULTS"] = ""  # what tests run must not replace the reader's own results
 os.environ["HPML_LIVE"] = "0"  # nbval counts a live curve as an output, though it is cleared
 # The workers of a parallel run share the cores: with all threads each, they would mostly wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core import machine, render
+from hpml_lab.core import kept, machine, render
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
 from hpml_lab.core.findings import Claim, KeyFigure, Table
@@ -142,6 +142,7 @@ class Result:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
+        kept.keep(self)
         for figure, caption in self.pictures():
             render.show_picture(figure, caption)
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)

@@ -1,7 +1,10 @@
 """The report: one page that holds everything, next to the lecture and the reference; a damaged file is named and left out."""
 
 import base64
+import inspect
+import json
 import re
+import sys
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
@@ -13,7 +16,7 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Claim, KeyFigure, Table, column
 from hpml_lab.core.result import Result
-from hpml_lab.report import write_report
+from hpml_lab.report import lessons, machines, write_report
 
 MACHINE = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.15.0"}
 
@@ -92,6 +95,11 @@ class Reader(HTMLParser):
         if self._open and self._open[-1] in ("h2", "h3") and data.strip():
             self.headings.append(data.strip())
 
+    @property
+    def results(self):
+        """The headings from the first notebook's results on."""
+        return self.headings[next(i for i, heading in enumerate(self.headings) if heading.endswith(": results")) :]
+
 
 def page_of(folder):
     path, left_out = write_report(folder)
@@ -101,7 +109,8 @@ def page_of(folder):
 def test_results_are_grouped_by_notebook_in_the_workbooks_order(folder):
     text, left_out = page_of(folder)
     assert left_out == []
-    assert Reader(text).headings == ["91_first", "Title <b>of</b> it", "Title <b>of</b> it", "92_second", "Title <b>of</b> it"]
+    found, title = Reader(text).results, "Title <b>of</b> it"
+    assert found == ["91_first: results", title, title, "92_second: results", title]
     assert [text.index(f'id="{slug}"') for slug in ("zeta", "alpha", "beta")] == sorted(
         text.index(f'id="{slug}"') for slug in ("zeta", "alpha", "beta")
     )
@@ -128,8 +137,8 @@ def test_what_a_result_holds_is_escaped(folder):
 def test_lecture_and_own_figures_stand_side_by_side(folder):
     text, _ = page_of(folder)
     cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", text)
-    at = cells.index("speed, GB/s")
-    assert cells[at : at + 3] == ["speed, GB/s", "77 (P100)", "2.5"]
+    rows = [cells[at : at + 3] for at, cell in enumerate(cells) if cell == "speed, GB/s"]
+    assert rows == [["speed, GB/s", "77 (P100)", "2.5"]] * 6, "once in each notebook's table and once in each result"
     assert "1 of 2 claims hold" in text
 
 
@@ -139,7 +148,8 @@ def test_the_reference_is_shown_and_marked_as_another_machines(folder, tmp_path)
         tmp_path / "reference"
     )
     text, _ = page_of(folder)
-    assert "reference: NVIDIA H200 (torch 2.15.0)" in text and "3300" in text
+    assert "reference: NVIDIA H200 (torch 2.15.0)" in text and "3300 <sup>a</sup>" in text
+    assert "<sup>a</sup> NVIDIA H200 (torch 2.15.0), full" in text, "in the notebook's table, too, with its machine"
     alternatives = [image["alt"] for image in Reader(text).images]
     assert len(alternatives) == 4
     assert sum(alt.startswith("Recorded run, full on cuda:0, NVIDIA H200") for alt in alternatives) == 1
@@ -149,6 +159,114 @@ def test_a_failing_exact_claim_stands_at_the_top(folder):
     result("beta", holds=False).save(folder)
     text, _ = page_of(folder)
     assert "An exact claim FAILS" in text.split("<nav")[0] and 'href="#beta"' in text.split("<nav")[0]
+    assert "this installation or the workbook is wrong" in section(text, "not-held")
+
+
+def section(text, name):
+    return text.split(f'<section id="{name}">')[1].split("</section>")[0]
+
+
+def test_the_card_of_the_machine_has_its_facts_and_what_was_run(folder):
+    gpu = MACHINE | {"gpu": "NVIDIA H200", "gpu_memory_gb": 140.1, "cuda": "13.2"}
+    result("beta", machine=gpu, seconds=600.0, when="2026-11-22 10:00 UTC").save(folder)
+    result("zeta", seconds=30.0, when="2026-11-23 10:00 UTC").save(folder)
+    result("alpha", seconds=31.0, when="2026-11-20 10:00 UTC").save(folder)
+    facts = re.findall(r"<dd>(.*?)</dd>|<h3>(.*?)</h3>", section(page_of(folder)[0], "machine"))
+    assert [value or name for value, name in facts] == [
+        "A CPU",
+        "none that torch can use",
+        "A CPU, 2 cores used",
+        "2.15.0",
+        "2, 61 s in all",
+        "2026-11-20 to 2026-11-23",
+        "NVIDIA H200",
+        "NVIDIA H200, 140.1 GB",
+        "A CPU, 2 cores used",
+        "2.15.0, CUDA 13.2",
+        "1, 10 min in all",
+        "2026-11-22",
+    ]
+
+
+def test_a_claim_that_does_not_hold_comes_with_possible_reasons(folder, tmp_path):
+    slow = Claim("it is fast", False, "1.01 times as fast: within noise", exact=False)
+    seeds = Claim("it wins", False, "3 of 8", exact=False, depends_on="the seeds")
+    result("beta", claims=[slow, seeds]).save(folder)
+    result("beta", claims=[Claim("it is fast", True, "3 times", exact=False)], size="full").save(tmp_path / "reference")
+    text = section(page_of(folder)[0], "not-held")
+    of_beta = [re.findall(r"<li>(.*?)</li>", claim) for claim in text.split('<div class="claim">')[1:] if "#beta" in claim]
+    assert of_beta == [
+        [
+            "It depends on the machine.",
+            "The difference is within the noise of this run: nothing can be said from it, in either direction.",
+            "With 2 cores, other programs and the measured one compete for them.",
+            "In the recorded run (A CPU, 2 cores (torch 2.15.0), full) it holds: 3 times.",
+            "This run was quick: small sizes, few repetitions. Try <code>hpml-lab run beta --size full</code>.",
+        ],
+        [
+            "It depends on the seeds.",
+            "This run was quick: small sizes, few repetitions. Try <code>hpml-lab run beta --size full</code>.",
+        ],
+    ]
+
+
+def test_predictions_stand_next_to_what_was_measured(folder):
+    kept = [
+        {"cell": 'predicted(guess, 100 * history[-1][1], "%")', "guess": 90.0, "measured": 96.5, "unit": "%"},
+        {"cell": "predicted(guess, <b>1</b>, 'times')", "guess": 4.0, "measured": 2.0, "unit": "times"},
+        {"cell": "of another kind", "guess": "4", "measured": None, "unit": "times"},
+        {"cell": "nothing was lost", "guess": 2.0, "measured": 0.0, "unit": "GB"},
+    ]
+    (folder / "predictions.json").write_text(json.dumps(kept))
+    text, left_out = page_of(folder)
+    assert left_out == [], "the predictions are no result"
+    found = section(text, "predictions")
+    assert "What accuracy on the 497 test images do you expect" in found and "03 move-to-gpu" in found
+    assert [re.sub(r"<.*?>", "", cell) for cell in re.findall(r"<td>([^<]*apart|very close|)</td>", found)] == [
+        "6.5 percentage points apart",
+        "a factor of 2 apart",
+        "",
+    ]
+    assert "3 predictions, 0 of them very close." in found and "2 were too high" in found
+    (folder / "predictions.json").write_text("{")
+    assert "None yet." in section(page_of(folder)[0], "predictions")
+
+
+def test_every_guess_of_the_notebooks_has_its_question():
+    asked = lessons.questions()
+    assert len(asked) >= 67
+    assert [cell for cell, question in asked.items() if len(question.text) < 20 or "$" in question.text] == []
+    assert [title for title in map(lessons.title, {question.notebook for question in asked.values()}) if title[2] != " "] == []
+
+
+@pytest.mark.parametrize(
+    "markdown, words",
+    [
+        ("### Predict, then measure\n\nHow many\nare right?", "How many are right?"),
+        ("Text. **Predict, then measure.** How long is it? And how wide? Write it down.", "How long is it? And how wide?"),
+        ("Is it so?\n\nPredict: with $\\kappa = 3$, how many?\n\nGo on.", "With κ = 3, how many?"),
+        ("Nothing is asked.", ""),
+    ],
+)
+def test_a_question_is_found_in_the_text_above_a_guess(markdown, words):
+    assert lessons.question(markdown) == words
+
+
+def test_machines_are_described_by_experiments_that_exist(monkeypatch):
+    monkeypatch.undo()
+    rows = {row.slug: row for row in registry.all_experiments()}
+    for slug, label, _ in machines.MEASURED:
+        fixed = label.rsplit(" ", 1)[0]  # the last word may be filled in, such as the name of a format
+        assert fixed in inspect.getsource(sys.modules[rows[slug].function.__module__])
+
+
+def test_without_a_folder_the_page_is_made_of_results_here(folder, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPML_RESULTS", str(folder))
+    assert cli.main(["report"]) == 0 and (folder / "report.html").is_file()
+    result("beta").save(tmp_path / "results")
+    assert cli.main(["report"]) == 0 and (tmp_path / "results" / "report.html").is_file()
+    assert capsys.readouterr().out.split() == [str(folder / "report.html"), "results/report.html"]
 
 
 @pytest.mark.parametrize(

@@ -253,7 +253,7 @@ def test_without_a_command_it_shows_its_help(hpml):
     assert code == 2 and "run experiments" in said
 
 
-@pytest.mark.parametrize("arguments", [["run"], ["rnu", "plain"], ["report"], ["data"], ["run", "plain", "--sizes"]])
+@pytest.mark.parametrize("arguments", [["run"], ["rnu", "plain"], ["report", "--page"], ["data"], ["run", "plain", "--sizes"]])
 def test_an_unknown_command_is_an_exit_code_of_2(hpml, arguments):
     with pytest.raises(SystemExit) as caught:
         hpml(*arguments)

@@ -106,7 +106,7 @@ def _identical(runs: list[Agreement]) -> int:
     return sum(run.identical for run in runs)
 
 
-@experiment("optimizer-conformance", lecture="card", notebook="05_adaptive", quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("optimizer-conformance", lecture="own", notebook="05_adaptive", quick=QUICK, full=FULL, uses=("cuda",))
 def optimizer_conformance(params: Params) -> Result:
     """Every class compared with torch.optim's plain loop, in spacings of floating-point numbers."""
     rows: list[ClassConformance] = []

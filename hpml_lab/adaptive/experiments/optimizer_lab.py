@@ -39,7 +39,7 @@ def draw(result: Result):
     return draw_lab(**result.arrays["settings"])
 
 
-@experiment("optimizer-lab", lecture="card", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
+@experiment("optimizer-lab", lecture="own", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
 def optimizer_lab(params: Params) -> Result:
     """The optimizer lab: its paths, its single steps and its speed."""
     need("ipywidgets")

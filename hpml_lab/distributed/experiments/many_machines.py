@@ -207,7 +207,9 @@ def _measure_links(result: Result, rows: list[LinkRow]) -> None:
         f"predicted {slowest.predicted_ms:.4g} ms, measured {slowest.step_ms:.4g} ms",
     )
     result.measured(
-        f"Over {slowest.link} more than half of a step is waiting", slowest.efficiency < 50, f"{slowest.efficiency:.3g} %"
+        f"Over {slowest.link} more than half of a step is waiting",
+        slowest.efficiency < 50,
+        f"computing takes {slowest.efficiency:.3g} % of it",
     )
 
 

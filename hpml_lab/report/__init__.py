@@ -1,0 +1,8 @@
+"""One HTML page of what was run: your figures next to the lecture's and the reference's. The file is all it needs.
+
+write_report  write the page from a folder of results
+"""
+
+from hpml_lab.core.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(__name__, {"page": ["write_report"]})

@@ -1,0 +1,82 @@
+"""The reader's predictions, how close they were, and what they have in common."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+from hpml_lab.core.kept import read_predictions
+from hpml_lab.core.prediction import Prediction
+from hpml_lab.core.render import plural
+from hpml_lab.report.lessons import Question, questions
+
+WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured
+CLOSE, POINTS = 1.25, 3  # "very close", as `predicted` has it
+
+
+@dataclass(frozen=True)
+class Guess:
+    """A prediction with its question."""
+
+    question: Question
+    prediction: Prediction
+    size: str
+
+    @property
+    def here(self) -> tuple[str, str]:
+        """The guess and what was measured, with the unit."""
+        return tuple(f"{value:.3g} {self.prediction.unit}" for value in (self.prediction.guess, self.prediction.measured))
+
+    @property
+    def factor(self) -> float | None:
+        """The guess over what was measured; None for shares, and where nothing positive was measured."""
+        if self.prediction.is_share or not self.prediction.measured > 0:
+            return None
+        return self.prediction.guess / self.prediction.measured
+
+    @property
+    def is_close(self) -> bool:
+        if self.prediction.is_share:
+            return abs(self.prediction.guess - self.prediction.measured) < POINTS
+        return self.factor is not None and max(self.factor, 1 / self.factor) < CLOSE
+
+    @property
+    def position(self) -> float:
+        """Where the guess is on a scale from 0 to 100 with what was measured in the middle: factors by their logarithm, shares
+        by their points."""
+        if self.prediction.is_share:
+            offset = (self.prediction.guess - self.prediction.measured) / 100
+        else:
+            offset = 0.0 if self.factor is None else math.log10(self.factor) / WIDEST
+        return 50 + 50 * min(1.0, max(-1.0, offset))
+
+    @property
+    def distance(self) -> str:
+        """How far it is, in words; "" where a distance has no meaning."""
+        return self.prediction.distance if self.prediction.is_share or self.factor is not None else ""
+
+
+def read_guesses(folder: Path) -> list[Guess]:
+    """The predictions that notebooks kept in `folder`, in the order of the notebooks."""
+    known = questions()
+    order = list(known)
+    found = []
+    for item in read_predictions(folder):
+        asked = known.get(item["cell"], Question("", str(item.get("slug", "")), ""))
+        found.append(Guess(asked, Prediction(item["guess"], item["measured"], item["unit"]), str(item.get("size", ""))))
+    places = {question: order.index(cell) for cell, question in known.items()}
+    return sorted(found, key=lambda guess: places.get(guess.question, len(order)))
+
+
+def summary(guesses: Sequence[Guess]) -> str:
+    """One paragraph about all predictions: how many were close, the typical factor, and on which side they lie."""
+    close = sum(guess.is_close for guess in guesses)
+    high = sum(guess.prediction.guess > guess.prediction.measured for guess in guesses)
+    words = [f"{plural(len(guesses), 'prediction')}, {close} of them very close."]
+    if factors := [max(guess.factor, 1 / guess.factor) for guess in guesses if guess.factor]:
+        words.append(f"Half of the guessed ratios and amounts are within a factor of {median(factors):.3g}.")
+    if shares := [abs(guess.prediction.guess - guess.prediction.measured) for guess in guesses if guess.prediction.is_share]:
+        words.append(f"Half of the guessed percentages are within {median(shares):.3g} points.")
+    words.append(f"{high} were too high, {len(guesses) - high} too low or exact.")
+    return " ".join(words)

@@ -1,0 +1,133 @@
+"""What notebooks show is kept: results and predictions, in a folder of the reader's own, and never by a test."""
+
+import json
+
+import pytest
+
+from hpml_lab.core import kept
+from hpml_lab.core.experiment import find
+from hpml_lab.core.paths import RESULTS
+from hpml_lab.core.prediction import predicted
+from hpml_lab.core.result import Result
+
+
+class Shell:
+    """What `get_ipython()` returns in a notebook, as far as it is used."""
+
+    def __init__(self, cell):
+        self.user_ns = {"In": ["", cell]}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path / "results"))
+    return tmp_path / "results"
+
+
+@pytest.fixture
+def cell(monkeypatch):
+    """(code) the code of the cell that a notebook runs now."""
+    return lambda code: monkeypatch.setattr("IPython.get_ipython", lambda: Shell(code))
+
+
+def made(size="quick", **changes):
+    fields = {"slug": "xor", "size": size, "device": "cpu", "notes": ["first"]} | changes
+    return Result(**fields, experiment=find("xor"))
+
+
+def test_tests_keep_nothing_and_notebooks_keep_in_the_projects_folder(monkeypatch, cell):
+    cell("predicted(guess, 1)")
+    assert kept.results_folder() is None, "conftest.py says so"
+    before = sorted(RESULTS.glob("*.json"))
+    kept.keep(made())
+    predicted(3, 2.0, "times")
+    assert sorted(RESULTS.glob("*.json")) == before
+    monkeypatch.delenv("HPML_RESULTS")
+    assert kept.results_folder() == RESULTS
+
+
+def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder):
+    def notes():
+        return find("xor").load(folder / "xor.json").notes
+
+    kept.keep(made())
+    (folder / "xor.png").write_bytes(b"the picture of an older run")
+    kept.keep(made(notes=["second"]))
+    assert notes() == ["second"] and not (folder / "xor.png").exists()
+    kept.keep(made("full", notes=["third"]))
+    kept.keep(made(notes=["fourth"]))
+    assert notes() == ["third"]
+    kept.keep(made("full", notes=["fifth"]))
+    assert notes() == ["fifth"]
+
+
+@pytest.mark.parametrize("content", ["{", "[1, 2]", "", "7"])
+def test_a_damaged_file_is_replaced(folder, content):
+    folder.mkdir()
+    (folder / "xor.json").write_text(content)
+    kept.keep(made())
+    assert find("xor").load(folder / "xor.json").notes == ["first"]
+
+
+def test_a_result_of_no_experiment_is_not_kept(folder):
+    kept.keep(Result())
+    assert not folder.exists()
+
+
+def test_a_folder_that_cannot_be_written_is_reported_and_nothing_fails(folder, cell, capsys):
+    folder.write_text("a file where the folder should be")
+    cell("predicted(guess, 1)")
+    kept.keep(made())
+    predicted(3, 2.0, "times")
+    said = capsys.readouterr().err
+    assert "This result was not kept" in said and "This prediction was not kept" in said
+
+
+def test_a_prediction_is_kept_with_its_cell_and_the_last_guess_counts(folder, cell):
+    kept.keep(made())
+    cell("predicted(guess, a)\n")
+    predicted(3, 2.0, "times")
+    predicted(5, 2.0, "times")
+    cell("predicted(guess, b)")
+    predicted(40, 70.0, "%")
+    assert kept.read_predictions(folder) == [
+        {
+            "cell": "predicted(guess, a)",
+            "guess": 5.0,
+            "measured": 2.0,
+            "unit": "times",
+            "slug": "xor",
+            "size": "quick",
+            "device": "cpu",
+        },
+        {
+            "cell": "predicted(guess, b)",
+            "guess": 40.0,
+            "measured": 70.0,
+            "unit": "%",
+            "slug": "xor",
+            "size": "quick",
+            "device": "cpu",
+        },
+    ]
+
+
+@pytest.mark.parametrize("guess, measured", [(..., 2.0), ("3", 2.0), (-1, 2.0), (True, 2.0), (3, float("nan"))])
+def test_what_is_no_prediction_is_not_kept(folder, cell, guess, measured):
+    cell("predicted(guess, a)")
+    predicted(guess, measured, "times")
+    assert not (folder / "predictions.json").exists()
+
+
+def test_outside_of_a_notebook_no_prediction_is_kept(folder):
+    predicted(3, 2.0, "times")
+    assert not folder.exists()
+
+
+def test_damaged_predictions_are_left_out(folder):
+    folder.mkdir()
+    whole = {"cell": "a", "guess": 1, "measured": 2.5, "unit": "%"}
+    (folder / "predictions.json").write_text(json.dumps([whole, 5, {"cell": "b"}, whole | {"guess": "1"}]))
+    assert kept.read_predictions(folder) == [whole]
+    (folder / "predictions.json").write_text("nothing")
+    assert kept.read_predictions(folder) == []
