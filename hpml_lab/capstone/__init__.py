@@ -15,9 +15,7 @@ Tools:
     md1_sojourn, require_steady        the mean time in M/D/1, and an error where there is no steady state
     Scan, synthetic                    a CT scan, and synthetic patients
     find_scans, load, save             scans in files and folders; luna16_folder: where LUNA16 lies
-"""The capstone (notebook 16).
-
-take_home   ten habits, the experiment that shows each, the reader's own figure and the recorded one
+    take_home           ten habits, the experiment that shows each, the reader's own figure and the recorded one
 """
 
 from hpml_lab.core.lazy import attach
@@ -34,6 +32,6 @@ __getattr__, __dir__, __all__ = attach(
         "scans": ["find_scans", "load", "save"],
         "luna16": ["luna16_folder"],
         "virtual_queue": ["simulate", "batch_capacity", "limit_needed", "md1_sojourn", "require_steady"],
+        "habits": ["take_home"],
     },
 )
-__getattr__, __dir__, __all__ = attach(__name__, {"habits": ["take_home"]})
