@@ -52,4 +52,4 @@ def test_stored_values_without_a_sign_have_the_hounsfield_units_of_the_exercise(
             continue
         values, a, b = to_int16(stored, slope, intercept)
         assert values.dtype == np.int16
-        np.testing.assert_allclose(a * values + b, hounsfield_units.right(stored, slope, intercept), err_msg=case)
+        np.testing.assert_allclose(float(a) * values + float(b), hounsfield_units.right(stored, slope, intercept), err_msg=case)
