@@ -100,7 +100,7 @@ MISTAKES = combined(
             ),
             "by-name, with its numbers": (
                 lambda headers: [_number_in(header["name"]) for header in headers],
-                "You order by the number in the files' names; whoever named them may have counted in any order.",
+                "You order by the number in the files' names; names may have been counted in any order.",
             ),
             "by-number": (
                 lambda headers: [header["number"] for header in headers],
