@@ -6,6 +6,9 @@ Further figures:
     modes_in_time       which stage of the pipeline works when, in each mode
     theory_and_ticks    the theory of queues next to the virtual clock
     explore_queue       sliders over rate, batch limit and window: latency, capacity and the queue
+Further figures:
+    slices                  a scan cut by three planes, with mask, patches, nodules and detections
+    explore_scan            a slider through the volume
 Tools:
     due_times, open_loop, closed_loop  Poisson traffic, sent when it is due or by a client that waits
     summary, percentiles               what the users of a server saw, from the moment due
@@ -33,5 +36,10 @@ __getattr__, __dir__, __all__ = attach(
         "luna16": ["luna16_folder"],
         "virtual_queue": ["simulate", "batch_capacity", "limit_needed", "md1_sojourn", "require_steady"],
         "habits": ["take_home"],
+        "ct": ["Scan", "synthetic"],
+        "ct_pictures": ["slices"],
+        "volume_slider": ["explore_scan"],
+        "scans": ["find_scans", "load", "save"],
+        "luna16": ["luna16_folder"],
     },
 )
