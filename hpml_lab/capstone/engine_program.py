@@ -57,8 +57,17 @@ class RunningEngine:
         return f"the program {how}. {self._last_words()}".strip()
 
     def pause(self) -> None:
-        """Stop all its processes until `resume`: an engine that polls takes a core's time also when it has nothing to do."""
+        """Stop its processes until `resume`: an engine that polls takes a core's time also when it has nothing to do.
+
+        multiprocessing's resource tracker, which only waits, goes on: if this process is killed meanwhile, it ends by itself.
+        """
+        import psutil
+
         self._signal("SIGSTOP")
+        with contextlib.suppress(psutil.Error):
+            for process in psutil.Process(self.process.pid).children(recursive=True):
+                if any("resource_tracker" in word for word in process.cmdline()):
+                    process.resume()
 
     def resume(self) -> None:
         """Let it run again."""

@@ -1,7 +1,7 @@
 """A program: LitServe with a model in ONNX Runtime.
 
-It has five processes: this one, one that serves HTTP (uvicorn), one that runs the model, one that holds the queues between them,
-and multiprocessing's resource tracker. The model's process starts anew (spawn); the other two are forked before any thread runs.
+It has five processes: this one, one that serves HTTP (uvicorn), one that runs the model, one that holds the queues between
+them, and multiprocessing's resource tracker. The model's process starts anew (spawn); the other two are forked.
 """
 
 import json

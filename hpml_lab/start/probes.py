@@ -33,5 +33,7 @@ PROBES: dict[str, Callable[[Answers], Finding]] = {
     "deepspeed": probes_software.deepspeed,
     "torchao": probes_software.torchao,
     "torch-pruning": probes_software.torch_pruning,
+    "onnxruntime": probes_software.onnxruntime,
+    "litserve": probes_software.litserve,
     "mnist": probes_software.mnist,
 }

@@ -54,8 +54,8 @@ from hpml_lab.core.result import Result
 from hpml_lab.core.timing import interleaved
 
 QUICK = dict(
-    calm=(100, 35),  # requests a second, and requests in a turn
-    busy=(400, 140),
+    calm=(100, 30),  # requests a second, and requests in a turn
+    busy=(400, 120),
     turns=2,
     limit=16,
     window_seconds=0.002,
@@ -94,9 +94,9 @@ class EngineTraffic:
 
 
 def draw(result: Result):
-    """Latency from the moment a request was due, left at a calm load, right at a busy one: the circle is the median, the diamond
-    the 99th percentile of all turns, and the small marks are those of each turn. Compare rows in pairs: torch and ONNX Runtime;
-    the same server with and without HTTP; LitServe with and without batching."""
+    """Latency from the moment a request was due, left at a calm load, right at a busy one: the circle is the median, the
+    diamond the 99th percentile of all turns, and the small marks are those of each turn. Compare rows in pairs: torch and ONNX
+    Runtime; the same server with and without HTTP; LitServe with and without batching."""
     figure = style.new_figure(9.5, 3.9)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     rows = result.rows(EngineTraffic)
@@ -114,6 +114,7 @@ def draw(result: Result):
         axes.set(xscale="log", xlabel="latency (ms)", title=f"{load}: {rate:g} requests a second")
         style.label_log_axis(axes.xaxis)
         axes.grid(visible=False, axis="y")
+        axes.set_axisbelow(True)
     names = list(dict.fromkeys(row.engine for row in rows))
     panels[0].set_yticks(range(len(names)), names)
     panels[0].set_ylim(len(names) - 0.4, -0.6)
