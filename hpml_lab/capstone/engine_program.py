@@ -26,7 +26,7 @@ from typing import Any
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.programs import python_environment, started
 
-START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 60.0, 5.0, 2.0
+START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 120.0, 5.0, 2.0
 POLL_SECONDS = 0.02
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import http.client
 import json
+import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -22,6 +23,7 @@ class HttpClient:
         self._pool = ThreadPoolExecutor(connections, thread_name_prefix="http client")
         self._mine = threading.local()
         self._open: list[http.client.HTTPConnection] = []
+        self._closed, self._lock = False, threading.Lock()
 
     def submit(self, body: bytes) -> Future:
         """Send `body` as soon as a connection is free; the future gets the answer's body, or the error.
@@ -33,10 +35,11 @@ class HttpClient:
     def close(self) -> None:
         """Give up what waits, and close the connections; what is under way ends with an error."""
         self._pool.shutdown(wait=False, cancel_futures=True)
-        for connection in list(self._open):
-            with contextlib.suppress(OSError):
-                if connection.sock is not None:
-                    connection.sock.shutdown(2)  # a thread that waits in recv returns; a plain close would leave it there
+        with self._lock:
+            self._closed = True  # from here on no thread connects
+            for connection in self._open:
+                with contextlib.suppress(OSError, AttributeError):  # it ended meanwhile
+                    connection.sock.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for it; close() would not
         self._pool.shutdown(wait=True)
         for connection in self._open:
             connection.close()
@@ -51,8 +54,10 @@ class HttpClient:
         connection = getattr(self._mine, "connection", None)
         if connection is None:
             connection = self._mine.connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=self._timeout)
-            self._open.append(connection)
+            connection.auto_open = 0  # only _connect connects
         try:
+            if connection.sock is None:
+                self._connect(connection)
             connection.request("POST", self._path, body, {"Content-Type": "application/json"})
             response = connection.getresponse()
             answer = response.read()
@@ -65,6 +70,15 @@ class HttpClient:
         if response.status != 200:
             raise LabError(f"the server answered {response.status}: {_detail(answer)}", "See what the server printed.")
         return answer
+
+    def _connect(self, connection: http.client.HTTPConnection) -> None:
+        """Connect so that close() knows of it, or do not connect any more."""
+        connection.connect()
+        with self._lock:
+            if self._closed:
+                raise LabError("the client is closed.", "Make a new one.")
+            if connection not in self._open:
+                self._open.append(connection)
 
 
 def _detail(answer: bytes) -> str:

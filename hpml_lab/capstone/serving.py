@@ -180,20 +180,23 @@ def serve_in_turns(
 
 
 def _warm_up(route: Route, inputs: int, timeout_seconds: float) -> str:
-    """The first requests of a turn, which open connections; returns what went wrong, if none was answered."""
+    """The first requests of a turn, which open connections; returns what went wrong, as _lost does."""
     warm = open_loop(lambda index: route.submit(index % inputs), [0.0] * WARM_UP, timeout_seconds=timeout_seconds)
-    return _nothing(warm, route)
+    return _lost(warm, route)
 
 
-def _nothing(requests: Sequence[Request], route: Route) -> str:
-    """Why none of the requests was answered; empty if one was and the server still runs."""
+def _lost(requests: Sequence[Request], route: Route) -> str:
+    """How the server ended, or that it answered less than half of the requests; empty if neither."""
     if fault := route.fault():
         return fault
-    return f"no request was answered ({requests[0].error})" if all(request.error for request in requests) else ""
+    errors = [request.error for request in requests if request.error]
+    if 2 * len(errors) <= len(requests):
+        return ""
+    return f"{len(errors)} of {len(requests)} requests were not answered ({errors[0]})"
 
 
 def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Served, timeout_seconds: float) -> str:
-    """One turn of one load; returns what went wrong, if nothing was answered or the server has ended."""
+    """One turn of one load; returns what went wrong, as _lost does."""
     sent: dict[int, Future] = {}
 
     def submit(index: int) -> Future:
@@ -207,7 +210,7 @@ def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Ser
             output, batch = route.read(sent[index].result())
             served.differences.append(relative_difference(output, expected[index % len(expected)]))
             served.batches.append(batch)
-    return _nothing(requests, route)
+    return _lost(requests, route)
 
 
 # ---- all of them -----------------------------------------------------------------------------------------------------

@@ -117,6 +117,7 @@ def draw(result: Result):
         axes.set_axisbelow(True)
     names = list(dict.fromkeys(row.engine for row in rows))
     panels[0].set_yticks(range(len(names)), names)
+    panels[0].set_ylabel("server")
     panels[0].set_ylim(len(names) - 0.4, -0.6)
     panels[0].legend(fontsize=8, loc="upper right")
     return figure
@@ -176,12 +177,17 @@ def rows_of(served: Mapping[tuple[str, str], Served], faults: Mapping[str, str],
                     *(1e3 * seconds for seconds in (whole.p50, whole.p95, whole.p99)),
                     found.mean_batch,
                     whole.late,
-                    faults.get(name, ""),
+                    faults.get(name) or first_error(found),
                     tuple(1e3 * turn.p50 for turn in turns),
                     tuple(1e3 * turn.p99 for turn in turns),
                 )
             )
     return rows
+
+
+def first_error(served: Served) -> str:
+    """The first error of a server that failed for some requests; percentiles are those of the others."""
+    return next((f"the first error: {request.error}" for request in served.requests if request.error), "")
 
 
 def judge_equality(result: Result, equalities: list[OnnxEquality], gains: Mapping[int, SpeedUp], provider: str) -> None:
@@ -214,7 +220,9 @@ def judge_traffic(result: Result, served: Mapping[tuple[str, str], Served], calm
         a, b = rows[slow, load], rows[quick, load]
         above, below = getattr(a, f"turns_{share}_ms"), getattr(b, f"turns_{share}_ms")
         measured = f"{getattr(a, f'{share}_ms'):.3g} and {getattr(b, f'{share}_ms'):.3g} ms, {len(above)} turns"
-        result.measured(text, all(x > y for x, y in zip(above, below, strict=False)), measured)
+        if b.failed:  # the slowest of its requests are missing in its percentiles
+            measured += f"; {b.failed} requests failed"
+        result.measured(text, not b.failed and all(x > y for x, y in zip(above, below, strict=False)), measured)
 
     compare("Calm: over HTTP the median answer takes longer than from a function in this process", calm, OURS_HTTP, ORT, "p50")
     compare("Calm: LitServe's median is above that of our server behind the same HTTP", calm, LIT_ALONE, OURS_HTTP, "p50")
