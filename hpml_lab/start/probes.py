@@ -34,5 +34,7 @@ PROBES: dict[str, Callable[[Answers], Finding]] = {
     "torchao": probes_software.torchao,
     "torch-pruning": probes_software.torch_pruning,
     "pydicom": probes_software.pydicom,
+    "onnxruntime": probes_software.onnxruntime,
+    "litserve": probes_software.litserve,
     "mnist": probes_software.mnist,
 }

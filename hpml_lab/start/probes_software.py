@@ -134,6 +134,21 @@ def pydicom(answers: Answers) -> Finding:
     return _optional("pydicom", "CT scans are stored as .npz alone, and DICOM series are not read.", "pip install pydicom")
 
 
+def onnxruntime(answers: Answers) -> Finding:
+    """ONNX Runtime, and what torch exports models with for it."""
+    means, fix = "Models are not exported to ONNX, and torch alone runs them.", "pip install onnxruntime onnx onnxscript"
+    found = _optional("onnxruntime", means, fix)
+    absent = [name for name in ("onnx", "onnxscript") if not machine.installed_version(name)]
+    if found.state == OK and absent:
+        return Finding("onnxruntime", MISSING, f"{found.value}, without {' and '.join(absent)}", means, fix)
+    return found
+
+
+def litserve(answers: Answers) -> Finding:
+    """LitServe: an engine that serves models over HTTP."""
+    return _optional("litserve", "Only the workbook's own server is put under load.", "pip install litserve")
+
+
 def _optional(name: str, means: str, fix: str) -> Finding:
     """A package of an extra. It is not loaded here: that takes seconds."""
     if version := machine.installed_version(name):

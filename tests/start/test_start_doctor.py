@@ -247,5 +247,17 @@ def test_every_tool_that_an_experiment_names_is_known_to_the_doctor():
 
 def test_every_optional_tool_and_data_set_that_the_doctor_looks_for_is_named_by_an_experiment():
     named = {tool for entry in all_experiments() for tool in entry.uses}
-    other = {"cuda", "two-gpus", "namespaces", "compiler", "dali", "deepspeed", "torchao", "torch-pruning", "mnist"}
+    other = {
+        "cuda",
+        "two-gpus",
+        "namespaces",
+        "compiler",
+        "dali",
+        "deepspeed",
+        "torchao",
+        "torch-pruning",
+        "onnxruntime",
+        "litserve",
+    }
+    other |= {"mnist"}
     assert {tool.name for tool in TOOLS} | other == named

@@ -317,16 +317,23 @@ def test_dali_is_found_in_either_build(monkeypatch):
     assert PROBES["dali"](answers()).value == "2.4.0 (nvidia-dali-cuda120)"
 
 
-@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning", "pydicom"])
+@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning", "pydicom", "onnxruntime", "litserve"])
 def test_an_optional_package_is_found_without_loading_it(monkeypatch, name):
     versions(monkeypatch)
     found = PROBES[name](answers())
     assert found.state == MISSING and f"pip install {name}" in found.fix
-    versions(monkeypatch, **{name: "0.19.8"})
+    versions(monkeypatch, **{name: "0.19.8", "onnx": "1.23.2", "onnxscript": "0.7.2"})
     # None makes every import of it fail, also where another test has loaded the package into this process
     monkeypatch.setitem(sys.modules, name.replace("-", "_"), None)
     found = PROBES[name](answers())
     assert (found.state, found.value) == (OK, "0.19.8")
+
+
+def test_onnx_runtime_needs_what_models_are_exported_with(monkeypatch):
+    versions(monkeypatch, onnxruntime="1.32.0", onnx="1.23.2")
+    found = PROBES["onnxruntime"](answers())
+    assert (found.state, found.value) == (MISSING, "1.32.0, without onnxscript")
+    assert "pip install onnxruntime onnx onnxscript" in found.fix
 
 
 @pytest.mark.parametrize(

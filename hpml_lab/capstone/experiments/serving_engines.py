@@ -1,0 +1,351 @@
+"""An engine of the field next to our server: the same models in ONNX Runtime, the same traffic, and what each answer costs.
+
+ONNX Runtime runs the models; LitServe serves them over HTTP with a process for the model. Both are optional: where one is not
+installed, its rows say so.
+"""
+
+import importlib.util
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+from hpml_lab.capstone.onnx_models import (
+    PATCH,
+    SLICE,
+    TOLERANCE,
+    OnnxEquality,
+    compare_onnx,
+    export_onnx,
+    patch_detector,
+    slice_pair,
+)
+from hpml_lab.capstone.onnx_session import CPU, CUDA, OnnxSession, choose_provider
+from hpml_lab.capstone.serving import (
+    LITSERVE,
+    OURS,
+    Load,
+    Route,
+    Served,
+    engines,
+    in_process,
+    left_behind,
+    over_http,
+    ready,
+    serve_in_turns,
+)
+from hpml_lab.capstone.traffic import summary
+from hpml_lab.core import style
+from hpml_lab.core.device import Device
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.experiment import Params, experiment
+from hpml_lab.core.findings import Table, column
+from hpml_lab.core.noise import SpeedUp, speed_up
+from hpml_lab.core.picture import picture
+from hpml_lab.core.progress import progress
+from hpml_lab.core.result import Result
+from hpml_lab.core.timing import interleaved
+
+QUICK = dict(
+    calm=(100, 30),  # requests a second, and requests in a turn
+    busy=(400, 120),
+    turns=2,
+    limit=16,
+    window_seconds=0.002,
+    samples=5,
+)
+FULL = QUICK | dict(calm=(100, 500), busy=(400, 2000), turns=5, samples=9)
+INPUTS = 16
+SHOWN = 400  # points of a curve that are kept
+
+TORCH, ORT, OURS_HTTP = "ours, torch", "ours, ONNX Runtime", "ours over HTTP, ONNX Runtime"
+LIT_ALONE, LIT_BATCHED = "LitServe, one by one", "LitServe, batched"
+SERVERS = (TORCH, ORT, OURS_HTTP, LIT_ALONE, LIT_BATCHED)
+
+
+@dataclass(frozen=True)
+class EngineTraffic:
+    """One server under one load, all turns together; None where it did not run."""
+
+    engine: str = column("server")
+    load: str = column("load")
+    rate: float = column("rate", "requests/s")
+    requests: int | None = column("requests", default=None)
+    failed: int | None = column("failed", default=None)
+    throughput: float | None = column("answers", "per s", default=None)
+    p50_ms: float | None = column("p50", "ms", default=None)
+    p95_ms: float | None = column("p95", "ms", default=None)
+    p99_ms: float | None = column("p99", "ms", default=None)
+    mean_batch: float | None = column("requests per batch", default=None)
+    late: float | None = column("sent late", "share", default=None)
+    note: str = column("note", default="")
+    turns_p50_ms: tuple[float, ...] = ()
+    turns_p99_ms: tuple[float, ...] = ()
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Latency from the moment a request was due, left at a calm load, right at a busy one: the circle is the median, the
+    diamond the 99th percentile of all turns, and the small marks are those of each turn. Compare rows in pairs: torch and ONNX
+    Runtime; the same server with and without HTTP; LitServe with and without batching."""
+    figure = style.new_figure(9.5, 3.9)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
+    rows = result.rows(EngineTraffic)
+    for axes, load in zip(panels, dict.fromkeys(row.load for row in rows), strict=True):
+        for y, row in enumerate(row for row in rows if row.load == load):
+            if row.p50_ms is None:
+                axes.text(0.03, y, row.note, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=style.GREY)
+                continue
+            axes.plot([row.p50_ms, row.p99_ms], [y, y], color=style.GREY, linewidth=1.5, zorder=1)
+            axes.plot(row.turns_p50_ms, [y + 0.22] * len(row.turns_p50_ms), "|", color=style.BLUE, markersize=6)
+            axes.plot(row.turns_p99_ms, [y + 0.22] * len(row.turns_p99_ms), "|", color=style.RED, markersize=6)
+            axes.plot(row.p50_ms, y, "o", color=style.BLUE, markersize=8, label="median" if y == 0 else None)
+            axes.plot(row.p99_ms, y, "D", color=style.RED, markersize=7, label="99th percentile" if y == 0 else None)
+        rate = next(row.rate for row in rows if row.load == load)
+        axes.set(xscale="log", xlabel="latency (ms)", title=f"{load}: {rate:g} requests a second")
+        style.label_log_axis(axes.xaxis)
+        axes.grid(visible=False, axis="y")
+        axes.set_axisbelow(True)
+    names = list(dict.fromkeys(row.engine for row in rows))
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].set_ylabel("server")
+    panels[0].set_ylim(len(names) - 0.4, -0.6)
+    panels[0].legend(fontsize=8, loc="upper right")
+    return figure
+
+
+@picture
+def busy_latency_over_time(result: Result):
+    """One turn at the busy load: the latency of each request over the moment it was due. A server that keeps up stays flat; one
+    that does not lets its queue grow, and every further request waits longer: its percentiles then say how long the traffic
+    lasted, more than anything else."""
+    figure = style.new_figure(8.5, 4.0)
+    axes = figure.subplots()
+    for name, color, line in zip(SERVERS, style.CYCLE, style.LINES, strict=False):
+        if name in result.arrays["busy"]:
+            due, latency = result.arrays["busy"][name]
+            axes.plot(due, latency, color=color, linestyle=line, label=name, linewidth=1.6)
+    axes.set(yscale="log", xlabel="moment at which a request was due (s)", ylabel="latency (ms)")
+    style.label_log_axis(axes.yaxis)
+    axes.legend(fontsize=8, loc="upper left", bbox_to_anchor=(1.0, 1.0))
+    return figure
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+def torch_server(model: nn.Module, device: Device) -> Callable[[np.ndarray], np.ndarray]:
+    """The model on `device` as (n, ...) -> (n, ...) of NumPy, as the servers call it."""
+    model = model.to(device.torch)
+
+    def run(x: np.ndarray) -> np.ndarray:
+        with torch.inference_mode():
+            return model(torch.from_numpy(x).to(device.torch)).cpu().numpy()
+
+    return run
+
+
+def rows_of(served: Mapping[tuple[str, str], Served], faults: Mapping[str, str], loads: Iterable[Load]) -> list[EngineTraffic]:
+    """A row for each server and load, also for those that did not run."""
+    rows = []
+    for load in loads:
+        for name in SERVERS:
+            found = served.get((name, load.name))
+            if found is None or not found.batches:
+                requests = found.requests if found else []
+                lost = (len(requests), len(requests)) if requests else (None, None)
+                rows.append(EngineTraffic(name, load.name, load.rate, *lost, note=faults.get(name, "it did not run")))
+                continue
+            whole, turns = summary(found.requests), [turn for turn in found.summaries if turn.throughput]
+            rows.append(
+                EngineTraffic(
+                    name,
+                    load.name,
+                    load.rate,
+                    whole.requests,
+                    whole.failed,
+                    found.throughput,
+                    *(1e3 * seconds for seconds in (whole.p50, whole.p95, whole.p99)),
+                    found.mean_batch,
+                    whole.late,
+                    faults.get(name) or first_error(found),
+                    tuple(1e3 * turn.p50 for turn in turns),
+                    tuple(1e3 * turn.p99 for turn in turns),
+                )
+            )
+    return rows
+
+
+def first_error(served: Served) -> str:
+    """The first error of a server that failed for some requests; percentiles are those of the others."""
+    return next((f"the first error: {request.error}" for request in served.requests if request.error), "")
+
+
+def judge_equality(result: Result, equalities: list[OnnxEquality], gains: Mapping[int, SpeedUp], provider: str) -> None:
+    """Add what the export changes: nothing in the outputs, something in the time."""
+    result.claim(
+        f"ONNX Runtime's outputs equal torch's to {TOLERANCE:g} of the largest output, with one file for all batch sizes",
+        all(row.equal for row in equalities),
+        f"largest difference {max(row.difference for row in equalities):.1e}",
+    )
+    for batch, gain in gains.items():
+        what = "one slice" if batch == 1 else f"{batch} slices"
+        result.measured(f"ONNX Runtime ({provider}) computes {what} faster than torch in eager mode", gain.faster, str(gain))
+        result.key_figure(f"ONNX Runtime next to torch, {what}", gain.ratio, "times as fast")
+
+
+def judge_traffic(result: Result, served: Mapping[tuple[str, str], Served], calm: str, busy: str) -> None:
+    """Add what the servers answered, and when."""
+    rows = {(row.engine, row.load): row for row in result.rows(EngineTraffic) if row.p50_ms is not None}
+    differences = [difference for found in served.values() for difference in found.differences]
+    result.claim(
+        f"Every answer is the one to its own request, to {TOLERANCE:g}, computed alone or in a batch",
+        bool(differences) and max(differences) <= TOLERANCE,
+        f"{len(differences):,} answers",
+    )
+
+    def compare(text: str, load: str, slow: str, quick: str, share: str) -> None:
+        """In every turn the percentile `share` of `slow` is above that of `quick`."""
+        if (slow, load) not in rows or (quick, load) not in rows:
+            return
+        a, b = rows[slow, load], rows[quick, load]
+        above, below = getattr(a, f"turns_{share}_ms"), getattr(b, f"turns_{share}_ms")
+        measured = f"{getattr(a, f'{share}_ms'):.3g} and {getattr(b, f'{share}_ms'):.3g} ms, {len(above)} turns"
+        if b.failed:  # the slowest of its requests are missing in its percentiles
+            measured += f"; {b.failed} requests failed"
+        result.measured(text, not b.failed and all(x > y for x, y in zip(above, below, strict=False)), measured)
+
+    compare("Calm: over HTTP the median answer takes longer than from a function in this process", calm, OURS_HTTP, ORT, "p50")
+    compare("Calm: LitServe's median is above that of our server behind the same HTTP", calm, LIT_ALONE, OURS_HTTP, "p50")
+    compare("Busy: batching lowers the 99th percentile of LitServe", busy, LIT_ALONE, LIT_BATCHED, "p99")
+    field = [row for (name, _), row in rows.items() if name in (LIT_ALONE, LIT_BATCHED)]
+    if field:
+        failed, sent = sum(row.failed for row in field), sum(row.requests for row in field)
+        result.measured("LitServe answers every request of both loads", failed == 0, f"{failed} of {sent:,} failed")
+    for (name, load), row in rows.items():
+        if load == busy:
+            result.key_figure(f"{name}, busy, p50", row.p50_ms, "ms")
+            result.key_figure(f"{name}, busy, p99", row.p99_ms, "ms")
+
+
+def time_both(run: Callable, session: OnnxSession, inputs: np.ndarray, samples: int) -> dict[int, SpeedUp]:
+    """{batch: how many times as fast ONNX Runtime is}, each from NumPy to NumPy."""
+    gains = {}
+    for batch in (1, len(inputs)):
+        works = {"torch": partial(run, inputs[:batch]), "onnx": partial(session, inputs[:batch])}
+        gains[batch] = speed_up(interleaved(works, samples=samples, placebo="torch"), "torch", "onnx")
+    return gains
+
+
+def programs(path: Path, provider: str, params: Params) -> tuple[dict, dict[str, str]]:
+    """The engines to start, and why others are left out."""
+    settings = {"model": str(path), "provider": provider, "limit": params.limit}
+    found, faults = {OURS_HTTP: (OURS, settings)}, {}
+    for name, limit in ((LIT_ALONE, 1), (LIT_BATCHED, params.limit)):
+        if importlib.util.find_spec("litserve") is None:
+            faults[name] = "litserve is not installed. pip install litserve"
+        else:
+            more = {"limit": limit, "window_seconds": params.window_seconds, "timeout_seconds": 30}
+            found[name] = (LITSERVE, settings | more)
+    return found, faults
+
+
+@experiment(
+    "serving-engines",
+    lecture="own",
+    notebook="16_capstone",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("onnxruntime", "litserve", "cuda"),
+)
+def serving_engines(params: Params) -> Result:
+    """An existing engine next to our server: ONNX Runtime for the models, LitServe under the same traffic."""
+    model, result = slice_pair(), Result()
+    inputs = np.random.default_rng(0).random((INPUTS, *SLICE), dtype=np.float32)
+    with torch.inference_mode():
+        expected = model(torch.from_numpy(inputs)).numpy()
+    loads = [Load("calm", *params.calm), Load("busy", *params.busy)]
+    started, faults = [], {}
+    with tempfile.TemporaryDirectory(prefix="hpml-", ignore_cleanup_errors=True) as folder, ExitStack() as stack:
+        routes: dict[str, Route] = {}
+        try:
+            begin = time.perf_counter()
+            provider = choose_provider(params.device.is_cuda)
+            file = export_onnx(model, SLICE)
+            result.key_figure("export of both models of a slice", time.perf_counter() - begin, "s")
+            path = Path(folder) / "slice_pair.onnx"
+            path.write_bytes(file)
+            session = OnnxSession(file, provider)
+        except LabError as error:
+            faults = {name: f"ONNX Runtime: {error}" for name in SERVERS[1:]}
+        else:
+            wanted, faults = programs(path, provider, params)
+            running = stack.enter_context(engines(wanted))
+            started = list(running.values())
+            equalities = both_models(model, file, provider)  # meanwhile the engines start
+            running, late = ready(running)
+            faults |= late
+            for engine in started:
+                engine.pause()
+        run = torch_server(model, params.device)
+        if not faults.get(ORT):
+            result.tables.append(Table("The same outputs from torch and from ONNX Runtime", equalities))
+            judge_equality(result, equalities, time_both(run, session, inputs, params.samples), session.provider)
+            routes[ORT] = stack.enter_context(in_process(session, inputs, params.limit))
+            for name, engine in running.items():
+                engine.resume()
+                routes[name] = stack.enter_context(over_http(engine, inputs))
+        routes = {TORCH: stack.enter_context(in_process(run, inputs, params.limit)), **routes}
+        served, broken = serve_in_turns(routes, loads, expected, turns=params.turns)
+    faults |= broken
+    result.tables.insert(0, Table("Latency from the moment due", rows_of(served, faults, loads)))
+    judge_traffic(result, served, *(load.name for load in loads))
+    if started:
+        left = left_behind(started)
+        result.check("No process, port or file of an engine is left", not left, ", ".join(left))
+    result.arrays["busy"] = {
+        name: curve(served[name, loads[1].name]) for name in SERVERS if (name, loads[1].name) in served and name not in faults
+    }
+    result.notes += notes(faults, params.device, served, loads[1])
+    return result
+
+
+def both_models(model: nn.Module, file: bytes, provider: str) -> list[OnnxEquality]:
+    """Equality of the models of a slice, and of the 3-D detector of the pipeline."""
+    volume = patch_detector()
+    detector = export_onnx(volume, PATCH)
+    both = (("detector and segmenter of a slice", model, file, SLICE), ("3-D detector", volume, detector, PATCH))
+    return [
+        row
+        for name, module, onnx, shape in progress(both, "models")
+        for row in compare_onnx(name, module, onnx, shape, (1, 3, INPUTS), provider)
+    ]
+
+
+def curve(served: Served) -> tuple[list[float], list[float]]:
+    """Moments due (s) and latencies (ms) of the first turn, at most SHOWN of them."""
+    turn = [request for request in served.turns[0] if not request.error][:SHOWN]
+    return [request.due for request in turn], [1e3 * request.latency for request in turn]
+
+
+def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, str], Served], busy: Load) -> list[str]:
+    """What was not run, or not as a reader might think."""
+    said = [f"{name}: {fault}" if not fault.startswith(name) else fault for name, fault in faults.items()]
+    if device.is_cuda and ORT not in faults and choose_provider(True) == CPU:
+        said.append(f"This build of ONNX Runtime has no {CUDA}: its rows are the CPU's. pip install onnxruntime-gpu")
+    count = sum(len(turn) for turn in served[TORCH, busy.name].turns)
+    if count < 1000:
+        said.append(
+            f"The 99th percentile of {count} requests is among its {max(1, count // 100) + 1} slowest: at full there are more."
+        )
+    return list(dict.fromkeys(said))

@@ -1,0 +1,132 @@
+"""The capstone's models as ONNX files: exported by torch, run by ONNX Runtime, and compared output by output."""
+
+import contextlib
+import io
+import logging
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hpml_lab.capstone.detector import Detector
+from hpml_lab.capstone.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
+from hpml_lab.capstone.slice_stages import SIDE, slice_models
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.findings import column
+from hpml_lab.core.tools import need
+
+TOLERANCE = 1e-5  # of the largest output
+PATCH = (1, 32, 32, 32)
+SLICE = (1, SIDE, SIDE)
+
+
+class SlicePair(nn.Module):
+    """Both models of a slice as one: (n, 1, SIDE, SIDE) -> (n, heat and mask, flattened)."""
+
+    def __init__(self, detector: nn.Module, segmenter: nn.Module) -> None:
+        super().__init__()
+        self.detector, self.segmenter = detector, segmenter
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.detector(x).flatten(1), self.segmenter(x).flatten(1)], dim=1)
+
+
+def slice_pair(seed: int = 0) -> SlicePair:
+    """The detector and the segmenter of `inference-pipeline`, with random weights from `seed`."""
+    return SlicePair(*slice_models(seed=seed)).eval()
+
+
+def patch_detector(seed: int = 0) -> Detector:
+    """The 3-D detector with random weights from `seed`, and statistics of its batch norms that are not the first ones."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        model = Detector()
+        for module in model.modules():
+            if isinstance(module, nn.BatchNorm3d):
+                nn.init.normal_(module.running_mean, std=0.1)
+                nn.init.uniform_(module.running_var, 0.5, 2.0)
+    return model.eval()
+
+
+def export_onnx(model: nn.Module, shape: Sequence[int]) -> bytes:
+    """The model as an ONNX file's bytes, for inputs (n, *shape) with any n, by torch's exporter of 2.x (`dynamo=True`).
+
+    LabError if onnx or onnxscript is not installed, or if the exporter does not know what the model does. A model in training
+    mode is exported as it is in evaluation mode, and stays in its mode.
+    """
+    need("onnx"), need("onnxscript")
+    training, device = model.training, next((tensor.device for tensor in model.parameters()), torch.device("cpu"))
+    example = torch.zeros(2, *shape, device=device)  # not 1: a length of 1 would be taken as fixed
+    try:
+        with _quiet():
+            program = torch.onnx.export(
+                model.eval(),
+                (example,),
+                dynamo=True,
+                dynamic_shapes=({0: torch.export.Dim("n", min=1)},),
+                input_names=[INPUT],
+                output_names=[OUTPUT],
+                verbose=False,
+            )
+    except Exception as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise LabError(
+            f"torch cannot export this {type(model).__name__} ({type(error).__name__}: {(lines or [''])[0][:200]}).",
+            "Write forward() without Python decisions on the values of tensors.",
+        ) from error
+    finally:
+        model.train(training)
+    return program.model_proto.SerializeToString()
+
+
+@contextlib.contextmanager
+def _quiet():
+    """Without the exporter's notes on versions of operators and on its own deprecated calls."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+@dataclass(frozen=True)
+class OnnxEquality:
+    """One model at one batch size: how far ONNX Runtime's outputs are from torch's, relative to the largest output."""
+
+    model: str = column("model")
+    batch: int = column("batch")
+    difference: float = column("largest difference", "of the largest output")
+    file_mb: float = column("file", "MB")
+
+    @property
+    def equal(self) -> bool:
+        return self.difference <= TOLERANCE
+
+
+def relative_difference(outputs: np.ndarray, expected: np.ndarray) -> float:
+    """max |outputs − expected| / max |expected|; infinite if shapes differ or a value is NaN."""
+    if outputs.shape != expected.shape:
+        return float("inf")
+    difference = float(np.abs(outputs - expected).max() / np.abs(expected).max())
+    return difference if difference == difference else float("inf")
+
+
+def compare_onnx(
+    name: str, model: nn.Module, file: bytes, shape: Sequence[int], batches: Sequence[int], provider: str = CPU
+) -> list[OnnxEquality]:
+    """Both on the same random inputs, for each batch size, with the same file."""
+    session = OnnxSession(file, provider)
+    made, rows = torch.Generator().manual_seed(1), []
+    for batch in batches:
+        x = torch.rand(batch, *shape, generator=made)
+        with torch.inference_mode():
+            expected = model(x).numpy()
+        rows.append(OnnxEquality(name, batch, relative_difference(session(x.numpy()), expected), len(file) / 1e6))
+    return rows
