@@ -7,6 +7,4 @@ Tools:
 
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__, {"ct": ["Scan", "synthetic"], "scans": ["find_scans", "load", "save"]}
-)
+__getattr__, __dir__, __all__ = attach(__name__, {"ct": ["Scan", "synthetic"], "scans": ["find_scans", "load", "save"]})

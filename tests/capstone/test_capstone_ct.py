@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 
 from hpml_lab.capstone import find_scans, load, save, synthetic
-from hpml_lab.capstone.ct import Scan
-from hpml_lab.core.errors import LabError
 
 SMALL = dict(shape=(24, 64, 64), spacing=(6.0, 3.0, 3.0))
 INTERCEPT = -1024
