@@ -152,9 +152,7 @@ def stamp(source: Path) -> list:
     return [source.name, len(found), sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)]
 
 
-def _keep(
-    outcome: PatientOutcome, name: str, results: Path, settings: dict[str, str], report: FolderReport
-) -> None:  # fmt: skip
+def _keep(outcome: PatientOutcome, name: str, results: Path, settings: dict[str, str], report: FolderReport) -> None:
     failed = results / f"{name}{FAILED}"
     if outcome.error is None:
         record = {

@@ -83,7 +83,9 @@ class PipelineSwitches:
 
     def __str__(self) -> str:
         """The switches that are on, for the record of a run."""
-        chosen = [(field.name, getattr(self, field.name)) for field in fields(self) if getattr(self, field.name) != field.default]
+        chosen = [
+            (field.name, getattr(self, field.name)) for field in fields(self) if getattr(self, field.name) != field.default
+        ]
         return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen) or "slow"
 
 
@@ -174,7 +176,7 @@ class LungPipeline:
             else:
                 volume = slow_stages.resample(volume, scan.spacing, order=1 if on.linear else 3)
         with clock.timed("components"):
-            mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR)
+            mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR_BELOW)
         with clock.timed("closing"):
             mask = self._closing()(mask, stages.CLOSING)
         with clock.timed("normalize"):

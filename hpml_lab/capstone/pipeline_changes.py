@@ -16,7 +16,7 @@ from hpml_lab.core.machine import cores
 # SIXTEEN: bfloat16 has 8 significant bits; a quarter of a millimeter is an eighth of a voxel. METHOD: another method, no bound.
 EQUAL, ROUNDED, SIXTEEN, METHOD = (0.0, 0.0), (1e-3, 1e-3), (0.25, 0.02), (float("inf"), float("inf"))
 KINDS = {EQUAL: "bitwise", ROUNDED: "rounding", SIXTEEN: "16 bits", METHOD: "another method"}
-PREPARATION, NETWORK, CORES = "preparation", "network", "idle cores"  # what is attacked once stages overlap
+PREPARATION, NETWORK, CORES = "preparation lane", "network lane", "idle cores"  # what is attacked once stages overlap
 LANES = {PREPARATION: BEFORE, NETWORK: tuple(part for part in PARTS if part not in BEFORE)}
 
 
@@ -40,6 +40,10 @@ class PipelineChange:
     overlap: bool = False
     last: bool = False
 
+    def suits(self, switches: PipelineSwitches) -> bool:
+        """Whether it adds to these switches: threads that prepare patients add nothing to threads with whole ones."""
+        return not (switches.whole and self.switch in ("ahead", "workers", "streams"))
+
     def applied(self, switches: PipelineSwitches) -> PipelineSwitches:
         return replace(switches, **(self.values or {self.switch: True}))
 
@@ -57,7 +61,7 @@ CHANGES = (
     PipelineChange("arrays", "normalize", "whole arrays, not voxel by voxel", ROUNDED),
     PipelineChange("windows", "patches", "a view of all windows, not a list of copies", EQUAL),
     PipelineChange("candidates", "boxes", "all cells at once, not one by one", ROUNDED),
-    PipelineChange("single", "network", "float32 on the device without a graph, not float64 with one", ROUNDED),
+    PipelineChange("single", "network", "float32 on the device without a graph, not float64", ROUNDED),
     PipelineChange("batches", "network", "patches in batches, not one by one", ROUNDED, on="single"),
     PipelineChange("folded", "network", "batch norm folded into the convolutions", ROUNDED, on="single"),
     PipelineChange("channels_last", "network", "channels_last_3d", ROUNDED, needs="cuda", on="batches"),
@@ -65,12 +69,14 @@ CHANGES = (
     AHEAD,
     PipelineChange("compiled", NETWORK, "torch.compile", ROUNDED, needs="compile", overlap=True),
     PipelineChange(
-        "streams", NETWORK, "patches of the next patient copied on a stream of their own", EQUAL, needs="cuda", on="pinned", overlap=True
+        "streams", NETWORK, "the next patches copied on a stream of their own", EQUAL, needs="cuda", on="pinned", overlap=True
     ),
     PipelineChange("workers", PREPARATION, "several threads prepare patients", EQUAL, needs="cores", overlap=True),
     PipelineChange("whole", CORES, "a thread a core, each with whole patients", EQUAL, needs="cores", overlap=True),
-    PipelineChange("bfloat16", NETWORK, "the network in 16 bits (AMP)", SIXTEEN, needs="half", on="batches", overlap=True, last=True),
-)  # fmt: skip
+    PipelineChange(
+        "bfloat16", NETWORK, "the network in 16 bits (AMP)", SIXTEEN, needs="half", on="batches", overlap=True, last=True
+    ),
+)
 
 
 def applicable(device: Device, compile: bool) -> list[PipelineChange]:
@@ -84,24 +90,17 @@ def applicable(device: Device, compile: bool) -> list[PipelineChange]:
             change = replace(change, values={"ahead": 0, "workers": cores(), "whole": True})
             fits = cores() >= 2 and not device.is_cuda
         else:
-            fits = {
-                "": True,
-                "cuda": device.is_cuda,
-                "half": device.dtype.itemsize == 2,
-                "compile": compile,
-            }[change.needs]
+            fits = {"": True, "cuda": device.is_cuda, "half": device.dtype.itemsize == 2, "compile": compile}[change.needs]
         if fits:
             found.append(change)
     return found
 
 
-def next_change(
-    profile: dict[str, float], left: Iterable[PipelineChange], switches: PipelineSwitches
-) -> PipelineChange | None:
+def next_change(profile: dict[str, float], left: Iterable[PipelineChange], switches: PipelineSwitches) -> PipelineChange | None:
     """The first change of the largest part that has one left; None where none is left.
 
-    In sequence the parts add up, and the largest part of the sum comes first. Once a thread works ahead, the longer of two lanes
-    decides: what is done before the network, or the network; then what keeps idle cores busy.
+    In sequence the parts add up, and the largest part of the sum comes first. Once a thread works ahead, the longer of two
+    lanes decides: what is done before the network, or the network; then what keeps idle cores busy.
     """
     left = [change for change in left if not change.on or getattr(switches, change.on)]
     overlapped = bool(switches.ahead or switches.workers > 1)
@@ -110,13 +109,13 @@ def next_change(
             for change in left:
                 if change.part == part and not change.overlap:
                     return change
-        return next((change for change in left if change.switch == AHEAD.switch), None)
+        if AHEAD in left:
+            return AHEAD
     lanes = sorted(LANES, key=lambda lane: -lane_seconds(profile, lane))
-    order = [*(lanes if not switches.whole else [NETWORK]), CORES]
     for last in (False, True):
-        for part in order:
+        for part in (*lanes, CORES):
             for change in left:
-                if change.overlap and change.part == part and change.last == last and change.switch != AHEAD.switch:
+                if change.part == part and change.overlap and change.last == last and change.suits(switches):
                     return change
     return None
 

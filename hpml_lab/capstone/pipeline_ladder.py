@@ -5,7 +5,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import torch
@@ -17,6 +16,7 @@ from hpml_lab.capstone.lung_pipeline import PARTS, LungPipeline, PipelineSwitche
 from hpml_lab.capstone.pipeline_changes import (
     EQUAL,
     METHOD,
+    NETWORK,
     SIXTEEN,
     PipelineChange,
     applicable,
@@ -45,7 +45,8 @@ class PipelineRung:
     """One rung: the change that led here (None at the bottom), the profile, and what the check found.
 
     profile     seconds a patient of each part; once stages overlap, parts of different patients go on at the same time
-    seconds     of a patient: the run's time over the number of patients
+    seconds     of a patient: at the bottom the sum of the profile, above it divided by each gain that was kept, so that two
+                rungs compare as they did in turns
     detections  of each patient, (n, 5)
     gain        how many times as fast as the rung below, timed in turns; None at the bottom
     difference  the largest of positions in mm and of scores against the rung below
@@ -126,13 +127,16 @@ class PipelineLadder:
         self, made: LungPipeline, change: PipelineChange | None, below: LungPipeline | None, rung: PipelineRung | None
     ) -> PipelineRung:
         """Profile a pipeline, time it in turns with the one below, and compare what both detected."""
-        self.run(made, 1)  # what is done only once is done now
+        if change is None or change.part in (NETWORK, "network"):
+            self.run(made, 1)  # what a new network does only once is done now
         profile, detections = self.profiled(made)
         found = PipelineRung(change, made.switches, profile, sum(profile.values()), detections)
         if change is None:
             return found
-        gain, seconds = self.gain_of(below, made, rung.seconds)
-        return replace(found, gain=gain, seconds=seconds, difference=difference_of(rung.detections, detections))
+        gain = self.gain_of(below, made, rung.seconds)
+        return replace(
+            found, gain=gain, seconds=rung.seconds / gain.ratio, difference=difference_of(rung.detections, detections)
+        )
 
     def profiled(self, made: LungPipeline) -> tuple[dict[str, float], list[np.ndarray]]:
         """Seconds a patient by part, and all patients' detections, from one run. In sequence by notebook 09's PartClock, which
@@ -162,8 +166,8 @@ class PipelineLadder:
         self.run(made, count)
         return (time.perf_counter() - start) / count
 
-    def gain_of(self, below: LungPipeline, made: LungPipeline, seconds: float) -> tuple[SpeedUp, float]:
-        """How many times as fast `made` is as `below`, which takes about so many seconds a patient; and seconds with `made`.
+    def gain_of(self, below: LungPipeline, made: LungPipeline, seconds: float) -> SpeedUp:
+        """How many times as fast `made` is as `below`, which takes about so many seconds a patient.
 
         Both take turns, A B A B … A, each A being the placebo of the one before. The turns end early where even the least of
         three is a clear gain, and late where noise hides what looks like one.
@@ -179,12 +183,12 @@ class PipelineLadder:
             clear = len(after) >= 3 and gain.faster and gain.low > CLEAR
             hidden = gain.ratio > HIDDEN and not gain.faster and len(after) < 2 * self.plan.turns
             if clear or (len(after) >= self.plan.turns and not hidden):
-                return gain, median(after)
+                return gain
 
     def total(self, slow: PipelineRung, best: PipelineRung) -> SpeedUp:
         """How many times as fast the pipeline of a rung is as the slow one."""
         with self.exact():
-            return self.gain_of(self.make(slow.switches), self.make(best.switches), slow.seconds)[0]
+            return self.gain_of(self.make(slow.switches), self.make(best.switches), slow.seconds)
 
 
 def unchanged_since(rungs: Sequence[PipelineRung]) -> tuple[float, float]:
