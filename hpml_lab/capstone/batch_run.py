@@ -4,9 +4,9 @@
     report.detections["patient-0003"]          # (n, 5): z, y, x, radius in mm, score
     report.failures                            # which file failed in which stage, and what to do; the others went on
 
-In the results' folder each patient has a file `<name>.json`, or `<name>.failed.json` that names file and stage. Both are written
-whole or not at all. A further run computes what has no result yet, what failed, and what was computed by another pipeline or
-from another version of the scan's file.
+In the folder of results each patient has a file `<name>.json`, or `<name>.failed.json` that names file and stage. Both are
+written whole or not at all. A further run computes what has no result yet, what failed, and what was computed by another
+pipeline or from another version of the scan's file.
 """
 
 import hashlib
