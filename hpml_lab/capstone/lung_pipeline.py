@@ -89,6 +89,13 @@ class PipelineSwitches:
         return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen) or "slow"
 
 
+# What the ladder leads to on a processor: nothing here changes a detection by more than rounding, but for `linear`.
+FAST = PipelineSwitches(
+    components=True, transforms=True, bytes=True, linear=True, interpolate=True, arrays=True, windows=True, candidates=True,
+    single=True, batches=True, ahead=1,
+)  # fmt: skip
+
+
 @dataclass
 class ReadyPatches:
     """What the network needs of a patient: patches (n, size, size, size), their first voxels, and what turns cells into mm."""

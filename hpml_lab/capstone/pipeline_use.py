@@ -3,6 +3,7 @@
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -81,8 +82,9 @@ def known_waits(patients: int, waits: dict[str, float] = WAITS, workers: Sequenc
         start = time.perf_counter()
         items = range(patients)
         # As many ahead as fit: a worker that waits for room would be another arrangement.
-        ahead = loading.ThreadPrefetcher(items, lambda _: time.sleep(before), threads=count, depth=patients) if count else None
-        for _ in ahead or map(lambda _: time.sleep(before), items):
+        prepare = partial(_wait, before)
+        room = max(patients, count)
+        for _ in loading.ThreadPrefetcher(items, prepare, threads=count, depth=room) if count else map(prepare, items):
             time.sleep(after)
         measured = (time.perf_counter() - start) / patients
         expected = arithmetic.sequential_time((before, after))
@@ -93,6 +95,10 @@ def known_waits(patients: int, waits: dict[str, float] = WAITS, workers: Sequenc
             OverlapRow(named(count), in_minutes(count), 1e3 * expected, 1e3 * measured, 100 * (measured / expected - 1))
         )
     return found
+
+
+def _wait(seconds: float, _: int) -> None:
+    time.sleep(seconds)
 
 
 def named(workers: int) -> str:

@@ -10,16 +10,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.capstone import batch_run, scans
+from hpml_lab.capstone import batch_run, lung_pipeline, scans
 from hpml_lab.capstone.batch_run import run_folder, run_on_ranks
 from hpml_lab.capstone.ct import synthetic
-from hpml_lab.capstone.lung_pipeline import LungPipeline, PipelineSwitches
+from hpml_lab.capstone.lung_pipeline import LungPipeline
 from hpml_lab.core.errors import LabError
 
-FAST = PipelineSwitches(
-    components=True, transforms=True, bytes=True, linear=True, interpolate=True, arrays=True, windows=True, candidates=True,
-    single=True, batches=True,
-)  # fmt: skip
+FAST = lung_pipeline.FAST.method
 AHEAD, WORKERS, WHOLE = (replace(FAST, **on) for on in (dict(ahead=1), dict(ahead=2, workers=2), dict(workers=2, whole=True)))
 SMALL = dict(shape=(28, 112, 112), spacing=(2.5, 1.6, 1.6))
 GOOD = ["patient-0000", "patient-0001", "patient-0002"]
