@@ -78,10 +78,11 @@ def synthetic(
     *,
     sick: bool | None = None,
 ) -> Scan:
-    """A synthetic patient: a chest with lungs, vessels, heart, windpipe, spine and ribs, and known nodules. One seed = one patient.
+    """A synthetic patient: a chest with lungs, vessels, heart, windpipe, spine and ribs, and known nodules.
 
-    Half of the patients are sick and have one to three nodules, whose radii in mm are uniform in `radius`; `sick` decides it
-    instead. The anatomy of a seed is a fraction of the volume's size in mm, so that it does not depend on the number of voxels.
+    One seed is one patient: its anatomy is in fractions of the volume's size in mm, so that it does not depend on the number
+    of voxels. Half of the patients are sick, with one to three nodules whose radii in mm are uniform in `radius`; `sick`
+    decides it instead. As in DICOM, z points to the head, y to the back, and x to the patient's left side.
     Raises LabError for a volume that cannot hold a chest, or no nodule of this radius.
     """
     if len(shape) != 3 or any(size < least for size, least in zip(shape, SMALLEST, strict=True)):
@@ -109,7 +110,7 @@ def synthetic(
     held = np.minimum(lungs[0].reach(z, y, x), lungs[1].reach(z, y, x)) < 1
     held &= heart.reach(z, y, x) > 1
     hu[held] = LUNG
-    windpipe = np.broadcast_to((x**2 + (y + 0.08 * half[1]) ** 2 < (0.065 * half[2]) ** 2) & (z < -0.55 * half[0]), shape)
+    windpipe = np.broadcast_to((x**2 + (y + 0.08 * half[1]) ** 2 < (0.065 * half[2]) ** 2) & (z > 0.55 * half[0]), shape)
     hu[windpipe] = AIR
     _stamp(hu, walks, held, half, spacing)
     for *center, r in nodules:
@@ -128,7 +129,7 @@ def _organs(draw: np.random.Generator, half: np.ndarray) -> tuple[list[_Ball], _
     for side in (-1, 1):
         wide, deep, high = draw.uniform(0.94, 1.06, 3)
         lungs.append(_Ball(np.array([0, 0, side * 0.42]) * half, np.array([0.92 * high, 0.46 * deep, 0.34 * wide]) * half))
-    heart = _Ball(np.array([0.35, -0.14, 0.14]) * half, np.array([0.42, 0.22, 0.26]) * half * draw.uniform(0.9, 1.1))
+    heart = _Ball(np.array([-0.35, -0.14, 0.14]) * half, np.array([0.42, 0.22, 0.26]) * half * draw.uniform(0.9, 1.1))
     return lungs, heart
 
 
@@ -147,8 +148,8 @@ def _ribs(hu: np.ndarray, z: np.ndarray, y: np.ndarray, x: np.ndarray, half: np.
     _, deep, wide = half
     outer = (x / (0.82 * wide)) ** 2 + (y / (0.61 * deep)) ** 2
     rows, columns = np.nonzero(((outer > 0.90) & (outer < 1))[0])
-    lower = z[:, 0] + 0.25 * (y[0, rows, 0] + deep)[None]
-    hu[:, rows, columns] = np.where(lower % 22.0 < 8.0, np.float32(BONE), hu[:, rows, columns])
+    front = z[:, 0] - 0.25 * (y[0, rows, 0] + deep)[None]
+    hu[:, rows, columns] = np.where(front % 22.0 < 8.0, np.float32(BONE), hu[:, rows, columns])
 
 
 def _vessels(draw: np.random.Generator, half: np.ndarray, lungs: list[_Ball]) -> np.ndarray:
@@ -179,9 +180,14 @@ def _stamp(hu: np.ndarray, walks: np.ndarray, held: np.ndarray, half: np.ndarray
 
 
 def _nodules(
-    draw: np.random.Generator, half: np.ndarray, lungs: list[_Ball], heart: _Ball, radius: tuple[float, float], sick: bool | None
+    draw: np.random.Generator,
+    half: np.ndarray,
+    lungs: list[_Ball],
+    heart: _Ball,
+    radius: tuple[float, float],
+    sick: bool | None,
 ) -> np.ndarray:
-    """Balls inside the lungs, apart from the wall, the heart and each other: (n, 4) center in mm from the middle, and radius."""
+    """Balls in the lungs, apart from wall, heart and each other: (n, 4) center in mm from the middle, and radius."""
     chance, count = draw.random() < 0.5, int(draw.integers(1, 4))
     count *= chance if sick is None else sick
     found: list[np.ndarray] = []
