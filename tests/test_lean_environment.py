@@ -17,7 +17,7 @@ from hpml_lab.core.paths import ROOT
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
 NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", "expecttest", "tqdm"]
-NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning"]
+NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom"]
 LOAD = """
 import json, importlib.util
 from hpml_lab.adaptive.torch_inputs import suite

@@ -15,6 +15,13 @@ For the notebook:
     PARTS                   the parts of the pipeline, in order
     sequential_time, overlapped_time, time_per_item    seconds of a chain of stages, one after the other and overlapped
     most_by_stage, workers_that_balance, schedule      what a stage can gain, workers it needs, and who does what when
+Further figures:
+    slices                  a scan cut by three planes, with mask, patches, nodules and detections
+    explore_scan            a slider through the volume
+Tools:
+    Scan, synthetic         a CT scan with what turns it into HU and mm; a synthetic patient with known nodules
+    find_scans, load, save  scans in files: the workbook's own, DICOM series, and LUNA16
+    luna16_folder           where LUNA16 is, for readers who have it
 """
 
 from hpml_lab.core.lazy import attach
@@ -31,5 +38,10 @@ __getattr__, __dir__, __all__ = attach(
         "detector": ["trained_detector"],
         "overlap_arithmetic": ["sequential_time", "overlapped_time", "time_per_item", "most_by_stage"]
         + ["workers_that_balance", "schedule"],
+        "ct": ["Scan", "synthetic"],
+        "ct_pictures": ["slices"],
+        "volume_slider": ["explore_scan"],
+        "scans": ["find_scans", "load", "save"],
+        "luna16": ["luna16_folder"],
     },
 )

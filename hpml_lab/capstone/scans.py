@@ -40,7 +40,8 @@ def find_scans(folder: str | Path) -> list[Path]:
 def _scans_in(folder: Path) -> Iterator[Path]:
     series = False
     for path in sorted(folder.iterdir()):
-        if path.name.startswith("."):  # a file that is being written, or a system's own
+        # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
+        if path.name.startswith((".", "seg-lungs")):
             continue
         if path.is_dir():
             yield from _scans_in(path)
@@ -56,9 +57,8 @@ def is_dicom(path: Path) -> bool:
     """Whether a file is, or claims to be, DICOM: by its ending, or by the letters that begin after 128 bytes."""
     if path.suffix.lower() in (".dcm", ".dicom"):
         return True
-    if path.suffix:  # a text or picture next to the slices; many DICOM files have numbers for a suffix, as UIDs do
-        if not path.suffix[1:].isdigit():
-            return False
+    if path.name == "DICOMDIR" or (path.suffix and not path.suffix[1:].isdigit()):  # UIDs as names end in a number
+        return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
 

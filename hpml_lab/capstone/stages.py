@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from hpml_lab.core.errors import LabError
 
 SPACING = 2.0  # mm between voxels after resampling
-AIR = -400.0  # HU: what is below is air, of the lungs or around the patient
+AIR_BELOW = -400.0  # HU: what is below is air, of the lungs or around the patient
 SMALLEST_LUNG = 500  # voxels
 CLOSING = 6  # voxels: nodules and vessels up to twice as wide become part of the mask
 LOW, HIGH = -1000.0, 400.0  # HU that become 0 and 1
@@ -79,7 +79,7 @@ def lung_mask(volume: np.ndarray) -> np.ndarray:
     Air (below −400 HU) is divided into connected components. Those at the sides of the volume are the air around the patient;
     of the rest the two largest are the lungs. Nodules are not air: only closing makes them a part of the mask.
     """
-    return closing(lungs(checked(volume, "lung_mask") < AIR), CLOSING)
+    return closing(lungs(checked(volume, "lung_mask") < AIR_BELOW), CLOSING)
 
 
 def lungs(air: np.ndarray) -> np.ndarray:
@@ -230,7 +230,8 @@ def checked(volume: np.ndarray, stage: str) -> np.ndarray:
     if volume.dtype.kind == "f" and not np.isfinite([volume.min(), volume.max()]).all():
         bad = volume.size - int(np.isfinite(volume).sum())
         raise LabError(
-            f"{stage}: {bad} of {volume.size} values are NaN or infinite.", "Check the scan's slope, intercept and stored values."
+            f"{stage}: {bad} of {volume.size} values are NaN or infinite.",
+            "Check the scan's slope, intercept and stored values.",
         )
     return volume
 
@@ -239,7 +240,8 @@ def check_spacing(spacing: Sequence[float], new_spacing: float) -> None:
     """LabError unless all spacings are positive and finite."""
     if len(spacing) != 3 or not all(0 < mm < np.inf for mm in (*spacing, new_spacing)):
         raise LabError(
-            f"resample: the spacing {tuple(spacing)} to {new_spacing} mm is not positive.", "Give mm for z, y and x, all above 0."
+            f"resample: the spacing {tuple(spacing)} to {new_spacing} mm is not positive.",
+            "Give mm for z, y and x, all above 0.",
         )
 
 

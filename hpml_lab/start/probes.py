@@ -33,5 +33,6 @@ PROBES: dict[str, Callable[[Answers], Finding]] = {
     "deepspeed": probes_software.deepspeed,
     "torchao": probes_software.torchao,
     "torch-pruning": probes_software.torch_pruning,
+    "pydicom": probes_software.pydicom,
     "mnist": probes_software.mnist,
 }

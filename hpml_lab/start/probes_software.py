@@ -129,6 +129,11 @@ def torch_pruning(answers: Answers) -> Finding:
     return _optional("torch-pruning", "Channels are taken out of LeNet alone.", "pip install torch-pruning")
 
 
+def pydicom(answers: Answers) -> Finding:
+    """pydicom: CT scans as scanners write them."""
+    return _optional("pydicom", "CT scans are stored as .npz alone, and DICOM series are not read.", "pip install pydicom")
+
+
 def _optional(name: str, means: str, fix: str) -> Finding:
     """A package of an extra. It is not loaded here: that takes seconds."""
     if version := machine.installed_version(name):

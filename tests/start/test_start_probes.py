@@ -317,13 +317,15 @@ def test_dali_is_found_in_either_build(monkeypatch):
     assert PROBES["dali"](answers()).value == "2.4.0 (nvidia-dali-cuda120)"
 
 
-@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning"])
+@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning", "pydicom"])
 def test_an_optional_package_is_found_without_loading_it(monkeypatch, name):
     versions(monkeypatch)
+    module = name.replace("-", "_")
+    monkeypatch.delitem(sys.modules, module, raising=False)  # another test may have loaded it
     found = PROBES[name](answers())
     assert found.state == MISSING and f"pip install {name}" in found.fix
     versions(monkeypatch, **{name: "0.19.8"})
-    assert PROBES[name](answers()).value == "0.19.8" and name.replace("-", "_") not in sys.modules
+    assert PROBES[name](answers()).value == "0.19.8" and module not in sys.modules
 
 
 @pytest.mark.parametrize(
