@@ -182,7 +182,7 @@ def claim_detections(result: Result, rungs: list[PipelineRung]) -> None:
     )
     result.claim(
         "Changes that only round otherwise, batches and folding too, move no position by 0.001 mm and no score by 0.001",
-        len(rounded) >= 4 and all(rung.same for rung in rounded),
+        len(rounded) >= 3 and all(rung.same for rung in rounded),
         ", ".join(f"{rung.change.switch} {rung.difference[0]:.1g} mm, {rung.difference[1]:.1g}" for rung in rounded),
     )
     result.claim(
