@@ -1,14 +1,40 @@
-"""The 3-D network that says where nodules are, and its training."""
+"""The 3-D network that says where nodules are, and its training.
 
+Each cell of 4 x 4 x 4 voxels has a logit (is a nodule's center here?), the place of the center in the cell, and the log of the
+radius. The loss of a batch with cells c, targets t and the set P of cells that hold a center is
+
+    L = mean over c of w · BCE(logit_c, t_c) + 0.1 · mean over P of smooth-L1(place and log radius)        w = 20 in P, else 1
+"""
+
+import hashlib
+import io
+import pickle
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
+from hpml_lab.capstone import ct, stages
+from hpml_lab.capstone.prepared import PreparedScan, patients, side_by_side
+from hpml_lab.capstone.stages import CELL, PATCH, SPACING
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.files import atomic_write
+from hpml_lab.core.paths import RESULTS
+
+FOLDER = RESULTS / "detectors"
 WIDTH = 8
 RARE = -4.0  # the first logit: before training nearly every cell is empty, as in the data
+TRAINING = 60  # patients, the seeds from 0
+STEPS, BATCH, RATE = 150, 24, 6e-3  # AdamW; the rate of the one-cycle schedule at its highest
+NEAR_A_NODULE = 0.6  # of the patches
+CENTER_WEIGHT, PLACE_WEIGHT = 20.0, 0.1
 
 
 class Detector(nn.Module):
-    """A patch (n, 1, 32, 32, 32), 0 to 1, to 8 x 8 x 8 cells: logit, place of the center in the cell (3), log radius / 2 mm.
+    """A patch (n, 1, 32, 32, 32), 0 to 1, to 8 x 8 x 8 cells: logit, place of the center in the cell (3), log(radius / 2 mm).
 
     Four convolutions, two of them with stride 2, each with batch normalization; then 1 x 1 x 1: 45,485 parameters at width 8.
     """
@@ -16,7 +42,7 @@ class Detector(nn.Module):
     def __init__(self, width: int = WIDTH) -> None:
         super().__init__()
         widths = [(1, width, 2), (width, 2 * width, 2), (2 * width, 4 * width, 1), (4 * width, 4 * width, 1)]
-        self.body = nn.Sequential(*(block(*sizes) for sizes in widths))
+        self.body = nn.Sequential(*(convolution_block(*sizes) for sizes in widths))
         self.head = nn.Conv3d(4 * width, 5, 1)
         with torch.no_grad():
             self.head.bias.zero_()
@@ -26,6 +52,133 @@ class Detector(nn.Module):
         return self.head(self.body(patches))
 
 
-def block(before: int, after: int, stride: int) -> nn.Sequential:
+def convolution_block(before: int, after: int, stride: int) -> nn.Sequential:
     """3 x 3 x 3 convolution, batch normalization, ReLU."""
     return nn.Sequential(nn.Conv3d(before, after, 3, stride, 1, bias=False), nn.BatchNorm3d(after), nn.ReLU(inplace=True))
+
+
+# ---- training --------------------------------------------------------------------------------------------------------
+
+
+def training_batch(scans: Sequence[PreparedScan], draw: np.random.Generator, size: int = BATCH) -> tuple[Tensor, Tensor]:
+    """Patches (size, 1, 32, 32, 32) of random patients, and targets (size, 5, 8, 8, 8); half of them mirrored left to right.
+
+    Most patches are placed so that they hold a nodule: of all cells about one in 40,000 holds a center.
+    """
+    patches = np.empty((size, 1, PATCH, PATCH, PATCH), np.float32)
+    targets = np.zeros((size, 5, *(PATCH // CELL,) * 3), np.float32)
+    for i in range(size):
+        scan = scans[draw.integers(len(scans))]
+        shape = np.array(scan.volume.shape)
+        corner = draw.integers(0, shape - PATCH + 1)
+        if scan.sick and draw.random() < NEAR_A_NODULE:
+            center = scan.centers[draw.integers(len(scan.nodules))]
+            corner = np.clip(np.rint(center - draw.uniform(CELL, PATCH - CELL, 3)).astype(int), 0, shape - PATCH)
+        patch = scan.volume[tuple(slice(start, start + PATCH) for start in corner)]
+        centers = scan.centers - corner
+        if draw.random() < 0.5:
+            patch = patch[:, :, ::-1]
+            centers[:, 2] = PATCH - 1 - centers[:, 2]
+        patches[i, 0] = patch
+        fill_cells(targets[i], centers, scan.nodules[:, 3])
+    return torch.from_numpy(patches), torch.from_numpy(targets)
+
+
+def fill_cells(target: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> None:
+    """Write nodules into a patch's target (5, cells, cells, cells): centers in voxels from the patch's first, radii in mm."""
+    for center, radius in zip(centers / CELL, radii, strict=True):
+        cell = np.floor(center).astype(int)
+        if (cell >= 0).all() and (cell < target.shape[1]).all():
+            target[(slice(None), *cell)] = [1, *(center - cell), np.log(radius / SPACING)]
+
+
+def detection_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+    """The loss above, of outputs and targets (n, 5, cells, cells, cells)."""
+    weight = torch.full((), CENTER_WEIGHT, device=outputs.device)
+    loss = F.binary_cross_entropy_with_logits(outputs[:, 0], targets[:, 0], pos_weight=weight)
+    held = targets[:, 0] > 0
+    if held.any():
+        found, wanted = (part.movedim(1, -1)[held][:, 1:] for part in (outputs, targets))
+        loss = loss + PLACE_WEIGHT * F.smooth_l1_loss(found, wanted)
+    return loss
+
+
+def train(
+    scans: Sequence[PreparedScan], seed: int = 0, steps: int = STEPS, device: torch.device | str = "cpu"
+) -> tuple[Detector, list[float]]:
+    """A detector trained on the patients, in evaluation mode, and its loss at each step. A seed gives the same one each time."""
+    if not any(scan.sick for scan in scans):
+        raise LabError("training: none of the patients has a nodule.", "Give patients with annotated nodules too.")
+    small = next((scan for scan in scans if min(scan.volume.shape) < PATCH), None)
+    if small is not None:
+        raise LabError(f"training: {small.name} is smaller than a patch of {PATCH} voxels.", "Leave this scan out.")
+    network = initialized(seed).to(device).train()
+    optimizer = torch.optim.AdamW(network.parameters(), RATE)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
+    draw, losses = np.random.default_rng(seed), []
+    for _ in range(steps):
+        patches, targets = (part.to(device) for part in training_batch(scans, draw))
+        optimizer.zero_grad()
+        loss = detection_loss(network(patches), targets)
+        loss.backward()
+        optimizer.step()
+        schedule.step()
+        losses.append(loss.detach())
+    return network.eval(), torch.stack(losses).tolist()
+
+
+def initialized(seed: int) -> Detector:
+    """A detector before training; the random state of torch stays as it is."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Detector()
+
+
+def train_all(
+    scans: Sequence[PreparedScan], seeds: Sequence[int], steps: int = STEPS, device: torch.device | str = "cpu"
+) -> list[tuple[Detector, list[float]]]:
+    """`train` with each seed: on a CPU side by side, a core for each."""
+    if torch.device(device).type != "cpu":
+        return [train(scans, seed, steps, device) for seed in seeds]
+    return side_by_side(lambda seed: train(scans, seed, steps), seeds)
+
+
+# ---- kept for other experiments --------------------------------------------------------------------------------------
+
+
+def trained_detector(seed: int = 0, steps: int = STEPS, folder: Path | str | None = FOLDER) -> Detector:
+    """A detector trained on 60 synthetic patients on the CPU, in evaluation mode: seconds at first, then from results/.
+
+    The file's name holds the parameters and a hash of the code that made it, so that an old file is never used; a damaged one
+    is made again. `folder=None` keeps nothing.
+    """
+    path = None if folder is None else Path(folder) / f"seed-{seed}-steps-{steps}-{code_hash()}.pt"
+    network = read_detector(path) if path is not None and path.is_file() else None
+    if network is None:
+        [(network, _)] = train_all(patients(range(TRAINING)), [seed], steps)
+        if path is not None:
+            atomic_write(path, detector_bytes(network))
+    return network
+
+
+def read_detector(path: Path) -> Detector | None:
+    """The detector in a file, or None if the file holds none."""
+    network = Detector()
+    try:
+        network.load_state_dict(torch.load(path, weights_only=True, map_location="cpu"))
+    except (OSError, RuntimeError, EOFError, KeyError, ValueError, TypeError, AttributeError, pickle.UnpicklingError):
+        return None
+    return network.eval()
+
+
+def detector_bytes(network: Detector) -> bytes:
+    """The weights as torch.save writes them."""
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
+    return buffer.getvalue()
+
+
+def code_hash() -> str:
+    """Eight digits that change with the code that makes, prepares and trains."""
+    sources = [Path(module).read_bytes() for module in (ct.__file__, stages.__file__, __file__)]
+    return hashlib.sha256(b"".join(sources)).hexdigest()[:8]

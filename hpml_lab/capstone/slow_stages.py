@@ -15,7 +15,7 @@ from scipy import ndimage
 from torch import nn
 
 from hpml_lab.capstone.stages import (
-    AIR,
+    AIR_BELOW,
     APART,
     CELL,
     CERTAIN,
@@ -50,7 +50,7 @@ def resample(volume: np.ndarray, spacing: Sequence[float], new_spacing: float = 
 
 def lung_mask(volume: np.ndarray) -> np.ndarray:
     """True in the lungs and what they enclose: bool, of the volume's shape, for a volume in HU at 2 mm."""
-    return closing(lungs(checked(volume, "lung_mask") < AIR), CLOSING)
+    return closing(lungs(checked(volume, "lung_mask") < AIR_BELOW), CLOSING)
 
 
 def lungs(air: np.ndarray) -> np.ndarray:

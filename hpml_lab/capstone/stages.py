@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from hpml_lab.core.errors import LabError
 
 SPACING = 2.0  # mm between voxels after resampling
-AIR = -400.0  # HU: what is below is air, of the lungs or around the patient
+AIR_BELOW = -400.0  # HU: what is below is air, of the lungs or around the patient
 SMALLEST_LUNG = 500  # voxels
 CLOSING = 6  # voxels: nodules and vessels up to twice as wide become part of the mask
 LOW, HIGH = -1000.0, 400.0  # HU that become 0 and 1
@@ -79,7 +79,7 @@ def lung_mask(volume: np.ndarray) -> np.ndarray:
     Air (below −400 HU) is divided into connected components. Those at the sides of the volume are the air around the patient;
     of the rest the two largest are the lungs. Nodules are not air: only closing makes them a part of the mask.
     """
-    return closing(lungs(checked(volume, "lung_mask") < AIR), CLOSING)
+    return closing(lungs(checked(volume, "lung_mask") < AIR_BELOW), CLOSING)
 
 
 def lungs(air: np.ndarray) -> np.ndarray:

@@ -1,0 +1,109 @@
+"""The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
+
+from hpml_lab.capstone.lung_pipeline import PARTS
+from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart
+from hpml_lab.capstone.pipeline_use import MachineUse
+from hpml_lab.core import style
+from hpml_lab.core.picture import picture
+from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import gantt
+
+COLORS = dict(
+    zip(
+        PARTS,
+        (style.GREY, style.SKY, style.YELLOW, style.ORANGE, style.PURPLE, style.GREEN, style.BLUE, style.RED),
+        strict=True,
+    )
+)
+HATCHES = (None, "///", "...", "xxx", "++", "ooo", "\\\\\\", "--")
+
+
+def draw_ladder(result: Result):
+    """Down the ladder, one change per rung. Left: milliseconds a patient, on a logarithmic axis. Right: how much of the work
+    each part is. Each change attacks the largest part of the rung above it for which a change is left. A change in brackets was
+    not faster beyond noise, or changed what it must not, and was taken back. Look at which part is the largest at the top, and
+    which one at the bottom."""
+    rungs = [*result.rows(LungSlowStart), *result.rows(LungRung)]
+    names = [row.name if getattr(row, "kept", True) else f"({row.name})" for row in rungs]
+    figure = style.new_figure(9, 1.9 + 0.3 * len(rungs))
+    times, shares = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.5))
+    positions = range(len(rungs))
+    kept = [(row.ms, index) for index, row in enumerate(rungs) if getattr(row, "kept", True)]
+    times.plot(*zip(*kept, strict=True), "o-", color=style.BLUE)
+    for index, row in enumerate(rungs):
+        if not getattr(row, "kept", True):
+            times.plot(row.ms, index, "o", color=style.BLUE, markerfacecolor="white")
+        times.annotate(in_ms(row.ms), (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
+    times.set_xscale("log")
+    style.label_log_axis(times.xaxis)
+    times.set_xlim(min(row.ms for row in rungs) / 1.4, max(row.ms for row in rungs) * 3)
+    times.set_yticks(positions, names)
+    times.set(xlabel="ms a patient", ylabel="change", title="Time")
+    reached = [0.0] * len(rungs)
+    for (part, color), hatch in zip(COLORS.items(), HATCHES, strict=True):
+        widths = [100 * row.profile[part] / sum(row.profile.values()) for row in rungs]
+        shares.barh(positions, widths, left=reached, label=part, color=color, hatch=hatch, edgecolor="white", linewidth=0.5)
+        reached = [left + width for left, width in zip(reached, widths, strict=True)]
+    shares.set(xlabel="% of the work for a patient", xlim=(0, 100), title="Shares of the parts")
+    shares.invert_yaxis()
+    shares.grid(axis="y", visible=False)
+    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=8)
+    return figure
+
+
+@picture
+def stages_before_and_after(result: Result):
+    """Who did what when, for a few patients. Top: the slow pipeline, one stage after the other. Bottom: the fast one, on a
+    shorter axis. A gap in a lane is a thread that waits. Look for the network, in blue: for how much of the time is it at work
+    above, and for how much below?"""
+    uses = result.rows(MachineUse)
+    heights = [1 + 0.45 * len({row["lane"] for row in use.spans}) for use in uses]
+    figure = style.new_figure(9, 1.0 + sum(heights))
+    for axes, use in zip(figure.subplots(len(uses), 1, height_ratios=heights), uses, strict=True):
+        gantt(axes, use.spans, COLORS, sorted({row["lane"] for row in use.spans}))
+        axes.set_title(f"{use.version}: {in_ms(use.ms)} a patient")
+    handles, labels = figure.axes[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", fontsize=8, ncols=8)
+    return figure
+
+
+@picture
+def use_before_and_after(result: Result):
+    """What the machine does, before and after, next to the lecture's figures (hatched). Left: cores that the run keeps busy;
+    dashed: all cores. Right: the processor, in % of one core and of all cores, and for how much of the time the network is at
+    work, which is the lecture's use of the GPU."""
+    uses = result.rows(MachineUse)
+    figure = style.new_figure(9, 3.8)
+    over_time, shares = figure.subplots(1, 2, width_ratios=(1.2, 1))
+    cores = max(use.core_percent / use.all_percent for use in uses)
+    for use, color, line in zip(uses, (style.ORANGE, style.BLUE), ("-", "-."), strict=False):
+        points = [(0.0, use.points[0][1]), *use.points]
+        over_time.step(*zip(*points, strict=True), where="pre", color=color, linestyle=line, linewidth=1.5, label=use.version)
+    over_time.axhline(cores, color=style.GREY, linestyle="--", label="all cores")
+    over_time.set(xlabel="time in s", ylabel="busy cores", ylim=(0, 1.35 * cores), title="Processor")
+    over_time.legend(fontsize=8, loc="upper center", ncols=3)
+    slow, fast = uses[0], uses[-1]
+    bars = (
+        ("processor,\n% of one core", slow.core_percent, 75, None, None),
+        ("processor,\n% of all cores", slow.all_percent, 75 / 40, fast.all_percent, 75),
+        ("network (GPU)\nat work, %", slow.network_percent, 25, fast.network_percent, 90),
+    )
+    series = (("before", style.ORANGE, None), ("before, lecture", style.ORANGE, "///"), ("after", style.BLUE, None),
+              ("after, lecture", style.BLUE, "///"))  # fmt: skip
+    for k, (label, color, hatch) in enumerate(series):
+        values = [bar[1 + k] for bar in bars]
+        at = [i + (k - 1.5) * 0.2 for i, value in enumerate(values) if value is not None]
+        given = [value for value in values if value is not None]
+        drawn = shares.bar(at, given, 0.2, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=label,
+                           alpha=0.55 if hatch else 1.0)  # fmt: skip
+        shares.bar_label(drawn, fmt="{:.0f}", fontsize=7)
+    shares.set_xticks(range(len(bars)), [bar[0] for bar in bars], fontsize=8)
+    shares.set(ylim=(0, 135), ylabel="%", title="Shares")
+    shares.grid(axis="x", visible=False)
+    shares.legend(fontsize=8, ncols=2, loc="upper center")
+    return figure
+
+
+def in_ms(ms: float) -> str:
+    """Three digits, or all of a large number."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"

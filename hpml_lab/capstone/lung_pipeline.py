@@ -1,0 +1,291 @@
+"""The pipeline from a folder of scans to detections, with one switch for each change that makes it faster.
+
+    pipeline = LungPipeline(network, PipelineSwitches(components=True))
+    for outcome in pipeline.run(paths, scans.load): outcome.detections
+
+Without switches it is a researcher's first script (`slow_stages`). A clock sees each part: `timed(part)` of notebook 09's
+PartClock, of SpanClock for a Gantt chart, or of none.
+"""
+
+import contextlib
+import copy
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.fusion import fuse_conv_bn_eval
+
+from hpml_lab import loading
+from hpml_lab.capstone import slow_stages, stages
+from hpml_lab.capstone.ct import Scan
+from hpml_lab.core.timeline import CLOCK, Span
+
+PARTS = ("read", "resample", "components", "closing", "normalize", "patches", "network", "boxes")
+BEFORE = PARTS[:6]  # before the network
+BATCH = 16  # patches; on a GPU, which has more to do at once, GPU_BATCH
+GPU_BATCH = 64
+
+
+@dataclass(frozen=True)
+class PipelineSwitches:
+    """What is done the fast way. All off: the slow script.
+
+    components   one table of sizes for all components, instead of a comparison of the volume with each label
+    transforms   closing by two distance transforms, instead of one pass with a ball of 925 voxels
+    bytes        closing by squared distances in bytes, up to the radius only
+    linear       linear interpolation instead of cubic splines: another method
+    interpolate  linear interpolation by torch in float32, instead of scipy in float64
+    on_device    linear interpolation on the device, as DALI moves work to it (CUDA)
+    arrays       normalize whole arrays, instead of voxel by voxel
+    windows      patches from a view of all windows, instead of a list
+    candidates   all cells at once in decoding and merging, instead of one by one
+    single       the network in float32, on the device, without a graph for a gradient, instead of float64 with one
+    batches      patches in batches through the network, instead of one by one
+    folded       batch norm folded into the convolutions
+    bfloat16     the network in the device's 16-bit type (autocast)
+    channels_last  the network's memory format
+    compiled     the network by torch.compile
+    pinned       patches in page-locked memory, copied without waiting (CUDA)
+    streams      the next patient's patches copied on a stream of their own (CUDA)
+    ahead        how many patients a thread prepares ahead of the network; 0: no thread
+    workers      threads that prepare patients; with `whole`, threads that take whole patients through all stages
+    """
+
+    components: bool = False
+    transforms: bool = False
+    bytes: bool = False
+    linear: bool = False
+    interpolate: bool = False
+    on_device: bool = False
+    arrays: bool = False
+    windows: bool = False
+    candidates: bool = False
+    single: bool = False
+    batches: bool = False
+    folded: bool = False
+    bfloat16: bool = False
+    channels_last: bool = False
+    compiled: bool = False
+    pinned: bool = False
+    streams: bool = False
+    ahead: int = 0
+    workers: int = 1
+    whole: bool = False
+
+    @property
+    def method(self) -> "PipelineSwitches":
+        """The switches without those that only say who does what when."""
+        return replace(self, pinned=False, streams=False, ahead=0, workers=1, whole=False)
+
+    def __str__(self) -> str:
+        """The switches that are on, for the record of a run."""
+        chosen = [
+            (field.name, getattr(self, field.name)) for field in fields(self) if getattr(self, field.name) != field.default
+        ]
+        return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen) or "slow"
+
+
+# What the ladder leads to on a processor: nothing here changes a detection by more than rounding, but for `linear`.
+FAST = PipelineSwitches(
+    components=True, transforms=True, bytes=True, linear=True, interpolate=True, arrays=True, windows=True, candidates=True,
+    single=True, batches=True, ahead=1,
+)  # fmt: skip
+
+
+@dataclass
+class ReadyPatches:
+    """What the network needs of a patient: patches (n, size, size, size), their first voxels, and what turns cells into mm."""
+
+    patches: Tensor
+    corners: np.ndarray
+    mask: np.ndarray
+    voxel: tuple[float, ...]
+
+
+@dataclass
+class PatientOutcome:
+    """One patient on the way through the pipeline, and at its end: detections (n, 5) in mm, or the error and its stage."""
+
+    source: Any
+    detections: np.ndarray | None = None
+    error: Exception | None = None
+    stage: str = ""
+    prepared: ReadyPatches | None = None
+
+    def checked(self) -> np.ndarray:
+        """The detections; raises the error if there is one."""
+        if self.error is not None:
+            raise self.error
+        return self.detections
+
+
+class NoClock:
+    """Measures nothing."""
+
+    def timed(self, part: str) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext()
+
+
+class SpanClock:
+    """Keeps a span for each part: who did it, and from when to when. Any thread may use it."""
+
+    def __init__(self, device: torch.device | str = "cpu") -> None:
+        self.spans: list[Span] = []
+        self._cuda = torch.device(device).type == "cuda"
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        name = threading.current_thread().name
+        lane = "main" if name == "MainThread" else name.replace("_", " ")
+        start = CLOCK()
+        try:
+            yield
+            if self._cuda and part in ("network", "boxes"):
+                torch.cuda.current_stream().synchronize()
+        finally:
+            self.spans.append(Span(lane, part, start, CLOCK()))
+
+
+class LungPipeline:
+    """From scans to detections, as the switches say. The network is copied, and the copy prepared for the device."""
+
+    def __init__(
+        self, network: nn.Module, switches: PipelineSwitches | None = None, device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+    ) -> None:  # fmt: skip
+        self.switches = switches or PipelineSwitches()
+        self.device, self.dtype = torch.device(device), dtype
+        network = copy.deepcopy(network).eval()
+        self.weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
+        network = network.to(self.device)
+        if self.switches.folded:
+            fold_batch_norm(network)
+        if self.switches.channels_last:
+            network = network.to(memory_format=torch.channels_last_3d)
+        self.network = torch.compile(network) if self.switches.compiled else network
+        self._batch = GPU_BATCH if self.device.type == "cuda" else BATCH
+
+    # ---- one patient -------------------------------------------------------------------------------------------------------
+
+    def prepare(self, scan: Scan, clock: Any = None) -> ReadyPatches:
+        """Everything before the network."""
+        on, clock = self.switches, clock or NoClock()
+        with clock.timed("resample"):
+            volume = (stages if on.interpolate else slow_stages).hounsfield(scan)
+            if on.on_device:
+                volume = stages.interpolated(torch.from_numpy(volume).to(self.device), scan.spacing).cpu().numpy()
+            elif on.interpolate:
+                volume = stages.resample(volume, scan.spacing)
+            else:
+                volume = slow_stages.resample(volume, scan.spacing, order=1 if on.linear else 3)
+        with clock.timed("components"):
+            mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR_BELOW)
+        with clock.timed("closing"):
+            mask = self._closing()(mask, stages.CLOSING)
+        with clock.timed("normalize"):
+            normalized = (stages if on.arrays else slow_stages).normalize(volume, mask)
+        with clock.timed("patches"):
+            patches, corners = (stages if on.windows else slow_stages).cut_patches(normalized)
+            patches = torch.from_numpy(patches)
+            if on.pinned:
+                patches = patches.pin_memory()
+        return ReadyPatches(patches, corners, mask, stages.voxel_size(scan.stored.shape, scan.spacing))
+
+    def _closing(self) -> Callable[[np.ndarray, int], np.ndarray]:
+        if self.switches.bytes:
+            return stages.closing
+        return stages.closing_by_transforms if self.switches.transforms else slow_stages.closing
+
+    def detect(self, prepared: ReadyPatches, clock: Any = None) -> np.ndarray:
+        """The network, and what makes detections (n, 5) of its outputs: z, y, x, radius in mm, score."""
+        on, clock = self.switches, clock or NoClock()
+        with clock.timed("network"):
+            if on.single:
+                outputs = self._outputs(prepared.patches)
+            else:
+                outputs = slow_stages.apply_network(self.network, prepared.patches.numpy())
+        boxes = stages if on.candidates else slow_stages
+        with clock.timed("boxes"):
+            return boxes.merge(boxes.decode(outputs, prepared.corners, prepared.mask, prepared.voxel))
+
+    def _outputs(self, patches: Tensor) -> np.ndarray:
+        patches = patches.to(self.device, non_blocking=self.switches.pinned)[:, None].float()
+        if self.switches.channels_last:
+            patches = patches.contiguous(memory_format=torch.channels_last_3d)
+        parts = patches.split(self._batch if self.switches.batches else 1)
+        with torch.inference_mode(), torch.autocast(self.device.type, self.dtype, enabled=self.switches.bfloat16):
+            outputs = [self.network(part).float() for part in parts]
+        return torch.cat(outputs).cpu().numpy()
+
+    # ---- many patients -----------------------------------------------------------------------------------------------------
+
+    def run(self, sources: Iterable[Any], load: Callable[[Any], Scan], clock: Any = None) -> Iterator[PatientOutcome]:
+        """One outcome a source, in order. An error ends its patient only; interruptions pass.
+
+        load  (source) -> Scan; timed as "read"
+        """
+        on = self.switches
+
+        def first(source: Any) -> PatientOutcome:
+            return self._first_half(PatientOutcome(source), load, clock)
+
+        def whole(source: Any) -> PatientOutcome:
+            return self._second_half(first(source), clock)
+
+        if on.whole and on.workers > 1:
+            yield from loading.ThreadPrefetcher(sources, whole, threads=on.workers)
+            return
+        if on.ahead or on.workers > 1:
+            halves = loading.ThreadPrefetcher(sources, first, threads=on.workers, depth=max(on.ahead, on.workers))
+        else:
+            halves = map(first, sources)
+        if on.streams:
+            halves = loading.DevicePrefetcher(halves, self.device)
+        for outcome in halves:
+            yield self._second_half(outcome, clock)
+
+    def _first_half(self, outcome: PatientOutcome, load: Callable[[Any], Scan], clock: Any) -> PatientOutcome:
+        watch = StageWatch(clock)
+        try:
+            with watch.timed("read"):
+                scan = load(outcome.source)
+            outcome.prepared = self.prepare(scan, watch)
+        except Exception as error:  # one patient's: the others go on
+            outcome.error, outcome.stage = error, watch.stage
+        return outcome
+
+    def _second_half(self, outcome: PatientOutcome, clock: Any) -> PatientOutcome:
+        watch = StageWatch(clock)
+        if outcome.error is None:
+            try:
+                outcome.detections = self.detect(outcome.prepared, watch)
+            except Exception as error:
+                outcome.error, outcome.stage = error, watch.stage
+        outcome.prepared = None  # its memory is free for the next patient
+        return outcome
+
+
+class StageWatch:
+    """Passes each part on to a clock, and knows which one was entered last: where an error came from."""
+
+    def __init__(self, clock: Any = None) -> None:
+        self.stage, self._clock = "", clock or NoClock()
+
+    def timed(self, part: str) -> contextlib.AbstractContextManager:
+        self.stage = part
+        return self._clock.timed(part)
+
+
+def fold_batch_norm(network: nn.Module) -> None:
+    """Fold each batch norm that follows a convolution into its weights, in place, for inference:
+    W' = W · γ / √(σ² + ε), b' = β + (b − μ) · γ / √(σ² + ε)."""
+    for module in list(network.modules()):
+        children = list(module.named_children())
+        for (name, layer), (next_name, following) in zip(children, children[1:], strict=False):
+            if isinstance(layer, nn.Conv3d) and isinstance(following, nn.BatchNorm3d):
+                setattr(module, name, fuse_conv_bn_eval(layer, following))
+                setattr(module, next_name, nn.Identity())

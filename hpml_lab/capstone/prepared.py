@@ -1,0 +1,81 @@
+"""What the network sees of a patient, and the way from there to detections."""
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from hpml_lab.capstone import ct, stages
+
+Item, Value = TypeVar("Item"), TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class PreparedScan:
+    """A scan after preprocessing.
+
+    volume   float32 (z, y, x), 0 to 1, and 0 outside the lungs; mask: bool, True inside
+    voxel    mm between voxel centers
+    nodules  (n, 4) center z, y, x and radius in mm, as in the scan
+    """
+
+    name: str
+    volume: np.ndarray
+    mask: np.ndarray
+    voxel: tuple[float, ...]
+    nodules: np.ndarray
+
+    @property
+    def sick(self) -> bool:
+        """Whether the patient has a nodule."""
+        return len(self.nodules) > 0
+
+    @property
+    def centers(self) -> np.ndarray:
+        """The nodules' centers (n, 3) in voxels."""
+        return self.nodules[:, :3] / np.array(self.voxel)
+
+
+def prepare(scan: ct.Scan) -> PreparedScan:
+    """Hounsfield units, resampling, lung mask and normalization, by the fast stages."""
+    volume = stages.resample(stages.hounsfield(scan), scan.spacing)
+    mask = stages.lung_mask(volume)
+    voxel = stages.voxel_size(scan.stored.shape, scan.spacing)
+    return PreparedScan(scan.name, stages.normalize(volume, mask), mask, voxel, scan.nodules)
+
+
+def patients(seeds: Iterable[int], **options) -> list[PreparedScan]:
+    """Synthetic patients, one for each seed, prepared; `options` are those of `synthetic`."""
+    return side_by_side(partial(_patient, options=options), seeds)
+
+
+def _patient(seed: int, options: dict) -> PreparedScan:
+    return prepare(ct.synthetic(seed, **options))
+
+
+def detect(network: nn.Module, patient: PreparedScan) -> np.ndarray:
+    """Detections (n, 5), the most certain first: center z, y, x and radius in mm, and score 0 to 1."""
+    patches, corners = stages.cut_patches(patient.volume)
+    outputs = stages.apply_network(network, patches)
+    return stages.merge(stages.decode(outputs, corners, patient.mask, patient.voxel))
+
+
+def detect_all(network: nn.Module, scans: Sequence[PreparedScan]) -> list[np.ndarray]:
+    """`detect` of each patient, in order."""
+    return side_by_side(partial(detect, network), scans)
+
+
+def side_by_side(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
+    """function(item) for all items, in order, on as many threads as there are cores, at most eight, each with one thread of torch.
+
+    NumPy, SciPy and torch let go of Python's lock while they compute, so threads are enough, and they start at once.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    with ThreadPoolExecutor(min(cores, 8), initializer=partial(torch.set_num_threads, 1)) as pool:
+        return list(pool.map(function, items))

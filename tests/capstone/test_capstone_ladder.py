@@ -1,0 +1,434 @@
+"""The ladder from the slow script to the fast pipeline: the arithmetic, the changes, the climb, and what it may import."""
+
+import ast
+import importlib.util
+from dataclasses import fields, replace
+from fractions import Fraction
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+import hpml_lab
+from hpml_lab.capstone import lecture_minutes, scans
+from hpml_lab.capstone import overlap_arithmetic as arithmetic
+from hpml_lab.capstone.ct import synthetic
+from hpml_lab.capstone.detector import Detector
+from hpml_lab.capstone.exercises import what_next
+from hpml_lab.capstone.experiments.lung_nodule_pipeline import TOTAL, lung_nodule_pipeline
+from hpml_lab.capstone.lung_pictures import stages_before_and_after, use_before_and_after
+from hpml_lab.capstone.lung_pipeline import (
+    BEFORE,
+    PARTS,
+    LungPipeline,
+    PipelineSwitches,
+    SpanClock,
+    StageWatch,
+    fold_batch_norm,
+)
+from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, found_by
+from hpml_lab.capstone.pipeline_changes import (
+    AHEAD,
+    CHANGES,
+    CORES,
+    EQUAL,
+    LANES,
+    METHOD,
+    NETWORK,
+    PREPARATION,
+    ROUNDED,
+    SIXTEEN,
+    applicable,
+    difference_of,
+    next_change,
+)
+from hpml_lab.capstone.pipeline_ladder import PipelineRung, unchanged_since
+from hpml_lab.capstone.pipeline_use import MachineUse, known_waits
+from hpml_lab.core.device import choose_device
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.exercises import check
+from hpml_lab.core.noise import SpeedUp
+from hpml_lab.core.threads import one_thread
+
+TOPICS = ("loading", "profiling", "tuning", "precision", "distributed")
+SMALL = dict(shape=(28, 112, 112), spacing=(2.5, 1.6, 1.6))
+BY_NAME = {change.switch: change for change in CHANGES}
+
+
+# ---- what the capstone may use ---------------------------------------------------------------------------------------
+
+
+def imported(path):
+    """Names that a module imports from the package, in full."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # importlib, lazy front doors
+            if node.value.startswith("hpml_lab.") and " " not in node.value:
+                yield node.value
+
+
+def beyond_a_front_door(names):
+    """Those that reach into a topic, past its front door, and those of topics that the capstone has no use for."""
+    topics = {path.name for path in Path(hpml_lab.__file__).parent.iterdir() if (path / "experiments").is_dir()} - {"capstone"}
+    found = []
+    for name in names:
+        root, _, rest = name.partition(".")
+        topic, _, inner = rest.partition(".")
+        if root == "hpml_lab" and topic in topics:
+            offered = importlib.import_module(f"hpml_lab.{topic}").__all__ if topic in TOPICS else ()
+            if topic not in TOPICS or (inner and inner not in offered):
+                found.append(name)
+    return found
+
+
+def test_the_capstone_uses_notebooks_08_to_12_by_their_front_doors_only():
+    paths = sorted((Path(hpml_lab.__file__).parent / "capstone").rglob("*.py"))
+    assert len(paths) > 10
+    for path in paths:
+        assert beyond_a_front_door(imported(path)) == [], path.name
+    used = {name.split(".")[1] for path in paths for name in imported(path) if name.startswith("hpml_lab.")}
+    assert {"loading", "profiling", "distributed"} <= used
+
+
+def test_a_way_past_a_front_door_is_seen(tmp_path):
+    module = tmp_path / "module.py"
+    module.write_text(
+        "from hpml_lab import loading\nfrom hpml_lab.profiling import PartClock\nfrom hpml_lab.core.noise import speed_up\n"
+        "import hpml_lab.loading.prefetchers\nfrom hpml_lab.profiling.monitor import Monitor\nfrom hpml_lab.descent import x\n"
+        "from hpml_lab.tuning import turns\nlazy = 'hpml_lab.distributed.ranks'\n"
+    )
+    assert beyond_a_front_door(imported(module)) == [
+        "hpml_lab.loading.prefetchers",
+        "hpml_lab.profiling.monitor.Monitor",
+        "hpml_lab.descent.x",
+        "hpml_lab.tuning.turns",
+        "hpml_lab.distributed.ranks",
+    ]
+
+
+# ---- arithmetic ------------------------------------------------------------------------------------------------------
+
+
+def test_the_lectures_minutes():
+    assert lecture_minutes.sequence_is_the_lectures() and lecture_minutes.overlap_gives_three()
+    assert lecture_minutes.three_workers_balance() and lecture_minutes.more_gpus_gain_nothing()
+    assert lecture_minutes.training_takes_seven() and lecture_minutes.schedules_agree()
+    assert lecture_minutes.pipeline_of_fifty() == (12, Fraction(906, 100))
+
+
+def test_a_schedule_keeps_order_waits_for_workers_and_never_does_two_items_at_once():
+    times = [(3, 1), (1, 4), (2, 2), (5, 1)]
+    spans = arithmetic.schedule(times, (2, 1))
+    assert [item[0] for item in spans] == [(0, 3), (0, 1), (1, 3), (3, 8)], "two workers; the first that is free takes the next"
+    second = sorted(item[1] for item in spans)
+    assert all(end <= start for (_, end), (start, _) in zip(second, second[1:], strict=False))
+    assert all(item[1][0] >= item[0][1] for item in spans)
+    assert arithmetic.finished(spans) == 9
+
+
+@pytest.mark.parametrize(
+    "workers, item, bottleneck, most",
+    [
+        (1, 3, "preprocessing", 3),
+        (2, Fraction(3, 2), "preprocessing", Fraction(3, 2)),
+        (3, 1, "preprocessing", 1),
+        (4, 1, "network", Fraction(4, 3)),
+    ],
+)
+def test_what_a_further_image_takes_and_what_a_stage_can_gain(workers, item, bottleneck, most):
+    minutes, threads = {"preprocessing": 3, "network": 1}, {"preprocessing": workers}
+    assert arithmetic.time_per_item(minutes, threads) == item
+    assert arithmetic.bottleneck_stage(minutes, threads) == bottleneck
+    assert arithmetic.most_by_stage(minutes, bottleneck, threads) == most
+    other = "network" if bottleneck == "preprocessing" else "preprocessing"
+    assert arithmetic.most_by_stage(minutes, other, threads) == 1
+
+
+def test_arithmetic_refuses_what_is_no_time():
+    assert arithmetic.most_by_stage({"network": 2.0}, "network") == float("inf")
+    for bad in ([], [-1], [float("nan")], [float("inf")]):
+        with pytest.raises(LabError):
+            arithmetic.sequential_time(bad)
+    for workers in ({"gpu": 2}, {"network": 0}, {"network": 1.5}, {"network": True}):
+        with pytest.raises(LabError):
+            arithmetic.time_per_item({"network": 1}, workers)
+    with pytest.raises(LabError, match="not a stage"):
+        arithmetic.most_by_stage({"network": 1}, "gpu")
+
+
+def test_waits_are_expected_to_take_what_the_schedule_says():
+    rows = known_waits(4, {"preprocessing": 0.003, "network": 0.001}, workers=(0, 1, 3))
+    assert [row.expected_ms for row in rows] == pytest.approx([4.0, 3.25, 1.75])
+    assert all(row.ms > row.expected_ms for row in rows), "a wait is never shorter than asked for"
+    assert [row.lecture for row in rows] == ["3' + 1' = 4'", "max(3' / 1, 1') = 3'", "max(3' / 3, 1') = 1'"]
+
+
+# ---- the pipeline and its switches -----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def network():
+    """Untrained, and so that some cells of a chest are candidates."""
+    torch.manual_seed(3)
+    made = Detector().eval()
+    with torch.no_grad():
+        made.head.bias[0] = -3.15
+        for norm in (module for module in made.modules() if isinstance(module, nn.BatchNorm3d)):
+            norm.running_mean.normal_(0, 0.05)
+            norm.running_var.uniform_(0.05, 0.2)
+    return made
+
+
+@pytest.fixture(scope="module")
+def chest():
+    return synthetic(1000, **SMALL, sick=True)
+
+
+@pytest.fixture(scope="module")
+def detected(network, chest):
+    """(switches) -> detections, each pipeline run once."""
+    found = {}
+
+    @one_thread()
+    def detect(**on):
+        switches = PipelineSwitches(**on)
+        if switches not in found:
+            made = LungPipeline(network, switches)
+            found[switches] = made.detect(made.prepare(chest))
+        return found[switches]
+
+    return detect
+
+
+# The network in float32 batches and the fast masks: what is compared does not have to wait for the slowest parts.
+QUICKER = dict(transforms=True, bytes=True, single=True, batches=True, arrays=True)
+
+
+ON_A_CPU = [change.switch for change in CHANGES if not change.overlap and not change.needs and change.switch != "bytes"]
+
+
+@pytest.mark.parametrize("switch", ON_A_CPU)
+def test_a_change_alters_detections_by_no_more_than_it_promises(switch, detected):
+    before = {name: True for name in QUICKER if name != switch and not (switch == "single" and name == "batches")}
+    if switch == "transforms":
+        before = {name: True for name in QUICKER if name not in ("transforms", "bytes")}
+    if switch == "interpolate":
+        before["linear"] = True
+    slow, fast = detected(**before), detected(**before | {switch: True})
+    off = difference_of([slow], [fast])
+    assert len(slow) > 5
+    bound = BY_NAME[switch].bound
+    assert off[0] <= bound[0] and off[1] <= bound[1]
+    assert (bound != METHOD) or off > ROUNDED, "another method, and seen as one"
+
+
+def test_closing_in_bytes_is_bitwise_the_ball(detected):
+    before = {name: True for name in QUICKER if name not in ("transforms", "bytes")}
+    assert np.array_equal(detected(**before), detected(**QUICKER))
+
+
+def test_compiling_and_16_bits_only_change_the_network(network, chest):
+    made = LungPipeline(network, PipelineSwitches(**QUICKER, linear=True, interpolate=True, bfloat16=True))
+    prepared = made.prepare(chest)
+    half = made._outputs(prepared.patches)
+    whole = LungPipeline(network, PipelineSwitches(**QUICKER))._outputs(prepared.patches)
+    assert half.dtype == whole.dtype == np.float32
+    assert 0 < np.abs(half - whole).max() < 0.5
+
+
+def test_folding_leaves_no_batch_norm_and_the_same_outputs(network):
+    import copy
+
+    folded = copy.deepcopy(network)
+    fold_batch_norm(folded)
+    assert not any(isinstance(module, nn.BatchNorm3d) for module in folded.modules())
+    patches = torch.rand(2, 1, 32, 32, 32)
+    with torch.inference_mode():
+        torch.testing.assert_close(folded(patches), network(patches), atol=1e-5, rtol=1e-5)
+    before = copy.deepcopy(network.state_dict())
+    LungPipeline(network, PipelineSwitches(folded=True, channels_last=True))
+    assert all(torch.equal(value, before[name]) for name, value in network.state_dict().items()), "the pipeline has a copy"
+
+
+def test_switches_name_what_is_on_and_what_is_method():
+    switches = PipelineSwitches(linear=True, ahead=2, workers=3, whole=True, streams=True)
+    assert str(switches) == "linear, streams, ahead=2, workers=3, whole" and str(PipelineSwitches()) == "slow"
+    assert switches.method == PipelineSwitches(linear=True)
+    assert {change.switch for change in CHANGES} == {field.name for field in fields(PipelineSwitches)}, "a change for each"
+
+
+def test_clocks_see_every_part_and_a_watch_knows_the_last(network, chest, tmp_path):
+    path = scans.save(chest, tmp_path)
+    fast = PipelineSwitches(**QUICKER, linear=True, interpolate=True, candidates=True, ahead=1)
+    clock = SpanClock()
+    [outcome] = LungPipeline(network, fast).run([path], scans.load, clock)
+    assert tuple(span.what for span in clock.spans) == PARTS
+    lanes = {span.what: span.lane for span in clock.spans}
+    assert {lanes[part] for part in BEFORE} == {"thread 0"} and lanes["network"] == lanes["boxes"] == "main"
+    assert len(outcome.checked())
+    watch = StageWatch(clock)
+    with pytest.raises(ValueError), watch.timed("read"), watch.timed("closing"):
+        raise ValueError
+    assert watch.stage == "closing" and len(clock.spans) == len(PARTS) + 2
+
+
+# ---- the ladder ------------------------------------------------------------------------------------------------------
+
+PROFILE = dict.fromkeys(PARTS, 0.001)
+
+
+def test_the_largest_part_with_a_change_left_is_next():
+    profile = PROFILE | {"closing": 0.5, "network": 0.3, "resample": 0.2}
+    left, switches = list(CHANGES), PipelineSwitches()
+    order = []
+    for _ in range(5):
+        change = next_change(profile, left, switches)
+        order.append(change.switch)
+        left.remove(change)
+        switches = change.applied(switches)
+    assert order == ["transforms", "bytes", "single", "batches", "folded"]
+    assert next_change(PROFILE | {"boxes": 1.0}, left, switches).switch == "candidates"
+    assert next_change(profile, [BY_NAME["batches"]], PipelineSwitches()) is None, "what it builds on is off"
+
+
+def test_once_stages_overlap_the_longer_lane_decides_and_16_bits_come_last():
+    left = [change for change in CHANGES if change.overlap]
+    switches = PipelineSwitches(single=True, batches=True, pinned=True)
+    assert next_change(PROFILE, left, switches) is AHEAD
+    left.remove(AHEAD)
+    ahead = AHEAD.applied(switches)
+    assert ahead.ahead == 1
+    assert next_change(PROFILE | {"closing": 0.1, "network": 0.06}, left, ahead).switch == "workers"
+    assert next_change(PROFILE | {"closing": 0.04, "network": 0.06}, left, ahead).switch == "compiled"
+    few = [BY_NAME["bfloat16"], BY_NAME["whole"], BY_NAME["workers"]]
+    assert next_change(PROFILE | {"network": 0.06}, few, ahead).switch == "workers"
+    whole = replace(ahead, ahead=0, workers=2, whole=True)
+    assert next_change(PROFILE, few[:1] + few[2:], whole).switch == "bfloat16", "whole patients need no thread that prepares"
+    assert next_change(PROFILE, few[2:], whole) is None
+
+
+def test_a_rejected_thread_ahead_does_not_end_the_climb():
+    left = [BY_NAME["whole"], BY_NAME["bfloat16"]]
+    switches = PipelineSwitches(single=True, batches=True)
+    assert [next_change(PROFILE, left[i:], switches).switch for i in (0, 1)] == ["whole", "bfloat16"]
+
+
+def test_changes_for_a_gpu_and_a_compiler_are_left_out_where_there_is_none(monkeypatch):
+    cpu = choose_device("cpu")
+    names = {change.switch for change in applicable(cpu, compile=False)}
+    assert not names & {"pinned", "streams", "on_device", "channels_last", "compiled"}
+    assert "compiled" in {change.switch for change in applicable(cpu, compile=True)}
+    assert ("bfloat16" in names) == (cpu.dtype.itemsize == 2)
+    monkeypatch.setattr("hpml_lab.capstone.pipeline_changes.cores", lambda: 1)
+    assert not {change.switch for change in applicable(cpu, False)} & {"whole", "workers"}
+    monkeypatch.setattr("hpml_lab.capstone.pipeline_changes.cores", lambda: 12)
+    found = {change.switch: change for change in applicable(cpu, False)}
+    assert found["workers"].applied(PipelineSwitches()).workers == 8
+    assert found["whole"].applied(PipelineSwitches(ahead=1)) == PipelineSwitches(workers=12, whole=True)
+
+
+def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), **profile):
+    change = BY_NAME[switch] if switch else None
+    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, list(detections), gain, difference)
+
+
+def test_a_change_is_kept_if_it_is_as_promised_and_faster_beyond_noise():
+    faster, slightly, noise = SpeedUp(1.5, 1.4, 1.6, 0.02), SpeedUp(1.04, 1.03, 1.05, 0.01), SpeedUp(1.1, 0.95, 1.2, 0.1)
+    assert rung(None).kept and rung("windows", faster).kept and rung("batches", faster, (9e-4, 9e-4)).kept
+    assert not rung("windows", noise).kept
+    assert not rung("windows", faster, (1e-12, 0.0)).kept, "bitwise is bitwise"
+    assert not rung("batches", faster, (2e-3, 0.0)).kept and not rung("batches", faster, (0.0, 2e-3)).kept
+    assert rung("linear", faster, (30.0, 0.5)).kept, "declared as another method"
+    assert rung("batches", slightly).kept and not rung("bfloat16", slightly).kept, "16 bits have to be worth it"
+    assert not rung("bfloat16", faster, (0.3, 0.0)).kept
+
+
+DETECTIONS = np.array([[10.0, 20.0, 30.0, 4.0, 0.9], [50.0, 20.0, 30.0, 3.0, 0.4]])
+
+
+def test_differences_compare_each_detection_with_the_nearest():
+    moved = DETECTIONS + np.array([1e-4, 0, 0, -3e-4, 2e-5])
+    assert difference_of([DETECTIONS], [DETECTIONS.copy()]) == (0.0, 0.0)
+    assert difference_of([DETECTIONS], [moved]) == pytest.approx((3e-4, 2e-5))
+    assert difference_of([DETECTIONS], [moved[::-1]]) == pytest.approx((3e-4, 2e-5)), "order is no difference in mm"
+    assert difference_of([DETECTIONS], [DETECTIONS[::-1]]) > EQUAL, "but not bitwise the same"
+    assert difference_of([DETECTIONS], [DETECTIONS[:1]])[0] == pytest.approx(40.0)
+    assert difference_of([DETECTIONS], [np.zeros((0, 5))]) == (float("inf"),) * 2
+    border = np.vstack([DETECTIONS, [90.0, 20.0, 30.0, 3.0, 0.0504]])
+    assert difference_of([DETECTIONS], [border]) == pytest.approx((0.0, 4e-4)), "at the least score that counts"
+    assert difference_of([DETECTIONS, DETECTIONS], [DETECTIONS, moved]) == pytest.approx((3e-4, 2e-5))
+
+
+def test_unchanged_means_since_the_last_change_of_method():
+    gain = SpeedUp(2.0, 1.9, 2.1, 0.01)
+    other, last = DETECTIONS + 5.0, DETECTIONS + 5.0 + 1e-5
+    rungs = [
+        rung(None, detections=[DETECTIONS]),
+        rung("linear", gain, METHOD, [other]),
+        rung("batches", gain, (1e-5, 1e-5), [last]),
+        rung("bfloat16", SpeedUp(1.0, 0.9, 1.1, 0.2), (9.0, 9.0), [DETECTIONS]),
+    ]
+    assert unchanged_since(rungs) == pytest.approx((1e-5, 1e-5)), "what was taken back does not count"
+    assert unchanged_since(rungs[:1]) == (0.0, 0.0)
+
+
+def test_a_rung_says_how_it_was_found():
+    below = rung(None, closing=0.5, network=0.3)
+    assert found_by(below, "closing").endswith("largest") and found_by(below, "network").endswith("number 2")
+    assert "preparation" in found_by(below, NETWORK) and "idle" in found_by(below, CORES)
+    assert set(LANES) == {NETWORK, PREPARATION} and BY_NAME["bfloat16"].bound == SIXTEEN
+
+
+def test_every_known_mistake_is_refused_and_named():
+    assert check("what-next", what_next.right)
+    for mistake, (answer, hint) in what_next.MISTAKES.items():
+        verdict = check("what-next", answer)
+        assert (verdict.state, verdict.mistake) == ("mistake", mistake.split(",")[0])
+        assert len(hint) > 20
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def climbed(on_digits, network):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.trained_quickly", lambda params: network)
+        return on_digits(
+            "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, turns=1, sample_seconds=0.01, stream=2,
+            watched=(1, 4), waits=2, ranks=1, compile=False,
+        )  # fmt: skip
+
+
+def test_the_ladder_is_sound_and_ends_with_unchanged_detections(climbed, sound):
+    sound(climbed)
+    rows = climbed.rows(LungRung)
+    slow = climbed.rows(LungSlowStart)[0]
+    assert rows[0].found_by.startswith(slow.largest) and rows[0].found_by.endswith("largest"), "found in the profile"
+    needing_nothing = {change.switch for change in CHANGES if not (change.on or change.needs)}
+    assert {row.name for row in rows} >= needing_nothing, "each change is tried, whatever was kept before"
+    assert all(row.same for row in rows if row.promised in ("bitwise", "rounding"))
+    assert climbed.here(TOTAL) > 0 and len([claim for claim in climbed.claims if claim.exact]) >= 10
+
+
+def test_the_further_figures_draw_both_versions(climbed):
+    slow, fast = climbed.rows(MachineUse)
+    assert {row["what"] for row in slow.spans} == set(PARTS) == {row["what"] for row in fast.spans}
+    assert slow.points and fast.points and slow.gpu_percent is None
+    charts = stages_before_and_after(climbed).figure
+    assert len(charts.axes) == 2 and all(axes.patches for axes in charts.axes)
+    assert len(use_before_and_after(climbed).figure.axes[1].patches) == 10, "the lecture gives no % of one core afterwards"
+
+
+def test_notes_say_what_was_not_tried(climbed):
+    notes = " ".join(climbed.notes)
+    assert "DALI" in notes and "pinned, streams" in notes and "compiled was not tried" in notes
+
+
+def test_sizes_have_the_same_parameters():
+    assert set(lung_nodule_pipeline.quick) == set(lung_nodule_pipeline.full)
