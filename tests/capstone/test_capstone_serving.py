@@ -185,6 +185,31 @@ def test_whatever_happens_no_process_and_no_file_is_left(program, tmp_path, noth
     assert not psutil.pid_exists(int(child)) or psutil.Process(int(child)).status() == psutil.STATUS_ZOMBIE
 
 
+@posix
+def test_a_paused_engine_is_asked_to_end_and_cleans_up_itself(program, tmp_path):
+    module, tell, ended = (
+        program(
+            """
+        import threading
+        threading.Thread(target=time.sleep, args=[1000], daemon=True).start()  # it could take the interrupt
+        pathlib.Path(settings["tell"]).write_text(f"running {os.getpid()}")
+        reader, writer = os.pipe()
+        try:
+            os.read(reader, 1)  # for ever
+        except KeyboardInterrupt:
+            pathlib.Path(settings["ended"]).write_text("cleaned up")
+        """
+        ),
+        tmp_path / "tell",
+        tmp_path / "ended",
+    )
+    settings = {"tell": str(tell), "ended": str(ended)}
+    with engine_program(module, settings, name="engine", stop_seconds=60) as engine:
+        read_when_there(tell)
+        engine.pause()
+    assert ended.read_text() == "cleaned up" and engine.process.returncode == 0 and is_gone(engine)
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="the kernel ends children with their parent on Linux")
 def test_an_engine_ends_when_this_process_is_killed(program, tmp_path):
     module = program(
