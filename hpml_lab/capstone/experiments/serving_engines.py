@@ -7,9 +7,8 @@ installed, its rows say so.
 import importlib.util
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hpml_lab.capstone.engine_rows import LIT_ALONE, LIT_BATCHED, ORT, OURS_HTTP, SERVERS, TORCH, EngineTraffic, curve, rows_of
 from hpml_lab.capstone.onnx_models import (
     PATCH,
     SLICE,
@@ -41,12 +41,11 @@ from hpml_lab.capstone.serving import (
     ready,
     serve_in_turns,
 )
-from hpml_lab.capstone.traffic import summary
 from hpml_lab.core import style
 from hpml_lab.core.device import Device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Table
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
@@ -63,31 +62,6 @@ QUICK = dict(
 )
 FULL = QUICK | dict(calm=(100, 500), busy=(400, 2000), turns=5, samples=9)
 INPUTS = 16
-SHOWN = 400  # points of a curve that are kept
-
-TORCH, ORT, OURS_HTTP = "ours, torch", "ours, ONNX Runtime", "ours over HTTP, ONNX Runtime"
-LIT_ALONE, LIT_BATCHED = "LitServe, one by one", "LitServe, batched"
-SERVERS = (TORCH, ORT, OURS_HTTP, LIT_ALONE, LIT_BATCHED)
-
-
-@dataclass(frozen=True)
-class EngineTraffic:
-    """One server under one load, all turns together; None where it did not run."""
-
-    engine: str = column("server")
-    load: str = column("load")
-    rate: float = column("rate", "requests/s")
-    requests: int | None = column("requests", default=None)
-    failed: int | None = column("failed", default=None)
-    throughput: float | None = column("answers", "per s", default=None)
-    p50_ms: float | None = column("p50", "ms", default=None)
-    p95_ms: float | None = column("p95", "ms", default=None)
-    p99_ms: float | None = column("p99", "ms", default=None)
-    mean_batch: float | None = column("requests per batch", default=None)
-    late: float | None = column("sent late", "share", default=None)
-    note: str = column("note", default="")
-    turns_p50_ms: tuple[float, ...] = ()
-    turns_p99_ms: tuple[float, ...] = ()
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -152,42 +126,6 @@ def torch_server(model: nn.Module, device: Device) -> Callable[[np.ndarray], np.
             return model(torch.from_numpy(x).to(device.torch)).cpu().numpy()
 
     return run
-
-
-def rows_of(served: Mapping[tuple[str, str], Served], faults: Mapping[str, str], loads: Iterable[Load]) -> list[EngineTraffic]:
-    """A row for each server and load, also for those that did not run."""
-    rows = []
-    for load in loads:
-        for name in SERVERS:
-            found = served.get((name, load.name))
-            if found is None or not found.batches:
-                requests = found.requests if found else []
-                lost = (len(requests), len(requests)) if requests else (None, None)
-                rows.append(EngineTraffic(name, load.name, load.rate, *lost, note=faults.get(name, "it did not run")))
-                continue
-            whole, turns = summary(found.requests), [turn for turn in found.summaries if turn.throughput]
-            rows.append(
-                EngineTraffic(
-                    name,
-                    load.name,
-                    load.rate,
-                    whole.requests,
-                    whole.failed,
-                    found.throughput,
-                    *(1e3 * seconds for seconds in (whole.p50, whole.p95, whole.p99)),
-                    found.mean_batch,
-                    whole.late,
-                    faults.get(name) or first_error(found),
-                    tuple(1e3 * turn.p50 for turn in turns),
-                    tuple(1e3 * turn.p99 for turn in turns),
-                )
-            )
-    return rows
-
-
-def first_error(served: Served) -> str:
-    """The first error of a server that failed for some requests; percentiles are those of the others."""
-    return next((f"the first error: {request.error}" for request in served.requests if request.error), "")
 
 
 def judge_equality(result: Result, equalities: list[OnnxEquality], gains: Mapping[int, SpeedUp], provider: str) -> None:
@@ -330,12 +268,6 @@ def both_models(model: nn.Module, file: bytes, provider: str) -> list[OnnxEquali
         for name, module, onnx, shape in progress(both, "models")
         for row in compare_onnx(name, module, onnx, shape, (1, 3, INPUTS), provider)
     ]
-
-
-def curve(served: Served) -> tuple[list[float], list[float]]:
-    """Moments due (s) and latencies (ms) of the first turn, at most SHOWN of them."""
-    turn = [request for request in served.turns[0] if not request.error][:SHOWN]
-    return [request.due for request in turn], [1e3 * request.latency for request in turn]
 
 
 def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, str], Served], busy: Load) -> list[str]:
