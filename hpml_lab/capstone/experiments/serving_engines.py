@@ -6,6 +6,7 @@ installed, its rows say so.
 
 import importlib.util
 import tempfile
+import textwrap
 import time
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
@@ -77,13 +78,25 @@ def draw(result: Result):
     for axes, load in zip(panels, dict.fromkeys(row.load for row in rows), strict=True):
         for y, row in enumerate(row for row in rows if row.load == load):
             if row.p50_ms is None:
-                axes.text(0.03, y, row.note, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=style.GREY)
+                axes.text(
+                    0.03,
+                    y,
+                    textwrap.fill(row.note, 42),
+                    transform=axes.get_yaxis_transform(),
+                    va="center",
+                    fontsize=8,
+                    color=style.GREY,
+                )
                 continue
             axes.plot([row.p50_ms, row.p99_ms], [y, y], color=style.GREY, linewidth=1.5, zorder=1)
             axes.plot(row.turns_p50_ms, [y + 0.22] * len(row.turns_p50_ms), "|", color=style.BLUE, markersize=6)
             axes.plot(row.turns_p99_ms, [y + 0.22] * len(row.turns_p99_ms), "|", color=style.RED, markersize=6)
             axes.plot(row.p50_ms, y, "o", color=style.BLUE, markersize=8, label="median" if y == 0 else None)
             axes.plot(row.p99_ms, y, "D", color=style.RED, markersize=7, label="99th percentile" if y == 0 else None)
+            if row.failed:
+                axes.annotate(
+                    f"{row.failed} failed", (row.p99_ms, y), (0, 9), textcoords="offset points", ha="right", fontsize=8
+                )
         rate = next(row.rate for row in rows if row.load == load)
         axes.set(xscale="log", xlabel="latency (ms)", title=f"{load}: {rate:g} requests a second")
         style.label_log_axis(axes.xaxis)
@@ -272,7 +285,10 @@ def both_models(model: nn.Module, file: bytes, provider: str) -> list[OnnxEquali
 
 def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, str], Served], busy: Load) -> list[str]:
     """What was not run, or not as a reader might think."""
-    said = [f"{name}: {fault}" if not fault.startswith(name) else fault for name, fault in faults.items()]
+    names: dict[str, list[str]] = {}
+    for name, fault in faults.items():
+        names.setdefault(fault.removeprefix(f"{name}, "), []).append(name)
+    said = [f"{'; '.join(who)}: {fault}" for fault, who in names.items()]
     if device.is_cuda and ORT not in faults and choose_provider(True) == CPU:
         said.append(f"This build of ONNX Runtime has no {CUDA}: its rows are the CPU's. pip install onnxruntime-gpu")
     count = sum(len(turn) for turn in served[TORCH, busy.name].turns)
@@ -280,4 +296,4 @@ def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, 
         said.append(
             f"The 99th percentile of {count} requests is among its {max(1, count // 100) + 1} slowest: at full there are more."
         )
-    return list(dict.fromkeys(said))
+    return said
