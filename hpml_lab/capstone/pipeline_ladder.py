@@ -51,7 +51,7 @@ class PipelineRung:
                 rungs compare as they did in turns
     detections  of each patient, (n, 5)
     gain        how many times as fast as the rung below, timed in turns; None at the bottom
-    part_gain   the same of the part that the change attacks; None where stages overlap, which have no parts of their own
+    part_gain   the same of the part that the change attacks; None where it attacks a lane or idle cores
     difference  the largest of positions in mm and of scores against the rung below
     """
 
@@ -147,9 +147,10 @@ class PipelineLadder:
         found = PipelineRung(change, made.switches, profile, sum(profile.values()), detections)
         if change is None:
             return found
-        before, after = self.in_turns(below, made, rung.seconds, change.part)
+        alone = change.part in PARTS and not overlaps(made.switches)
+        before, after = self.in_turns(below, made, rung.seconds, change.part if alone else WHOLE)
         gain = gain_in(WHOLE, before, after)
-        part_gain = None if overlaps(made.switches) else gain_in(change.part, before, after)
+        part_gain = gain_in(change.part, before, after) if alone else None
         return replace(
             found,
             profile={part: median(each[part] for each in after) for part in PARTS},
@@ -205,7 +206,7 @@ class PipelineLadder:
         while True:
             after.append(self.sample(made, others))
             before.append(self.sample(below, sources))
-            gains = [gain_in(name, before, after) for name in {part, WHOLE} if name in after[0]]
+            gains = [gain_in(name, before, after) for name in (part, WHOLE)]
             clear = len(after) >= 3 and any(gain.faster and gain.low > CLEAR for gain in gains)
             if clear or len(after) >= self.plan.turns:
                 return before, after
