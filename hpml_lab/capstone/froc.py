@@ -101,8 +101,8 @@ def recall_interval(
 ) -> tuple[float, float, float]:
     """Mean recall of several detectors on the same scans, and its bootstrap interval over patients: (recall, low, high).
 
-    Each resample draws as many patients as there are, with replacement, the same for all detectors; a patient brings its nodules
-    and its false positives along, so that the threshold is found anew each time. Source: Efron and Tibshirani, 1993.
+    Each resample draws as many patients as there are, with replacement, the same for all detectors. A patient brings nodules
+    and false positives along, so that the threshold is found anew each time. Source: Efron and Tibshirani, 1993.
     """
     draw, scans = np.random.default_rng(0), len(runs[0].nodules)
     means = []
