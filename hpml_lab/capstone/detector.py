@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hpml_lab.capstone import ct, stages
+from hpml_lab.capstone import ct, prepared, stages
 from hpml_lab.capstone.prepared import PreparedScan, patients, side_by_side
 from hpml_lab.capstone.stages import CELL, SPACING
 from hpml_lab.core.errors import LabError
@@ -30,7 +30,7 @@ FOLDER = RESULTS / "detectors"
 WIDTH = 8
 RARE = -4.0  # the first logit: before training nearly every cell is empty, as in the data
 TRAINING = 60  # patients, the seeds from 0
-STEPS, BATCH, RATE = 150, 48, 6e-3  # AdamW; the rate of the one-cycle schedule at its highest
+STEPS, BATCH, RATE = 150, 32, 6e-3  # AdamW; the rate of the one-cycle schedule at its highest
 TRAINING_PATCH = 24  # voxels: a cell sees 19, and of smaller patches more fit into a second
 NEAR_A_NODULE = 0.6  # of the patches
 CENTER_WEIGHT, PLACE_WEIGHT = 20.0, 0.1
@@ -197,5 +197,5 @@ def detector_bytes(network: Detector) -> bytes:
 
 def code_hash() -> str:
     """Eight digits that change with the code that makes, prepares and trains."""
-    sources = [Path(module).read_bytes() for module in (ct.__file__, stages.__file__, __file__)]
+    sources = [Path(module).read_bytes() for module in (ct.__file__, stages.__file__, prepared.__file__, __file__)]
     return hashlib.sha256(b"".join(sources)).hexdigest()[:8]
