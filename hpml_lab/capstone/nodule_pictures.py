@@ -61,7 +61,7 @@ def draw_froc(result: Result):
 
 
 def shown_patient(scans: Sequence[PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int) -> dict[str, Any]:
-    """What `found_nodules` draws of the patient with the most nodules and false positives: slices in 8 bits, and their marks."""
+    """What `found_nodules` draws of a patient with several nodules and, if there is one, a false positive: slices in 8 bits."""
     certain = [ours[ours[:, 4] >= score] for ours in found]
     kinds = [froc.hits(ours, scan.nodules) for ours, scan in zip(certain, scans, strict=True)]
     best = max(range(len(scans)), key=lambda i: (len(scans[i].nodules) > 1) * (1 + int((kinds[i] == froc.MISS).any())))
@@ -93,8 +93,8 @@ def shown_patient(scans: Sequence[PreparedScan], found: Sequence[np.ndarray], sc
 @picture
 def found_nodules(result: Result):
     """Slices of one test patient, 2 mm a voxel, rows from front to back. Left: the border of the lung mask, and the overlapping
-    patches, one of them bold. Middle and right: boxes are the detections of seed 0 with their scores (dashed: false positives),
-    circles the known nodules where they cross the slice. What is in a box without a circle?"""
+    patches, one of them bold. Others: boxes are detections of seed 0 with their scores (dashed: false positives), circles the
+    known nodules where they cross the slice. What is in a box without a circle?"""
     shown = result.arrays["shown"]
     figure = style.new_figure(10.5, 4.0)
     panels = figure.subplots(1, 1 + len(shown["slices"]))
@@ -106,7 +106,7 @@ def found_nodules(result: Result):
     panels[0].contour(x, y, mask, [0.5], colors=[MASK], linewidths=1.2)
     edge = stages.PATCH
     for i, (top, side) in enumerate(shown["corners"]):
-        at = (side * step[1], top * step[0])
+        at = ((side - 0.5) * step[1], (top - 0.5) * step[0])
         look = {"linewidth": 0.4, "alpha": 0.6} if i != len(shown["corners"]) // 2 else {"linewidth": 2}
         panels[0].add_patch(Rectangle(at, edge * step[1], edge * step[0], fill=False, edgecolor=style.YELLOW, **look))
     for axes, image, z in zip(panels[1:], shown["images"], shown["slices"], strict=True):
@@ -121,6 +121,7 @@ def show_slice(axes, image: np.ndarray, step: Sequence[float], title: str) -> No
     half = [mm / 2 for mm in step]
     extent = (-half[1], width - half[1], height - half[0], -half[0])
     axes.imshow(image, cmap="gray", vmin=0, vmax=255, extent=extent)
+    axes.autoscale(False)  # what is drawn on top does not move the borders
     axes.grid(False)
     axes.set_title(title, fontsize=9)
     axes.set(xlabel="x (mm)", ylabel="y (mm)")

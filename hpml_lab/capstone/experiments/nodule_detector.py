@@ -16,8 +16,8 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 
-QUICK = dict(training=60, fitting=40, test=60, steps=120, seeds=3)
-FULL = dict(training=60, fitting=100, test=400, steps=300, seeds=5)
+QUICK = dict(training=60, fitting=30, test=50, steps=150, seeds=3)
+FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
 ACCEPTED = 1.0  # false positives per scan
@@ -190,7 +190,8 @@ def nodule_detector(params: Params) -> Result:
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
     rows, runs, found, right = evaluate(networks, fitting, test)
-    seen = froc.scored(prepared.detect_all(networks[0][0], training), [scan.nodules for scan in training])
+    known = training[: params.fitting]
+    seen = froc.scored(prepared.detect_all(networks[0][0], known), [scan.nodules for scan in known])
     took("detect")
 
     base = patients.base_rate([scan.sick for scan in test])
