@@ -64,11 +64,8 @@ __getattr__, __dir__, __all__ = attach(
         "detector": ["trained_detector"],
         "overlap_arithmetic": ["sequential_time", "overlapped_time", "time_per_item", "most_by_stage"]
         + ["workers_that_balance", "schedule"],
-        "ct": ["Scan", "synthetic"],
         "ct_pictures": ["slices"],
         "volume_slider": ["explore_scan"],
-        "scans": ["find_scans", "load", "save"],
-        "luna16": ["luna16_folder"],
         "experiments.serving_engines": ["serving_engines", "busy_latency_over_time"],
         "onnx_models": ["export_onnx"],
         "onnx_session": ["OnnxSession"],
