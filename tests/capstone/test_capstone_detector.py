@@ -127,6 +127,12 @@ def test_a_trained_detector_is_kept_and_a_damaged_file_is_made_again(tmp_path, m
     assert list(tmp_path.iterdir()) == [path]
 
 
+def test_where_nothing_can_be_written_the_detector_is_returned_all_the_same(tmp_path, monkeypatch, scans):
+    monkeypatch.setattr(detector, "patients", lambda seeds: scans)
+    (tmp_path / "file").write_text("no folder")
+    assert not detector.trained_detector(steps=1, folder=tmp_path / "file").training
+
+
 def test_a_file_of_another_network_is_none(tmp_path):
     path = tmp_path / "other.pt"
     torch.save({"weight": torch.zeros(3)}, path)

@@ -3,8 +3,10 @@
 import numpy as np
 import pytest
 
-from hpml_lab.capstone import froc, patients
+from hpml_lab.capstone import froc, patients, stages
+from hpml_lab.capstone.exercises import froc_from_scores, non_maximum_suppression
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.exercises import check
 
 
 def at(x, score, radius=4.0):
@@ -122,3 +124,35 @@ def test_the_classifier_separates_patients_and_needs_both_kinds():
     assert patients.base_rate([True, False, False]) == pytest.approx(2 / 3) == patients.base_rate([True, True, False])
     with pytest.raises(LabError, match="patients: all are sick"):
         patients.fit_patients(found, np.ones(40))
+
+
+# ---- The exercises ---------------------------------------------------------------------------------------------------
+
+JUDGES = {"non-maximum-suppression": non_maximum_suppression, "froc-from-scores": froc_from_scores}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_every_known_mistake_is_refused_and_by_itself_named(name):
+    assert check(name, JUDGES[name].right)
+    mistakes = JUDGES[name].MISTAKES
+    pairs = [mistake for mistake in mistakes if ", and " in mistake]
+    skipped = set(pairs) - set(pairs[::20])  # there are hundreds
+    for mistake, (answer, hint) in mistakes.items():
+        if mistake in skipped:
+            continue
+        verdict = check(name, answer)
+        assert verdict.state == "mistake", mistake
+        assert mistake in pairs or verdict.mistake == mistake.split(",")[0], (mistake, verdict)
+        assert len(hint) > 20
+
+
+def test_the_exercises_are_what_the_package_does():
+    draw = np.random.default_rng(0)
+    centers, scores = draw.uniform(0, 60, (80, 3)), draw.permutation(80) / 80
+    kept = non_maximum_suppression.right(centers, scores, 12.0)
+    merged = stages.merge(np.column_stack([centers, np.ones(80), scores]))
+    assert np.array_equal(merged[:, :3], centers[kept]) and 5 < len(kept) < 60
+
+    run = froc.scored([detections(at(0, 0.9), at(50, 0.7), at(0.5, 0.6)), detections(at(30, 0.7))], [nodules((0, 4.0))] * 2)
+    points = froc_from_scores.right(np.array([0.9, 0.7, 0.6, 0.7]), np.array([0, -1, 0, -1]), 2, 2)
+    np.testing.assert_allclose(np.array(run.curve()).T[1:], points)

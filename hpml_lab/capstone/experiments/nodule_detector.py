@@ -189,6 +189,8 @@ def nodule_detector(params: Params) -> Result:
     took("make and prepare the other patients")
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
+    if params.training == detector.TRAINING and params.device.torch.type == "cpu":
+        detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
     known = training[: params.fitting]
     seen = froc.scored(prepared.detect_all(networks[0][0], known), [scan.nodules for scan in known])
