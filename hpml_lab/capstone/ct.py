@@ -49,6 +49,9 @@ class Scan:
         if (nodules[:, :3] < -half).any() or (nodules[:, :3] > self.extent - half).any():
             raise LabError("a nodule's center is outside the volume.", f"{fix} Are its coordinates z, y, x in mm?")
         object.__setattr__(self, "nodules", nodules)
+        # Floats, always: with whole numbers NumPy computes HU in int16, which overflows.
+        object.__setattr__(self, "slope", float(self.slope))
+        object.__setattr__(self, "intercept", float(self.intercept))
         object.__setattr__(self, "spacing", tuple(float(mm) for mm in self.spacing))
 
     @property

@@ -144,6 +144,11 @@ def test_values_that_are_no_scan(scan, changed, text):
         dataclasses.replace(scan, **changed)
 
 
+def test_hounsfield_units_of_whole_numbers_do_not_overflow(scan):
+    changed = dataclasses.replace(scan, stored=np.full((2, 2, 2), 32000, np.int16), slope=2, intercept=-24, nodules=NONE)
+    assert (hounsfield(changed) == 63976).all()
+
+
 # ---- Files ---------------------------------------------------------------------------------------------------------
 
 

@@ -102,8 +102,9 @@ def test_a_saved_notebook_has_the_picture_and_its_text(scan):
 
 
 def test_of_many_detections_the_best_are_drawn(scan):
-    found = np.column_stack([np.full((200, 3), 50.0), np.full(200, 4.0), np.linspace(0, 1, 200)])
-    few, many = explore_scan(scan, detections=found[-MOST:][::-1]), explore_scan(scan, detections=found)
-    assert picture(few) == picture(many)
-    few.children[0].value = many.children[0].value = 9
-    assert picture(few) == picture(many)
+    number = np.arange(200)
+    found = np.column_stack([np.full(200, 48.0), 10 + number * 0.8, number % 7 * 20.0, np.full(200, 4.0), number / 200])
+    best, worst, many = (explore_scan(scan, detections=part) for part in (found[-MOST:][::-1], found[:MOST], found))
+    for explorer in (best, worst, many):
+        explorer.children[0].value = 8  # z = 48 mm
+    assert picture(best) == picture(many) != picture(worst)

@@ -1,0 +1,55 @@
+"""The judges of the exercises on reading scans: known mistakes are refused and named; the package agrees with the judges."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hpml_lab.capstone.exercises import hounsfield_units, order_the_slices
+from hpml_lab.capstone.scans import to_int16
+from hpml_lab.capstone.slice_order import Slice, in_order
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.exercises import check
+
+JUDGES = {"order-the-slices": order_the_slices, "hounsfield-units": hounsfield_units}
+
+
+@pytest.mark.parametrize("name", JUDGES)
+def test_every_known_mistake_is_refused_and_by_itself_named(name):
+    assert check(name, JUDGES[name].right)
+    mistakes = JUDGES[name].MISTAKES
+    pairs = [mistake for mistake in mistakes if ", and " in mistake]
+    skipped = set(pairs) - set(pairs[::40])  # there are hundreds
+    for mistake, (answer, hint) in mistakes.items():
+        if mistake in skipped:
+            continue
+        verdict = check(name, answer)
+        assert verdict.state == "mistake", mistake
+        # Of two mistakes together one may hide the other.
+        assert mistake in pairs or verdict.mistake == mistake.split(",")[0], (mistake, verdict)
+        assert len(hint) > 20
+
+
+def test_the_reader_orders_slices_as_the_exercise_asks():
+    ordered = 0
+    for case, (headers,) in order_the_slices._cases().items():
+        row, column = np.reshape(headers[0]["orientation"], (2, 3))
+        slices = [Slice(Path(f"{i}.dcm"), np.array(header["position"]), i) for i, header in enumerate(headers)]
+        try:
+            found, _ = in_order(slices, np.cross(row, column))
+        except LabError as error:
+            said = {"twice": "not evenly spaced|twice", "tilted": "tilted", "shifted": "tilted", "one slice": "one slice alone"}
+            assert any(key in case and any(part in str(error) for part in text.split("|")) for key, text in said.items()), case
+        else:
+            assert [slice_.dataset for slice_ in found] == order_the_slices.right(headers), case
+            ordered += 1
+    assert ordered == 8
+
+
+def test_stored_values_without_a_sign_have_the_hounsfield_units_of_the_exercise():
+    for case, (stored, slope, intercept, *padding) in hounsfield_units._CASES.items():
+        if np.ndim(slope) or np.ndim(intercept) or padding:
+            continue
+        values, a, b = to_int16(stored, slope, intercept)
+        assert values.dtype == np.int16
+        np.testing.assert_allclose(float(a) * values + float(b), hounsfield_units.right(stored, slope, intercept), err_msg=case)
