@@ -214,9 +214,11 @@ def nodule_detector(params: Params) -> Result:
         "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM),
     }
     recall, low, high = result.arrays["recall"]
-    result.key_figure("recall at one false positive per scan", f"{recall:.3f} ({low:.3f} to {high:.3f})")
+    result.key_figure("recall at one false positive per scan", round(recall, 3))
+    result.key_figure("its 95 % interval over patients", f"{low:.3f} to {high:.3f}")
     accuracy, low, high = result.arrays["accuracy"]
-    result.key_figure("accuracy of patients", f"{accuracy:.3f} ({low:.3f} to {high:.3f})")
+    result.key_figure("accuracy of patients", round(accuracy, 3))
+    result.key_figure("95 % interval of the accuracy", f"{low:.3f} to {high:.3f}")
     result.key_figure("base rate of patients", round(base, 3))
     result.key_figure("time of one training", round(parts["train"] / params.seeds, 1), "s")
     few = training[:UNCLOSED]
