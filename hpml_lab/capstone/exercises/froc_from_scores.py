@@ -161,7 +161,7 @@ MISTAKES = combined(
         },
     },
 )
-_TIE = "Detections of equal score count together: a threshold cannot tell them apart. You let them in one after the other."
+_TIE = "Detections of equal score count together: no threshold separates them. You let them in one after the other."
 
 
 def _one_by_one(keep: Callable[[list], list], once: bool = True) -> Callable[..., Any]:

@@ -23,6 +23,7 @@ FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; traini
 ACCEPTED = 1.0  # false positives per scan
 ENOUGH = 0.8  # recall
 SECONDS = 60.0
+KNOWN = 20  # training patients that are looked at again
 UNCLOSED = 12  # patients whose mask is looked at before closing too
 RADII = (3.0, 4.0, 5.0, 6.0, 7.0)  # mm
 SEEDS = "the seeds of network and patients"
@@ -138,7 +139,7 @@ def judge(result: Result, params: Params, parts: dict[str, float], right: np.nda
     """Add what the trainings show."""
     recall, low, high = result.arrays["recall"]
     accuracy, lowest, highest = result.arrays["accuracy"]
-    rows, seen = result.rows(TrainedSeed), result.arrays["recall of training patients"]
+    rows = result.rows(TrainedSeed)
     result.measured(
         f"The detector finds at least {ENOUGH:.0%} of the nodules at one false positive per scan, in every seed",
         min(row.one for row in rows) >= ENOUGH,
@@ -161,12 +162,6 @@ def judge(result: Result, params: Params, parts: dict[str, float], right: np.nda
         "Whether a patient is sick is answered better than by the more frequent answer",
         lowest > base,
         f"{accuracy:.2f}, {lowest:.2f} to {highest:.2f}; base rate {base:.2f}",
-        depends_on=SEEDS,
-    )
-    result.measured(
-        "The network finds more of the nodules that it was trained on than of those of new patients",
-        seen > rows[0].one,
-        f"{seen:.2f} and {rows[0].one:.2f}",
         depends_on=SEEDS,
     )
 
@@ -192,7 +187,7 @@ def nodule_detector(params: Params) -> Result:
     if params.training == detector.TRAINING and params.device.torch.type == "cpu":
         detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
-    known = training[: params.fitting]
+    known = training[:KNOWN]
     seen = froc.scored(prepared.detect_all(networks[0][0], known), [scan.nodules for scan in known])
     took("detect")
 
@@ -210,7 +205,6 @@ def nodule_detector(params: Params) -> Result:
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
         "accuracy": froc.mean_interval(right),
-        "recall of training patients": seen.recall_at(ACCEPTED),
         "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM),
     }
     recall, low, high = result.arrays["recall"]
@@ -219,6 +213,7 @@ def nodule_detector(params: Params) -> Result:
     accuracy, low, high = result.arrays["accuracy"]
     result.key_figure("accuracy of patients", round(accuracy, 3))
     result.key_figure("95 % interval of the accuracy", f"{low:.3f} to {high:.3f}")
+    result.key_figure(f"recall on {len(known)} of its own training patients, seed 0", round(seen.recall_at(ACCEPTED), 3))
     result.key_figure("base rate of patients", round(base, 3))
     result.key_figure("time of one training", round(parts["train"] / params.seeds, 1), "s")
     few = training[:UNCLOSED]
