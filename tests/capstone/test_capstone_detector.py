@@ -1,5 +1,7 @@
 """The detector's training batches, loss and training; the file it is kept in; and the experiment on few patients."""
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hpml_lab.capstone.experiments import nodule_detector
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params
+from hpml_lab.core.findings import Table
 
 
 @pytest.fixture(scope="module")
@@ -166,7 +169,7 @@ def test_the_experiments_exact_claim_holds_after_four_steps_too(result):
     assert [row.seed for row in result.rows(nodule_detector.TrainedSeed)] == [0, 1]
     for row in result.rows(nodule_detector.TrainedSeed):
         assert 0 <= row.few <= row.half <= row.one <= row.four <= 1
-        assert row.recall == sorted(row.recall) and max(row.false, default=0) <= 8
+        assert row.recall == sorted(set(row.recall)) and row.false == sorted(row.false) and max(row.false) <= 8
     recall, low, high = result.arrays["recall"]
     assert low <= recall <= high
 
@@ -181,6 +184,14 @@ def test_the_experiment_is_saved_read_and_drawn(result, tmp_path):
     slices = nodule_pictures.found_nodules(loaded)
     assert len(slices.figure.axes) == 1 + len(result.arrays["shown"]["slices"])
     assert all(len(axes.images) == 1 for axes in slices.figure.axes) and "lung mask" in slices.caption
+
+
+def test_curves_of_many_seeds_have_looks_of_their_own(result):
+    rows = result.rows(nodule_detector.TrainedSeed) * 3
+    many = copy.copy(result)
+    many.tables = [Table("six seeds", rows), *result.tables[1:]]
+    lines = nodule_pictures.draw_froc(many).axes[0].lines[:6]
+    assert len({(line.get_linestyle(), line.get_color()) for line in lines}) == 6
 
 
 def test_marks_are_drawn_where_nodules_and_detections_cross_the_slice():
