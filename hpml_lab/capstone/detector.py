@@ -8,6 +8,7 @@ radius. The loss of a batch with cells c, targets t and the set P of cells that 
 with w = 20 in P, 0 in the cells next to a center, where either answer will do, and 1 elsewhere.
 """
 
+import contextlib
 import hashlib
 import io
 import pickle
@@ -166,16 +167,26 @@ def train_all(
 def trained_detector(seed: int = 0, steps: int = STEPS, folder: Path | str | None = FOLDER) -> Detector:
     """A detector trained on 60 synthetic patients on the CPU, in evaluation mode: seconds at first, then from results/.
 
-    The file's name holds the parameters and a hash of the code that made it, so that an old file is never used; a damaged one
-    is made again. `folder=None` keeps nothing.
+    `folder=None` keeps nothing. A damaged file is made again.
     """
-    path = None if folder is None else Path(folder) / f"seed-{seed}-steps-{steps}-{code_hash()}.pt"
+    path = None if folder is None else kept_at(seed, steps, folder)
     network = read_detector(path) if path is not None and path.is_file() else None
     if network is None:
         [(network, _)] = train_all(patients(range(TRAINING)), [seed], steps)
         if path is not None:
-            atomic_write(path, detector_bytes(network))
+            keep(network, path)
     return network
+
+
+def kept_at(seed: int, steps: int, folder: Path | str = FOLDER) -> Path:
+    """The file of a detector: its name holds the parameters and a hash of the code, so that an old file is never used."""
+    return Path(folder) / f"seed-{seed}-steps-{steps}-{code_hash()}.pt"
+
+
+def keep(network: Detector, path: Path) -> None:
+    """Write the weights, whole or not at all. Where nothing can be written, the next one who needs them trains again."""
+    with contextlib.suppress(LabError):
+        atomic_write(path, detector_bytes(network))
 
 
 def read_detector(path: Path) -> Detector | None:

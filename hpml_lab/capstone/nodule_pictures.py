@@ -26,15 +26,9 @@ def draw_froc(result: Result):
     low, high = np.array(result.arrays["band"]).T
     left.fill_between(froc.RATES, low, high, color=style.GREY, alpha=0.25, linewidth=0, label="95 % interval of the mean")
     for i, row in enumerate(result.tables[0].rows):
-        left.step(
-            row.false,
-            row.recall,
-            style.LINES[i % 6],
-            where="post",
-            color=style.CYCLE[i],
-            linewidth=1.6,
-            label=f"seed {row.seed}",
-        )
+        false, recall = [*row.false, 8.0], [*row.recall, row.recall[-1]]  # level after the last nodule that is found
+        look = {"linestyle": style.LINES[i % 6], "color": style.CYCLE[i % 7], "linewidth": 1.6}
+        left.step(false, recall, where="post", label=f"seed {row.seed}", **look)
     left.plot(1, 0.8, "x", color=style.INK, markersize=9, label="goal")
     left.set_xscale("log", base=2)
     left.set_xticks(froc.RATES, ["1/8", "1/4", "1/2", "1", "2", "4"])

