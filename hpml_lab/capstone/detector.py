@@ -12,6 +12,7 @@ import contextlib
 import hashlib
 import io
 import pickle
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,6 +37,7 @@ TRAINING_PATCH = 24  # voxels: a cell sees 19, and of smaller patches more fit i
 NEAR_A_NODULE = 0.6  # of the patches
 CENTER_WEIGHT, PLACE_WEIGHT = 20.0, 0.1
 NEXT_TO_A_CENTER = 5.0  # voxels from the center of the cell
+SEEDING = threading.Lock()
 
 
 class Detector(nn.Module):
@@ -146,8 +148,11 @@ def train(
 
 
 def initialized(seed: int) -> Detector:
-    """A detector before training; the random state of torch stays as it is."""
-    with torch.random.fork_rng(devices=[]):
+    """A detector before training; the random state of torch stays as it is.
+
+    All threads share that state: without the lock one would draw from another's seed.
+    """
+    with SEEDING, torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return Detector()
 

@@ -83,8 +83,20 @@ def test_a_seed_decides_a_training_and_torchs_random_state_stays(scans):
     assert torch.equal(torch.get_rng_state(), state)
     assert losses == same and not first.training
     assert all(torch.equal(a, b) for a, b in zip(first.state_dict().values(), second.state_dict().values(), strict=True))
-    [(third, others)] = detector.train_all(scans, [4], steps=2)
-    assert others != losses and not torch.equal(first.head.weight, third.head.weight)
+    assert detector.train(scans, seed=4, steps=2)[1] != losses
+
+
+def test_networks_that_are_made_side_by_side_are_those_made_one_after_the_other():
+    seeds = [*range(8)] * 6
+    alone = [detector.initialized(seed).head.weight for seed in seeds]
+    together = prepared.side_by_side(lambda seed: detector.initialized(seed).head.weight, seeds, threads=8)
+    assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
+    assert not torch.equal(alone[0], alone[1])
+
+
+def test_trainings_side_by_side_are_those_one_after_the_other(scans):
+    alone = [detector.train(scans, seed, steps=1)[1] for seed in (3, 4)]
+    assert [losses for _, losses in detector.train_all(scans, [3, 4], steps=1)] == alone
 
 
 def test_training_lowers_the_loss(scans):
