@@ -10,9 +10,12 @@ Experiments, in the order of the notebook:
     lung_nodule_pipeline    from CT scans to nodules: one measured change at a time, detections unchanged
 Further figures of their results:
     stages_before_and_after, use_before_and_after    who did what when, and what the machine did (lung_nodule_pipeline)
+Experiments, in the order of the notebook:
+    nodule_detector         a 3-D network is trained to find nodules: FROC over seeds, nodules by size, patients
 Further figures:
     slices                  a scan cut by three planes, with mask, patches, nodules and detections
     explore_scan            a slider through the volume
+    found_nodules           slices of a test patient with mask, patches, boxes and truth
 Tools:
     due_times, open_loop, closed_loop  Poisson traffic, sent when it is due or by a client that waits
     summary, percentiles               what the users of a server saw, from the moment due
@@ -40,6 +43,14 @@ For the notebook:
     PARTS                   the parts of the pipeline, in order
     sequential_time, overlapped_time, time_per_item    seconds of a chain of stages, one after the other and overlapped
     most_by_stage, workers_that_balance, schedule      what a stage can gain, workers it needs, and who does what when
+    hounsfield, resample, lung_mask, normalize, cut_patches
+                            the stages before the network, fast; lung_mask is closing of the lungs, and voxel_size the mm after
+                            resample
+    apply_network, decode, merge
+                            the stages from patches to detections
+    prepare, detect         all stages before the network, and all after them
+    trained_detector        a trained network, from results/ after the first time
+    scored, recall_interval FROC of detections, and an interval over patients; wilson is that of a share
 """
 
 from hpml_lab.core.lazy import attach
@@ -64,15 +75,34 @@ __getattr__, __dir__, __all__ = attach(
         "detector": ["trained_detector"],
         "overlap_arithmetic": ["sequential_time", "overlapped_time", "time_per_item", "most_by_stage"]
         + ["workers_that_balance", "schedule"],
-        "ct": ["Scan", "synthetic"],
         "ct_pictures": ["slices"],
         "volume_slider": ["explore_scan"],
-        "scans": ["find_scans", "load", "save"],
-        "luna16": ["luna16_folder"],
         "experiments.serving_engines": ["serving_engines", "busy_latency_over_time"],
         "onnx_models": ["export_onnx"],
         "onnx_session": ["OnnxSession"],
         "engine_program": ["engine_program"],
         "http_client": ["HttpClient"],
+        "ct_pictures": ["slices"],
+        "volume_slider": ["explore_scan"],
+        "experiments.nodule_detector": ["nodule_detector"],
+        "nodule_pictures": ["found_nodules"],
+        "scans": ["find_scans", "load", "save"],
+        "luna16": ["luna16_folder"],
+        "stages": [
+            "hounsfield",
+            "resample",
+            "voxel_size",
+            "lung_mask",
+            "lungs",
+            "closing",
+            "normalize",
+            "cut_patches",
+            "apply_network",
+            "decode",
+            "merge",
+        ],
+        "prepared": ["prepare", "detect"],
+        "detector": ["trained_detector"],
+        "froc": ["scored", "recall_interval", "wilson"],
     },
 )

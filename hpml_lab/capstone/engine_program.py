@@ -70,8 +70,19 @@ class RunningEngine:
                     process.resume()
 
     def resume(self) -> None:
-        """Let it run again."""
+        """Let it run again, and wait until it does.
+
+        An interrupt that comes while its main thread is still stopped goes to another thread, and the main thread, which has to
+        act on it, waits on.
+        """
+        import psutil
+
         self._signal("SIGCONT")
+        deadline = time.monotonic() + ANSWER_SECONDS
+        with contextlib.suppress(psutil.Error):
+            process = psutil.Process(self.process.pid)
+            while process.status() == psutil.STATUS_STOPPED and time.monotonic() < deadline:
+                time.sleep(POLL_SECONDS / 10)
 
     def _is_healthy(self) -> bool:
         try:

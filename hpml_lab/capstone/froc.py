@@ -101,17 +101,30 @@ def recall_interval(
 ) -> tuple[float, float, float]:
     """Mean recall of several detectors on the same scans, and its bootstrap interval over patients: (recall, low, high).
 
-    Each resample draws as many patients as there are, with replacement, the same for all detectors; a patient brings its nodules
-    and its false positives along, so that the threshold is found anew each time. Source: Efron and Tibshirani, 1993.
+    Each resample draws as many patients as there are, with replacement, the same for all detectors. A patient brings nodules
+    and false positives along, so that the threshold is found anew each time. Source: Efron and Tibshirani, 1993.
     """
-    draw, scans = np.random.default_rng(0), len(runs[0].nodules)
-    means = []
-    while len(means) < resamples:
-        times = np.bincount(draw.integers(scans, size=scans), minlength=scans)
-        if times @ runs[0].nodules:
-            means.append(np.mean([run.recall_at(rate, times) for run in runs]))
-    low, high = np.quantile(means, [(1 - confidence) / 2, (1 + confidence) / 2])
-    return float(np.mean([run.recall_at(rate) for run in runs])), float(low), float(high)
+    times = drawn_patients(len(runs[0].nodules), resamples)
+    times = times[times @ runs[0].nodules > 0]  # without a nodule there is no recall
+    means = [np.mean([run.recall_at(rate, row) for run in runs]) for row in times]
+    return float(np.mean([run.recall_at(rate) for run in runs])), *_middle(means, confidence)
+
+
+def mean_interval(values: np.ndarray, resamples: int = 1000, confidence: float = 0.95) -> tuple[float, float, float]:
+    """Mean of values (detectors, patients), and its bootstrap interval over patients: (mean, low, high)."""
+    times = drawn_patients(values.shape[1], resamples)
+    return float(values.mean()), *_middle(times @ values.mean(0) / values.shape[1], confidence)
+
+
+def drawn_patients(patients: int, resamples: int) -> np.ndarray:
+    """(resamples, patients): how often each patient is drawn, of as many draws with replacement as there are patients."""
+    draw = np.random.default_rng(0)
+    return np.array([np.bincount(draw.integers(patients, size=patients), minlength=patients) for _ in range(resamples)])
+
+
+def _middle(values: Sequence[float], confidence: float) -> tuple[float, float]:
+    low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
 
 
 def wilson(successes: int, of: int, z: float = 1.96) -> tuple[float, float]:

@@ -36,6 +36,7 @@ def draw_ladder(result: Result):
         times.annotate(in_ms(row.ms), (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
     times.set_xscale("log")
     style.label_log_axis(times.xaxis)
+    times.tick_params(axis="x", labelsize=8)
     times.set_xlim(min(row.ms for row in rungs) / 1.4, max(row.ms for row in rungs) * 3)
     times.set_yticks(positions, names)
     times.set(xlabel="ms a patient", ylabel="change", title="Time")

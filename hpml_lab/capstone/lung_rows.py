@@ -30,7 +30,9 @@ class LungRung:
     found_by: str = column("found in the profile")
     part_ms_before: float = column("before", "ms")
     part_ms_after: float = column("after", "ms")
-    gain: float = column("gain", "times")
+    part_gain: float | None = column("the part", "times as fast")
+    part_interval: str | None = column("interval of that")
+    gain: float = column("the whole", "times as fast")
     interval: str = column("interval")
     verdict: str = column("against the rung below")
     ms: float = column("a patient", "ms")
@@ -64,6 +66,8 @@ def rung_row(rung: PipelineRung, below: PipelineRung) -> LungRung:
         found_by=found_by(below, change.part),
         part_ms_before=1e3 * before,
         part_ms_after=1e3 * after,
+        part_gain=rung.part_gain and rung.part_gain.ratio,
+        part_interval=rung.part_gain and rung.part_gain.interval,
         **rung.gain.columns,
         ms=1e3 * rung.seconds,
         promised=KINDS[change.bound],

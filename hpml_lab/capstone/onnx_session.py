@@ -12,8 +12,12 @@ CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 
 
 def choose_provider(cuda: bool = False) -> str:
-    """ONNX Runtime's name for what computes: CUDA if it is asked for and this build has it, else the CPU."""
-    return CUDA if cuda and CUDA in need("onnxruntime").get_available_providers() else CPU
+    """ONNX Runtime's name for what computes: CUDA if it is asked for and this build has it, else the CPU.
+
+    LabError if ONNX Runtime is not installed.
+    """
+    runtime = need("onnxruntime")
+    return CUDA if cuda and CUDA in runtime.get_available_providers() else CPU
 
 
 class OnnxSession:

@@ -1,6 +1,7 @@
 """From detections to the patient: sick or not, by a classifier that is fitted on patients the network has not seen.
 
-On its own training patients the network is surer than it will ever be again; a classifier fitted there would expect that.
+A network that is trained long enough knows its own training patients by heart, and scores there as it does nowhere else. A
+classifier fitted there would expect such scores of new patients too.
 """
 
 from collections.abc import Sequence

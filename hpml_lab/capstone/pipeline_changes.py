@@ -103,8 +103,7 @@ def next_change(profile: dict[str, float], left: Iterable[PipelineChange], switc
     lanes decides: what is done before the network, or the network; then what keeps idle cores busy.
     """
     left = [change for change in left if not change.on or getattr(switches, change.on)]
-    overlapped = bool(switches.ahead or switches.workers > 1)
-    if not overlapped:
+    if not overlaps(switches):
         for part in sorted(PARTS, key=lambda part: -profile[part]):
             for change in left:
                 if change.part == part and not change.overlap:
@@ -118,6 +117,11 @@ def next_change(profile: dict[str, float], left: Iterable[PipelineChange], switc
                 if change.part == part and change.overlap and change.last == last and change.suits(switches):
                     return change
     return None
+
+
+def overlaps(switches: PipelineSwitches) -> bool:
+    """Whether stages of several patients go on at the same time."""
+    return bool(switches.ahead) or switches.workers > 1
 
 
 def lane_seconds(profile: dict[str, float], lane: str) -> float:

@@ -1,10 +1,9 @@
 """What the network sees of a patient, and the way from there to detections."""
 
-import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import TypeVar
 
 import numpy as np
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from hpml_lab.capstone import ct, stages
+from hpml_lab.core.machine import cores
 
 Item, Value = TypeVar("Item"), TypeVar("Value")
 
@@ -40,6 +40,11 @@ class PreparedScan:
     def centers(self) -> np.ndarray:
         """The nodules' centers (n, 3) in voxels."""
         return self.nodules[:, :3] / np.array(self.voxel)
+
+    @cached_property
+    def inside(self) -> np.ndarray:
+        """Voxels (n, 3) of the mask, every fourth along each axis: where a patch may be placed."""
+        return np.argwhere(self.mask[::4, ::4, ::4]) * 4
 
 
 def prepare(scan: ct.Scan) -> PreparedScan:
@@ -71,11 +76,11 @@ def detect_all(network: nn.Module, scans: Sequence[PreparedScan]) -> list[np.nda
     return side_by_side(partial(detect, network), scans)
 
 
-def side_by_side(function: Callable[[Item], Value], items: Iterable[Item]) -> list[Value]:
-    """function(item) for all items, in order, on as many threads as there are cores, at most eight, each with one thread of torch.
+def side_by_side(function: Callable[[Item], Value], items: Iterable[Item], threads: int | None = None) -> list[Value]:
+    """function(item) for all items, in order, on `threads` threads (by default one for each core, at most eight).
 
-    NumPy, SciPy and torch let go of Python's lock while they compute, so threads are enough, and they start at once.
+    Each has one thread of torch. NumPy, SciPy and torch release Python's lock while they compute, so threads are enough, and
+    unlike processes they start at once.
     """
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    with ThreadPoolExecutor(min(cores, 8), initializer=partial(torch.set_num_threads, 1)) as pool:
+    with ThreadPoolExecutor(threads or min(cores(), 8), initializer=partial(torch.set_num_threads, 1)) as pool:
         return list(pool.map(function, items))

@@ -1,7 +1,7 @@
-"""The stages of `stages` as a first version usually is: float64, cubic splines, loops over components, voxels, patches and cells.
+"""The stages as a first version usually has them: float64, cubic splines, loops over components, voxels, patches and cells.
 
-Same names, same arguments. Every line is one that works, and that nobody had a reason to measure. The results are those of the
-fast version: bitwise where nothing is rounded otherwise (components, closing, patches), else up to the rounding of float32. Only
+Same names and arguments as in `stages`. Every line works, and nobody has measured it yet. The results are those of the fast
+version: bitwise where nothing is rounded otherwise (components, closing, patches), else up to the rounding of float32. Only
 `resample` is another method: by default a cubic spline, scipy's default, in place of linear interpolation.
 """
 
@@ -41,7 +41,7 @@ def hounsfield(scan) -> np.ndarray:
 
 
 def resample(volume: np.ndarray, spacing: Sequence[float], new_spacing: float = SPACING, order: int = 3) -> np.ndarray:
-    """The volume on a grid of new_spacing mm along all three axes, by a spline of the order given (3: cubic, scipy's default)."""
+    """The volume on a grid of new_spacing mm along all three axes, by a spline of this order (3: cubic, scipy's default)."""
     volume = checked(volume, "resample")
     check_spacing(spacing, new_spacing)
     shape = resampled_shape(volume.shape, spacing, new_spacing)
@@ -82,12 +82,11 @@ def normalize(volume: np.ndarray, mask: np.ndarray) -> np.ndarray:
     """(HU + 1000) / 1400, cut off at 0 and 1, and 0 outside the mask: one voxel after the other."""
     volume = checked(volume, "normalize")
     same_shape(volume, mask, "normalize")
-    out = np.zeros_like(volume)
+    out = np.empty_like(volume)
     for z in range(volume.shape[0]):
         for y in range(volume.shape[1]):
             for x in range(volume.shape[2]):
-                if mask[z, y, x]:
-                    out[z, y, x] = min(max((volume[z, y, x] - LOW) / (HIGH - LOW), 0.0), 1.0)
+                out[z, y, x] = min(max((volume[z, y, x] - LOW) / (HIGH - LOW), 0.0), 1.0) * mask[z, y, x]
     return out
 
 
@@ -100,7 +99,7 @@ def cut_patches(volume: np.ndarray, size: int = PATCH, stride: int = STRIDE) -> 
 
 
 def apply_network(network: nn.Module, patches: np.ndarray, batch: int = 1) -> np.ndarray:
-    """The network's outputs (n, 5, cells, cells, cells), float64, patch by patch, and ready for a gradient that nobody wants."""
+    """The network's outputs (n, 5, cells, cells, cells), float64, patch by patch, with the graph for a gradient."""
     network = copy.deepcopy(network).cpu().double()
     outputs = []
     for patch in patches:

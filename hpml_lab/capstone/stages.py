@@ -6,9 +6,9 @@
     outputs = apply_network(network, patches)
     nodules = merge(decode(outputs, corners, mask, voxel_size(scan.stored.shape, scan.spacing)))
 
-`slow_stages` has functions with the same names, arguments and results, written as a first version usually is. Volumes are arrays
-(slices, rows, columns) = (z, y, x). Positions in the scan are in mm from the center of the first voxel. Bad input raises a
-LabError that names the stage.
+`slow_stages` has functions with the same names, arguments and results, written as a first version usually is. Volumes are
+arrays (slices, rows, columns) = (z, y, x). Positions in the scan are in mm from the center of the first voxel. Bad input raises
+a LabError that names the stage.
 """
 
 from collections.abc import Iterator, Sequence
@@ -153,7 +153,7 @@ def patch_corners(shape: Sequence[int], size: int = PATCH, stride: int = STRIDE)
     """The first voxels (n, 3) of all patches, the last axis fastest. The last patch along an axis ends with the volume."""
     if min(shape) < size:
         raise LabError(
-            f"cut_patches: a volume of {' x '.join(map(str, shape))} voxels is smaller than a patch of {size} x {size} x {size}.",
+            f"cut_patches: a volume of {' x '.join(map(str, shape))} voxels is smaller than a patch, {size} along each axis.",
             "Check the spacing of the scan, or take smaller patches.",
         )
     starts = [sorted({*range(0, n - size + 1, stride), n - size}) for n in shape]
@@ -161,7 +161,7 @@ def patch_corners(shape: Sequence[int], size: int = PATCH, stride: int = STRIDE)
 
 
 def cut_patches(volume: np.ndarray, size: int = PATCH, stride: int = STRIDE) -> tuple[np.ndarray, np.ndarray]:
-    """Overlapping patches (n, size, size, size) of the volume, and the first voxel (n, 3) of each; size and stride in voxels."""
+    """Overlapping patches (n, size, size, size), and the first voxel (n, 3) of each; size and stride in voxels."""
     corners = patch_corners(volume.shape, size, stride)
     windows = np.lib.stride_tricks.sliding_window_view(checked(volume, "cut_patches"), (size,) * 3)
     return windows[tuple(corners.T)], corners

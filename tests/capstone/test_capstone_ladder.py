@@ -332,9 +332,9 @@ def test_changes_for_a_gpu_and_a_compiler_are_left_out_where_there_is_none(monke
     assert found["whole"].applied(PipelineSwitches(ahead=1)) == PipelineSwitches(workers=12, whole=True)
 
 
-def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), **profile):
+def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), part_gain=None, **profile):
     change = BY_NAME[switch] if switch else None
-    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, list(detections), gain, difference)
+    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, list(detections), gain, part_gain, difference)
 
 
 def test_a_change_is_kept_if_it_is_as_promised_and_faster_beyond_noise():
@@ -346,6 +346,9 @@ def test_a_change_is_kept_if_it_is_as_promised_and_faster_beyond_noise():
     assert rung("linear", faster, (30.0, 0.5)).kept, "declared as another method"
     assert rung("batches", slightly).kept and not rung("bfloat16", slightly).kept, "16 bits have to be worth it"
     assert not rung("bfloat16", faster, (0.3, 0.0)).kept
+    assert rung("windows", noise, part_gain=faster).kept, "noise of the other parts does not hide what it gains"
+    assert not rung("windows", noise, part_gain=noise).kept and not rung("bfloat16", noise, part_gain=faster).kept
+    assert not rung("windows", SpeedUp(0.8, 0.7, 0.9, 0.02), part_gain=faster).kept, "what another part pays counts"
 
 
 DETECTIONS = np.array([[10.0, 20.0, 30.0, 4.0, 0.9], [50.0, 20.0, 30.0, 3.0, 0.4]])
@@ -401,7 +404,7 @@ def climbed(on_digits, network):
         patch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.trained_quickly", lambda params: network)
         return on_digits(
             "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, turns=1, sample_seconds=0.01, stream=2,
-            watched=(1, 4), waits=2, ranks=1, compile=False,
+            watched=(1, 4), waits=2, ranks=2, compile=False,
         )  # fmt: skip
 
 

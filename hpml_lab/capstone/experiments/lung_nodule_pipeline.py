@@ -33,8 +33,8 @@ from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 
 QUICK = dict(
-    shape=(28, 112, 112), spacing=(2.5, 1.6, 1.6), patients=2, training=16, steps=50, turns=5, sample_seconds=0.08, stream=6,
-    watched=(2, 40), waits=12, ranks=2, compile=False,
+    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=12, steps=36, turns=5, sample_seconds=0.05, stream=4,
+    watched=(2, 24), waits=12, ranks=2, compile=False,
 )  # fmt: skip
 FULL = QUICK | dict(
     shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=6, training=40, steps=150, turns=9, sample_seconds=0.5, stream=12,

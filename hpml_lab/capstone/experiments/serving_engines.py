@@ -6,10 +6,10 @@ installed, its rows say so.
 
 import importlib.util
 import tempfile
+import textwrap
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hpml_lab.capstone.engine_rows import LIT_ALONE, LIT_BATCHED, ORT, OURS_HTTP, SERVERS, TORCH, EngineTraffic, curve, rows_of
 from hpml_lab.capstone.onnx_models import (
     PATCH,
     SLICE,
@@ -41,12 +42,11 @@ from hpml_lab.capstone.serving import (
     ready,
     serve_in_turns,
 )
-from hpml_lab.capstone.traffic import summary
 from hpml_lab.core import style
 from hpml_lab.core.device import Device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Table
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
@@ -63,31 +63,6 @@ QUICK = dict(
 )
 FULL = QUICK | dict(calm=(100, 500), busy=(400, 2000), turns=5, samples=9)
 INPUTS = 16
-SHOWN = 400  # points of a curve that are kept
-
-TORCH, ORT, OURS_HTTP = "ours, torch", "ours, ONNX Runtime", "ours over HTTP, ONNX Runtime"
-LIT_ALONE, LIT_BATCHED = "LitServe, one by one", "LitServe, batched"
-SERVERS = (TORCH, ORT, OURS_HTTP, LIT_ALONE, LIT_BATCHED)
-
-
-@dataclass(frozen=True)
-class EngineTraffic:
-    """One server under one load, all turns together; None where it did not run."""
-
-    engine: str = column("server")
-    load: str = column("load")
-    rate: float = column("rate", "requests/s")
-    requests: int | None = column("requests", default=None)
-    failed: int | None = column("failed", default=None)
-    throughput: float | None = column("answers", "per s", default=None)
-    p50_ms: float | None = column("p50", "ms", default=None)
-    p95_ms: float | None = column("p95", "ms", default=None)
-    p99_ms: float | None = column("p99", "ms", default=None)
-    mean_batch: float | None = column("requests per batch", default=None)
-    late: float | None = column("sent late", "share", default=None)
-    note: str = column("note", default="")
-    turns_p50_ms: tuple[float, ...] = ()
-    turns_p99_ms: tuple[float, ...] = ()
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -103,13 +78,25 @@ def draw(result: Result):
     for axes, load in zip(panels, dict.fromkeys(row.load for row in rows), strict=True):
         for y, row in enumerate(row for row in rows if row.load == load):
             if row.p50_ms is None:
-                axes.text(0.03, y, row.note, transform=axes.get_yaxis_transform(), va="center", fontsize=8, color=style.GREY)
+                axes.text(
+                    0.03,
+                    y,
+                    textwrap.fill(row.note, 42),
+                    transform=axes.get_yaxis_transform(),
+                    va="center",
+                    fontsize=8,
+                    color=style.GREY,
+                )
                 continue
             axes.plot([row.p50_ms, row.p99_ms], [y, y], color=style.GREY, linewidth=1.5, zorder=1)
             axes.plot(row.turns_p50_ms, [y + 0.22] * len(row.turns_p50_ms), "|", color=style.BLUE, markersize=6)
             axes.plot(row.turns_p99_ms, [y + 0.22] * len(row.turns_p99_ms), "|", color=style.RED, markersize=6)
             axes.plot(row.p50_ms, y, "o", color=style.BLUE, markersize=8, label="median" if y == 0 else None)
             axes.plot(row.p99_ms, y, "D", color=style.RED, markersize=7, label="99th percentile" if y == 0 else None)
+            if row.failed:
+                axes.annotate(
+                    f"{row.failed} failed", (row.p99_ms, y), (0, 9), textcoords="offset points", ha="right", fontsize=8
+                )
         rate = next(row.rate for row in rows if row.load == load)
         axes.set(xscale="log", xlabel="latency (ms)", title=f"{load}: {rate:g} requests a second")
         style.label_log_axis(axes.xaxis)
@@ -152,42 +139,6 @@ def torch_server(model: nn.Module, device: Device) -> Callable[[np.ndarray], np.
             return model(torch.from_numpy(x).to(device.torch)).cpu().numpy()
 
     return run
-
-
-def rows_of(served: Mapping[tuple[str, str], Served], faults: Mapping[str, str], loads: Iterable[Load]) -> list[EngineTraffic]:
-    """A row for each server and load, also for those that did not run."""
-    rows = []
-    for load in loads:
-        for name in SERVERS:
-            found = served.get((name, load.name))
-            if found is None or not found.batches:
-                requests = found.requests if found else []
-                lost = (len(requests), len(requests)) if requests else (None, None)
-                rows.append(EngineTraffic(name, load.name, load.rate, *lost, note=faults.get(name, "it did not run")))
-                continue
-            whole, turns = summary(found.requests), [turn for turn in found.summaries if turn.throughput]
-            rows.append(
-                EngineTraffic(
-                    name,
-                    load.name,
-                    load.rate,
-                    whole.requests,
-                    whole.failed,
-                    found.throughput,
-                    *(1e3 * seconds for seconds in (whole.p50, whole.p95, whole.p99)),
-                    found.mean_batch,
-                    whole.late,
-                    faults.get(name) or first_error(found),
-                    tuple(1e3 * turn.p50 for turn in turns),
-                    tuple(1e3 * turn.p99 for turn in turns),
-                )
-            )
-    return rows
-
-
-def first_error(served: Served) -> str:
-    """The first error of a server that failed for some requests; percentiles are those of the others."""
-    return next((f"the first error: {request.error}" for request in served.requests if request.error), "")
 
 
 def judge_equality(result: Result, equalities: list[OnnxEquality], gains: Mapping[int, SpeedUp], provider: str) -> None:
@@ -332,15 +283,12 @@ def both_models(model: nn.Module, file: bytes, provider: str) -> list[OnnxEquali
     ]
 
 
-def curve(served: Served) -> tuple[list[float], list[float]]:
-    """Moments due (s) and latencies (ms) of the first turn, at most SHOWN of them."""
-    turn = [request for request in served.turns[0] if not request.error][:SHOWN]
-    return [request.due for request in turn], [1e3 * request.latency for request in turn]
-
-
 def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, str], Served], busy: Load) -> list[str]:
     """What was not run, or not as a reader might think."""
-    said = [f"{name}: {fault}" if not fault.startswith(name) else fault for name, fault in faults.items()]
+    names: dict[str, list[str]] = {}
+    for name, fault in faults.items():
+        names.setdefault(fault.removeprefix(f"{name}, "), []).append(name)
+    said = [f"{'; '.join(who)}: {fault}" for fault, who in names.items()]
     if device.is_cuda and ORT not in faults and choose_provider(True) == CPU:
         said.append(f"This build of ONNX Runtime has no {CUDA}: its rows are the CPU's. pip install onnxruntime-gpu")
     count = sum(len(turn) for turn in served[TORCH, busy.name].turns)
@@ -348,4 +296,4 @@ def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, 
         said.append(
             f"The 99th percentile of {count} requests is among its {max(1, count // 100) + 1} slowest: at full there are more."
         )
-    return list(dict.fromkeys(said))
+    return said

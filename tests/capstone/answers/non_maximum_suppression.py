@@ -1,0 +1,257 @@
+"""Answers to `non-maximum-suppression`: indices of the candidates that are kept, the largest score first."""
+
+import math
+
+import numpy as np
+import torch
+
+
+def solution(centers, scores, apart):
+    order = np.argsort(-scores, kind="stable")
+    kept = []
+    while len(order):
+        best = order[0]
+        kept.append(int(best))
+        distance = np.linalg.norm(centers[order] - centers[best], axis=1)
+        order = order[distance > apart]
+    return kept
+
+
+def greedy(centers, scores, near, order=None):
+    kept = []
+    for i in sorted(range(len(scores)), key=lambda i: -scores[i]) if order is None else order:
+        if not any(near(centers[i], centers[j]) for j in kept):
+            kept.append(i)
+    return kept
+
+
+def as_given(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) <= apart, range(len(scores)))
+
+
+def worst_first(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) <= apart, np.argsort(scores, kind="stable").tolist())
+
+
+def reversed_argsort(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) <= apart, np.argsort(scores, kind="stable")[::-1].tolist())
+
+
+def squared(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: ((a - b) ** 2).sum() <= apart)
+
+
+def city_block(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: np.abs(a - b).sum() <= apart)
+
+
+def cube(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: np.all(np.abs(a - b) <= apart))
+
+
+def flat(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: np.hypot(a[1] - b[1], a[2] - b[2]) <= apart)
+
+
+def norms(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: abs(np.linalg.norm(a) - np.linalg.norm(b)) <= apart)
+
+
+def strict(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) < apart)
+
+
+def far_removed(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) > apart)
+
+
+def radius_for_diameter(centers, scores, apart):
+    return greedy(centers, scores, lambda a, b: math.dist(a, b) / 2 <= apart)
+
+
+def matrix_of_all(centers, scores, apart):
+    order = np.argsort(-scores, kind="stable")
+    distance = np.linalg.norm(centers[order][:, None] - centers[order][None], axis=2)
+    worse = np.tril(distance <= apart, -1).any(1)
+    return order[~worse]
+
+
+def sorted_neighbors(centers, scores, apart):
+    order = np.argsort(-scores, kind="stable")
+    return [i for k, i in enumerate(order) if k == 0 or math.dist(centers[i], centers[order[k - 1]]) > apart]
+
+
+def last_kept(centers, scores, apart):
+    kept = []
+    for i in np.argsort(-scores, kind="stable"):
+        if not kept or math.dist(centers[i], centers[kept[-1]]) > apart:
+            kept.append(i)
+    return kept
+
+
+def one_round(centers, scores, apart):
+    best = int(np.argmax(scores))
+    rest = [i for i in np.argsort(-scores, kind="stable") if math.dist(centers[i], centers[best]) > apart]
+    return [best, *rest]
+
+
+def without_neighbors(centers, scores, apart):
+    distance = np.linalg.norm(centers[:, None] - centers[None], axis=2)
+    alone = (distance <= apart).sum(1) == 1
+    return [i for i in np.argsort(-scores, kind="stable") if alone[i]]
+
+
+def only_sorts(centers, scores, apart):
+    return np.argsort(-scores, kind="stable")
+
+
+def in_sorted_order(centers, scores, apart):
+    order = np.argsort(-scores, kind="stable")
+    moved = centers[order]
+    kept = []
+    for i in range(len(moved)):
+        if all(math.dist(moved[i], moved[j]) > apart for j in kept):
+            kept.append(i)
+    return kept
+
+
+def by_index(centers, scores, apart):
+    return sorted(solution(centers, scores, apart))
+
+
+def suppressed(centers, scores, apart):
+    kept = solution(centers, scores, apart)
+    return [i for i in np.argsort(-scores, kind="stable") if i not in kept]
+
+
+def removes_while_iterating(centers, scores, apart):
+    order = np.argsort(-scores, kind="stable").tolist()
+    for i in order:
+        for j in order:
+            if i != j and math.dist(centers[i], centers[j]) <= apart:
+                order.remove(j)
+    return order
+
+
+def pops_from_a_range(centers, scores, apart):
+    centers, scores, kept = centers.tolist(), scores.tolist(), []
+    while scores:
+        best = max(range(len(scores)), key=scores.__getitem__)
+        kept.append(best)
+        left = [i for i in range(len(scores)) if math.dist(centers[i], centers[best]) > apart]
+        centers, scores = [centers[i] for i in left], [scores[i] for i in left]
+    return kept
+
+
+def sorts_in_place(centers, scores, apart):
+    kept = solution(centers, scores, apart)
+    scores[:] = np.sort(scores)
+    return kept
+
+
+def averages(centers, scores, apart):
+    return [centers[np.linalg.norm(centers - centers[i], axis=1) <= apart].mean(0) for i in solution(centers, scores, apart)]
+
+
+WRONG = [
+    ("not-by-score", as_given),
+    ("worst-first", worst_first),
+    ("last-of-equal-scores", reversed_argsort),
+    ("squared-distance", squared),
+    ("city-block", city_block),
+    ("largest-coordinate", cube),
+    ("two-dimensional", flat),
+    ("from-the-origin", norms),
+    ("exactly-apart-kept", strict),
+    ("far-ones-removed", far_removed),
+    ("twice-apart", radius_for_diameter),
+    ("suppressed-ones-suppress", matrix_of_all),
+    ("one-before-only", sorted_neighbors),
+    ("last-kept-only", last_kept),
+    ("best-only", one_round),
+    ("all-near-ones-removed", without_neighbors),
+    ("nothing-removed", only_sorts),
+    ("indices-after-sorting", in_sorted_order),
+    ("sorted-by-index", by_index),
+    ("suppressed-returned", suppressed),
+    ("scores-returned", lambda centers, scores, apart: scores[solution(centers, scores, apart)]),
+    ("centers-returned", lambda centers, scores, apart: centers[solution(centers, scores, apart)]),
+    ("mask-returned", lambda centers, scores, apart: np.isin(range(len(scores)), solution(centers, scores, apart))),
+    ("count-returned", lambda centers, scores, apart: len(solution(centers, scores, apart))),
+    ("returns-nothing", lambda centers, scores, apart: None),
+    ("inputs-changed", sorts_in_place),
+    ("indices-of-the-rest", pops_from_a_range),
+    ("wrong-value", removes_while_iterating),
+    ("wrong-value", averages),
+    ("not-integers", lambda centers, scores, apart: np.array(solution(centers, scores, apart), float)),
+    ("no-candidates", lambda centers, scores, apart: solution(centers, scores, apart) if len(scores) else None),
+]
+
+
+def with_loops(centers, scores, apart):
+    left = list(range(len(scores)))
+    kept = []
+    while left:
+        best = left[0]
+        for i in left:
+            if scores[i] > scores[best]:
+                best = i
+        kept.append(best)
+        left = [
+            i for i in left if i != best and math.sqrt(sum((a - b) ** 2 for a, b in zip(centers[i], centers[best]))) > apart
+        ]
+    return kept
+
+
+def with_torch(centers, scores, apart):
+    centers, scores = torch.as_tensor(centers), torch.as_tensor(scores)
+    order = torch.argsort(scores, descending=True, stable=True)
+    alive, kept = torch.ones(len(scores), dtype=torch.bool), []
+    for i in order:
+        if alive[i]:
+            kept.append(i)
+            alive &= (centers - centers[i]).pow(2).sum(1) > apart**2
+    return torch.tensor(kept)
+
+
+def with_a_matrix(centers, scores, apart):
+    near = ((centers[:, None] - centers[None]) ** 2).sum(-1) <= apart**2
+    dead, kept = set(), []
+    for i in sorted(range(len(scores)), key=lambda i: (-scores[i], i)):
+        if i not in dead:
+            kept.append(i)
+            dead |= set(np.flatnonzero(near[i]).tolist())
+    return tuple(kept)
+
+
+def by_masking_scores(centers, scores, apart):
+    scores, kept = scores.copy(), []
+    while len(scores) and scores.max() > -np.inf:
+        best = scores.argmax()
+        kept.append(best)
+        scores[np.linalg.norm(centers - centers[best], axis=1) <= apart] = -np.inf
+    return np.array(kept, dtype=int)
+
+
+def with_a_tree(centers, scores, apart):
+    from scipy.spatial import KDTree
+
+    if not len(scores):
+        return []
+    tree, dead, kept = KDTree(centers), np.zeros(len(scores), bool), []
+    for i in np.argsort(-scores, kind="stable"):
+        if not dead[i]:
+            kept.append(i)
+            dead[tree.query_ball_point(centers[i], apart)] = True
+    return kept
+
+
+def recursive(centers, scores, apart, left=None):
+    left = list(range(len(scores))) if left is None else left
+    if not left:
+        return []
+    best = max(left, key=lambda i: (scores[i], -i))
+    return [best, *recursive(centers, scores, apart, [i for i in left if math.dist(centers[i], centers[best]) > apart])]
+
+
+ALSO_RIGHT = [with_loops, with_torch, with_a_matrix, by_masking_scores, with_a_tree, recursive]
