@@ -8,7 +8,7 @@ import numpy as np
 
 from hpml_lab.capstone.read_errors import unreadable
 
-SAME = 1e-3  # mm: slices closer than this are at the same position
+SAME = 0.01  # mm: slices closer than this are at the same position, which a file gives with a few decimals
 ROUNDED = 0.02  # of a gap: positions in files have a few decimals
 
 
@@ -45,8 +45,9 @@ def in_order(slices: list[Slice], normal: np.ndarray, expected: int = 0) -> tupl
         before, after = slices[odd[0]], slices[odd[0] + 1]
         between = f"{gaps[odd[0]]:.2f} mm to {after.path.name}, {gap:.2f} mm between most others"
         multiples = gaps[odd] / gap
-        if len(odd) <= len(gaps) / 4 and (np.abs(multiples - np.rint(multiples)) < 2 * ROUNDED).all():
-            missing = int(np.rint(multiples - 1).sum())
+        missing = int(np.rint(multiples - 1).sum())
+        whole = (np.abs(multiples - np.rint(multiples)) < 2 * ROUNDED) & (multiples > 0.5)
+        if len(odd) <= len(gaps) / 4 and whole.all() and missing:
             problem = f"missing slices: {missing}, the first of them after this one ({between})."
             raise unreadable(before.path, problem, "Copy the whole series again.")
         fix = "Resample the parts to one spacing first, or use a series with one spacing."

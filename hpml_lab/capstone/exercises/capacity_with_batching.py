@@ -1,5 +1,6 @@
 """capacity-with-batching: the rate that batches serve, and the batch limit that a rate needs, where service takes a + b·n."""
 
+import contextlib
 import math
 from collections.abc import Callable
 from fractions import Fraction
@@ -7,10 +8,12 @@ from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import same
+from hpml_lab.core.same import numbers, plain, same
+from hpml_lab.core.time_limit import TimeLimitReached, time_limit
 
 Capacity = Callable[[float, float, int], Any]  # (a, b, limit) -> requests per unit of time
 Needed = Callable[[float, float, float], Any]  # (rate, a, b) -> limit
+SEARCH_SECONDS = 0.5  # of the processor; a search that ends takes a hundredth
 
 
 def _capacity(a: float, b: float, limit: int) -> float:
@@ -82,6 +85,35 @@ MISTAKES = combined(
                 lambda a, b, limit: (a + b * limit) / limit,
                 "That is the time per request; a rate is asked for, requests per unit of time.",
             ),
+            "one-at-a-time, many times": (
+                lambda a, b, limit: limit / (a + b),
+                "limit / (a + b) takes the time of one request for the whole batch. A batch of n takes a + b·n.",
+            ),
+            "multiplied": (
+                lambda a, b, limit: limit * (a + b * limit),
+                "You multiply requests by time; requests per unit of time are asked for.",
+            ),
+            "a-and-b-swapped": (
+                lambda a, b, limit: limit / (a * limit + b),
+                "You pay a for each request and b for the batch; it is the other way round.",
+            ),
+            "without-parentheses": (
+                lambda a, b, limit: limit / a + b * limit,
+                "limit / a + b * limit is (limit / a) + b·limit: the division comes first. Where do parentheses belong?",
+            ),
+            **{
+                f"capacity-rounded, {name}": (
+                    lambda a, b, limit, rounded=rounded: rounded(_capacity(a, b, limit)),
+                    "Your capacity is rounded; return it as it is, and round where you print it.",
+                )
+                for name, rounded in {
+                    "down": math.floor,
+                    "to a whole number": round,
+                    "to 1": lambda value: round(value, 1),
+                    "to 2": lambda value: round(value, 2),
+                    "to 3": lambda value: round(value, 3),
+                }.items()
+            },
             "one-request-too-few": (
                 lambda a, b, limit: (limit - 1) / (a + b * (limit - 1)) if limit > 1 else 0.0,
                 "A full batch has `limit` requests, not one less.",
@@ -89,6 +121,7 @@ MISTAKES = combined(
         },
         "without": {
             "no-limit-is-enough": (lambda rate, b: False, _NONE),
+            "no-limit-is-enough, at equality": (lambda rate, b: rate * b > 1, _NONE),
             "none-though-one-is-enough": (
                 lambda rate, b: rate * b >= 0.5,
                 "You return None where a large batch is still enough: all rates below 1 / b can be served.",
@@ -138,6 +171,14 @@ MISTAKES = combined(
         },
     },
 )
+MISTAKES["a-and-b-swapped, in both"] = (
+    lambda rate, a, b, limit: (limit / (a * limit + b), None if rate * a >= 1 else _needed(rate, b, a)),
+    MISTAKES["a-and-b-swapped"][1],
+)
+_ERRORS = {  # of NumPy's infinity or NaN, from a division by 0
+    "float infinity to integer": ("no-limit-is-enough", _NONE),
+    "float NaN to integer": ("no-limit-is-enough", _NONE),
+}
 
 
 @exercise("capacity-with-batching", notebook="16_capstone")
@@ -158,12 +199,25 @@ def judge_capacity_with_batching(answer: Callable) -> None:
         "rate 0.2, a 1, b 2, limit 3": (0.2, 1.0, 2.0, 3),
         "rate 0.25, a 1, b 3, limit 2": (0.25, 1.0, 3.0, 2),
     }
+    _expect_an_end(answer, cases)
     try:
-        expect_function(answer, right, cases, mistakes=MISTAKES)
+        expect_function(answer, right, cases, mistakes=MISTAKES, errors=_ERRORS)
     except Mistake as mistake:
         if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
             _explain(answer, cases)
         raise
+
+
+def _expect_an_end(answer: Callable, cases: dict[str, tuple]) -> None:
+    """Raise Mistake for a search that goes on and on where no limit is enough, long before the check's own time limit."""
+    for case, arguments in cases.items():
+        if right(*arguments)[1] is None:
+            try:
+                with contextlib.suppress(Exception), time_limit(SEARCH_SECONDS, wall_seconds=None):  # expect_function says
+                    answer(*arguments)
+            except TimeLimitReached as reached:
+                hint = f"For {case} your search had not ended after {SEARCH_SECONDS:g} s. {_NONE}"
+                raise Mistake("does-not-end", hint) from reached
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
@@ -176,13 +230,20 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
                 "not-a-pair", f"For {case} your function returns {got!r}. Return a pair: the capacity, and the limit."
             )
         capacity, needed = right(*arguments)
+        if numbers(got[0]) is None or numbers(got[0]).ndim:
+            raise Mistake("not-a-number", f"For {case} the capacity should be one number; yours is {got[0]!r}.")
+        if isinstance(plain(got[1]), bool):
+            raise Mistake("not-a-limit", f"For {case} your second value is {got[1]}; a batch limit is asked for.")
+        if not same(got[0], capacity) and needed is not None and same(got[0], _capacity(a, b, needed)):
+            hint = "Your capacity is that of the limit that you found; that of the limit handed over is asked for."
+            raise Mistake("capacity-of-the-other-limit", f"For {case} the limit is {limit}. {hint}")
         if not same(got[0], capacity):
             hint = f"For {case} a full batch of {limit} takes {a + b * limit:g} units of time; your capacity is {got[0]}."
             raise Mistake("other-capacity", f"{hint} How many requests are served per unit of time?")
         if same(got[1], needed):
             continue
         if needed is None:
-            raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]}. {_NONE}")
+            raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]!r}. {_NONE}")
         if got[1] is None:
             hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
             raise Mistake("none-though-one-is-enough", hint)

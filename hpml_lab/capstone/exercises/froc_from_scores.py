@@ -1,10 +1,12 @@
 """froc-from-scores: the points of a FROC curve from scores and what each detection hit."""
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
+from hpml_lab.capstone.exercises.froc_cases import CASES
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.mistakes import combined
 from hpml_lab.core.same import numbers
@@ -25,7 +27,7 @@ def _build(
     counted: Callable[[Array, float], Array] = lambda scores, threshold: scores >= threshold,
     found: Callable[[Array], float] = _hit_once,
     false: Callable[[Array], float] = lambda hits: (hits < 0).sum(),
-    per: Callable[..., float] = lambda false, hits, scans, nodules: false / scans,
+    per: Callable[..., float] = lambda false, hits, every, scans, nodules: false / scans,
     share: Callable[..., float] = lambda found, hits, every, nodules: found / nodules,
     end: Callable[[list], Any] = lambda points: points,
 ) -> Callable[..., Any]:
@@ -34,7 +36,7 @@ def _build(
         points = []
         for threshold in thresholds(scores):
             here = hits[counted(scores, threshold)]
-            points.append([per(false(here), here, scans, nodules), share(found(here), here, hits, nodules)])
+            points.append([per(false(here), here, hits, scans, nodules), share(found(here), here, hits, nodules)])
         return end(points)
 
     return points_of
@@ -52,6 +54,10 @@ MISTAKES = combined(
             "misses-are-a-nodule": (
                 lambda hits: len(set(hits.tolist())),
                 "−1 stands for no nodule; your set of the nodules that were hit holds it too.",
+            ),
+            "nodule-0-left-out, as False": (
+                lambda hits: len(set(hits[hits != 0].tolist())),
+                "0 is as good as False in Python, and −1 as True: `if hit` leaves out nodule 0 and counts misses.",
             ),
             "nodule-0-left-out": (
                 lambda hits: len(set(hits[hits > 0].tolist())),
@@ -72,15 +78,23 @@ MISTAKES = combined(
         },
         "per": {
             "not-per-scan": (
-                lambda false, hits, scans, nodules: float(false),
+                lambda false, hits, every, scans, nodules: float(false),
                 "You give the number of false positives in all scans; divide by the number of scans.",
             ),
             "per-detection": (
-                lambda false, hits, scans, nodules: false / max(len(hits), 1),
+                lambda false, hits, every, scans, nodules: false / max(len(hits), 1),
                 "You divide by the number of detections, which gives 1 − precision; FROC divides by the number of scans.",
             ),
+            "per-detection, of all": (
+                lambda false, hits, every, scans, nodules: false / max(len(every), 1),
+                "You divide by the number of all detections; FROC divides by the number of scans.",
+            ),
+            "per-miss": (
+                lambda false, hits, every, scans, nodules: false / max((every < 0).sum(), 1),
+                "You divide by all false positives, as for ROC; FROC divides by the number of scans.",
+            ),
             "per-nodule": (
-                lambda false, hits, scans, nodules: false / nodules,
+                lambda false, hits, every, scans, nodules: false / nodules,
                 "You divide the false positives by the nodules; divide them by the scans.",
             ),
         },
@@ -92,6 +106,10 @@ MISTAKES = combined(
             "of-the-found": (
                 lambda found, hits, every, nodules: found / max(_hit_once(every), 1),
                 "You divide by the nodules that were hit at all. Those that no detection hits are missed too: divide by all.",
+            ),
+            "of-the-found, by their largest index": (
+                lambda found, hits, every, nodules: found / max(every.max(initial=0) + 1, 1),
+                "You take the number of nodules from the hits. Some may be hit by none: `nodules` says how many there are.",
             ),
             "precision": (
                 lambda found, hits, every, nodules: found / max(len(hits), 1),
@@ -150,6 +168,14 @@ MISTAKES = combined(
                 lambda points: [[0.0, 0.0], *points],
                 "One point for each different score: the point (0, 0) belongs to none.",
             ),
+            "transposed, two arrays": (
+                lambda points: tuple(np.array(points, float).reshape(-1, 2).T),
+                "You return the columns one by one: one row [false positives, recall] per score.",
+            ),
+            "rounded-down": (
+                lambda points: np.floor(np.array(points, float)).reshape(-1, 2),
+                "Your quotients are whole numbers: // cuts off the fraction, / does not.",
+            ),
             "recall-only": (
                 lambda points: [point[1] for point in points],
                 "You give the recall alone; each point has two numbers.",
@@ -164,11 +190,13 @@ MISTAKES = combined(
 _TIE = "Detections of equal score count together: no threshold separates them. You let them in one after the other."
 
 
-def _one_by_one(keep: Callable[[list], list], once: bool = True) -> Callable[..., Any]:
+def _one_by_one(
+    keep: Callable[[list], list], once: bool = True, key: Callable[[float, int], Any] = lambda score, hit: -score
+) -> Callable[..., Any]:
     """Detections in order of score, equal ones one after the other; of the points of a score `keep` says which stay."""
 
     def points_of(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
-        order = sorted(range(len(scores)), key=lambda i: -scores[i])
+        order = sorted(range(len(scores)), key=lambda i: key(scores[i], hits[i]))
         counted, points = [], {}
         for i in order:
             counted.append(int(hits[i]))
@@ -180,36 +208,85 @@ def _one_by_one(keep: Callable[[list], list], once: bool = True) -> Callable[...
     return points_of
 
 
+def _as_given(scores: Array, hits: Array, scans: int, nodules: int) -> list[list[float]]:
+    counted = [hits[: k + 1] for k in range(len(hits))]
+    return [[(hits < 0).sum() / scans, _hit_once(hits) / nodules] for hits in counted]
+
+
+def _repeats_removed(scores: Array, hits: Array, scans: int, nodules: int) -> list[list[float]]:
+    left: list[int] = []
+    for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
+        if hits[i] < 0 or hits[i] not in hits[left]:
+            left.append(i)
+    return right(scores[left], hits[left], scans, nodules)
+
+
 MISTAKES |= {
     "equal-scores-one-by-one": (_one_by_one(lambda points: points), _TIE),
     "equal-scores-one-by-one, the first": (_one_by_one(lambda points: points[:1]), _TIE),
+    "equal-scores-one-by-one, misses first": (_one_by_one(list, key=lambda score, hit: (-score, hit)), _TIE),
+    "equal-scores-one-by-one, hits first": (_one_by_one(list, key=lambda score, hit: (-score, -hit)), _TIE),
+    "not-ordered": (_as_given, "You count the detections in the order given; the largest score comes first."),
+    "hits-left-behind": (
+        lambda scores, hits, scans, nodules: right(np.sort(scores)[::-1], hits, scans, nodules),
+        "You sort the scores alone: each hit belongs to its score. Sort both by the same order.",
+    ),
+    "scores-rounded": (
+        lambda scores, hits, scans, nodules: right(np.round(scores, 1), hits, scans, nodules),
+        "You round the scores: two different ones become one point.",
+    ),
+    "divisors-swapped": (
+        lambda scores, hits, scans, nodules: right(scores, hits, nodules, scans),
+        "False positives are divided by the scans, nodules found by the nodules; yours is the other way round.",
+    ),
+    "repeats-removed": (
+        _repeats_removed,
+        "You remove further hits before you count. They are no false positives, but their scores have a point, too.",
+    ),
     "nodules-counted-twice, one by one": (_one_by_one(lambda points: points, once=False), f"{_REPEATED} And: {_TIE}"),
-}
-_CASES = {
-    "three scores, one miss": (np.array([0.9, 0.8, 0.7]), np.array([0, -1, 1]), 2, 3),
-    "a nodule hit twice": (np.array([0.9, 0.8, 0.6, 0.3]), np.array([0, 0, 1, -1]), 2, 2),
-    "not sorted": (np.array([0.2, 0.9, 0.5, 0.7, 0.1]), np.array([-1, 1, 0, -1, -1]), 4, 4),
-    "equal scores": (np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([2, -1, 0, -1, 1]), 5, 3),
-    "equal scores, a hit first": (np.array([0.5, 0.5, 0.2]), np.array([1, -1, 0]), 1, 2),
-    "all scores equal": (np.array([0.5, 0.5, 0.5, 0.5]), np.array([0, -1, 1, 0]), 2, 5),
-    "nodule 0 only": (np.array([0.6, 0.4]), np.array([0, -1]), 3, 1),
-    "nothing but misses": (np.array([0.6, 0.4, 0.3]), np.array([-1, -1, -1]), 2, 2),
-    "nothing but hits": (np.array([0.3, 0.6, 0.4]), np.array([2, 1, 0]), 7, 4),
-    "one detection": (np.array([0.6]), np.array([0]), 2, 3),
-    "a nodule hit again among equal scores": (np.array([0.8, 0.4, 0.4, 0.4, 0.2]), np.array([3, 3, 1, -1, 3]), 3, 4),
 }
 
 
 @exercise("froc-from-scores", notebook="16_capstone")
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
-    cases = dict(_CASES)
-    draw = np.random.default_rng(0)
-    cases["80 detections"] = (draw.integers(0, 30, 80) / 30, draw.integers(-6, 12, 80).clip(-1), 9, 12)
-    expect_function(answer, right, cases, mistakes=MISTAKES, errors=_ERRORS, tolerance=1e-6)
-    got = numbers(answer(np.array([]), np.array([], int), 2, 3))
+    try:
+        expect_function(answer, right, CASES, mistakes=MISTAKES, errors=_ERRORS, tolerance=1e-6)
+    except Mistake as mistake:
+        if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
+            _explain(answer)
+        raise
+    try:
+        got = numbers(answer(np.array([]), np.array([], int), 2, 3))
+    except Exception as error:
+        hint = f"Without any detection yours raises {type(error).__name__}; there is no score then, and so no point."
+        raise Mistake("no-detections", hint) from error
     if got is None or got.numel():
         raise Mistake("no-detections", "Without any detection there is no score, and so no point: an empty list.")
+
+
+def _explain(answer: Callable) -> None:
+    """Raise the Mistake that says how many points are missing, or what is wrong with them."""
+    for case, given in CASES.items():
+        got, wanted = answer(*copy.deepcopy(given)), np.array(right(*given))
+        if isinstance(got, dict | set):
+            raise Mistake("not-rows", f"For {case} you return a {type(got).__name__}; return rows, in the order of the scores.")
+        points = numbers(got)
+        if points is None:
+            return
+        if points.ndim != 2 or points.shape[1] != 2:
+            hint = f"For {case} your result has the shape {tuple(points.shape)}; one row has two numbers, one row each score."
+            raise Mistake("not-rows", hint)
+        if len(points) != len(wanted):
+            less, hint = len(points) < len(wanted), f"For {case} there are {len(wanted)} different scores"
+            raise Mistake(
+                "points-missing" if less else "too-many-points", f"{hint}, and as many rows; yours are {len(points)}."
+            )
+        right_columns = [np.allclose(points[:, k], wanted[:, k], atol=1e-6) for k in (0, 1)]
+        if right_columns == [True, False]:
+            raise Mistake("other-recall", f"For {case} your false positives per scan are right; your recall is not.")
+        if right_columns == [False, True]:
+            raise Mistake("other-false-positives", f"For {case} your recall is right; your false positives per scan are not.")
 
 
 _ERRORS = {

@@ -106,6 +106,11 @@ MISTAKES = combined(
                 lambda s, a, b: np.trunc(a) * s.astype(float) + np.trunc(b),
                 "You cut slope or intercept to whole numbers: a slope may be 0.5.",
             ),
+            "slope-cut-to-an-integer, the slope alone": (
+                lambda s, a, b: np.trunc(a) * s.astype(float) + b,
+                "You cut the slope to a whole number: a slope may be 0.5.",
+            ),
+            "swapped": (lambda s, a, b: b * s.astype(float) + a, "You multiply by the intercept and add the slope."),
             "slope-assumed": (
                 lambda s, a, b: s.astype(float) - 1024 + 0 * a,
                 "You assume slope 1 and intercept −1024. Most scanners write them, but the header says which.",
@@ -148,6 +153,10 @@ MISTAKES = combined(
                 "You replace smaller stored values, too; only those equal to the padding were not measured.",
             ),
             "padding-0-hu": (_padded_with(lambda hu: 0.0), "You set padding to 0 HU, which is water; air is −1000."),
+            "padding-without-padding": (
+                lambda hu, stored, padding: _at_padding(hu, stored, padding or 0),
+                "Where the padding is None there is none, and 0 is a stored value like any other.",
+            ),
             "padding-nan": (_padded_with(lambda hu: np.nan), "You set padding to NaN, which spoils every mean; air is −1000."),
             "padding-1024": (_padded_with(lambda hu: -1024.0), "You set padding to −1024 HU; air is −1000."),
             "padding-lowest": (
@@ -171,6 +180,10 @@ MISTAKES = combined(
             ),
             "float16": (_through_float16, "float16 holds whole numbers to 2048 only; above it your HU are rounded."),
             "rounded": (lambda hu: np.rint(hu).astype(np.float32), "You round to whole HU; a slope of 0.5 gives halves."),
+            "rounded, to int16": (
+                lambda hu: hu.astype(np.int64).astype(np.int16),
+                "HU in int16 have no fractions, and above 32767 they begin again at the other end.",
+            ),
             "rounded, down": (
                 lambda hu: np.trunc(hu).astype(np.float32),
                 "You cut HU to whole numbers; a slope of 0.5 gives halves.",
@@ -209,7 +222,7 @@ def _stored(low: int, high: int, dtype: type = np.int16, shape: tuple[int, int, 
 
 def _with(stored: Values, value: int) -> Values:
     stored = stored.copy()
-    stored[:, 0, :2] = stored[0, -1, -1] = value
+    stored[:, 0, :2] = stored[0, -1, -1] = stored[1, 1, 2] = value
     return stored
 
 
@@ -245,9 +258,11 @@ def judge_hounsfield_units(answer: Callable) -> None:
             _explain(answer)
         raise
     for case, given in _CASES.items():
-        dtype = str(getattr(answer(*copy.deepcopy(given)), "dtype", "no dtype")).removeprefix("torch.")
+        dtype = str(getattr(answer(*copy.deepcopy(given)), "dtype", "in a list")).removeprefix("torch.")
         if dtype != "float32":
-            hint = f"For {case} the numbers are right, but of type {dtype}: float32 is asked for, half the memory of float64."
+            hint = (
+                f"For {case} the numbers are right, but {dtype}: an array of float32 is asked for, half the memory of float64."
+            )
             raise Mistake("not-float32", hint)
 
 
@@ -267,6 +282,8 @@ _ERRORS = {
     "float() argument must be": _SHAPES,
     "int() argument must be": _SHAPES,
 }
+_NUMBERS = "Slope and intercept may be one number for the whole series, which has no index and no length."
+_ERRORS |= {text: ("numbers-indexed", _NUMBERS) for text in ("not subscriptable", "has no len()", "not iterable")}
 _PLACES = {  # what is in a case's name: the Mistake that all wrong cases may have in common
     "padding": ("padding", f"Only the cases with padding are wrong. {_PADDING} It becomes −1000 HU, and nothing else does."),
     "for each slice": ("per-slice-not-lined-up", _EACH),

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Callable, Sequence
+from decimal import Decimal
+from numbers import Real
 from typing import Any
 
+from hpml_lab.capstone.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import same
+from hpml_lab.core.same import plain, same
 
 Times = tuple[list, list]  # sent, done
 
@@ -53,32 +56,11 @@ def _waits_one_back(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, [moment + seconds for moment, seconds in zip(sent, service, strict=True)]
 
 
-def _nearest_rank(latencies: list, share: float) -> float:
-    ordered = sorted(latencies)
-    return ordered[max(math.ceil(share * len(ordered) / 100), 1) - 1]
-
-
-def _interpolated(latencies: list, share: float) -> float:
-    ordered = sorted(latencies)
-    position = share / 100 * (len(ordered) - 1)
-    low = math.floor(position)
-    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (position - low)
-
-
-def _at(rank: Callable[[float], float]) -> Callable[[list, float], float]:
-    """The sorted latency at an index, from the share of their number; kept inside the list."""
-    return lambda latencies, share: sorted(latencies)[min(max(int(rank(share * len(latencies) / 100)), 0), len(latencies) - 1)]
-
-
-def _unsorted(latencies: list, share: float) -> float:
-    return latencies[max(math.ceil(share * len(latencies) / 100), 1) - 1]
-
-
 def _build(
     client: Callable[[Sequence, Sequence], Times] = _waits,
     first: Callable[[float, float, float], float] = lambda due, sent, done: done - sent,
     second: Callable[[float, float, float], float] = lambda due, sent, done: done - due,
-    percentile: Callable[[list, float], float] = _nearest_rank,
+    percentile: Callable[[list, float], float] = nearest_rank,
     end: Callable[[float, float], Any] = lambda first, second: (first, second),
 ) -> Callable[..., Any]:
     def answer(due: Sequence[float], service: Sequence[float], share: float) -> Any:
@@ -92,7 +74,6 @@ def _build(
 
 
 right = _build()
-_RANK = "The percentile asked for is the smallest latency that at least `share` % of the requests do not exceed."
 _WAITS = (
     "The client sends a request only when it has the answer to the one before, and not before it is due: the later of both."
 )
@@ -108,6 +89,14 @@ MISTAKES = combined(
             "schedule-shifts": (
                 _schedule_shifts,
                 "In your code a late request moves all later ones. The moments due are fixed, whatever the client does.",
+            ),
+            "services-sorted": (
+                lambda due, service: _waits(due, sorted(service)),
+                "You sort the services before the requests are sent, whose order is fixed. Sort latencies, at the end.",
+            ),
+            "clock-from-0": (
+                lambda due, service: _never_idle([0.0, *due[1:]], service),
+                f"In your code the first request is sent at 0, and each other at once. {_WAITS}",
             ),
             "waiting-does-not-add-up": (
                 _waits_one_back,
@@ -134,34 +123,16 @@ MISTAKES = combined(
                 lambda due, sent, done: sent - due,
                 "sent − due is only the waiting before a request is sent; the answer arrives at done.",
             ),
+            "moment-instead-of-latency": (
+                lambda due, sent, done: done,
+                "Your second number is a moment, when an answer arrives. A latency is how long after the moment due that is.",
+            ),
             "twice-the-waiting": (
                 lambda due, sent, done: (done - due) + (sent - due),
                 "You add the waiting to a latency that already has it: from due to done is done − due.",
             ),
         },
-        "percentile": {
-            "interpolated": (_interpolated, f"You interpolate between two latencies. {_RANK}"),
-            "rank-too-high": (
-                _at(math.floor),
-                f"Where share % of the requests is a whole number k, the k-th smallest latency is meant. {_RANK}",
-            ),
-            "rank-too-low": (
-                _at(lambda k: math.floor(k) - 1),
-                f"Your rank is rounded down, so that fewer than share % do not exceed it. {_RANK}",
-            ),
-            "rank-rounded": (_at(lambda k: math.floor(k + 0.5) - 1), f"Your rank is rounded to the nearest number. {_RANK}"),
-            "not-sorted": (_unsorted, f"Your latencies are in the order in which they came: sort them first. {_RANK}"),
-            "from-the-top": (
-                lambda latencies, share: _nearest_rank(latencies, 100 - share),
-                "Your percentile counts from the largest latency: p99 is near the largest one.",
-            ),
-            "mean": (lambda latencies, share: sum(latencies) / len(latencies), f"That is the mean. {_RANK}"),
-            "largest": (lambda latencies, share: max(latencies), f"That is the largest latency, whatever the share. {_RANK}"),
-            "median": (
-                lambda latencies, share: _nearest_rank(latencies, 50),
-                f"That is the median, whatever the share. {_RANK}",
-            ),
-        },
+        "percentile": WRONG,
         "end": {
             "swapped": (
                 lambda first, second: (second, first),
@@ -173,8 +144,25 @@ MISTAKES = combined(
                 "Return both: from the moment sent, and from the moment due.",
             ),
             "difference": (lambda first, second: second - first, "Return both percentiles, not their difference."),
+            "difference, second": (
+                lambda first, second: (first, second - first),
+                "Your second number is the difference of the two. Return both percentiles.",
+            ),
         },
     },
+)
+
+
+def _of_one_request(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
+    """The latency from due of the request at the percentile from sent."""
+    sent, done = _waits(due, service)
+    at = sorted(range(len(due)), key=service.__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
+    return service[at], done[at] - due[at]
+
+
+MISTAKES["same-request"] = (
+    _of_one_request,
+    "You find the request at the first percentile and give its second latency. Each percentile is one of its own latencies.",
 )
 _SHARE = "`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1."
 ERRORS = {"Quantiles must be in": ("share-in-percent", _SHARE), "quantile() q must be in": ("share-in-percent", _SHARE)}
@@ -196,6 +184,7 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "7 uneven requests, p100": (*uneven, 100),
         "8 requests, always behind, p25": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 25),
         "8 requests, never behind, p75": ([5.0 + 10 * i for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 75),
+        "8 requests, always behind, p0": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 0),
         "4 requests due at once, p50": ([2.0] * 4, [7.0, 1.0, 3.0, 2.0], 50),
         "one request, p99": ([3.0], [2.0], 99),
     }
@@ -218,10 +207,23 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
             hint = f"For {case} your function returns {got!r}. Return a pair: the percentile from sent, and that from due."
             raise Mistake("not-a-pair", hint)
     for case, (got, wanted) in pairs.items():
+        first, second = map(plain, got)
+        if not all(isinstance(value, Real | Decimal) for value in (first, second)):
+            continue
+        if min(first, second) < 0:
+            hint = f"For {case} a latency of yours is {min(first, second):g}: an answer before its request is due or sent."
+            raise Mistake("negative-latency", hint)
+        if not any(same(first, service, 1e-6) for service in cases[case][1]):
+            hint = f"For {case} your first number is {first:g}, which is no latency of a request. {RANK}"
+            raise Mistake("not-one-of-the-latencies", hint)
+        if same(first, wanted[0]) and second < (1 - 1e-6) * first:
+            hint = f"For {case} your percentile from the moment due is below that from sent, {second:g} and {first:g}."
+            raise Mistake("due-below-sent", f"{hint} No request is sent before it is due, so no latency from due is smaller.")
+    for case, (got, wanted) in pairs.items():
         if not same(got[0], wanted[0]):
             known = sorted(cases[case][1])
             text = f"From the moment sent the latencies are the services, sorted {known}; your percentile of them is {got[0]}."
-            raise Mistake("other-percentile-from-sent", f"For {case}: {text} {_RANK}")
+            raise Mistake("other-percentile-from-sent", f"For {case}: {text} {RANK}")
     for case, (got, wanted) in pairs.items():
         if not same(got[1], wanted[1]):
             due, service, _ = cases[case]

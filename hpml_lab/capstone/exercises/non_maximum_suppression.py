@@ -1,16 +1,18 @@
 """non-maximum-suppression: which of many overlapping candidates are kept, the largest score first."""
 
+import copy
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 
+from hpml_lab.capstone.exercises import suppression_ways as ways
+from hpml_lab.capstone.exercises.suppression_ways import CASES, NO_CANDIDATES, Array
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.mistakes import combined
 from hpml_lab.core.same import numbers
-
-Array = np.ndarray
 
 
 def _euclidean(a: Array, b: Array) -> float:
@@ -21,43 +23,11 @@ def _by_score(scores: Array) -> list[int]:
     return sorted(range(len(scores)), key=lambda i: -scores[i])
 
 
-def _greedy(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    kept: list[int] = []
-    for i in order:
-        if not any(near(i, j) for j in kept):
-            kept.append(i)
-    return kept
-
-
-def _all_better(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    return [i for k, i in enumerate(order) if not any(near(i, j) for j in order[:k])]
-
-
-def _last_kept(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    kept: list[int] = []
-    for i in order:
-        if not kept or not near(i, kept[-1]):
-            kept.append(i)
-    return kept
-
-
-def _one_before(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    return [i for k, i in enumerate(order) if k == 0 or not near(i, order[k - 1])]
-
-
-def _only_the_best(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    return list(order[:1]) + [i for i in order[1:] if not near(i, order[0])]
-
-
-def _lonely(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
-    return [i for i in order if not any(near(i, j) for j in order if j != i)]
-
-
 def _build(
     order: Callable[[Array], list[int]] = _by_score,
     distance: Callable[[Array, Array], float] = _euclidean,
     near: Callable[[float, float], bool] = lambda distance, apart: distance <= apart,
-    against: Callable[[Sequence[int], Callable[[int, int], bool]], list[int]] = _greedy,
+    against: Callable[[Sequence[int], Callable[[int, int], bool]], list[int]] = ways.greedy,
     end: Callable[..., Any] = lambda kept, order, centers, scores: kept,
 ) -> Callable[[Array, Array, float], Any]:
     def suppress(centers: Array, scores: Array, apart: float) -> Any:
@@ -83,6 +53,10 @@ MISTAKES = combined(
             "worst-first": (
                 lambda scores: sorted(range(len(scores)), key=lambda i: scores[i]),
                 "You begin with the smallest score: so the worst of each group survives.",
+            ),
+            "size-of-the-score": (
+                lambda scores: sorted(range(len(scores)), key=lambda i: -abs(scores[i])),
+                "You order by the score's size. Scores may be negative, and −3 is below 2.",
             ),
             "last-of-equal-scores": (
                 lambda scores: sorted(range(len(scores)), key=lambda i: scores[i])[::-1],
@@ -115,6 +89,15 @@ MISTAKES = combined(
                 lambda a, b: _euclidean(a[:2], b[:2]),
                 "You leave x, the last coordinate, out: centers are z, y, x.",
             ),
+            "one-dimensional": (lambda a, b: float(abs(a[0] - b[0])), "Your distance has z alone; centers have z, y and x."),
+            "rounded-centers": (
+                lambda a, b: _euclidean(a.round(), b.round()),
+                "You round the centers. They are in mm, and `apart` may be less than one.",
+            ),
+            "rounded-centers, down": (
+                lambda a, b: _euclidean(np.trunc(a), np.trunc(b)),
+                "You cut the centers to whole millimeters; `apart` may be less than one.",
+            ),
             "from-the-origin": (
                 lambda a, b: abs(float(np.linalg.norm(a)) - float(np.linalg.norm(b))),
                 "You compare distances from the origin. Take the norm of the difference, not the difference of the norms.",
@@ -133,18 +116,21 @@ MISTAKES = combined(
             "half-apart": (lambda distance, apart: distance <= apart / 2, "Your limit is half of `apart`."),
         },
         "against": {
-            "suppressed-ones-suppress": (_all_better, _SUPPRESSED + " In a chain the third is kept again."),
-            "last-kept-only": (_last_kept, "You compare with the last one kept only; compare with every one that was kept."),
+            "suppressed-ones-suppress": (ways.all_better, _SUPPRESSED + " In a chain the third is kept again."),
+            "last-kept-only": (
+                ways.last_kept,
+                "You compare with the last one kept only; compare with every one that was kept.",
+            ),
             "one-before-only": (
-                _one_before,
+                ways.one_before,
                 "You compare with the candidate before in the order only; compare with every one that was kept.",
             ),
             "best-only": (
-                _only_the_best,
+                ways.only_the_best,
                 "Only what is near the very best is removed. Go on with the best of the rest, until none is left.",
             ),
             "all-near-ones-removed": (
-                _lonely,
+                ways.lonely,
                 "You remove every candidate that has a neighbor, the best ones too. The best of a group stays.",
             ),
             "nothing-removed": (lambda order, near: list(order), "You only sort: nothing was removed."),
@@ -161,6 +147,23 @@ MISTAKES = combined(
             "suppressed-returned": (
                 lambda kept, order, centers, scores: [i for i in order if i not in kept],
                 "You return those that were suppressed; the others are asked for.",
+            ),
+            "suppressed-returned, by index": (
+                lambda kept, order, centers, scores: [i for i in range(len(scores)) if i not in kept],
+                "You return those that were suppressed; the others are asked for.",
+            ),
+            "counted-from-1": (lambda kept, order, centers, scores: [i + 1 for i in kept], "Indices count from 0 in Python."),
+            "one-only": (
+                lambda kept, order, centers, scores: kept[:1],
+                "You stop after the best candidate; go on with the best of the rest, until none is left.",
+            ),
+            "small-scores-dropped": (
+                lambda kept, order, centers, scores: [i for i in kept if scores[i] > 0],
+                "You drop scores of 0 and below, or end there. No score is too small: only a better one nearby suppresses.",
+            ),
+            "small-scores-dropped, below a half": (
+                lambda kept, order, centers, scores: [i for i in kept if scores[i] >= 0.5],
+                "You drop scores below 0.5. No score is too small: only a better one nearby suppresses.",
             ),
             "scores-returned": (
                 lambda kept, order, centers, scores: scores[kept],
@@ -196,30 +199,18 @@ MISTAKES["indices-of-the-rest"] = (
 )
 
 
-def _case(rows: list[tuple], apart: float) -> tuple[Array, Array, float]:
-    given = np.array(rows, float).reshape(-1, 4)
-    return given[:, :3].copy(), given[:, 3].copy(), apart
+def _each_score_once(centers: Array, scores: Array, apart: float) -> list[int]:
+    scores, kept = np.asarray(scores, float), []
+    for i in _by_score(scores):
+        new = all(_euclidean(centers[i], centers[j]) > apart and scores[i] != scores[j] for j in kept)
+        kept += [i] if new else []
+    return kept
 
 
-def _random(seed: int, count: int, apart: float) -> tuple[Array, Array, float]:
-    draw = np.random.default_rng(seed)
-    return draw.uniform(-40, 40, (count, 3)), draw.permutation(count) / count, apart
-
-
-_CASES = {
-    "two near and one far": _case([(0, 0, 0, 0.5), (0, 3, 4, 0.9), (50, 0, 0, 0.7)], 6.0),
-    "a chain: each near the next": _case([(0, 0, 0, 0.9), (0, 0, 8, 0.8), (0, 0, 16, 0.7), (0, 0, 24, 0.6)], 10.0),
-    "exactly `apart` from each other": _case([(3, 0, 4, 0.6), (0, 0, 0, 0.8), (0, 0, -5, 0.3)], 5.0),
-    "equal scores": _case([(0, 0, 0, 0.4), (1, 0, 0, 0.7), (0, 1, 0, 0.7), (30, 0, 0, 0.7)], 4.0),
-    "one above the other": _case([(0, 5, 5, 0.8), (20, 5, 5, 0.9), (40, 5, 5, 0.7)], 10.0),
-    "side by side": _case([(5, 5, 0, 0.8), (5, 5, 20, 0.9), (5, 5, 40, 0.7)], 10.0),
-    "at the corner of a cube": _case([(0, 0, 0, 0.2), (4, 4, 4, 0.3), (20, 20, 20, 0.1), (26, 26, 20, 0.4)], 6.5),
-    "apart less than 1 mm": _case([(0, 0, 0, 0.9), (0, 0, 0.7, 0.8), (0, 0.3, 0, 0.1)], 0.5),
-    "the same center twice": _case([(1, 2, 3, 0.3), (1, 2, 3, 0.6), (-1, -2, -3, 0.5)], 2.0),
-    "one candidate": _case([(1, 2, 3, 0.3)], 5.0),
-    "40 candidates": _random(0, 40, 20.0),
-    "60 candidates": _random(1, 60, 15.0),
-}
+MISTAKES["equal-scores-dropped"] = (
+    _each_score_once,
+    "Of equal scores you keep one in the whole scan. Candidates far from each other may have the same score.",
+)
 
 
 @exercise("non-maximum-suppression", notebook="16_capstone")
@@ -231,16 +222,53 @@ def judge_non_maximum_suppression(answer: Callable) -> None:
         found = numbers(kept)
         if found is not None and found.dtype == torch.bool:
             raise Mistake("mask-returned", "You return True or False for each candidate. " + _MASK)
+        if isinstance(kept, set | frozenset):
+            raise Mistake("no-order", "You return a set, which has no order; return a list, the largest score first.")
         return kept
 
-    expect_function(indices, right, _CASES, mistakes=MISTAKES, errors=_ERRORS)
-    nothing = _case([], 5.0)
-    got = answer(*nothing)
+    try:
+        expect_function(indices, right, CASES, mistakes=MISTAKES, errors=_ERRORS)
+    except Mistake as mistake:
+        if mistake.name in ("wrong-value", "wrong-shape"):
+            _explain(answer)
+        raise
+    try:
+        got = answer(*copy.deepcopy(NO_CANDIDATES))
+    except Exception as error:
+        hint = f"Without any candidate yours raises {type(error).__name__}; nothing is kept then: an empty list."
+        raise Mistake("no-candidates", hint) from error
     if got is None or not hasattr(got, "__len__") or len(got):
         raise Mistake("no-candidates", f"Without any candidate nothing is kept: an empty list; yours is {got!r}.")
-    found = numbers(answer(*_CASES["40 candidates"]))
+    found = numbers(answer(*CASES["40 candidates"]))
     if found is not None and found.is_floating_point():
         raise Mistake("not-integers", "Indices are integers, so that centers[kept] works; yours have a fraction.")
+
+
+def _explain(answer: Callable) -> None:
+    """Raise the Mistake that says what is wrong with the first selection that is."""
+    for case, (centers, scores, apart) in CASES.items():
+        found = numbers(answer(centers.copy(), scores.copy(), apart))
+        wanted = right(centers, scores, apart)
+        if found is None or found.ndim != 1 or found.tolist() == wanted:
+            continue
+        kept = found.tolist()
+        if any(i not in range(len(scores)) for i in kept):
+            raise Mistake("not-indices", f"For {case} your result holds {kept}: not all are indices of the candidates.")
+        kept = [int(i) for i in kept]
+        if len(set(kept)) < len(kept):
+            raise Mistake("index-twice", f"For {case} an index is in your result more than once.")
+        for i, j in itertools.combinations(kept, 2):
+            if (distance := _euclidean(centers[i], centers[j])) <= apart:
+                hint = f"For {case} you keep {i} and {j}, {distance:.3g} mm from each other, with `apart` {apart:g}."
+                raise Mistake("near-ones-kept", hint)
+        for i in range(len(scores)):
+            if all(_euclidean(centers[i], centers[j]) > apart for j in kept):
+                raise Mistake(
+                    "far-one-missing", f"For {case} candidate {i} is missing, though none that you keep is near to it."
+                )
+        if sorted(kept) == sorted(wanted):
+            raise Mistake("not-the-largest-first", f"For {case} you keep the right ones; return the largest score first.")
+        raise Mistake("better-one-missing", f"For {case} you keep a candidate though a better one is near to it.")
 
 
 _ERRORS = {

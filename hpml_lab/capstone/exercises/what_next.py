@@ -7,57 +7,12 @@ from typing import Any
 
 import numpy as np
 
+from hpml_lab.capstone.exercises.lane_cases import ALONE, BALANCED, CASES, LIMITED, Lanes, Profile, Workers
 from hpml_lab.core.exercises import Mistake, exercise
 from hpml_lab.core.same import numbers, plain
 
-Profile, Lanes, Workers = dict[str, float], dict[str, list[str]], dict[str, int]
 Answer = Callable[[Profile, Lanes, Workers], Any]
 TOLERANCE = 1e-6
-
-# Names of parts are no hint: the largest is neither always the first nor always the network.
-CASES: dict[str, tuple[Profile, Lanes, Workers]] = {
-    "all in one thread": (
-        {"read": 0.2, "resample": 5.0, "closing": 9.0, "network": 4.0, "boxes": 0.3},
-        {"main": ["read", "resample", "closing", "network", "boxes"]},
-        {"main": 1},
-    ),
-    "a thread ahead": (
-        {"network": 8.0, "closing": 4.0, "resample": 6.0, "boxes": 0.5, "read": 5.0},
-        {"thread": ["read", "resample", "closing"], "main": ["network", "boxes"]},
-        {"thread": 1, "main": 1},
-    ),
-    "three threads ahead": (
-        {"network": 8.0, "closing": 4.0, "resample": 6.0, "boxes": 0.5, "read": 5.0},
-        {"thread": ["read", "resample", "closing"], "main": ["network", "boxes"]},
-        {"thread": 3, "main": 1},
-    ),
-    "two threads ahead": (
-        {"closing": 7.0, "resample": 15.0, "network": 4.0, "boxes": 3.0},
-        {"thread": ["resample", "closing"], "main": ["network", "boxes"]},
-        {"thread": 2, "main": 1},
-    ),
-    "three lanes": (
-        {"boxes": 2.0, "network": 0.9, "read": 3.0, "closing": 1.5, "resample": 1.0},
-        {"disk": ["read"], "thread": ["resample", "closing"], "main": ["network", "boxes"]},
-        {"disk": 1, "thread": 1, "main": 1},
-    ),
-    "four networks": (
-        {"network": 0.060, "resample": 0.004, "closing": 0.009, "boxes": 0.001},
-        {"prepare": ["closing", "resample"], "detect": ["network", "boxes"]},
-        {"prepare": 1, "detect": 4},
-    ),
-}
-BALANCED = (
-    {"resample": 2.0, "closing": 4.0, "network": 5.0, "boxes": 1.0},
-    {"thread": ["resample", "closing"], "main": ["network", "boxes"]},
-    {"thread": 1, "main": 1},
-)
-LIMITED = (  # whichever part of the thread vanishes, the other lane's 5 s are left
-    {"resample": 5.0, "closing": 4.0, "network": 4.5, "boxes": 0.5},
-    {"thread": ["resample", "closing"], "main": ["network", "boxes"]},
-    {"thread": 1, "main": 1},
-)
-ALONE = ({"network": 2.0}, {"main": ["network"]}, {"main": 1})
 
 
 # ---- the right answer, in parts that a mistake may replace ---------------------------------------------------------------
@@ -126,6 +81,36 @@ def _lane_gone(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, f
     return part, _speed_up(times[-1], times[-2] if len(times) > 1 else 0.0)
 
 
+def _not_divided(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
+    """Lanes divided by their threads, and all of a part's seconds subtracted."""
+    times = {name: _lane_time(profile, parts, workers[name]) for name, parts in lanes.items()}
+
+    def without(part: str) -> float:
+        return max(seconds - profile[part] * (part in lanes[name]) for name, seconds in times.items())
+
+    part = min(profile, key=lambda part: (max(without(part), 0.0), -profile[part]))
+    return part, _speed_up(max(times.values()), max(without(part), 0.0))
+
+
+def _next_lane(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
+    """As far as the second lane, as if a part of the first had no limit; a single lane is right."""
+    part, most = right(profile, lanes, workers)
+    return part, most if len(lanes) == 1 else _lane_gone(profile, lanes, workers)[1]
+
+
+def _mixed(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
+    """The right part, and Amdahl's gain."""
+    part, whole = right(profile, lanes, workers)[0], sum(profile.values())
+    return part, _speed_up(whole, whole - profile[part])
+
+
+def _sequence_before(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
+    """From the sum of all parts to the lanes without the part."""
+    part, most = right(profile, lanes, workers)
+    now = max(_lane_time(profile, parts, workers[name]) for name, parts in lanes.items())
+    return part, most * sum(profile.values()) / now
+
+
 def _parts_as_stages(profile: Profile, lanes: Lanes, workers: Workers) -> tuple[str, float]:
     """Each part as if it had a thread of its own: the largest over the second."""
     first, *rest = sorted(profile, key=profile.get, reverse=True)
@@ -167,6 +152,19 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
         "You compare single parts, as if each had a thread of its own. The parts of a lane follow one another: add them up.",
     ),
     "only-its-own-lane": (_of_that_lane, _OTHERS),
+    "part-not-divided": (
+        _not_divided,
+        "You divide a lane by its threads, but subtract the part as if there were one thread. Its share is divided, too.",
+    ),
+    "whole-lane-gone, to the next lane": (
+        _next_lane,
+        "You divide by the second lane. Without the part, the rest of its own lane stays, and may still be the slowest.",
+    ),
+    "lanes-added, gain alone": (_mixed, f"The part is right. Your number is Amdahl's, for a sequence. {_LANES}"),
+    "sequence-before": (
+        _sequence_before,
+        "Your number begins with the sum of all parts, a pipeline without lanes. How long does a patient take now, with them?",
+    ),
     "whole-lane-gone": (
         _lane_gone,
         "You took the whole lane away. Only one of its parts takes no time any more; the rest of the lane stays.",
@@ -185,6 +183,7 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
     "percent, of the gain": (_build(result=lambda old, new: 100 * (_speed_up(old, new) - 1)), f"That is in %. {_RATIO}"),
     "seconds-saved": (_build(result=lambda old, new: old - new), f"That is how many seconds are saved. {_RATIO}"),
     "share-saved": (_build(result=lambda old, new: 1 - new / old), f"That is the share of the time that is saved. {_RATIO}"),
+    "old-time": (_build(result=lambda old, new: old), f"These are the seconds of a patient now. {_RATIO}"),
     "new-time": (_build(result=lambda old, new: new), f"These are the seconds of a patient afterwards. {_RATIO}"),
     "twice-as-fast": (
         _build(changed=lambda profile, part: profile | {part: profile[part] / 2}),
@@ -197,6 +196,10 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
         )
         for digits in (0, 1, 2, 3)
     },
+    "rounded, down": (
+        _build(result=lambda old, new: old // new if new else math.inf),
+        "Your number is rounded down; return it as it is, and round where you print it.",
+    ),
 }
 
 
@@ -226,6 +229,10 @@ def _pair(got: Any, case: str, profile: Profile, lanes: Lanes) -> tuple[str, flo
         raise Mistake("order-swapped", "Return the part first, then the number.")
     if isinstance(part, str) and part in lanes and part not in profile:
         raise Mistake("lane-not-part", f"{part!r} is a lane. Which of its parts is to be improved?")
+    if isinstance(part, list | tuple | set):
+        raise Mistake("several-parts", f"For {case} you return {part!r}; return one name, also if several are right.")
+    if part is None:
+        raise Mistake("no-part", f"For {case} you return no part. Where none gains more than another, each of them is right.")
     if not isinstance(part, str) or part not in profile:
         raise Mistake("unknown-part", f"For {case}, {part!r} is no part of the profile.")
     number = None if isinstance(most, bool) else numbers(most)
@@ -256,6 +263,9 @@ def judge_what_next(answer: Callable) -> None:
             known = {case: function(*copy.deepcopy(arguments)) for case, arguments in CASES.items()}
             if all(known[case][0] == part and _near(known[case][1], most) for case, (part, most) in given.items()):
                 raise Mistake(name.split(",")[0], hint)
+        if changed:
+            hint = "Your function changes the profile that it is given, and what it tries next is without the parts before."
+            raise Mistake("inputs-changed", f"For {changed}: {hint} Try each part on a copy.")
         _explain(wrong[0], given[wrong[0]], gains[wrong[0]])
     _special(answer, "two lanes that take equally long", BALANCED, "balanced", "Then no single part gains anything: 1.")
     _special(answer, "a part that the other lane hides", LIMITED, "another-lane-limits", "The other lane sets the limit.")
@@ -280,7 +290,10 @@ def _explain(case: str, got: tuple[str, float], gains: dict[str, float]) -> None
     part, most = got
     if not _near(gains[part], max(gains.values())):
         if _near(gains[part], 1.0):
-            hint = f"For {case}, without {part!r} nothing is faster: it is not in the slowest lane. {_LANES}"
-            raise Mistake("gains-nothing", hint)
+            raise Mistake("gains-nothing", f"For {case}, without {part!r} nothing is faster. Which lane is slowest? {_LANES}")
         raise Mistake("not-the-most", f"For {case} another part than {part!r} gains more.")
+    if most < 1 - TOLERANCE:
+        raise Mistake("below-1", f"For {case} your number is {most:.6g}: without a part nothing becomes slower. {_RATIO}")
+    if most > (1 + TOLERANCE) * gains[part]:
+        raise Mistake("above-the-limit", f"For {case} the part is right; {most:.6g} times is more than can be. {_LANES}")
     raise Mistake("wrong-limit", f"For {case} the part is right; the number {most:.6g} is not. {_LANES} {_RATIO}")

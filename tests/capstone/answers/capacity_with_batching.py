@@ -140,6 +140,29 @@ def without_the_own_service(rate, a, b, limit):
     return capacity, None if needed is None else max(1, needed - 2)
 
 
+def never_ends(rate, a, b, limit):
+    n = 1
+    while n / (a + b * n) <= rate:
+        n += 1
+    return limit / (a + b * limit), n
+
+
+def divides_by_zero_at_equality(rate, a, b, limit):
+    """Right but for a rate of 1 / b."""
+    return limit / (a + b * limit), None if rate * b > 1 else math.floor(rate * a / (1 - rate * b)) + 1
+
+
+def divides_by_numpys_zero(rate, a, b, limit):
+    with np.errstate(divide="ignore"):
+        needed = np.float64(rate * a) / (1 - rate * b)
+    return limit / (a + b * limit), None if needed < 0 else int(needed) + 1
+
+
+def of_its_own_limit(rate, a, b, limit):
+    capacity, needed = solution(rate, a, b, limit)
+    return (needed / (a + b * needed) if needed else capacity), needed
+
+
 WRONG = [
     ("one-at-a-time", one_at_a_time),
     ("one-at-a-time", each_pays_the_fixed_cost),
@@ -169,6 +192,19 @@ WRONG = [
     ("other-capacity", in_milliseconds),
     ("capacity-only", lambda rate, a, b, limit: solution(rate, a, b, limit)[0]),
     ("returns-nothing", lambda rate, a, b, limit: None),
+    ("does-not-end", never_ends),
+    ("no-limit-is-enough", divides_by_zero_at_equality),
+    ("no-limit-is-enough", divides_by_numpys_zero),
+    ("no-limit-is-enough", lambda *given: (solution(*given)[0], str(solution(*given)[1]))),
+    ("one-at-a-time", lambda rate, a, b, limit: (limit / (a + b), solution(rate, a, b, limit)[1])),
+    ("a-and-b-swapped", lambda rate, a, b, limit: (limit / (a * limit + b), solution(rate, a, b, limit)[1])),
+    ("without-parentheses", lambda rate, a, b, limit: (limit / a + b * limit, solution(rate, a, b, limit)[1])),
+    ("multiplied", lambda rate, a, b, limit: (limit * (a + b * limit), solution(rate, a, b, limit)[1])),
+    ("capacity-rounded", lambda rate, a, b, limit: (limit // (a + b * limit), solution(rate, a, b, limit)[1])),
+    ("capacity-rounded", lambda *given: (round(solution(*given)[0], 2), solution(*given)[1])),
+    ("capacity-of-the-other-limit", of_its_own_limit),
+    ("not-a-number", lambda *given: tuple(map(str, solution(*given)))),
+    ("not-a-limit", lambda *given: (solution(*given)[0], solution(*given)[1] is not None)),
 ]
 
 

@@ -122,6 +122,33 @@ def as_dictionary(scores, hits, scans, nodules):
     return {float(t): p for t, p in zip(np.unique(scores)[::-1], solution(scores, hits, scans, nodules), strict=True)}
 
 
+def per_all_detections(scores, hits, scans, nodules):
+    return solution(scores, hits, max(len(hits), 1), nodules)
+
+
+def without_false_hits(scores, hits, scans, nodules):
+    """A set of those that are true, of which -1 is one and 0 is none."""
+    points = []
+    for threshold in np.unique(scores)[::-1]:
+        counted = hits[scores >= threshold].tolist()
+        points.append([counted.count(-1) / scans, len({hit for hit in counted if hit}) / nodules])
+    return points
+
+
+def as_given(scores, hits, scans, nodules):
+    seen = [hits[: k + 1] for k in range(len(hits))]
+    return [[np.sum(counted < 0) / scans, found(counted) / nodules] for counted in seen]
+
+
+def without_repeats(scores, hits, scans, nodules):
+    left, seen = [], set()
+    for i in np.argsort(-scores, kind="stable"):
+        if hits[i] < 0 or hits[i] not in seen:
+            left.append(i)
+        seen.add(hits[i])
+    return solution(scores[left], hits[left], scans, nodules)
+
+
 WRONG = [
     (
         "nodules-counted-twice",
@@ -159,10 +186,28 @@ WRONG = [
     ("starts-at-0", lambda *given: [[0, 0], *solution(*given)]),
     ("transposed", lambda *given: np.array(solution(*given)).reshape(-1, 2).T),
     ("fixed-thresholds", fixed_thresholds),
-    ("wrong-type", as_dictionary),
+    ("not-rows", as_dictionary),
     ("inputs-changed", sorts_in_place),
     ("returns-nothing", lambda *given: None),
     ("no-detections", lambda scores, *rest: solution(scores, *rest) if len(scores) else [[0, 0]]),
+    ("transposed", lambda *given: tuple(np.array(solution(*given)).reshape(-1, 2).T)),
+    (
+        "per-miss",
+        lambda scores, hits, scans, nodules: solution(scores, hits, 1, nodules) / np.array([max(sum(hits < 0), 1), 1]),
+    ),
+    ("per-detection", per_all_detections),
+    ("of-the-found", lambda scores, hits, scans, nodules: solution(scores, hits, scans, max(hits.max(initial=0) + 1, 1))),
+    ("nodule-0-left-out", without_false_hits),
+    ("rounded-down", lambda *given: np.floor(np.array(solution(*given))).reshape(-1, 2)),
+    ("not-ordered", as_given),
+    ("hits-left-behind", lambda scores, *others: solution(np.sort(scores)[::-1], *others)),
+    ("scores-rounded", lambda scores, *others: solution(scores.round(1), *others)),
+    ("divisors-swapped", lambda scores, hits, scans, nodules: solution(scores, hits, nodules, scans)),
+    ("repeats-removed", without_repeats),
+    ("points-missing", lambda *given: np.unique(np.array(solution(*given)).reshape(-1, 2), axis=0)),
+    ("not-rows", lambda *given: dict(zip(np.unique(given[0])[::-1].tolist(), solution(*given), strict=True))),
+    ("not-rows", lambda *given: np.c_[np.unique(given[0])[::-1], np.array(solution(*given)).reshape(-1, 2)]),
+    ("no-detections", lambda scores, *others: solution(scores, *others) if scores.max() else None),
 ]
 
 

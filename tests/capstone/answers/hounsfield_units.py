@@ -150,6 +150,12 @@ def forgets_to_return(stored, slope, intercept, padding=None):
     solution(stored, slope, intercept, padding)
 
 
+def indexes_numbers(stored, slope, intercept, padding=None):
+    hu = np.stack([slope[k] * one.astype(float) + intercept[k] for k, one in enumerate(stored)]).astype(np.float32)
+    hu[stored == padding] = -1000
+    return hu
+
+
 WRONG = [
     ("no-slope", with_parts(lambda s, a, b: s.astype(np.float32) + b)),
     ("no-intercept", with_parts(lambda s, a, b: s.astype(np.float32) * a)),
@@ -197,6 +203,11 @@ WRONG = [
     ("not-float32", keeps_float64),
     ("not-float32", as_list),
     ("returns-nothing", forgets_to_return),
+    ("swapped", lambda stored, slope, intercept, padding=None: solution(stored, intercept, slope, padding)),
+    ("slope-cut-to-an-integer", lambda stored, slope, *rest: solution(stored, np.asarray(slope).astype(int), *rest)),
+    ("padding-without-padding", lambda stored, slope, b, padding=None: solution(stored, slope, b, padding or 0)),
+    ("rounded", with_parts(end=lambda hu: hu.astype(np.int64).astype(np.int16))),
+    ("numbers-indexed", indexes_numbers),
 ]
 
 

@@ -179,6 +179,25 @@ def sixty_percent_more(due, service, share):
     return first, 1.6 * second
 
 
+def with_ranks(percentile_of_sorted):
+    def answer(due, service, share):
+        sent, done = client(due, service)
+        times = ([b - a for a, b in zip(start, done, strict=True)] for start in (sent, due))
+        return tuple(percentile_of_sorted(sorted(latencies), share) for latencies in times)
+
+    return answer
+
+
+def moments(due, service, share):
+    return percentile(service, share), percentile(client(due, service)[1], share)
+
+
+def latency_of_one_request(due, service, share):
+    latencies = np.subtract(client(due, service)[1], due)
+    at = np.argsort(service, kind="stable")[max(math.ceil(share * len(due) / 100), 1) - 1]
+    return service[at], latencies[at]
+
+
 WRONG = [
     ("no-waiting", open_client),
     ("sends-too-early", eager),
@@ -199,16 +218,28 @@ WRONG = [
     ("median", median_always),
     ("share-in-percent", share_of_one),
     ("other-percentile-from-sent", fraction_as_percent),
-    ("other-percentile-from-sent", numpys("midpoint")),
+    ("not-one-of-the-latencies", numpys("midpoint")),
     ("other-percentile-from-due", sum_of_percentiles),
     ("swapped", swapped),
-    ("other-percentile-from-due", sorts_the_services),
-    ("other-percentile-from-sent", all_latencies),
+    ("services-sorted", sorts_the_services),
+    ("all-latencies", all_latencies),
     ("other-percentile-from-sent", without_the_first),
     ("other-percentile-from-due", sixty_percent_more),
     ("one-number", lambda due, service, share: solution(due, service, share)[1]),
     ("difference", lambda due, service, share: np.subtract(*solution(due, service, share)[::-1])),
     ("returns-nothing", lambda due, service, share: None),
+    ("rank-0", with_ranks(lambda ordered, share: ordered[math.ceil(share * len(ordered) / 100) - 1])),
+    ("rank-too-high", with_ranks(lambda ordered, share: ordered[int(share / 100 * len(ordered))])),
+    ("rank-rounded", with_ranks(lambda ordered, share: ordered[round(share / 100 * len(ordered)) - 1])),
+    ("rank-of-n-minus-1", numpys("lower")),
+    ("rank-of-n-minus-1", numpys("higher")),
+    ("rank-of-n-minus-1", numpys("nearest")),
+    ("share-in-percent", with_ranks(lambda ordered, share: ordered[max(math.ceil(share * len(ordered)), 1) - 1])),
+    ("from-the-top", with_ranks(lambda ordered, share: ordered[::-1][max(math.ceil(share * len(ordered) / 100), 1) - 1])),
+    ("median", with_ranks(lambda ordered, share: np.median(ordered))),
+    ("difference", lambda *given: (solution(*given)[0], solution(*given)[1] - solution(*given)[0])),
+    ("moment-instead-of-latency", moments),
+    ("same-request", latency_of_one_request),
 ]
 
 

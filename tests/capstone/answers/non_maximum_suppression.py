@@ -153,6 +153,33 @@ def averages(centers, scores, apart):
     return [centers[np.linalg.norm(centers - centers[i], axis=1) <= apart].mean(0) for i in solution(centers, scores, apart)]
 
 
+def until_0(centers, scores, apart):
+    """A removed candidate has the score 0."""
+    scores, kept = scores.copy(), []
+    while len(scores) and scores.max() > 0:
+        kept.append(int(scores.argmax()))
+        scores[np.linalg.norm(centers - centers[kept[-1]], axis=1) <= apart] = 0
+    return kept
+
+
+def each_score_once(centers, scores, apart):
+    kept = []
+    for i in np.argsort(-scores, kind="stable").tolist():
+        if all(math.dist(centers[i], centers[j]) > apart and scores[i] != scores[j] for j in kept):
+            kept.append(i)
+    return kept
+
+
+def needs_a_best(centers, scores, apart):
+    left, kept = list(range(len(scores))), []
+    while True:
+        best = max(left, key=lambda i: scores[i])
+        kept.append(best)
+        left = [i for i in left if math.dist(centers[i], centers[best]) > apart]
+        if not left:
+            return kept
+
+
 WRONG = [
     ("not-by-score", as_given),
     ("worst-first", worst_first),
@@ -185,6 +212,20 @@ WRONG = [
     ("wrong-value", averages),
     ("not-integers", lambda centers, scores, apart: np.array(solution(centers, scores, apart), float)),
     ("no-candidates", lambda centers, scores, apart: solution(centers, scores, apart) if len(scores) else None),
+    ("size-of-the-score", lambda centers, scores, apart: solution(centers, np.abs(scores), apart)),
+    ("small-scores-dropped", until_0),
+    ("small-scores-dropped", lambda *given: [i for i in solution(*given) if given[1][i] >= 0.5]),
+    ("equal-scores-dropped", each_score_once),
+    ("one-dimensional", lambda centers, scores, apart: greedy(centers, scores, lambda a, b: abs(a[0] - b[0]) <= apart)),
+    ("rounded-centers", lambda centers, scores, apart: solution(centers.astype(int), scores, apart)),
+    ("rounded-centers", lambda centers, scores, apart: solution(centers.round(), scores, apart)),
+    ("suppressed-returned", lambda *given: [i for i in range(len(given[1])) if i not in solution(*given)]),
+    ("counted-from-1", lambda *given: [i + 1 for i in solution(*given)]),
+    ("one-only", lambda *given: solution(*given)[:1]),
+    ("no-order", lambda *given: set(solution(*given))),
+    ("no-candidates", needs_a_best),
+    ("near-ones-kept", lambda centers, scores, apart: solution(centers, scores, 0.9 * apart)),
+    ("far-one-missing", lambda centers, scores, apart: solution(centers, scores, 1.3 * apart)),
 ]
 
 

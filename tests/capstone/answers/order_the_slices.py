@@ -168,6 +168,76 @@ def forgets_to_return(headers):
     solution(headers)
 
 
+def last_of_two(headers):
+    along = along_of(headers)
+    order = np.argsort(along, kind="stable").tolist()
+    return [max(j for j in order if abs(along[j] - along[i]) < 0.01) for i in once(along, order)]
+
+
+def by_rounding(headers):
+    return np.unique(along_of(headers).round(2), return_index=True)[1]
+
+
+def with_a_dictionary(headers):
+    found = {}
+    for i, position in enumerate(along_of(headers)):
+        found.setdefault(f"{position:.2f}", i)
+    return sorted(found.values(), key=lambda i: along_of(headers)[i])
+
+
+def to_a_tenth(headers):
+    return np.unique(along_of(headers).round(1), return_index=True)[1]
+
+
+def relative_tolerance(headers):
+    """isclose with a tolerance of 1 % of the position."""
+    along, kept = along_of(headers), []
+    for i in np.argsort(along, kind="stable").tolist():
+        if kept and np.isclose(along[i], along[kept[-1]], rtol=0.01):
+            kept[-1] = min(i, kept[-1])
+        else:
+            kept.append(i)
+    return kept
+
+
+def own_distances_once(headers):
+    keys = [float(np.linalg.norm(header["position"])) for header in headers]
+    kept = [i for i in range(len(keys)) if all(abs(keys[i] - other) >= 0.01 for other in keys[:i])]
+    return sorted(kept, key=keys.__getitem__)
+
+
+def across_the_rows_once(headers):
+    """All slices have the same key: one is left."""
+    keys = np.round([np.dot(header["position"], header["orientation"][:3]) for header in headers], 3)
+    return np.unique(keys, return_index=True)[1].tolist()
+
+
+def as_text(headers):
+    return once(along_of(headers), sorted(range(len(headers)), key=lambda i: f"{along_of(headers)[i]:.2f}"))
+
+
+def sorts_the_list(headers):
+    along = dict(zip([header["name"] for header in headers], along_of(headers), strict=True))
+    headers.sort(key=lambda header: along[header["name"]])
+    return list(range(len(headers)))
+
+
+def first_of_each_number_in_order(headers):
+    found = {}
+    for i in np.argsort(along_of(headers), kind="stable").tolist():
+        found.setdefault(headers[i]["number"], i)
+    return list(found.values())
+
+
+def by_number_and_position_once(headers):
+    """The order of the numbers, with the comparison of positions."""
+    kept = []
+    for i in sorted(range(len(headers)), key=lambda i: headers[i]["number"]):
+        if all(abs(along_of(headers)[i] - along_of(headers)[k]) >= 0.01 for k in kept):
+            kept.append(i)
+    return kept
+
+
 WRONG = [
     ("by-name", by(lambda header: header["name"])),
     ("by-name", by_all(lambda header: header["name"])),
@@ -197,7 +267,8 @@ WRONG = [
     ("duplicates-to-the-last-digit", too_fine),
     ("slices-lost", unique_rounded),
     ("slices-lost", too_coarse),
-    ("last-duplicate", dictionary),
+    ("last-duplicate", last_of_two),
+    ("other-duplicate", dictionary),
     ("other-duplicate", lower_of_two),
     ("duplicates-dropped", none_of_two),
     ("by-number-once", by_number_once),
@@ -208,9 +279,21 @@ WRONG = [
     ("positions", positions),
     ("counted-from-1", from_1),
     ("inputs-changed", sorts_in_place),
-    ("wrong-value", sorts_first),
+    ("not-in-order", sorts_first),
     ("not-ordered", lambda headers: list(range(len(headers)))),
     ("returns-nothing", forgets_to_return),
+    ("duplicates-by-rounding", by_rounding),
+    ("duplicates-by-rounding", with_a_dictionary),
+    ("slices-lost", to_a_tenth),
+    ("slices-lost", relative_tolerance),
+    ("by-distance", own_distances_once),
+    ("along-the-rows", across_the_rows_once),
+    ("ordered-as-text", as_text),
+    ("inputs-changed", sorts_the_list),
+    ("slices-lost", first_of_each_number_in_order),
+    ("not-in-order", by_number_and_position_once),
+    ("no-order", lambda headers: set(solution(headers))),
+    ("not-a-list", lambda headers: (i for i in solution(headers))),
 ]
 
 
@@ -244,16 +327,24 @@ def by_insertion(headers):
     return [i for _, i in found]
 
 
-def by_rounding(headers):
-    along = along_of(headers).round(2)
-    return np.unique(along, return_index=True)[1]
+def in_float32(headers):
+    orientation = torch.tensor(headers[0]["orientation"])
+    along = torch.tensor([header["position"] for header in headers]) @ torch.linalg.cross(orientation[:3], orientation[3:])
+    return once(along, along.argsort().tolist())
 
 
-def with_a_dictionary(headers):
-    found = {}
-    for i, position in enumerate(along_of(headers)):
-        found.setdefault(f"{position:.2f}", i)
-    return sorted(found.values(), key=lambda i: along_of(headers)[i])
+def by_quicksort(headers):
+    along = along_of(headers).tolist()
+
+    def ordered(indices):
+        if not indices:
+            return []
+        first, *rest = indices
+        rest = [i for i in rest if abs(along[i] - along[first]) >= 0.01]
+        below = [i for i in rest if along[i] < along[first]]
+        return [*ordered(below), first, *ordered([i for i in rest if along[i] > along[first]])]
+
+    return ordered(list(range(len(headers))))
 
 
 def relative_to_the_first(headers):
@@ -268,4 +359,4 @@ def own_normal_of_each(headers):
     return once(along, sorted(range(len(headers)), key=lambda i: along[i]))
 
 
-ALSO_RIGHT = [by_torch, by_hand, by_insertion, by_rounding, with_a_dictionary, relative_to_the_first, own_normal_of_each]
+ALSO_RIGHT = [by_torch, by_hand, by_insertion, in_float32, by_quicksort, relative_to_the_first, own_normal_of_each]

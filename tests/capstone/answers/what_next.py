@@ -180,6 +180,41 @@ def network_always(profile, lanes, workers):
     return "network", most
 
 
+def the_sequences_gain(profile, lanes, workers):
+    part, whole = solution(profile, lanes, workers)[0], sum(profile.values())
+    return part, whole / (whole - profile[part]) if whole > profile[part] else math.inf
+
+
+def seconds_without(profile, lanes, workers):
+    part = solution(profile, lanes, workers)[0]
+    after = max(sum(profile[each] for each in parts if each != part) / workers[lane] for lane, parts in lanes.items())
+    return after or math.nan
+
+
+def subtracts_all_seconds(profile, lanes, workers):
+    """A lane's seconds are divided by its threads, those of the part are not."""
+    times = {lane: sum(profile[part] for part in parts) / workers[lane] for lane, parts in lanes.items()}
+    best = ("", 0.0)
+    for lane, parts in lanes.items():
+        for part in parts:
+            after = max([times[lane] - profile[part], 0.0, *(times[other] for other in lanes if other != lane)])
+            gain = max(times.values()) / after if after else math.inf
+            best = max(best, (part, gain), key=lambda found: found[1])
+    return best
+
+
+def sets_parts_to_0_and_leaves_them(profile, lanes, workers):
+    def seconds():
+        return max(sum(profile[part] for part in parts) / workers[lane] for lane, parts in lanes.items())
+
+    before, best = seconds(), ("", 0.0)
+    for part in profile:
+        profile[part] = 0.0
+        gain = before / seconds() if seconds() else math.inf
+        best = max(best, (part, gain), key=lambda found: found[1])
+    return best
+
+
 WRONG = [
     ("lanes-added", amdahl_of_everything),
     ("lanes-added", lanes_one_after_the_other),
@@ -204,8 +239,16 @@ WRONG = [
     ("not-the-most", least),
     ("nothing-is-left", no_division_by_zero),
     ("inputs-changed", takes_it_out_of_the_profile),
-    ("wrong-limit", mean_of_the_lanes),
+    ("below-1", mean_of_the_lanes),
     ("not-the-most", network_always),
+    ("part-not-divided", subtracts_all_seconds),
+    ("inputs-changed", sets_parts_to_0_and_leaves_them),
+    ("lanes-added", the_sequences_gain),
+    ("sequence-before", lambda *given: (solution(*given)[0], sum(given[0].values()) / seconds_without(*given))),
+    ("old-time", lambda *given: (solution(*given)[0], seconds_without(*given) * solution(*given)[1])),
+    ("rounded", lambda *given: (solution(*given)[0], np.floor(solution(*given)[1]))),
+    ("several-parts", lambda *given: ([solution(*given)[0]], solution(*given)[1])),
+    ("no-part", lambda *given: solution(*given) if solution(*given)[1] > 1 else (None, 1.0)),
 ]
 
 
