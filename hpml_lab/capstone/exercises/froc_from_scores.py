@@ -241,7 +241,7 @@ MISTAKES |= {
     ),
     "repeats-removed": (
         _repeats_removed,
-        "You remove further hits before you count. They are no false positives, but their scores have a point, too.",
+        "You remove further hits, or points that equal the one before. Each different score has its point.",
     ),
     "nodules-counted-twice, one by one": (_one_by_one(lambda points: points, once=False), f"{_REPEATED} And: {_TIE}"),
 }

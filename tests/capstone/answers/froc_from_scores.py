@@ -204,7 +204,7 @@ WRONG = [
     ("scores-rounded", lambda scores, *others: solution(scores.round(1), *others)),
     ("divisors-swapped", lambda scores, hits, scans, nodules: solution(scores, hits, nodules, scans)),
     ("repeats-removed", without_repeats),
-    ("points-missing", lambda *given: np.unique(np.array(solution(*given)).reshape(-1, 2), axis=0)),
+    ("repeats-removed", lambda *given: np.unique(np.array(solution(*given)).reshape(-1, 2), axis=0)),
     ("not-rows", lambda *given: dict(zip(np.unique(given[0])[::-1].tolist(), solution(*given), strict=True))),
     ("not-rows", lambda *given: np.c_[np.unique(given[0])[::-1], np.array(solution(*given)).reshape(-1, 2)]),
     ("no-detections", lambda scores, *others: solution(scores, *others) if scores.max() else None),

@@ -208,7 +208,7 @@ WRONG = [
     ("returns-nothing", lambda centers, scores, apart: None),
     ("inputs-changed", sorts_in_place),
     ("indices-of-the-rest", pops_from_a_range),
-    ("wrong-value", removes_while_iterating),
+    ("far-one-missing", removes_while_iterating),
     ("wrong-value", averages),
     ("not-integers", lambda centers, scores, apart: np.array(solution(centers, scores, apart), float)),
     ("no-candidates", lambda centers, scores, apart: solution(centers, scores, apart) if len(scores) else None),
