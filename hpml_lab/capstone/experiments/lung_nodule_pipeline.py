@@ -33,7 +33,7 @@ from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 
 QUICK = dict(
-    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=12, steps=36, turns=5, sample_seconds=0.05, stream=4,
+    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=12, steps=36, turns=4, sample_seconds=0.05, stream=4,
     watched=(2, 24), waits=12, ranks=2, compile=False,
 )  # fmt: skip
 FULL = QUICK | dict(

@@ -16,7 +16,7 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table, column
 from hpml_lab.core.result import Result
 
-QUICK = dict(training=60, fitting=30, test=50, steps=150, seeds=3)
+QUICK = dict(training=60, fitting=24, test=40, steps=150, seeds=3)
 FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0
