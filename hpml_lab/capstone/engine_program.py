@@ -10,6 +10,7 @@ the kernel ends the engine (Linux).
 """
 
 import contextlib
+import ctypes
 import http.client
 import json
 import os
@@ -19,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ class RunningEngine:
 
     def __init__(self, name: str, program: subprocess.Popen, folder: Path, health: str) -> None:
         self.name, self.process, self.port = name, program, 0
-        self._folder, self._health, self._asked, self._paused = folder, health, False, False
+        self._folder, self._health, self._asked = folder, health, False
 
     def wait_until_ready(self, seconds: float = START_SECONDS) -> int:
         """Wait for its first sign of health and return its port; LabError if it ends before, or takes too long."""
@@ -64,38 +65,14 @@ class RunningEngine:
         import psutil
 
         self._signal("SIGSTOP")
-        self._paused = True
-        self._wait_until(lambda main: main.status() == psutil.STATUS_STOPPED)
         with contextlib.suppress(psutil.Error):
             for process in psutil.Process(self.process.pid).children(recursive=True):
                 if any("resource_tracker" in word for word in process.cmdline()):
                     process.resume()
 
     def resume(self) -> None:
-        """Let it run again, and wait until its main thread has run.
-
-        Until then an interrupt goes to another thread, and the main thread, which has to act on it, waits on.
-        """
-        import psutil
-
-        if not self._paused:
-            return
-        self._paused = False
-        before = None
-        with contextlib.suppress(psutil.Error):
-            before = psutil.Process(self.process.pid).num_ctx_switches()
+        """Let it run again."""
         self._signal("SIGCONT")
-        self._wait_until(lambda main: main.status() != psutil.STATUS_STOPPED and main.num_ctx_switches() != before)
-
-    def _wait_until(self, happened: Callable[[Any], bool]) -> None:
-        """Wait for something that shows in the program's main thread, but no longer than ANSWER_SECONDS."""
-        import psutil
-
-        deadline = time.monotonic() + ANSWER_SECONDS
-        with contextlib.suppress(psutil.Error):
-            main = psutil.Process(self.process.pid)
-            while not happened(main) and time.monotonic() < deadline:
-                time.sleep(POLL_SECONDS / 10)
 
     def _is_healthy(self) -> bool:
         try:
@@ -127,7 +104,17 @@ class RunningEngine:
         self.resume()
         if not self._asked and self.process.poll() is None and os.name == "posix":
             self._asked = True  # a second interrupt would disturb the end
-            self.process.send_signal(signal.SIGINT)
+            interrupt_main_thread(self.process)
+
+
+def interrupt_main_thread(process: subprocess.Popen) -> None:
+    """Send SIGINT to the main thread, which has to act on it, where the C library can (glibc from 2.30 on).
+
+    An interrupt to the process goes to any thread that runs, and while another one takes it, the main thread may wait on.
+    """
+    send = getattr(ctypes.CDLL(None), "tgkill", None)
+    if send is None or send(process.pid, process.pid, signal.SIGINT):
+        process.send_signal(signal.SIGINT)
 
 
 @contextlib.contextmanager

@@ -76,6 +76,19 @@ def lab_server(root: Path, scratch: Path):
         server.wait(30)
 
 
+def decoded_width(picture) -> int:
+    """The width of an <img> in its own pixels; 0 if it is never decoded. A newer picture interrupts an older one."""
+    return picture.evaluate(
+        """async image => {
+          for (let tries = 0; tries < 200; tries++) {
+            try { await image.decode(); return image.naturalWidth; }
+            catch { await new Promise(resolve => setTimeout(resolve, 50)); }
+          }
+          return 0;
+        }"""
+    )
+
+
 @contextlib.contextmanager
 def browser(profile: Path, width: int = 1300, height: int = 1000):
     """A fresh Chromium that may talk to this machine only; `context.refused` lists what it wanted elsewhere."""

@@ -12,7 +12,7 @@ import nbformat
 import pytest
 
 pytest.importorskip("playwright", reason="the Python package playwright is not installed")
-from lab import CHROMIUM, browser, cell_errors, lab_server, open_notebook, run_all_cells  # noqa: E402
+from lab import CHROMIUM, browser, cell_errors, decoded_width, lab_server, open_notebook, run_all_cells  # noqa: E402
 
 pytestmark = [
     pytest.mark.browser,
@@ -31,7 +31,7 @@ WATCH = """() => {
   const image = document.querySelector("img.hpml-picture");
   new MutationObserver(async () => {
     const pressed = window.hpml.pressed;
-    await image.decode();
+    await image.decode().catch(() => {});  // a newer picture came meanwhile
     window.hpml.seconds.push(performance.now() - pressed);
   }).observe(image, { attributes: true, attributeFilter: ["src"] });
 }"""
@@ -55,7 +55,7 @@ def opened(tmp_path_factory):
 
 
 def width(page):
-    return page.locator("img.hpml-picture").evaluate("image => image.decode().then(() => image.naturalWidth)")
+    return decoded_width(page.locator("img.hpml-picture"))
 
 
 def source(page):

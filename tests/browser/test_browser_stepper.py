@@ -9,7 +9,7 @@ import pytest
 from hpml_lab.core.paths import ROOT
 
 pytest.importorskip("playwright", reason="the Python package playwright is not installed")
-from lab import CHROMIUM, browser, cell_errors, lab_server, open_notebook, run_all_cells  # noqa: E402
+from lab import CHROMIUM, browser, cell_errors, decoded_width, lab_server, open_notebook, run_all_cells  # noqa: E402
 
 pytestmark = [
     pytest.mark.browser,
@@ -29,7 +29,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
         picture = page.locator("img.widget-image").first
         picture.scroll_into_view_if_needed()
         picture.wait_for()
-        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
+        assert decoded_width(picture) > 300
         handle = page.get_by_role("slider").first
         readout = page.locator(".widget-readout").first
 
@@ -40,7 +40,7 @@ def test_the_autograd_slider_moves_the_picture(tmp_path):
             source, value = picture.get_attribute("src"), readout.inner_text()
             page.keyboard.press(key)
             page.wait_for_function("([old]) => document.querySelector('img.widget-image').src !== old", arg=[source])
-            assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 300
+            assert decoded_width(picture) > 300
             assert readout.inner_text() != value
             seen.add(picture.get_attribute("src"))
         assert len(seen) >= 4, "each step has a picture of its own"

@@ -192,9 +192,9 @@ def test_a_paused_engine_is_asked_to_end_and_cleans_up_itself(program, tmp_path)
             """
         import threading
         threading.Thread(target=time.sleep, args=[1000], daemon=True).start()  # it could take the interrupt
-        pathlib.Path(settings["tell"]).write_text(f"running {os.getpid()}")
         reader, writer = os.pipe()
         try:
+            pathlib.Path(settings["tell"]).write_text(f"running {os.getpid()}")
             os.read(reader, 1)  # for ever
         except KeyboardInterrupt:
             pathlib.Path(settings["ended"]).write_text("cleaned up")

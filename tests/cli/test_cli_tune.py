@@ -120,7 +120,9 @@ def test_errors_and_exit_codes_pass_through(folder, target, code, text):
 
 
 def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folder):
-    (folder / "slow.py").write_text(SCRIPT.replace("return Waits(0.01)", "print('ready', flush=True); return Waits(0.5)"))
+    # Ready once an item is loaded: an interrupt during torch's imports may be swallowed there.
+    slow = SCRIPT.replace("return Waits(0.01)", "return Waits(0.5)")
+    (folder / "slow.py").write_text(slow.replace("time.sleep(", "print('ready', flush=True); time.sleep("))
     with subprocess.Popen(
         command("slow:make_dataset"), cwd=folder, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
