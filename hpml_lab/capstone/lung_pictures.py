@@ -6,6 +6,7 @@ from hpml_lab.capstone.pipeline_use import MachineUse
 from hpml_lab.core import style
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
+from hpml_lab.core.rungs import draw_rungs
 from hpml_lab.core.timeline import gantt
 
 COLORS = dict(
@@ -15,7 +16,6 @@ COLORS = dict(
         strict=True,
     )
 )
-HATCHES = (None, "///", "...", "xxx", "++", "ooo", "\\\\\\", "--")
 
 
 def draw_ladder(result: Result):
@@ -23,33 +23,7 @@ def draw_ladder(result: Result):
     each part is. Each change attacks the largest part of the rung above it for which a change is left. A change in brackets was
     not faster beyond noise, or changed what it must not, and was taken back. Look at which part is the largest at the top, and
     which one at the bottom."""
-    rungs = [*result.rows(LungSlowStart), *result.rows(LungRung)]
-    names = [row.name if getattr(row, "kept", True) else f"({row.name})" for row in rungs]
-    figure = style.new_figure(9, 1.9 + 0.3 * len(rungs))
-    times, shares = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.5))
-    positions = range(len(rungs))
-    kept = [(row.ms, index) for index, row in enumerate(rungs) if getattr(row, "kept", True)]
-    times.plot(*zip(*kept, strict=True), "o-", color=style.BLUE)
-    for index, row in enumerate(rungs):
-        if not getattr(row, "kept", True):
-            times.plot(row.ms, index, "o", color=style.BLUE, markerfacecolor="white")
-        times.annotate(in_ms(row.ms), (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
-    times.set_xscale("log")
-    style.label_log_axis(times.xaxis)
-    times.tick_params(axis="x", labelsize=8)
-    times.set_xlim(min(row.ms for row in rungs) / 1.4, max(row.ms for row in rungs) * 3)
-    times.set_yticks(positions, names)
-    times.set(xlabel="ms a patient", ylabel="change", title="Time")
-    reached = [0.0] * len(rungs)
-    for (part, color), hatch in zip(COLORS.items(), HATCHES, strict=True):
-        widths = [100 * row.profile[part] / sum(row.profile.values()) for row in rungs]
-        shares.barh(positions, widths, left=reached, label=part, color=color, hatch=hatch, edgecolor="white", linewidth=0.5)
-        reached = [left + width for left, width in zip(reached, widths, strict=True)]
-    shares.set(xlabel="% of the work for a patient", xlim=(0, 100), title="Shares of the parts")
-    shares.invert_yaxis()
-    shares.grid(axis="y", visible=False)
-    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=8)
-    return figure
+    return draw_rungs([*result.rows(LungSlowStart), *result.rows(LungRung)], COLORS, "a patient")
 
 
 @picture

@@ -11,6 +11,7 @@ from hpml_lab.core.findings import Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
+from hpml_lab.core.rungs import draw_rungs
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import Ladder, LadderPlan, Rung, TemptingMistake
@@ -21,7 +22,6 @@ QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled
 FULL = dict(data="mnist", train=60000, test=500, batch=64, iterations=930, profiled=62, look=62, turns=7, compile=True)
 TOTAL = "slow trainer / best trainer"
 TEN = 10.0  # times as fast
-HATCHES = (None, "///", "...", "xxx", "++", "ooo", "\\\\\\", "--")
 SMALLEST = 1e-9  # where "bitwise identical" is drawn: a logarithmic axis has no 0
 
 
@@ -87,30 +87,8 @@ def draw(result: Result):
     """Down the ladder, one change per rung. Left: milliseconds of one iteration on a logarithmic axis. Right: which part takes
     what share of the iteration. Each change attacks the largest share of the rung above it for which a change is left. A
     change in brackets was wrong, or not faster beyond noise, and was taken back."""
-    rungs = [*result.rows(SlowStart), *result.rows(RungRow)]
-    names = [row.name if getattr(row, "kept", True) else f"({row.name})" for row in rungs]
-    figure = style.new_figure(9, 1.9 + 0.3 * len(rungs))
-    times, shares = figure.subplots(1, 2, sharey=True, width_ratios=(1, 1.5))
-    positions = range(len(rungs))
-    times.plot([row.ms for row in rungs], positions, "o-", color=style.BLUE)
-    for index, row in enumerate(rungs):
-        times.annotate(f"{row.ms:.3g} ms", (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
-    times.set_xscale("log")
-    style.label_log_axis(times.xaxis)
-    times.margins(x=0.1)
-    times.set_xlim(right=max(row.ms for row in rungs) * 3)
-    times.set_yticks(positions, names)
-    times.set(xlabel="ms an iteration", ylabel="change", title="time")
-    reached = [0.0] * len(rungs)
-    for part, color, hatch in zip(PARTS, (*style.CYCLE, style.GREY), HATCHES, strict=True):
-        widths = [100 * row.profile[part] / sum(row.profile.values()) for row in rungs]
-        shares.barh(positions, widths, left=reached, label=part, color=color, hatch=hatch, edgecolor="white", linewidth=0.5)
-        reached = [left + width for left, width in zip(reached, widths, strict=True)]
-    shares.set(xlabel="% of the iteration", xlim=(0, 100), title="shares of the parts")
-    shares.invert_yaxis()
-    shares.grid(axis="y", visible=False)
-    figure.legend(*shares.get_legend_handles_labels(), loc="outside lower center", fontsize=8, ncols=8)
-    return figure
+    colors = dict(zip(PARTS, (*style.CYCLE, style.GREY), strict=True))
+    return draw_rungs([*result.rows(SlowStart), *result.rows(RungRow)], colors, "an iteration")
 
 
 @picture
