@@ -187,15 +187,15 @@ def test_a_torch_without_the_legacy_call_is_named(monkeypatch):
 
 
 @needs_torchao
-def test_inductors_settings_stay_as_they_were(monkeypatch):
+def test_inductors_settings_stay_as_they_were():
     import torch._inductor.config as config
 
-    for name in ("coordinate_descent_tuning", "force_fuse_int_mm_with_mul"):  # another test may have let torchao set them
-        monkeypatch.setattr(config, name, False)
-    for name in (INT8, WEIGHT_ONLY):
-        converted(Mixed(), name)
-    assert compare_torchao()
-    assert (config.coordinate_descent_tuning, config.force_fuse_int_mm_with_mul) == (False, False)
+    # Another test may have let torchao set them. pytest's monkeypatch would delete them at its end: torch's own patch.
+    with config.patch(coordinate_descent_tuning=False, force_fuse_int_mm_with_mul=False):
+        for name in (INT8, WEIGHT_ONLY):
+            converted(Mixed(), name)
+        assert compare_torchao()
+        assert (config.coordinate_descent_tuning, config.force_fuse_int_mm_with_mul) == (False, False)
 
 
 def test_the_transformer_is_torchs_with_ordinary_layers():
