@@ -48,11 +48,14 @@ def _whole_copy(n: int, ranks: int, stage: int) -> Kinds:
 
 
 NEVER = 4  # a stage that does not exist
-NO_COPY = "The optimizer also keeps a float32 copy of the parameters, which it updates: 4 bytes more than the two moments."
+NO_COPY = (
+    "8 bytes are two float32 numbers for each parameter, and the optimizer keeps three: two moments, and the float32 copy "
+    "of the parameters, which it updates."
+)
 ORDER = "First the optimizer's state, the largest part, is shared out; then the gradients; and last the parameters."
 UNIT = "Return bytes: the number of parameters times the bytes that each of them needs, in no other unit."
 MISTAKES: dict[str, tuple[Rule, str]] = {
-    "master-copy-forgotten": (_sizes(2, 2, 8), NO_COPY),
+    "one-number-of-three-forgotten": (_sizes(2, 2, 8), NO_COPY),
     "moments-forgotten": (_sizes(2, 2, 4), "Adam keeps two float32 moments for each parameter, next to the float32 copy."),
     "one-moment": (_sizes(2, 2, 6), "Moments and copy are float32: 4 bytes each, three numbers for each parameter."),
     "float32-sizes": (

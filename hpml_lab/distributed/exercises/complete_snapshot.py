@@ -79,7 +79,11 @@ def _loaded(saved: Any) -> dict[str, Any]:
         )
     unknown = [str(name) for name in saved if name not in PARTS]
     if unknown:
-        hint = f"`run` has no part called {unknown[0]!r}, so nothing would load it. Its parts are {', '.join(PARTS)}."
+        is_made = unknown[0] in vars(TrainingRun())
+        why = (
+            "is nothing that a new run loads: it makes its own" if is_made else "is no part of `run`, so nothing would load it"
+        )
+        hint = f"{unknown[0]!r} {why}. The parts are {', '.join(PARTS)}."
         raise Mistake("unknown-part", hint)
     methods = [name for name, value in saved.items() if callable(value) and not isinstance(value, torch.nn.Module)]
     if methods:
@@ -97,11 +101,21 @@ def _loaded(saved: Any) -> dict[str, Any]:
 def _restored(kept: Mapping) -> TrainingRun:
     """A new run that has loaded the file."""
     again = TrainingRun()
-    try:
-        again.load(kept)
-    except Exception as error:
-        text = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
-        raise Mistake("cannot-be-loaded", f"A new run could not load your snapshot: {text[:200]}") from error
+    for name, value in kept.items():
+        try:
+            again.load({name: value})
+        except Exception as error:
+            if name == "generator" and isinstance(value, int):
+                hint = "A seed says where the generator began; its state says where it is now. get_state() gives that."
+                raise Mistake("seed-not-state", hint) from error
+            if name != "generator" and not isinstance(value, Mapping):
+                hint = (
+                    f"At {name!r} you saved a {type(value).__name__}; load_state_dict wants what {name}.state_dict() returns."
+                )
+                raise Mistake("not-a-state-dict", hint) from error
+            text = " ".join(line.strip() for line in str(error).strip().splitlines()[:2])
+            hint = f"A new run could not load what you saved at {name!r}: {text[:200]}"
+            raise Mistake("cannot-be-loaded", hint) from error
     return again
 
 
@@ -114,8 +128,27 @@ def _explain(part: str, saved: Mapping, run: TrainingRun, random: torch.Tensor) 
     if part in ("epoch", "batch"):
         right = getattr(run, part)
         now = f"After {run.steps} steps run.{part} is {right}; your snapshot says {plain(saved[part])}."
-        raise Mistake("wrong-place", f"{now} The next step is not done yet.")
-    raise Mistake(f"wrong-{part}", f"What you save at {part!r} is not the state that {part} has now.")
+        if plain(saved[part]) == right + 1:
+            now += " The next step is not done yet."
+        elif plain(saved[part]) == run.steps:
+            now += " Those are the steps of all epochs together."
+        raise Mistake("wrong-place", now)
+    state = run.state()[part]
+    found = f"What you save at {part!r} is not the state that {part} has now"
+    if isinstance(saved[part], Mapping) and isinstance(state, Mapping):
+        if lost := [key for key in state if key not in saved[part]]:
+            raise Mistake(
+                "state-cut-short", f"{found}: {', '.join(map(repr, lost[:3]))} is missing. Save the whole state_dict()."
+            )
+        key = next((key for key in state if not _same(saved[part][key], state[key])), next(iter(state)))
+        types = [value.dtype for value in (saved[part][key], state[key]) if isinstance(value, torch.Tensor)]
+        if len(set(types)) == 2:
+            hint = f"{found}: {key!r} was rounded, from {str(types[1])[6:]} to {str(types[0])[6:]}."
+            raise Mistake("rounded", hint)
+        if not len(saved[part][key] if isinstance(saved[part][key], Mapping) else "full"):
+            raise Mistake("state-cut-short", f"{found}: {key!r} is empty. Save the whole state_dict().")
+        found += f": {key!r} is another"
+    raise Mistake(f"wrong-{part}", f"{found}.")
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -23,7 +23,10 @@ NODE_RANK_HINT = "Give it --node-rank, or let the nodes find out by --rdzv-backe
 def judge_launch_line(answer: Callable) -> None:
     """Both nodes start 4 of 8 ranks, and meet at one port of the first host."""
     for host in HOSTS:
-        lines = [_parsed(answer(node, host)) for node in range(NODES)]
+        typed = [answer(node, host) for node in range(NODES)]
+        if typed[0] and typed[1] in ("", None):
+            raise Mistake("only-node-0", "Node 1 gets no line from you. A torchrun starts the ranks of its own node only.")
+        lines = [_parsed(line) for line in typed]
         for line in lines:
             _judge_script(line)
             _judge_counts(line)

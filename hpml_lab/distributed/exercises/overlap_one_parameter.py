@@ -165,6 +165,13 @@ def check_result(played: PlayedRanks, copies: list[list[nn.Parameter]], local: l
         if any(call.phase == FINISH for call in calls):
             raise NOT_OVERLAPPED
         if not calls:
+            backward_on_all(played, copies, 1)
+            if calls:
+                raise Mistake(
+                    "registered-too-late",
+                    "No sum starts in the first backward pass, but one does in the second: your hook is registered only in "
+                    "finish(). Register it before you return.",
+                )
             raise Mistake("never-summed", "all_reduce is never called: each rank keeps its own gradient.")
         if not all(call.waited for call in calls):
             raise Mistake(

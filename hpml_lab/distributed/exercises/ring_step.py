@@ -1,5 +1,6 @@
 """ring-step: one step of the ring all-reduce on all ranks."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ def right_chunk(rank: int, step: int, ranks: int) -> int:
 
 
 right = by_rule(right_chunk)
+MOVED = "A sender keeps its chunk; yours is 0 or lost after it was sent."
 MISTAKES = {
     "always-adds": (
         by_rule(right_chunk, adds=lambda step, ranks: True),
@@ -93,9 +95,22 @@ MISTAKES = {
         "Rows are ranks and columns are chunks: chunks[r, c] is chunk c of rank r. You have them the other way round.",
     ),
     "nothing-moves": (lambda chunks, step: chunks.clone(), "Nothing has moved: you return the chunks as they were."),
-    "moved-not-copied": (
-        lambda chunks, step: _moved(chunks, step),
-        "A sender keeps its chunk; yours is 0 or lost after it was sent.",
+    "moved-not-copied": (lambda chunks, step: _moved(chunks, step), MOVED),
+    "moved-not-copied, while it adds": (
+        lambda chunks, step: (_moved if step < len(chunks) - 1 else right)(chunks, step),
+        MOVED,
+    ),
+    "chunk-renumbered": (
+        lambda chunks, step: _renumbered(chunks, step),
+        "A chunk keeps its number on the way: chunk c of rank r belongs to chunk c of rank r + 1, not to chunk c + 1.",
+    ),
+    "all-steps-so-far": (
+        lambda chunks, step: functools.reduce(right, range(step + 1), chunks),
+        "You take all steps from 0 on. The chunks that you are given have come as far as step `step`: take that one only.",
+    ),
+    "all-steps": (
+        lambda chunks, step: functools.reduce(right, range(2 * len(chunks) - 2), chunks),
+        "You return the sums, the result of all steps of the ring. The exercise asks for one of them, number `step`.",
     ),
 }
 
@@ -104,6 +119,15 @@ def _moved(chunks: torch.Tensor, step: int) -> torch.Tensor:
     after = right(chunks, step)
     for rank in range(len(chunks)):
         after[rank, (rank - step) % len(chunks)] = 0
+    return after
+
+
+def _renumbered(chunks: torch.Tensor, step: int) -> torch.Tensor:
+    """What arrives is stored one column further on."""
+    ranks, after = len(chunks), chunks.clone()
+    for rank in range(ranks):
+        to = (rank + 1) % ranks, (rank - step + 1) % ranks
+        after[to] = chunks[rank, (rank - step) % ranks] + (chunks[to] if step < ranks - 1 else 0)
     return after
 
 

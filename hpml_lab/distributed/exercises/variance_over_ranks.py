@@ -49,6 +49,19 @@ def _corrected_spread(means: torch.Tensor) -> torch.Tensor:
     return (means - means.mean(0)).square().sum(0) / (len(means) - 1)
 
 
+def _merged(weight: Callable[[float, float], float]) -> Callable[..., torch.Tensor]:
+    """The ranks merged one after the other, where the squared distance of two means counts weight(values, values)."""
+
+    def merged(n: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        count, mean, m2 = int(n[0]), m[0], n[0] * v[0]
+        for more, other, variance in zip(n[1:].tolist(), m[1:], v[1:], strict=True):
+            m2 = m2 + more * variance + weight(count, more) * (other - mean).square()
+            mean, count = mean + (other - mean) * more / (count + more), count + more
+        return m2 / count
+
+    return merged
+
+
 # What students take for the variance of all values, and a hint.
 _VARIANCES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "averaged-variances": (
@@ -127,6 +140,10 @@ _UNBIASED: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
         lambda n, m, v: _within(n, m, v * (n / (n - 1).clamp(min=1))[:, None]) + _between(n, m),
         _SECOND + "Correct once, at the end, with the number of values on all ranks.",
     ),
+    "local-count, each rank's, not a number for one value": (
+        lambda n, m, v: _within(n, m, v * (n / (n - 1))[:, None]) + _between(n, m),
+        _SECOND + "Correct once, at the end, with the number of values on all ranks.",
+    ),
     "counts-ranks": (
         lambda n, m, v: _together(n, m, v)[0] * len(n) / max(len(n) - 1, 1),
         _SECOND + "In n / (n − 1), n is the number of values, not of ranks.",
@@ -165,7 +182,21 @@ _BIASED: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
         "Right for two ranks; with more, the others' means do not count.",
     ),
     "channels-mixed": (lambda n, m, v: _together(n, m, v)[0].mean(), _CHANNELS),
-    "channels-mixed, the first": (lambda n, m, v: _together(n, m, v)[0][0], _CHANNELS),
+    "one-channel-only": (
+        lambda n, m, v: _together(n, m, v)[0][0],
+        "This is the variance of channel 0. Return one for each channel, the columns.",
+    ),
+    "mean-first": (lambda n, m, v: _mean(n, m), "Your first is the mean of all values. Both that are asked for are variances."),
+    **{
+        f"wrong-weight-in-the-merge, {number}": (
+            _merged(weight),
+            "You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
+            "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
+        )
+        for number, weight in enumerate(
+            (lambda a, b: b / (a + b), lambda a, b: a * b, lambda a, b: b, lambda a, b: a + b, lambda a, b: 1.0)
+        )
+    },
     "whole-numbers": (lambda n, m, v: _together(n, m, v)[0].floor(), "// leaves whole numbers: divide with /."),
     "unbiased-within": (
         lambda n, m, v: ((n - 1)[:, None] * v).sum(0) / n.sum() + _between(n, m),
@@ -180,7 +211,9 @@ def _cases() -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
     def case(counts: list[int], around: float = 0.0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         shape = len(counts), 3
         means = around + 2 * torch.randn(shape, generator=generator, dtype=torch.float64)
-        return torch.tensor(counts), means, 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)
+        variances = 0.5 + torch.rand(shape, generator=generator, dtype=torch.float64)
+        variances[[count == 1 for count in counts]] = 0  # a single value does not vary
+        return torch.tensor(counts), means, variances
 
     means, variances = torch.tensor([[1.0, 0.0], [4.0, 0.0]]), torch.tensor([[1.0, 3.0], [2.5, 6.0]])
     return {

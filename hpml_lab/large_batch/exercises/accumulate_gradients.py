@@ -9,78 +9,21 @@ from torch.nn import functional as F
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.same import same
+from hpml_lab.large_batch.exercises.watched_training import Batch, Train, WatchedTraining, small_batches, small_net
 
-Batch = tuple[torch.Tensor, torch.Tensor]
 Batches = Sequence[Batch]
-Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]
 Steps = Callable[[list[Batch], int], list[torch.Tensor]]  # (batches, k) -> the parameters after each step
-
-
-def _net() -> nn.Module:
-    """A small net in float64, the same each time."""
-    net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
-    made = torch.Generator().manual_seed(1)
-    with torch.no_grad():
-        for parameter in net.parameters():
-            parameter.copy_(torch.randn(parameter.shape, generator=made, dtype=torch.float64))
-    return net
-
-
-def _small_batches(sizes: Sequence[int]) -> list[Batch]:
-    made = torch.Generator().manual_seed(2)
-    return [(torch.randn(n, 3, generator=made).double(), torch.randint(3, (n,), generator=made)) for n in sizes]
-
-
-class _Watched:
-    """A training that is watched: the parameters after each step, and the gradient that each step took.
-
-    left       True if a gradient of something else is in the parameters at first
-    most       samples in one forward pass
-    at_once    True if two forward passes were kept until a backward: F F B B instead of F B F B
-    """
-
-    def __init__(self, train: Train, batches: list[Batch], k: int, left: bool = False) -> None:
-        self.points: list[torch.Tensor] = []
-        self.gradients: list[torch.Tensor] = []
-        self.most, self.at_once, self._last = 0, False, ""
-        net = _net()
-        start = _flat(net)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5)
-        optimizer.register_step_post_hook(lambda *_: self._stepped(net))
-        net.register_forward_hook(self._forward)
-        for parameter in net.parameters() if left else ():
-            parameter.grad = torch.ones_like(parameter)
-        train(net, optimizer, batches, k)
-        if not self.points and not torch.equal(_flat(net), start):
-            hint = "The net was trained, but not by the optimizer that you were given: it made no step."
-            raise Mistake("another-optimizer", hint)
-
-    def _stepped(self, net: nn.Module) -> None:
-        self.points.append(_flat(net))
-        self.gradients.append(torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None] or [torch.empty(0)]))
-
-    def _forward(self, net: nn.Module, inputs: tuple, output: torch.Tensor) -> None:
-        self.most, self._last = max(self.most, len(output)), "forward"
-        if output.requires_grad:
-            output.register_hook(self._backward)
-
-    def _backward(self, _: torch.Tensor) -> None:
-        self.at_once, self._last = self.at_once or self._last == "backward", "backward"
 
 
 def _path(train: Train) -> Steps:
     """The parameters after each step of the optimizer that the training is given."""
-    return lambda batches, k: _Watched(train, batches, k).points
-
-
-def _flat(net: nn.Module) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in net.parameters()])
+    return lambda batches, k: WatchedTraining(train, batches, k).points
 
 
 # ---- the answer, with parts that can be replaced ---------------------------------------------------------------------
 
 Groups = Callable[[Batches, int], Iterator[Batches]]
-Weight = Callable[[int, Batches, int], float]  # (samples of this batch, its group, k) -> factor of its mean loss
+Weight = Callable[[int, Batches, int, Batches], float]  # (samples of this batch, its group, k, all batches) -> its factor
 
 
 def _groups(batches: Batches, k: int) -> Iterator[Batches]:
@@ -125,16 +68,40 @@ def _at_once(batches: Batches, k: int) -> Iterator[Batches]:
     yield batches
 
 
-def _by_samples(n: int, group: Batches, k: int) -> float:
+def _k_groups(batches: Batches, k: int) -> Iterator[Batches]:
+    yield from _groups(batches, max(1, len(batches) // k))
+
+
+def _k_groups_rounded_up(batches: Batches, k: int) -> Iterator[Batches]:
+    yield from _groups(batches, -(-len(batches) // k))
+
+
+def _strided(batches: Batches, k: int) -> Iterator[Batches]:
+    count = -(-len(batches) // k)
+    yield from (batches[start::count] for start in range(count))
+
+
+def _by_samples(n: int, group: Batches, k: int, batches: Batches) -> float:
     return n / sum(len(y) for _, y in group)
 
 
-def _by_batches(n: int, group: Batches, k: int) -> float:
+def _by_batches(n: int, group: Batches, k: int, batches: Batches) -> float:
     return 1 / len(group)
 
 
-def _by_k(n: int, group: Batches, k: int) -> float:
+def _by_k(n: int, group: Batches, k: int, batches: Batches) -> float:
     return 1 / k
+
+
+def _count_goes_on(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
+    """The mean over all samples since the start, of the gradients of this group."""
+    samples = 0
+    for group in _groups(batches, k):
+        samples += sum(len(y) for _, y in group)
+        optimizer.zero_grad()
+        for x, y in group:
+            (F.cross_entropy(net(x), y, reduction="sum") / samples).backward()
+        optimizer.step()
 
 
 def _train(groups: Groups = _groups, weight: Weight = _by_samples, clear: str = "groups") -> Train:
@@ -147,7 +114,7 @@ def _train(groups: Groups = _groups, weight: Weight = _by_samples, clear: str = 
             for x, y in group:
                 if clear == "batches":
                     optimizer.zero_grad()
-                (weight(len(y), group, k) * F.cross_entropy(net(x), y)).backward()
+                (weight(len(y), group, k, batches) * F.cross_entropy(net(x), y)).backward()
             if clear == "before the step":
                 optimizer.zero_grad()
             optimizer.step()
@@ -165,22 +132,35 @@ WEIGHTS: dict[str, tuple[Weight, str]] = {
         "You divide by k in every group, but the last group may have fewer batches: its step is too short.",
     ),
     "not-divided": (
-        lambda n, group, k: 1.0,
+        lambda n, group, k, batches: 1.0,
         "backward adds the gradients up: those of k batches are about k times as long as one large batch's.",
     ),
     "sum-over-samples": (
-        lambda n, group, k: float(n),
+        lambda n, group, k, batches: float(n),
         "Your gradient is that of the sum over the samples; the mean is asked for, over all samples of the group.",
     ),
     "divided-by-batch-and-group": (
-        lambda n, group, k: 1 / sum(len(y) for _, y in group),
+        lambda n, group, k, batches: 1 / sum(len(y) for _, y in group),
         "cross_entropy has divided by the samples of the batch already, and you divide by those of the group as well.",
     ),
+    "divided-by-all-samples": (
+        lambda n, group, k, batches: n / sum(len(y) for _, y in batches),
+        "You divide by the samples of all batches together; a step's gradient is the mean over its own group.",
+    ),
+    "divided-by-all-batches": (
+        lambda n, group, k, batches: 1 / len(batches),
+        "You divide by the number of all batches; a step's gradient is the mean over its own group.",
+    ),
+    "divided-by-full-groups-samples, of the group's first batch": (
+        lambda n, group, k, batches: n / (k * len(group[0][1])),
+        "You divide by the samples that k batches like the first would have; count those that the group has.",
+    ),
     "divided-by-full-groups-samples": (
-        lambda n, group, k: n / (k * len(group[0][1])),
+        lambda n, group, k, batches: n / (k * len(batches[0][1])),
         "You divide by the samples that k batches like the first would have; count those that the group has.",
     ),
 }
+K_GROUPS = "You make k groups of the batches. k is the number of batches in a group."
 GROUPS: dict[str, tuple[Groups, str]] = {
     "last-group-dropped": (_full_groups, "The last group has fewer than k batches, and you take no step for it."),
     "one-batch-early": (
@@ -194,6 +174,12 @@ GROUPS: dict[str, tuple[Groups, str]] = {
     "rest-joined-to-the-last-group": (_rest_with_the_last, "The batches that are left over are a group of their own."),
     "rest-one-by-one": (_rest_one_by_one, "The batches that are left over make one step together, not one each."),
     "a-step-for-each-batch": (_singly, "You take a step after every batch: nothing is accumulated over k of them."),
+    "k-groups": (_k_groups, K_GROUPS),
+    "k-groups, rounded up": (_k_groups_rounded_up, K_GROUPS),
+    "every-so-many": (
+        _strided,
+        "Your groups take one batch from here and one from there. Batches that follow each other form a group.",
+    ),
     "one-step-for-all": (_at_once, "You take one step for all batches; k of them make a group."),
 }
 CLEARED = {
@@ -216,6 +202,10 @@ def _known() -> dict[str, tuple[Steps, str]]:
         for name, (clear, hint) in CLEARED.items():
             known[f"{name}, weight {number}"] = (_train(weight=weight, clear=clear), hint)
             known[f"{name}, weight {number}, full groups"] = (_train(_full_groups, weight, clear), hint)
+    known["count-not-cleared"] = (
+        _count_goes_on,
+        "The number of samples by which you divide goes on from group to group: it has to begin anew with each.",
+    )
     known["steps-without-gradient"] = (
         _train(clear="before the step"),
         "Your steps change nothing. Is there a backward before each that reaches the net, and does anything clear the "
@@ -251,7 +241,7 @@ _SIZES = {
 
 @exercise("accumulate-gradients", notebook="13_large_batch")
 def judge_accumulate_gradients(answer: Train) -> None:
-    cases = {words: (_small_batches(sizes), k) for words, (sizes, k) in _SIZES.items()}
+    cases = {words: (small_batches(sizes), k) for words, (sizes, k) in _SIZES.items()}
     try:
         expect_function(_path(answer), _path(right), cases, mistakes=_known())
     except Mistake as mistake:
@@ -260,7 +250,7 @@ def judge_accumulate_gradients(answer: Train) -> None:
                 _explain(answer, batches, k, words)
         raise
     batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
-    watched = _Watched(answer, batches, k)
+    watched = WatchedTraining(answer, batches, k)
     if watched.most > max(len(y) for _, y in batches):
         hint = f"Your net gets {watched.most} samples at once, more than a batch has: that is what does not fit into memory."
         raise Mistake("large-batch-at-once", hint)
@@ -270,7 +260,11 @@ def judge_accumulate_gradients(answer: Train) -> None:
             "that is what does not fit into memory. backward frees a batch's graph, and adds to the gradients that are there."
         )
         raise Mistake("all-graphs-at-once", hint)
-    if not same(_Watched(answer, batches, k, left=True).points, watched.points):
+    if not watched.mode:
+        raise Mistake(
+            "evaluation-mode", "Your net is in evaluation mode, so dropout and batch norm would not train: leave it out."
+        )
+    if not same(WatchedTraining(answer, batches, k, left=True).points, watched.points):
         hint = (
             "Right if the parameters have no gradient at first. Here one was left by somebody else: it is in your first step."
         )
@@ -279,14 +273,18 @@ def judge_accumulate_gradients(answer: Train) -> None:
 
 def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
     """Raise the Mistake that says how much each batch counts in the first wrong step, if its gradient is made of theirs."""
-    got, wanted, groups = _Watched(answer, list(batches), k), _Watched(right, batches, k), list(_groups(batches, k))
+    got, wanted, groups = (
+        WatchedTraining(answer, list(batches), k),
+        WatchedTraining(right, batches, k),
+        list(_groups(batches, k)),
+    )
     step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
     if step is None:
         if len(got.points) == len(wanted.points):
             return
         hint = f"For {words} there are {len(groups)} groups, and a step for each; you take {len(got.points)}."
         raise Mistake("other-number-of-steps", hint)
-    net = _net()
+    net = small_net()
     if step:
         nn.utils.vector_to_parameters(wanted.points[step - 1], net.parameters())
     each = torch.stack([_gradient(net, batch) for batch in batches], dim=1)

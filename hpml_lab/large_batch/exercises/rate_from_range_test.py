@@ -140,6 +140,7 @@ _FALLS = "That is where the loss falls fastest; the exercise asks for the least 
 _SWAPPED = "Your β is the weight of the new loss; it is the weight of what the average held before."
 _BETA = "Your β is always the same number; it is an argument."
 _BLIND = "Your rate does not depend on the losses. Where is the smoothed loss least?"
+EARLY = "Your exponent is t, which is 0 for the first loss; the formula has t + 1."
 _TOO_FAR = "You return a tenth of the rate after the right one: rates[t] belongs to losses[t]."
 PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
     "where": {
@@ -168,7 +169,8 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
             _late,
             "Your correction is one step late: after the first loss the average has collected 1 − β, which is t + 1 = 1.",
         ),
-        "correction-early": (_early, "Your exponent is t, which is 0 for the first loss; the formula has t + 1."),
+        "correction-early": (_early, EARLY),
+        "correction-early, not for the first": (lambda losses, beta: [losses[0], *_early(losses, beta)[1:]], EARLY),
         "correction-goes-on": (
             _corrected_inside,
             "Your next step starts from the corrected average. Keep m as it is, and correct only what you compare.",

@@ -1,11 +1,12 @@
 """scaled-rate: linear scaling with a warm-up of some epochs, as a schedule."""
 
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
+from hpml_lab.core.mistakes import MORE, combined
 from hpml_lab.core.same import plain, same
 
 Rate = Callable[[int, int, float, int, int, int], float]  # (t, batch, base_rate, base_batch, samples, warm_epochs)
@@ -167,6 +168,14 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
         "rounded, whole": (lambda rate, base: int(rate), "Rates are fractions: int() leaves nothing of them."),
     },
 }
+RECIPE = {2: 0.1, 3: 256, 5: 5}  # the text's base_rate, base_batch and warm_epochs, by the argument's number
+
+
+def _with_fixed(arguments: tuple[int, ...]) -> Rate:
+    """The right schedule with some of the recipe's numbers, whatever is given."""
+    return lambda *given: right(*(RECIPE[number] if number in arguments else value for number, value in enumerate(given)))
+
+
 MISTAKES = {
     "one-step-too-long, at W too": (
         _schedule(climb=PARTS["climb"]["one-step-too-long"][0], is_warm=lambda t, W: t <= W),
@@ -196,6 +205,15 @@ MISTAKES = {
         _schedule(is_warm=lambda t, W: True, climb=lambda base, peak, t, W: min(peak, _climb(base, peak, t, W)) if W else peak),
         PARTS["climb"]["limited-to-the-peak"][1],
     ),
+    "limited-to-the-peak, without an end, nor a way around 0 epochs": (
+        _schedule(is_warm=lambda t, W: True, climb=lambda base, peak, t, W: min(peak, _climb(base, peak, t, W))),
+        f"{PARTS['climb']['limited-to-the-peak'][1]} {MORE}",
+    ),
+    **{
+        f"fixed-numbers, {fixed}": (_with_fixed(fixed), f"{FIXED} {MORE}" if len(fixed) > 1 else FIXED)
+        for count in (1, 2, 3)
+        for fixed in itertools.combinations(RECIPE, count)
+    },
 } | combined(_schedule, PARTS)
 _WORDS = "t = {}, batch = {}, base_rate = {}, base_batch = {}, samples = {}, warm_epochs = {}"
 # batch, base_rate, base_batch, samples, warm_epochs; and the number of steps that are looked at

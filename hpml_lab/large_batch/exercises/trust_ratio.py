@@ -83,11 +83,22 @@ def _together(biases: bool) -> Steps:
     return steps
 
 
+def _every_second_plain(weights: list[Tensor], gradients: list[Tensor], *settings: float) -> list[Tensor]:
+    return [
+        (_plain if number % 2 else _rule(_guarded(_ratio)))(w, g, *settings)
+        for number, (w, g) in enumerate(zip(weights, gradients, strict=True))
+    ]
+
+
 right = _each(_right)
 _ONE_NUMBER = "You have a ratio for each row or column. One number scales the whole tensor."
 _RATIOS: dict[str, tuple[Ratio, str]] = {
     "inverted": (
         lambda w, g, decay, eta: eta * (_norm(g) + decay * _norm(w)) / _norm(w),
+        "A layer with large weights may take large steps, and a large gradient must not lengthen them: which norm divides?",
+    ),
+    "inverted, with the coefficient": (
+        lambda w, g, decay, eta: 1 / _ratio(w, g, decay, eta),
         "A layer with large weights may take large steps, and a large gradient must not lengthen them: which norm divides?",
     ),
     "decay-not-in-the-ratio": (
@@ -159,11 +170,13 @@ _MATRICES = combined(
         _INSIDE,
     ),
 }
+_SLICES = "matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor."
 _CONVOLUTIONS = {
     "convolution-as-a-bias": (_plain, "You treat a tensor with four dimensions as a bias. Only one dimension makes a bias."),
-    "norm-of-each-row, of each slice": (
-        _rule(_with(lambda x: torch.linalg.matrix_norm(x)[..., None, None])),
-        "matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor.",
+    "norm-of-each-row, of each slice": (_rule(_with(lambda x: torch.linalg.matrix_norm(x)[..., None, None])), _SLICES),
+    "norm-of-each-row, of each slice, added": (
+        _rule(_with(lambda x: torch.linalg.matrix_norm(x).sum())),
+        f"{_SLICES} And norms cannot be added: only squares can.",
     ),
     **{name: step for name, step in _MATRICES.items() if "spectral" not in name},
 }
@@ -202,6 +215,10 @@ _BIASES = {
     "biases-adapted, by a ratio without decay": (
         _rule(_guarded(lambda w, g, decay, eta: eta * _norm(w) / _norm(g)), _not_decayed),
         _NEITHER,
+    ),
+    "biases-with-the-coefficient": (
+        lambda w, g, lr, decay, eta: w - lr * eta * g,
+        "For a bias the whole ratio is left out, also its factor η: the plain step is α g.",
     ),
     "biases-decayed": (_decayed_plain, "Biases take the plain step: you subtract λ times the bias as well."),
     **{name: (_rule(lambda *_: 1.0, _not_decayed, step), hint) for name, (step, hint) in _ANY.items()},
@@ -243,7 +260,9 @@ def judge_trust_ratio(answer: Callable) -> None:
         "a bias": (lambda w, g: w.ndim == 1, _BIASES),
         "a layer with a norm of 0": (lambda w, g: w.ndim > 1 and not (w.any() and g.any()), _ZEROS),
     }
-    wholes = {f"one-ratio-for-all, {biases}": (_together(biases), _ALONE) for biases in (False, True)}
+    wholes = {f"one-ratio-for-all, {biases}": (_together(biases), _ALONE) for biases in (False, True)} | {
+        "biases-by-position": (_every_second_plain, "You take every second tensor for a bias. Which property makes it one?")
+    }
     for kind, (belongs, mistakes) in kinds.items():  # each kind of tensor has a rule, and mistakes, of its own
         known = {name: (_stepped(step, belongs), hint) for name, (step, hint) in mistakes.items()}
         try:

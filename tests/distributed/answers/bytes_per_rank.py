@@ -124,7 +124,7 @@ ALSO_RIGHT = [
     ),
 ]
 WRONG = [
-    ("master-copy-forgotten", of_sizes(2, 2, 8)),
+    ("one-number-of-three-forgotten", of_sizes(2, 2, 8)),
     ("moments-forgotten", of_sizes(2, 2, 4)),
     ("one-moment", of_sizes(2, 2, 6)),
     ("float32-sizes", of_sizes(4, 4, 8)),

@@ -75,6 +75,7 @@ WRONG = [
     ("uses-srun", c10d(launcher="srun --nodes 2 torchrun")),
     ("returns-nothing", lambda node, first_host: print(end="")),
     ("not-a-line", lambda node, first_host: {"nnodes": 2, "nproc_per_node": 4}),
+    ("only-node-0", lambda node, first_host: solution(node, first_host) if node == 0 else ""),
 ]
 ALSO_RIGHT = [
     static(),

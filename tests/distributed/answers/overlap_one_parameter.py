@@ -139,6 +139,18 @@ def clears(parameter, all_reduce, ranks):
     return finish_and_clear
 
 
+def registers_in_finish(parameter, all_reduce, ranks):
+    handles = []
+
+    def finish():
+        parameter.register_post_accumulate_grad_hook(lambda p: handles.append(all_reduce(p.grad)))
+        while handles:
+            handles.pop().wait()
+        parameter.grad /= ranks
+
+    return finish
+
+
 WRONG = [
     ("not-overlapped", all_in_finish),
     ("not-overlapped", starts_in_finish_and_never_waits),
@@ -197,6 +209,7 @@ WRONG = [
             ("not-a-tensor", ("all_reduce(parameter.grad)", "all_reduce([parameter.grad])")),
         ],
     ),
+    ("registered-too-late", registers_in_finish),
 ]
 
 

@@ -55,10 +55,29 @@ def always_integers(chunks, step):
     return solution(chunks.long(), step)
 
 
+def gives_away_while_it_adds(chunks, step):
+    return loses_what_it_sends(chunks, step) if step < len(chunks) - 1 else solution(chunks, step)
+
+
+def from_the_start(chunks, step):
+    for number in range(step + 1):
+        chunks = solution(chunks, number)
+    return chunks
+
+
+def one_column_on(chunks, step):
+    ranks, after = len(chunks), chunks.clone()
+    for r in range(ranks):
+        c, to = (r - step) % ranks, (r + 1) % ranks
+        kept = chunks[to, (c + 1) % ranks] if step < ranks - 1 else 0
+        after[to, (c + 1) % ranks] = kept + chunks[r, c]
+    return after
+
+
 WRONG = [
     ("changes-in-place", in_place),
     ("inputs-changed", in_place_and_returned),
-    ("another-chunk-changed", all_sums),
+    ("all-steps", all_sums),
     ("replaces-too-early", lambda chunks, step: solution(chunks, step if step < len(chunks) - 2 else step + len(chunks))),
     ("wrong-sum", halves),
     ("rows-and-columns", transposed),
@@ -87,6 +106,9 @@ WRONG = [
             ("off-by-one", ("rank - step", "rank + 1 - step")),
         ],
     ),
+    ("moved-not-copied", gives_away_while_it_adds),
+    ("all-steps-so-far", from_the_start),
+    ("chunk-renumbered", one_column_on),
 ]
 
 

@@ -161,6 +161,27 @@ def as_if_unbiased(counts, means, variances):
     return m2 / counts.sum(), m2 / (counts.sum() - 1)
 
 
+def mean_first(counts, means, variances):
+    return weighted(counts, means), solution(counts, means, variances)[0]
+
+
+def corrected_on_each_rank(counts, means, variances):
+    unbiased = variances * (counts / (counts - 1))[:, None]
+    within = weighted(counts, unbiased)
+    return solution(counts, means, variances)[0], within + weighted(counts, (means - weighted(counts, means)) ** 2)
+
+
+def merged_by(weight):
+    def merged(counts, means, variances):
+        n, mean, m2 = counts[0].double(), means[0], counts[0] * variances[0]
+        for more, other, variance in zip(counts[1:], means[1:], variances[1:], strict=True):
+            m2 = m2 + more * variance + weight(n, more) * (other - mean) ** 2
+            n, mean = n + more, mean + (other - mean) * more / (n + more)
+        return m2 / n, m2 / (n - 1)
+
+    return merged
+
+
 WRONG = [
     ("averaged-variances", average),
     ("averaged-variances", average_twice),
@@ -178,7 +199,7 @@ WRONG = [
     ("cancels", square_of_means),
     ("single-precision", lambda counts, means, variances: solution(counts, means.float(), variances)),
     ("pooled", lambda *given: (solution(*given)[0], pooled(*given)[1])),
-    ("channels-mixed", lambda *given: tuple(value[0] for value in solution(*given))),
+    ("one-channel-only", lambda *given: tuple(value[0] for value in solution(*given))),
     ("first-ranks-only", two_means),
     ("unbiased-within", as_if_unbiased),
     ("whole-numbers", lambda *given: (solution(*given)[0], solution(*given)[1] // 1)),
@@ -197,6 +218,10 @@ WRONG = [
     ("weights-do-not-broadcast", no_weights_shape),
     ("first-ranks-only", only_two_ranks),
     ("channels-mixed", all_channels_together),
+    ("mean-first", mean_first),
+    ("local-count", corrected_on_each_rank),
+    ("wrong-weight-in-the-merge", merged_by(lambda n, more: more / (n + more))),
+    ("wrong-weight-in-the-merge", merged_by(lambda n, more: n * more)),
 ]
 
 

@@ -166,6 +166,32 @@ def another_loss(net, optimizer, batches, k):
         optimizer.step()
 
 
+def in_evaluation_mode(net, optimizer, batches, k):
+    net.eval()
+    solution(net, optimizer, batches, k)
+
+
+def over_all_samples(net, optimizer, batches, k):
+    samples = sum(len(y) for _, y in batches)
+    in_groups(lambda y, group, k: len(y) / samples)(net, optimizer, batches, k)
+
+
+def by_the_first_batch(net, optimizer, batches, k):
+    in_groups(lambda y, group, k: len(y) / (k * len(batches[0][1])))(net, optimizer, batches, k)
+
+
+def count_goes_on(net, optimizer, batches, k):
+    samples = 0
+    for start in range(0, len(batches), k):
+        group = batches[start : start + k]
+        samples += sum(len(y) for _, y in group)
+        in_groups(lambda y, group, k, samples=samples: len(y) / samples)(net, optimizer, group, k)
+
+
+def k_groups(net, optimizer, batches, k):
+    solution(net, optimizer, batches, max(1, len(batches) // k))
+
+
 WRONG = [
     ("last-group-dropped", counting(every_kth)),  # the loop of most tutorials
     ("last-group-dropped", counting(every_kth, weight=lambda y, k: 1.0)),
@@ -192,12 +218,17 @@ WRONG = [
     ("inputs-changed", empties_the_list),
     ("other-weights", half_weights),
     ("other-weights", in_groups(lambda y, group, k: len(y) / sum(len(y) for _, y in group) / k)),
-    ("other-weights", strided),
+    ("every-so-many", strided),
     ("other-number-of-steps", one_step_more),
     ("not-cleared-at-first", cleared_after_the_step),
     ("large-batch-at-once", concatenated),
     ("all-graphs-at-once", one_loss),
     ("wrong-value", another_loss),
+    ("evaluation-mode", in_evaluation_mode),
+    ("divided-by-all-samples", over_all_samples),
+    ("divided-by-full-groups-samples", by_the_first_batch),
+    ("count-not-cleared", count_goes_on),
+    ("k-groups", k_groups),
 ]
 
 

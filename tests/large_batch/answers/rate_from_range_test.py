@@ -115,6 +115,12 @@ def loses_the_last(losses):
 
 
 least = tenth_at(np.argmin)
+
+
+def early_but_for_the_first(losses, beta):
+    return [losses[0], *(value / (1 - beta**t) for t, value in enumerate(uncorrected(losses, beta)) if t)]
+
+
 WRONG = [
     ("not-smoothed", reads(least, raw)),
     ("not-corrected", reads(least, uncorrected)),
@@ -160,6 +166,7 @@ WRONG = [
     ("none-of-the-rates", lambda rates, losses, beta: math.sqrt(rates[0] * solution(rates, losses, beta))),
     ("wrong-factor", lambda rates, losses, beta: solution(rates, losses, beta) / 10),
     ("not-one-rate", lambda rates, losses, beta: (solution(rates, losses, beta), 0.0)),
+    ("correction-early", reads(tenth_at(np.argmin), smoothing=early_but_for_the_first)),
 ]
 
 

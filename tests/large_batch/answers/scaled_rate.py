@@ -91,6 +91,15 @@ def limited(t, batch, base_rate, base_batch, samples, warm_epochs):
     return min(peak, base_rate + (peak - base_rate) * t / warm) if warm else peak
 
 
+def the_recipe(t, batch, base_rate, base_batch, samples, warm_epochs):
+    return solution(t, batch, 0.1, 256, samples, 5)
+
+
+def least_of_both(t, batch, base_rate, base_batch, samples, warm_epochs):
+    peak = base_rate * batch / base_batch
+    return min(peak, base_rate + (peak - base_rate) * t / (warm_epochs * (samples // batch)))
+
+
 WRONG = [
     ("square-root", with_peak(lambda batch, base, base_batch: base * math.sqrt(batch / base_batch))),
     ("not-scaled", with_peak(lambda batch, base, base_batch: base)),
@@ -138,6 +147,8 @@ WRONG = [
     ("not-one-rate", whole_list),
     ("not-straight", with_climb(lambda base, peak, t, warm: base + (peak - base) * (t / warm) ** 2)),
     ("not-straight", with_climb(lambda base, peak, t, warm: base + (peak - base) * (1 - math.cos(math.pi * t / warm)) / 2)),
+    ("fixed-numbers", the_recipe),
+    ("limited-to-the-peak", least_of_both),
 ]
 
 

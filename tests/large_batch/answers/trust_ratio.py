@@ -152,6 +152,24 @@ def half_decayed(weights, gradients, lr, decay, eta):
     return new
 
 
+def slices(w, g, decay, eta):
+    norm, of_g = (torch.linalg.matrix_norm(x).sum() for x in (w, g))
+    return eta * norm / (of_g + decay * norm)
+
+
+def every_second_plain(weights, gradients, lr, decay, eta):
+    plain = [w - lr * g for w, g in zip(weights, gradients, strict=True)]
+    return [
+        p if i % 2 else a
+        for i, (p, a) in enumerate(zip(plain, all_alike_guarded(weights, gradients, lr, decay, eta), strict=True))
+    ]
+
+
+def biases_with_the_coefficient(weights, gradients, lr, decay, eta):
+    new = solution(weights, gradients, lr, decay, eta)
+    return [w - lr * eta * g if w.ndim == 1 else n for w, g, n in zip(weights, gradients, new, strict=True)]
+
+
 WRONG = [
     ("inverted", with_ratio(lambda w, g, decay, eta: eta * (g.norm() + decay * w.norm()) / w.norm())),
     ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm())),
@@ -200,6 +218,13 @@ WRONG = [
     ("another-direction", rounded),
     ("wrong-length", with_ratio(lambda *a: true_ratio(*a) ** 0.5)),
     ("wrong-decay", lambda weights, gradients, lr, decay, eta: half_decayed(weights, gradients, lr, decay, eta)),
+    ("biases-by-position", every_second_plain),
+    ("biases-with-the-coefficient", biases_with_the_coefficient),
+    ("inverted", with_ratio(lambda w, g, decay, eta: (g.norm() + decay * w.norm()) / (eta * w.norm()))),
+    (
+        "norm-of-each-row",
+        with_ratio(lambda w, g, decay, eta: slices(w, g, decay, eta) if w.ndim > 2 else true_ratio(w, g, decay, eta)),
+    ),
 ]
 
 
