@@ -52,6 +52,14 @@ MISTAKES = {
         lambda losses, samples, ranks: losses.mean() * ranks / samples,
         "N/G belongs to the sum over the samples; you took their mean, which divides by the share's own samples as well.",
     ),
+    "own-samples-for-ranks": (
+        lambda losses, samples, ranks: losses.sum() * len(losses) / samples,
+        "You multiply by this rank's samples. What DDP divides by is the number of ranks.",
+    ),
+    "ranks-twice": (
+        lambda losses, samples, ranks: losses.sum() * ranks**2 / samples,
+        "DDP divides by the number of ranks once; you multiply by it twice.",
+    ),
     "factor-upside-down": (
         lambda losses, samples, ranks: losses.sum() * samples / ranks,
         "Turn the factor around: more samples in all make each of them count less.",

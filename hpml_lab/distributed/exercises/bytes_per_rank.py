@@ -49,13 +49,13 @@ def _whole_copy(n: int, ranks: int, stage: int) -> Kinds:
 
 NEVER = 4  # a stage that does not exist
 NO_COPY = (
-    "8 bytes are two float32 numbers for each parameter, and the optimizer keeps three: two moments, and the float32 copy "
-    "of the parameters, which it updates."
+    "You count 8 bytes of optimizer state for each parameter. It is three float32 numbers: two moments, and the copy of the "
+    "parameters, which it updates."
 )
 ORDER = "First the optimizer's state, the largest part, is shared out; then the gradients; and last the parameters."
 UNIT = "Return bytes: the number of parameters times the bytes that each of them needs, in no other unit."
 MISTAKES: dict[str, tuple[Rule, str]] = {
-    "one-number-of-three-forgotten": (_sizes(2, 2, 8), NO_COPY),
+    "eight-bytes-of-state": (_sizes(2, 2, 8), NO_COPY),
     "moments-forgotten": (_sizes(2, 2, 4), "Adam keeps two float32 moments for each parameter, next to the float32 copy."),
     "one-moment": (_sizes(2, 2, 6), "Moments and copy are float32: 4 bytes each, three numbers for each parameter."),
     "float32-sizes": (
@@ -100,6 +100,10 @@ MISTAKES: dict[str, tuple[Rule, str]] = {
     "all-ranks-together": (
         lambda n, ranks, stage: share(n * ranks, ranks, stage),
         "This is what all ranks keep together. What does one rank keep?",
+    ),
+    "the-example": (
+        lambda n, ranks, stage: share(1000, 4, stage),
+        "These are the numbers of the example; other models and other ranks have others.",
     ),
     "bytes-per-parameter": (
         lambda n, ranks, stage: share(1, ranks, stage),

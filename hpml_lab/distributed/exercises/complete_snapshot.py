@@ -4,6 +4,7 @@ import io
 from collections.abc import Callable, Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from hpml_lab.core.errors import LabError
@@ -94,6 +95,11 @@ def _loaded(saved: Any) -> dict[str, Any]:
     try:
         content = snapshot_bytes(saved)
     except LabError as error:
+        for name, part in saved.items():
+            kinds = {type(value) for value in part.values()} if isinstance(part, Mapping) else set()
+            if np.ndarray in kinds or any(issubclass(kind, np.generic) for kind in kinds):
+                hint = f"At {name!r} there are arrays of NumPy. Leave the tensors as state_dict() gives them."
+                raise Mistake("saves-arrays", hint) from error
         raise Mistake("saves-objects", f"{error.problem} {error.fix}") from error
     return torch.load(io.BytesIO(content), weights_only=True)
 
@@ -128,6 +134,8 @@ def _explain(part: str, saved: Mapping, run: TrainingRun, random: torch.Tensor) 
     if part in ("epoch", "batch"):
         right = getattr(run, part)
         now = f"After {run.steps} steps run.{part} is {right}; your snapshot says {plain(saved[part])}."
+        if (plain(saved.get("epoch")), plain(saved.get("batch"))) == (run.batch, run.epoch):
+            raise Mistake("epoch-and-batch-exchanged", f"{now} You have exchanged epoch and batch.")
         if plain(saved[part]) == right + 1:
             now += " The next step is not done yet."
         elif plain(saved[part]) == run.steps:
@@ -137,17 +145,16 @@ def _explain(part: str, saved: Mapping, run: TrainingRun, random: torch.Tensor) 
     found = f"What you save at {part!r} is not the state that {part} has now"
     if isinstance(saved[part], Mapping) and isinstance(state, Mapping):
         if lost := [key for key in state if key not in saved[part]]:
-            raise Mistake(
-                "state-cut-short", f"{found}: {', '.join(map(repr, lost[:3]))} is missing. Save the whole state_dict()."
-            )
+            missing = f"{', '.join(map(repr, lost[:3]))} {'is' if len(lost) == 1 else 'are'} missing"
+            raise Mistake("state-cut-short", f"{found}: of its keys, {missing}. Save the whole state_dict().")
         key = next((key for key in state if not _same(saved[part][key], state[key])), next(iter(state)))
         types = [value.dtype for value in (saved[part][key], state[key]) if isinstance(value, torch.Tensor)]
-        if len(set(types)) == 2:
+        if len(types) == 2 and types[0].itemsize < types[1].itemsize:
             hint = f"{found}: {key!r} was rounded, from {str(types[1])[6:]} to {str(types[0])[6:]}."
             raise Mistake("rounded", hint)
-        if not len(saved[part][key] if isinstance(saved[part][key], Mapping) else "full"):
+        if isinstance(saved[part][key], Mapping) and not saved[part][key]:
             raise Mistake("state-cut-short", f"{found}: {key!r} is empty. Save the whole state_dict().")
-        found += f": {key!r} is another"
+        found += f": {key!r} has other values"
     raise Mistake(f"wrong-{part}", f"{found}.")
 
 

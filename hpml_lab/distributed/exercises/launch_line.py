@@ -51,7 +51,8 @@ def _parsed(line: Any) -> argparse.Namespace:
     errors = io.StringIO()
     try:
         with contextlib.redirect_stderr(errors):
-            return get_args_parser().parse_args(words)
+            environment = line.lstrip().startswith("MASTER_ADDR=") or " MASTER_ADDR=" in line
+            return get_args_parser().parse_args(words, argparse.Namespace(environment=environment))
     except SystemExit:
         said = errors.getvalue().strip().rpartition("error: ")[2]
         if "training_script" in said:
@@ -114,7 +115,16 @@ def _judge_counts(line: argparse.Namespace) -> None:
 
 def _judge_place(lines: list[argparse.Namespace], places: list[tuple[str, str]], host: str) -> None:
     """All nodes meet at one host and port."""
-    for name, _ in places:
+    for (name, port), line in zip(places, lines, strict=True):
+        if "/" in name:
+            raise Mistake(
+                "not-an-address", f"{name} is the address of a page. The nodes meet at a host and a port: host:29500."
+            )
+        if port and not port.isdecimal():
+            raise Mistake("not-a-port", f"{port!r} is no port: give a number, such as 29500.")
+        if name == "127.0.0.1" and line.environment:
+            hint = "torchrun does not read MASTER_ADDR; it sets it for its ranks. Its own option is --master-addr."
+            raise Mistake("address-in-the-environment", hint)
         if name in ("", "localhost", "127.0.0.1", "0.0.0.0", "::1"):
             hint = f"{name or 'No address'}: each node would look for the other on itself. Where do both find the first?"
             raise Mistake("meets-on-itself", hint)
@@ -142,7 +152,7 @@ def _judge_static(lines: list[argparse.Namespace], host: str) -> None:
     """Without --rdzv-backend: the address of the first node, and each node's own number."""
     if any(":" in line.master_addr for line in lines):
         raise Mistake("port-in-the-address", "--master-addr takes the host alone; the port has an option of its own.")
-    places = [_host_and_port(line.rdzv_endpoint or f"{line.master_addr}:{line.master_port}") for line in lines]
+    places = [_host_and_port(line.rdzv_endpoint or f"{line.master_addr}:{line.master_port or 29500}") for line in lines]
     _judge_place(lines, places, host)
     if not all(port for _, port in places):
         raise Mistake("no-port", "Without --rdzv-backend, --rdzv-endpoint is host:port: torchrun needs the port, too.")
@@ -151,6 +161,8 @@ def _judge_static(lines: list[argparse.Namespace], host: str) -> None:
         raise Mistake("same-node-rank", f"Both nodes say that they are node 0. {NODE_RANK_HINT}")
     if ranks == [1, 2]:
         raise Mistake("counted-from-one", "The nodes are counted from 0: nobody is node 0, and both wait for it.")
+    if ranks == [0, GPUS]:
+        raise Mistake("counts-ranks", f"--node-rank counts nodes, not ranks: node 1 is number 1, not {GPUS}.")
     if ranks != [0, 1]:
         raise Mistake(
             "other-node-rank", f"The nodes have the ranks {ranks[0]} and {ranks[1]}; node 0 is the one at the address."

@@ -119,9 +119,12 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
                 raise SUMS_THE_WEIGHTS
         check_sent(played, local, ranks, case)
         played.phase = FINISH
+        before = [[each.detach().clone() for each in own] for own in copies]
         for own in finishes:
             for finish in reversed(own):
                 finish()
+        if any(not torch.equal(a, b) for own, kept in zip(copies, before, strict=True) for a, b in zip(own, kept, strict=True)):
+            raise Mistake("changes-the-parameter", "finish() changes the parameter itself. That is the optimizer's task.")
         check_result(played, copies, local, case)
 
 
@@ -203,5 +206,7 @@ def compare(grad: torch.Tensor | None, mean: torch.Tensor, own: torch.Tensor, ra
     factor = (grad / mean).flatten() if grad.shape == mean.shape else torch.tensor([torch.nan])
     if torch.allclose(factor, factor[:1]):
         hint = f"parameter.grad is {factor[0]:g} times the mean over the {ranks} ranks {case}. What do you divide the sum by?"
+        if ranks == 3 and torch.allclose(factor[0], torch.tensor(1.5).to(factor)):
+            raise Mistake("two-ranks", "Right for two ranks; there may be more. Divide by `ranks`.")
         raise Mistake("wrong-factor", hint)
     raise Mistake("wrong-value", f"parameter.grad should be {shown(mean)} {case}; yours is {shown(grad)}.")

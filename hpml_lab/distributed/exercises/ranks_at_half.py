@@ -145,12 +145,24 @@ PARTS: dict[str, dict[str, tuple[Any, str]]] = {
         ),
         "bytes-ignored": (
             lambda n, nbytes, latency, bandwidth: _ring(n, 0.0, latency, bandwidth),
-            "You count the messages; their bytes take time too.",
+            "Your numbers are those without any bytes. Are they left out, or in another unit than the bandwidth's?",
         ),
         "one-latency": (lambda n, nbytes, latency, bandwidth: latency + 2 * (n - 1) * nbytes / (n * bandwidth), _LATENCIES),
         "one-latency, for each phase": (
             lambda n, nbytes, latency, bandwidth: 2 * latency + 2 * (n - 1) * nbytes / (n * bandwidth),
             _LATENCIES,
+        ),
+        "latency-in-another-unit": (
+            lambda n, nbytes, latency, bandwidth: _ring(n, nbytes, latency / 1000, bandwidth),
+            "Your latency is a thousandth of what it should be: it is given in seconds, as the compute is.",
+        ),
+        "latency-in-another-unit, microseconds": (
+            lambda n, nbytes, latency, bandwidth: _ring(n, nbytes, latency / 1e6, bandwidth),
+            "Your latency is a millionth of what it should be: it is given in seconds, as the compute is.",
+        ),
+        "payload-once": (
+            lambda n, nbytes, latency, bandwidth: 2 * (n - 1) * latency + nbytes / bandwidth,
+            "Your ring sends the bytes once. In each of its 2 (N − 1) steps it sends an N-th of them: how many times is that?",
         ),
         "bits": (
             lambda n, nbytes, latency, bandwidth: _ring(n, 8 * nbytes, latency, bandwidth),

@@ -100,6 +100,18 @@ MISTAKES = {
         lambda chunks, step: (_moved if step < len(chunks) - 1 else right)(chunks, step),
         MOVED,
     ),
+    "gather-missing": (
+        lambda chunks, step: right(chunks, step) if step < len(chunks) - 1 else chunks.clone(),
+        "Reduce-scatter is right. From step N − 1 on nothing moves in yours, but the sums are still on one rank each.",
+    ),
+    "averaged": (
+        lambda chunks, step: _averaged(chunks, step, len(chunks) - 1),
+        "You divide by the number of ranks. A ring leaves the sum; whoever wants the mean divides afterwards.",
+    ),
+    "averaged, in the last addition": (
+        lambda chunks, step: _averaged(chunks, step, len(chunks) - 2),
+        "You divide by the number of ranks. A ring leaves the sum; whoever wants the mean divides afterwards.",
+    ),
     "chunk-renumbered": (
         lambda chunks, step: _renumbered(chunks, step),
         "A chunk keeps its number on the way: chunk c of rank r belongs to chunk c of rank r + 1, not to chunk c + 1.",
@@ -119,6 +131,14 @@ def _moved(chunks: torch.Tensor, step: int) -> torch.Tensor:
     after = right(chunks, step)
     for rank in range(len(chunks)):
         after[rank, (rank - step) % len(chunks)] = 0
+    return after
+
+
+def _averaged(chunks: torch.Tensor, step: int, at: int) -> torch.Tensor:
+    """What arrives in step `at` is divided by the number of ranks; from step N − 1 on, in each step."""
+    ranks, after = len(chunks), right(chunks, step).double()
+    for rank in range(ranks if step == at or step >= at == ranks - 1 else 0):
+        after[(rank + 1) % ranks, (rank - step) % ranks] /= ranks
     return after
 
 

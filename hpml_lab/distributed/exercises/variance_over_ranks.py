@@ -1,6 +1,6 @@
 """variance-over-ranks: the variance of all ranks' values, from each rank's count, mean and variance."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 import torch
@@ -105,6 +105,18 @@ _VARIANCES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
         lambda n, m, v: _within(n, m, v) + _corrected_spread(m),
         "torch's var divides by N − 1 and gives each rank the same weight. Weight the squares by the counts, and divide by n.",
     ),
+    "mean-of-one-rank": (
+        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - m[0]).square()).sum(0) / n.sum(),
+        "You measure from the mean of rank 0. The mean of all values is another.",
+    ),
+    "mean-rounded": (
+        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - _mean(n, m).floor()).square()).sum(0) / n.sum(),
+        "Your mean of all values is a whole number: // rounds down, divide with /.",
+    ),
+    "not-squared, standard deviation": (
+        lambda n, m, v: _within(n, m, v) + m.std(0, correction=0),
+        "To the variances you add a standard deviation: between the ranks, too, distances count squared, and weighted.",
+    ),
     "not-squared": (
         lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - _mean(n, m)).abs()).sum(0) / n.sum(),
         "The distances between the means count squared.",
@@ -159,6 +171,10 @@ _UNBIASED: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
     "inverted-correction": (
         lambda n, m, v: _together(n, m, v)[0] * (n.sum() - 1) / n.sum(),
         _SECOND + "The unbiased variance is larger: it divides by n − 1 instead of n.",
+    ),
+    "divided-again": (
+        lambda n, m, v: _together(n, m, v)[0] / (n.sum() - 1),
+        _SECOND + "You divide it by n − 1, but it has been divided by n already. By which factor do the two differ?",
     ),
     "not-divided": (_m2, _SECOND + "The second is M2, the sum of the squared distances: divide it by n − 1."),
     "whole-numbers": (lambda n, m, v: _together(n, m, v)[1].floor(), _SECOND + "// leaves whole numbers: divide with /."),
@@ -244,6 +260,8 @@ def judge_variance_over_ranks(answer: Callable) -> None:
     def part(number: int) -> Callable[..., object]:
         def checked(*given: torch.Tensor) -> object:
             got = answer(*given)
+            if isinstance(got, Mapping):
+                raise Mistake("a-dictionary", "Return the two as a pair, without names: return a, b.")
             if got is not None and (not isinstance(got, tuple | list | torch.Tensor | np.ndarray) or len(got) != 2):
                 hint = "Return two things: the variance that divides by n, and the one that divides by n − 1."
                 raise Mistake("returns-one", hint)
@@ -301,7 +319,7 @@ def _explain(first: Callable, second: Callable) -> None:
             hint = f"If {words} and the counts 2 and 6, the variance is {shown(wanted)}; your first is {shown(got)}."
             raise Mistake(f"wrong-{kind}", hint)
     given = next(iter(_CASES.values()))
-    if same(first(*given), _together(*given)[0]):
+    if all(same(first(*case), _together(*case)[0]) for case in _CASES.values()):
         n, ratio = int(given[0].sum()), torch.as_tensor(second(*given)) / torch.as_tensor(first(*given))
         hint = f"The first is right. With {n} values the second should be {n}/{n - 1} of it; yours is {shown(ratio)} times it."
         raise Mistake("wrong-correction", hint)

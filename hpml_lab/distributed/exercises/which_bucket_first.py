@@ -54,6 +54,24 @@ def never_above(sizes: list[int], cap: float) -> Buckets:
     return found
 
 
+def large_alone(sizes: list[int], cap: float) -> Buckets:
+    """A parameter that holds the cap by itself closes the bucket before, and has one of its own."""
+    found: Buckets = [[]]
+    for number in reversed(range(len(sizes))):
+        if sizes[number] >= cap:
+            found += [[number], []]
+            continue
+        found[-1].append(number)
+        if sum(sizes[i] for i in found[-1]) >= cap:
+            found.append([])
+    return [bucket for bucket in found if bucket]
+
+
+def rest_joins_the_last(sizes: list[int], cap: float) -> Buckets:
+    *full, last = right(sizes, cap)
+    return [*full[:-1], full[-1] + last] if full and sum(sizes[i] for i in last) < cap else [*full, last]
+
+
 MISTAKES = {
     "forward-order": (
         forward,
@@ -80,6 +98,15 @@ MISTAKES = {
     "never-above-the-cap": (
         never_above,
         "You close a bucket before it would exceed the cap. By the rule it is closed as soon as it holds at least the cap.",
+    ),
+    "large-ones-alone": (
+        large_alone,
+        "You give a parameter that is as large as the cap a bucket of its own. It joins those that are waiting, and closes "
+        "their bucket.",
+    ),
+    "rest-joins-the-last": (
+        rest_joins_the_last,
+        "What is left at the end goes into a bucket that is closed in yours, and may have left. It makes a bucket of its own.",
     ),
     "exceeds-instead-of-reaches": (
         closed_when(lambda sizes, cap: sum(sizes) > cap),

@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.same import same
-from hpml_lab.large_batch.exercises.watched_training import Batch, Train, WatchedTraining, small_batches, small_net
+from hpml_lab.large_batch.exercises.watched_training import RATE, Batch, Train, WatchedTraining, small_batches, small_net
 
 Batches = Sequence[Batch]
 Steps = Callable[[list[Batch], int], list[torch.Tensor]]  # (batches, k) -> the parameters after each step
@@ -142,6 +142,10 @@ WEIGHTS: dict[str, tuple[Weight, str]] = {
     "divided-by-batch-and-group": (
         lambda n, group, k, batches: 1 / sum(len(y) for _, y in group),
         "cross_entropy has divided by the samples of the batch already, and you divide by those of the group as well.",
+    ),
+    "weight-upside-down": (
+        lambda n, group, k, batches: sum(len(y) for _, y in group) / n,
+        "Your weight is upside down: a batch with more samples has to count more, not less.",
     ),
     "divided-by-all-samples": (
         lambda n, group, k, batches: n / sum(len(y) for _, y in batches),
@@ -278,6 +282,9 @@ def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
         WatchedTraining(right, batches, k),
         list(_groups(batches, k)),
     )
+    if any(rate != RATE for rate in got.rates):
+        hint = "You change the optimizer's rate. With momentum that is not the same as another gradient: scale the losses."
+        raise Mistake("changes-the-rate", hint)
     step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
     if step is None:
         if len(got.points) == len(wanted.points):
@@ -300,6 +307,8 @@ def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
         for i, (own, other) in enumerate(zip(weights.tolist(), right_weights, strict=True))
         if abs(own - other) > 1e-6
     ]
+    if not pairs:
+        return
     raise Mistake("other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.")
 
 

@@ -171,6 +171,10 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
         ),
         "correction-early": (_early, EARLY),
         "correction-early, not for the first": (lambda losses, beta: [losses[0], *_early(losses, beta)[1:]], EARLY),
+        "correction-multiplied": (
+            lambda losses, beta: [m * (1 - beta ** (t + 1)) for t, m in enumerate(_uncorrected(losses, beta))],
+            "You multiply by 1 − β^(t+1), which makes the small first values smaller still: divide by it.",
+        ),
         "correction-goes-on": (
             _corrected_inside,
             "Your next step starts from the corrected average. Keep m as it is, and correct only what you compare.",
@@ -277,6 +281,7 @@ _CASES = {
         0.5,
     ),
     "losses that rise and fall again, β = 0.2": (growing_rates(0.001, 1.0, 8), [3.0, 1.0, 20.0, 9.0, 1.0, 0.4, 0.3, 2.0], 0.2),
+    "losses that only rise, β = 0.5": (growing_rates(0.001, 1.0, 6), [1.0, 1.2, 1.5, 2.0, 4.0, 9.0], 0.5),
     "losses that fall slowly, β = 0.9": (growing_rates(0.002, 0.5, 8), [2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3], 0.9),
 }
 

@@ -65,7 +65,7 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
         ),
         "k-rounded": (
             lambda base, batch, base_batch: base * (batch // base_batch),
-            "Your k is a whole number: 50 is 2.5 times 20, and // rounds down.",
+            "Your k is a whole number, but 50 is 2.5 times 20: do not round it.",
         ),
         "never-below-the-base": (
             lambda base, batch, base_batch: base * max(batch / base_batch, 1),
@@ -145,7 +145,8 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
         ),
         "limited-to-the-peak": (
             lambda base, peak, t, W: min(peak, base + (peak - base) * t / W),
-            "min() limits the rate where the peak is above the base rate. A small batch has a lower peak, and goes down to it.",
+            "A small batch has a peak below the base rate, and goes down to it in a straight line, too. Yours is there at "
+            "once, as min(peak, …) makes it.",
         ),
     },
     "then": {

@@ -11,6 +11,9 @@ Batch = tuple[torch.Tensor, torch.Tensor]
 Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]
 
 
+RATE = 0.5
+
+
 def small_net() -> nn.Module:
     """A small net in float64, the same each time."""
     net = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 3)).double()
@@ -32,17 +35,19 @@ class WatchedTraining:
     left       True if a gradient of something else is in the parameters at first
     most       samples in one forward pass
     at_once    True if two forward passes were kept until a backward: F F B B instead of F B F B
+    rates      the optimizer's rate in each step; RATE as given
     mode       True if the net was in training mode, as it was given, in each forward pass
     """
 
     def __init__(self, train: Train, batches: list[Batch], k: int, left: bool = False) -> None:
         self.points: list[torch.Tensor] = []
         self.gradients: list[torch.Tensor] = []
+        self.rates: list[float] = []
         self.most, self.at_once, self.mode, self._last = 0, False, True, ""
         net = small_net()
         start = _flat(net)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.5, momentum=0.5)
-        optimizer.register_step_post_hook(lambda *_: self._stepped(net))
+        optimizer = torch.optim.SGD(net.parameters(), lr=RATE, momentum=0.5)
+        optimizer.register_step_post_hook(lambda *_: self._stepped(net, optimizer))
         net.register_forward_hook(self._forward)
         for parameter in net.parameters() if left else ():
             parameter.grad = torch.ones_like(parameter)
@@ -51,7 +56,8 @@ class WatchedTraining:
             hint = "The net was trained, but not by the optimizer that you were given: it made no step."
             raise Mistake("another-optimizer", hint)
 
-    def _stepped(self, net: nn.Module) -> None:
+    def _stepped(self, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+        self.rates.append(optimizer.param_groups[0]["lr"])
         self.points.append(_flat(net))
         self.gradients.append(torch.cat([p.grad.flatten() for p in net.parameters() if p.grad is not None] or [torch.empty(0)]))
 

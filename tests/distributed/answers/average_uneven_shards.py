@@ -79,6 +79,8 @@ WRONG = [
     *wrong_answers(
         solution, [("other-weights", ("/ samples", "/ (samples - 1)")), ("other-weights", (".sum()", ".sum().abs().sqrt()"))]
     ),
+    ("ranks-twice", lambda losses, samples, ranks: losses.sum() * ranks * ranks / samples),
+    ("own-samples-for-ranks", lambda losses, samples, ranks: losses.sum() / samples * len(losses)),
 ]
 ALSO_RIGHT = [
     lambda losses, samples, ranks: (losses / samples).sum() * ranks,

@@ -124,7 +124,7 @@ ALSO_RIGHT = [
     ),
 ]
 WRONG = [
-    ("one-number-of-three-forgotten", of_sizes(2, 2, 8)),
+    ("eight-bytes-of-state", of_sizes(2, 2, 8)),
     ("moments-forgotten", of_sizes(2, 2, 4)),
     ("one-moment", of_sizes(2, 2, 6)),
     ("float32-sizes", of_sizes(4, 4, 8)),
@@ -164,4 +164,5 @@ WRONG = [
     ("returns-nothing", lambda n, ranks, stage: None),
     ("wrong-parameters", divided_by_the_stage),
     ("wrong-optimizer-state", of_sizes(2, 2, 16)),
+    ("the-example", lambda parameters, ranks, stage: solution(1000, 4, stage)),
 ]

@@ -112,6 +112,8 @@ WRONG = [
     ("not-a-dictionary", lambda run: list(solution(run).items())),
     ("unknown-part", lambda run: copy.deepcopy({name: value for name, value in vars(run).items() if name != "x"})),
     ("wrong-net", with_(net=lambda run: {k: 2 * v for k, v in run.net.state_dict().items()})),
+    ("saves-arrays", with_(net=lambda run: {name: value.numpy() for name, value in run.net.state_dict().items()})),
+    ("epoch-and-batch-exchanged", with_(epoch=lambda run: run.batch, batch=lambda run: run.epoch)),
 ]
 
 

@@ -76,6 +76,10 @@ WRONG = [
     ("returns-nothing", lambda node, first_host: print(end="")),
     ("not-a-line", lambda node, first_host: {"nnodes": 2, "nproc_per_node": 4}),
     ("only-node-0", lambda node, first_host: solution(node, first_host) if node == 0 else ""),
+    ("not-a-port", c10d(endpoint="{host}:port")),
+    ("not-an-address", c10d(endpoint="http://{host}:29500")),
+    ("address-in-the-environment", line(f"{COUNTS} --node-rank {{node}}", launcher="MASTER_ADDR={host} torchrun")),
+    ("counts-ranks", lambda node, first_host: static(more=f"--node-rank {4 * node}")(node, first_host)),
 ]
 ALSO_RIGHT = [
     static(),

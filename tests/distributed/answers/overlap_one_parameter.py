@@ -151,6 +151,16 @@ def registers_in_finish(parameter, all_reduce, ranks):
     return finish
 
 
+def takes_the_step(parameter, all_reduce, ranks):
+    finish = solution(parameter, all_reduce, ranks)
+
+    def finish_and_step():
+        finish()
+        parameter.data -= 0.1 * parameter.grad
+
+    return finish_and_step
+
+
 WRONG = [
     ("not-overlapped", all_in_finish),
     ("not-overlapped", starts_in_finish_and_never_waits),
@@ -195,7 +205,7 @@ WRONG = [
             ),
             ("wrong-gradient-sent", ("all_reduce(parameter.grad)", "all_reduce(parameter.grad.sign())")),
             ("wrong-factor", ("div_(ranks)", "div_(ranks + 1)")),
-            ("wrong-factor", ("div_(ranks)", "div_(2)")),
+            ("two-ranks", ("div_(ranks)", "div_(2)")),
             ("wrong-factor", ("div_(ranks)", "mul_(ranks)")),
             (
                 "hook-returns",
@@ -210,6 +220,7 @@ WRONG = [
         ],
     ),
     ("registered-too-late", registers_in_finish),
+    ("changes-the-parameter", takes_the_step),
 ]
 
 

@@ -134,6 +134,10 @@ def no_bytes(compute, nbytes, latency, bandwidth):
     return _search(lambda n: compute / (compute + n * 2 * (n - 1) * latency))
 
 
+def bytes_once(compute, nbytes, latency, bandwidth):
+    return _search(lambda n: compute / (compute + n * (2 * (n - 1) * latency + nbytes / bandwidth)))
+
+
 def latency_once(compute, nbytes, latency, bandwidth):
     return _search(lambda n: compute / (compute + n * (latency + 2 * (n - 1) / n * nbytes / bandwidth)))
 
@@ -251,4 +255,9 @@ WRONG = [
     ("returns-nothing", forgets_to_return),
     ("wrong-type", as_text),
     ("wrong-arguments", three_arguments),
+    ("payload-once", bytes_once),
+    (
+        "latency-in-another-unit",
+        lambda compute, nbytes, latency, bandwidth: solution(compute, nbytes, latency / 1000, bandwidth),
+    ),
 ]

@@ -74,6 +74,18 @@ def one_column_on(chunks, step):
     return after
 
 
+def no_gather(chunks, step):
+    return solution(chunks, step) if step < len(chunks) - 1 else chunks.clone()
+
+
+def mean_at_the_end(chunks, step):
+    ranks, after = len(chunks), solution(chunks, step).double()
+    if step == ranks - 2:
+        for r in range(ranks):
+            after[(r + 1) % ranks, (r - step) % ranks] /= ranks
+    return after
+
+
 WRONG = [
     ("changes-in-place", in_place),
     ("inputs-changed", in_place_and_returned),
@@ -109,6 +121,8 @@ WRONG = [
     ("moved-not-copied", gives_away_while_it_adds),
     ("all-steps-so-far", from_the_start),
     ("chunk-renumbered", one_column_on),
+    ("gather-missing", no_gather),
+    ("averaged", mean_at_the_end),
 ]
 
 

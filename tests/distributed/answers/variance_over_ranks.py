@@ -182,6 +182,11 @@ def merged_by(weight):
     return merged
 
 
+def whole_mean(counts, means, variances):
+    mean = (counts[:, None] * means).sum(0) // counts.sum()
+    return both(counts, weighted(counts, variances + (means - mean) ** 2))
+
+
 WRONG = [
     ("averaged-variances", average),
     ("averaged-variances", average_twice),
@@ -222,6 +227,10 @@ WRONG = [
     ("local-count", corrected_on_each_rank),
     ("wrong-weight-in-the-merge", merged_by(lambda n, more: more / (n + more))),
     ("wrong-weight-in-the-merge", merged_by(lambda n, more: n * more)),
+    ("mean-rounded", whole_mean),
+    ("mean-of-one-rank", lambda n, m, v: both(n, weighted(n, v + (m - m[0]) ** 2))),
+    ("divided-again", lambda n, m, v: (solution(n, m, v)[0], solution(n, m, v)[0] / (n.sum() - 1))),
+    ("a-dictionary", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
 ]
 
 

@@ -69,6 +69,28 @@ def fills_pairs(sizes, cap):
     return buckets
 
 
+def large_ones_alone(sizes, cap):
+    found, waiting = [], []
+    for number in reversed(range(len(sizes))):
+        if sizes[number] >= cap:
+            found += [waiting, [number]]
+            waiting = []
+            continue
+        waiting.append(number)
+        if sum(sizes[i] for i in waiting) >= cap:
+            found.append(waiting)
+            waiting = []
+    return [bucket for bucket in [*found, waiting] if bucket]
+
+
+def rest_to_the_last(sizes, cap):
+    *found, last = solution(sizes, cap)
+    if found and sum(sizes[i] for i in last) < cap:
+        found[-1] += last
+        return found
+    return [*found, last]
+
+
 WRONG = [
     ("never-above-the-cap", never_above),
     ("forward-order", forward),
@@ -104,6 +126,8 @@ WRONG = [
             ("by-size", ("reversed(range(len(sizes)))", "sorted(range(len(sizes)), key=lambda i: sizes[i])")),
         ],
     ),
+    ("large-ones-alone", large_ones_alone),
+    ("rest-joins-the-last", rest_to_the_last),
 ]
 
 

@@ -192,6 +192,17 @@ def k_groups(net, optimizer, batches, k):
     solution(net, optimizer, batches, max(1, len(batches) // k))
 
 
+def smaller_rate(net, optimizer, batches, k):
+    for start in range(0, len(batches), k):
+        group = batches[start : start + k]
+        optimizer.zero_grad()
+        for x, y in group:
+            F.cross_entropy(net(x), y).backward()
+        optimizer.param_groups[0]["lr"] /= len(group)
+        optimizer.step()
+        optimizer.param_groups[0]["lr"] *= len(group)
+
+
 WRONG = [
     ("last-group-dropped", counting(every_kth)),  # the loop of most tutorials
     ("last-group-dropped", counting(every_kth, weight=lambda y, k: 1.0)),
@@ -229,6 +240,8 @@ WRONG = [
     ("divided-by-full-groups-samples", by_the_first_batch),
     ("count-not-cleared", count_goes_on),
     ("k-groups", k_groups),
+    ("changes-the-rate", smaller_rate),
+    ("weight-upside-down", in_groups(lambda y, group, k: sum(len(y) for _, y in group) / len(y))),
 ]
 
 

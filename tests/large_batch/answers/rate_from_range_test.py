@@ -167,6 +167,10 @@ WRONG = [
     ("wrong-factor", lambda rates, losses, beta: solution(rates, losses, beta) / 10),
     ("not-one-rate", lambda rates, losses, beta: (solution(rates, losses, beta), 0.0)),
     ("correction-early", reads(tenth_at(np.argmin), smoothing=early_but_for_the_first)),
+    (
+        "correction-multiplied",
+        reads(least, lambda losses, beta: [m * (1 - beta ** (t + 1)) for t, m in enumerate(uncorrected(losses, beta))]),
+    ),
 ]
 
 

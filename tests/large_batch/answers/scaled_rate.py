@@ -100,6 +100,10 @@ def least_of_both(t, batch, base_rate, base_batch, samples, warm_epochs):
     return min(peak, base_rate + (peak - base_rate) * t / (warm_epochs * (samples // batch)))
 
 
+def small_at_once(t, batch, base_rate, base_batch, samples, warm_epochs):
+    return solution(t, batch, base_rate, base_batch, samples, warm_epochs if batch > base_batch else 0)
+
+
 WRONG = [
     ("square-root", with_peak(lambda batch, base, base_batch: base * math.sqrt(batch / base_batch))),
     ("not-scaled", with_peak(lambda batch, base, base_batch: base)),
@@ -149,6 +153,7 @@ WRONG = [
     ("not-straight", with_climb(lambda base, peak, t, warm: base + (peak - base) * (1 - math.cos(math.pi * t / warm)) / 2)),
     ("fixed-numbers", the_recipe),
     ("limited-to-the-peak", least_of_both),
+    ("limited-to-the-peak", small_at_once),
 ]
 
 

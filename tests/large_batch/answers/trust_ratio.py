@@ -170,6 +170,18 @@ def biases_with_the_coefficient(weights, gradients, lr, decay, eta):
     return [w - lr * eta * g if w.ndim == 1 else n for w, g, n in zip(weights, gradients, new, strict=True)]
 
 
+def decay_afterwards(weights, gradients, lr, decay, eta):
+    """As AdamW does it, with factors."""
+    new = []
+    for w, g, right in zip(weights, gradients, solution(weights, gradients, lr, decay, eta), strict=True):
+        new.append((w - lr * true_ratio(w, g, decay, eta) * g) * (1 - lr * decay) if w.ndim > 1 and w.any() else right)
+    return new
+
+
+def plain_without_decay(weights, gradients, lr, decay, eta):
+    return plain_sgd(weights, gradients, lr, 0, eta) if decay == 0 else solution(weights, gradients, lr, decay, eta)
+
+
 WRONG = [
     ("inverted", with_ratio(lambda w, g, decay, eta: eta * (g.norm() + decay * w.norm()) / w.norm())),
     ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm())),
@@ -224,6 +236,12 @@ WRONG = [
     (
         "norm-of-each-row",
         with_ratio(lambda w, g, decay, eta: slices(w, g, decay, eta) if w.ndim > 2 else true_ratio(w, g, decay, eta)),
+    ),
+    ("decay-outside", decay_afterwards),
+    ("plain-without-decay", plain_without_decay),
+    (
+        "rate-twice",
+        lambda w, g, lr, decay, eta: [a + lr * (b - a) for a, b in zip(w, solution(w, g, lr, decay, eta), strict=True)],
     ),
 ]
 
