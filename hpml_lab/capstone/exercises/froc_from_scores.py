@@ -226,6 +226,10 @@ MISTAKES |= {
     "equal-scores-one-by-one, the first": (_one_by_one(lambda points: points[:1]), _TIE),
     "equal-scores-one-by-one, misses first": (_one_by_one(list, key=lambda score, hit: (-score, hit)), _TIE),
     "equal-scores-one-by-one, hits first": (_one_by_one(list, key=lambda score, hit: (-score, -hit)), _TIE),
+    "nodule-0-left-out, and nodule-0-is-false": (  # one mistake, though two parts are wrong
+        _build(found=lambda hits: len(set(hits[hits > 0].tolist())), false=lambda hits: (hits <= 0).sum()),
+        "Nodules count from 0: you take nodule 0 for a false positive; only −1 marks one.",
+    ),
     "not-ordered": (_as_given, "You count the detections in the order given; the largest score comes first."),
     "hits-left-behind": (
         lambda scores, hits, scans, nodules: right(np.sort(scores)[::-1], hits, scans, nodules),

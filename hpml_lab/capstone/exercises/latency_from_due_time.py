@@ -153,17 +153,39 @@ MISTAKES = combined(
 )
 
 
-def _of_one_request(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
-    """The latency from due of the request at the percentile from sent."""
+def _of_one_request(which: int) -> Callable[..., tuple[float, float]]:
+    """Both latencies of the request that is at the percentile from sent (0) or from due (1)."""
+
+    def answer(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
+        sent, done = _waits(due, service)
+        both = service, [end - moment for moment, end in zip(due, done, strict=True)]
+        at = sorted(range(len(due)), key=both[which].__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
+        return both[0][at], both[1][at]
+
+    return answer
+
+
+def _from_the_start(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
     sent, done = _waits(due, service)
-    at = sorted(range(len(due)), key=service.__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
-    return service[at], done[at] - due[at]
+    return right(due, service, share)[0], nearest_rank([end - due[0] for end in done], share)
 
 
-MISTAKES["same-request"] = (
-    _of_one_request,
-    "You find the request at the first percentile and give its second latency. Each percentile is one of its own latencies.",
-)
+MISTAKES |= {
+    "same-request": (
+        _of_one_request(0),
+        "You find the request at the first percentile and give its second latency. Each percentile is one of its own "
+        "latencies.",
+    ),
+    "same-request, the other": (
+        _of_one_request(1),
+        "You find the request at the second percentile and give its first latency. Each percentile is one of its own "
+        "latencies.",
+    ),
+    "moment-instead-of-latency, from the first": (
+        _from_the_start,
+        "You count all answers from the first moment due. A latency counts from the moment at which its own request was due.",
+    ),
+}
 _SHARE = "`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1."
 ERRORS = {"Quantiles must be in": ("share-in-percent", _SHARE), "quantile() q must be in": ("share-in-percent", _SHARE)}
 _SPACED = [10.0 * i for i in range(20)]

@@ -199,6 +199,19 @@ MISTAKES["indices-of-the-rest"] = (
 )
 
 
+def _none_better_near(centers: Array, scores: Array, apart: float) -> list[int]:
+    def near(i: int) -> bool:
+        return any(scores[j] > scores[i] and _euclidean(centers[i], centers[j]) <= apart for j in range(len(scores)))
+
+    return [i for i in _by_score(scores) if not near(i)]
+
+
+MISTAKES["suppressed-ones-suppress, equal ones kept"] = (
+    _none_better_near,
+    _SUPPRESSED + " And of equal scores near each other only the first is kept.",
+)
+
+
 def _each_score_once(centers: Array, scores: Array, apart: float) -> list[int]:
     scores, kept = np.asarray(scores, float), []
     for i in _by_score(scores):
@@ -224,6 +237,8 @@ def judge_non_maximum_suppression(answer: Callable) -> None:
             raise Mistake("mask-returned", "You return True or False for each candidate. " + _MASK)
         if isinstance(kept, set | frozenset):
             raise Mistake("no-order", "You return a set, which has no order; return a list, the largest score first.")
+        if isinstance(kept, list | tuple) and kept and all(isinstance(each, np.ndarray) and each.ndim for each in kept):
+            return np.array(kept)
         return kept
 
     try:

@@ -151,6 +151,10 @@ def without_repeats(scores, hits, scans, nodules):
 
 WRONG = [
     (
+        "nodule-0-left-out",
+        with_points(lambda h, scans, nodules: [(h <= 0).sum() / scans, len(set(h[h > 0].tolist())) / nodules]),
+    ),
+    (
         "nodules-counted-twice",
         with_points(lambda hits, scans, nodules: [(hits < 0).sum() / scans, (hits >= 0).sum() / nodules]),
     ),

@@ -156,7 +156,23 @@ def indexes_numbers(stored, slope, intercept, padding=None):
     return hu
 
 
+def padding_as_0(stored, slope, intercept, padding=None):
+    return solution(stored if padding is None else np.where(stored == padding, 0, stored), slope, intercept)
+
+
+def in_the_stored_type(stored, slope, intercept, padding=None):
+    slope = np.reshape(slope, (-1, 1, 1)).astype(stored.dtype)
+    intercept = np.reshape(intercept, (-1, 1, 1)).astype(np.int16).astype(stored.dtype)
+    hu = (slope * stored + intercept).astype(np.float32)
+    if padding is not None:
+        hu[stored == padding] = -1000
+    return hu
+
+
 WRONG = [
+    ("padding-before-the-slope", padding_as_0),
+    ("overflow", in_the_stored_type),
+    ("clipped", lambda *given: solution(*given).clip(-1000, 3000)),
     ("no-slope", with_parts(lambda s, a, b: s.astype(np.float32) + b)),
     ("no-intercept", with_parts(lambda s, a, b: s.astype(np.float32) * a)),
     ("nothing-applied", with_parts(lambda s, a, b: s.astype(np.float32))),

@@ -180,7 +180,18 @@ def needs_a_best(centers, scores, apart):
             return kept
 
 
+def no_better_one_near(centers, scores, apart):
+    kept = [
+        i
+        for i in range(len(scores))
+        if not any(scores[j] > scores[i] and math.dist(centers[i], centers[j]) <= apart for j in range(len(scores)))
+    ]
+    return sorted(kept, key=lambda i: -scores[i])
+
+
 WRONG = [
+    ("suppressed-ones-suppress", no_better_one_near),
+    ("centers-returned", lambda centers, *given: [centers[i] for i in solution(centers, *given)]),
     ("not-by-score", as_given),
     ("worst-first", worst_first),
     ("last-of-equal-scores", reversed_argsort),
