@@ -231,7 +231,7 @@ _PLACES = {
     "a slice twice in a sagittal series": "other-duplicate",
     "a tilted gantry": "not-the-normal",
     "an oblique series, shifted in its plane": "not-the-normal",
-    "an oblique series, nearer to y and z": "not-the-normal",
+    "another oblique series, shifted in its plane": "not-the-normal",
     "a sagittal series": "not-the-normal",
     "a coronal series": "not-the-normal",
     "an axial series upside down": "not-the-normal",
