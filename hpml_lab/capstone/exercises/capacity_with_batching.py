@@ -179,10 +179,21 @@ MISTAKES["a-and-b-swapped, in both"] = (
     lambda rate, a, b, limit: (limit / (a * limit + b), None if rate * a >= 1 else _needed(rate, b, a)),
     MISTAKES["a-and-b-swapped"][1],
 )
-MISTAKES["begins-at-the-limit"] = (
-    lambda rate, a, b, limit: (_capacity(a, b, limit), None if rate * b >= 1 else max(limit, _needed(rate, a, b))),
-    "You look for a limit from `limit` on. A smaller one may be enough: the second number does not depend on `limit`.",
-)
+_ANY = "the second number does not depend on `limit`."
+MISTAKES |= {
+    "begins-at-the-limit": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), None if rate * b >= 1 else max(limit, _needed(rate, a, b))),
+        f"You look for a limit from `limit` on. A smaller one may be enough: {_ANY}",
+    ),
+    "begins-at-the-limit, and ends there": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), limit if _capacity(a, b, limit) > rate else None),
+        f"You only ask whether `limit` is enough. A smaller one may be, or a larger one has to be: {_ANY}",
+    ),
+    "batches-instead-of-requests, in the search": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), 1 if rate * (a + b) < 1 else None),
+        "You compare the rate with 1 / (a + b·n), the batches of a unit of time. Each of them has n requests.",
+    ),
+}
 _ERRORS = {  # of NumPy's infinity or NaN, from a division by 0
     "float infinity to integer": ("no-limit-is-enough", _NONE),
     "float NaN to integer": ("no-limit-is-enough", _NONE),
@@ -240,7 +251,7 @@ def _expect_a_whole_search(answer: Callable, cases: dict[str, tuple]) -> None:
     if all(needed > limit for needed, limit in missed) and all(needed <= limit for needed, limit in found):
         hint = "You look for a limit up to `limit` only. That is the one of the first number; the rate may need a larger one."
         raise Mistake("search-ends-early", hint)
-    if (last := max(found)[0]) < min(missed)[0]:
+    if 1 < (last := max(found)[0]) < min(missed)[0]:
         hint = f"You find limits up to {last}, and return None where a larger one is needed. Where does your search end?"
         raise Mistake("search-ends-early", hint)
 
@@ -273,6 +284,8 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
             _expect_a_whole_search(answer, cases)
             hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
             raise Mistake("none-though-one-is-enough", hint)
+        if isinstance(got[1], float | int) and got[1] != int(got[1]):
+            raise Mistake("not-rounded", MISTAKES["not-rounded"][1])
         if isinstance(got[1], float | int) and got[1] >= 1 and got[1] == int(got[1]):
             own = _capacity(a, b, int(got[1]))
             if own <= rate:

@@ -156,6 +156,10 @@ MISTAKES = combined(
                 "You replace smaller stored values, too; only those equal to the padding were not measured.",
             ),
             "padding-0-hu": (_padded_with(lambda hu: 0.0), "You set padding to 0 HU, which is water; air is −1000."),
+            "padding-inverted": (
+                lambda hu, stored, padding: hu if padding is None else np.where(stored == padding, hu, AIR),
+                "You set to air what was measured, and keep the padding: the other way round.",
+            ),
             "padding-without-padding": (
                 lambda hu, stored, padding: _at_padding(hu, stored, padding or 0),
                 "Where the padding is None there is none, and 0 is a stored value like any other.",
@@ -311,6 +315,24 @@ def _explain(answer: Callable) -> None:
         if all(same(hu, wanted.clip(low, high), 1e-5) for _, hu, wanted in found):
             raise Mistake("clipped", f"Your HU end at {low:g} and at {high:g}, and are right in between. Do not clip them.")
     wrong = [case for case, hu, wanted in found if not same(hu, wanted, 1e-5)]
-    for text, found in _PLACES.items():
+    if wrong and all(case.startswith("padding") for case in wrong):
+        _explain_padding(*next(each for each in found if each[0] == wrong[0]))
+    for text, hint in _PLACES.items():
         if wrong and all(text in case for case in wrong):
-            raise Mistake(*found)
+            raise Mistake(*hint)
+
+
+def _explain_padding(case: str, hu: Any, wanted: Values) -> None:
+    """Raise the Mistake that says which voxels are wrong: those that were not measured, or others."""
+    stored, *_, padding = _CASES[case]
+    if hu is None or hu.shape != wanted.shape:
+        return
+    hu, at = hu.numpy(), stored == padding
+    if same(hu[at], wanted[at]):
+        i = tuple(np.argwhere(~np.isclose(hu, wanted, rtol=1e-5) & ~at)[0])
+        text = f"the stored value {stored[i]} is not the padding, and becomes {wanted[i]:g} HU; yours is {hu[i]:g}."
+        raise Mistake("padding-and-others", f"For {case} padding is right. But at {list(map(int, i))} {text}")
+    if same(hu[~at], wanted[~at], 1e-5):
+        text = f"all is right but the padding: yours becomes {hu[at][0]:g} HU. Air is −1000."
+        raise Mistake("other-padding", f"For {case} {text}")
+    raise Mistake("padding", f"For {case} yours are wrong where the stored value is the padding, and elsewhere. {_PADDING}")

@@ -133,6 +133,15 @@ MISTAKES = combined(
                 ways.lonely,
                 "You remove every candidate that has a neighbor, the best ones too. The best of a group stays.",
             ),
+            "groups-by-chains": (
+                ways.best_of_each_chain,
+                "You make one group of all that are connected by near neighbors, and keep its best. In a chain the third is "
+                "near to the second, not to the first: it is kept.",
+            ),
+            "removed-while-going-through": (
+                ways.removed_while_going_through,
+                "You remove from the list while you go through it, so that the loop skips what follows each removal.",
+            ),
             "nothing-removed": (lambda order, near: list(order), "You only sort: nothing was removed."),
         },
         "end": {
@@ -174,6 +183,10 @@ MISTAKES = combined(
                 "You return the centers of those that are kept; their indices are asked for.",
             ),
             "count-returned": (lambda kept, order, centers, scores: len(kept), "You return how many are kept. " + _MASK),
+            "last-missing": (
+                lambda kept, order, centers, scores: [i for i in kept if i != order[-1]],
+                "You never reach the candidate with the smallest score. It is kept, too, if no better one is near.",
+            ),
             "best-missing": (
                 lambda kept, order, centers, scores: kept[1:],
                 "The best candidate is missing: nothing is better, so it is always kept.",
@@ -260,7 +273,8 @@ def judge_non_maximum_suppression(answer: Callable) -> None:
 
 
 def _explain(answer: Callable) -> None:
-    """Raise the Mistake that says what is wrong with the first selection that is."""
+    """Raise the Mistake of a limit for scores, or that says what is wrong with the first selection that is."""
+    _expect_all_scores(answer)
     for case, (centers, scores, apart) in CASES.items():
         found = numbers(answer(centers.copy(), scores.copy(), apart))
         wanted = right(centers, scores, apart)
@@ -284,6 +298,22 @@ def _explain(answer: Callable) -> None:
         if sorted(kept) == sorted(wanted):
             raise Mistake("not-the-largest-first", f"For {case} you keep the right ones; return the largest score first.")
         raise Mistake("better-one-missing", f"For {case} you keep a candidate though a better one is near to it.")
+
+
+def _expect_all_scores(answer: Callable) -> None:
+    """Raise Mistake where all selections are right but for the scores below some limit."""
+    missing, least = [], []
+    for given in CASES.values():
+        found, wanted, scores = numbers(answer(*copy.deepcopy(given))), right(*given), given[1]
+        if found is None or found.ndim != 1 or found.tolist() != wanted[: len(found)]:
+            return
+        missing += [float(scores[i]) for i in wanted[len(found) :]]
+        least += [float(scores[i]) for i in wanted[: len(found)]]
+    if missing and least and max(missing) < min(least):
+        hint = (
+            f"Your kept candidates have scores of {min(least):g} and more, and those of {max(missing):g} and less are missing."
+        )
+        raise Mistake("small-scores-dropped", f"{hint} No score is too small: only a better one nearby suppresses.")
 
 
 _ERRORS = {

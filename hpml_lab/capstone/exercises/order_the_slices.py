@@ -162,6 +162,10 @@ MISTAKES = combined(
                 ways.lowest_of_each,
                 "Of a repeated slice you keep the one that is lower; keep the one that is first in the list.",
             ),
+            "nearest-duplicate, the higher": (
+                ways.highest_of_each,
+                "Of a repeated slice you keep the one that is higher; keep the one that is first in the list.",
+            ),
         },
         "end": {
             "ranks": (

@@ -142,6 +142,12 @@ def lowest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
     return lowest_of_each_key(headers, along(headers))
 
 
+def highest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
+    """And of two that are equal the last, as when each is compared with the next of a sorted list."""
+    found = lowest_of_each_key(headers, [-position for position in along(headers)[::-1]])
+    return sorted(len(headers) - 1 - i for i in found)
+
+
 def lowest_of_each_key(headers: Headers, keys: list[Any]) -> list[int]:
     kept: list[int] = []
     for i in sorted(range(len(keys)), key=keys.__getitem__):

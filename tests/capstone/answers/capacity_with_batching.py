@@ -173,7 +173,19 @@ def floor_alone(rate, a, b, limit):
     return capacity, None if needed is None else math.floor(rate * a / (1 - rate * b))
 
 
+def is_the_given_limit_enough(rate, a, b, limit):
+    capacity = limit / (a + b * limit)
+    return capacity, limit if capacity > rate else None
+
+
+def batches_against_the_rate(rate, a, b, limit):
+    needed = next((n for n in range(1, 1000) if 1 / (a + b * n) > rate), None)
+    return limit / (a + b * limit), needed
+
+
 WRONG = [
+    ("begins-at-the-limit", is_the_given_limit_enough),
+    ("batches-instead-of-requests", batches_against_the_rate),
     ("begins-at-the-limit", from_the_given_limit),
     ("rounded-down", floor_alone),
     ("one-at-a-time", one_at_a_time),

@@ -210,7 +210,14 @@ def since_the_first_moment(due, service, share):
     return percentile(service, share), percentile([end - due[0] for end in done], share)
 
 
+def unsorted_from_due(due, service, share):
+    sent, done = client(due, service)
+    late = [end - moment for moment, end in zip(due, done, strict=True)]
+    return percentile(service, share), late[max(math.ceil(share * len(late) / 100), 1) - 1]
+
+
 WRONG = [
+    ("not-sorted", unsorted_from_due),
     ("same-request", request_at_the_second_percentile),
     ("moment-instead-of-latency", since_the_first_moment),
     ("no-waiting", open_client),

@@ -258,7 +258,14 @@ def every_other_number(headers):
     return once(along, sorted(range(len(along)), key=along.__getitem__))
 
 
+def compared_with_the_next(headers):
+    along = along_of(headers)
+    order = np.argsort(along, kind="stable")
+    return order[np.append(np.diff(along[order]) >= 0.01, True)].tolist()
+
+
 WRONG = [
+    ("nearest-duplicate", compared_with_the_next),
     ("by-z", by_z_in_turn),
     ("orientation-in-turns", every_other_number),
     ("by-name", by(lambda header: header["name"])),

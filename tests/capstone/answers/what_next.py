@@ -226,7 +226,17 @@ def lane_chosen_without_threads(profile, lanes, workers):
     return part, a_patient(profile) / left if left else math.inf
 
 
+def threads_by_floor_division(profile, lanes, workers):
+    def a_patient(seconds):
+        return max(sum(seconds[part] for part in parts) // workers[lane] for lane, parts in lanes.items())
+
+    left = {part: a_patient({**profile, part: 0}) for part in profile}
+    part = min(left, key=left.get)
+    return part, a_patient(profile) / left[part] if left[part] else math.inf
+
+
 WRONG = [
+    ("threads-in-whole-numbers", threads_by_floor_division),
     ("workers-ignored", lane_chosen_without_threads),
     ("lanes-added", amdahl_of_everything),
     ("lanes-added", lanes_one_after_the_other),
