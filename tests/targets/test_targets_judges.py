@@ -46,13 +46,20 @@ def test_edges_and_densities_are_those_of_the_package():
         torch.testing.assert_close(found, log_likelihood(logits, targets, edges))
 
 
-def test_one_mistake_in_a_special_case_is_named_after_it():
+def test_one_mistake_in_several_special_cases_is_named_after_what_explains_them():
     def large_penalty(probabilities, targets, edges):
         found = density_in_a_bin.right(probabilities, targets, edges)
         return found.clamp(min=-30)
 
     verdict = check("density-in-a-bin", large_penalty)
-    assert verdict.mistake == "outside-not-impossible", "of several special cases the first"
+    assert verdict.mistake == "finite-log-of-0", "which explains the targets outside, too"
+    assert "Only there" not in verdict.message
+
+    def outside(probabilities, targets, edges):
+        found = density_in_a_bin.right(probabilities, targets, edges)
+        return torch.where((targets < edges[0]) | (targets > edges[-1]), -99.0, found)
+
+    assert check("density-in-a-bin", outside).mistake == "outside-not-impossible"
 
 
 def test_memory_of_numpy_is_seen_while_it_is_traced_elsewhere():

@@ -136,6 +136,10 @@ MISTAKES = combined(
                 lambda rate, a, b: max(1, math.floor(_share(rate, a, b))),
                 "Rounded down, the limit's capacity is below the rate. " + _SMALLER,
             ),
+            "rounded-down, to 0": (
+                lambda rate, a, b: math.floor(_share(rate, a, b)),
+                "Rounded down, the limit's capacity is below the rate; and a limit of 0 serves nobody. " + _SMALLER,
+            ),
             "rounded": (
                 lambda rate, a, b: max(1, round(_share(rate, a, b))),
                 "Rounded to the nearest number, the limit may be too small. " + _SMALLER,
@@ -175,6 +179,21 @@ MISTAKES["a-and-b-swapped, in both"] = (
     lambda rate, a, b, limit: (limit / (a * limit + b), None if rate * a >= 1 else _needed(rate, b, a)),
     MISTAKES["a-and-b-swapped"][1],
 )
+_ANY = "the second number does not depend on `limit`."
+MISTAKES |= {
+    "begins-at-the-limit": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), None if rate * b >= 1 else max(limit, _needed(rate, a, b))),
+        f"You look for a limit from `limit` on. A smaller one may be enough: {_ANY}",
+    ),
+    "begins-at-the-limit, and ends there": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), limit if _capacity(a, b, limit) > rate else None),
+        f"You only ask whether `limit` is enough. A smaller one may be, or a larger one has to be: {_ANY}",
+    ),
+    "batches-instead-of-requests, in the search": (
+        lambda rate, a, b, limit: (_capacity(a, b, limit), 1 if rate * (a + b) < 1 else None),
+        "You compare the rate with 1 / (a + b·n), the batches of a unit of time. Each of them has n requests.",
+    ),
+}
 _ERRORS = {  # of NumPy's infinity or NaN, from a division by 0
     "float infinity to integer": ("no-limit-is-enough", _NONE),
     "float NaN to integer": ("no-limit-is-enough", _NONE),
@@ -220,6 +239,23 @@ def _expect_an_end(answer: Callable, cases: dict[str, tuple]) -> None:
                 raise Mistake("does-not-end", hint) from reached
 
 
+def _expect_a_whole_search(answer: Callable, cases: dict[str, tuple]) -> None:
+    """Raise Mistake for a search that finds small limits, and none where the right one is larger."""
+    found, missed = [], []
+    for arguments in cases.values():
+        needed, own = right(*arguments)[1], answer(*arguments)[1]
+        if needed is not None:
+            (missed if own is None else found).append((needed, arguments[3]))
+    if not missed or not found:
+        return
+    if all(needed > limit for needed, limit in missed) and all(needed <= limit for needed, limit in found):
+        hint = "You look for a limit up to `limit` only. That is the one of the first number; the rate may need a larger one."
+        raise Mistake("search-ends-early", hint)
+    if 1 < (last := max(found)[0]) < min(missed)[0]:
+        hint = f"You find limits up to {last}, and return None where a larger one is needed. Where does your search end?"
+        raise Mistake("search-ends-early", hint)
+
+
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
     """Raise the Mistake that says which of the two numbers is wrong, and what the limit's capacity is."""
     for case, arguments in cases.items():
@@ -245,10 +281,14 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
         if needed is None:
             raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]!r}. {_NONE}")
         if got[1] is None:
+            _expect_a_whole_search(answer, cases)
             hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
             raise Mistake("none-though-one-is-enough", hint)
+        if isinstance(got[1], float | int) and got[1] != int(got[1]):
+            raise Mistake("not-rounded", MISTAKES["not-rounded"][1])
         if isinstance(got[1], float | int) and got[1] >= 1 and got[1] == int(got[1]):
             own = _capacity(a, b, int(got[1]))
             if own <= rate:
-                raise Mistake("limit-too-small", f"For {case} your limit {got[1]} has the capacity {own:g}. {_STEADY}")
+                hint = _STEADY if same(own, rate) else "That is below the rate: such a server falls ever further behind."
+                raise Mistake("limit-too-small", f"For {case} your limit {got[1]} has the capacity {own:g}. {hint}")
             raise Mistake("limit-too-large", f"For {case} your limit {got[1]} is enough, but a smaller one is too.")

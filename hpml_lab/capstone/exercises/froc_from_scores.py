@@ -213,6 +213,11 @@ def _as_given(scores: Array, hits: Array, scans: int, nodules: int) -> list[list
     return [[(hits < 0).sum() / scans, _hit_once(hits) / nodules] for hits in counted]
 
 
+def _at_some(chosen: Array) -> Callable[..., Any]:
+    """Rows at the scores of some detections."""
+    return lambda scores, *given: _build(thresholds=lambda _: _distinct(scores[chosen]))(scores, *given)
+
+
 def _repeats_removed(scores: Array, hits: Array, scans: int, nodules: int) -> list[list[float]]:
     left: list[int] = []
     for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
@@ -226,6 +231,10 @@ MISTAKES |= {
     "equal-scores-one-by-one, the first": (_one_by_one(lambda points: points[:1]), _TIE),
     "equal-scores-one-by-one, misses first": (_one_by_one(list, key=lambda score, hit: (-score, hit)), _TIE),
     "equal-scores-one-by-one, hits first": (_one_by_one(list, key=lambda score, hit: (-score, -hit)), _TIE),
+    "nodule-0-left-out, and nodule-0-is-false": (  # one mistake, though two parts are wrong
+        _build(found=lambda hits: len(set(hits[hits > 0].tolist())), false=lambda hits: (hits <= 0).sum()),
+        "Nodules count from 0: you take nodule 0 for a false positive; only −1 marks one.",
+    ),
     "not-ordered": (_as_given, "You count the detections in the order given; the largest score comes first."),
     "hits-left-behind": (
         lambda scores, hits, scans, nodules: right(np.sort(scores)[::-1], hits, scans, nodules),
@@ -234,6 +243,24 @@ MISTAKES |= {
     "scores-rounded": (
         lambda scores, hits, scans, nodules: right(np.round(scores, 1), hits, scans, nodules),
         "You round the scores: two different ones become one point.",
+    ),
+    "recall-per-scan": (
+        lambda scores, hits, scans, nodules: right(scores, hits, scans, scans),
+        "You divide the nodules that are found by the scans, too. Recall is a share of the nodules.",
+    ),
+    "nodules-counted-twice, at most all": (
+        lambda scores, hits, scans, nodules: [
+            [false, min(share, 1.0)] for false, share in MISTAKES["nodules-counted-twice"][0](scores, hits, scans, nodules)
+        ],
+        f"{_REPEATED} Your recall counts every hit, up to 1.",
+    ),
+    "no-row-for-misses": (
+        lambda scores, hits, scans, nodules: _at_some(hits >= 0)(scores, hits, scans, nodules),
+        "You have rows for the scores of hits alone. A score that only false positives have is one of the scores, too.",
+    ),
+    "no-row-for-hits": (
+        lambda scores, hits, scans, nodules: _at_some(hits < 0)(scores, hits, scans, nodules),
+        "You have rows for the scores of false positives alone. A score that only hits have is one of the scores, too.",
     ),
     "divisors-swapped": (
         lambda scores, hits, scans, nodules: right(scores, hits, nodules, scans),

@@ -55,10 +55,12 @@ def _build(
     return hounsfield
 
 
-def _wrapped(dtype: type) -> Callable[[Values, Values, Values], Values]:
-    """Arithmetic in 16 bits, which begins again at the other end; fractions are cut off."""
+def _wrapped(kind: type | None) -> Callable[[Values, Values, Values], Values]:
+    """Arithmetic in 16 bits, of this type or that of the stored values, which begins again at the other end; fractions are
+    cut off."""
 
     def value(stored: Values, slope: Values, intercept: Values) -> Values:
+        dtype = kind or stored.dtype
         product = (np.trunc(slope).astype(np.int64) * stored.astype(np.int64)).astype(dtype).astype(np.int64)
         return (product + np.trunc(intercept).astype(np.int64)).astype(dtype).astype(np.float64)
 
@@ -98,6 +100,7 @@ MISTAKES = combined(
             "inverse": (lambda s, a, b: (s.astype(float) - b) / a, "This is the way back, from HU to stored values."),
             "overflow": (_wrapped(np.int16), f"You compute in int16. {_WRAP}"),
             "overflow, unsigned": (_wrapped(np.uint16), f"You compute in uint16, which has no negative numbers. {_WRAP}"),
+            "overflow, in the stored type": (_wrapped(None), f"You compute in the 16 bits of the stored values. {_WRAP}"),
             "overflow, of the product": (
                 lambda s, a, b: (np.trunc(a).astype(np.int64) * s.astype(np.int64)).astype(np.int16) + b,
                 f"Your product is int16. {_WRAP}",
@@ -153,6 +156,10 @@ MISTAKES = combined(
                 "You replace smaller stored values, too; only those equal to the padding were not measured.",
             ),
             "padding-0-hu": (_padded_with(lambda hu: 0.0), "You set padding to 0 HU, which is water; air is −1000."),
+            "padding-inverted": (
+                lambda hu, stored, padding: hu if padding is None else np.where(stored == padding, hu, AIR),
+                "You set to air what was measured, and keep the padding: the other way round.",
+            ),
             "padding-without-padding": (
                 lambda hu, stored, padding: _at_padding(hu, stored, padding or 0),
                 "Where the padding is None there is none, and 0 is a stored value like any other.",
@@ -198,12 +205,16 @@ MISTAKES = combined(
 )
 
 
-def _set_before(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
-    """−1000 among the stored values, which slope and intercept then change."""
-    changed = stored.astype(np.float64)
-    if padding is not None:
-        changed[stored == padding] = AIR
-    return right(changed, slope, intercept)
+def _set_before(value: float) -> Callable[..., Values]:
+    """A number at the padding among the stored values, which slope and intercept then change."""
+
+    def hounsfield(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
+        changed = stored.astype(np.float64)
+        if padding is not None:
+            changed[stored == padding] = value
+        return right(changed, slope, intercept)
+
+    return hounsfield
 
 
 def _int16_first(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
@@ -211,7 +222,11 @@ def _int16_first(stored: Values, slope: Any, intercept: Any, padding: Any = None
     return right(stored.astype(np.int16), slope, intercept, padding)
 
 
-MISTAKES["padding-before-the-slope"] = (_set_before, MISTAKES["padding-before-the-slope"][1])
+MISTAKES["padding-before-the-slope"] = (_set_before(AIR), MISTAKES["padding-before-the-slope"][1])
+MISTAKES["padding-before-the-slope, 0"] = (
+    _set_before(0.0),
+    "You set padding to 0 among the stored values, so that it becomes the intercept. It becomes −1000 HU.",
+)
 MISTAKES["overflow, before all"] = (_int16_first, MISTAKES["overflow, of the stored values"][1])
 
 
@@ -293,8 +308,31 @@ _PLACES = {  # what is in a case's name: the Mistake that all wrong cases may ha
 
 
 def _explain(answer: Callable) -> None:
-    """Raise the Mistake of the one kind of case that is wrong."""
-    wrong = [case for case, given in _CASES.items() if not same(numbers(answer(*copy.deepcopy(given))), right(*given), 1e-5)]
-    for text, found in _PLACES.items():
+    """Raise the Mistake of limits that nobody asked for, or of the one kind of case that is wrong."""
+    found = [(case, numbers(answer(*copy.deepcopy(given))), right(*given)) for case, given in _CASES.items()]
+    if all(hu is not None and hu.numel() for _, hu, _ in found):
+        low, high = min(hu.min().item() for _, hu, _ in found), max(hu.max().item() for _, hu, _ in found)
+        if all(same(hu, wanted.clip(low, high), 1e-5) for _, hu, wanted in found):
+            raise Mistake("clipped", f"Your HU end at {low:g} and at {high:g}, and are right in between. Do not clip them.")
+    wrong = [case for case, hu, wanted in found if not same(hu, wanted, 1e-5)]
+    if wrong and all(case.startswith("padding") for case in wrong):
+        _explain_padding(*next(each for each in found if each[0] == wrong[0]))
+    for text, hint in _PLACES.items():
         if wrong and all(text in case for case in wrong):
-            raise Mistake(*found)
+            raise Mistake(*hint)
+
+
+def _explain_padding(case: str, hu: Any, wanted: Values) -> None:
+    """Raise the Mistake that says which voxels are wrong: those that were not measured, or others."""
+    stored, *_, padding = _CASES[case]
+    if hu is None or hu.shape != wanted.shape:
+        return
+    hu, at = hu.numpy(), stored == padding
+    if same(hu[at], wanted[at]):
+        i = tuple(np.argwhere(~np.isclose(hu, wanted, rtol=1e-5) & ~at)[0])
+        text = f"the stored value {stored[i]} is not the padding, and becomes {wanted[i]:g} HU; yours is {hu[i]:g}."
+        raise Mistake("padding-and-others", f"For {case} padding is right. But at {list(map(int, i))} {text}")
+    if same(hu[~at], wanted[~at], 1e-5):
+        text = f"all is right but the padding: yours becomes {hu[at][0]:g} HU. Air is −1000."
+        raise Mistake("other-padding", f"For {case} {text}")
+    raise Mistake("padding", f"For {case} yours are wrong where the stored value is the padding, and elsewhere. {_PADDING}")

@@ -32,6 +32,15 @@ def _never_idle(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, [moment + seconds for moment, seconds in zip(sent, service, strict=True)]
 
 
+def _the_earlier(due: Sequence[float], service: Sequence[float]) -> Times:
+    """min for max."""
+    sent, done = [], []
+    for moment, seconds in zip(due, service, strict=True):
+        sent.append(min(moment, *done[-1:], moment))
+        done.append(sent[-1] + seconds)
+    return sent, done
+
+
 def _gap_after_answer(due: Sequence[float], service: Sequence[float]) -> Times:
     """The gap between two moments due begins with the answer."""
     sent, done = [], []
@@ -90,6 +99,7 @@ MISTAKES = combined(
                 _schedule_shifts,
                 "In your code a late request moves all later ones. The moments due are fixed, whatever the client does.",
             ),
+            "sends-too-early, the earlier": (_the_earlier, f"Your client takes the earlier of the two moments. {_WAITS}"),
             "services-sorted": (
                 lambda due, service: _waits(due, sorted(service)),
                 "You sort the services before the requests are sent, whose order is fixed. Sort latencies, at the end.",
@@ -153,17 +163,48 @@ MISTAKES = combined(
 )
 
 
-def _of_one_request(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
-    """The latency from due of the request at the percentile from sent."""
+def _of_one_request(which: int) -> Callable[..., tuple[float, float]]:
+    """Both latencies of the request that is at the percentile from sent (0) or from due (1)."""
+
+    def answer(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
+        sent, done = _waits(due, service)
+        both = service, [end - moment for moment, end in zip(due, done, strict=True)]
+        at = sorted(range(len(due)), key=both[which].__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
+        return both[0][at], both[1][at]
+
+    return answer
+
+
+def _from_the_start(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
     sent, done = _waits(due, service)
-    at = sorted(range(len(due)), key=service.__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
-    return service[at], done[at] - due[at]
+    return right(due, service, share)[0], nearest_rank([end - due[0] for end in done], share)
 
 
-MISTAKES["same-request"] = (
-    _of_one_request,
-    "You find the request at the first percentile and give its second latency. Each percentile is one of its own latencies.",
-)
+def _other_second(percentile: Callable[[list, float], Any]) -> Callable[..., tuple[float, Any]]:
+    """The right percentile of the latencies from sent, and another one of those from due."""
+    only = _build(percentile=percentile)
+    return lambda *given: (right(*given)[0], only(*given)[1])
+
+
+MISTAKES |= {
+    f"{name}, second": (_other_second(way), f"Your first number is right. {hint}") for name, (way, hint) in WRONG.items()
+}
+MISTAKES |= {
+    "same-request": (
+        _of_one_request(0),
+        "You find the request at the first percentile and give its second latency. Each percentile is one of its own "
+        "latencies.",
+    ),
+    "same-request, the other": (
+        _of_one_request(1),
+        "You find the request at the second percentile and give its first latency. Each percentile is one of its own "
+        "latencies.",
+    ),
+    "moment-instead-of-latency, from the first": (
+        _from_the_start,
+        "You count all answers from the first moment due. A latency counts from the moment at which its own request was due.",
+    ),
+}
 _SHARE = "`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1."
 ERRORS = {"Quantiles must be in": ("share-in-percent", _SHARE), "quantile() q must be in": ("share-in-percent", _SHARE)}
 _SPACED = [10.0 * i for i in range(20)]
@@ -183,6 +224,7 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "7 uneven requests, p10": (*uneven, 10),
         "7 uneven requests, p100": (*uneven, 100),
         "8 requests, always behind, p25": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 25),
+        "8 requests, always behind, p30": ([float(i) for i in range(8)], [3.0, 2.0, 4.0, 2.5, 5.0, 9.0, 1.5, 6.0], 30),
         "8 requests, never behind, p75": ([5.0 + 10 * i for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 75),
         "8 requests, always behind, p0": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 0),
         "4 requests due at once, p50": ([2.0] * 4, [7.0, 1.0, 3.0, 2.0], 50),

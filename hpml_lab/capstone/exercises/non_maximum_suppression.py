@@ -133,6 +133,15 @@ MISTAKES = combined(
                 ways.lonely,
                 "You remove every candidate that has a neighbor, the best ones too. The best of a group stays.",
             ),
+            "groups-by-chains": (
+                ways.best_of_each_chain,
+                "You make one group of all that are connected by near neighbors, and keep its best. In a chain the third is "
+                "near to the second, not to the first: it is kept.",
+            ),
+            "removed-while-going-through": (
+                ways.removed_while_going_through,
+                "You remove from the list while you go through it, so that the loop skips what follows each removal.",
+            ),
             "nothing-removed": (lambda order, near: list(order), "You only sort: nothing was removed."),
         },
         "end": {
@@ -174,6 +183,10 @@ MISTAKES = combined(
                 "You return the centers of those that are kept; their indices are asked for.",
             ),
             "count-returned": (lambda kept, order, centers, scores: len(kept), "You return how many are kept. " + _MASK),
+            "last-missing": (
+                lambda kept, order, centers, scores: [i for i in kept if i != order[-1]],
+                "You never reach the candidate with the smallest score. It is kept, too, if no better one is near.",
+            ),
             "best-missing": (
                 lambda kept, order, centers, scores: kept[1:],
                 "The best candidate is missing: nothing is better, so it is always kept.",
@@ -196,6 +209,19 @@ def _counting_in_the_rest(centers: Array, scores: Array, apart: float) -> list[i
 MISTAKES["indices-of-the-rest"] = (
     _counting_in_the_rest,
     "Your indices count in what is left after each removal; keep those of the candidates as they were handed to you.",
+)
+
+
+def _none_better_near(centers: Array, scores: Array, apart: float) -> list[int]:
+    def near(i: int) -> bool:
+        return any(scores[j] > scores[i] and _euclidean(centers[i], centers[j]) <= apart for j in range(len(scores)))
+
+    return [i for i in _by_score(scores) if not near(i)]
+
+
+MISTAKES["suppressed-ones-suppress, equal ones kept"] = (
+    _none_better_near,
+    _SUPPRESSED + " And of equal scores near each other only the first is kept.",
 )
 
 
@@ -224,6 +250,8 @@ def judge_non_maximum_suppression(answer: Callable) -> None:
             raise Mistake("mask-returned", "You return True or False for each candidate. " + _MASK)
         if isinstance(kept, set | frozenset):
             raise Mistake("no-order", "You return a set, which has no order; return a list, the largest score first.")
+        if isinstance(kept, list | tuple) and kept and all(isinstance(each, np.ndarray) and each.ndim for each in kept):
+            return np.array(kept)
         return kept
 
     try:
@@ -245,7 +273,8 @@ def judge_non_maximum_suppression(answer: Callable) -> None:
 
 
 def _explain(answer: Callable) -> None:
-    """Raise the Mistake that says what is wrong with the first selection that is."""
+    """Raise the Mistake of a limit for scores, or that says what is wrong with the first selection that is."""
+    _expect_all_scores(answer)
     for case, (centers, scores, apart) in CASES.items():
         found = numbers(answer(centers.copy(), scores.copy(), apart))
         wanted = right(centers, scores, apart)
@@ -269,6 +298,22 @@ def _explain(answer: Callable) -> None:
         if sorted(kept) == sorted(wanted):
             raise Mistake("not-the-largest-first", f"For {case} you keep the right ones; return the largest score first.")
         raise Mistake("better-one-missing", f"For {case} you keep a candidate though a better one is near to it.")
+
+
+def _expect_all_scores(answer: Callable) -> None:
+    """Raise Mistake where all selections are right but for the scores below some limit."""
+    missing, least = [], []
+    for given in CASES.values():
+        found, wanted, scores = numbers(answer(*copy.deepcopy(given))), right(*given), given[1]
+        if found is None or found.ndim != 1 or found.tolist() != wanted[: len(found)]:
+            return
+        missing += [float(scores[i]) for i in wanted[len(found) :]]
+        least += [float(scores[i]) for i in wanted[: len(found)]]
+    if missing and least and max(missing) < min(least):
+        hint = (
+            f"Your kept candidates have scores of {min(least):g} and more, and those of {max(missing):g} and less are missing."
+        )
+        raise Mistake("small-scores-dropped", f"{hint} No score is too small: only a better one nearby suppresses.")
 
 
 _ERRORS = {

@@ -19,6 +19,17 @@ def _by_axis(axis: int, sign: int = 1) -> Callable[[Headers], list[float]]:
     return lambda headers: [sign * header["position"][axis] for header in headers]
 
 
+def _main(headers: Headers) -> tuple[int, float]:
+    """The axis that is nearest to the normal, and the normal along it."""
+    normal = np.cross(headers[0]["orientation"][:3], headers[0]["orientation"][3:])
+    axis = int(np.abs(normal).argmax())
+    return axis, float(normal[axis])
+
+
+def _on_main_axis(headers: Headers, sign: float) -> list[float]:
+    return [sign * header["position"][_main(headers)[0]] for header in headers]
+
+
 def _number_in(name: str) -> list[int]:
     return [int(part) for part in re.findall(r"\d+", name)]
 
@@ -56,6 +67,14 @@ KEYS: dict[str, tuple[Callable[[Headers], list[Any]], str]] = {
     "by-x": (_by_axis(0), f"You order by x. That is right for a sagittal series alone. {_NORMAL}"),
     "by-y": (_by_axis(1), f"You order by y. That is right for a coronal series alone. {_NORMAL}"),
     "by-z, downward": (_by_axis(2, -1), f"You order by −z, which fits one kind of series. {_NORMAL}"),
+    "by-the-main-axis": (
+        lambda headers: _on_main_axis(headers, 1),
+        f"You take x, y or z, whichever is nearest to the normal: without its sign, and wrong for oblique series. {_NORMAL}",
+    ),
+    "by-the-main-axis, with its sign": (
+        lambda headers: _on_main_axis(headers, np.sign(_main(headers)[1])),
+        f"You take x, y or z, whichever is nearest to the normal. In an oblique series that is not enough: project. {_NORMAL}",
+    ),
     "by-position": (
         lambda headers: [tuple(header["position"]) for header in headers],
         f"You compare positions as triples: x decides, then y. {_NORMAL}",
@@ -79,6 +98,10 @@ KEYS: dict[str, tuple[Callable[[Headers], list[Any]], str]] = {
     "along-the-rows": (
         lambda headers: [float(np.dot(h["position"], h["orientation"][:3])) for h in headers],
         f"You project on the direction of the rows, in which slices do not differ. {_NORMAL}",
+    ),
+    "orientation-in-turns": (
+        lambda headers: along([{**h, "orientation": h["orientation"][::2] + h["orientation"][1::2]} for h in headers]),
+        "You take every other number of the orientation. The first three are the row's direction, the last three the column's.",
     ),
     "along-the-columns": (
         lambda headers: [float(np.dot(h["position"], h["orientation"][3:])) for h in headers],
@@ -139,6 +162,10 @@ MISTAKES = combined(
                 ways.lowest_of_each,
                 "Of a repeated slice you keep the one that is lower; keep the one that is first in the list.",
             ),
+            "nearest-duplicate, the higher": (
+                ways.highest_of_each,
+                "Of a repeated slice you keep the one that is higher; keep the one that is first in the list.",
+            ),
         },
         "end": {
             "ranks": (
@@ -163,6 +190,8 @@ MISTAKES = combined(
 )
 for _name, (_keys, _hint) in KEYS.items():
     MISTAKES[f"{_name}, repeated by it"] = (_build(keys=_keys, kept=ways.first_of_each_key), _hint)
+    MISTAKES[f"{_name}, the first by it"] = (_build(keys=_keys, kept=ways.first_in_order), _hint)
+    MISTAKES[f"{_name}, the lowest by it"] = (_build(keys=_keys, kept=ways.lowest_of_each_key), _hint)
 
 
 @exercise("order-the-slices", notebook="16_capstone")
@@ -206,6 +235,7 @@ _PLACES = {
     "a slice twice in a sagittal series": "other-duplicate",
     "a tilted gantry": "not-the-normal",
     "an oblique series, shifted in its plane": "not-the-normal",
+    "another oblique series, shifted in its plane": "not-the-normal",
     "a sagittal series": "not-the-normal",
     "a coronal series": "not-the-normal",
     "an axial series upside down": "not-the-normal",
@@ -213,11 +243,11 @@ _PLACES = {
     "slices 0.04 mm apart, far from 0": "slices-lost",
     "slices on both sides of 0": "size-of-the-projection",
 }
-_HINTS = {
-    "other-duplicate": f"Only series with a repeated slice are wrong. {_REPEATED} Keep the first in the list.",
-    "not-the-normal": f"Axial series are right, others are not. {_NORMAL}",
-    "slices-lost": "Slices may be half a millimeter apart, or less; only those closer than 0.01 mm are the same.",
-    "size-of-the-projection": MISTAKES["size-of-the-projection"][1],
+_HINTS = {  # what is wrong alone, and the hint
+    "other-duplicate": ("Only series with a repeated slice are wrong.", f"{_REPEATED} Keep the first in the list."),
+    "not-the-normal": ("Axial series are right, others are not.", _NORMAL),
+    "slices-lost": ("", "Slices may be half a millimeter apart, or less; only those closer than 0.01 mm are the same."),
+    "size-of-the-projection": ("", MISTAKES["size-of-the-projection"][1]),
 }
 
 
@@ -247,7 +277,9 @@ def _explain(answer: Callable, series: dict[str, tuple[Headers]]) -> None:
         if len(whole) > len(orders) / 2 and all(values == changed(wanted) for values, wanted in whole):
             raise Mistake(name, f"{MISTAKES[name][1]} {more}".strip())
     if wrong and all(case in _PLACES for case in wrong):
-        raise Mistake(_PLACES[wrong[0]], _HINTS[_PLACES[wrong[0]]])
+        alone, hint = _HINTS[_PLACES[wrong[0]]]
+        only = len({_PLACES[case] for case in wrong}) == 1
+        raise Mistake(_PLACES[wrong[0]], f"{alone} {hint}".strip() if only else f"{hint} {MORE}")
     for (case, (headers,)), (values, wanted) in zip(series.items(), orders, strict=True):
         places = [along(headers)[i] for i in values]
         if any(a > b + SAME for a, b in itertools.pairwise(places)):

@@ -10,6 +10,7 @@ Headers = list[dict[str, Any]]
 SAME = 0.01  # mm
 
 AXIAL, UPSIDE_DOWN = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0], [1.0, 0.0, 0.0, 0.0, -1.0, 0.0]
+SLANTED = [0.36, 0.48, 0.8, -0.8, 0.6, 0.0]
 SAGITTAL, CORONAL = [0.0, 1.0, 0.0, 0.0, 0.0, -1.0], [1.0, 0.0, 0.0, 0.0, 0.0, -1.0]
 TILTED, OBLIQUE = [1.0, 0.0, 0.0, 0.0, 0.8, -0.6], [0.6, 0.8, 0.0, -0.48, 0.36, -0.8]
 
@@ -57,6 +58,9 @@ def cases() -> dict[str, tuple[Headers]]:
         "an axial series upside down": _series(UPSIDE_DOWN, _even(8)),
         "a tilted gantry": _series(TILTED, _even(8), shift=lambda k: (0.0, -6.0 * k)),
         "an oblique series, shifted in its plane": _series(OBLIQUE, _even(7), shift=lambda k: (9.0 * (k % 3), 5.0 * (-k % 4))),
+        "another oblique series, shifted in its plane": _series(
+            SLANTED, _even(8), shift=lambda k: (6.0 * (k % 2), 7.0 * (-k % 3))
+        ),
         "a slice twice": _series(AXIAL, repeated, names=lambda k: f"{(k * 3) % 10}.dcm"),
         "a slice twice in a sagittal series": _series(SAGITTAL, repeated, names=lambda k: f"{(k * 7 + 3) % 10}.dcm"),
         "a slice twice, in numbers that round differently": _series(
@@ -107,13 +111,13 @@ def first_of_rounded(digits: int) -> Callable[[Headers, list[Any]], list[int]]:
     return kept
 
 
+def _far(a: Any, b: Any) -> bool:
+    """Whether two keys, whatever they are, are those of different slices."""
+    return abs(a - b) >= SAME if isinstance(a, float) else a != b
+
+
 def first_of_each_key(headers: Headers, keys: list[Any]) -> list[int]:
-    """Slices with the same key are the same, whatever the key is."""
-
-    def far(a: Any, b: Any) -> bool:
-        return abs(a - b) >= SAME if isinstance(a, float) else a != b
-
-    return [i for i in range(len(keys)) if all(far(keys[i], other) for other in keys[:i])]
+    return [i for i in range(len(keys)) if all(_far(keys[i], other) for other in keys[:i])]
 
 
 def first_of_each_number(headers: Headers, keys: list[Any]) -> list[int]:
@@ -126,9 +130,27 @@ def first_of_each_height(headers: Headers, keys: list[Any]) -> list[int]:
     return [i for i in range(len(found)) if all(abs(found[i] - other) >= SAME for other in found[:i])]
 
 
-def lowest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
+def first_in_order(headers: Headers, keys: list[Any]) -> list[int]:
+    """Of a repeated slice the one with the least key."""
     places, kept = along(headers), []
-    for i in sorted(range(len(places)), key=places.__getitem__):
-        if not kept or places[i] - places[kept[-1]] >= SAME:
+    for i in sorted(range(len(keys)), key=keys.__getitem__):
+        kept += [i] if all(abs(places[i] - places[j]) >= SAME for j in kept) else []
+    return sorted(kept)
+
+
+def lowest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
+    return lowest_of_each_key(headers, along(headers))
+
+
+def highest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
+    """And of two that are equal the last, as when each is compared with the next of a sorted list."""
+    found = lowest_of_each_key(headers, [-position for position in along(headers)[::-1]])
+    return sorted(len(headers) - 1 - i for i in found)
+
+
+def lowest_of_each_key(headers: Headers, keys: list[Any]) -> list[int]:
+    kept: list[int] = []
+    for i in sorted(range(len(keys)), key=keys.__getitem__):
+        if not kept or _far(keys[i], keys[kept[-1]]):
             kept.append(i)
     return sorted(kept)

@@ -39,6 +39,29 @@ def lonely(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
     return [i for i in order if not any(near(i, j) for j in order if j != i)]
 
 
+def best_of_each_chain(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
+    """Of all that are connected by near neighbors the first."""
+    left, kept = list(order), []
+    while left:
+        kept.append(left[0])
+        group = [left.pop(0)]
+        for i in group:
+            new = [j for j in left if near(i, j)]
+            group += new
+            left = [j for j in left if j not in new]
+    return kept
+
+
+def removed_while_going_through(order: Sequence[int], near: Callable[[int, int], bool]) -> list[int]:
+    left, kept = list(order), []
+    for i in left:
+        kept.append(i)
+        for j in left:
+            if j != i and near(i, j):
+                left.remove(j)
+    return kept
+
+
 def _case(rows: list[tuple], apart: float) -> tuple[Array, Array, float]:
     given = np.array(rows, float).reshape(-1, 4)
     return given[:, :3].copy(), given[:, 3].copy(), apart

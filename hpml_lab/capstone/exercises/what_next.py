@@ -138,6 +138,20 @@ MISTAKES: dict[str, tuple[Answer, str]] = {
         "You choose the largest part of all. If it is not in the slowest lane, nothing becomes faster when it does.",
     ),
     "workers-ignored": (_build(lane=lambda profile, parts, k: _lane_time(profile, parts, 1)), _WORKERS),
+    "workers-ignored, in the choice": (
+        _build(choose=lambda profile, lanes, workers, gain: right(profile, lanes, dict.fromkeys(workers, 1))[0]),
+        f"You choose the part as if each lane had a single thread; only then you divide. {_WORKERS}",
+    ),
+    **{
+        f"threads-in-whole-numbers, {of_equal_gains}": (
+            _build(lane=lambda profile, parts, k: _lane_time(profile, parts, 1) // k, choose=choose),
+            "// cuts the fraction off: 1 second in two threads is half a second a patient. Divide with /.",
+        )
+        for of_equal_gains, choose in {
+            "the largest part": _best,
+            "the first part": lambda profile, lanes, workers, gain: max(profile, key=gain),
+        }.items()
+    },
     "workers-multiplied": (
         _build(lane=lambda profile, parts, k: _lane_time(profile, parts, 1) * k),
         f"You multiply by the number of threads. {_WORKERS}",

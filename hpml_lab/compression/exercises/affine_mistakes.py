@@ -258,6 +258,10 @@ INTEGERS = combined(
         "You clamp the floats to the range. Its ends may lie halfway between two integers and be rounded to one outside: clamp "
         "the integers.",
     ),
+    "clamped-before-rounding, to low and high": (
+        lambda *given: right_integers(given[0].clamp(*given[1:3]), *given[1:]),
+        "You clamp x to low and high as they are given; the range was extended to 0. Clamp the integers instead.",
+    ),
     "dequantized": (
         lambda *given: (right_integers(*given) - right_zero(*given)) * right_scale(*given),
         "You return floats that were rounded. Return the integers; the way back is `dequantize`.",

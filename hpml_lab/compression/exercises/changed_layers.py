@@ -124,6 +124,13 @@ _MISTAKES: dict[str, tuple[Names, str]] = {
 } | combined(
     _names,
     {
+        "walk": {
+            "not-nested": (nn.Module.named_children, "You look at the model's own children only, not at theirs."),
+            "last-part-of-the-name": (
+                lambda model: [(path.rpartition(".")[2], module) for path, module in model.named_modules()],
+                _LAST,
+            ),
+        },
         "tensors": {
             "misses-torchao": (lambda module: False, _NO_TORCHAO),
             "floats-listed": (lambda module: isinstance(module, nn.Linear), _FLOATS),
@@ -155,13 +162,6 @@ _MISTAKES: dict[str, tuple[Names, str]] = {
             "only-some-kinds, of dynamic ones": (lambda module: "dynamic" in by_torch(module), _KINDS),
             "only-some-kinds, with weight": (lambda module: callable(getattr(module, "weight", None)), _KINDS),
             "fake-quantized-listed": (lambda module: by_torch(module) or hasattr(module, "weight_fake_quant"), _FAKE),
-        },
-        "walk": {
-            "not-nested": (nn.Module.named_children, "You look at the model's own children only, not at theirs."),
-            "last-part-of-the-name": (
-                lambda model: [(path.rpartition(".")[2], module) for path, module in model.named_modules()],
-                _LAST,
-            ),
         },
     },
 )
@@ -219,6 +219,8 @@ def _why_not(name: str, right: set[str], modules: dict[str, nn.Module]) -> tuple
     if name not in modules:
         if any(path.endswith(f".{name}") for path in modules):
             return "last-part-of-the-name", _LAST
+        if name in {type(module).__name__ for module in modules.values()}:
+            return "not-names", "that is a class. Return the names of the layers, such as 'body.0'."
         layer, _, last = name.rpartition(".")
         if layer in modules and hasattr(modules[layer], last):
             return "parameters-listed", "that is a parameter. Return the name of the layer that has it."

@@ -121,6 +121,10 @@ MISTAKES = {
         _direct(lambda w, axis: _over(w, [d for d in range(w.ndim) if d != axis])),
         "axis = -1 is the last dimension. No number of range(weight.ndim) equals -1, so you have reduced over all of them.",
     ),
+    "keeps-dimensions, each as 1": (
+        _direct(lambda w, axis: w.abs().amax([d for d in range(w.ndim) if d != axis % w.ndim], keepdim=True)),
+        "Return one dimension, (channels,): yours keeps the others, with one element each.",
+    ),
     "one-number": (
         _direct(lambda w, axis: w.abs().amax()),
         "You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",

@@ -122,11 +122,16 @@ def _only_weights(w1: Tensor, b1: Tensor, w2: Tensor) -> tuple[Tensor, Tensor]:
     return new[0], new[2]
 
 
-def _misread(w1: Tensor, b1: Tensor, w2: Tensor) -> Layers:
-    """The second layer's ranges by its outputs; an error where these are not as many as the channels."""
-    r1, r2 = _largest(w1, None, 0), _largest(w2, None, 0)
-    s = (r2 / r1).sqrt()
-    return w1 * _along(w1, 0, s), b1 * s, w2 / _along(w2, 1, s)
+def _misread(dim: int) -> Equalize:
+    """The second layer's ranges by its outputs, and divided along `dim`; an error where these are not as many as the
+    channels."""
+
+    def equalized(w1: Tensor, b1: Tensor, w2: Tensor) -> Layers:
+        r1, r2 = _largest(w1, None, 0), _largest(w2, None, 0)
+        s = (r2 / r1).sqrt()
+        return w1 * _along(w1, 0, s), b1 * s, w2 / _along(w2, dim, s)
+
+    return equalized
 
 
 def _rows_divided(w1: Tensor, b1: Tensor, w2: Tensor) -> Layers:
@@ -137,7 +142,8 @@ def _rows_divided(w1: Tensor, b1: Tensor, w2: Tensor) -> Layers:
 
 _COLUMNS = "A channel of the first layer is *read* by dimension 1 of the second weight; dimension 0 are its outputs."
 MISTAKES = {
-    "wrong-axis": (_misread, _COLUMNS),
+    "wrong-axis": (_misread(1), _COLUMNS),
+    "wrong-axis, all of it": (_misread(0), _COLUMNS),
     "wrong-axis, divided": (_rows_divided, _COLUMNS),
     "bias-missing": (_only_weights, "Return three tensors: the first weight, the first bias, the second weight."),
     "wrong-order": (
@@ -186,8 +192,26 @@ def judge_equalized(answer: Callable) -> None:
         expect_function(answer, right, cases, mistakes=MISTAKES)
     except Mistake as mistake:
         if mistake.name == "wrong-value":
+            _expect_more_than_linear(answer, cases)
             _explain(answer, cases)
         raise
+    except Exception:  # of the answer
+        _expect_more_than_linear(answer, cases)
+        raise
+
+
+def _expect_more_than_linear(answer: Callable, cases: dict[str, Layers]) -> None:
+    """Raise Mistake for an answer that is right for Linear layers, but wrong or an error for every convolution."""
+
+    def is_right(layers: Layers) -> bool:
+        try:
+            return same(answer(*(x.clone() for x in layers)), right(*layers))
+        except Exception:
+            return False
+
+    if all(is_right(layers) == (layers[0].ndim == 2) for layers in cases.values()):
+        hint = "Your result is right for Linear layers alone. A channel of a convolution has inputs, rows and columns: the "
+        raise Mistake("linear-only", f"{hint}largest weight is over all of them, and its factor is lined up with all four.")
 
 
 def _explain(answer: Callable, cases: dict[str, Layers]) -> None:

@@ -239,6 +239,10 @@ ZEROS_MISTAKES: dict[str, tuple[Count, str]] = {
         f"{OWN} is how many zeros this matrix lacks. Give the number for any matrix of its shape and dtype.",
     ),
 }
+ZEROS_MISTAKES["missing-zeros, or none"] = (
+    lambda w, i: max(0, ZEROS_MISTAKES["missing-zeros"][0](w, i)),
+    ZEROS_MISTAKES["missing-zeros"][1],
+)
 
 
 @exercise("csr-bytes", notebook="14_compression")

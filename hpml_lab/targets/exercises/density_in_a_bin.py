@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
+from hpml_lab.core.mistakes import MORE, combined
 from hpml_lab.core.same import numbers, same
 
 Tensor = torch.Tensor
@@ -229,9 +229,9 @@ _LOG_OF_0 = (
 _ERRORS = {"out of bounds": _RANGE, "out of range": _RANGE, "math domain": _LOG_OF_0, "expected a positive": _LOG_OF_0}
 _PLACES = {
     "targets on inner edges": ("edge-in-the-left-bin", _EDGE),
-    "a target on the first edge": ("first-edge-missed", "Only the targets on the first edge are wrong: they are in bin 0."),
+    "a target on the first edge": ("first-edge-missed", "Targets on the first edge are in bin 0."),
     "a target on the last edge": ("last-edge-missed", MISTAKES["last-edge-missed"][1]),
-    "targets outside the edges": ("outside-not-impossible", _OUTSIDE + " Only there your values are different ones."),
+    "targets outside the edges": ("outside-not-impossible", _OUTSIDE),
     "a bin of probability 0": ("finite-log-of-0", _TINY),
     "a probability of 1e-30": ("small-probability-lost", "Only 0 has the logarithm −inf; a probability may be 1e-30."),
     "a target just outside the edges": (
@@ -239,6 +239,10 @@ _PLACES = {
         "A target that is just outside has the density 0. Have you moved an edge by a little? Compare with == instead.",
     ),
 }
+
+
+# What a small constant, added everywhere or set instead of −inf, spoils together.
+_OF_A_CONSTANT = {"finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
@@ -253,8 +257,11 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
         if not same(got, wanted, 1e-5):
             wrong.append(case)
     if wrong and all(case in _PLACES for case in wrong):
-        name, hint = _PLACES[wrong[0]]
-        raise Mistake(name, hint)
+        found = dict(_PLACES[case] for case in wrong)
+        name = "finite-log-of-0" if "finite-log-of-0" in found else next(iter(found))
+        if len(found) == 1:
+            raise Mistake(name, f"{found[name]} Only there your values are wrong.")
+        raise Mistake(name, found[name] if found.keys() <= _OF_A_CONSTANT else f"{found[name]} {MORE}")
     _explain_density(answer)
 
 

@@ -148,6 +148,12 @@ def _case(values: list[float], bins: int, dtype: torch.dtype = torch.float64) ->
     return torch.tensor(values, dtype=dtype)[order], bins
 
 
+_ERRORS = {
+    "must be same dtype": (
+        "shares-of-another-type",
+        "torch.quantile wants the shares in the type of the targets, which may be float64: dtype=targets.dtype.",
+    )
+}
 _STEPS = [0.0, 1.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 29.0]
 _DRAWN = torch.rand(57, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(4).exp().tolist()
 
@@ -169,7 +175,7 @@ def judge_quantile_edges(answer: Callable) -> None:
         "float32": _case([0.1, 0.2, 0.4, 0.8, 1.6], 4, torch.float32),
     }
     try:
-        expect_function(answer, right, cases, mistakes=MISTAKES)
+        expect_function(answer, right, cases, mistakes=MISTAKES, errors=_ERRORS)
     except Mistake as mistake:
         if mistake.name in ("wrong-value", "wrong-shape", "width-0"):  # by rounding, a tiny width is as good as none
             _explain(answer, cases)

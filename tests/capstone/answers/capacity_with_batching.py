@@ -163,7 +163,31 @@ def of_its_own_limit(rate, a, b, limit):
     return (needed / (a + b * needed) if needed else capacity), needed
 
 
+def from_the_given_limit(rate, a, b, limit):
+    capacity, needed = solution(rate, a, b, limit)
+    return capacity, needed and max(needed, limit)
+
+
+def floor_alone(rate, a, b, limit):
+    capacity, needed = solution(rate, a, b, limit)
+    return capacity, None if needed is None else math.floor(rate * a / (1 - rate * b))
+
+
+def is_the_given_limit_enough(rate, a, b, limit):
+    capacity = limit / (a + b * limit)
+    return capacity, limit if capacity > rate else None
+
+
+def batches_against_the_rate(rate, a, b, limit):
+    needed = next((n for n in range(1, 1000) if 1 / (a + b * n) > rate), None)
+    return limit / (a + b * limit), needed
+
+
 WRONG = [
+    ("begins-at-the-limit", is_the_given_limit_enough),
+    ("batches-instead-of-requests", batches_against_the_rate),
+    ("begins-at-the-limit", from_the_given_limit),
+    ("rounded-down", floor_alone),
     ("one-at-a-time", one_at_a_time),
     ("one-at-a-time", each_pays_the_fixed_cost),
     ("batches-instead-of-requests", batches_per_second),
@@ -181,8 +205,8 @@ WRONG = [
     ("no-limit-is-enough", divides_by_zero),
     ("no-limit-is-enough", infinite),
     ("no-limit-is-enough", the_given_limit),
-    ("none-though-one-is-enough", gives_up_soon),
-    ("none-though-one-is-enough", only_up_to_the_limit),
+    ("search-ends-early", gives_up_soon),
+    ("search-ends-early", only_up_to_the_limit),
     ("arrivals-in-one-service", while_it_arrives),
     ("limit-too-large", while_a_full_batch_is_served),
     ("limit-too-small", without_the_own_service),

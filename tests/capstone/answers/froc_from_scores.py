@@ -149,7 +149,22 @@ def without_repeats(scores, hits, scans, nodules):
     return solution(scores[left], hits[left], scans, nodules)
 
 
+def rows_of_hits_alone(scores, hits, scans, nodules):
+    thresholds = np.unique(scores[hits >= 0])[::-1]
+    return [solution(scores, hits, scans, nodules)[np.unique(scores)[::-1].tolist().index(s)] for s in thresholds]
+
+
 WRONG = [
+    ("no-row-for-misses", rows_of_hits_alone),
+    (
+        "nodules-counted-twice",
+        with_points(lambda h, scans, nodules: [(h < 0).sum() / scans, min(1.0, (h >= 0).sum() / nodules)]),
+    ),
+    ("recall-per-scan", with_points(lambda h, scans, nodules: [(h < 0).sum() / scans, len(set(h[h >= 0].tolist())) / scans])),
+    (
+        "nodule-0-left-out",
+        with_points(lambda h, scans, nodules: [(h <= 0).sum() / scans, len(set(h[h > 0].tolist())) / nodules]),
+    ),
     (
         "nodules-counted-twice",
         with_points(lambda hits, scans, nodules: [(hits < 0).sum() / scans, (hits >= 0).sum() / nodules]),

@@ -156,7 +156,37 @@ def indexes_numbers(stored, slope, intercept, padding=None):
     return hu
 
 
+def padding_as_0(stored, slope, intercept, padding=None):
+    return solution(stored if padding is None else np.where(stored == padding, 0, stored), slope, intercept)
+
+
+def in_the_stored_type(stored, slope, intercept, padding=None):
+    slope = np.reshape(slope, (-1, 1, 1)).astype(stored.dtype)
+    intercept = np.reshape(intercept, (-1, 1, 1)).astype(np.int16).astype(stored.dtype)
+    hu = (slope * stored + intercept).astype(np.float32)
+    if padding is not None:
+        hu[stored == padding] = -1000
+    return hu
+
+
+def rows_with_any_padding(stored, slope, intercept, padding=None):
+    hu = solution(stored, slope, intercept)
+    if padding is not None:
+        hu[(stored == padding).any(-1)] = -1000
+    return hu
+
+
+def air_but_for_the_padding(stored, slope, intercept, padding=None):
+    hu = solution(stored, slope, intercept)
+    return hu if padding is None else np.where(stored != padding, np.float32(-1000), hu)
+
+
 WRONG = [
+    ("padding-and-others", rows_with_any_padding),
+    ("padding-inverted", air_but_for_the_padding),
+    ("padding-before-the-slope", padding_as_0),
+    ("overflow", in_the_stored_type),
+    ("clipped", lambda *given: solution(*given).clip(-1000, 3000)),
     ("no-slope", with_parts(lambda s, a, b: s.astype(np.float32) + b)),
     ("no-intercept", with_parts(lambda s, a, b: s.astype(np.float32) * a)),
     ("nothing-applied", with_parts(lambda s, a, b: s.astype(np.float32))),
@@ -190,7 +220,7 @@ WRONG = [
     ("padding-1024", with_parts(after=lambda hu, s, p: np.where(s == p, -1024, hu))),
     ("padding-lowest", with_parts(after=lambda hu, s, p: np.where(s == p, hu.min(), hu))),
     ("padding-and-below", with_parts(after=lambda hu, s, p: np.where(s <= p, -1000, hu))),
-    ("padding", with_parts(after=lambda hu, s, p: np.where(s == p, -2000, hu))),
+    ("other-padding", with_parts(after=lambda hu, s, p: np.where(s == p, -2000, hu))),
     ("first-slice-for-all", first_slices),
     ("mean-for-all", mean_slices),
     ("clipped", with_parts(end=lambda hu: hu.clip(-1024, 3071).astype(np.float32))),

@@ -198,7 +198,28 @@ def latency_of_one_request(due, service, share):
     return service[at], latencies[at]
 
 
+def request_at_the_second_percentile(due, service, share):
+    sent, done = client(due, service)
+    late = [end - moment for moment, end in zip(due, done, strict=True)]
+    i = sorted(range(len(due)), key=late.__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
+    return service[i], late[i]
+
+
+def since_the_first_moment(due, service, share):
+    done = client(due, service)[1]
+    return percentile(service, share), percentile([end - due[0] for end in done], share)
+
+
+def unsorted_from_due(due, service, share):
+    sent, done = client(due, service)
+    late = [end - moment for moment, end in zip(due, done, strict=True)]
+    return percentile(service, share), late[max(math.ceil(share * len(late) / 100), 1) - 1]
+
+
 WRONG = [
+    ("not-sorted", unsorted_from_due),
+    ("same-request", request_at_the_second_percentile),
+    ("moment-instead-of-latency", since_the_first_moment),
     ("no-waiting", open_client),
     ("sends-too-early", eager),
     ("gap-after-the-answer", pauses),

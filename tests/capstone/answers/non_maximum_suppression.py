@@ -180,7 +180,57 @@ def needs_a_best(centers, scores, apart):
             return kept
 
 
+def no_better_one_near(centers, scores, apart):
+    kept = [
+        i
+        for i in range(len(scores))
+        if not any(scores[j] > scores[i] and math.dist(centers[i], centers[j]) <= apart for j in range(len(scores)))
+    ]
+    return sorted(kept, key=lambda i: -scores[i])
+
+
+def until_minus_one(centers, scores, apart):
+    left, kept = scores.copy(), []
+    while left.max(initial=-1) > -1:
+        best = int(left.argmax())
+        kept.append(best)
+        left[np.linalg.norm(centers - centers[best], axis=1) <= apart] = -1
+    return kept
+
+
+def removed_from_the_list_of_the_loop(centers, scores, apart):
+    order, kept = sorted(range(len(scores)), key=lambda i: -scores[i]), []
+    for i in order:
+        kept.append(i)
+        for j in order:
+            if j != i and math.dist(centers[i], centers[j]) <= apart:
+                order.remove(j)
+    return kept
+
+
+def best_of_connected_groups(centers, scores, apart):
+    group = list(range(len(scores)))
+    for i in range(len(scores)):
+        for j in range(len(scores)):
+            if math.dist(centers[i], centers[j]) <= apart:
+                group = [group[i] if g == group[j] else g for g in group]
+    return sorted(
+        (max(range(len(scores)), key=lambda i: (group[i] == g, scores[i], -i)) for g in set(group)), key=lambda i: -scores[i]
+    )
+
+
+def without_the_worst(centers, scores, apart):
+    worst = sorted(range(len(scores)), key=lambda i: -scores[i])[-1:]
+    return [i for i in solution(centers, scores, apart) if i not in worst]
+
+
 WRONG = [
+    ("small-scores-dropped", until_minus_one),
+    ("removed-while-going-through", removed_from_the_list_of_the_loop),
+    ("groups-by-chains", best_of_connected_groups),
+    ("last-missing", without_the_worst),
+    ("suppressed-ones-suppress", no_better_one_near),
+    ("centers-returned", lambda centers, *given: [centers[i] for i in solution(centers, *given)]),
     ("not-by-score", as_given),
     ("worst-first", worst_first),
     ("last-of-equal-scores", reversed_argsort),

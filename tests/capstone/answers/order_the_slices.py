@@ -238,7 +238,36 @@ def by_number_and_position_once(headers):
     return kept
 
 
+def in_turn(along):
+    """Indices by position, each slice at least 0.01 mm after the one kept before: of a repeated one the lowest."""
+    kept = []
+    for i in sorted(range(len(along)), key=along.__getitem__):
+        if not kept or along[i] - along[kept[-1]] >= 0.01:
+            kept.append(i)
+    return kept
+
+
+def by_z_in_turn(headers):
+    return in_turn([header["position"][2] for header in headers])
+
+
+def every_other_number(headers):
+    orientation = headers[0]["orientation"]
+    normal = np.cross(orientation[0::2], orientation[1::2])
+    along = [float(normal @ header["position"]) for header in headers]
+    return once(along, sorted(range(len(along)), key=along.__getitem__))
+
+
+def compared_with_the_next(headers):
+    along = along_of(headers)
+    order = np.argsort(along, kind="stable")
+    return order[np.append(np.diff(along[order]) >= 0.01, True)].tolist()
+
+
 WRONG = [
+    ("nearest-duplicate", compared_with_the_next),
+    ("by-z", by_z_in_turn),
+    ("orientation-in-turns", every_other_number),
     ("by-name", by(lambda header: header["name"])),
     ("by-name", by_all(lambda header: header["name"])),
     ("by-name", by(lambda header: [int(part) for part in re.findall(r"\d+", header["name"])])),
@@ -257,8 +286,8 @@ WRONG = [
     ("along-the-rows", by(lambda header: float(np.dot(header["position"], header["orientation"][:3])))),
     ("along-the-columns", by(lambda header: float(np.dot(header["position"], header["orientation"][3:])))),
     ("sum-of-the-position", by(lambda header: sum(header["position"]))),
-    ("not-the-normal", by_dominant_axis),
-    ("not-the-normal", by_dominant_axis_with_its_sign),
+    ("by-the-main-axis", by_dominant_axis),
+    ("by-the-main-axis", by_dominant_axis_with_its_sign),
     ("reversed", swapped_cross),
     ("reversed", swapped_cross_and_all),
     ("duplicates-kept", argsort),
@@ -291,7 +320,7 @@ WRONG = [
     ("ordered-as-text", as_text),
     ("inputs-changed", sorts_the_list),
     ("slices-lost", first_of_each_number_in_order),
-    ("not-in-order", by_number_and_position_once),
+    ("by-number", by_number_and_position_once),
     ("no-order", lambda headers: set(solution(headers))),
     ("not-a-list", lambda headers: (i for i in solution(headers))),
 ]

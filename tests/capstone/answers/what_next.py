@@ -215,7 +215,29 @@ def sets_parts_to_0_and_leaves_them(profile, lanes, workers):
     return best
 
 
+def lane_chosen_without_threads(profile, lanes, workers):
+    slowest = max(lanes.values(), key=lambda parts: sum(profile[part] for part in parts))
+    part = max(slowest, key=profile.get)
+
+    def a_patient(seconds):
+        return max(sum(seconds[each] for each in parts) / workers[lane] for lane, parts in lanes.items())
+
+    left = a_patient({**profile, part: 0})
+    return part, a_patient(profile) / left if left else math.inf
+
+
+def threads_by_floor_division(profile, lanes, workers):
+    def a_patient(seconds):
+        return max(sum(seconds[part] for part in parts) // workers[lane] for lane, parts in lanes.items())
+
+    left = {part: a_patient({**profile, part: 0}) for part in profile}
+    part = min(left, key=left.get)
+    return part, a_patient(profile) / left[part] if left[part] else math.inf
+
+
 WRONG = [
+    ("threads-in-whole-numbers", threads_by_floor_division),
+    ("workers-ignored", lane_chosen_without_threads),
     ("lanes-added", amdahl_of_everything),
     ("lanes-added", lanes_one_after_the_other),
     ("largest-part", largest_of_all),

@@ -249,7 +249,22 @@ def other_dtypes(model):
     return [name for name, weight in weights.items() if weight is not None and weight.dtype != torch.float32]
 
 
+def children_of_the_model(model):
+    return [
+        name
+        for name, module in model.named_children()
+        if "quantized" in type(module).__module__ or type(getattr(module, "weight", None)) not in (nn.Parameter, type(None))
+    ]
+
+
+def classes_of_the_layers(model):
+    modules = dict(model.named_modules())
+    return [type(modules[name]).__name__ for name in solution(model)]
+
+
 WRONG = [
+    ("not-nested", children_of_the_model),
+    ("not-names", classes_of_the_layers),
     ("without-weights-listed", whatever_is_no_linear),
     ("containers-listed", by_the_text),
     ("parameters-listed", names_of_weights),

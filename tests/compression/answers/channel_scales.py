@@ -164,7 +164,7 @@ WRONG = [
     ("zeros-unguarded", another_epsilon),
     ("mean-instead-of-largest", mean),
     ("norm-instead-of-largest", norm),
-    ("wrong-shape", kept_dimensions),
+    ("keeps-dimensions", kept_dimensions),
     ("keeps-dimensions", lambda *given: solution(*given)[:, None]),
     ("inverted", inverted),
     ("axis-ignored", wrong_axis_and_127),

@@ -128,7 +128,28 @@ def epsilon_in_both(w1, b1, w2):
     return w1 * s.view(-1, *[1] * (w1.ndim - 1)), b1 * s, w2 / s.view(1, -1, *[1] * (w2.ndim - 2))
 
 
+def rows_of_the_second(w1, b1, w2):
+    s = (w2.abs().flatten(1).amax(1) / w1.abs().flatten(1).amax(1)).sqrt()
+    shape = (-1, *[1] * (w1.ndim - 1))
+    return w1 * s.view(shape), b1 * s, w2 / s.view(shape)
+
+
+def matrices_alone(w1, b1, w2):
+    r1, r2 = w1.abs().amax(1), w2.abs().amax(0)
+    s = torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))
+    return w1 * s[:, None], b1 * s, w2 / s
+
+
+def diagonals_of_matrices(w1, b1, w2):
+    r1, r2 = w1.abs().amax(1), w2.abs().amax(0)
+    s = torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))
+    return torch.diag(s) @ w1, b1 * s, w2 @ torch.diag(1 / s)
+
+
 WRONG = [
+    ("wrong-axis", rows_of_the_second),
+    ("linear-only", matrices_alone),
+    ("linear-only", diagonals_of_matrices),
     ("another-function", bias_dropped_where_nothing_is_written),
     ("dead-channels", epsilon_in_both),
     ("inverted", with_factor(lambda r1, r2: (r1 / r2).sqrt())),

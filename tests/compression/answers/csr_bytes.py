@@ -63,7 +63,13 @@ def changes_the_matrix(weight, index_dtype):
     return found
 
 
+def further_zeros(weight, index_dtype):
+    stored, zeros = solution(weight, index_dtype)
+    return stored, max(0, zeros - int((weight == 0).sum()))
+
+
 WRONG = [
+    ("missing-zeros", further_zeros),
     ("more-zeros-than-elements", lambda w, i: (solution(w, i)[0], solution(w, i)[1] * 8)),
     ("fractions-cut-off", with_bytes(lambda w, i: nnz(w.int()) * (w.element_size() + i) + (w.shape[0] + 1) * i)),
     ("coordinates-counted", with_bytes(lambda w, i: w.nonzero().numel() * (w.element_size() + i) + (w.shape[0] + 1) * i)),

@@ -125,7 +125,12 @@ def wrong_name(x, low, high, bits):
     return solution(x, low, high, bit)  # noqa: F821
 
 
+def clamped_to_what_is_given(x, low, high, bits):
+    return solution(x.clamp(low, high), low, high, bits)
+
+
 WRONG = [
+    ("clamped-before-rounding", clamped_to_what_is_given),
     *wrong_answers(
         solution,
         [

@@ -172,7 +172,12 @@ def by_pythons_logarithm(probabilities, targets, edges):
     return torch.tensor([math.log(density) for density in solution(probabilities, targets, edges).exp().tolist()])
 
 
+def tiny_everywhere(probabilities, targets, edges):
+    return (solution(probabilities, targets, edges).exp() + 1e-12).log()
+
+
 WRONG = [
+    ("finite-log-of-0", tiny_everywhere),
     ("no-width", no_width),
     ("no-width", no_width_and_clamped),
     ("mean-width", mean_width),

@@ -156,7 +156,12 @@ def until_there_are_enough(targets, bins):
     return edges[: bins + 1]
 
 
+def shares_in_float32(targets, bins):
+    return torch.quantile(targets, torch.linspace(0, 1, bins + 1)).unique()
+
+
 WRONG = [
+    ("shares-of-another-type", shares_in_float32),
     ("width-0", repeated),
     ("equal-widths", equal_widths),
     ("equal-widths", equal_widths_by_histogram),
