@@ -8,6 +8,7 @@ change this one file.
 import contextlib
 import gc
 import os
+import signal
 import time
 from pathlib import Path
 from queue import Empty
@@ -27,6 +28,9 @@ os.environ["HPML_LIVE"] = "0"  # nbval counts a live curve as an output, though 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+# A shell lets its background jobs ignore Ctrl-C, and what they start inherits that: here tests send it to what they start.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_finish():

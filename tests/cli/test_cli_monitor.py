@@ -47,8 +47,7 @@ def test_a_monitor_of_another_process_does_not_count_this_one():
 
 def test_ctrl_c_is_the_command_s():
     script = "import sys, time\nprint('began', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(5)"
-    main = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    main += "import argparse, pathlib; from hpml_lab.cli.monitor import monitor\n"
+    main = "import argparse, pathlib, sys; from hpml_lab.cli.monitor import monitor\n"
     main += f"words = [sys.executable, '-c', {script!r}]\n"
     main += "sys.exit(monitor(argparse.Namespace(out=pathlib.Path('run'), rate=10.0, words=words)))"
     process = subprocess.Popen(

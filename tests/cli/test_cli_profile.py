@@ -123,8 +123,7 @@ def test_ctrl_c_is_the_script_s(script, tmp_path):
             print("saved", flush=True)
             sys.exit(5)
     """)
-    main = "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    main += "import argparse, pathlib; from hpml_lab.cli.profile import profile\n"
+    main = "import argparse, pathlib, sys; from hpml_lab.cli.profile import profile\n"
     main += "chosen = argparse.Namespace(out=pathlib.Path('profile.html'), rate=100, operator_seconds=0.0, subprocesses=False,"
     main += f" script=[{name!r}])\nsys.exit(profile(chosen))"
     process = subprocess.Popen(

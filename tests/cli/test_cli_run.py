@@ -310,8 +310,7 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
 # ---- in a process of its own ----------------------------------------------------------------------------------------
 
 OWN = """
-import signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, children ignore Ctrl-C
+import sys, time
 from hpml_lab import cli
 from hpml_lab.core import experiment
 from hpml_lab.core.result import Result

@@ -220,7 +220,6 @@ def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
 
 CTRL_C = """
 import os, signal, sys, threading, time
-signal.signal(signal.SIGINT, signal.default_int_handler)  # where the tests run in the background, children ignore Ctrl-C
 from hpml_lab.core.children import run_in_child
 from hpml_lab.processes import pool, relay
 

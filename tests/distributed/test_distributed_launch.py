@@ -359,8 +359,7 @@ def test_functions_without_a_module_run_in_other_processes_too(nothing_left):
 
 
 TERMINAL = """
-import os, signal, sys, time
-signal.signal(signal.SIGINT, signal.default_int_handler)
+import os, time
 from hpml_lab.distributed.ranks import launch
 
 def work():
