@@ -80,22 +80,29 @@ def close(a, b):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The weights of one process."""
+def plain_run(tmp_path_factory):
+    """The folder of a run of one process, with its last two snapshots."""
     folder = tmp_path_factory.mktemp("plain")
     shutil.copy(HERE / "train.py", folder)
     code, said = run([sys.executable, "train.py", *STEPS], folder)
-    assert code == 0 and "1 ranks on cpu" in said, said
-    return weights(folder / "run")
+    assert code == 0 and "1 ranks on cpu, from step 0" in said, said
+    return folder / "run"
 
 
-def test_torchrun_trains_what_one_process_trains_and_continues(folder, plain):
-    code, said = run([*TWO, "--steps", "6"], folder)
-    assert code == 0 and "2 ranks on cpu, from step 0" in said, said
+@pytest.fixture(scope="module")
+def plain(plain_run):
+    """The weights of one process."""
+    return weights(plain_run)
+
+
+def test_torchrun_continues_what_one_process_began_and_trains_the_same(folder, plain_run, plain):
+    """From a snapshot in the middle, on two ranks; two ranks from step 0 are those of the Slurm script, torchrun's too."""
+    shutil.copytree(plain_run / "step-00000008", folder / "run" / "step-00000008")
     code, said = run([*TWO, *STEPS], folder)
-    assert code == 0 and "2 ranks on cpu, from step 6" in said, said
+    assert code == 0 and "2 ranks on cpu, from step 8" in said, said
     assert close(weights(folder / "run"), plain)
     assert (folder / "run" / "rank1.log").read_text().count("continues from") == 1
+    assert (folder / "run" / "step-00000012" / "state.pt").exists(), "what it saves itself"
 
 
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
