@@ -27,10 +27,30 @@ TWO = ["torchrun", "--standalone", "--nproc-per-node", "2", "--monitor-interval"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the launchers are programs of Linux and macOS")
 
 
+STAND_IN = """
+import torch
+def load_digits(return_X_y):
+    return torch.load({path!r}, weights_only=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """What the script reads by scikit-learn, in a file."""
+    from sklearn.datasets import load_digits
+
+    path = tmp_path_factory.mktemp("digits") / "digits.pt"
+    torch.save(load_digits(return_X_y=True), path)
+    return str(path)
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, digits):
+    """A folder with the script's files, and a stand-in for scikit-learn, whose import takes each rank seconds."""
     for name in ("train.py", "train.slurm", "deepspeed.json"):
         shutil.copy(HERE / name, tmp_path)
+    (tmp_path / "sklearn").mkdir()
+    (tmp_path / "sklearn" / "datasets.py").write_text(STAND_IN.format(path=digits))
     return tmp_path
 
 
@@ -81,7 +101,7 @@ def close(a, b):
 
 @pytest.fixture(scope="module")
 def plain_run(tmp_path_factory):
-    """The folder of a run of one process, with its last two snapshots."""
+    """The folder of a run of one process, with its last two snapshots; with the real scikit-learn."""
     folder = tmp_path_factory.mktemp("plain")
     shutil.copy(HERE / "train.py", folder)
     code, said = run([sys.executable, "train.py", *STEPS], folder)
