@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hpml_lab
+from hpml_lab.cli import main
 
 SCRIPT = """
 import sys, time
@@ -79,12 +80,33 @@ def environment():
     return {**os.environ, "PYTHONPATH": str(Path(hpml_lab.__file__).parents[1])}
 
 
-def tune(folder, *arguments):
-    return subprocess.run(command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
+@pytest.fixture
+def tune_here(folder, monkeypatch, capsys):
+    """(arguments) -> exit code, stdout, stderr: the command in this process, which has torch already.
+
+    As for a program on PATH, the folder is not on the module search path; what the command does to that is taken back.
+    """
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
+    for module in ("train", "wrong"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    def run(*arguments):
+        try:
+            code = main(["tune", *arguments])
+        except SystemExit as leaving:
+            code = leaving.code
+        for module in ("train", "wrong"):
+            sys.modules.pop(module, None)
+        said = capsys.readouterr()
+        return code, said.out, said.err
+
+    return run
 
 
 def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
-    done = tune(folder, "train:make_dataset", "--batch-size", "8", "--max-workers", "2", "--step-seconds", "0.001")
+    arguments = ("train:make_dataset", "--batch-size", "8", "--max-workers", "2", "--step-seconds", "0.001")
+    done = subprocess.run(command(*arguments), cwd=folder, env=environment(), capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     first, *_, last = done.stdout.strip().splitlines()
     assert first.startswith("num_workers=") and "times as fast as without workers" in first
@@ -92,10 +114,10 @@ def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
     assert last.startswith("DataLoader(dataset, batch_size=8, num_workers=")
 
 
-def test_a_loader_keeps_its_batch_size(folder):
-    done = tune(folder, "train:make_loader", "--max-workers", "0")
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.strip().splitlines()[-1] == "DataLoader(dataset, batch_size=4, num_workers=0)"
+def test_a_loader_keeps_its_batch_size(tune_here):
+    code, printed, errors = tune_here("train:make_loader", "--max-workers", "0")
+    assert code == 0, errors
+    assert printed.strip().splitlines()[-1] == "DataLoader(dataset, batch_size=4, num_workers=0)"
 
 
 @pytest.mark.parametrize(
@@ -112,11 +134,11 @@ def test_a_loader_keeps_its_batch_size(folder):
         ("train", 2, "does not name a function"),
     ],
 )
-def test_errors_and_exit_codes_pass_through(folder, target, code, text):
-    done = tune(folder, target, "--max-workers", "0")
-    assert (done.returncode, text in done.stderr) == (code, True), done.stderr
-    assert ("Traceback" in done.stderr) == (code == 1), "a traceback for the user's code, none for a wrong command"
-    assert done.stdout == ""
+def test_errors_and_exit_codes_pass_through(tune_here, target, code, text):
+    found, printed, errors = tune_here(target, "--max-workers", "0")
+    assert (found, text in errors) == (code, True), errors
+    assert ("Traceback" in errors) == (code == 1), "a traceback for the user's code, none for a wrong command"
+    assert printed == ""
 
 
 def test_ctrl_c_ends_the_trials_with_the_shells_code_and_no_worker_is_left(folder):

@@ -27,10 +27,30 @@ TWO = ["torchrun", "--standalone", "--nproc-per-node", "2", "--monitor-interval"
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the launchers are programs of Linux and macOS")
 
 
+STAND_IN = """
+import torch
+def load_digits(return_X_y):
+    return torch.load({path!r}, weights_only=False)
+"""
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory):
+    """What the script reads by scikit-learn, in a file."""
+    from sklearn.datasets import load_digits
+
+    path = tmp_path_factory.mktemp("digits") / "digits.pt"
+    torch.save(load_digits(return_X_y=True), path)
+    return str(path)
+
+
 @pytest.fixture
-def folder(tmp_path):
+def folder(tmp_path, digits):
+    """A folder with the script's files, and a stand-in for scikit-learn, whose import takes each rank seconds."""
     for name in ("train.py", "train.slurm", "deepspeed.json"):
         shutil.copy(HERE / name, tmp_path)
+    (tmp_path / "sklearn").mkdir()
+    (tmp_path / "sklearn" / "datasets.py").write_text(STAND_IN.format(path=digits))
     return tmp_path
 
 
@@ -80,22 +100,29 @@ def close(a, b):
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory):
-    """The weights of one process."""
+def plain_run(tmp_path_factory):
+    """The folder of a run of one process, with its last two snapshots; with the real scikit-learn."""
     folder = tmp_path_factory.mktemp("plain")
     shutil.copy(HERE / "train.py", folder)
     code, said = run([sys.executable, "train.py", *STEPS], folder)
-    assert code == 0 and "1 ranks on cpu" in said, said
-    return weights(folder / "run")
+    assert code == 0 and "1 ranks on cpu, from step 0" in said, said
+    return folder / "run"
 
 
-def test_torchrun_trains_what_one_process_trains_and_continues(folder, plain):
-    code, said = run([*TWO, "--steps", "6"], folder)
-    assert code == 0 and "2 ranks on cpu, from step 0" in said, said
+@pytest.fixture(scope="module")
+def plain(plain_run):
+    """The weights of one process."""
+    return weights(plain_run)
+
+
+def test_torchrun_continues_what_one_process_began_and_trains_the_same(folder, plain_run, plain):
+    """From a snapshot in the middle, on two ranks; two ranks from step 0 are those of the Slurm script, torchrun's too."""
+    shutil.copytree(plain_run / "step-00000008", folder / "run" / "step-00000008")
     code, said = run([*TWO, *STEPS], folder)
-    assert code == 0 and "2 ranks on cpu, from step 6" in said, said
+    assert code == 0 and "2 ranks on cpu, from step 8" in said, said
     assert close(weights(folder / "run"), plain)
     assert (folder / "run" / "rank1.log").read_text().count("continues from") == 1
+    assert (folder / "run" / "step-00000012" / "state.pt").exists(), "what it saves itself"
 
 
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")

@@ -132,23 +132,35 @@ def test_a_finished_run_trains_no_further(whole, tmp_path):
     assert same(run(tmp_path, steps=4), first)
 
 
-def quietly(given):
+STAGES = (0, 2, 3)
+
+
+def quietly(runs):
     silence()
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # DeepSpeed's import would load torch's compiler
-    train.train(given, CPU)
+    for given in runs:
+        train.train(given, CPU)
+
+
+@pytest.fixture(scope="module")
+def by_deepspeed(tmp_path_factory):
+    """{stage: folder} of runs to step 6 and on to step 12, all on the ranks of one launch, which import DeepSpeed once."""
+    runs, folders = [], {stage: tmp_path_factory.mktemp(f"stage{stage}") for stage in STAGES}
+    for stage, folder in folders.items():
+        config = json.loads(Path(train.__file__).with_name("deepspeed.json").read_text())
+        config["zero_optimization"]["stage"] = stage
+        (folder / "config.json").write_text(json.dumps(config))
+        runs += [options(folder, steps, deepspeed_config=str(folder / "config.json")) for steps in (6, 12)]
+    launch(quietly, runs, deadline_seconds=500)
+    return folders
 
 
 @pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
-@pytest.mark.parametrize("stage", [0, 2, 3])
-def test_deepspeed_trains_the_same_and_continues(whole, tmp_path, stage):
-    config = json.loads(Path(train.__file__).with_name("deepspeed.json").read_text())
-    config["zero_optimization"]["stage"] = stage
-    (tmp_path / "config.json").write_text(json.dumps(config))
-    for steps in (6, 12):
-        given = options(tmp_path, steps, deepspeed_config=str(tmp_path / "config.json"))
-        launch(quietly, given, deadline_seconds=500)
-    assert "from step 6" in (tmp_path / "rank0.log").read_text()
-    assert close(torch.load(tmp_path / "model.pt", weights_only=True), whole[1])
+@pytest.mark.parametrize("stage", STAGES)
+def test_deepspeed_trains_the_same_and_continues(whole, by_deepspeed, stage):
+    folder = by_deepspeed[stage]
+    assert "from step 6" in (folder / "rank0.log").read_text()
+    assert close(torch.load(folder / "model.pt", weights_only=True), whole[1])
 
 
 # ---- bad input ----------------------------------------------------------------------------------------------------------

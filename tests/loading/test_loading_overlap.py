@@ -43,12 +43,40 @@ from hpml_lab.loading.experiments.prefetch import LoopTime, RatioGain
 from hpml_lab.loading.pipeline import LECTURE_COMPUTE, LECTURE_LOAD, PARTS, Epoch
 
 EXPERIMENTS = (prefetch, num_workers, pinned_memory, gpu_prefetcher, io_vs_compute)
+# Smaller than quick, at which the notebook runs them: the exact claims hold at any size. The numbers of workers that claims
+# and figures name are kept.
+SMALL = {
+    "prefetch": dict(batches=6, batch_size=2, scale=0.02, depths=(1, 2), workers=(2,), ratios=(0.5, 1.0), rounds=1),
+    "num-workers": dict(
+        workers=(0, 1, 4, 8), batches=9, batch_size=2, scale=0.02, rounds=1, cheap=130, cheap_workers=(0, 1), work=0.001
+    ),
+    "pinned-memory": dict(kilobytes=(64, 1024)),
+    "gpu-prefetcher": dict(batches=12, megabytes=1, seconds=0.01, rounds=2),
+    "io-vs-compute": dict(rounds=1, batches=4, batch_size=4, side=64, crop=32, width=4),
+}
 
 
-@pytest.fixture(scope="module", params=EXPERIMENTS, ids=lambda experiment: experiment.slug)
-def run(request):
-    before = child_pids()
-    return request.param, request.param("quick", device="cpu"), before
+def small(experiment, device=None):
+    return replace(experiment, quick=SMALL[experiment.slug])("quick", device=device)
+
+
+@pytest.fixture(scope="module")
+def runs():
+    """(experiment) -> its small run, and the processes that were there before: each runs once for all tests."""
+    made = {}
+
+    def once(experiment):
+        if experiment.slug not in made:
+            before = child_pids()
+            made[experiment.slug] = small(experiment, device="cpu"), before
+        return made[experiment.slug]
+
+    return once
+
+
+@pytest.fixture(params=EXPERIMENTS, ids=lambda experiment: experiment.slug)
+def run(request, runs):
+    return request.param, *runs(request.param)
 
 
 def loader_threads():
@@ -72,9 +100,8 @@ def test_the_figures_are_drawn_from_a_saved_result(run, tmp_path):
         assert all(axes.get_xlabel() or axes.get_title() or axes.get_ylabel() for axes in figure.axes)
 
 
-def test_two_threads_load_in_lanes_of_their_own():
-    small = dict(batches=6, batch_size=2, scale=0.02, depths=(1, 2), workers=(2,), ratios=(1.0,), rounds=1)
-    result = replace(prefetch, quick=small)("quick", device="cpu")
+def test_two_threads_load_in_lanes_of_their_own(runs):
+    result, _ = runs(prefetch)
     timeline = result.arrays["timelines"]["2 threads, depth 4"]
     assert {row["lane"] for row in timeline if row["what"] == "load"} == {"thread 0", "thread 1"}
     assert {row["lane"] for row in timeline if row["what"] == "compute"} == {"main"}
@@ -231,8 +258,8 @@ def test_samples_that_compute_take_processor_time_and_no_epoch_beats_the_cores()
     assert not multiprocessing.active_children()
 
 
-def test_num_workers_redoes_the_lectures_arithmetic():
-    result = num_workers("quick", device="cpu")
+def test_num_workers_redoes_the_lectures_arithmetic(runs):
+    result, _ = runs(num_workers)
     assert result.here("lecture's formula for 8 workers") == 16.15
     assert result.here("lecture's ideal overhead for 8 workers") == 0.82
     assert result.here("bound for 8 workers with the lecture's figures") == 15.1
@@ -249,9 +276,9 @@ def test_num_workers_redoes_the_lectures_arithmetic():
 def test_without_a_gpu_the_experiments_say_so_and_make_nothing_up():
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    pinned = pinned_memory("quick")
+    pinned = small(pinned_memory)
     assert pinned.rows(HostCopy) and not pinned.rows(DeviceCopy)
-    copied = gpu_prefetcher("quick")
+    copied = small(gpu_prefetcher)
     assert all("emulated" in row.schedule for row in copied.rows(CopySchedule))
     assert all("emulated" in figure.label for figure in copied.key_figures)
     for result in (pinned, copied):

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import signal
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -15,11 +16,12 @@ from hpml_lab.processes.experiments import process_and_pool as experiment
 from hpml_lab.processes.pool import Printed, pool_squares, process_prints
 
 METHODS = processes.safe_methods()
+small = replace(processes.process_and_pool, quick=experiment.QUICK | {"rounds": 1})  # the notebook runs all five rounds
 
 
 @pytest.fixture(scope="module")
 def result():
-    return processes.process_and_pool("quick")
+    return small("quick")
 
 
 @pytest.fixture
@@ -52,7 +54,7 @@ def test_with_known_pools_the_slower_one_is_named_and_the_fork_explained(monkeyp
         return pool.Squared([item * item for item in items], [*spans, Span("worker 0", pool.SQUARES, 1.0, 2.0)])
 
     monkeypatch.setattr(experiment, "pool_squares", known)
-    result = processes.process_and_pool("quick")
+    result = small("quick")
     pools = {row.method: row for row in result.rows()}
     assert (pools["fork"].first_ready, pools["fork"].ready) == pytest.approx((10, 50))
     assert pools["spawn"].gain == pytest.approx(2) and pools["spawn"].verdict == "faster"
@@ -71,14 +73,14 @@ def test_a_process_prints_and_a_pool_squares(method, nothing_left):
     assert pool_squares(method, 2, [3, -1, 0.5]).values == [9, 1, 0.25]
 
 
-def print_mask():
-    print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))
+# As text: a function of this module would make the spawned process import it, and torch with it.
+PRINT_MASK = "import signal; print(signal.SIGINT in signal.pthread_sigmask(signal.SIG_BLOCK, []))"
 
 
 # Not forkserver: its server may have started before, outside of the block that shields it.
 @pytest.mark.parametrize("method", [method for method in METHODS if method != "forkserver"])
 def test_a_process_does_not_hear_the_ctrl_c_that_is_meant_for_its_parent(method):
-    assert process_prints(method, print_mask).text == "True\n"
+    assert process_prints(method, exec, PRINT_MASK).text == "True\n"
     assert signal.SIGINT not in signal.pthread_sigmask(signal.SIG_BLOCK, [])
 
 
