@@ -18,8 +18,8 @@ from hpml_lab.distributed import sharded_runs as runs
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 from hpml_lab.distributed.zero import FLOAT32, MIXED, Footprint, footprint
 
-STEPS = 3  # before the peak is taken; the bytes are counted in the last of them
-PEAKS = 2  # of which the lower counts: gloo's threads may let go of a tensor a moment after the transfer
+STEPS = 3  # before the peak is taken
+COUNTS = 2  # in the last steps, of which the lower holds: gloo's threads may let go of a tensor a moment after the transfer
 HALF = torch.bfloat16
 AGAIN = " again"
 
@@ -126,23 +126,27 @@ def _freeze() -> None:
 
 
 def weigh(run: runs.Run, x: torch.Tensor, y: torch.Tensor) -> Weighed:
-    """Train for a few steps and count in the last of them; then take the peak of one more."""
-    losses = []
+    """Train for a few steps and count in the last of them; then take the peak of some more."""
+    losses: list[float] = []
+    after_forward: list[float] = []
+    before_update: list[Footprint] = []
     for step in range(STEPS):
-        output = run.forward(x)
-        after_forward = _held(run, x, y).total - output.nbytes if step == STEPS - 1 else 0.0
+        output, counted = run.forward(x), step >= STEPS - COUNTS
+        if counted:
+            after_forward.append(_held(run, x, y).total - output.nbytes)
         loss = runs.loss_of(output, y)
         losses.append(loss.item())
         run.backward(loss)
         del output, loss
-        if step == STEPS - 1:
-            before_update = _held(run, x, y)
+        if counted:
+            before_update.append(_held(run, x, y))
         run.update()
         run.clear()
-    between = _held(run, x, y).total + (before_update.gradients if run.keeps_gradients else 0)
+    least = min(before_update, key=lambda held: held.total)
+    between = _held(run, x, y).total + (least.gradients if run.keeps_gradients else 0)
     with _without_messages():
-        peak = between + min(peak_bytes(lambda: run.step(x, y), x.device) for _ in range(PEAKS))
-    return Weighed(before_update, after_forward, peak, losses)
+        peak = between + min(peak_bytes(lambda: run.step(x, y), x.device) for _ in range(COUNTS))
+    return Weighed(least, min(after_forward), peak, losses)
 
 
 def _held(run: runs.Run, *ignored: torch.Tensor) -> Footprint:

@@ -15,6 +15,7 @@ from hpml_lab.core.experiment import Params, load_result
 from hpml_lab.core.result import Result
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows
 from hpml_lab.large_batch.exercises import accumulate_gradients, rate_from_range_test, scaled_rate
+from hpml_lab.large_batch.exercises.watched_training import small_batches
 from hpml_lab.large_batch.experiments import large_batch_gap as gap
 from hpml_lab.large_batch.experiments import lr_finder_one_cycle as finder
 from hpml_lab.large_batch.range_test import choose, growing_rates, range_test, smoothed
@@ -248,12 +249,8 @@ def test_every_known_mistake_is_refused_and_by_itself_named(name, mistakes, righ
 
 def test_mistakes_of_accumulation_are_told_apart():
     known, cases = accumulate_gradients._known(), accumulate_gradients._SIZES.values()
-    paths = {
-        name: [steps(accumulate_gradients._small_batches(sizes), k) for sizes, k in cases] for name, (steps, _) in known.items()
-    }
-    wanted = [
-        accumulate_gradients._path(accumulate_gradients.right)(accumulate_gradients._small_batches(s), k) for s, k in cases
-    ]
+    paths = {name: [steps(small_batches(sizes), k) for sizes, k in cases] for name, (steps, _) in known.items()}
+    wanted = [accumulate_gradients._path(accumulate_gradients.right)(small_batches(sizes), k) for sizes, k in cases]
     for name, found in paths.items():
         assert any(
             len(a) != len(b) or any((x - y).abs().max() > 1e-4 for x, y in zip(a, b, strict=True))
