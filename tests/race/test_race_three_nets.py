@@ -23,7 +23,6 @@ from hpml_lab.race.speed import WayToTrain
 from hpml_lab.race.study import judge_plateau, judge_rates, judge_study, judge_winner
 from hpml_lab.race.training import log_points
 
-
 # Narrow nets, half of the iterations and few samples of the times: quick itself is run in the notebook.
 SMALL = dict(width=0.1, iterations=150, sweep_iterations=150, watched=200, samples=2)
 
