@@ -10,7 +10,9 @@ import importlib.util
 import inspect
 import random
 import re
+import symtable
 from pathlib import Path
+from types import MappingProxyType
 
 import nbformat
 import numpy as np
@@ -56,17 +58,29 @@ def read(name):
     return nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4)
 
 
+def judged(exercise, answer):
+    """The verdict on an answer. The check has changed neither the answer nor the random state."""
+    kept = None if inspect.isfunction(answer) or isinstance(answer, MappingProxyType) else copy.deepcopy(answer)
+    states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
+    verdict = check(exercise.name, answer)
+    assert random.getstate() == states[0]
+    assert np.array_equal(np.random.get_state()[1], states[1])
+    assert torch.equal(torch.get_rng_state(), states[2])
+    assert kept is None or same(answer, kept) or repr(answer) == repr(kept)
+    return verdict
+
+
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_the_solution_is_right(exercise):
     given = answers(exercise)
     for answer in [given.solution, *getattr(given, "ALSO_RIGHT", [])]:
-        verdict = check(exercise.name, answer)
+        verdict = judged(exercise, answer)
         assert verdict.state == "right", verdict
 
 
 @pytest.mark.parametrize("exercise, mistake, answer", wrong_answers())
 def test_a_wrong_answer_is_named(exercise, mistake, answer):
-    verdict = check(exercise.name, answer)
+    verdict = judged(exercise, answer)
     assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
     assert len(verdict.message) > 20, "a hint says something"
 
@@ -75,18 +89,6 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
 def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exercise):
     names = [mistake for mistake, _ in answers(exercise).WRONG]
     assert len(names) >= 5 and len(set(names)) >= 4
-
-
-@pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
-def test_a_check_changes_neither_the_answer_nor_the_random_state(exercise):
-    for _, answer in [("", answers(exercise).solution), *answers(exercise).WRONG]:
-        kept = None if inspect.isfunction(answer) else copy.deepcopy(answer)
-        states = random.getstate(), np.random.get_state()[1].copy(), torch.get_rng_state()
-        check(exercise.name, answer)
-        assert random.getstate() == states[0]
-        assert np.array_equal(np.random.get_state()[1], states[1])
-        assert torch.equal(torch.get_rng_state(), states[2])
-        assert kept is None or same(answer, kept) or repr(answer) == repr(kept)
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
@@ -128,11 +130,67 @@ def of_an_experiment(source, notebook):
     )
 
 
+def reads_and_changes(source):
+    """(what a cell reads of the names that it had to find, what it gives a value or changes a part of)."""
+    tree = ast.parse(TransformerManager().transform_cell(source))  # a cell may hold magics
+    reads, changes, own = set(), set(), set()
+    for statement in tree.body:
+        read, changed = _names(ast.unparse(statement))
+        if isinstance(statement, ast.For):  # `for name in ...:` gives the name a value before its body reads it
+            given = {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
+            own |= given - _names(ast.unparse(statement.iter))[0]
+        reads |= read - own
+        changes |= changed
+        if isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign):
+            own |= changed - reads
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
+            while isinstance(node, ast.Attribute | ast.Subscript):  # x.y[0] = 1 changes x
+                node = node.value
+            changes |= {node.id} if isinstance(node, ast.Name) else set()
+    return reads, changes
+
+
+def _names(code):
+    """(what code reads, what it gives a value) of the names that are not a function's own."""
+    top = symtable.symtable(code, "cell", "exec")
+    symbols, waiting = [*top.get_symbols()], top.get_children()
+    while waiting:
+        table = waiting.pop()
+        symbols += [symbol for symbol in table.get_symbols() if symbol.is_global()]
+        waiting += table.get_children()
+    given = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
+    return {symbol.get_name() for symbol in symbols if symbol.is_referenced()}, given
+
+
+def needed(code):
+    """Which of a notebook's cells an exercise needs: the stubs and their checks, what works with an answer further down, and
+    every cell above that gives a value to a name that one of these reads, or changes a part of it."""
+    by_cell = [reads_and_changes(cell.source) for cell in code]
+    keep, from_answer = set(), set()
+    for i, (cell, (reads, changes)) in enumerate(zip(code, by_cell, strict=True)):
+        if "exercise" in cell.metadata.get("tags", []):
+            from_answer |= changes
+            keep.add(i)
+        elif reads & from_answer:
+            keep.add(i)
+        else:
+            from_answer -= changes  # the name now stands for something else
+    wanted, last = set(), -1
+    while len(wanted) > last:
+        last = len(wanted)
+        wanted = set().union(wanted, *(by_cell[i][0] for i in keep))
+        keep |= {i for i, (_, changes) in enumerate(by_cell) if i < max(keep) and changes & wanted}
+    return [cell for i, cell in enumerate(code) if i in keep]
+
+
 def solved(name):
-    """The notebook with every stub replaced by the exercise's solution, without its experiments: nbval runs those."""
+    """The cells of a notebook that its exercises need, with each stub replaced by the exercise's solution, and without
+    experiments: nbval runs those and all other cells."""
     notebook = read(name)
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
+    code = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
     by_name = {exercise.name: exercise for exercise in EXERCISES}
+    notebook.cells = code
     for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
         variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]
         solution = answers(by_name[stub.metadata["hpml"]["exercise"]]).solution
@@ -140,13 +198,33 @@ def solved(name):
             stub.source = inspect.getsource(solution).replace(f"def {solution.__name__}(", f"def {variable}(", 1)
         else:
             stub.source = f"{variable} = {solution!r}"
+    notebook.cells = needed(code)
     return notebook
 
 
+@pytest.fixture(scope="module")
+def run_cells():
+    """(notebook) runs its cells and stores their outputs. All are run by one kernel, which imports torch only once."""
+    client = NotebookClient(
+        nbformat.v4.new_notebook(), timeout=600, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}
+    )
+
+    def run(notebook):
+        client.nb = notebook
+        client.reset_execution_trackers()
+        notebook.cells.insert(0, nbformat.v4.new_code_cell("%reset -f"))  # the names of the notebook before
+        for index, cell in enumerate(notebook.cells):
+            client.execute_cell(cell, index)
+
+    with client.setup_kernel():
+        yield run
+
+
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
-def test_the_notebook_is_green_with_everything_solved(name):
+def test_the_notebook_is_green_with_everything_solved(name, run_cells):
     notebook = solved(name)
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
+    assert cells(notebook, "exercise-check")
+    run_cells(notebook)
     for cell in cells(notebook, "exercise-check"):
         shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
         assert ": right." in shown, f"{cell.source}: {shown}"

@@ -206,6 +206,9 @@ def test_a_paused_engine_is_asked_to_end_and_cleans_up_itself(program, tmp_path)
     settings = {"tell": str(tell), "ended": str(ended)}
     with engine_program(module, settings, name="engine", stop_seconds=60) as engine:
         read_when_there(tell)
+        # Between the telling and the waiting an interrupt would be noted, and the thread would wait nevertheless.
+        while psutil.Process(engine.process.pid).status() != psutil.STATUS_SLEEPING:
+            time.sleep(0.01)
         engine.pause()
     assert ended.read_text() == "cleaned up" and engine.process.returncode == 0 and is_gone(engine)
 

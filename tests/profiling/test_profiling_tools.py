@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pytest
@@ -290,6 +291,9 @@ def test_a_speedscope_file_with_nulls_is_read(tmp_path):
 # ---- counters -----------------------------------------------------------------------------------------------------------
 
 
+FEW = perf_counters.quick | dict(naps=5, indices=2**16, in_python=2**12, turns=2)
+
+
 def test_the_row_counts_faults_and_switches(sound):
     result = perf_counters("quick", device="cpu")
     sound(result)
@@ -301,7 +305,7 @@ def test_the_row_counts_faults_and_switches(sound):
 
 def test_without_compiler_and_perf_the_row_still_counts(monkeypatch, sound):
     monkeypatch.setattr(counters, "find_tool", lambda name: None)
-    result = perf_counters("quick", device="cpu")
+    result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.arrays["language"] == "Python"
     assert not result.rows(PerfRun)
@@ -351,7 +355,7 @@ def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, so
     found = counters.perf_rows(text.format("cycles") + text.format("instructions"))
     monkeypatch.setattr(counters, "perf_stat", lambda *_: found)
     monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
-    result = perf_counters("quick", device="cpu")
+    result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.here(CYCLES) == 1
 
@@ -363,7 +367,7 @@ def test_the_row_is_sound_where_perf_counts_no_cycles_in_one_of_its_runs(monkeyp
 
     monkeypatch.setattr(counters, "perf_stat", stat)
     monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
-    result = perf_counters("quick", device="cpu")
+    result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.here(CYCLES) is not None and result.here(f"{CYCLES}, shuffled") is None
 

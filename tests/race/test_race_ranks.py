@@ -26,36 +26,38 @@ settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
 nets = {name: net.scaled(0.2) for name, net in NETS.items()}
 tasks = [task for name, net in nets.items() for task in split_into_tasks(name, net, settings, (0, 1), 3)]
 inputs = Inputs.of(load("digits"), 100, 200, torch.device("cpu"))
-curves = Trainer(inputs, workers=int(sys.argv[2]), folder=folder / "checkpoints").train(tasks, log_points(120, 6))
-for found in curves:
-    found.pop("seconds")
-(folder / f"rank{ranks.rank()}.json").write_text(json.dumps([len(ranks.own(tasks)), len(tasks), curves]))
+for workers in map(int, sys.argv[2:]):
+    trainer = Trainer(inputs, workers=workers, folder=folder / f"checkpoints{workers}")
+    curves = trainer.train(tasks, log_points(120, 6))
+    for found in curves:
+        found.pop("seconds")
+    report = json.dumps([len(ranks.own(tasks)), len(tasks), curves])
+    (folder / f"rank{ranks.rank()}_workers{workers}.json").write_text(report)
 ranks.leave()
 """
 
 
-def run(folder, count, workers=1):
-    """The results by rank of `count` ranks, each (own tasks, all tasks, curves)."""
+def run(folder, count, *workers):
+    """The results by number of workers and rank of `count` ranks, each (own tasks, all tasks, curves)."""
     folder.mkdir()
     script = folder / "script.py"
     script.write_text(SCRIPT)
     launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)] if count > 1 else []
-    command = [sys.executable, *launch, str(script), str(folder), str(workers)]
+    command = [sys.executable, *launch, str(script), str(folder), *map(str, workers)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, text=True, timeout=500, env=env)
     assert done.returncode == 0, done.stderr[-2000:]
-    return [json.loads((folder / f"rank{rank}.json").read_text()) for rank in range(count)]
+    return [[json.loads((folder / f"rank{rank}_workers{n}.json").read_text()) for rank in range(count)] for n in workers]
 
 
 def test_many_ranks_and_many_workers_give_bitwise_the_result_of_one_process(tmp_path):
-    [(own, everything, alone)] = run(tmp_path / "one", 1)
+    [[(own, everything, alone)], [(_, _, by_workers)]] = run(tmp_path / "one", 1, 1, 2)
     assert own == everything == len(alone)
-    both = run(tmp_path / "two", 2)
+    assert by_workers == alone
+    [both] = run(tmp_path / "two", 2, 1)
     assert sum(count for count, _, _ in both) == everything and all(count > 0 for count, _, _ in both), "each rank took a share"
     for _, _, curves in both:
         assert curves == alone, "and has the whole result"
-    [(_, _, workers)] = run(tmp_path / "workers", 1, workers=2)
-    assert workers == alone
 
 
 def test_each_item_belongs_to_one_rank(monkeypatch):

@@ -20,6 +20,8 @@ from hpml_lab.tuning.experiments.pointwise_fusion import GeluRun
 
 CPU = torch.device("cpu")
 EXPERIMENTS = (pointwise_fusion.pointwise_fusion, fused_optimizers.fused_optimizers, fused_layernorm.fused_layernorm)
+POINTWISE = replace(pointwise_fusion.pointwise_fusion, quick=dict(sizes=(20_000,), samples=5, checked=500))
+LAYER_NORM = replace(fused_layernorm.fused_layernorm, quick=dict(rows=64, features=128, samples=5))
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def no_compiler(monkeypatch):
 
 
 def test_pointwise_fusion(sound):
-    result = pointwise_fusion.pointwise_fusion("quick")
+    result = POINTWISE("quick")
     sound(result)
     kernels = {row.implementation: row.kernels for row in result.rows(GeluRun)}
     assert (kernels["formula, eager"], kernels["F.gelu"]) == (5, 1)
@@ -48,7 +50,7 @@ def test_fused_optimizers(sound):
 
 
 def test_fused_layernorm(sound):
-    sound(fused_layernorm.fused_layernorm("quick"))
+    sound(LAYER_NORM("quick"))
 
 
 def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):
@@ -132,9 +134,7 @@ def test_with_known_times_an_adam_step_is_compared_with_28_bytes_per_parameter(k
     assert steps["3", "foreach"].gain == pytest.approx(3) and steps["1", "fused"].gain == pytest.approx(3)
 
 
-@pytest.mark.parametrize(
-    "experiment", [pointwise_fusion.pointwise_fusion, fused_layernorm.fused_layernorm], ids=lambda experiment: experiment.slug
-)
+@pytest.mark.parametrize("experiment", [POINTWISE, LAYER_NORM], ids=lambda experiment: experiment.slug)
 def test_without_a_compiler_the_experiment_says_so_and_goes_on(experiment, no_compiler, sound):
     result = experiment("quick")
     sound(result)
