@@ -10,7 +10,6 @@ import importlib.util
 import inspect
 import random
 import re
-import symtable
 from pathlib import Path
 from types import MappingProxyType
 
@@ -130,67 +129,11 @@ def of_an_experiment(source, notebook):
     )
 
 
-def reads_and_changes(source):
-    """(what a cell reads of the names that it had to find, what it gives a value or changes a part of)."""
-    tree = ast.parse(TransformerManager().transform_cell(source))  # a cell may hold magics
-    reads, changes, own = set(), set(), set()
-    for statement in tree.body:
-        read, changed = _names(ast.unparse(statement))
-        if isinstance(statement, ast.For):  # `for name in ...:` gives the name a value before its body reads it
-            given = {node.id for node in ast.walk(statement.target) if isinstance(node, ast.Name)}
-            own |= given - _names(ast.unparse(statement.iter))[0]
-        reads |= read - own
-        changes |= changed
-        if isinstance(statement, ast.Import | ast.ImportFrom | ast.FunctionDef | ast.ClassDef | ast.Assign):
-            own |= changed - reads
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del):
-            while isinstance(node, ast.Attribute | ast.Subscript):  # x.y[0] = 1 changes x
-                node = node.value
-            changes |= {node.id} if isinstance(node, ast.Name) else set()
-    return reads, changes
-
-
-def _names(code):
-    """(what code reads, what it gives a value) of the names that are not a function's own."""
-    top = symtable.symtable(code, "cell", "exec")
-    symbols, waiting = [*top.get_symbols()], top.get_children()
-    while waiting:
-        table = waiting.pop()
-        symbols += [symbol for symbol in table.get_symbols() if symbol.is_global()]
-        waiting += table.get_children()
-    given = {symbol.get_name() for symbol in symbols if symbol.is_assigned() or symbol.is_imported()}
-    return {symbol.get_name() for symbol in symbols if symbol.is_referenced()}, given
-
-
-def needed(code):
-    """Which of a notebook's cells an exercise needs: the stubs and their checks, what works with an answer further down, and
-    every cell above that gives a value to a name that one of these reads, or changes a part of it."""
-    by_cell = [reads_and_changes(cell.source) for cell in code]
-    keep, from_answer = set(), set()
-    for i, (cell, (reads, changes)) in enumerate(zip(code, by_cell, strict=True)):
-        if "exercise" in cell.metadata.get("tags", []):
-            from_answer |= changes
-            keep.add(i)
-        elif reads & from_answer:
-            keep.add(i)
-        else:
-            from_answer -= changes  # the name now stands for something else
-    wanted, last = set(), -1
-    while len(wanted) > last:
-        last = len(wanted)
-        wanted = set().union(wanted, *(by_cell[i][0] for i in keep))
-        keep |= {i for i, (_, changes) in enumerate(by_cell) if i < max(keep) and changes & wanted}
-    return [cell for i, cell in enumerate(code) if i in keep]
-
-
 def solved(name):
-    """The cells of a notebook that its exercises need, with each stub replaced by the exercise's solution, and without
-    experiments: nbval runs those and all other cells."""
+    """The notebook with every stub replaced by the exercise's solution, without its experiments: nbval runs those."""
     notebook = read(name)
-    code = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
+    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
     by_name = {exercise.name: exercise for exercise in EXERCISES}
-    notebook.cells = code
     for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
         variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]
         solution = answers(by_name[stub.metadata["hpml"]["exercise"]]).solution
@@ -198,7 +141,6 @@ def solved(name):
             stub.source = inspect.getsource(solution).replace(f"def {solution.__name__}(", f"def {variable}(", 1)
         else:
             stub.source = f"{variable} = {solution!r}"
-    notebook.cells = needed(code)
     return notebook
 
 
