@@ -35,7 +35,7 @@ from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 
 BITS = (8, 4, 3, 2)
-QUICK = dict(images=8_000, steps=150, seeds=3, tests=1_000, more_steps=60, batch=64, lr=2e-4, ao_bits=(2,))
+QUICK = dict(images=8_000, steps=150, seeds=3, tests=1_000, more_steps=40, batch=64, lr=2e-4, ao_bits=(2,))
 QUICK |= dict(trained=((2, TENSOR), (4, CHANNEL), (2, CHANNEL)))
 FULL = dict(
     images=60_000,
