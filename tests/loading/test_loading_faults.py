@@ -73,13 +73,17 @@ class SlowToArrive(KnownCost):
         self.__dict__.update(state)
 
 
+def begin(worker):
+    """What a worker does first. Not torch.manual_seed itself: once torch._dynamo is loaded, that cannot be pickled."""
+    torch.manual_seed(worker)
+
+
 def test_the_deadline_begins_when_the_workers_have_started():
     """Here they have a function of their own to begin with; all other tests have none."""
-    init = torch.manual_seed
-    loader = DataLoader(SlowToArrive(8), 4, num_workers=1, multiprocessing_context="spawn", worker_init_fn=init)
+    loader = DataLoader(SlowToArrive(8), 4, num_workers=1, multiprocessing_context="spawn", worker_init_fn=begin)
     with with_deadline(loader, DEADLINE) as batches:
         assert len(list(batches)) == 2
-    assert loader.worker_init_fn is init
+    assert loader.worker_init_fn is begin
 
 
 class ManyLines(KnownCost):
