@@ -28,7 +28,7 @@ os.environ["HPML_LIVE"] = "0"  # nbval counts a live curve as an output, though 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
-# A shell lets its background jobs ignore Ctrl-C, and what they start inherits that: here tests send it to what they start.
+# In a background job of a script Ctrl-C is ignored, also by the programs that it starts. Tests send Ctrl-C to theirs.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

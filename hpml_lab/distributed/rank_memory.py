@@ -19,7 +19,7 @@ from hpml_lab.distributed.placement import device_of_rank, wait_for
 from hpml_lab.distributed.zero import FLOAT32, MIXED, Footprint, footprint
 
 STEPS = 3  # before the peak is taken
-COUNTS = 2  # in the last steps, of which the lower holds: gloo's threads may let go of a tensor a moment after the transfer
+COUNTS = 2  # of bytes and of peaks; the lower holds, as gloo's threads may let go of a tensor a moment after the transfer
 HALF = torch.bfloat16
 AGAIN = " again"
 

@@ -38,6 +38,7 @@ def right_chunk(rank: int, step: int, ranks: int) -> int:
 
 right = by_rule(right_chunk)
 MOVED = "A sender keeps its chunk; yours is 0 or lost after it was sent."
+AVERAGED = "You divide by the number of ranks. A ring leaves the sum: if you want the mean, divide afterwards."
 MISTAKES = {
     "always-adds": (
         by_rule(right_chunk, adds=lambda step, ranks: True),
@@ -104,14 +105,8 @@ MISTAKES = {
         lambda chunks, step: right(chunks, step) if step < len(chunks) - 1 else chunks.clone(),
         "Reduce-scatter is right. From step N − 1 on nothing moves in yours, but the sums are still on one rank each.",
     ),
-    "averaged": (
-        lambda chunks, step: _averaged(chunks, step, len(chunks) - 1),
-        "You divide by the number of ranks. A ring leaves the sum; whoever wants the mean divides afterwards.",
-    ),
-    "averaged, in the last addition": (
-        lambda chunks, step: _averaged(chunks, step, len(chunks) - 2),
-        "You divide by the number of ranks. A ring leaves the sum; whoever wants the mean divides afterwards.",
-    ),
+    "averaged": (lambda chunks, step: _averaged(chunks, step, len(chunks) - 1), AVERAGED),
+    "averaged, in the last addition": (lambda chunks, step: _averaged(chunks, step, len(chunks) - 2), AVERAGED),
     "chunk-renumbered": (
         lambda chunks, step: _renumbered(chunks, step),
         "A chunk keeps its number on the way: chunk c of rank r belongs to chunk c of rank r + 1, not to chunk c + 1.",

@@ -10,7 +10,6 @@ from hpml_lab.core.exercises import Mistake
 Batch = tuple[torch.Tensor, torch.Tensor]
 Train = Callable[[nn.Module, torch.optim.Optimizer, list[Batch], int], None]
 
-
 RATE = 0.5
 
 
