@@ -138,11 +138,15 @@ def show_picture(figure: Any, caption: str) -> None:
 
 def show_figure(figure: Any, caption: str) -> None:
     """Display a figure that is not an experiment's, with its caption under it."""
+    show_picture(figure, caption)
+    show_line(caption)
+
+
+def show_line(text: str) -> None:
+    """Display a line of text above or below a picture: JupyterLab ignores the alternative text of PNG outputs."""
     from IPython.display import display
 
-    show_picture(figure, caption)
-    # JupyterLab ignores the alternative text of PNG outputs, so the caption is written out as well.
-    display({"text/html": f"<p><em>{prose_html(caption)}</em></p>", "text/plain": caption}, raw=True)
+    display({"text/html": f"<p><em>{prose_html(text)}</em></p>", "text/plain": text}, raw=True)
 
 
 # ---- terminal --------------------------------------------------------------------------------------------------------

@@ -144,6 +144,8 @@ class Result:
 
         kept.keep(self)
         for figure, caption in self.pictures():
+            if label := caption.removesuffix(self.experiment.caption).strip():  # "Recorded run, ...:"
+                render.show_line(label)
             render.show_picture(figure, caption)
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)
 

@@ -246,6 +246,19 @@ def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
     assert card["text/plain"].startswith("sample-row") and "<table" in card["text/html"]
 
 
+def test_above_the_recorded_picture_a_notebook_says_whose_it_is(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    recorded = sample("full")
+    recorded.machine |= {"gpu": "Some GPU"}
+    recorded.save(tmp_path)
+    shown = []
+    monkeypatch.setattr("IPython.display.display", lambda data, **options: shown.append(data))
+    sample("quick")._ipython_display_()
+    assert ["image/png" in data for data in shown] == [True, False, True, False]
+    label = f"Recorded run, {recorded.where}:"
+    assert shown[1] == {"text/html": f"<p><em>{label}</em></p>", "text/plain": label} and "Some GPU" in label
+
+
 def test_an_unknown_slug_suggests_the_nearest(sample):
     with pytest.raises(LabError, match="Did you mean sample-row"):
         find("sample-rwo")
