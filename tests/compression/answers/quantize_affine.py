@@ -1,5 +1,7 @@
 """Answers to `quantize-affine`: (q, scale, zero_point) of a tensor in signed integers."""
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from edited_source import wrong_answers
@@ -73,7 +75,17 @@ def clamping_the_floats(x, low, high, bits):
     return torch.round(x * (1 / scale)) + zero, scale, zero
 
 
-ALSO_RIGHT = [with_pythons_numbers, by_numpy, clamped_before_with_shifted_ends, one_by_one, unsigned_then_shifted]
+class Quantized(NamedTuple):
+    q: torch.Tensor
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+
+
+def with_names(x, low, high, bits):
+    return Quantized(*solution(x, low, high, bits))
+
+
+ALSO_RIGHT = [with_pythons_numbers, by_numpy, clamped_before_with_shifted_ends, one_by_one, unsigned_then_shifted, with_names]
 
 SCALE = "scale = (high - low) / (2**bits - 1)"
 ZERO = "zero_point = quant_min - torch.round(low / scale).int()"

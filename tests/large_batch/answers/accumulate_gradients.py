@@ -1,5 +1,8 @@
 """Answers to `accumulate-gradients`: the step of a large batch from several small ones."""
 
+import itertools
+
+import numpy as np
 import torch
 from torch.nn import functional as F
 
@@ -295,4 +298,28 @@ def log_probabilities(net, optimizer, batches, k):
         optimizer.step()
 
 
-ALSO_RIGHT = [clears_and_divides, with_closure, with_autograd_grad, log_probabilities]
+def from_an_iterator(net, optimizer, batches, k):
+    remaining = iter(batches)
+    while group := list(itertools.islice(remaining, k)):
+        net.zero_grad()
+        samples = np.sum([y.numel() for _, y in group])
+        for x, y in group:
+            (F.cross_entropy(net(x), y, reduction="none").sum() / samples).backward()
+        optimizer.step()
+
+
+def counting_samples(net, optimizer, batches, k):
+    """The gradients are multiplied once, when the group's samples are known."""
+    optimizer.zero_grad()
+    samples = 0
+    for i, (x, y) in enumerate(batches, start=1):
+        F.nll_loss(net(x).log_softmax(-1), y, reduction="sum").backward()
+        samples += y.shape[0]
+        if i % k == 0 or i == len(batches):
+            torch._foreach_div_([p.grad for p in net.parameters()], float(samples))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=False)
+            samples = 0
+
+
+ALSO_RIGHT = [clears_and_divides, with_closure, with_autograd_grad, log_probabilities, from_an_iterator, counting_samples]
