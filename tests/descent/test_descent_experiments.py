@@ -136,6 +136,7 @@ def test_the_curves_of_learning_rate_are_medians_and_the_real_sweep_reports_its_
         for seed in range(size["seeds"])
     )
     curve = arrays["schedules"]["cosine"]
+    assert curve["steps"][-1] == size["steps"] and len(curve["steps"]) == len(curve["median"]) == 1 + len(curve["rates"])
     assert curve["median"][-1] == pytest.approx((runs[11] + runs[12]) / 2, rel=1e-4)
     assert runs[5] <= curve["low"][-1] <= runs[6] and runs[17] <= curve["high"][-1] <= runs[18]
     assert arrays["real"]["steps"] == 3 * size["real_steps"]

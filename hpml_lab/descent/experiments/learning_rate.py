@@ -24,6 +24,7 @@ FULL = dict(conditions=(2, 25, 400), steps=4000, seeds=64, lr=0.4, data="mnist",
 RATES = {"too small": 0.03, "good": 0.9, "oscillates": 0.99, "diverges": 1.01}  # over 2 / λmax
 DROPS = (0.4, 0.8)  # where the step schedule divides the rate by 10, as fractions of the training
 SCHEDULES = {"constant": constant, "step": step_at(*DROPS), "cosine": cosine, "one-cycle": one_cycle}
+SHOWN = 400  # steps of a schedule's curves, so that a recorded run stays below 1 MB
 
 
 @dataclass
@@ -103,9 +104,9 @@ def schedules_under_noise(result: Result):
     for index, (name, curve) in enumerate(result.arrays["schedules"].items()):
         color = style.CYCLE[index]
         look = {"color": color, "linestyle": style.LINES[index], "linewidth": 1.6}
-        rates.plot(range(1, len(curve["rates"]) + 1), np.maximum(curve["rates"], 1e-5), label=name, **look)
-        losses.plot(np.maximum(curve["median"], 1e-9), label=name, **look)
-        losses.fill_between(range(len(curve["low"])), curve["low"], curve["high"], color=color, alpha=0.2, linewidth=0)
+        rates.plot(curve["steps"][1:], np.maximum(curve["rates"], 1e-5), label=name, **look)
+        losses.plot(curve["steps"], np.maximum(curve["median"], 1e-9), label=name, **look)
+        losses.fill_between(curve["steps"], curve["low"], curve["high"], color=color, alpha=0.2, linewidth=0)
     rates.set(yscale="log", xlabel="step", ylabel="learning rate", title="Schedules")
     losses.set(yscale="log", xlabel="step", ylabel="loss", title="Noisy valley")
     losses.legend(fontsize=8)
@@ -144,6 +145,7 @@ def learning_rate(params: Params) -> Result:
 
     # Schedules in the noisy valley: each seed has its own noise.
     valley, steps = SURFACES["noisy-valley"], params.steps
+    kept = list(range(0, steps + 1, max(1, steps // SHOWN)))
     curves, rate_error, path_error = {}, 0.0, 0.0
     for name in SCHEDULES:
         factor = schedule_factor(name, steps)
@@ -156,8 +158,9 @@ def learning_rate(params: Params) -> Result:
         path_error = max(path_error, (torch.tensor(points) - formula_points).abs().max().item())
         runs = [[valley.value(*point) for point in path(valley, seed=seed, **descent)] for seed in range(params.seeds)]
         runs = torch.tensor(runs)
-        low, middle, high = runs.quantile(torch.tensor([0.25, 0.5, 0.75]), 0)
-        curves[name] = {"rates": formula_rates, "low": low.tolist(), "median": middle.tolist(), "high": high.tolist()}
+        low, median, high = runs[:, kept].quantile(torch.tensor([0.25, 0.5, 0.75]), 0).tolist()
+        shown_rates = [formula_rates[step - 1] for step in kept[1:]]
+        curves[name] = {"steps": kept, "rates": shown_rates, "low": low, "median": median, "high": high}
         ends.append(ScheduledDescent(name, runs[:, -steps // 20 :].mean().item()))
 
     result.key_figure("boundary × λmax, quadratic", rows[0].measured * rows[0].eigenvalue)
