@@ -43,7 +43,8 @@ def test_a_block_at_the_wrong_offset_is_found(file):
     assert file.misplaced([0, 4096, MIB]) == 0
     handle = os.open(file.path, os.O_RDWR)
     page = os.pread(handle, 4096, 0)
-    os.pwrite(handle, page, 8192)  # page 0's bytes where page 2 was
+    for offset in range(8192, 4 * MIB, 8192):  # page 0's bytes where every other page was: no two reads in order miss them
+        os.pwrite(handle, page, offset)
     os.fsync(handle)
     os.close(handle)
     file.drop()

@@ -56,6 +56,11 @@ FIXED = [
 ]
 
 
+def others_had_the_cores(seen: Evidence) -> bool:
+    """Whether a measured loop waited for a core, which other programs had, longer than it used one."""
+    return seen.cores_wanted > 2 * seen.cores_used
+
+
 @pytest.mark.parametrize(("bound", "evidence"), FIXED)
 def test_a_decision_follows_from_the_evidence_alone(bound, evidence):
     diagnosis = decide(evidence)
@@ -142,7 +147,8 @@ def test_a_wait_for_a_thread_that_python_does_not_know_is_no_wait_for_a_lock():
         go.release()
         done.acquire()
     seen = diagnosis.evidence
-    assert seen.handed_over > max(0.1, seen.lock_wait), seen
+    # On a busy machine both also wait for the interpreter, whose holder waits for a core.
+    assert seen.handed_over > max(0.1, 0.0 if others_had_the_cores(seen) else seen.lock_wait), seen
     assert seen.busiest > seen.handed_over + 0.1, "both halves are one thread's worth"
     assert diagnosis.bound in ("single thread", CANNOT_TELL), seen  # other programs may hold both up
 
@@ -216,8 +222,12 @@ def test_fresh_workers_in_every_epoch_get_the_name_that_lasting_ones_get():
     loops[True]()  # starts the lasting worker
     found = {lasting: classify(loop) for lasting, loop in loops.items()}
     for diagnosis in found.values():
-        assert diagnosis.bound in ("single thread", CANNOT_TELL), diagnosis  # on a busy machine the start takes its time
-        assert diagnosis.bound == CANNOT_TELL or diagnosis.evidence.busiest_worker > 0.5, diagnosis.evidence
+        seen = diagnosis.evidence
+        if others_had_the_cores(seen):  # then the worker's start takes its time, and is waited for as for any input
+            assert diagnosis.bound in ("single thread", "input", CANNOT_TELL), seen
+        else:
+            assert diagnosis.bound in ("single thread", CANNOT_TELL), seen
+            assert diagnosis.bound == CANNOT_TELL or seen.busiest_worker > 0.5, seen
 
 
 def test_time_in_imports_is_left_out_where_that_is_asked_for(tmp_path, monkeypatch):

@@ -19,7 +19,7 @@ from hpml_lab.optim.schedules import constant, cosine, one_cycle, step_at, torch
 
 NOTEBOOK = "04_descent"
 QUICK = dict(conditions=(2, 25, 400), steps=400, seeds=24, lr=0.4, data="digits", samples=500, decay=0.01, real_steps=120)
-FULL = dict(conditions=(2, 25, 400), steps=4000, seeds=64, lr=0.4, data="mnist", samples=10_000, decay=0.05, real_steps=400)
+FULL = dict(conditions=(2, 25, 400), steps=4000, seeds=64, lr=0.4, data="mnist", samples=2000, decay=0.05, real_steps=400)
 
 RATES = {"too small": 0.03, "good": 0.9, "oscillates": 0.99, "diverges": 1.01}  # over 2 / λmax
 DROPS = (0.4, 0.8)  # where the step schedule divides the rate by 10, as fractions of the training
