@@ -1,7 +1,4 @@
-"""Recording runs: each experiment in an interpreter of its own with a deadline, kept only if its exact claims hold.
-
-As a program (`python -m hpml_lab.recording SLUG SIZE DEVICE FOLDER`) the module is that interpreter.
-"""
+"""Recording runs: each experiment in an interpreter of its own with a deadline, kept only if its exact claims hold."""
 
 import importlib.util
 import json
@@ -38,6 +35,9 @@ MOST_TELLING = (
     "checkpointing",
 )
 LEAST_SECONDS = 10.0  # with less time left nothing more is started
+# Not `-m hpml_lab.recording`: each process that the experiment spawns would import that module, and torch with it, before it
+# starts. Those that a notebook spawns do not.
+INTERPRETER = ["-c", "import sys; from hpml_lab.recording import main; sys.exit(main(*sys.argv[1:]))"]
 TESTS = "tests marked cuda"
 LARGEST_FILE = 1 << 20  # bytes: a recorded run travels with the project
 NOT_HERE = 3  # exit code of an interpreter whose experiment refused: a program, a package or data are missing
@@ -116,7 +116,7 @@ def record(experiment: Experiment, size: str, device: str, folder: Path, picture
     """
     slug = experiment.slug
     with tempfile.TemporaryDirectory() as temporary:
-        arguments = ["-m", "hpml_lab.recording", slug, size, device, temporary]
+        arguments = [*INTERPRETER, slug, size, device, temporary]
         finished = run_python(arguments, deadline_seconds=deadline_seconds)
         seconds, error = finished.seconds, finished.stderr.strip()
         if finished.exitcode is None:
@@ -206,7 +206,3 @@ def main(slug: str, size: str, device: str, folder: str) -> int:
     if (figure := result.figure()) is not None:
         atomic_write(Path(folder) / f"{slug}.png", style.png(figure))
     return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))

@@ -29,7 +29,7 @@ from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machi
 
 EXPERIMENTS = '''
 """Experiments that end in every way."""
-import os, sys, time
+import multiprocessing, os, sys, time
 from pathlib import Path
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import experiment
@@ -57,6 +57,12 @@ def demo_one(params):
 def demo_two(params):
     """The second small experiment."""
     return made()
+
+@experiment("demo-spawn", lecture="L9", notebook="99_demo")
+def demo_spawn(params):
+    """It spawns a process, which should not import what runs the experiment, and with it torch."""
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        return made(holds=not pool.apply(eval, ("'torch' in __import__('sys').modules",)))
 
 @experiment("demo-wrong", lecture="L9", notebook="99_demo")
 def demo_wrong(params):
@@ -148,8 +154,8 @@ def forked(tmp_path, monkeypatch):
     """Experiments run in forks of this process, which has torch; what is asked of `run_python` there is what is done here."""
 
     def run_forked(arguments, *, deadline_seconds):
-        module, *words = arguments[1:]
-        assert arguments[0] == "-m" and module == recording.__name__ and deadline_seconds > 0
+        words = arguments[len(recording.INTERPRETER) :]
+        assert arguments == [*recording.INTERPRETER, *words] and deadline_seconds > 0
         start, errors = time.monotonic(), tmp_path / "stderr.txt"
         if not (pid := os.fork()):
             code = 1
@@ -235,6 +241,7 @@ def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
         "hpml_lab",
         "reference",
         "demo-two",
+        "demo-spawn",
         "demo-refuse",
         "demo-hang",
         *OPTIONS,
@@ -250,7 +257,7 @@ def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
     program.send_signal(signal.SIGINT)
     said, progress = program.communicate(timeout=300)
     assert program.returncode == 130 and "interrupted" in progress
-    assert "1 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
+    assert "2 recorded, 1 skipped, 1 not tried" in said and "Not tried yet: demo-hang." in said
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def draw(result: Result):
         look = dict(color=style.YELLOW, hatch="///", edgecolor="white", label="state_dict")
         bytes_.barh([place for place, _ in state], [kb for _, kb in state], 0.4, **look)
         bytes_.set(xlabel="kB", title=f"{net}: size")
+        bytes_.locator_params(axis="x", nbins=4)
+        bytes_.xaxis.set_major_formatter("{x:,.0f}")
         bytes_.set_yticks(places, [""] * len(shown))
         bytes_.invert_yaxis()
         bytes_.legend(fontsize=8, loc="lower right", frameon=True)

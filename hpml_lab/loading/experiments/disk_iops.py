@@ -98,8 +98,8 @@ def draw_disk_iops(result: Result):
         for (i, block), (j, depth) in product(enumerate(blocks), enumerate(depths)):
             cell = by_key[block, depth]
             ink = "white" if iops[i, j] < (least * most) ** 0.5 else "black"
-            text = f"{cell.iops:,.0f}".replace(",", " ") + f"\n{cell.mb_per_s:.0f} MB/s"
-            axes.text(j, i, text, ha="center", va="center", fontsize=8, color=ink)
+            text = f"{cell.iops:,.0f}\n{cell.mb_per_s:,.0f} MB/s"
+            axes.text(j, i, text, ha="center", va="center", fontsize=min(8, 40 / len(depths)), color=ink)
         axes.set_xticks(range(len(depths)), depths)
         axes.set_yticks(range(len(blocks)), [block_label(block) for block in blocks])
         axes.set(xlabel="queue depth (requests outstanding)", ylabel="block size", title=f"{mode}: requests a second")
