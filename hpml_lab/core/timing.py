@@ -77,7 +77,10 @@ class _Sampler:
     def __init__(self, work: Callable[[], object], threads: int, gpu: torch.device | None = None) -> None:
         self._work, self._timer, self._threads, self._gpu = work, timeit.Timer(work, timer=timer), threads, gpu
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
-        self._calls = max(1, round(SAMPLE_SECONDS / max(self._run(1), 1e-9)))
+        once = self._run(1)
+        if once < 5 * SAMPLE_SECONDS:  # a single call may have been held up; too few calls would make every sample a cold one
+            once = min(once, self._run(1), self._run(1))
+        self._calls = max(1, round(SAMPLE_SECONDS / max(once, 1e-9)))
 
     def __call__(self) -> float:
         return self._run(self._calls) / self._calls
