@@ -28,7 +28,7 @@ def test_work_is_called_before_it_is_timed_and_each_sample_counts():
     calls, call = recorder()
     timing = measure(call("work"), samples=3)
     assert len(timing.samples) == 3 and all(sample > 0 for sample in timing.samples)
-    assert len(calls) > 5 and (len(calls) - 4) % 3 == 0, "four calls to warm up, and as many calls in one sample as in the other"
+    assert len(calls) > 5 and (len(calls) - 4) % 3 == 0, "four calls to warm up, then the same number in each sample"
 
 
 def test_a_call_that_is_held_up_once_does_not_leave_too_few_calls_in_a_sample():
