@@ -11,6 +11,7 @@ from matplotlib.ticker import LogLocator, NullFormatter, StrMethodFormatter
 # Okabe and Ito's colors, which people with any common color blindness can distinguish; grey is for references.
 BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#56B4E9", "#F0E442")
 GREY, INK = "#6b7280", "#1f2937"
+WHITE_GROUND = {"facecolor": "white", "edgecolor": "none", "pad": 1}  # a text's bbox over lines, bars or hatching
 CYCLE = (BLUE, ORANGE, GREEN, RED, PURPLE, SKY, YELLOW)
 MARKERS = ("o", "s", "^", "D", "v", "P", "X")  # never by color alone
 LINES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)))

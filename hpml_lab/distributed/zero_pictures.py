@@ -40,8 +40,7 @@ def _build(figure: Figure) -> Iterable[Artist]:
     axes = figure.subplots()
     bars = axes.barh(STAGES, [1.0] * len(STAGES), left=LEAST, color=style.BLUE)
     texts = [  # the white ground keeps a value readable on a line
-        axes.text(1.0, stage, "", va="center", fontsize=9, bbox=dict(facecolor="white", edgecolor="none", pad=1))
-        for stage in STAGES
+        axes.text(1.0, stage, "", va="center", fontsize=9, bbox=style.WHITE_GROUND) for stage in STAGES
     ]
     for name, size in GPUS.items():
         axes.axvline(size, color=style.RED, linestyle="--", linewidth=1)

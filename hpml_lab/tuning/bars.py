@@ -50,8 +50,7 @@ def horizontal_bars(
     """One bar per name, from top to bottom, with its value at the end."""
     bars = axes.barh(range(len(names)), values, color=color, edgecolor="white")
     # The white background keeps a value readable where a vertical line crosses it.
-    background = dict(facecolor="white", edgecolor="none", pad=1)
-    axes.bar_label(bars, fmt=number, fontsize=8, padding=3, zorder=4, bbox=background)
+    axes.bar_label(bars, fmt=number, fontsize=8, padding=3, zorder=4, bbox=style.WHITE_GROUND)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.margins(x=0.22)

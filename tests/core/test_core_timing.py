@@ -1,6 +1,5 @@
 """Timing warms up, takes several samples, takes turns, and counts against a measured ceiling."""
 
-import time
 import weakref
 from itertools import groupby
 
@@ -31,16 +30,15 @@ def test_work_is_called_before_it_is_timed_and_each_sample_counts():
     assert len(calls) > 5 and (len(calls) - 4) % 3 == 0, "four calls to warm up, then the same number in each sample"
 
 
-def test_a_call_that_is_held_up_once_does_not_leave_too_few_calls_in_a_sample():
-    calls = []
+def test_a_call_that_is_held_up_once_does_not_leave_too_few_calls_in_a_sample(monkeypatch):
+    took = []  # seconds of each call, by a clock that only the work moves
+    monkeypatch.setattr(timing, "timer", lambda: sum(took))
 
-    def work():
-        calls.append(1)
-        if len(calls) == 2:  # the first of those that tell how long the work takes
-            time.sleep(0.02)
+    def work():  # its second call is the first of those that tell how long it takes
+        took.append(0.02 if len(took) == 1 else 0.001)
 
-    measure(work, samples=1)
-    assert len(calls) > 50
+    assert measure(work, samples=1).seconds == pytest.approx(0.001)
+    assert len(took) == 4 + 10, "ten calls make 10 ms"
 
 
 def test_long_work_is_called_once_a_sample(monkeypatch):

@@ -70,7 +70,7 @@ def draw_dali(result: Result):
             va="center",
             fontsize=8,
             textcoords="offset points",
-            bbox=dict(facecolor="white", edgecolor="none", pad=1),  # over the dashed line
+            bbox=style.WHITE_GROUND,  # over the dashed line
         )
     axes.margins(x=0.12)
     axes.set_yticks(range(len(rows)), [f"{row.pipeline}\n{row.workers}" for row in rows], fontsize=8)

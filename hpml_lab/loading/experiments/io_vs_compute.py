@@ -85,8 +85,7 @@ def draw_io_vs_compute(result: Result):
     ):
         where = [index + shift for index in range(len(changes))]
         bars = right.bar(where, values, 0.36, color=color, hatch=hatch, edgecolor="white", label=label)
-        background = {"facecolor": "white", "edgecolor": "none", "pad": 1.5}  # over hatching a number cannot be read
-        right.bar_label(bars, fmt="%.2f", fontsize=9, label_type="center", bbox=background)
+        right.bar_label(bars, fmt="%.2f", fontsize=9, label_type="center", bbox=style.WHITE_GROUND)
     reach = [[row.measured - row.low for row in changes], [row.high - row.measured for row in changes]]
     right.errorbar(
         [index + 0.2 for index in range(len(changes))], heights["measured"], reach, fmt="none", color=style.INK, capsize=4
