@@ -16,6 +16,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -28,6 +29,7 @@ from typing import Any
 from hpml_lab.core.timeline import CLOCK
 
 START_SECONDS = 120.0  # until a child runs its function: a new interpreter on a busy machine may import torch for a long time
+REST_SECONDS = 1.0  # how long a fork waits for this process's other threads to sleep
 END_SECONDS = 10.0  # for a child that has sent its result and cleans up
 RUNNING = "running"  # the first message of a child of run_in_children
 
@@ -84,6 +86,8 @@ def child_process(
     child = Child(context.Process(target=target, args=(there, *arguments), daemon=daemon), here)
     try:
         with suppress_fork_warning(), shield_children_from_sigint():
+            if context.get_start_method() == "fork":
+                _let_threads_rest()
             child.called = CLOCK()
             child.process.start()
             child.started = CLOCK()
@@ -93,6 +97,28 @@ def child_process(
         there.close()
         here.close()
         _end(child.process, grace_seconds)
+
+
+def _let_threads_rest() -> None:
+    """On Linux, wait until all other threads of this process sleep, for REST_SECONDS at most.
+
+    Up to Python 3.12 a thread that was joined may still be ending, and hold the lock under which MKL frees its buffers. A fork
+    copies the lock without the thread that would release it: the child's first matrix product would never return.
+    """
+    end = CLOCK() + REST_SECONDS
+    while _other_threads_run() and CLOCK() < end:
+        time.sleep(0.001)
+
+
+def _other_threads_run() -> bool:
+    tasks, own = "/proc/self/task", str(threading.get_native_id())
+    for thread in os.listdir(tasks) if sys.platform == "linux" else ():
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+            with open(f"{tasks}/{thread}/stat", encoding="utf-8", errors="replace") as stat:
+                state = stat.read().rpartition(")")[2].split()[0]
+            if thread != own and state in "RD":  # runs, wants to, or is in the kernel
+                return True
+    return False
 
 
 def _end(process: Any, grace_seconds: float) -> None:

@@ -1,5 +1,6 @@
 """A child that returns, raises, dies, hangs, or starts others: what is reported, and that nothing is left."""
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import torch
 
 from hpml_lab.core import children
 from hpml_lab.core.children import child_process, run_in_child, run_in_children, shield_children_from_sigint
@@ -41,6 +43,10 @@ def leave():
 
 
 def hang():
+    time.sleep(600)
+
+
+def wait_long(connection):
     time.sleep(600)
 
 
@@ -100,6 +106,53 @@ class SlowToArrive:
 
 def ignore(argument):
     return "ran"
+
+
+def multiply():
+    return float((torch.ones(300, 300) @ torch.ones(300, 300))[0, 0])
+
+
+def multiply_in_one_thread():
+    torch.set_num_threads(1)
+    return multiply()
+
+
+def test_a_fork_right_after_threads_that_multiplied_can_multiply():
+    """Without the wait the child of one in six hung: a thread that was joined still held MKL's lock."""
+    for _ in range(40):
+        threads = [threading.Thread(target=multiply) for _ in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert run_in_child(multiply_in_one_thread, method="fork", deadline_seconds=60).value == 300.0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the states of threads are Linux's")
+def test_a_fork_waits_until_no_other_thread_works_but_not_for_ever(monkeypatch):
+    ended, over = [], threading.Event()
+
+    def work():
+        for _ in range(20):
+            hashlib.sha256(bytes(10_000_000)).digest()
+        ended.append(children.CLOCK())
+
+    def work_on():
+        while not over.is_set():
+            hashlib.sha256(bytes(1_000_000)).digest()
+
+    monkeypatch.setattr(children, "REST_SECONDS", 600.0)
+    thread = threading.Thread(target=work)
+    thread.start()
+    with child_process(wait_long, method="fork") as child:
+        assert ended and child.called > ended[0]
+    monkeypatch.setattr(children, "REST_SECONDS", 0.05)
+    thread = threading.Thread(target=work_on, daemon=True)
+    thread.start()
+    with child_process(wait_long, method="fork") as child:
+        assert child.called and thread.is_alive()
+    over.set()
+    thread.join()
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
