@@ -24,6 +24,7 @@ from dataclasses import dataclass, replace
 from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection, wait
 from multiprocessing.util import get_temp_dir
+from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.timeline import CLOCK
@@ -102,8 +103,8 @@ def child_process(
 def _let_threads_rest() -> None:
     """On Linux, wait until all other threads of this process sleep, for REST_SECONDS at most.
 
-    Up to Python 3.12 a thread that was joined may still be ending, and hold the lock under which MKL frees its buffers. A fork
-    copies the lock without the thread that would release it: the child's first matrix product would never return.
+    A thread that Python has joined may still be ending, and hold the lock under which MKL frees its buffers. A fork copies the
+    lock without the thread that would release it: the child's first matrix product would never return.
     """
     end = CLOCK() + REST_SECONDS
     while _other_threads_run() and CLOCK() < end:
@@ -111,12 +112,11 @@ def _let_threads_rest() -> None:
 
 
 def _other_threads_run() -> bool:
-    tasks, own = "/proc/self/task", str(threading.get_native_id())
-    for thread in os.listdir(tasks) if sys.platform == "linux" else ():
+    own = str(threading.get_native_id())
+    for task in Path("/proc/self/task").glob("*"):  # Linux's; elsewhere there is none
         with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            with open(f"{tasks}/{thread}/stat", encoding="utf-8", errors="replace") as stat:
-                state = stat.read().rpartition(")")[2].split()[0]
-            if thread != own and state in "RD":  # runs, wants to, or is in the kernel
+            state = (task / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0]
+            if task.name != own and state in "RD":  # it runs or waits for a core, or for the disk
                 return True
     return False
 
