@@ -17,6 +17,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F

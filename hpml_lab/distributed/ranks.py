@@ -34,6 +34,7 @@ from types import ModuleType
 from typing import Any
 
 import torch
+import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
 from hpml_lab.core.children import end_with_parent, run_in_children

@@ -12,6 +12,7 @@ work replace the four functions `make_…`. Only torch is needed, scikit-learn f
 
 import argparse
 import contextlib
+import gc
 import json
 import logging
 import os
@@ -25,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed.nn  # before there is a group: `leave` says why
 from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
@@ -92,9 +94,14 @@ class Engine(nn.parallel.DistributedDataParallel):
         for part, state in zip(self.parts, states, strict=True):
             part.load_state_dict(state)
 
+    def destroy(self) -> None:
+        """Nothing. DeepSpeed's engine removes its hooks here, which would keep it alive."""
+
 
 def prepare_deepspeed(device: torch.device, extensions: Path) -> None:
-    """Before DeepSpeed is used: it compiles nothing at the start, and no file of an earlier run can stop it.
+    """Import DeepSpeed so that it compiles nothing at the start, and no file of an earlier run can stop it.
+
+    To be called before `connect`, which waits for all ranks, so that no rank starts until the files are gone.
 
     On a CPU it would compile `deepspeed_shm_comm`, for a minute; gloo does the same work. A run that is killed meanwhile
     leaves a `lock` in a folder that all runs share, and each later run waits for it: forever, without a word. So what is
@@ -108,7 +115,6 @@ def prepare_deepspeed(device: torch.device, extensions: Path) -> None:
     if os.environ.get("LOCAL_RANK", "0") == "0":
         for lock in extensions.glob("**/lock"):  # this run was killed before
             lock.unlink()
-    dist.barrier()
 
 
 def deepspeed_engine(config: dict[str, Any]) -> Any:
@@ -233,6 +239,24 @@ def connect(device: torch.device) -> None:
         raise UserError(f"Port {port} is in use on {socket.gethostname()}. Choose another with --master-port.") from None
 
 
+def leave(with_deepspeed: bool) -> None:
+    """Leave the group when all ranks are done, and wait until gloo's threads have ended.
+
+    A thread that still holds a tensor when Python ends aborts the process: "terminate called without an active exception"
+    (pytorch issue 190489). Destroying the group ends the threads, but only if nothing else holds it. An engine does, and so
+    do modules that are imported later and make it a default argument of their functions: torch.distributed.nn, which DDP
+    imports, and DeepSpeed. So both are imported before there is a group.
+    """
+    dist.barrier()
+    gc.collect()  # the engine
+    if with_deepspeed:
+        from deepspeed import comm
+
+        comm.destroy_process_group()
+    else:
+        dist.destroy_process_group()
+
+
 def read_config(path: str | None, batch: int, ranks: int) -> dict[str, Any]:
     """The JSON for DeepSpeed, with `batch` as its train_batch_size if it gives none; without a JSON only that."""
     try:
@@ -261,8 +285,6 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
     ranks = dist.get_world_size()
     config = read_config(options.deepspeed_config, options.batch, ranks)
     batch, parts = config["train_batch_size"], config["gradient_accumulation_steps"]
-    if options.deepspeed_config:
-        prepare_deepspeed(device, options.folder / "extensions")
     engine = deepspeed_engine(config) if options.deepspeed_config else Engine(make_model(), device)
     train_set, test_set = make_data()
     first = load_snapshot(engine, options.folder)
@@ -282,6 +304,7 @@ def train(options: argparse.Namespace, device: torch.device) -> None:
         torch.save(weights, options.folder / "model.part")
         os.replace(options.folder / "model.part", options.folder / "model.pt")
         log.info("test accuracy %.1f %%", 100 * right.item() / len(test_set))
+    engine.destroy()
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -296,14 +319,15 @@ def main(arguments: list[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     try:
         device = choose_device(options.device)
+        if options.deepspeed_config:
+            prepare_deepspeed(device, options.folder / "extensions")
         connect(device)
         train(options, device)
     except UserError as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"train.py: {error}", file=sys.stderr)
         raise SystemExit(2) from None
-    dist.barrier()
-    dist.destroy_process_group()
+    leave(with_deepspeed=options.deepspeed_config is not None)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ torchrun --nproc-per-node 4 -m hpml_lab run mnist-three-nets --size full
 """
 
 import atexit
+import importlib
 import os
 from collections.abc import Sequence
 from datetime import timedelta
@@ -42,6 +43,7 @@ def gather(mine: Item) -> list[Item]:
     if size() == 1:
         return [mine]
     if not distributed.is_initialized():
+        importlib.import_module("torch.distributed.nn")  # before there is a group: `distributed.train.leave` says why
         distributed.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
         atexit.register(leave)
     everyone: list[Item | None] = [None] * size()

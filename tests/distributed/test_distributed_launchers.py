@@ -127,6 +127,50 @@ def test_torchrun_continues_what_one_process_began_and_trains_the_same(folder, p
 
 needs_deepspeed = pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
 
+COUNT_THREADS = """
+import contextlib, importlib, os, sys, time
+
+def count():
+    found = 0
+    for task in os.listdir("/proc/self/task"):
+        with contextlib.suppress(OSError):  # it has ended
+            found += open(f"/proc/self/task/{task}/comm").read().startswith("pt_gloo")
+    return found
+
+program = importlib.import_module(sys.argv.pop(1))
+connect = program.dist.init_process_group
+
+def counted(*arguments, **options):
+    connect(*arguments, **options)
+    end = time.monotonic() + 60
+    while not (found := count()) and time.monotonic() < end:  # a thread gives itself its name
+        time.sleep(0.01)
+    print("threads of gloo at the start:", found > 0)
+
+program.dist.init_process_group = counted
+program.main()
+print("threads of gloo at the end:", count())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="it reads the names of threads from /proc")
+@pytest.mark.parametrize(
+    "program, arguments",
+    [
+        pytest.param("train", STEPS, id="DDP"),
+        pytest.param("train", [*STEPS, "--deepspeed_config", "deepspeed.json"], marks=needs_deepspeed, id="DeepSpeed"),
+        pytest.param("hpml_lab.distributed.elastic_training", ['{"folder": "run", "steps": 2}'], id="elastic"),
+    ],
+)
+def test_no_thread_of_gloo_is_left_when_python_ends(folder, program, arguments):
+    """One that still holds a tensor then aborts the process: once in some dozens of runs of the whole test suite."""
+    group = {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
+    (folder / "count.py").write_text(COUNT_THREADS)
+    variables = {**group, "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "0", "PYTHONPATH": str(HERE.parents[1])}
+    code, said = run([sys.executable, "count.py", program, *arguments], folder, **variables)
+    assert code == 0, said
+    assert "threads of gloo at the start: True\n" in said and "threads of gloo at the end: 0\n" in said, said
+
 
 @needs_deepspeed
 def test_deepspeeds_launcher_trains_the_same_and_compiles_nothing(folder, plain):

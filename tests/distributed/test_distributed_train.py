@@ -138,6 +138,7 @@ STAGES = (0, 2, 3)
 def quietly(runs):
     silence()
     os.environ["TORCHDYNAMO_DISABLE"] = "1"  # DeepSpeed's import would load torch's compiler
+    train.prepare_deepspeed(CPU, runs[0].folder / "extensions")
     for given in runs:
         train.train(given, CPU)
 
