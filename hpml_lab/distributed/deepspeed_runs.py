@@ -19,7 +19,7 @@ def load_deepspeed(device: torch.device, folder: str | Path) -> Any:
     # DeepSpeed decorates its Muon optimizer with torch.compile, which would load torch's compiler for seconds.
     os.environ["TORCHDYNAMO_DISABLE"] = "1"
     prepare_deepspeed(device, Path(folder) / "extensions")
-    dist.barrier()  # this rank is connected already
+    dist.barrier()  # `connect` came first here, and did not wait for this
     import deepspeed
 
     return deepspeed

@@ -248,7 +248,7 @@ def leave(with_deepspeed: bool) -> None:
     imports, and DeepSpeed. So both are imported before there is a group.
     """
     dist.barrier()
-    gc.collect()  # the engine
+    gc.collect()  # parts of DeepSpeed's engine refer to each other
     if with_deepspeed:
         from deepspeed import comm
 

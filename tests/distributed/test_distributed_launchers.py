@@ -163,7 +163,7 @@ print("threads of gloo at the end:", count())
     ],
 )
 def test_no_thread_of_gloo_is_left_when_python_ends(folder, program, arguments):
-    """One that still holds a tensor then aborts the process: once in some dozens of runs of the whole test suite."""
+    """One that still holds a tensor then may abort the process: `train.leave` says why."""
     group = {"WORLD_SIZE": "1", "RANK": "0", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
     (folder / "count.py").write_text(COUNT_THREADS)
     variables = {**group, "LOCAL_RANK": "0", "TORCHELASTIC_RESTART_COUNT": "0", "PYTHONPATH": str(HERE.parents[1])}
