@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hpml_lab.capstone.serving import Load, Served
 from hpml_lab.capstone.traffic import summary
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 SHOWN = 400  # points of a curve that are kept
 
@@ -15,7 +15,7 @@ SERVERS = (TORCH, ORT, OURS_HTTP, LIT_ALONE, LIT_BATCHED)
 
 
 @dataclass(frozen=True)
-class EngineTraffic:
+class EngineTraffic(Row):
     """One server under one load, all turns together; None where it did not run."""
 
     engine: str = column("server")

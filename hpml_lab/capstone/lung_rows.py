@@ -4,11 +4,11 @@ from dataclasses import dataclass, field
 
 from hpml_lab.capstone.pipeline_changes import KINDS, LANES, PREPARATION, lane_seconds
 from hpml_lab.capstone.pipeline_ladder import PipelineRung
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 
 @dataclass
-class LungSlowStart:
+class LungSlowStart(Row):
     """The slow pipeline, at the foot of the ladder."""
 
     ms: float = column("a patient", "ms")
@@ -22,7 +22,7 @@ class LungSlowStart:
 
 
 @dataclass
-class LungRung:
+class LungRung(Row):
     """One change on top of the rung below."""
 
     name: str = column("change")

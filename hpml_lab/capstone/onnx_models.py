@@ -15,7 +15,7 @@ from hpml_lab.capstone.detector import Detector
 from hpml_lab.capstone.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
 from hpml_lab.capstone.slice_stages import SIDE, slice_models
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.tools import need
 
 TOLERANCE = 1e-5  # of the largest output
@@ -97,7 +97,7 @@ def _quiet():
 
 
 @dataclass(frozen=True)
-class OnnxEquality:
+class OnnxEquality(Row):
     """One model at one batch size: how far ONNX Runtime's outputs are from torch's, relative to the largest output."""
 
     model: str = column("model")

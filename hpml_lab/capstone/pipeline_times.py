@@ -8,7 +8,7 @@ import numpy as np
 from hpml_lab.capstone.slice_pipelines import BATCHED, ONE_STREAM, SlicePipeline, resolved
 from hpml_lab.capstone.traffic import Request, due_times, open_loop, percentiles, summary
 from hpml_lab.capstone.virtual_queue import TICKS_PER_SECOND, QueueTrace, request_ticks, simulate, ticks
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timeline import Span, rows
 from hpml_lab.core.timing import Timing, interleaved
@@ -18,7 +18,7 @@ BITWISE = "bitwise equal"
 
 
 @dataclass(frozen=True)
-class PipelineThroughput:
+class PipelineThroughput(Row):
     """All requests at once, in one mode."""
 
     mode: str = column("mode")
@@ -32,7 +32,7 @@ class PipelineThroughput:
 
 
 @dataclass(frozen=True)
-class LatencyAtLoad:
+class LatencyAtLoad(Row):
     """One mode under Poisson traffic; load 1 is what one stream can serve. Latency counts from the moment due."""
 
     mode: str = column("mode")
@@ -52,7 +52,7 @@ class LatencyAtLoad:
 
 
 @dataclass(frozen=True)
-class BatchService:
+class BatchService(Row):
     """All stages of a batch of n in one thread, measured, and the line a + b·n through the measurements."""
 
     batch: int = column("batch n")

@@ -12,7 +12,7 @@ from hpml_lab import loading, profiling
 from hpml_lab.capstone import overlap_arithmetic as arithmetic
 from hpml_lab.capstone import scans
 from hpml_lab.capstone.lung_pipeline import LungPipeline, SpanClock
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.machine import cores
 from hpml_lab.core.timeline import busy, rows
 
@@ -21,7 +21,7 @@ WAITS = {"preprocessing": 0.030, "network": 0.010}  # seconds: the lecture's 3' 
 
 
 @dataclass
-class MachineUse:
+class MachineUse(Row):
     """One version of the pipeline, watched by notebook 09's monitor.
 
     points  (time in s, cores that the run keeps busy); spans: what each thread did when
@@ -39,7 +39,7 @@ class MachineUse:
 
 
 @dataclass
-class OverlapRow:
+class OverlapRow(Row):
     """Patients whose stages only wait, 3 : 1 as in the lecture, through notebook 08's prefetcher."""
 
     arrangement: str = column("arrangement")

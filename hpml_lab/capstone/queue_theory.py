@@ -7,7 +7,7 @@ import numpy as np
 from hpml_lab.capstone.traffic import percentiles
 from hpml_lab.capstone.virtual_queue import batch_capacity, md1_sojourn, pipelined, poisson_ticks, request_ticks, simulate
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
@@ -21,7 +21,7 @@ LIMITS = (1, 8, 32)
 
 
 @dataclass(frozen=True)
-class SimulatedQueue:
+class SimulatedQueue(Row):
     """One server that takes one request at a time, at one load, in services of 1."""
 
     load: float = column("load ρ")
@@ -34,7 +34,7 @@ class SimulatedQueue:
 
 
 @dataclass(frozen=True)
-class BatchedQueue:
+class BatchedQueue(Row):
     """One server that takes up to `limit` requests, in 8 + n ms, at one rate."""
 
     rate: float = column("rate", "requests/ms")

@@ -15,7 +15,7 @@ from hpml_lab.compression.sizes import sizes
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.counting import operators
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import Timing, interleaved
 from hpml_lab.core.warned import collect_warnings
@@ -25,7 +25,7 @@ LAYERS = (nn.Linear, nn.Conv2d)
 
 
 @dataclass
-class ChangedModel:
+class ChangedModel(Row):
     """What a tool changes of a model, and how large the model is then."""
 
     model: str = column("model")
@@ -43,7 +43,7 @@ class ChangedModel:
 
 
 @dataclass
-class LayerCost:
+class LayerCost(Row):
     """One Linear layer without bias in a format: bits per weight, scales included, and what a call of it does."""
 
     format: str = column("format")
@@ -55,7 +55,7 @@ class LayerCost:
 
 
 @dataclass(eq=False)
-class TimedForward:
+class TimedForward(Row):
     """A forward pass in a format, timed in turns with the unquantized one."""
 
     model: str = column("model")
@@ -78,7 +78,7 @@ class TimedForward:
 
 
 @dataclass
-class LeNetAccuracy:
+class LeNetAccuracy(Row):
     """The lecture's LeNet, trained in float32, in a format."""
 
     format: str = column("format")
@@ -90,7 +90,7 @@ class LeNetAccuracy:
 
 
 @dataclass
-class RefusedModel:
+class RefusedModel(Row):
     """What does not run here, and what it says."""
 
     what: str = column("what")
@@ -98,7 +98,7 @@ class RefusedModel:
 
 
 @dataclass
-class SeenWarning:
+class SeenWarning(Row):
     """A warning that the lecture's lines cause today."""
 
     package: str = column("package")

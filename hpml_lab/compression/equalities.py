@@ -9,7 +9,7 @@ from torch import nn
 from hpml_lab.compression.affine import affine_parameters, fake_quantize, quantize, value_range
 from hpml_lab.compression.extras import torchao
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.warned import collect_warnings
 
 Tensor = torch.Tensor
@@ -18,7 +18,7 @@ EXACT_ENGINES = ("fbgemm", "x86", "onednn")  # they add the bias in float; qnnpa
 
 
 @dataclass
-class EqualityCheck:
+class EqualityCheck(Row):
     """One computation of ours next to another's."""
 
     ours: str = column("computed here")

@@ -10,7 +10,7 @@ from hpml_lab.compression import formats
 from hpml_lab.compression.formats import FORMATS, SparseFormat, dense_bytes, most_kept, stored_bytes
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 
@@ -20,7 +20,7 @@ CHECKED = 64  # columns of a product that are also computed in float64, which ma
 
 
 @dataclass
-class FormatTime:
+class FormatTime(Row):
     """One product, weight @ x, with the weights in one format at one sparsity."""
 
     matrix: str = column("weights")
@@ -38,7 +38,7 @@ class FormatTime:
 
 
 @dataclass
-class BreakEven:
+class BreakEven(Row):
     """From which sparsity on a format is better than the dense matrix."""
 
     matrix: str = column("weights")

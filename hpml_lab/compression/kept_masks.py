@@ -12,7 +12,7 @@ from torch.nn.utils import prune
 from hpml_lab.compression.lenet import LabeledImages, LeNet
 from hpml_lab.compression.masks import Tensor, apply_masks, global_masks, weights_of
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
@@ -24,7 +24,7 @@ GRADIENTS, DECAY, MOMENTUM = (f"gradients masked{more}" for more in ("", ", weig
 
 
 @dataclass
-class KeptMask:
+class KeptMask(Row):
     """One way to train a pruned net on, with a batch a step."""
 
     way: str = column("way")

@@ -12,12 +12,12 @@ from torch.nn.utils import prune
 from hpml_lab.compression.lenet import LeNet
 from hpml_lab.compression.masks import weights_of
 from hpml_lab.compression.prune_examples import AMOUNT, PrunedLayer, pairs, prune_globally
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.result import Result
 
 
 @dataclass
-class PrunedFile:
+class PrunedFile(Row):
     """What a net holds, and what its saved state_dict weighs."""
 
     state: str = column("state of the net")

@@ -12,7 +12,7 @@ from hpml_lab.compression.equalize import equalize_layers, ranges, scale_channel
 from hpml_lab.compression.fake_quantized import calibrate, with_fake_quantization
 from hpml_lab.compression.lenet import SEEDS, LeNet
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
@@ -23,7 +23,7 @@ TENTH = 64.0  # of every tenth output of fc1
 
 
 @dataclass
-class ScaledNet:
+class ScaledNet(Row):
     """One of three nets that compute the same in float, and its accuracy at 8 bits, over all seeds."""
 
     net: str = column("net")

@@ -12,11 +12,11 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.extras import torchao, without_torchaos_warnings
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 
 @dataclass
-class ShippedNet:
+class ShippedNet(Row):
     """torchao's QAT with one integer type, from one seed."""
 
     weights: str = column("Linear weights")

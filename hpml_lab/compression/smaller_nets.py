@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from hpml_lab.compression.sizes import sizes
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 from hpml_lab.core.tools import need
@@ -18,7 +18,7 @@ FULL_NET, ZEROED, SMALLER = "as it was", "half of the channels are 0", "half of 
 
 
 @dataclass
-class SmallerNet:
+class SmallerNet(Row):
     """A net's parameters, file and time, as it was and with half of its channels gone."""
 
     net: str = column("net")

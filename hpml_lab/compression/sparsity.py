@@ -10,7 +10,7 @@ import numpy as np
 from hpml_lab.compression.lenet import SEEDS, LabeledImages, LeNet, accuracy, train, trained
 from hpml_lab.compression.masks import Rule, Tensor, apply_masks, global_masks, l1_mask, random_mask, weights_of
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -28,7 +28,7 @@ LOOK = {
 
 
 @dataclass
-class SparseAccuracy:
+class SparseAccuracy(Row):
     """One way to prune at one sparsity, over all seeds."""
 
     way: str = column("pruned by")

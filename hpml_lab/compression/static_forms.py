@@ -14,7 +14,7 @@ from hpml_lab.compression.static_int8 import compiled_for, pt2e_int8
 from hpml_lab.core import style
 from hpml_lab.core.counting import profiled
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import interval, speed_up
 from hpml_lab.core.timing import Timing, interleaved
 
@@ -25,7 +25,7 @@ Net = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass
-class StaticNet:
+class StaticNet(Row):
     """One form of one net: how fast, how right and how large."""
 
     net: str = column("net")

@@ -9,14 +9,14 @@ from torch import nn
 from hpml_lab.compression.static_int8 import eager_mode_int8, exported, int8_weights, lecture_qat, prepared
 from hpml_lab.core.attempt import EXPECTED, attempt
 from hpml_lab.core.compilation import QUICKLY
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.warned import collect_warnings
 
 WORKS = "works"
 
 
 @dataclass
-class StaticTrap:
+class StaticTrap(Row):
     """One thing that a reader would try, what happens, and what to do instead."""
 
     done: str = column("what is done")

@@ -19,7 +19,8 @@ from hpml_lab.core import machine, style
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.paths import REFERENCE
-from hpml_lab.core.result import Result, from_record, read_record
+from hpml_lab.core.records import read_record
+from hpml_lab.core.result import Result, load_record
 from hpml_lab.core.threads import one_thread
 from hpml_lab.core.topics import import_topics
 
@@ -72,13 +73,13 @@ class Experiment:
             return self.draw(result)
 
     def reference(self) -> Result | None:
-        """The run recorded in `data/reference/`, or None if none was recorded."""
+        """The run recorded in `data/reference/`, or None if none was recorded. Raises LabError for one that is damaged."""
         path = REFERENCE / f"{self.slug}.json"
         return self.load(path) if path.is_file() else None
 
     def load(self, path: Path | str) -> Result:
         """Read a saved result of this experiment. Raises LabError for a file that is damaged or of an older version."""
-        return from_record(Path(path), vars(sys.modules[self.function.__module__]), self)
+        return load_record(Path(path), self)
 
     def __call__(self, size: str | None = None, device: str | None = None) -> Result:
         """Run the experiment, seeded and on one CPU thread, and record where it ran.

@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Sequence
 from dataclasses import MISSING, dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 
 @dataclass(frozen=True)
@@ -51,6 +51,27 @@ def column(label: str, unit: str = "", default: Any = MISSING) -> Any:
     A field without `column` is saved with the result and not shown.
     """
     return dataclasses.field(default=default, metadata={"label": label, "unit": unit})
+
+
+class Row:
+    """The base of every dataclass whose objects are the rows of a table: only these does a saved result bring back."""
+
+    _kinds: ClassVar[dict[tuple[str, str], type["Row"]]] = {}
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        Row._kinds[_package(cls.__module__), cls.__name__] = cls
+
+    @staticmethod
+    def kind(name: str, module: str) -> type["Row"]:
+        """The row class called `name` of the package that `module` is part of. Raises ValueError if it has none."""
+        if (found := Row._kinds.get((_package(module), name))) is None:
+            raise ValueError(f"no rows are called {name!r}")
+        return found
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 @dataclass(frozen=True)

@@ -5,16 +5,32 @@ import os
 import platform
 import subprocess
 from pathlib import Path
+from typing import TypedDict
 
 from hpml_lab.core.errors import LabError
 
 OLDEST_TORCH = (2, 11)
 
 
+class MachineRecord(TypedDict):
+    """What a saved result says about where it ran; None for what this machine does not have or does not tell."""
+
+    cpu: str
+    cores: int
+    memory_gb: float | None
+    gpu: str | None
+    gpu_memory_gb: float | None
+    system: str | None
+    python: str | None
+    torch: str
+    cuda: str | None
+    numpy: str | None
+
+
 def cpu_name() -> str:
     """The processor's name as the system gives it."""
     try:
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("model name"):
                 return line.split(":", 1)[1].strip()
     except OSError:
@@ -54,17 +70,26 @@ def require_torch() -> None:
         )
 
 
-@functools.cache
-def describe() -> dict[str, str | int | float | None]:
-    """Machine and versions as a flat record: what a saved result says about where it ran (no names of users or hosts)."""
+def memory_gb() -> float | None:
+    """The machine's memory in GB, or None where the system does not tell, as in a container without /proc."""
     import psutil
+
+    try:
+        return round(psutil.virtual_memory().total / 1e9, 1)
+    except (OSError, psutil.Error):
+        return None
+
+
+@functools.cache
+def describe() -> MachineRecord:
+    """Machine and versions as a flat record: what a saved result says about where it ran (no names of users or hosts)."""
     import torch
 
     gpu = torch.cuda.is_available()
     return {
         "cpu": cpu_name(),
         "cores": cores(),
-        "memory_gb": round(psutil.virtual_memory().total / 1e9, 1),
+        "memory_gb": memory_gb(),
         "gpu": torch.cuda.get_device_name(0) if gpu else None,
         "gpu_memory_gb": round(torch.cuda.get_device_properties(0).total_memory / 1e9, 1) if gpu else None,
         "system": f"{platform.system()} {platform.machine()}",

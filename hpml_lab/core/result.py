@@ -1,19 +1,16 @@
 """What an experiment returns: figure, key figures, checked claims, tables of typed rows, and where it all ran."""
 
 import dataclasses
-import json
-from dataclasses import asdict, dataclass, field
+import functools
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import numpy as np
+from typing import Any, get_type_hints
 
 from hpml_lab.core import kept, machine, render
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
 from hpml_lab.core.findings import Claim, KeyFigure, Table
-
-FORMAT = 2  # of the JSON file; raise it when a change makes old files unreadable
+from hpml_lab.core.records import WRONG, read_record, result_fields, unreadable, written_record
 
 
 @dataclass
@@ -88,9 +85,17 @@ class Result:
         """The experiment's figure of this run, or None if it has none."""
         return self.experiment.figure(self)
 
+    @functools.cached_property
+    def _recorded(self) -> "tuple[Result | None, str]":
+        """The recorded run, if there is one to show, and otherwise a note if there should be one."""
+        try:
+            return self.experiment.reference(), ""
+        except LabError as error:
+            return None, f"The recorded run cannot be shown: {error.problem}"
+
     def reference(self) -> "Result | None":
-        """The recorded run, or None if none was recorded."""
-        return self.experiment.reference()
+        """The recorded run, or None if none was recorded or it is damaged; `all_notes` then says why."""
+        return self._recorded[0]
 
     @property
     def where(self) -> str:
@@ -100,11 +105,10 @@ class Result:
         )
 
     def all_notes(self) -> list[str]:
-        """The run's notes, and whose the recorded run is, if one is shown."""
-        reference = self.reference()
-        if reference is None:
-            return list(self.notes)
-        return [*self.notes, f"The reference is a recorded run: {reference.where}."]
+        """The run's notes, and whose the recorded run is, or why it is not shown."""
+        reference, damage = self._recorded
+        note = damage if reference is None else f"The reference is a recorded run: {reference.where}."
+        return [*self.notes, *([note] if note else [])]
 
     def comparison(self) -> tuple[list[str], list[list[Any]]]:
         """Headings and rows that compare the key figures: lecture, here, reference; a column without a value is left out."""
@@ -133,10 +137,12 @@ class Result:
     def pictures(self) -> list[tuple[Any, str]]:
         """(figure, caption): this run's, and the recorded run's if there is one."""
         caption = self.experiment.caption
-        runs = [(self, caption)]
+        figures = [(self.figure(), caption)]
         if (reference := self.reference()) is not None:
-            runs.append((reference, f"Recorded run, {reference.where}: {caption}"))
-        figures = [(run.figure(), words) for run, words in runs]
+            try:
+                figures.append((reference.figure(), f"Recorded run, {reference.where}: {caption}"))
+            except Exception as error:  # its file is whole, but what it holds cannot be drawn: this run is shown all the same
+                self._recorded = None, f"The recorded run cannot be shown: {type(error).__name__}: {error}."
         return [(figure, words) for figure, words in figures if figure is not None]
 
     def _ipython_display_(self) -> None:
@@ -151,77 +157,24 @@ class Result:
 
     def save(self, folder: Path | str) -> Path:
         """Write `<folder>/<slug>.json`, completely or not at all."""
-        record = {name: getattr(self, name) for name in SAVED}
-        record["tables"] = [_table_record(table) for table in self.tables]
-        content = json.dumps({"format": FORMAT, **_plain(record)}, indent=1, allow_nan=False)
-        return atomic_write(Path(folder) / f"{self.slug}.json", content + "\n")
+        content = written_record({name: getattr(self, name) for name in SAVED})
+        return atomic_write(Path(folder) / f"{self.slug}.json", content)
 
 
 SAVED = [item.name for item in dataclasses.fields(Result) if item.name != "experiment"]
+HINTS = {name: hint for name, hint in get_type_hints(Result).items() if name in SAVED} | {"machine": machine.MachineRecord}
 
 
-def from_record(path: Path, row_types: dict[str, type], experiment: Any) -> Result:
-    """Read a saved result. Raises LabError for a file that is damaged, in another format, or from an older row type.
+def load_record(path: Path, experiment: Any) -> Result:
+    """Read a saved result of `experiment`.
 
-    row_types  {name of the dataclass: the dataclass}, from the experiment's module
+    Raises LabError for a file that is damaged, in another format, of another experiment, or from an older row type.
     """
+    record = read_record(path)
     try:
-        record = _restored(read_record(path))
-        record["tables"] = [
-            Table(table["title"], [row_types[table["row_type"]](**row) for row in table["rows"]]) for table in record["tables"]
-        ]
-        record["key_figures"] = [KeyFigure(**figure) for figure in record["key_figures"]]
-        record["claims"], record["checks"] = ([Claim(**claim) for claim in record[kind]] for kind in ("claims", "checks"))
-        return Result(**record, experiment=experiment)
-    except (TypeError, KeyError, AttributeError) as error:
-        raise _unreadable(path, error) from error
-
-
-def read_record(path: Path) -> dict[str, Any]:
-    """The saved record as plain JSON, without its format number; LabError if it cannot be read."""
-    try:
-        record = json.loads(Path(path).read_text(encoding="utf-8"))
-        if record.pop("format") != FORMAT:
-            raise ValueError(f"its format is not {FORMAT}")
-        return record
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> LabError:
-    return LabError(f"{path} is not a readable result ({error}).", "Delete it and run the experiment again.")
-
-
-def _table_record(table: Table) -> dict[str, Any]:
-    """A table with the name of its row type, so that loading gives typed rows back."""
-    row_type = type(table.rows[0]).__name__ if table.rows else ""
-    return {"title": table.title, "row_type": row_type, "rows": [asdict(row) for row in table.rows]}
-
-
-# JSON has no word for these; in a file they are written as {"number": "inf"}, which every reader of JSON takes.
-_NOT_FINITE = {"inf": float("inf"), "-inf": float("-inf"), "nan": float("nan")}
-
-
-def _plain(value: Any) -> Any:
-    """`value` in JSON's own types: arrays become lists, NumPy's scalars Python's."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    if dataclasses.is_dataclass(value):
-        return _plain(asdict(value))
-    if hasattr(value, "tolist"):  # a NumPy array or scalar, or a tensor
-        return _plain(value.tolist())
-    if isinstance(value, float) and not np.isfinite(value):
-        return {"number": str(value)}
-    return value
-
-
-def _restored(value: Any) -> Any:
-    if isinstance(value, dict):
-        if value.keys() == {"number"}:
-            return _NOT_FINITE[value["number"]]
-        return {key: _restored(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_restored(item) for item in value]
-    return value
+        result = Result(**result_fields(record, HINTS, experiment.function.__module__), experiment=experiment)
+        if result.slug != experiment.slug:
+            raise ValueError(f"it is one of {result.slug!r}, not of {experiment.slug!r}")
+        return result
+    except WRONG as error:
+        raise unreadable(path, error) from error

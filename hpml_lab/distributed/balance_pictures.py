@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import gantt
@@ -15,7 +15,7 @@ COLORS = {RANDOM: style.BLUE, OWN: style.PURPLE, TOGETHER: style.GREEN}
 
 
 @dataclass
-class LateRank:
+class LateRank(Row):
     """Steps in which one rank is late."""
 
     late_ms: float = column("one rank is late by", "ms")
@@ -25,7 +25,7 @@ class LateRank:
 
 
 @dataclass
-class OrderCost:
+class OrderCost(Row):
     """An epoch in one order: where the ranks' time goes, counted in words, and how random the order is."""
 
     order: str = column("order")

@@ -7,7 +7,7 @@ then sum their gradients. Nothing overlaps, so real trainings do better.
 from dataclasses import dataclass
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.distributed.costs import ALGORITHMS, Interconnect, efficiency, transformer_seconds
 
 COUNTS = tuple(2**power for power in range(14))  # of ranks
@@ -17,7 +17,7 @@ WEAK_KIND, STRONG_KIND = "weak: 8,192 tokens per rank", "strong: 4 million token
 
 
 @dataclass
-class ExtrapolatedRow:
+class ExtrapolatedRow(Row):
     """Efficiency with published constants, by the algorithm of the all-reduce."""
 
     ranks: int = column("ranks")

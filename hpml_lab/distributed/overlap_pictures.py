@@ -6,7 +6,7 @@ from statistics import median
 import numpy as np
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -19,7 +19,7 @@ COLORS = {"forward": style.SKY, "backward": style.BLUE, "sum over ranks": style.
 
 
 @dataclass
-class SynchronizedStep:
+class SynchronizedStep(Row):
     """One training step with one way of synchronizing over one link."""
 
     traffic: float = column("all gradients take", "backward passes")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -16,7 +16,7 @@ WORKS = {STRONG: "same batch, shared", COMPUTE_ONLY: "same, without all-reduce",
 
 
 @dataclass
-class ScalingRow:
+class ScalingRow(Row):
     """One kind of step on some ranks. The gain counts samples per second, compared with one rank."""
 
     work: str = column("step")
@@ -31,7 +31,7 @@ class ScalingRow:
 
 
 @dataclass
-class AllReduceRow:
+class AllReduceRow(Row):
     """All-reduces of one size: the fastest, because the model knows no neighbors."""
 
     nbytes: int = column("message", "bytes")

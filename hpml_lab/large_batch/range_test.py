@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.large_batch.batched import BatchedTrainings
 
 BETA = 0.9  # of the smoothing
@@ -84,7 +84,7 @@ STEEPEST, LEAST, TENTH, DIVERGES = "falls fastest", "is least", "is least, a ten
 
 
 @dataclass
-class RateReading:
+class RateReading(Row):
     """One way to read a rate from a range test, over the seeds."""
 
     where: str = column("where the smoothed loss …")

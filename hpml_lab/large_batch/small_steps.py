@@ -11,7 +11,7 @@ from functools import partial
 import torch
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.large_batch.batched import HIDDEN, BatchedTrainings, ImageRows
@@ -25,7 +25,7 @@ LAYERS = {SOFTMAX: (), NET: HIDDEN}  # a smooth loss, and one with the kinks of 
 
 
 @dataclass
-class SmallAgainstLarge:
+class SmallAgainstLarge(Row):
     """k steps of a rate, and one step of k times the rate on the same samples."""
 
     model: str = column("model")

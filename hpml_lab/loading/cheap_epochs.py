@@ -8,7 +8,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
@@ -23,7 +23,7 @@ IN_THE_LECTURE = {1: "6.7 (MNIST, with training, pinned memory)", 4: "4.1", 8: "
 
 
 @dataclass
-class CheapEpoch:
+class CheapEpoch(Row):
     """Epochs of cheap images, fetched one by one and in whole batches: medians.
 
     samples  {way: seconds, round by round}; AGAIN is one by one once more in every round, the placebo

@@ -9,7 +9,7 @@ from typing import Any
 from torch.utils.data import Dataset
 
 from hpml_lab.core import machine, style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -41,7 +41,7 @@ class Computed(Dataset):
 
 
 @dataclass
-class ComputedEpoch:
+class ComputedEpoch(Row):
     """Epochs of samples that compute, with N workers that already run: the median."""
 
     workers: int = column("workers")

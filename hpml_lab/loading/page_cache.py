@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.loading.uncached_file import MIB, PAGE, DiskFile, page_words
 
 PAST = "past the cache"
@@ -19,7 +19,7 @@ BUFFERED_WRITE, SYNCED_WRITE = "write, buffered", "write, buffered, with fsync"
 
 
 @dataclass
-class CacheRate:
+class CacheRate(Row):
     """One way to read or write the same bytes: medians over the turns; and the seconds of each turn."""
 
     way: str = column("way")

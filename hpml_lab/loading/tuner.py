@@ -16,7 +16,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.render import table_html, table_text
@@ -33,7 +33,7 @@ KEPT = ("collate_fn", "drop_last", "worker_init_fn", "multiprocessing_context") 
 
 
 @dataclass(frozen=True)
-class TrialRow:
+class TrialRow(Row):
     """A trial as the table shows it."""
 
     setting: str = column("setting")

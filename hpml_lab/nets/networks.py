@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 
 class ThreeLayerNet(nn.Module):
@@ -51,7 +51,7 @@ def parameter_count(net: nn.Module) -> int:
 
 
 @dataclass
-class Layer:
+class Layer(Row):
     """One layer of a network: what goes in, what comes out, and how many parameters it has."""
 
     name: str = column("layer")

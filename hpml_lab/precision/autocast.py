@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 
 class DtypeRecorder(TorchDispatchMode):
@@ -55,7 +55,7 @@ FLOAT32 = {"cpu": {"mse_loss", "cross_entropy"}, "cuda": {"softmax", "layer_norm
 
 
 @dataclass
-class OperatorDtype:
+class OperatorDtype(Row):
     """The dtype in which one operator runs under autocast."""
 
     operator: str = column("operator")

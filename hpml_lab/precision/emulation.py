@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.precision.formats import FP16
 from hpml_lab.precision.underflow import rounded
 
@@ -18,7 +18,7 @@ LAYERS: dict[str, tuple[Callable, tuple[int, ...], tuple[int, ...]]] = {  # {nam
 
 
 @dataclass
-class EmulatedLayer:
+class EmulatedLayer(Row):
     """One layer, forward and backward, emulated and in torch's fp16."""
 
     layer: str = column("layer")

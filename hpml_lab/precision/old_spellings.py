@@ -5,12 +5,12 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.warned import collect_warnings
 
 
 @dataclass
-class OldSpelling:
+class OldSpelling(Row):
     """A line of the lectures, what it does today, and what to write instead."""
 
     lecture: str = column("lecture")

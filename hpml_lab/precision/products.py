@@ -8,7 +8,7 @@ import torch
 from torch.utils.flop_counter import mm_flop
 
 from hpml_lab.core.experiment import Params
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing import PLACEBO, captured, interleaved
 from hpml_lab.precision import gemm
@@ -18,7 +18,7 @@ BRIEF_SECONDS = 1e-3  # a format whose product takes less is never left out at t
 
 
 @dataclass
-class ProductRate:
+class ProductRate(Row):
     """One matrix product of one shape in one format."""
 
     number_format: str = column("format")
@@ -44,7 +44,7 @@ class ProductRate:
 
 
 @dataclass
-class NeighborSize:
+class NeighborSize(Row):
     """A square product of a size between 8k and 8k + 8."""
 
     number_format: str = column("format")
@@ -58,7 +58,7 @@ class NeighborSize:
 
 
 @dataclass
-class SumError:
+class SumError(Row):
     """Sums of K positive fp16 products, with the sum kept in one format."""
 
     sum_format: str = column("sum kept in")

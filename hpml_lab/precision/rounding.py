@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.precision.formats import BF16, FP16, Format, is_lost
 
 # A sum, or with start 0 a conversion, and its result: (format, start, added, result).
@@ -27,7 +27,7 @@ WEIGHTS = (1.0, 1.25, 1 - 2.0**-8, 2.0, 100.0, 0.01171875, 2.0**-13, 2.0**-14)  
 
 
 @dataclass
-class RoundedSum:
+class RoundedSum(Row):
     """start + added as torch computes it in a format; with start 0 only the conversion."""
 
     number_format: str = column("format")

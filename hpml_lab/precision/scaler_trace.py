@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.precision.recipes import BatchedScaler
 
 
 @dataclass
-class ScalerStep:
+class ScalerStep(Row):
     """One training step with torch's GradScaler."""
 
     step: int = column("step")

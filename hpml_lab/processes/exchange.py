@@ -13,7 +13,7 @@ import torch.multiprocessing
 
 from hpml_lab.core.children import START_SECONDS, child_process
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.ring import Ring
 from hpml_lab.core.timeline import CLOCK
@@ -26,7 +26,7 @@ WRITTEN = -7.0  # what the consumer writes into an item to see whose memory it i
 
 
 @dataclass
-class RouteRate:
+class RouteRate(Row):
     """Messages of one size over one route: medians over the rounds, in each of which all routes take their turn.
 
     gain, interval  how many times as fast as a pickled array of that size

@@ -21,14 +21,14 @@ from typing import Any
 import torch
 import torch.multiprocessing
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 COUNTED = 16 << 10  # bytes, from which copies of a message can be distinguished from its other parts
 ROUTES = ("pickle", "bytes", "torch", "reused", "ring")
 
 
 @dataclass
-class RouteCopies:
+class RouteCopies(Row):
     """How often a route copies the bytes of a tensor of one size after it was written, stage by stage.
 
     pack    blocks of the tensor's size that making the message needs at once (tracemalloc), or whether the tensor moved

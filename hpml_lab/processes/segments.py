@@ -12,7 +12,7 @@ import torch.multiprocessing
 
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.ring import SHM, Ring
 
 DEADLINE_SECONDS = 30.0
@@ -20,7 +20,7 @@ STRATEGIES = ("file_descriptor", "file_system")
 
 
 @dataclass
-class Segment:
+class Segment(Row):
     """One kind of shared memory: how many the system shows more than before, while one is in use and afterwards.
 
     name  as the system shows it while it is in use; "(deleted)": the name is removed, the memory is not

@@ -17,7 +17,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 from hpml_lab.core.children import child_process
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.programs import call_python_module
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.processes.work import send_time
@@ -31,7 +31,7 @@ DONE, HANGS = "done", "hangs"
 
 
 @dataclass
-class StartCost:
+class StartCost(Row):
     """One way to start a worker: medians over several starts.
 
     gain, interval  how many times as fast as the cheapest start method it is ready, where they took turns

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.counting import synchronize, trace_events
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.render import table_text
 from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profiling.watching import Watch
@@ -28,7 +28,7 @@ REACHED, TWICE = 0.3, 2.0  # a ceiling has to explain so much of the kernels' ti
 
 
 @dataclass(frozen=True)
-class EvidenceRow:
+class EvidenceRow(Row):
     """One figure of the evidence, in words."""
 
     evidence: str = column("evidence")
@@ -36,7 +36,7 @@ class EvidenceRow:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class Evidence(Row):
     """What was seen of a loop. A share is of the loop's time, 0 to 1; cores and threads are means over it.
 
     cores_wanted  cores used, and those waited for while others had them: on a busy machine what counts is what is asked for

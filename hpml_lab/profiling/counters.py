@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.programs import started
 from hpml_lab.core.tools import find_tool
 
@@ -123,7 +123,7 @@ def counted_program(folder: Path | str) -> tuple[list[str], str]:
 
 
 @dataclass
-class ProcessUsage:
+class ProcessUsage(Row):
     """What the system counted for one process: its times, page faults and context switches.
 
     Minor faults are served without the disk, major ones with it. A switch is voluntary where the process waited, involuntary
@@ -140,7 +140,7 @@ class ProcessUsage:
 
 
 @dataclass
-class PerfCounter:
+class PerfCounter(Row):
     """One counter of perf; its value is None where perf could not count, and `note` says why."""
 
     event: str = column("event")
@@ -150,7 +150,7 @@ class PerfCounter:
 
 
 @dataclass
-class FunctionSamples:
+class FunctionSamples(Row):
     """One function in perf's samples."""
 
     function: str = column("function")

@@ -18,7 +18,7 @@ from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING, Any
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.programs import started
 from hpml_lab.core.tools import need
 from hpml_lab.profiling.sampler import StackSampler
@@ -45,7 +45,7 @@ LAUNCHES = {
 
 
 @dataclass
-class FunctionRow:
+class FunctionRow(Row):
     """One function in cProfile's measurement: its own code, and with what it called."""
 
     function: str = column("function")
@@ -57,7 +57,7 @@ class FunctionRow:
 
 
 @dataclass
-class LineRow:
+class LineRow(Row):
     """One line of a function in line_profiler's measurement; the share is of the function's time."""
 
     line: int = column("line")
@@ -68,7 +68,7 @@ class LineRow:
 
 
 @dataclass
-class MarkerRow:
+class MarkerRow(Row):
     """What the two ways to mark a function for line_profiler do when a script is started so: "on", "off" or an error."""
 
     started_as: str = column("started as")

@@ -7,7 +7,7 @@ from statistics import mean
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.profiling.monitor import MonitorSample
 from hpml_lab.profiling.nvml import Gpus
@@ -16,7 +16,7 @@ KNOWN, SAMPLED, QUERIED = "known: when it computed", "NVML's own samples", "util
 
 
 @dataclass
-class GpuUse:
+class GpuUse(Row):
     """The use of this process's GPU by one source, in % of the source's window."""
 
     source: str = column("source")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from hpml_lab.core.device import Device
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.profiling.habits import TrainingFiles
 from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, TrainerChange, applicable, next_step
@@ -77,7 +77,7 @@ class Rung:
 
 
 @dataclass
-class TemptingMistake:
+class TemptingMistake(Row):
     """A change that runs without an error, may look faster, and is wrong."""
 
     mistake: str = column("mistake")

@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.profiling.traces import GPU, nested, of_categories
 
 
 @dataclass
-class KernelRow:
+class KernelRow(Row):
     """All calls of one kernel, copy or operator: its share of the time, and the mean and range of a call."""
 
     name: str = column("name")

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 
 @dataclass
-class PartRow:
+class PartRow(Row):
     """One part of a loop: its time, its share, and what making it vanish would give (Amdahl)."""
 
     part: str = column("part")

@@ -10,7 +10,7 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 
 OFF, OFF_AGAIN = "off", "off, again"
@@ -18,7 +18,7 @@ LEFT_ON, SCHEDULED, RESTARTED = "left on", "schedule, 2 steps recorded", "a new 
 
 
 @dataclass
-class ProfilerUse:
+class ProfilerUse(Row):
     """A training step under torch.profiler, used in one way; the time is of one step."""
 
     use: str = column("torch.profiler")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.picture import picture
 
 IMPORT_FRAMES = ("<frozen importlib", "importlib/_bootstrap")  # in the frames that py-spy writes while Python imports a module
@@ -31,7 +31,7 @@ class StackNode:
 
 
 @dataclass
-class FrameShare:
+class FrameShare(Row):
     """One function in all stacks: the samples that ended in it (self), and those that passed through it (total)."""
 
     frame: str = column("function")

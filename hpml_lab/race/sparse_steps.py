@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core import style
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -20,7 +20,7 @@ MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 @dataclass
-class SparseStepCost:
+class SparseStepCost(Row):
     """One training step (forward, backward, optimizer) with a dense and with a sparse gradient, for one vocabulary."""
 
     vocabulary: int = column("vocabulary", "words")

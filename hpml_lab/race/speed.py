@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 from hpml_lab.data import DataSet
@@ -30,7 +30,7 @@ Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass
-class WayToTrain:
+class WayToTrain(Row):
     """One way to train the seven nets of a plot, and its speed-up over the loader loop."""
 
     way: str = column("way")

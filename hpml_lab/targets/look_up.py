@@ -7,14 +7,14 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.counting import peak_bytes
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes, product
 
 
 @dataclass
-class LookUp:
+class LookUp(Row):
     """Rows for one batch of ids from a table of one size, by both ways."""
 
     vocabulary: int = column("vocabulary")

@@ -12,7 +12,7 @@ import torch
 from torch import nn, optim
 
 from hpml_lab.core.attempt import attempt
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 
@@ -38,7 +38,7 @@ MORE_STEPS = 10
 
 
 @dataclass
-class EmbeddingStep:
+class EmbeddingStep(Row):
     """Training steps of one embedding with one optimizer."""
 
     vocabulary: int = column("vocabulary")
@@ -55,7 +55,7 @@ class EmbeddingStep:
 
 
 @dataclass
-class UnseenRow:
+class UnseenRow(Row):
     """What steps on other words change in a row that was in the batch once, and in one that never was."""
 
     optimizer: str = column("optimizer")
@@ -67,7 +67,7 @@ class UnseenRow:
 
 
 @dataclass
-class SparseRefusal:
+class SparseRefusal(Row):
     """What an optimizer says to a gradient of the other kind."""
 
     optimizer: str = column("optimizer")

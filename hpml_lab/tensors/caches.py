@@ -5,14 +5,14 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 CPU0 = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
 @dataclass
-class Cache:
+class Cache(Row):
     """One cache; `used` is what all cores that compute have of it together."""
 
     device: str = column("device")

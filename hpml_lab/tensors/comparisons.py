@@ -5,14 +5,14 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing import PLACEBO, Timing, captured, interleaved, measure
 from hpml_lab.tensors.workloads import Workload
 
 
 @dataclass
-class GpuGain:
+class GpuGain(Row):
     """How many times as fast the GPU is as the CPU on one piece of work, and whether that is more than noise."""
 
     work: str = column("work")

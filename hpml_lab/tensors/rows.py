@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.timing import Timing
 
 
 @dataclass
-class Measured:
+class Measured(Row):
     """One piece of work, timed on one device."""
 
     device: str = column("device")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.attempt import attempt
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.core.warned import collect_warnings
 
 
@@ -24,7 +24,7 @@ FAULTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {  # each at x = 0
 
 
 @dataclass
-class AnomalyReport:
+class AnomalyReport(Row):
     """What anomaly mode reports about the backward pass of one loss."""
 
     fault: str = column("fault")

@@ -14,7 +14,7 @@ from hpml_lab import cli
 from hpml_lab.core import experiment as registry
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Claim, KeyFigure, Table, column
+from hpml_lab.core.findings import Claim, KeyFigure, Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.report import lessons, machines, write_report
 
@@ -42,14 +42,14 @@ def experiments(monkeypatch, tmp_path):
 
 
 @dataclass
-class Row:
+class NamedNumber(Row):
     name: str = column("name")
     n: int = column("n")
 
 
 def result(slug, holds=True, **changes):
     fields = {
-        "tables": [Table("Names", [Row("<script>alert(1)</script>", 12345)])],
+        "tables": [Table("Names", [NamedNumber("<script>alert(1)</script>", 12345)])],
         "key_figures": [KeyFigure("speed", 2.5, "GB/s", "77 (P100)")],
         "claims": [Claim("a < b", holds), Claim("it is fast", False, "x < y", exact=False)],
         "notes": ["No <GPU> here."],

@@ -15,7 +15,7 @@ from hpml_lab.core import experiment as registry
 from hpml_lab.core import machine, style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import load_result
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 RAN = []
@@ -29,14 +29,14 @@ def draw_line(result):
 
 
 @dataclass
-class Row:
+class NamedNumber(Row):
     n: int = column("n")
 
 
 def plain(params):
     """A plain experiment."""
     RAN.append((params.size, str(params.device)))
-    result = Result([Table("Numbers", [Row(1)])], arrays={"values": [1, 2]})
+    result = Result([Table("Numbers", [NamedNumber(1)])], arrays={"values": [1, 2]})
     result.key_figure("speed", 2.5, "GB/s", lecture="77")
     result.claim("One is one", True)
     result.measured("It is fast here", False, "slow")
@@ -62,7 +62,7 @@ def refusing(params):
 
 def undrawable(params):
     """Its figure cannot be drawn."""
-    return Result([Table("Numbers", [Row(1)])])
+    return Result([Table("Numbers", [NamedNumber(1)])])
 
 
 def interrupting(params):

@@ -31,7 +31,8 @@ def cell(monkeypatch):
 
 
 def made(size="quick", **changes):
-    fields = {"slug": "xor", "size": size, "device": "cpu", "notes": ["first"]} | changes
+    machine = {"cpu": "A CPU", "cores": 2, "torch": "2.15.0"}
+    fields = {"slug": "xor", "size": size, "device": "cpu", "notes": ["first"], "machine": machine} | changes
     return Result(**fields, experiment=find("xor"))
 
 

@@ -12,12 +12,12 @@ from hpml_lab.core import experiment as registry
 from hpml_lab.core import machine, style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import experiment, find, load_result
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 
 @dataclass
-class Draw:
+class Draw(Row):
     """A row of the experiment below."""
 
     value: float = column("value", "m")
@@ -27,7 +27,7 @@ class Draw:
 
 
 @dataclass
-class Limit:
+class Limit(Row):
     """A row of its second table."""
 
     limit: float = column("limit")
@@ -275,7 +275,7 @@ def test_a_column_without_any_value_is_left_out_of_the_table():
     """As on a machine without a GPU; a column with one value stays, and so do zeros."""
 
     @dataclass
-    class Timed:
+    class Timed(Row):
         cpu: float = column("CPU", "ms")
         gpu: float | None = column("GPU", "ms", None)
         gain: float | None = column("gain", "", None)

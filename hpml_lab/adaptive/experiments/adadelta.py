@@ -9,7 +9,7 @@ from hpml_lab import optim
 from hpml_lab.adaptive.streams import FLOAT64, normal, relative_difference, run_class, run_formula, spread_indices, steps_of
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_style
@@ -25,7 +25,7 @@ ONE_EPS, TWO_EPS = "Adadelta, ε = 10⁻⁶", "Adadelta, each ε in its unit"
 
 
 @dataclass
-class AlgorithmLine:
+class AlgorithmLine(Row):
     """One line of Algorithm 1 and the value that it computes."""
 
     number: str = column("line")

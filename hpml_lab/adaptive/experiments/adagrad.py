@@ -18,7 +18,7 @@ from hpml_lab.adaptive.streams import (
 )
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.optim.formulas import FORMULAS
 
@@ -34,7 +34,7 @@ FORMS = {
 
 
 @dataclass
-class FeatureRate:
+class FeatureRate(Row):
     """The effective rate of one feature after some steps."""
 
     feature: str = column("feature")

@@ -9,7 +9,7 @@ from hpml_lab import optim
 from hpml_lab.adaptive.streams import FLOAT64, band, normal, plot_band, relative_difference, run_class, run_formula, steps_of
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.optim.colors import OPTIMIZER_COLORS
@@ -23,7 +23,7 @@ GAPS = tuple(float(f"1e-{k}") for k in range(2, 16))  # 1 - β₂
 
 
 @dataclass
-class StepLength:
+class StepLength(Row):
     """The length of one step under gradients of constant size, in units of α."""
 
     step: int = column("step")

@@ -10,7 +10,7 @@ from hpml_lab import optim
 from hpml_lab.adaptive.streams import FLOAT64, normal, relative_difference, run_class, run_formula, steps_of
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.optim.formulas import FORMULAS, largest
@@ -26,7 +26,7 @@ BEFORE, AFTER = 15, 30  # steps drawn before and after the turn
 
 
 @dataclass
-class RuleSteps:
+class RuleSteps(Row):
     """The steps of one rule under a constant gradient, and how many it takes to turn round once the gradient has."""
 
     rule: str = column("rule")

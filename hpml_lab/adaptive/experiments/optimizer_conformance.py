@@ -10,7 +10,7 @@ from hpml_lab import optim
 from hpml_lab.adaptive.torch_comparison import Agreement, compare_with_torch, same_errors
 from hpml_lab.adaptive.torch_inputs import CLASSES, own_inputs, suite_inputs
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 
@@ -19,7 +19,7 @@ FULL = dict(steps=25, draws=60, long_steps=1000)
 
 
 @dataclass(kw_only=True)
-class ClassConformance:
+class ClassConformance(Row):
     """How many inputs of each kind gave one class bitwise the same results as torch.optim's.
 
     `suite` are PyTorch's inputs in float32 and float64 by the for-loop, `own` those of torch_inputs.py, `lists` both again with

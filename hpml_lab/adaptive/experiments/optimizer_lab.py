@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.tools import need
 
@@ -12,7 +12,7 @@ FULL = dict(steps=30, moves=400)
 
 
 @dataclass
-class Latency:
+class Latency(Row):
     """The time from a slider's event to the new picture."""
 
     shown: str = column("lab with")
@@ -21,7 +21,7 @@ class Latency:
 
 
 @dataclass
-class OptimizerPaths:
+class OptimizerPaths(Row):
     """How far the paths of one formula are from those of its class, over all surfaces."""
 
     optimizer: str = column("optimizer")

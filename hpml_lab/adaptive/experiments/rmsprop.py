@@ -18,7 +18,7 @@ from hpml_lab.adaptive.streams import (
 )
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.optim.colors import optimizer_style
@@ -33,7 +33,7 @@ LARGE_STEPS, RATE_EVERY = 500, 10  # steps with large gradients; every tenth rat
 
 
 @dataclass
-class Tracking:
+class Tracking(Row):
     """How closely a rule follows the moving optimum, at its best learning rate."""
 
     rule: str = column("rule")

@@ -13,7 +13,7 @@ from hpml_lab.autograd.engine import Tensor, backward_steps
 from hpml_lab.autograd.training import train_digits, train_xor
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.graph import draw_graph, graph_from_record, graph_record, make_graph
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -27,7 +27,7 @@ BY_HAND = {"x": -4.0, "y": -4.0, "z": 3.0, "q": -4.0, "f": 1.0}
 
 
 @dataclass
-class NodeGradient:
+class NodeGradient(Row):
     """One node of the graph of f, with the gradient of f computed in three ways."""
 
     node: str = column("node")
@@ -38,7 +38,7 @@ class NodeGradient:
 
 
 @dataclass
-class EdgeFlow:
+class EdgeFlow(Row):
     """What flows along one edge of the graph: a value forward, a gradient back."""
 
     start: str = column("from")
@@ -48,7 +48,7 @@ class EdgeFlow:
 
 
 @dataclass
-class TrainedNet:
+class TrainedNet(Row):
     """One network trained by the engine."""
 
     net: str = column("network")

@@ -10,7 +10,7 @@ from hpml_lab.autograd.engine import Tensor
 from hpml_lab.autograd.numeric import numeric_gradient
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 QUICK = dict(points=200)
@@ -18,7 +18,7 @@ FULL = dict(points=5000)
 
 
 @dataclass
-class Derivative:
+class Derivative(Row):
     """One derivative of w at one point, computed in four ways."""
 
     x: float = column("x")

@@ -12,7 +12,7 @@ from hpml_lab.autograd.engine import Tensor
 from hpml_lab.autograd.graphs import grad_fn_graph
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.picture import picture
@@ -26,7 +26,7 @@ FULL = dict(elements=1 << 24)
 
 
 @dataclass
-class RecordedGraph:
+class RecordedGraph(Row):
     """The graph that autograd recorded of one call."""
 
     call: str = column("call")
@@ -38,7 +38,7 @@ class RecordedGraph:
 
 
 @dataclass
-class CapturedGraphs:
+class CapturedGraphs(Row):
     """How many graphs torch.compile captured of one function."""
 
     function: str = column("function")
@@ -47,7 +47,7 @@ class CapturedGraphs:
 
 
 @dataclass
-class CompileCost:
+class CompileCost(Row):
     """What compiling GELU costs, and what it gains in each call."""
 
     elements: int = column("elements")

@@ -10,7 +10,7 @@ from torch.autograd.gradcheck import GradcheckError
 from hpml_lab.autograd.cubes import Cube, CutBackward, WrongFactor, WrongWhereNegative
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -22,7 +22,7 @@ PASSES, MISMATCH = "passes", "finds a mismatch"
 
 
 @dataclass
-class CheckedFunction:
+class CheckedFunction(Row):
     """What the two checks say about one function."""
 
     function: str = column("function")
@@ -31,7 +31,7 @@ class CheckedFunction:
 
 
 @dataclass
-class CheckCost:
+class CheckCost(Row):
     """Calls and time of gradcheck for an input of one size; a plain pass is one forward and one backward pass."""
 
     elements: int = column("elements")

@@ -14,12 +14,12 @@ import torch
 from hpml_lab.autograd import engine
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 
 @dataclass
-class VectorProduct:
+class VectorProduct(Row):
     """One vector v, and what backward(v) leaves in x.grad."""
 
     name: str = column("v")

@@ -11,7 +11,7 @@ from hpml_lab.autograd import perceptron
 from hpml_lab.autograd.perceptron import PerceptronPass, three_losses
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 QUICK = dict(samples=50, updates=200)
@@ -21,7 +21,7 @@ SATURATED = ((1.0, -200.0), (0.0, 20.0))  # (label, logit): in float32 σ(z) is 
 
 
 @dataclass
-class PassQuantity:
+class PassQuantity(Row):
     """One quantity of the forward or backward pass for one sample, computed in three ways."""
 
     quantity: str = column("quantity")
@@ -32,7 +32,7 @@ class PassQuantity:
 
 
 @dataclass
-class SaturatedLoss:
+class SaturatedLoss(Row):
     """Loss and gradient where the sigmoid is rounded to 0 or 1."""
 
     label: float = column("label y")

@@ -11,14 +11,14 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.graph import draw_graph, make_graph
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 
 
 @dataclass
-class TensorState:
+class TensorState(Row):
     """One tensor, as autograd sees it."""
 
     expression: str = column("expression")
@@ -29,7 +29,7 @@ class TensorState:
 
 
 @dataclass
-class LineOutcome:
+class LineOutcome(Row):
     """What one line of code does."""
 
     line: str = column("line")
@@ -37,7 +37,7 @@ class LineOutcome:
 
 
 @dataclass
-class GradAfterCall:
+class GradAfterCall(Row):
     """The mean of z.grad after one call; None while z has no gradient."""
 
     call: str = column("call")

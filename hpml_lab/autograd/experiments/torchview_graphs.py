@@ -9,7 +9,7 @@ from torch import nn
 from hpml_lab.autograd.graphs import ModelGraph, dot_graph, graphviz_graph, model_graph
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -21,7 +21,7 @@ DRAWN = ("one block of ResNet-18", "small Transformer")
 
 
 @dataclass
-class NetworkGraph:
+class NetworkGraph(Row):
     """The graph of one network, down to a depth of nesting."""
 
     network: str = column("network")

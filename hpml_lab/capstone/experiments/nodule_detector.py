@@ -13,7 +13,7 @@ import numpy as np
 from hpml_lab.capstone import ct, detector, froc, patients, prepared, stages
 from hpml_lab.capstone.nodule_pictures import draw_froc, shown_patient
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 QUICK = dict(training=60, fitting=24, test=40, steps=150, seeds=3)
@@ -31,7 +31,7 @@ SEEDS = "the seeds of network and patients"
 
 
 @dataclass
-class TrainedSeed:
+class TrainedSeed(Row):
     """One training: how many nodules of the test patients it finds, and how many patients are classified rightly."""
 
     seed: int = column("seed")
@@ -47,7 +47,7 @@ class TrainedSeed:
 
 
 @dataclass
-class NodulesOfSize:
+class NodulesOfSize(Row):
     """Nodules of the test patients with radii in a range, and how many the first seed's network finds at one false positive."""
 
     radius: str = column("radius", "mm")
@@ -60,7 +60,7 @@ class NodulesOfSize:
 
 
 @dataclass
-class TimeOfPart:
+class TimeOfPart(Row):
     """Seconds of a part of the experiment, all seeds together."""
 
     part: str = column("part")

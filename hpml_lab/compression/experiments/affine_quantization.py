@@ -10,7 +10,7 @@ from hpml_lab.compression.affine import affine_parameters, fake_quantize, quanti
 from hpml_lab.compression.equalities import EqualityCheck, seeded
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 
 QUICK = dict(values=1_200_000)
@@ -29,7 +29,7 @@ LOOK = {
 
 
 @dataclass
-class RoundingError:
+class RoundingError(Row):
     """What is lost when values are quantized over their whole range."""
 
     data: str = column("values")

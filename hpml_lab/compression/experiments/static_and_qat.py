@@ -30,7 +30,7 @@ from hpml_lab.compression.shipped import ShippedNet, ship  # noqa: F401 (a saved
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 
@@ -58,7 +58,7 @@ LOOK = {
 
 
 @dataclass
-class RoundedNet:
+class RoundedNet(Row):
     """One width of the weights, before and after more training, over all seeds; 32 bits are the float net."""
 
     bits: int = column("weights", "bits")

@@ -12,7 +12,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -32,7 +32,7 @@ GPU_NOTE = (
 
 
 @dataclass
-class Variant:
+class Variant(Row):
     """One variant of gradient descent: the noise of its gradient, its cost and its progress."""
 
     name: str = column("variant")

@@ -9,7 +9,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.descent.boundary import boundary_on, boundary_on_real_data
@@ -28,7 +28,7 @@ SHOWN = 400  # steps of a schedule's curves, so that a recorded run stays below 
 
 
 @dataclass
-class Boundary:
+class Boundary(Row):
     """The learning rate from which on gradient descent diverges on one problem, in theory and measured."""
 
     problem: str = column("problem")
@@ -39,7 +39,7 @@ class Boundary:
 
 
 @dataclass
-class ScheduledDescent:
+class ScheduledDescent(Row):
     """Gradient descent in the noisy valley under one schedule."""
 
     schedule: str = column("schedule")

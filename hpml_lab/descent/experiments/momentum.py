@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.descent.maps import map_arrays, rate_map, surface_map
@@ -19,7 +19,7 @@ FULL = dict(conditions=(25, 100, 1000, 10_000), cells=300, steps=600)
 
 
 @dataclass
-class BestDescent:
+class BestDescent(Row):
     """One rule at its best setting on a quadratic."""
 
     condition: int = column("condition number κ")

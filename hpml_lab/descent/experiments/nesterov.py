@@ -8,7 +8,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.descent.maps import map_arrays, rate_map, surface_map
@@ -27,7 +27,7 @@ BEST = {CLASSICAL: "momentum", NESTEROV: "Nesterov, tuned"}  # name: its entry i
 
 
 @dataclass
-class MomentumRule:
+class MomentumRule(Row):
     """Classical or Nesterov momentum in the valley with κ = 25, and on the map of all settings."""
 
     rule: str = column("rule")

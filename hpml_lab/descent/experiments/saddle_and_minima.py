@@ -9,7 +9,7 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.descent.maps import surface_map
@@ -26,7 +26,7 @@ SURFACES_DRAWN = ("rosenbrock", "beale", "himmelblau", "saddle")  # with the pat
 
 
 @dataclass
-class LowestLosses:
+class LowestLosses(Row):
     """The lowest loss above the minimum that one optimizer reaches on each surface, over a sweep of rates."""
 
     optimizer: str = column("optimizer")
@@ -40,7 +40,7 @@ class LowestLosses:
 
 
 @dataclass
-class BestRate:
+class BestRate(Row):
     """One optimizer on one surface, at the rate of a sweep whose last loss is lowest."""
 
     surface: str = column("surface")

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.distributed.deepspeed_config import LECTURE_JSON, changed, meaning_of
 from hpml_lab.distributed.json_runs import Trained, deepspeed_runs, first_gradient, pixels_and_labels, plain_run
@@ -45,7 +45,7 @@ ONE_STEP = {"train_batch_size": 4, "optimizer": {"type": "SGD", "params": {"lr":
 
 
 @dataclass
-class RunOfJson:
+class RunOfJson(Row):
     """One JSON, trained by DeepSpeed, against the plain loop."""
 
     json: str = column("JSON")
@@ -56,7 +56,7 @@ class RunOfJson:
 
 
 @dataclass
-class Trap:
+class Trap(Row):
     """What one reads in the lecture's JSON, and what DeepSpeed does."""
 
     setting: str = column("setting")

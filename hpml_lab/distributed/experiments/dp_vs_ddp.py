@@ -6,7 +6,7 @@ from statistics import median
 
 from hpml_lab.core import machine, style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, interval, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span, busy, gantt, rows
@@ -45,7 +45,7 @@ COLORS = dict(zip(STAGES, (style.SKY, style.ORANGE, style.BLUE, style.PURPLE, st
 
 
 @dataclass
-class ParallelSpeed:
+class ParallelSpeed(Row):
     """Training steps of one network, by one process or by several replicas that each have a batch of the same size."""
 
     net: str = column("network")
@@ -59,7 +59,7 @@ class ParallelSpeed:
 
 
 @dataclass
-class StageTime:
+class StageTime(Row):
     """A stage of DataParallel's step: the median over some steps."""
 
     net: str = column("network")

@@ -11,7 +11,7 @@ from torch import nn
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.programs import run_python
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import measure
@@ -36,7 +36,7 @@ FAILURES, RANKS, DAYS = 419, 16_384, 54
 
 
 @dataclass
-class ElasticRun:
+class ElasticRun(Row):
     """One run to the last step, with the ranks that were killed on the way."""
 
     run: str = column("run")
@@ -50,7 +50,7 @@ class ElasticRun:
 
 
 @dataclass
-class ForgottenPart:
+class ForgottenPart(Row):
     """A run that goes on from a snapshot without one of its parts."""
 
     part: str = column("the snapshot has no")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hpml_lab import data
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO
@@ -42,7 +42,7 @@ DEADLINE = 900.0  # seconds; far above what a loaded machine needs
 
 
 @dataclass
-class GradientDifference:
+class GradientDifference(Row):
     """How far the gradient averaged over ranks is from the whole batch's, relative to its largest entry."""
 
     ranks: int = column("ranks")
@@ -55,7 +55,7 @@ class GradientDifference:
 
 
 @dataclass
-class RingTraffic:
+class RingTraffic(Row):
     """The payloads that ranks send in one all-reduce."""
 
     ranks: int = column("ranks")
@@ -65,7 +65,7 @@ class RingTraffic:
 
 
 @dataclass
-class SummationOrder:
+class SummationOrder(Row):
     """Whether a way to average float32 gradients is bitwise identical to torch's DDP."""
 
     way: str = column("average")

@@ -17,7 +17,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import gantt
 from hpml_lab.distributed.costs import MIB, efficiency, fit_link, ring_seconds
@@ -40,7 +40,7 @@ WAITS, MEETS, ALONE, OFF = "waits for the other host", "agent meets anew", "trai
 
 
 @dataclass
-class LinkRow:
+class LinkRow(Row):
     """Training on two hosts over one link. `mbit` is its bus bandwidth: what one host sends per second."""
 
     link: str = column("link")
@@ -53,7 +53,7 @@ class LinkRow:
 
 
 @dataclass
-class LossRow:
+class LossRow(Row):
     """The minutes after the loss of a host, as spans."""
 
     lane: str

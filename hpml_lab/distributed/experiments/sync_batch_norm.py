@@ -7,7 +7,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.distributed.batch_norm import merge_moments, moments
@@ -40,7 +40,7 @@ ROUNDING = 2.0**-24  # of float32
 
 
 @dataclass
-class RanksAgainstWhole:
+class RanksAgainstWhole(Row):
     """How far ranks with one kind of batch norm are from one process on the whole batch: largest difference / largest value."""
 
     norm: str = column("batch norm")
@@ -56,7 +56,7 @@ class RanksAgainstWhole:
 
 
 @dataclass
-class VarianceError:
+class VarianceError(Row):
     """The relative error of a variance over ranks in float32, for the channel where it is largest."""
 
     mean_over_std: float = column("mean / standard deviation")
@@ -65,7 +65,7 @@ class VarianceError:
 
 
 @dataclass
-class ShareMoments:
+class ShareMoments(Row):
     """One channel's values on one rank, or on all of them."""
 
     share: str = column("share")

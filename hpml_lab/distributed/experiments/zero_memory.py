@@ -9,7 +9,7 @@ from statistics import median
 import torch
 
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.distributed.memory_pictures import memory_by_way
@@ -39,7 +39,7 @@ HANG_SECONDS = 600.0  # long after a rank that works would have finished, also o
 
 
 @dataclass
-class RankMemory:
+class RankMemory(Row):
     """What one rank keeps with one way to train: bytes per parameter, as the mean over the ranks."""
 
     way: str = column("way")
@@ -60,7 +60,7 @@ class RankMemory:
 
 
 @dataclass
-class OneOfMany:
+class OneOfMany(Row):
     """What rank 0 of N keeps, in bytes per parameter."""
 
     ranks: int = column("ranks")
@@ -70,7 +70,7 @@ class OneOfMany:
 
 
 @dataclass
-class Twins:
+class Twins(Row):
     """A class of this package and torch's that does the same: bytes per parameter on each rank, and time."""
 
     own: str = column("from scratch")

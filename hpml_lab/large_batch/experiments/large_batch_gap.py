@@ -13,7 +13,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -31,7 +31,7 @@ LOOK = {rule: {"color": COLORS[rule], "linestyle": style.LINES[i], "marker": sty
 
 
 @dataclass
-class ScaledTraining:
+class ScaledTraining(Row):
     """One batch size with one rule for the rate, over all seeds."""
 
     rule: str = column("rule")

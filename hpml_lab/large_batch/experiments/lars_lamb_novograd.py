@@ -12,7 +12,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images, warmed_up
@@ -30,7 +30,7 @@ WITH_RATIO = ("LARS", "LAMB")
 
 
 @dataclass
-class LargeBatchRun:
+class LargeBatchRun(Row):
     """One optimizer at one batch size, over all seeds."""
 
     optimizer: str = column("optimizer")
@@ -43,7 +43,7 @@ class LargeBatchRun:
 
 
 @dataclass
-class LayerRatio:
+class LayerRatio(Row):
     """The trust ratio of one layer's weights, median over the seeds."""
 
     optimizer: str = column("optimizer")
@@ -55,7 +55,7 @@ class LayerRatio:
 
 
 @dataclass
-class StateSize:
+class StateSize(Row):
     """What an optimizer keeps for a net's parameters besides the parameters themselves."""
 
     optimizer: str = column("optimizer")
@@ -66,7 +66,7 @@ class StateSize:
 
 
 @dataclass
-class FormRow:
+class FormRow(Row):
     """One of the rules that bear a name, and how far it leads from the one with this package's defaults."""
 
     rule: str = column("name")

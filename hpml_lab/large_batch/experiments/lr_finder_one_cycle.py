@@ -13,7 +13,7 @@ from torch.optim import lr_scheduler
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -42,7 +42,7 @@ MARKERS = {CONSTANT: "s", ONE_CYCLE: "o"}
 
 
 @dataclass
-class RateTraining:
+class RateTraining(Row):
     """One schedule at one rate and batch size, over all seeds."""
 
     batch: int = column("batch")

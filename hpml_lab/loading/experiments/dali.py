@@ -11,7 +11,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.png import pixels_of, png_text
@@ -32,7 +32,7 @@ FULL = dict(
 
 
 @dataclass
-class LoadingRate:
+class LoadingRate(Row):
     """One way to load the photographs."""
 
     pipeline: str = column("pipeline")
@@ -44,7 +44,7 @@ class LoadingRate:
 
 
 @dataclass
-class FormerOperator:
+class FormerOperator(Row):
     """An operator of the lecture that DALI no longer has."""
 
     operator: str = column("the lecture's operator")

@@ -10,7 +10,7 @@ import numpy as np
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -36,7 +36,7 @@ FULL = dict(
 
 
 @dataclass
-class GridCell:
+class GridCell(Row):
     """One mode, block size and queue depth."""
 
     mode: str = column("mode")
@@ -50,7 +50,7 @@ class GridCell:
 
 
 @dataclass
-class DepthRate:
+class DepthRate(Row):
     """Random reads of the smallest block at one queue depth, by our benchmark or by fio, in turns."""
 
     by: str = column("measured by")

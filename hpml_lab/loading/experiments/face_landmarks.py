@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.png import pixels_of, png_text
 from hpml_lab.core.result import Result
 from hpml_lab.loading import faces
@@ -28,7 +28,7 @@ FULL = dict(count=800, batch=32, side=224)
 
 
 @dataclass
-class MovedPoints:
+class MovedPoints(Row):
     """How far the image's dots are from the key points after one transform."""
 
     transform: str = column("transform")
@@ -38,7 +38,7 @@ class MovedPoints:
 
 
 @dataclass
-class DamagedRow:
+class DamagedRow(Row):
     """A row or file that was damaged on purpose, and what the reader says about it."""
 
     damage: str = column("damage")
@@ -47,7 +47,7 @@ class DamagedRow:
 
 
 @dataclass
-class FormerCall:
+class FormerCall(Row):
     """A call of the lecture's code that no longer exists."""
 
     call: str = column("the lecture's call")

@@ -12,7 +12,7 @@ from hpml_lab.core.counting import profiled, trace_events
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK, Span, gantt, overlap
@@ -32,7 +32,7 @@ FULL = dict(batches=24, megabytes=154, seconds=0.02, rounds=9)  # 256 images of 
 
 
 @dataclass
-class CopySchedule:
+class CopySchedule(Row):
     """A loop over all batches with one schedule of its copies: the median over the rounds."""
 
     schedule: str = column("schedule")

@@ -14,7 +14,7 @@ from hpml_lab.core import style
 from hpml_lab.core.counting import synchronize
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK
@@ -40,7 +40,7 @@ FULL = dict(rounds=7, batches=10, batch_size=64, side=384, crop=224, width=32)
 
 
 @dataclass
-class BatchPart:
+class BatchPart(Row):
     """One part of a batch's time, the mean over all batches."""
 
     part: str = column("part")
@@ -50,7 +50,7 @@ class BatchPart:
 
 
 @dataclass
-class PredictedGain:
+class PredictedGain(Row):
     """What a change of the loop gains, predicted from the split and measured."""
 
     change: str = column("change")

@@ -7,7 +7,7 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.workers import allow_oversubscription, child_pids
@@ -56,7 +56,7 @@ AGAIN = "again"  # the loop without workers once more in every round: the placeb
 
 
 @dataclass
-class WorkerCount:
+class WorkerCount(Row):
     """Epochs with N workers: a cold one, which starts them, and the median of the warm ones, in turns with all other N."""
 
     workers: int = column("workers")
@@ -72,7 +72,7 @@ class WorkerCount:
 
 
 @dataclass
-class EpochParts:
+class EpochParts(Row):
     """Where the main loop's seconds of one epoch went."""
 
     workers: int = column("workers")

@@ -12,7 +12,7 @@ from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, interval
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import measure
@@ -24,7 +24,7 @@ FULL = dict(kilobytes=(64, 256, 1024, 4096, 16384, 65536, 262144, 1048576))
 
 
 @dataclass
-class HostCopy:
+class HostCopy(Row):
     """A copy of one size within the host's memory."""
 
     megabytes: float = column("size", "MB")
@@ -32,7 +32,7 @@ class HostCopy:
 
 
 @dataclass
-class DeviceCopy:
+class DeviceCopy(Row):
     """A copy of one size to the GPU, from pageable and from pinned memory."""
 
     megabytes: float = column("size", "MB")

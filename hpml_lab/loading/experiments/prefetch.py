@@ -7,7 +7,7 @@ from torch.utils.data import BatchSampler, SequentialSampler
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
@@ -31,7 +31,7 @@ FULL = dict(
 
 
 @dataclass
-class LoopTime:
+class LoopTime(Row):
     """Epochs with one way to load ahead, with as much to compute as to load: the median one, and its gain over the rounds."""
 
     way: str = column("way")
@@ -46,7 +46,7 @@ class LoopTime:
 
 
 @dataclass
-class RatioGain:
+class RatioGain(Row):
     """One thread ahead of the loop compared with the plain loop, both measured or both simulated, for one ratio."""
 
     ratio: float = column("compute / load")

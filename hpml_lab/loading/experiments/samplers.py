@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, SequentialSampler
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.data.lengths import padding
@@ -33,7 +33,7 @@ FULL = dict(count=240, batch=16, many=100_000, draws=64)
 
 
 @dataclass
-class SamplerDraws:
+class SamplerDraws(Row):
     """What one sampler draws."""
 
     sampler: str = column("sampler")
@@ -45,7 +45,7 @@ class SamplerDraws:
 
 
 @dataclass
-class WorkerNumbers:
+class WorkerNumbers(Row):
     """Random numbers that two workers draw in two epochs."""
 
     source: str = column("random numbers in workers")

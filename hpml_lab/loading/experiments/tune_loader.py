@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import CLOCK
@@ -26,7 +26,7 @@ FULL = dict(samples=1024, wait=0.01, workers=(1, 2, 4, 8, 16), ahead=(2, 4), rou
 
 
 @dataclass
-class GridSetting:
+class GridSetting(Row):
     """One setting for one data set: an epoch, the mean over the epochs of a training, start of the workers included."""
 
     data: str = column("data set")

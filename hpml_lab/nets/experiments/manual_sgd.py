@@ -12,7 +12,7 @@ from torch.optim import SGD
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.nets.networks import ThreeLayerNet
@@ -36,7 +36,7 @@ BY_TORCH = {DEFAULT: {}, FOREACH: {"foreach": True}}
 
 
 @dataclass
-class UpdateRow:
+class UpdateRow(Row):
     """One way to write the update, next to torch.optim.SGD(foreach=False)."""
 
     update: str = column("update")

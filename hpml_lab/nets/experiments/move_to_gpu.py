@@ -11,7 +11,7 @@ from torch.optim import SGD
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -26,7 +26,7 @@ FULL = dict(widths=(16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), batch=12
 
 
 @dataclass
-class TrainingStep:
+class TrainingStep(Row):
     """One training step of one net; the GPU's columns are None where no GPU was used."""
 
     net: str = column("net")

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.graph import draw_graph
 from hpml_lab.core.result import Result
 from hpml_lab.nets.networks import Layer, ThreeLayerNet, layer_table, parameter_count, shape_graph
@@ -30,7 +30,7 @@ BROADCAST, EQUAL = "(N, 1) and (N,)", "(N, 1) and (N, 1)"  # shapes of output an
 
 
 @dataclass
-class LossCase:
+class LossCase(Row):
     """nn.MSELoss of one pair of output and target."""
 
     case: str = column("nn.MSELoss of")

@@ -14,7 +14,7 @@ from torch.optim import SGD, Adam
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO
 from hpml_lab.nets.batched_xor import (
@@ -55,7 +55,7 @@ SETTINGS: dict[str, tuple[MakeOptimizer, str]] = {  # name: (optimizer, hidden a
 
 
 @dataclass
-class SeedCount:
+class SeedCount(Row):
     """How many of the seeds give four right answers under one setting; None after the last epoch of that setting."""
 
     setting: str = column("setting")
@@ -80,7 +80,7 @@ def seed_count(setting: str, history: BatchedHistory) -> SeedCount:
 
 
 @dataclass
-class Slopes:
+class Slopes(Row):
     """How steep the loss is for a group of nets, and how large their weights are."""
 
     nets: str = column("nets")

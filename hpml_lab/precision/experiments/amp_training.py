@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO
@@ -38,7 +38,7 @@ COLORS = (style.BLUE, style.ORANGE, style.GREEN)
 
 
 @dataclass
-class LoopRow:
+class LoopRow(Row):
     """One training loop: accuracy over the seeds, and speed and memory of one step."""
 
     loop: str = column("loop")
@@ -55,7 +55,7 @@ class LoopRow:
 
 
 @dataclass
-class GradientShares:
+class GradientShares(Row):
     """Share of gradients that become zero with the loss times 2e-5."""
 
     fp16: float = column("fp16, no scaler")

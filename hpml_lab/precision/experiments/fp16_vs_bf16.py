@@ -7,7 +7,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.precision.descent import STORAGES, descend
 from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, Format, from_bits, round_stochastically
@@ -26,7 +26,7 @@ SLACK = 1 + 2.0**-7  # the gradient and lr times the gradient are rounded, too
 
 
 @dataclass
-class FormatRow:
+class FormatRow(Row):
     """The range and the spacing of one number format."""
 
     number_format: str = column("format")
@@ -40,7 +40,7 @@ class FormatRow:
 
 
 @dataclass
-class StoredDescent:
+class StoredDescent(Row):
     """The same small descent with the weights stored in one way."""
 
     storage: str = column("weights stored in")

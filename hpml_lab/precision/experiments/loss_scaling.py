@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.data import load
 from hpml_lab.precision.emulation import EmulatedLayer, emulated_layers
@@ -31,7 +31,7 @@ LECTURE = {
 
 
 @dataclass
-class RecipeRow:
+class RecipeRow(Row):
     """One recipe, trained as it is, with the loss times 2e-5, and with a rate 100 times smaller. Accuracies are medians."""
 
     recipe: str = column("recipe")

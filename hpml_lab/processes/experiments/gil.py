@@ -8,7 +8,7 @@ import psutil
 
 from hpml_lab.core import machine, style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -27,7 +27,7 @@ TIMELINES = (("loop", "threads"), ("loop", "processes"), ("sleep", "threads"), (
 
 
 @dataclass
-class SharedWork:
+class SharedWork(Row):
     """A fixed amount of work, shared by a number of workers."""
 
     work: str = column("work")
@@ -40,7 +40,7 @@ class SharedWork:
 
 
 @dataclass
-class ThreadExit:
+class ThreadExit(Row):
     """A program that ends while its thread works, or that joins it."""
 
     kind: str = column("thread")

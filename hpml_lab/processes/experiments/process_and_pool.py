@@ -10,7 +10,7 @@ import psutil
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import rows
@@ -35,7 +35,7 @@ AGAIN = "again"  # the first method once more in every round: the placebo
 
 
 @dataclass
-class MethodRun:
+class MethodRun(Row):
     """The lecture's Process and Pool with one start method."""
 
     method: str = column("start method")
@@ -51,7 +51,7 @@ class MethodRun:
 
 
 @dataclass
-class CellRun:
+class CellRun(Row):
     """A Process whose function was typed into a cell."""
 
     method: str = column("start method")
@@ -61,7 +61,7 @@ class CellRun:
 
 
 @dataclass
-class SlidesRun:
+class SlidesRun(Row):
     """The two slides in one file, each with a function f."""
 
     method: str = column("start method")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.ring import Ring
@@ -35,7 +35,7 @@ class RelayCase:
 
 
 @dataclass
-class RelayRow:
+class RelayRow(Row):
     """One run of a producer and a consumer."""
 
     case: str = column("case")

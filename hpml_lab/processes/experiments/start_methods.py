@@ -7,7 +7,7 @@ from matplotlib.lines import Line2D
 from hpml_lab.core import style
 from hpml_lab.core.children import ChildOutcome, run_in_child
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -35,7 +35,7 @@ DEADLINE_SECONDS = 60.0  # a child that is not done by then is ended
 
 
 @dataclass
-class LockCase:
+class LockCase(Row):
     """A child that was started while a thread of its parent held a lock, and the parent afterwards."""
 
     case: str = column("child started by")

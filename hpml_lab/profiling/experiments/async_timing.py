@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import gantt, span
 from hpml_lab.core.timeline import rows as span_rows
@@ -21,7 +21,7 @@ CLOCK_STYLES = {"naive": (style.RED, None), "synchronized": (style.BLUE, "///"),
 
 
 @dataclass
-class PartTimes:
+class PartTimes(Row):
     """One part of a training step, as three clocks see it."""
 
     where: str = column("where")

@@ -10,7 +10,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Diagnosis, classify, decide
 from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
@@ -22,7 +22,7 @@ LOOPS, RIGHT, WRONG = "measured loops", "measured loops named correctly", "measu
 
 
 @dataclass
-class LoopDiagnosis:
+class LoopDiagnosis(Row):
     """One loop whose bound is known, and what the classifier says of it."""
 
     loop: str = column("loop")

@@ -13,7 +13,7 @@ import numpy as np
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -42,7 +42,7 @@ class WalkLine(LineRow):
 
 
 @dataclass
-class ProfilerCost:
+class ProfilerCost(Row):
     """How much processor time a tight loop takes under a profiler."""
 
     profiler: str = column("profiler")

@@ -10,7 +10,7 @@ from typing import Any
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.core.tools import find_tool
 from hpml_lab.core.workers import child_pids
@@ -27,7 +27,7 @@ WATCHED, WRITTEN = "py-spy on a training program", "stacks that this run wrote"
 
 
 @dataclass
-class SpeedscopeFile:
+class SpeedscopeFile(Row):
     """What a recorded speedscope file holds."""
 
     samples: int = column("samples")

@@ -12,7 +12,7 @@ from statistics import mean, pstdev
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.profiling.bursts import Bursts
 from hpml_lab.profiling.gpu_use import KNOWN, QUERIED, SAMPLED, GpuHistory, GpuUse
@@ -25,7 +25,7 @@ SHORT, LONG = "short windows", "long windows"
 
 
 @dataclass
-class WindowUse:
+class WindowUse(Row):
     """Processor use of one load, averaged over windows of one length."""
 
     averaged_over: str = column("averaged over")

@@ -8,7 +8,7 @@ from pathlib import Path
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -24,7 +24,7 @@ NOT_SUPPORTED = "3.5,msec,task-clock,1,100.00,,\n<not supported>,,cycles,0,100.0
 
 
 @dataclass
-class ProgramRun:
+class ProgramRun(Row):
     """What the program did, and how often."""
 
     program: str = column("program")
@@ -37,7 +37,7 @@ class CountedRun(ProcessUsage, ProgramRun):
 
 
 @dataclass
-class PerfRun:
+class PerfRun(Row):
     """What perf counted for one run of the program; None for what it could not read."""
 
     program: str = column("program")

@@ -7,7 +7,7 @@ from pathlib import Path
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -26,7 +26,7 @@ SMALLEST = 1e-9  # where "bitwise identical" is drawn: a logarithmic axis has no
 
 
 @dataclass
-class SlowStart:
+class SlowStart(Row):
     """The slow trainer, at the foot of the ladder."""
 
     ms: float = column("an iteration", "ms")
@@ -39,7 +39,7 @@ class SlowStart:
 
 
 @dataclass
-class RungRow:
+class RungRow(Row):
     """One change on top of the rung below."""
 
     name: str = column("change")

@@ -9,7 +9,7 @@ from torch.profiler import ProfilerActivity, record_function, schedule
 from hpml_lab.core import counting, style
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
@@ -24,7 +24,7 @@ WITH_GRADIENTS, NO_GRAD = "with gradients", "under no_grad"
 
 
 @dataclass
-class OperatorRow:
+class OperatorRow(Row):
     """One operator in the forward pass, all its calls together."""
 
     operator: str = column("operator")

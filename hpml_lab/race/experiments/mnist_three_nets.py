@@ -10,7 +10,7 @@ from statistics import median
 from typing import Any
 
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.live_curve import LiveCurve
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.result import Result
@@ -59,7 +59,7 @@ ON_GPU = dict(settings_per_task=16)  # few large kernels; on a CPU one task per 
 
 
 @dataclass
-class RaceEntry:
+class RaceEntry(Row):
     """One optimizer at one learning rate on one net, over all seeds."""
 
     net: str = column("net")
@@ -75,7 +75,7 @@ class RaceEntry:
 
 
 @dataclass
-class Ranking:
+class Ranking(Row):
     """The optimizers on one net in the order of their final training loss."""
 
     net: str = column("net")

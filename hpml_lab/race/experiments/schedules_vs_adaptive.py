@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
@@ -31,7 +31,7 @@ FULL = dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=
 
 
 @dataclass
-class ContestEntry:
+class ContestEntry(Row):
     """One optimizer with one schedule at its best peak rate, over all seeds."""
 
     optimizer: str = column("optimizer")

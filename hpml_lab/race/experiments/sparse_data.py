@@ -7,7 +7,7 @@ import numpy as np
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -57,7 +57,7 @@ SETTINGS = [Setting(name, lr=float(rate)) for name, rates in RATES.items() for r
 
 
 @dataclass
-class WordScore:
+class WordScore(Row):
     """One optimizer on one kind of corpus, at the rate with the best median accuracy on the validation texts."""
 
     corpus: str = column("corpus")

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.start.doctor import PARTNERS, examine
 from hpml_lab.start.finding import MISSING, OK
@@ -13,7 +13,7 @@ SETTINGS = ("cores", "memory", "shm", "disk")
 
 
 @dataclass
-class MachineFinding:
+class MachineFinding(Row):
     """What one probe found."""
 
     name: str = column("what")
@@ -22,7 +22,7 @@ class MachineFinding:
 
 
 @dataclass
-class NotebookFinding:
+class NotebookFinding(Row):
     """What one notebook can show here."""
 
     name: str = column("notebook")

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -38,7 +38,7 @@ MIXTURE = "mixture"
 
 
 @dataclass
-class BinnedModel:
+class BinnedModel(Row):
     """One kind of bins with one number of them, or the mixture (0 bins), over all seeds."""
 
     target: str = column("target")

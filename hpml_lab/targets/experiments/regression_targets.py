@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.picture import picture
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
@@ -34,7 +34,7 @@ Numbers = list[float]
 
 
 @dataclass
-class DensityModel:
+class DensityModel(Row):
     """One model over all seeds; the lists hold one number for each seed."""
 
     model: str = column("model")

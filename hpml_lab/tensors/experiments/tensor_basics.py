@@ -9,13 +9,13 @@ from matplotlib.patches import Rectangle
 from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.result import Result
 from hpml_lab.tensors.memory import positions, shares_memory
 
 
 @dataclass
-class Expression:
+class Expression(Row):
     """A tensor made from `x`, and where its elements lie."""
 
     text: str = column("expression")
@@ -27,7 +27,7 @@ class Expression:
 
 
 @dataclass
-class Construction:
+class Construction(Row):
     """A tensor made from nothing or from Python numbers, and the dtype that torch chose."""
 
     text: str = column("expression")
@@ -37,7 +37,7 @@ class Construction:
 
 
 @dataclass
-class Move:
+class Move(Row):
     """What `.to` returns."""
 
     text: str = column("expression")
@@ -48,7 +48,7 @@ class Move:
 
 
 @dataclass
-class Arithmetic:
+class Arithmetic(Row):
     """An element-wise operation on [1, 2, 3] and [4, 5, 6]."""
 
     text: str = column("expression")

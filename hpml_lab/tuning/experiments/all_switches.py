@@ -7,7 +7,7 @@ from functools import partial
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing
@@ -25,7 +25,7 @@ FACTOR = 4  # of LARGE_BATCH
 
 
 @dataclass
-class SwitchedStep:
+class SwitchedStep(Row):
     """One training step with some switches on."""
 
     switches: str = column("switched on")

@@ -10,7 +10,7 @@ from hpml_lab.core import style
 from hpml_lab.core.counting import peak_bytes, saved_tensors
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing
@@ -31,7 +31,7 @@ LEVEL = 1.1  # a doubling that gains less than this is called level
 
 
 @dataclass
-class BatchCost:
+class BatchCost(Row):
     """One training step with one batch size."""
 
     batch: int = column("batch size")
@@ -46,7 +46,7 @@ class BatchCost:
 
 
 @dataclass
-class BatchLimit:
+class BatchLimit(Row):
     """The largest batch that fits."""
 
     number_format: str = column("number format")

@@ -11,7 +11,7 @@ from hpml_lab.core import style
 from hpml_lab.core.counting import operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import interleaved
@@ -23,7 +23,7 @@ FULL = dict(batch=64, side=224, samples=9)
 
 
 @dataclass
-class LayoutTiming:
+class LayoutTiming(Row):
     """One training step of ResNet-18 in each layout."""
 
     number_format: str = column("number format")

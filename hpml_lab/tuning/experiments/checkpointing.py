@@ -15,7 +15,7 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import Timing, interleaved, measure
@@ -39,7 +39,7 @@ Forward = Callable[[nn.Sequential, torch.Tensor], torch.Tensor]
 
 
 @dataclass
-class CheckpointedStep:
+class CheckpointedStep(Row):
     """One training step of 16 MLP blocks with one choice of what to checkpoint."""
 
     checkpointed: str = column("checkpointed")
@@ -56,7 +56,7 @@ class CheckpointedStep:
 
 
 @dataclass
-class OperatorValue:
+class OperatorValue(Row):
     """What a millisecond of computing one operator again saves."""
 
     operator: str = column("operator")
@@ -67,7 +67,7 @@ class OperatorValue:
 
 
 @dataclass
-class ReentrantForm:
+class ReentrantForm(Row):
     """`checkpoint` of a layer whose input needs no gradient, such as the first layer of a network."""
 
     use_reentrant: str = column("use_reentrant")

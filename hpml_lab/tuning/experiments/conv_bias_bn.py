@@ -11,7 +11,7 @@ from hpml_lab.core import style
 from hpml_lab.core.counting import kernels, operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import interleaved
@@ -24,7 +24,7 @@ WITH, WITHOUT = "with bias", "without bias"
 
 
 @dataclass
-class BiasedStep:
+class BiasedStep(Row):
     """What one training step of ResNet-18 costs, with biases in its convolutions or without."""
 
     convolutions: str = column("convolutions")
@@ -41,7 +41,7 @@ class BiasedStep:
 
 
 @dataclass
-class BiasEffect:
+class BiasEffect(Row):
     """What the biases change, in float64. All but the lag of the running mean is relative to the largest value."""
 
     outputs: float = column("outputs in training")

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, interleaved
@@ -28,7 +28,7 @@ LECTURE_MS = {"search off": 1.43, "search on": 0.84}  # forward, batch 32
 
 
 @dataclass
-class SearchTiming:
+class SearchTiming(Row):
     """One pass through the convolution, without the search and, on a GPU, with it."""
 
     work: str = column("pass")
@@ -45,7 +45,7 @@ class SearchTiming:
 
 
 @dataclass
-class FirstCall:
+class FirstCall(Row):
     """The first call with a shape that was not seen before."""
 
     search: str = column("search")

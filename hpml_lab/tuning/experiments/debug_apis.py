@@ -14,7 +14,7 @@ from hpml_lab.core import style
 from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing, interleaved
@@ -31,7 +31,7 @@ PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each st
 
 
 @dataclass
-class DebugCost:
+class DebugCost(Row):
     """One training step with a debugging tool left on, and without (gradcheck: one backward pass of one layer)."""
 
     tool: str = column("tool")

@@ -13,7 +13,7 @@ from hpml_lab.core.counting import operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import copy_bandwidth, interleaved
@@ -27,7 +27,7 @@ EAGER, LIBRARY, COMPILED = "composed, eager", "nn.LayerNorm", "composed, torch.c
 
 
 @dataclass
-class LayerNormRun:
+class LayerNormRun(Row):
     """One implementation of layer norm, forward and backward."""
 
     implementation: str = column("implementation")

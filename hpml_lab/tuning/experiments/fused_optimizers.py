@@ -11,7 +11,7 @@ from hpml_lab.core.counting import operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import copy_bandwidth, interleaved
@@ -27,7 +27,7 @@ MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 
 @dataclass
-class AdamStep:
+class AdamStep(Row):
     """One Adam step with one implementation on one model."""
 
     model: str = column("model")
@@ -42,7 +42,7 @@ class AdamStep:
 
 
 @dataclass
-class AdamAgreement:
+class AdamAgreement(Row):
     """How far p, m and v are from those of torch's fused Adam after several steps, in units of the float32 spacing."""
 
     implementation: str = column("implementation")

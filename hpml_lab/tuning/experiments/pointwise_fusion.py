@@ -13,7 +13,7 @@ from hpml_lab.core.counting import kernels, operators
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import Timing, captured, copy_bandwidth, interleaved
@@ -35,7 +35,7 @@ REPLAYED = 20  # calls in one graph, so that launching the graph costs next to n
 
 
 @dataclass
-class GeluRun:
+class GeluRun(Row):
     """One implementation of GELU on one number of elements."""
 
     implementation: str = column("implementation")

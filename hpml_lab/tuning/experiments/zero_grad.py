@@ -18,7 +18,7 @@ from hpml_lab.core import style
 from hpml_lab.core.counting import Kernel, kernels, operators, peak_bytes
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table, column
+from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import interleaved
@@ -30,7 +30,7 @@ FULL = dict(batch=64, side=224, samples=9)
 
 
 @dataclass
-class ClearedStep:
+class ClearedStep(Row):
     """One training step of ResNet-18 with one way of clearing the gradients."""
 
     way: str = column("gradients cleared by")
@@ -45,7 +45,7 @@ class ClearedStep:
 
 
 @dataclass
-class ClearingTime:
+class ClearingTime(Row):
     """The time of one way of clearing the gradients: of the clearing alone, or of the whole step."""
 
     work: str = column("time of")
