@@ -19,20 +19,23 @@ Tools:
     run_class, run_formula  an optimizer, or a formula, applied along a stream of gradients
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.adagrad": ["adagrad"],
-        "experiments.adadelta": ["adadelta", "adadelta_lines"],
-        "experiments.rmsprop": ["rmsprop"],
-        "experiments.adam": ["adam", "adagrad_from_adam"],
-        "experiments.adamax_nadam": ["adamax_nadam"],
-        "experiments.optimizer_conformance": ["optimizer_conformance", "conformance"],
-        "experiments.optimizer_lab": ["optimizer_lab"],
-        "lab_widget": ["lab", "draw_lab", "show_lab"],
-        "torch_comparison": ["compare_with_torch"],
-        "streams": ["run_class", "run_formula"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.adaptive.experiments.adagrad import adagrad as adagrad
+    from hpml_lab.adaptive.experiments.adadelta import adadelta as adadelta, adadelta_lines as adadelta_lines
+    from hpml_lab.adaptive.experiments.rmsprop import rmsprop as rmsprop
+    from hpml_lab.adaptive.experiments.adam import adam as adam, adagrad_from_adam as adagrad_from_adam
+    from hpml_lab.adaptive.experiments.adamax_nadam import adamax_nadam as adamax_nadam
+    from hpml_lab.adaptive.experiments.optimizer_conformance import (
+        optimizer_conformance as optimizer_conformance,
+        conformance as conformance,
+    )
+    from hpml_lab.adaptive.experiments.optimizer_lab import optimizer_lab as optimizer_lab
+    from hpml_lab.adaptive.lab_widget import lab as lab, draw_lab as draw_lab, show_lab as show_lab
+    from hpml_lab.adaptive.torch_comparison import compare_with_torch as compare_with_torch
+    from hpml_lab.adaptive.streams import run_class as run_class, run_formula as run_formula
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -25,27 +25,51 @@ Tools:
     Cube, WrongFactor, WrongWhereNegative, CutBackward    autograd functions with a right and with wrong backwards
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.backprop_by_hand": ["backprop_by_hand", "loss_curves"],
-        "experiments.requires_grad": ["requires_grad", "accumulation"],
-        "experiments.jacobian_vector": ["jacobian_vector"],
-        "experiments.chain_rule": ["chain_rule"],
-        "experiments.perceptron_bce": ["perceptron_bce"],
-        "experiments.dynamic_graph": ["dynamic_graph", "break_even"],
-        "experiments.torchview_graphs": ["torchview_graphs"],
-        "experiments.gradcheck": ["gradcheck"],
-        "engine": ["Tensor", "backward_steps", "topological_order"],
-        "training": ["MLP", "train_xor", "train_digits"],
-        "step_pictures": ["stepper", "step_picture"],
-        "steps": ["pass_table", "graph_of"],
-        "numeric": ["numeric_gradient"],
-        "perceptron": ["perceptron_by_hand", "perceptron_by_engine", "perceptron_by_torch", "three_losses"],
-        "dynamic": ["grown", "branch", "both_branches", "read_out", "captured_graphs"],
-        "graphs": ["grad_fn_graph", "model_graph", "model_picture"],
-        "cubes": ["Cube", "WrongFactor", "WrongWhereNegative", "CutBackward"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.autograd.experiments.backprop_by_hand import backprop_by_hand as backprop_by_hand, loss_curves as loss_curves
+    from hpml_lab.autograd.experiments.requires_grad import requires_grad as requires_grad, accumulation as accumulation
+    from hpml_lab.autograd.experiments.jacobian_vector import jacobian_vector as jacobian_vector
+    from hpml_lab.autograd.experiments.chain_rule import chain_rule as chain_rule
+    from hpml_lab.autograd.experiments.perceptron_bce import perceptron_bce as perceptron_bce
+    from hpml_lab.autograd.experiments.dynamic_graph import dynamic_graph as dynamic_graph, break_even as break_even
+    from hpml_lab.autograd.experiments.torchview_graphs import torchview_graphs as torchview_graphs
+    from hpml_lab.autograd.experiments.gradcheck import gradcheck as gradcheck
+    from hpml_lab.autograd.engine import (
+        Tensor as Tensor,
+        backward_steps as backward_steps,
+        topological_order as topological_order,
+    )
+    from hpml_lab.autograd.training import MLP as MLP, train_xor as train_xor, train_digits as train_digits
+    from hpml_lab.autograd.step_pictures import stepper as stepper, step_picture as step_picture
+    from hpml_lab.autograd.steps import pass_table as pass_table, graph_of as graph_of
+    from hpml_lab.autograd.numeric import numeric_gradient as numeric_gradient
+    from hpml_lab.autograd.perceptron import (
+        perceptron_by_hand as perceptron_by_hand,
+        perceptron_by_engine as perceptron_by_engine,
+        perceptron_by_torch as perceptron_by_torch,
+        three_losses as three_losses,
+    )
+    from hpml_lab.autograd.dynamic import (
+        grown as grown,
+        branch as branch,
+        both_branches as both_branches,
+        read_out as read_out,
+        captured_graphs as captured_graphs,
+    )
+    from hpml_lab.autograd.graphs import (
+        grad_fn_graph as grad_fn_graph,
+        model_graph as model_graph,
+        model_picture as model_picture,
+    )
+    from hpml_lab.autograd.cubes import (
+        Cube as Cube,
+        WrongFactor as WrongFactor,
+        WrongWhereNegative as WrongWhereNegative,
+        CutBackward as CutBackward,
+    )
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -41,40 +41,83 @@ The end of the course:
     take_home             ten habits, the experiment that shows each, the reader's own figure and the recorded one
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "ct": ["Scan", "synthetic"],
-        "ct_pictures": ["slices"],
-        "volume_slider": ["explore_scan"],
-        "scans": ["find_scans", "load", "save"],
-        "luna16": ["luna16_folder"],
-        "stages": ["hounsfield", "resample", "voxel_size", "lungs", "closing", "lung_mask", "normalize", "cut_patches"]
-        + ["apply_network", "decode", "merge"],
-        "prepared": ["prepare", "detect"],
-        "experiments.nodule_detector": ["nodule_detector"],
-        "nodule_pictures": ["found_nodules"],
-        "detector": ["trained_detector"],
-        "froc": ["scored", "recall_interval", "wilson"],
-        "lung_pipeline": ["LungPipeline", "PipelineSwitches", "FAST", "PARTS"],
-        "experiments.lung_nodule_pipeline": ["lung_nodule_pipeline"],
-        "lung_pictures": ["stages_before_and_after", "use_before_and_after"],
-        "overlap_arithmetic": ["sequential_time", "overlapped_time", "time_per_item", "most_by_stage"]
-        + ["workers_that_balance", "schedule"],
-        "batch_run": ["run_folder", "run_on_ranks"],
-        "virtual_queue": ["simulate", "md1_sojourn", "batch_capacity", "limit_needed", "require_steady"],
-        "experiments.inference_pipeline": ["inference_pipeline", "modes_in_time"],
-        "queue_theory": ["theory_and_ticks"],
-        "queue_explorer": ["explore_queue"],
-        "traffic": ["due_times", "open_loop", "closed_loop", "summary", "percentiles"],
-        "stage_server": ["ServerStage", "StageServer"],
-        "onnx_models": ["export_onnx"],
-        "onnx_session": ["OnnxSession"],
-        "experiments.serving_engines": ["serving_engines", "busy_latency_over_time"],
-        "engine_program": ["engine_program"],
-        "http_client": ["HttpClient"],
-        "habits": ["take_home"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.capstone.ct import Scan as Scan, synthetic as synthetic
+    from hpml_lab.capstone.ct_pictures import slices as slices
+    from hpml_lab.capstone.volume_slider import explore_scan as explore_scan
+    from hpml_lab.capstone.scans import find_scans as find_scans, load as load, save as save
+    from hpml_lab.capstone.luna16 import luna16_folder as luna16_folder
+    from hpml_lab.capstone.stages import (
+        hounsfield as hounsfield,
+        resample as resample,
+        voxel_size as voxel_size,
+        lungs as lungs,
+        closing as closing,
+        lung_mask as lung_mask,
+        normalize as normalize,
+        cut_patches as cut_patches,
+        apply_network as apply_network,
+        decode as decode,
+        merge as merge,
+    )
+    from hpml_lab.capstone.prepared import prepare as prepare, detect as detect
+    from hpml_lab.capstone.experiments.nodule_detector import nodule_detector as nodule_detector
+    from hpml_lab.capstone.nodule_pictures import found_nodules as found_nodules
+    from hpml_lab.capstone.detector import trained_detector as trained_detector
+    from hpml_lab.capstone.froc import scored as scored, recall_interval as recall_interval, wilson as wilson
+    from hpml_lab.capstone.lung_pipeline import (
+        LungPipeline as LungPipeline,
+        PipelineSwitches as PipelineSwitches,
+        FAST as FAST,
+        PARTS as PARTS,
+    )
+    from hpml_lab.capstone.experiments.lung_nodule_pipeline import lung_nodule_pipeline as lung_nodule_pipeline
+    from hpml_lab.capstone.lung_pictures import (
+        stages_before_and_after as stages_before_and_after,
+        use_before_and_after as use_before_and_after,
+    )
+    from hpml_lab.capstone.overlap_arithmetic import (
+        sequential_time as sequential_time,
+        overlapped_time as overlapped_time,
+        time_per_item as time_per_item,
+        most_by_stage as most_by_stage,
+        workers_that_balance as workers_that_balance,
+        schedule as schedule,
+    )
+    from hpml_lab.capstone.batch_run import run_folder as run_folder, run_on_ranks as run_on_ranks
+    from hpml_lab.capstone.virtual_queue import (
+        simulate as simulate,
+        md1_sojourn as md1_sojourn,
+        batch_capacity as batch_capacity,
+        limit_needed as limit_needed,
+        require_steady as require_steady,
+    )
+    from hpml_lab.capstone.experiments.inference_pipeline import (
+        inference_pipeline as inference_pipeline,
+        modes_in_time as modes_in_time,
+    )
+    from hpml_lab.capstone.queue_theory import theory_and_ticks as theory_and_ticks
+    from hpml_lab.capstone.queue_explorer import explore_queue as explore_queue
+    from hpml_lab.capstone.traffic import (
+        due_times as due_times,
+        open_loop as open_loop,
+        closed_loop as closed_loop,
+        summary as summary,
+        percentiles as percentiles,
+    )
+    from hpml_lab.capstone.stage_server import ServerStage as ServerStage, StageServer as StageServer
+    from hpml_lab.capstone.onnx_models import export_onnx as export_onnx
+    from hpml_lab.capstone.onnx_session import OnnxSession as OnnxSession
+    from hpml_lab.capstone.experiments.serving_engines import (
+        serving_engines as serving_engines,
+        busy_latency_over_time as busy_latency_over_time,
+    )
+    from hpml_lab.capstone.engine_program import engine_program as engine_program
+    from hpml_lab.capstone.http_client import HttpClient as HttpClient
+    from hpml_lab.capstone.habits import take_home as take_home
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -26,30 +26,62 @@ Tools:
     two_of_four             a matrix in which two of every four elements are 0
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.affine_quantization": ["affine_quantization"],
-        "experiments.dynamic_quantization": ["dynamic_quantization"],
-        "experiments.static_and_qat": ["static_and_qat"],
-        "experiments.pt2e_inductor": ["pt2e_inductor"],
-        "experiments.pruning": ["pruning"],
-        "experiments.sparse_formats": ["sparse_formats"],
-        "affine_explorer": ["explore_affine"],
-        "scaled_nets": ["channel_ranges"],
-        "sparsity": ["accuracy_by_sparsity"],
-        "kept_masks": ["lost_masks"],
-        "format_pictures": ["format_bytes"],
-        "lenet": ["LeNet", "accuracy", "images", "train", "trained"],
-        "affine": ["affine_parameters", "dequantize", "fake_quantize", "quantize", "value_range"],
-        "quantizers": ["FORMATS", "quantized", "quantized_modules"],
-        "sizes": ["sizes"],
-        "fake_quantized": ["FakeQuantized", "calibrate", "with_fake_quantization"],
-        "equalize": ["equalize_layers", "scale_channels"],
-        "masks": ["apply_masks", "channel_mask", "global_masks", "l1_mask", "random_mask", "weights_of", "zeros"],
-        "channels": ["weakest", "without_zero_channels", "zero_channels"],
-        "formats": ["two_of_four"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.compression.experiments.affine_quantization import affine_quantization as affine_quantization
+    from hpml_lab.compression.experiments.dynamic_quantization import dynamic_quantization as dynamic_quantization
+    from hpml_lab.compression.experiments.static_and_qat import static_and_qat as static_and_qat
+    from hpml_lab.compression.experiments.pt2e_inductor import pt2e_inductor as pt2e_inductor
+    from hpml_lab.compression.experiments.pruning import pruning as pruning
+    from hpml_lab.compression.experiments.sparse_formats import sparse_formats as sparse_formats
+    from hpml_lab.compression.affine_explorer import explore_affine as explore_affine
+    from hpml_lab.compression.scaled_nets import channel_ranges as channel_ranges
+    from hpml_lab.compression.sparsity import accuracy_by_sparsity as accuracy_by_sparsity
+    from hpml_lab.compression.kept_masks import lost_masks as lost_masks
+    from hpml_lab.compression.format_pictures import format_bytes as format_bytes
+    from hpml_lab.compression.lenet import (
+        LeNet as LeNet,
+        accuracy as accuracy,
+        images as images,
+        train as train,
+        trained as trained,
+    )
+    from hpml_lab.compression.affine import (
+        affine_parameters as affine_parameters,
+        dequantize as dequantize,
+        fake_quantize as fake_quantize,
+        quantize as quantize,
+        value_range as value_range,
+    )
+    from hpml_lab.compression.quantizers import (
+        FORMATS as FORMATS,
+        quantized as quantized,
+        quantized_modules as quantized_modules,
+    )
+    from hpml_lab.compression.sizes import sizes as sizes
+    from hpml_lab.compression.fake_quantized import (
+        FakeQuantized as FakeQuantized,
+        calibrate as calibrate,
+        with_fake_quantization as with_fake_quantization,
+    )
+    from hpml_lab.compression.equalize import equalize_layers as equalize_layers, scale_channels as scale_channels
+    from hpml_lab.compression.masks import (
+        apply_masks as apply_masks,
+        channel_mask as channel_mask,
+        global_masks as global_masks,
+        l1_mask as l1_mask,
+        random_mask as random_mask,
+        weights_of as weights_of,
+        zeros as zeros,
+    )
+    from hpml_lab.compression.channels import (
+        weakest as weakest,
+        without_zero_channels as without_zero_channels,
+        zero_channels as zero_channels,
+    )
+    from hpml_lab.compression.formats import two_of_four as two_of_four
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

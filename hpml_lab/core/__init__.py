@@ -15,23 +15,23 @@ For experiments:
     experiment, find, all_experiments, load_result, Result, Table, column, LabError
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "exercises": ["check"],
-        "prediction": ["predicted"],
-        "device": ["choose_device"],
-        "timing": ["measure", "compare", "interleaved", "ceiling"],
-        "noise": ["SpeedUp", "speed_up", "speed_up_of"],
-        "counting": ["operators", "kernels", "peak_bytes"],
-        "children": ["run_in_child"],
-        "live_curve": ["LiveCurve"],
-        "threads": ["one_thread", "all_threads"],
-        "experiment": ["find", "all_experiments", "load_result"],
-        "result": ["Result"],
-        "findings": ["Table", "column"],
-        "errors": ["LabError"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.core.exercises import check as check
+    from hpml_lab.core.prediction import predicted as predicted
+    from hpml_lab.core.device import choose_device as choose_device
+    from hpml_lab.core.timing import measure as measure, compare as compare, interleaved as interleaved, ceiling as ceiling
+    from hpml_lab.core.noise import SpeedUp as SpeedUp, speed_up as speed_up, speed_up_of as speed_up_of
+    from hpml_lab.core.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
+    from hpml_lab.core.children import run_in_child as run_in_child
+    from hpml_lab.core.live_curve import LiveCurve as LiveCurve
+    from hpml_lab.core.threads import one_thread as one_thread, all_threads as all_threads
+    from hpml_lab.core.experiment import find as find, all_experiments as all_experiments, load_result as load_result
+    from hpml_lab.core.result import Result as Result
+    from hpml_lab.core.findings import Table as Table, column as column
+    from hpml_lab.core.errors import LabError as LabError
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

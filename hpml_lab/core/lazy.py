@@ -1,26 +1,33 @@
 """Front doors that load nothing until a name is used.
 
 A package that imports its experiments loads torch and matplotlib, which takes seconds. A child process that starts anew
-(spawn) and the command line need neither, so the packages hand out their names on demand (PEP 562).
+(spawn) and the command line need neither, so the packages hand out their names on demand (PEP 562). A front door says what it
+offers once, as imports that type checkers and editors follow:
+
+    if TYPE_CHECKING:
+        from hpml_lab.loading.tuner import tune as tune
+    else:
+        __getattr__, __dir__, __all__ = attach(__name__, __file__)
 """
 
+import ast
 import importlib
 from collections.abc import Callable
+from pathlib import Path
 
 
-def attach(package: str, exports: dict[str, list[str]]) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
-    """Return `__getattr__`, `__dir__` and `__all__` for a package's `__init__`.
+def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[], list[str]], list[str]]:
+    """Return `__getattr__`, `__dir__` and `__all__` for a package whose `__init__` is `file`.
 
-    exports  {module of the package, such as "experiments.zero_grad", or one of another package by its full name, such as
-             "hpml_lab.core.ring": [names that it defines]}
+    The names are those that `file` imports as themselves (`from module import name as name`), which is how type checkers know
+    what a package hands on. Each import runs when its name is used first.
     """
-    module_of = {name: module for module, names in exports.items() for name in names}
+    imports = (node for node in ast.walk(ast.parse(Path(file).read_bytes())) if isinstance(node, ast.ImportFrom))
+    module_of = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
 
     def get(name: str) -> object:
         if name not in module_of:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
-        module = module_of[name]
-        full_name = module if module.startswith("hpml_lab.") else f"{package}.{module}"
-        return getattr(importlib.import_module(full_name), name)
+        return getattr(importlib.import_module(module_of[name]), name)
 
     return get, lambda: sorted(module_of), list(module_of)

@@ -17,34 +17,46 @@ From hpml_lab.landscape and hpml_lab.optim:
     update_matrix, spectral_radius, largest_stable_rate, best_settings
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.gd_variants": ["gd_variants", "noise_and_cost"],
-        "experiments.learning_rate": ["learning_rate", "schedules_under_noise"],
-        "experiments.momentum": ["momentum", "momentum_paths", "two_forms"],
-        "experiments.nesterov": ["nesterov", "nesterov_convergence"],
-        "experiments.saddle_and_minima": [
-            "saddle_and_minima",
-            "paths_on_surfaces",
-            "rastrigin_ends",
-            "saddle_escapes",
-            "lowest_losses",
-        ],
-        "softmax": [
-            "real_data",
-            "softmax_loss",
-            "softmax_gradient",
-            "softmax_minimum",
-            "curvature_along",
-            "largest_eigenvalue",
-        ],
-        "boundary": ["bisect"],
-        "hpml_lab.landscape.surfaces": ["SURFACES", "quadratic"],
-        "hpml_lab.landscape.trajectories": ["path", "run_grid", "torch_equivalent"],
-        "hpml_lab.landscape.stability": ["update_matrix", "spectral_radius", "largest_stable_rate", "best_settings"],
-        "hpml_lab.optim.formulas": ["FORMULAS"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.descent.experiments.gd_variants import gd_variants as gd_variants, noise_and_cost as noise_and_cost
+    from hpml_lab.descent.experiments.learning_rate import (
+        learning_rate as learning_rate,
+        schedules_under_noise as schedules_under_noise,
+    )
+    from hpml_lab.descent.experiments.momentum import (
+        momentum as momentum,
+        momentum_paths as momentum_paths,
+        two_forms as two_forms,
+    )
+    from hpml_lab.descent.experiments.nesterov import nesterov as nesterov, nesterov_convergence as nesterov_convergence
+    from hpml_lab.descent.experiments.saddle_and_minima import (
+        saddle_and_minima as saddle_and_minima,
+        paths_on_surfaces as paths_on_surfaces,
+        rastrigin_ends as rastrigin_ends,
+        saddle_escapes as saddle_escapes,
+        lowest_losses as lowest_losses,
+    )
+    from hpml_lab.descent.softmax import (
+        real_data as real_data,
+        softmax_loss as softmax_loss,
+        softmax_gradient as softmax_gradient,
+        softmax_minimum as softmax_minimum,
+        curvature_along as curvature_along,
+        largest_eigenvalue as largest_eigenvalue,
+    )
+    from hpml_lab.descent.boundary import bisect as bisect
+    from hpml_lab.landscape.surfaces import SURFACES as SURFACES, quadratic as quadratic
+    from hpml_lab.landscape.trajectories import path as path, run_grid as run_grid, torch_equivalent as torch_equivalent
+    from hpml_lab.landscape.stability import (
+        update_matrix as update_matrix,
+        spectral_radius as spectral_radius,
+        largest_stable_rate as largest_stable_rate,
+        best_settings as best_settings,
+    )
+    from hpml_lab.optim.formulas import FORMULAS as FORMULAS
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -51,44 +51,89 @@ For the notebook:
     two_hosts, why_no_hosts   two hosts on one machine and the link between them; why there are none
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.gradient_aggregation": ["gradient_aggregation"],
-        "experiments.dp_vs_ddp": ["dp_vs_ddp"],
-        "experiments.load_balance": ["load_balance"],
-        "experiments.scaling": ["scaling"],
-        "experiments.zero_memory": ["zero_memory"],
-        "experiments.deepspeed_training": ["deepspeed_training"],
-        "experiments.sync_batch_norm": ["sync_batch_norm"],
-        "experiments.elastic": ["elastic"],
-        "experiments.many_machines": ["many_machines"],
-        "overlap_pictures": ["bucket_sizes"],
-        "scaling_pictures": ["all_reduce_fit"],
-        "balance_pictures": ["balance_and_randomness"],
-        "ranks": ["launch", "need_cores"],
-        "rank_errors": ["RankError"],
-        "ddp": ["OverlappingDDP"],
-        "sharded_optimizer": ["ShardedOptimizer"],
-        "fsdp": ["FullyShardedDataParallel"],
-        "batch_norm": ["SyncBatchNorm", "convert_batch_norm", "merge_moments", "moments"],
-        "recovery": ["launch_elastic", "Snapshots", "average_in_order", "my_shards", "best_interval", "fingerprint"],
-        "deepspeed_config": ["meaning_of", "LECTURE_JSON", "changed"],
-        "collectives": ["collectives_drawn"],
-        "forked_threads": ["fork_hang"],
-        "ring": ["ring_all_reduce", "gather_and_broadcast", "ring_schedule", "ring_states"],
-        "ring_pictures": ["ring_stepper", "ring_picture"],
-        "buckets": ["assign_buckets", "GradientBucket", "last_arrival", "Link", "ddp_hook"],
-        "data_parallel": ["ThreadedDataParallel"],
-        "sentences": ["design_effect", "epochs", "expected_longest", "plan_cost", "sentence_lengths"],
-        "costs": ["Interconnect", "LINKS", "ring_seconds", "tree_seconds", "hierarchical_seconds"]
-        + ["weak_efficiency", "strong_efficiency", "speed_up_on", "fit_link"],
-        "sliders": ["scaling_sliders"],
-        "zero": ["footprint", "Footprint", "storages", "zero_formula", "FLOAT32", "MIXED"],
-        "zero_pictures": ["zero_sliders"],
-        "elastic_training": ["TrainingRun"],
-        "hosts": ["two_hosts", "why_no_hosts"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.distributed.experiments.gradient_aggregation import gradient_aggregation as gradient_aggregation
+    from hpml_lab.distributed.experiments.dp_vs_ddp import dp_vs_ddp as dp_vs_ddp
+    from hpml_lab.distributed.experiments.load_balance import load_balance as load_balance
+    from hpml_lab.distributed.experiments.scaling import scaling as scaling
+    from hpml_lab.distributed.experiments.zero_memory import zero_memory as zero_memory
+    from hpml_lab.distributed.experiments.deepspeed_training import deepspeed_training as deepspeed_training
+    from hpml_lab.distributed.experiments.sync_batch_norm import sync_batch_norm as sync_batch_norm
+    from hpml_lab.distributed.experiments.elastic import elastic as elastic
+    from hpml_lab.distributed.experiments.many_machines import many_machines as many_machines
+    from hpml_lab.distributed.overlap_pictures import bucket_sizes as bucket_sizes
+    from hpml_lab.distributed.scaling_pictures import all_reduce_fit as all_reduce_fit
+    from hpml_lab.distributed.balance_pictures import balance_and_randomness as balance_and_randomness
+    from hpml_lab.distributed.ranks import launch as launch, need_cores as need_cores
+    from hpml_lab.distributed.rank_errors import RankError as RankError
+    from hpml_lab.distributed.ddp import OverlappingDDP as OverlappingDDP
+    from hpml_lab.distributed.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
+    from hpml_lab.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
+    from hpml_lab.distributed.batch_norm import (
+        SyncBatchNorm as SyncBatchNorm,
+        convert_batch_norm as convert_batch_norm,
+        merge_moments as merge_moments,
+        moments as moments,
+    )
+    from hpml_lab.distributed.recovery import (
+        launch_elastic as launch_elastic,
+        Snapshots as Snapshots,
+        average_in_order as average_in_order,
+        my_shards as my_shards,
+        best_interval as best_interval,
+        fingerprint as fingerprint,
+    )
+    from hpml_lab.distributed.deepspeed_config import meaning_of as meaning_of, LECTURE_JSON as LECTURE_JSON, changed as changed
+    from hpml_lab.distributed.collectives import collectives_drawn as collectives_drawn
+    from hpml_lab.distributed.forked_threads import fork_hang as fork_hang
+    from hpml_lab.distributed.ring import (
+        ring_all_reduce as ring_all_reduce,
+        gather_and_broadcast as gather_and_broadcast,
+        ring_schedule as ring_schedule,
+        ring_states as ring_states,
+    )
+    from hpml_lab.distributed.ring_pictures import ring_stepper as ring_stepper, ring_picture as ring_picture
+    from hpml_lab.distributed.buckets import (
+        assign_buckets as assign_buckets,
+        GradientBucket as GradientBucket,
+        last_arrival as last_arrival,
+        Link as Link,
+        ddp_hook as ddp_hook,
+    )
+    from hpml_lab.distributed.data_parallel import ThreadedDataParallel as ThreadedDataParallel
+    from hpml_lab.distributed.sentences import (
+        design_effect as design_effect,
+        epochs as epochs,
+        expected_longest as expected_longest,
+        plan_cost as plan_cost,
+        sentence_lengths as sentence_lengths,
+    )
+    from hpml_lab.distributed.costs import (
+        Interconnect as Interconnect,
+        LINKS as LINKS,
+        ring_seconds as ring_seconds,
+        tree_seconds as tree_seconds,
+        hierarchical_seconds as hierarchical_seconds,
+        weak_efficiency as weak_efficiency,
+        strong_efficiency as strong_efficiency,
+        speed_up_on as speed_up_on,
+        fit_link as fit_link,
+    )
+    from hpml_lab.distributed.sliders import scaling_sliders as scaling_sliders
+    from hpml_lab.distributed.zero import (
+        footprint as footprint,
+        Footprint as Footprint,
+        storages as storages,
+        zero_formula as zero_formula,
+        FLOAT32 as FLOAT32,
+        MIXED as MIXED,
+    )
+    from hpml_lab.distributed.zero_pictures import zero_sliders as zero_sliders
+    from hpml_lab.distributed.elastic_training import TrainingRun as TrainingRun
+    from hpml_lab.distributed.hosts import two_hosts as two_hosts, why_no_hosts as why_no_hosts
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -13,21 +13,27 @@ Theory on quadratics:
     stability_map, StabilityMap    convergence rates measured over learning rate and momentum
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "surfaces": ["SURFACES", "Surface", "quadratic"],
-        "trajectories": ["path", "run_grid", "Grid", "torch_equivalent", "RULES_WITH_CLASS"],
-        "stability": [
-            "update_matrix",
-            "spectral_radius",
-            "largest_stable_rate",
-            "best_settings",
-            "BestSetting",
-            "stability_map",
-            "StabilityMap",
-        ],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.landscape.surfaces import SURFACES as SURFACES, Surface as Surface, quadratic as quadratic
+    from hpml_lab.landscape.trajectories import (
+        path as path,
+        run_grid as run_grid,
+        Grid as Grid,
+        torch_equivalent as torch_equivalent,
+        RULES_WITH_CLASS as RULES_WITH_CLASS,
+    )
+    from hpml_lab.landscape.stability import (
+        update_matrix as update_matrix,
+        spectral_radius as spectral_radius,
+        largest_stable_rate as largest_stable_rate,
+        best_settings as best_settings,
+        BestSetting as BestSetting,
+        stability_map as stability_map,
+        StabilityMap as StabilityMap,
+    )
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

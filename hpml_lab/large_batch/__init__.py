@@ -18,19 +18,30 @@ Tools:
     FORMS              the forms that papers and libraries call LARS, LAMB and NovoGrad; PaperLARS is one of them
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.large_batch_gap": ["large_batch_gap", "large_batch_losses"],
-        "experiments.lars_lamb_novograd": ["lars_lamb_novograd"],
-        "experiments.lr_finder_one_cycle": ["lr_finder_one_cycle", "one_cycle_gains"],
-        "small_steps": ["why_linear"],
-        "range_slider": ["explore_smoothing"],
-        "batched": ["BatchedTrainings", "images", "warmed_up"],
-        "range_test": ["RateChoice", "choose", "growing_rates", "smoothed"],
-        "hpml_lab.optim.schedules": ["one_cycle", "one_cycle_momentum"],
-        "forms": ["FORMS", "PaperLARS"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.large_batch.experiments.large_batch_gap import (
+        large_batch_gap as large_batch_gap,
+        large_batch_losses as large_batch_losses,
+    )
+    from hpml_lab.large_batch.experiments.lars_lamb_novograd import lars_lamb_novograd as lars_lamb_novograd
+    from hpml_lab.large_batch.experiments.lr_finder_one_cycle import (
+        lr_finder_one_cycle as lr_finder_one_cycle,
+        one_cycle_gains as one_cycle_gains,
+    )
+    from hpml_lab.large_batch.small_steps import why_linear as why_linear
+    from hpml_lab.large_batch.range_slider import explore_smoothing as explore_smoothing
+    from hpml_lab.large_batch.batched import BatchedTrainings as BatchedTrainings, images as images, warmed_up as warmed_up
+    from hpml_lab.large_batch.range_test import (
+        RateChoice as RateChoice,
+        choose as choose,
+        growing_rates as growing_rates,
+        smoothed as smoothed,
+    )
+    from hpml_lab.optim.schedules import one_cycle as one_cycle, one_cycle_momentum as one_cycle_momentum
+    from hpml_lab.large_batch.forms import FORMS as FORMS, PaperLARS as PaperLARS
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

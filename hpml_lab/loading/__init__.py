@@ -43,50 +43,79 @@ Data sets and parts that the notebook builds on:
     box_scene, move_together, bright_extent                     boxes that have to move with the image
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.face_landmarks": ["face_landmarks"],
-        "experiments.samplers": ["samplers", "lengths_in_batches", "rare_class_share"],
-        "experiments.prefetch": ["prefetch", "prefetch_gain"],
-        "experiments.num_workers": ["num_workers"],
-        "experiments.pinned_memory": ["pinned_memory"],
-        "experiments.gpu_prefetcher": ["gpu_prefetcher"],
-        "experiments.io_vs_compute": ["io_vs_compute"],
-        "experiments.tune_loader": ["tune_loader"],
-        "experiments.disk_iops": ["disk_iops", "disk_against_fio", "disk_page_cache"],
-        "experiments.dali": ["dali", "decoded_pictures"],
-        "tuner": ["tune"],
-        "deadline": ["with_deadline"],
-        "prefetchers": ["ThreadPrefetcher", "DevicePrefetcher"],
-        "hpml_lab.core.ring": ["Ring"],
-        "hpml_lab.core.timeline": ["overlap"],
-        "hpml_lab.core.workers": ["allow_oversubscription"],
-        "pipeline": [
-            "run_epoch",
-            "stamped_loader",
-            "simulate",
-            "lower_bound",
-            "expected_time",
-            "lecture_time",
-            "Accelerator",
-            "Fetch",
-        ],
-        "hpml_lab.data.lengths": ["LengthBuckets", "padding"],
-        "sampling": ["Indices", "draw_numbers", "imbalanced", "make_sampler", "repeats", "seed_own"],
-        "cheap_epochs": ["cheap_images"],
-        "computed_epochs": ["core_bound_workers"],
-        "storage": ["StorageModel", "Clips", "CheapImages", "BatchedImages", "clips_on_disk", "make_clips", "ready_made"],
-        "landmarks": ["FaceLandmarksDataset"],
-        "faces": ["write_faces", "NAMES", "PAIRS"],
-        "known_datasets": ["KnownCost", "FaultyData"],
-        "picture_store": ["PictureStore", "SlowPictures", "augment", "decode", "stage_times"],
-        "uncached_file": ["disk_file"],
-        "disk_benchmark": ["DiskJob", "run_job"],
-        "photographs": ["make_photographs"],
-        "decoders": ["pil_image", "tensor_image", "resized"],
-        "boxes": ["box_scene", "move_together", "bright_extent"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.loading.experiments.face_landmarks import face_landmarks as face_landmarks
+    from hpml_lab.loading.experiments.samplers import (
+        samplers as samplers,
+        lengths_in_batches as lengths_in_batches,
+        rare_class_share as rare_class_share,
+    )
+    from hpml_lab.loading.experiments.prefetch import prefetch as prefetch, prefetch_gain as prefetch_gain
+    from hpml_lab.loading.experiments.num_workers import num_workers as num_workers
+    from hpml_lab.loading.experiments.pinned_memory import pinned_memory as pinned_memory
+    from hpml_lab.loading.experiments.gpu_prefetcher import gpu_prefetcher as gpu_prefetcher
+    from hpml_lab.loading.experiments.io_vs_compute import io_vs_compute as io_vs_compute
+    from hpml_lab.loading.experiments.tune_loader import tune_loader as tune_loader
+    from hpml_lab.loading.experiments.disk_iops import (
+        disk_iops as disk_iops,
+        disk_against_fio as disk_against_fio,
+        disk_page_cache as disk_page_cache,
+    )
+    from hpml_lab.loading.experiments.dali import dali as dali, decoded_pictures as decoded_pictures
+    from hpml_lab.loading.tuner import tune as tune
+    from hpml_lab.loading.deadline import with_deadline as with_deadline
+    from hpml_lab.loading.prefetchers import ThreadPrefetcher as ThreadPrefetcher, DevicePrefetcher as DevicePrefetcher
+    from hpml_lab.core.ring import Ring as Ring
+    from hpml_lab.core.timeline import overlap as overlap
+    from hpml_lab.core.workers import allow_oversubscription as allow_oversubscription
+    from hpml_lab.loading.pipeline import (
+        run_epoch as run_epoch,
+        stamped_loader as stamped_loader,
+        simulate as simulate,
+        lower_bound as lower_bound,
+        expected_time as expected_time,
+        lecture_time as lecture_time,
+        Accelerator as Accelerator,
+        Fetch as Fetch,
+    )
+    from hpml_lab.data.lengths import LengthBuckets as LengthBuckets, padding as padding
+    from hpml_lab.loading.sampling import (
+        Indices as Indices,
+        draw_numbers as draw_numbers,
+        imbalanced as imbalanced,
+        make_sampler as make_sampler,
+        repeats as repeats,
+        seed_own as seed_own,
+    )
+    from hpml_lab.loading.cheap_epochs import cheap_images as cheap_images
+    from hpml_lab.loading.computed_epochs import core_bound_workers as core_bound_workers
+    from hpml_lab.loading.storage import (
+        StorageModel as StorageModel,
+        Clips as Clips,
+        CheapImages as CheapImages,
+        BatchedImages as BatchedImages,
+        clips_on_disk as clips_on_disk,
+        make_clips as make_clips,
+        ready_made as ready_made,
+    )
+    from hpml_lab.loading.landmarks import FaceLandmarksDataset as FaceLandmarksDataset
+    from hpml_lab.loading.faces import write_faces as write_faces, NAMES as NAMES, PAIRS as PAIRS
+    from hpml_lab.loading.known_datasets import KnownCost as KnownCost, FaultyData as FaultyData
+    from hpml_lab.loading.picture_store import (
+        PictureStore as PictureStore,
+        SlowPictures as SlowPictures,
+        augment as augment,
+        decode as decode,
+        stage_times as stage_times,
+    )
+    from hpml_lab.loading.uncached_file import disk_file as disk_file
+    from hpml_lab.loading.disk_benchmark import DiskJob as DiskJob, run_job as run_job
+    from hpml_lab.loading.photographs import make_photographs as make_photographs
+    from hpml_lab.loading.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
+    from hpml_lab.loading.boxes import box_scene as box_scene, move_together as move_together, bright_extent as bright_extent
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

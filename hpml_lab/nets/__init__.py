@@ -21,20 +21,32 @@ Training on real images:
     accuracy_curves            the figure of accuracies by epoch
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.three_layer_net": ["three_layer_net"],
-        "experiments.manual_sgd": ["manual_sgd"],
-        "experiments.xor": ["xor"],
-        "experiments.move_to_gpu": ["move_to_gpu"],
-        "networks": ["ThreeLayerNet", "XorNet", "parameter_count", "layer_table", "shape_graph"],
-        "sgd": ["data_form", "no_grad_form", "alpha_form"],
-        "batched_xor": ["stack_of_nets", "batched_forward", "batched_gradients", "train_batched", "train_one"],
-        "surfaces": ["xor_surfaces"],
-        "curves": ["accuracy_curves"],
-        "hpml_lab.data": ["load", "batches"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.nets.experiments.three_layer_net import three_layer_net as three_layer_net
+    from hpml_lab.nets.experiments.manual_sgd import manual_sgd as manual_sgd
+    from hpml_lab.nets.experiments.xor import xor as xor
+    from hpml_lab.nets.experiments.move_to_gpu import move_to_gpu as move_to_gpu
+    from hpml_lab.nets.networks import (
+        ThreeLayerNet as ThreeLayerNet,
+        XorNet as XorNet,
+        parameter_count as parameter_count,
+        layer_table as layer_table,
+        shape_graph as shape_graph,
+    )
+    from hpml_lab.nets.sgd import data_form as data_form, no_grad_form as no_grad_form, alpha_form as alpha_form
+    from hpml_lab.nets.batched_xor import (
+        stack_of_nets as stack_of_nets,
+        batched_forward as batched_forward,
+        batched_gradients as batched_gradients,
+        train_batched as train_batched,
+        train_one as train_one,
+    )
+    from hpml_lab.nets.surfaces import xor_surfaces as xor_surfaces
+    from hpml_lab.nets.curves import accuracy_curves as accuracy_curves
+    from hpml_lab.data import load as load, batches as batches
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

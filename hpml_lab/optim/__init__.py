@@ -14,26 +14,26 @@ For figures:
     optimizer_style     its color, line and marker as keyword arguments of `axes.plot`
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "sgd": ["SGD"],
-        "adagrad": ["Adagrad"],
-        "adadelta": ["Adadelta"],
-        "adam": ["Adam"],
-        "adamw": ["AdamW"],
-        "adamax": ["Adamax"],
-        "nadam": ["NAdam"],
-        "rmsprop": ["RMSprop"],
-        "sparse_adam": ["SparseAdam"],
-        "lars": ["LARS"],
-        "lamb": ["LAMB"],
-        "novograd": ["NovoGrad"],
-        "layerwise": ["matrices_and_rest"],
-        "formulas": ["FORMULAS"],
-        "schedules": ["SCHEDULES"],
-        "colors": ["OPTIMIZER_COLORS", "optimizer_style"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.optim.sgd import SGD as SGD
+    from hpml_lab.optim.adagrad import Adagrad as Adagrad
+    from hpml_lab.optim.adadelta import Adadelta as Adadelta
+    from hpml_lab.optim.adam import Adam as Adam
+    from hpml_lab.optim.adamw import AdamW as AdamW
+    from hpml_lab.optim.adamax import Adamax as Adamax
+    from hpml_lab.optim.nadam import NAdam as NAdam
+    from hpml_lab.optim.rmsprop import RMSprop as RMSprop
+    from hpml_lab.optim.sparse_adam import SparseAdam as SparseAdam
+    from hpml_lab.optim.lars import LARS as LARS
+    from hpml_lab.optim.lamb import LAMB as LAMB
+    from hpml_lab.optim.novograd import NovoGrad as NovoGrad
+    from hpml_lab.optim.layerwise import matrices_and_rest as matrices_and_rest
+    from hpml_lab.optim.formulas import FORMULAS as FORMULAS
+    from hpml_lab.optim.schedules import SCHEDULES as SCHEDULES
+    from hpml_lab.optim.colors import OPTIMIZER_COLORS as OPTIMIZER_COLORS, optimizer_style as optimizer_style
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

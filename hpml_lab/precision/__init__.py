@@ -18,22 +18,36 @@ For the notebook:
     RECIPES            what the five recipes store in fp16
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.gemm_tensor_cores": ["gemm_tensor_cores"],
-        "experiments.amp_training": ["amp_training"],
-        "experiments.loss_scaling": ["loss_scaling"],
-        "experiments.fp16_vs_bf16": ["fp16_vs_bf16"],
-        "formats": ["FORMATS", "FP32", "TF32", "BF16", "FP16", "E5M2", "E4M3", "is_lost"],
-        "data_sheets": ["sheet_peaks"],
-        "gemm": ["accumulate"],
-        "autocast": ["autocast_table"],
-        "code_columns": ["side_by_side"],
-        "loops": ["train_fp32", "train_amp", "train_slide", "scaler_for"],
-        "old_spellings": ["then_and_now"],
-        "recipes": ["RECIPES"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.precision.experiments.gemm_tensor_cores import gemm_tensor_cores as gemm_tensor_cores
+    from hpml_lab.precision.experiments.amp_training import amp_training as amp_training
+    from hpml_lab.precision.experiments.loss_scaling import loss_scaling as loss_scaling
+    from hpml_lab.precision.experiments.fp16_vs_bf16 import fp16_vs_bf16 as fp16_vs_bf16
+    from hpml_lab.precision.formats import (
+        FORMATS as FORMATS,
+        FP32 as FP32,
+        TF32 as TF32,
+        BF16 as BF16,
+        FP16 as FP16,
+        E5M2 as E5M2,
+        E4M3 as E4M3,
+        is_lost as is_lost,
+    )
+    from hpml_lab.precision.data_sheets import sheet_peaks as sheet_peaks
+    from hpml_lab.precision.gemm import accumulate as accumulate
+    from hpml_lab.precision.autocast import autocast_table as autocast_table
+    from hpml_lab.precision.code_columns import side_by_side as side_by_side
+    from hpml_lab.precision.loops import (
+        train_fp32 as train_fp32,
+        train_amp as train_amp,
+        train_slide as train_slide,
+        scaler_for as scaler_for,
+    )
+    from hpml_lab.precision.old_spellings import then_and_now as then_and_now
+    from hpml_lab.precision.recipes import RECIPES as RECIPES
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

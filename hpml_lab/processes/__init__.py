@@ -23,23 +23,30 @@ Tools:
     shared_segments     the shared memory of rings and tensors, in use and afterwards
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.gil": ["gil", "gil_timelines"],
-        "experiments.start_methods": ["start_methods", "held_lock_timelines"],
-        "experiments.process_and_pool": ["process_and_pool"],
-        "experiments.tensor_queues": ["tensor_queues"],
-        "experiments.producer_consumer": ["producer_consumer"],
-        "hpml_lab.core.ring": ["Ring"],
-        "thread_exit": ["thread_at_exit", "THREAD_KINDS"],
-        "held_lock": ["start_while_held"],
-        "pool": ["process_prints", "run_slides", "run_cell_function"],
-        "start_cost": ["safe_methods"],
-        "work": ["greet", "square"],
-        "messages": ["message_bytes", "count_copies"],
-        "segments": ["shared_segments"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.processes.experiments.gil import gil as gil, gil_timelines as gil_timelines
+    from hpml_lab.processes.experiments.start_methods import (
+        start_methods as start_methods,
+        held_lock_timelines as held_lock_timelines,
+    )
+    from hpml_lab.processes.experiments.process_and_pool import process_and_pool as process_and_pool
+    from hpml_lab.processes.experiments.tensor_queues import tensor_queues as tensor_queues
+    from hpml_lab.processes.experiments.producer_consumer import producer_consumer as producer_consumer
+    from hpml_lab.core.ring import Ring as Ring
+    from hpml_lab.processes.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
+    from hpml_lab.processes.held_lock import start_while_held as start_while_held
+    from hpml_lab.processes.pool import (
+        process_prints as process_prints,
+        run_slides as run_slides,
+        run_cell_function as run_cell_function,
+    )
+    from hpml_lab.processes.start_cost import safe_methods as safe_methods
+    from hpml_lab.processes.work import greet as greet, square as square
+    from hpml_lab.processes.messages import message_bytes as message_bytes, count_copies as count_copies
+    from hpml_lab.processes.segments import shared_segments as shared_segments
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

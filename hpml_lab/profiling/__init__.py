@@ -34,47 +34,86 @@ What the notebook looks at:
     loop_profile, profile_table                             the profiles of the exercises
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.profile_loop": ["profile_loop", "rung_checks"],
-        "experiments.cprofile_line_profiler": ["cprofile_line_profiler", "random_walk_profile"],
-        "experiments.flame_graph": ["flame_graph"],
-        "experiments.torch_profiler": ["torch_profiler", "operators_and_memory"],
-        "experiments.kernel_table": ["kernel_table"],
-        "experiments.async_timing": ["async_timing"],
-        "experiments.monitors": ["monitors"],
-        "experiments.bottleneck_classes": ["bottleneck_classes"],
-        "experiments.perf_counters": ["perf_counters", "where_the_time_went"],
-        "monitor": ["Monitor", "read_csv"],
-        "bottleneck": ["classify", "decide", "Diagnosis", "Evidence", "BOUNDS"],
-        "part_clock": ["PartClock"],
-        "shown": ["show_rows"],
-        "functions": ["by_function", "by_line", "by_sample", "function_rows", "line_rows", "profile_markers"],
-        "stacks": ["read_stacks", "split_imports", "frame_shares", "draw_icicle", "icicle"],
-        "flames": ["flame_svg"],
-        "py_spy": ["record_stacks", "read_speedscope"],
-        "watched_training": ["record_training"],
-        "traces": ["named_regions"],
-        "nvprof": ["kernel_rows", "read_nvprof", "LECTURE_LOG"],
-        "counters": ["process_usage", "perf_stat", "perf_functions", "perf_rows", "counted_program"],
-        "queued": ["QueuedDevice"],
-        "random_walk": ["simulate", "known_program", "expensive"],
-        "habits": [
-            "write_folder",
-            "evaluate_slow",
-            "evaluate_fast",
-            "input_slow",
-            "input_fast",
-            "transform_slow",
-            "transform_fast",
-        ],
-        "slow_trainer": ["SlowTrainer", "TrainerSwitches", "PARTS", "WRONG"],
-        "ladder_steps": ["CHANGES"],
-        "ladder": ["largest_difference"],
-        "known_loops": ["SlowSamples", "training_step"],
-        "exercise_profiles": ["loop_profile", "profile_table"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.profiling.experiments.profile_loop import profile_loop as profile_loop, rung_checks as rung_checks
+    from hpml_lab.profiling.experiments.cprofile_line_profiler import (
+        cprofile_line_profiler as cprofile_line_profiler,
+        random_walk_profile as random_walk_profile,
+    )
+    from hpml_lab.profiling.experiments.flame_graph import flame_graph as flame_graph
+    from hpml_lab.profiling.experiments.torch_profiler import (
+        torch_profiler as torch_profiler,
+        operators_and_memory as operators_and_memory,
+    )
+    from hpml_lab.profiling.experiments.kernel_table import kernel_table as kernel_table
+    from hpml_lab.profiling.experiments.async_timing import async_timing as async_timing
+    from hpml_lab.profiling.experiments.monitors import monitors as monitors
+    from hpml_lab.profiling.experiments.bottleneck_classes import bottleneck_classes as bottleneck_classes
+    from hpml_lab.profiling.experiments.perf_counters import (
+        perf_counters as perf_counters,
+        where_the_time_went as where_the_time_went,
+    )
+    from hpml_lab.profiling.monitor import Monitor as Monitor, read_csv as read_csv
+    from hpml_lab.profiling.bottleneck import (
+        classify as classify,
+        decide as decide,
+        Diagnosis as Diagnosis,
+        Evidence as Evidence,
+        BOUNDS as BOUNDS,
+    )
+    from hpml_lab.profiling.part_clock import PartClock as PartClock
+    from hpml_lab.profiling.shown import show_rows as show_rows
+    from hpml_lab.profiling.functions import (
+        by_function as by_function,
+        by_line as by_line,
+        by_sample as by_sample,
+        function_rows as function_rows,
+        line_rows as line_rows,
+        profile_markers as profile_markers,
+    )
+    from hpml_lab.profiling.stacks import (
+        read_stacks as read_stacks,
+        split_imports as split_imports,
+        frame_shares as frame_shares,
+        draw_icicle as draw_icicle,
+        icicle as icicle,
+    )
+    from hpml_lab.profiling.flames import flame_svg as flame_svg
+    from hpml_lab.profiling.py_spy import record_stacks as record_stacks, read_speedscope as read_speedscope
+    from hpml_lab.profiling.watched_training import record_training as record_training
+    from hpml_lab.profiling.traces import named_regions as named_regions
+    from hpml_lab.profiling.nvprof import kernel_rows as kernel_rows, read_nvprof as read_nvprof, LECTURE_LOG as LECTURE_LOG
+    from hpml_lab.profiling.counters import (
+        process_usage as process_usage,
+        perf_stat as perf_stat,
+        perf_functions as perf_functions,
+        perf_rows as perf_rows,
+        counted_program as counted_program,
+    )
+    from hpml_lab.profiling.queued import QueuedDevice as QueuedDevice
+    from hpml_lab.profiling.random_walk import simulate as simulate, known_program as known_program, expensive as expensive
+    from hpml_lab.profiling.habits import (
+        write_folder as write_folder,
+        evaluate_slow as evaluate_slow,
+        evaluate_fast as evaluate_fast,
+        input_slow as input_slow,
+        input_fast as input_fast,
+        transform_slow as transform_slow,
+        transform_fast as transform_fast,
+    )
+    from hpml_lab.profiling.slow_trainer import (
+        SlowTrainer as SlowTrainer,
+        TrainerSwitches as TrainerSwitches,
+        PARTS as PARTS,
+        WRONG as WRONG,
+    )
+    from hpml_lab.profiling.ladder_steps import CHANGES as CHANGES
+    from hpml_lab.profiling.ladder import largest_difference as largest_difference
+    from hpml_lab.profiling.known_loops import SlowSamples as SlowSamples, training_step as training_step
+    from hpml_lab.profiling.exercise_profiles import loop_profile as loop_profile, profile_table as profile_table
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -21,20 +21,33 @@ Tools:
     PROTOCOLS               the five comparisons of the exercise `unfair-comparison`
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.mnist_three_nets": ["mnist_three_nets"],
-        "experiments.sparse_data": ["sparse_data"],
-        "experiments.schedules_vs_adaptive": ["schedules_vs_adaptive", "schedule_shapes"],
-        "curves": ["race_at_best_rates", "race_sweep", "race_by_time", "race_by_seed"],
-        "sparse_steps": ["sparse_step_costs", "SparseStepCost"],
-        "program": ["Program", "NETS", "Setting", "flat_inputs"],
-        "speed": ["WayToTrain"],
-        "words": ["corpus", "zipf_words", "WordVectors", "gradient_bytes"],
-        "hpml_lab.optim.schedules": ["factor"],
-        "exercises.unfair_comparison": ["PROTOCOLS"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.race.experiments.mnist_three_nets import mnist_three_nets as mnist_three_nets
+    from hpml_lab.race.experiments.sparse_data import sparse_data as sparse_data
+    from hpml_lab.race.experiments.schedules_vs_adaptive import (
+        schedules_vs_adaptive as schedules_vs_adaptive,
+        schedule_shapes as schedule_shapes,
+    )
+    from hpml_lab.race.curves import (
+        race_at_best_rates as race_at_best_rates,
+        race_sweep as race_sweep,
+        race_by_time as race_by_time,
+        race_by_seed as race_by_seed,
+    )
+    from hpml_lab.race.sparse_steps import sparse_step_costs as sparse_step_costs, SparseStepCost as SparseStepCost
+    from hpml_lab.race.program import Program as Program, NETS as NETS, Setting as Setting, flat_inputs as flat_inputs
+    from hpml_lab.race.speed import WayToTrain as WayToTrain
+    from hpml_lab.race.words import (
+        corpus as corpus,
+        zipf_words as zipf_words,
+        WordVectors as WordVectors,
+        gradient_bytes as gradient_bytes,
+    )
+    from hpml_lab.optim.schedules import factor as factor
+    from hpml_lab.race.exercises.unfair_comparison import PROTOCOLS as PROTOCOLS
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

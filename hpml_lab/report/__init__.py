@@ -3,6 +3,11 @@
 write_report  write the page from a folder of results
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, {"page": ["write_report"]})
+if TYPE_CHECKING:
+    from hpml_lab.report.page import write_report as write_report
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -6,6 +6,12 @@ Tools:
     examine       the doctor's report as an object; `hpml-lab doctor` prints it
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(__name__, {"experiments.environment": ["environment"], "doctor": ["examine"]})
+if TYPE_CHECKING:
+    from hpml_lab.start.experiments.environment import environment as environment
+    from hpml_lab.start.doctor import examine as examine
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

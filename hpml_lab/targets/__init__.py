@@ -18,18 +18,33 @@ Tools:
     exact, floors           the exact solution at points x, and the least that is possible
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.one_hot_vs_embedding": ["one_hot_vs_embedding", "dense_and_sparse_steps", "way_of_an_unseen_row"],
-        "one_hot": ["check_ids", "free_bytes", "one_hot_bytes", "one_hot_rows"],
-        "experiments.regression_targets": ["regression_targets", "mixture_plateau"],
-        "experiments.discretized_targets": ["discretized_targets", "binned_densities"],
-        "density_slider": ["explore_density"],
-        "mdn": ["mixture", "start_apart"],
-        "bins": ["cdf_edges", "equal_edges", "widened", "bin_of"],
-        "inverse_problem": ["forward", "skewed", "exact", "floors"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.targets.experiments.one_hot_vs_embedding import (
+        one_hot_vs_embedding as one_hot_vs_embedding,
+        dense_and_sparse_steps as dense_and_sparse_steps,
+        way_of_an_unseen_row as way_of_an_unseen_row,
+    )
+    from hpml_lab.targets.one_hot import (
+        check_ids as check_ids,
+        free_bytes as free_bytes,
+        one_hot_bytes as one_hot_bytes,
+        one_hot_rows as one_hot_rows,
+    )
+    from hpml_lab.targets.experiments.regression_targets import (
+        regression_targets as regression_targets,
+        mixture_plateau as mixture_plateau,
+    )
+    from hpml_lab.targets.experiments.discretized_targets import (
+        discretized_targets as discretized_targets,
+        binned_densities as binned_densities,
+    )
+    from hpml_lab.targets.density_slider import explore_density as explore_density
+    from hpml_lab.targets.mdn import mixture as mixture, start_apart as start_apart
+    from hpml_lab.targets.bins import cdf_edges as cdf_edges, equal_edges as equal_edges, widened as widened, bin_of as bin_of
+    from hpml_lab.targets.inverse_problem import forward as forward, skewed as skewed, exact as exact, floors as floors
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -8,13 +8,13 @@ Tools:
     positions       the positions in its storage that a tensor reads
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.tensor_basics": ["tensor_basics"],
-        "experiments.cpu_vs_gpu": ["cpu_vs_gpu"],
-        "memory": ["shares_memory", "positions"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.tensors.experiments.tensor_basics import tensor_basics as tensor_basics
+    from hpml_lab.tensors.experiments.cpu_vs_gpu import cpu_vs_gpu as cpu_vs_gpu
+    from hpml_lab.tensors.memory import shares_memory as shares_memory, positions as positions
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

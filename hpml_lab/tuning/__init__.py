@@ -24,31 +24,35 @@ For the notebook:
     attempt, collect_warnings, saved_tensors   what a line raises, what it warns, what autograd keeps (of core)
 """
 
+from typing import TYPE_CHECKING
+
 from hpml_lab.core.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "experiments.cudnn_benchmark": ["cudnn_benchmark"],
-        "experiments.batch_size": ["batch_size"],
-        "experiments.conv_bias_bn": ["conv_bias_bn"],
-        "experiments.zero_grad": ["zero_grad"],
-        "experiments.debug_apis": ["debug_apis"],
-        "experiments.pointwise_fusion": ["pointwise_fusion"],
-        "experiments.checkpointing": ["checkpointing"],
-        "experiments.fused_optimizers": ["fused_optimizers"],
-        "experiments.fused_layernorm": ["fused_layernorm"],
-        "experiments.channels_last": ["channels_last"],
-        "experiments.all_switches": ["all_switches"],
-        "batch_search": ["largest_batch", "within_budget", "until_out_of_memory"],
-        "compilation": ["compiled"],
-        "triton_adam": ["TritonAdam", "adam_kernel"],
-        "triton_pointwise": ["triton_gelu", "gelu_kernel"],
-        "anomaly": ["FAULTS"],
-        "compositions": ["gelu", "layer_norm"],
-        "networks": ["MlpBlock", "deep_mlp"],
-        "hpml_lab.core.attempt": ["attempt"],
-        "hpml_lab.core.warned": ["collect_warnings"],
-        "hpml_lab.core.counting": ["saved_tensors"],
-    },
-)
+if TYPE_CHECKING:
+    from hpml_lab.tuning.experiments.cudnn_benchmark import cudnn_benchmark as cudnn_benchmark
+    from hpml_lab.tuning.experiments.batch_size import batch_size as batch_size
+    from hpml_lab.tuning.experiments.conv_bias_bn import conv_bias_bn as conv_bias_bn
+    from hpml_lab.tuning.experiments.zero_grad import zero_grad as zero_grad
+    from hpml_lab.tuning.experiments.debug_apis import debug_apis as debug_apis
+    from hpml_lab.tuning.experiments.pointwise_fusion import pointwise_fusion as pointwise_fusion
+    from hpml_lab.tuning.experiments.checkpointing import checkpointing as checkpointing
+    from hpml_lab.tuning.experiments.fused_optimizers import fused_optimizers as fused_optimizers
+    from hpml_lab.tuning.experiments.fused_layernorm import fused_layernorm as fused_layernorm
+    from hpml_lab.tuning.experiments.channels_last import channels_last as channels_last
+    from hpml_lab.tuning.experiments.all_switches import all_switches as all_switches
+    from hpml_lab.tuning.batch_search import (
+        largest_batch as largest_batch,
+        within_budget as within_budget,
+        until_out_of_memory as until_out_of_memory,
+    )
+    from hpml_lab.tuning.compilation import compiled as compiled
+    from hpml_lab.tuning.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
+    from hpml_lab.tuning.triton_pointwise import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
+    from hpml_lab.tuning.anomaly import FAULTS as FAULTS
+    from hpml_lab.tuning.compositions import gelu as gelu, layer_norm as layer_norm
+    from hpml_lab.tuning.networks import MlpBlock as MlpBlock, deep_mlp as deep_mlp
+    from hpml_lab.core.attempt import attempt as attempt
+    from hpml_lab.core.warned import collect_warnings as collect_warnings
+    from hpml_lab.core.counting import saved_tensors as saved_tensors
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

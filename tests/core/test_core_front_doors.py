@@ -25,8 +25,9 @@ def test_core_loads_neither_torch_nor_matplotlib_until_a_name_is_used():
     assert done.stdout.strip() == "[] True", done.stderr
 
 
-def test_an_unknown_name_is_an_attribute_error_that_names_the_package():
-    get, names, offered = attach("hpml_lab.core", {"errors": ["LabError"]})
+def test_an_unknown_name_is_an_attribute_error_that_names_the_package(tmp_path):
+    (tmp_path / "door.py").write_text("from os import path\nfrom hpml_lab.core.errors import LabError as LabError\n")
+    get, names, offered = attach("hpml_lab.core", str(tmp_path / "door.py"))
     assert get("LabError") is hpml_lab.core.LabError and names() == offered == ["LabError"]
     with pytest.raises(AttributeError, match="module 'hpml_lab.core' has no attribute 'LabErorr'"):
         get("LabErorr")
