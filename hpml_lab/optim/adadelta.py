@@ -1,5 +1,8 @@
 """Adadelta: a step in the parameter's own unit."""
 
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
 from hpml_lab.optim.base import Optimizer, number, zeros
 
 
@@ -11,17 +14,17 @@ class Adadelta(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=1.0,
-        rho=0.9,
-        eps=1e-6,
-        weight_decay=0,
-        foreach=None,
+        params: ParamsT,
+        lr: float | Tensor = 1.0,
+        rho: float = 0.9,
+        eps: float = 1e-6,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
         *,
-        capturable=False,
-        maximize=False,
-        differentiable=False,
-    ):
+        capturable: bool = False,
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         super().__init__(params, locals())
 
     def start(self, theta, g, group):

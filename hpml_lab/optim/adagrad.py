@@ -1,6 +1,8 @@
 """Adagrad: each parameter's learning rate shrinks with the gradients that it has had."""
 
 import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from hpml_lab.optim.base import Optimizer, number
 from hpml_lab.optim.sparse_adam import with_values
@@ -13,18 +15,18 @@ class Adagrad(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=1e-2,
-        lr_decay=0,
-        weight_decay=0,
-        initial_accumulator_value=0,
-        eps=1e-10,
-        foreach=None,
+        params: ParamsT,
+        lr: float | Tensor = 1e-2,
+        lr_decay: float = 0,
+        weight_decay: float = 0,
+        initial_accumulator_value: float = 0,
+        eps: float = 1e-10,
+        foreach: bool | None = None,
         *,
-        maximize=False,
-        differentiable=False,
-        fused=None,
-    ):
+        maximize: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
         super().__init__(params, locals())
         for group in self.param_groups:
             for p in group["params"]:  # now and not at the first step, as in torch.optim

@@ -1,5 +1,8 @@
 """Adamax: Adam with the largest recent gradient in place of the second moment."""
 
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
 from hpml_lab.optim.base import Optimizer, number, zeros
 from hpml_lab.optim.tensors import largest_
 
@@ -11,17 +14,17 @@ class Adamax(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=2e-3,
-        betas=(0.9, 0.999),
-        eps=1e-8,
-        weight_decay=0,
-        foreach=None,
+        params: ParamsT,
+        lr: float | Tensor = 2e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        foreach: bool | None = None,
         *,
-        maximize=False,
-        differentiable=False,
-        capturable=False,
-    ):
+        maximize: bool = False,
+        differentiable: bool = False,
+        capturable: bool = False,
+    ) -> None:
         super().__init__(params, locals())
 
     def start(self, theta, g, group):

@@ -10,18 +10,21 @@ the formula. The same `update` works on
 """
 
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from torch.optim.optimizer import _global_optimizer_post_hooks, _global_optimizer_pre_hooks
+from torch.optim.optimizer import ParamsT, _global_optimizer_post_hooks, _global_optimizer_pre_hooks
 
 from hpml_lab.optim.options import check_options
 from hpml_lab.optim.tensors import ComplexStep, Tracked, chunks, like, pairs
+
+if TYPE_CHECKING:
+    from hpml_lab.optim.explain import Explanation  # a training loop does not need it
 
 State = dict[str, Any]
 Group = dict[str, Any]
@@ -55,7 +58,7 @@ class Optimizer(torch.optim.Optimizer):
     update_sparse: Callable | None = None  # the rule for sparse gradients, if it differs
     explained: tuple[str, ...] = ("update",)  # the methods whose lines `explain` shows
 
-    def __init__(self, params: Iterable, options: dict[str, Any]) -> None:
+    def __init__(self, params: ParamsT, options: dict[str, Any]) -> None:
         """`options` are the local variables of the class's own __init__: its signature is the list of its options."""
         options = {name: value for name, value in options.items() if name not in ("self", "params", "__class__")}
         check_options(options)
@@ -186,12 +189,12 @@ class Optimizer(torch.optim.Optimizer):
             for columns in chunks([(param.theta, param.g, *param.state.values()) for param in batch]):
                 self.update(**dict(zip(names, columns, strict=True)), **arguments)
 
-    def explain(self, parameter: int = 0):
+    def explain(self, parameter: int = 0) -> "Explanation":
         """Show formula, line of code and state tensors of one parameter side by side, with their present values.
 
         parameter  its index, counted over all groups. Raises LabError if there is no such parameter.
         """
-        from hpml_lab.optim.explain import Explanation  # a training loop does not need it
+        from hpml_lab.optim.explain import Explanation
 
         return Explanation(self, parameter)
 

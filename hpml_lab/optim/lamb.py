@@ -1,6 +1,8 @@
 """LAMB: AdamW's direction, scaled in each layer to the norm of that layer's weights."""
 
 import torch
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from hpml_lab.optim.base import number, zeros
 from hpml_lab.optim.layerwise import LayerwiseOptimizer, layer_number, norm, trust_ratio
@@ -22,20 +24,20 @@ class LAMB(LayerwiseOptimizer):
 
     def __init__(
         self,
-        params,
-        lr=1e-3,
-        betas=(0.9, 0.999),
-        eps=1e-6,
-        weight_decay=0.01,
-        bias_correction=True,
-        max_grad_norm=None,
-        pre_normalize=False,
-        always_adapt=True,
-        decoupled_weight_decay=False,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-6,
+        weight_decay: float = 0.01,
+        bias_correction: bool = True,
+        max_grad_norm: float | None = None,
+        pre_normalize: bool = False,
+        always_adapt: bool = True,
+        decoupled_weight_decay: bool = False,
         *,
-        maximize=False,
-        differentiable=False,
-    ):
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         super().__init__(params, locals())
 
     def add_param_group(self, param_group):

@@ -1,5 +1,8 @@
 """LARS: SGD with momentum whose step in each layer is proportional to the norm of that layer's weights."""
 
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
 from hpml_lab.optim.base import zeros
 from hpml_lab.optim.layerwise import LayerwiseOptimizer, layer_number, norm, trust_ratio
 
@@ -16,19 +19,19 @@ class LARS(LayerwiseOptimizer):
 
     def __init__(
         self,
-        params,
-        lr=1.0,
-        momentum=0,
-        dampening=0,
-        weight_decay=0,
-        nesterov=False,
-        trust_coeff=0.001,
-        eps=1e-8,
-        always_adapt=True,
+        params: ParamsT,
+        lr: float | Tensor = 1.0,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
+        trust_coeff: float = 0.001,
+        eps: float = 1e-8,
+        always_adapt: bool = True,
         *,
-        maximize=False,
-        differentiable=False,
-    ):
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         super().__init__(params, locals())
 
     def start(self, theta, g, group):

@@ -1,5 +1,8 @@
 """NovoGrad: momentum over gradients that each layer divides by a running average of their norm."""
 
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
 from hpml_lab.optim.base import zeros
 from hpml_lab.optim.layerwise import LayerwiseOptimizer, average_from_first, layer_number, norm
 
@@ -16,17 +19,17 @@ class NovoGrad(LayerwiseOptimizer):
 
     def __init__(
         self,
-        params,
-        lr=1e-3,
-        betas=(0.95, 0.98),
-        eps=1e-8,
-        weight_decay=0,
-        grad_averaging=False,
-        decoupled_weight_decay=False,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.95, 0.98),
+        eps: float = 1e-8,
+        weight_decay: float = 0,
+        grad_averaging: bool = False,
+        decoupled_weight_decay: bool = False,
         *,
-        maximize=False,
-        differentiable=False,
-    ):
+        maximize: bool = False,
+        differentiable: bool = False,
+    ) -> None:
         super().__init__(params, locals())
 
     def start(self, theta, g, group):

@@ -1,5 +1,8 @@
 """Stochastic gradient descent with momentum, in torch's form."""
 
+from torch import Tensor
+from torch.optim.optimizer import ParamsT
+
 from hpml_lab.optim.base import Optimizer
 
 
@@ -12,18 +15,18 @@ class SGD(Optimizer):
 
     def __init__(
         self,
-        params,
-        lr=1e-3,
-        momentum=0,
-        dampening=0,
-        weight_decay=0,
-        nesterov=False,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        momentum: float = 0,
+        dampening: float = 0,
+        weight_decay: float = 0,
+        nesterov: bool = False,
         *,
-        maximize=False,
-        foreach=None,
-        differentiable=False,
-        fused=None,
-    ):
+        maximize: bool = False,
+        foreach: bool | None = None,
+        differentiable: bool = False,
+        fused: bool | None = None,
+    ) -> None:
         super().__init__(params, locals())
 
     def start(self, theta, g, group):

@@ -4,6 +4,7 @@ import math
 
 import torch
 from torch import Tensor
+from torch.optim.optimizer import ParamsT
 
 from hpml_lab.optim.base import Optimizer, zeros
 
@@ -14,7 +15,14 @@ class SparseAdam(Optimizer):
     symbols = {"m": "exp_avg", "v": "exp_avg_sq"}
     takes_sparse = True
 
-    def __init__(self, params, lr=1e-3, betas=(0.9, 0.999), eps=1e-8, maximize=False):
+    def __init__(
+        self,
+        params: ParamsT,
+        lr: float | Tensor = 1e-3,
+        betas: tuple[float | Tensor, float | Tensor] = (0.9, 0.999),
+        eps: float = 1e-8,
+        maximize: bool = False,
+    ) -> None:
         super().__init__(params, locals())  # first: later local variables would count as options
         for value, text in ((lr, "learning rate"), (eps, "epsilon value")):
             if value == 0:

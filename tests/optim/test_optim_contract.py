@@ -1,6 +1,7 @@
 """torch.optim's contract: groups, state, closures, hooks, schedulers, scaler, errors. And what is better than torch's."""
 
 import copy
+import inspect
 import io
 import math
 import pickle
@@ -18,6 +19,7 @@ from hpml_lab.optim import SGD, Adagrad, Adam, AdamW, NAdam, RMSprop, SparseAdam
 
 SHAPES = ((3, 5), (7,))
 CLASSES = [getattr(hpml_lab.optim, name) for name in NAMES]
+OFFERED = [found for name in hpml_lab.optim.__all__ if isinstance(found := getattr(hpml_lab.optim, name), type)]
 by_class = pytest.mark.parametrize("make", CLASSES, ids=lambda value: value.__name__)
 by_name = pytest.mark.parametrize("name", NAMES)
 ERRORS = [
@@ -65,10 +67,16 @@ def test_there_are_at_least_67_error_inputs_of_the_eight_classes():
     assert sum(param.values[0] in NAMES for param in ERRORS) >= 67
 
 
+@pytest.mark.parametrize("make", OFFERED, ids=lambda optimizer: optimizer.__name__)
+def test_every_option_has_a_type(make):
+    for method in (make.__init__, make.step, make.explain):
+        _, *options = inspect.signature(method).parameters.values()
+        assert [option.name for option in options if option.annotation is option.empty] == []
+        assert inspect.signature(method).return_annotation is not inspect.Signature.empty
+
+
 @by_name
 def test_signature_and_groups_are_torchs(name):
-    import inspect
-
     ours, theirs = (inspect.signature(getattr(module, name)) for module in (hpml_lab.optim, torch.optim))
     assert [(p.name, p.default, p.kind) for p in ours.parameters.values()] == [
         (p.name, p.default, p.kind) for p in theirs.parameters.values()
