@@ -54,6 +54,7 @@ def without_mnist():
 @pytest.fixture(scope="module")
 def on_digits(without_mnist):
     """(slug, parameters) -> result: run an experiment on a small part of digits."""
+    from hpml_lab.core import machine
     from hpml_lab.core.device import choose_device
     from hpml_lab.core.experiment import Params, find
 
@@ -61,6 +62,7 @@ def on_digits(without_mnist):
         experiment = find(slug)
         result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
         result.experiment, result.slug, result.size, result.device = experiment, slug, "quick", "cpu"
+        result.machine = dict(machine.describe())
         return result
 
     return run

@@ -13,7 +13,7 @@ from hpml_lab.adaptive.experiments import adadelta, adam, adamax_nadam, optimize
 from hpml_lab.adaptive.experiments.optimizer_lab import Latency
 from hpml_lab.adaptive.lab_checks import PathComparison
 from hpml_lab.adaptive.torch_inputs import CLASSES
-from hpml_lab.core import Result, Table, load_result
+from hpml_lab.core import Result, Table, load_result, machine
 from hpml_lab.optim.formulas import FORMULAS
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]
@@ -144,7 +144,7 @@ def test_the_labs_result_is_sound(sound):
 
 def test_the_conformance_table_is_saved_with_its_counts(tmp_path):
     rows = adaptive.conformance(steps=2, draws=1, long_steps=2, classes=["SGD"])
-    result = Result([Table("SGD", rows)], slug="optimizer-conformance")
+    result = Result([Table("SGD", rows)], slug="optimizer-conformance", machine=dict(machine.describe()))
     assert load_result(result.save(tmp_path)).tables == result.tables
 
 

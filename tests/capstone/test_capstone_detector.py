@@ -8,6 +8,7 @@ import torch
 
 from hpml_lab.capstone import ct, detector, nodule_pictures, prepared, stages
 from hpml_lab.capstone.experiments import nodule_detector
+from hpml_lab.core import machine
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params
@@ -173,6 +174,7 @@ def result():
         experiment = nodule_detector.nodule_detector
         result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
     result.experiment, result.slug, result.size, result.device = experiment, "nodule-detector", "quick", "cpu"
+    result.machine = dict(machine.describe())
     return result
 
 

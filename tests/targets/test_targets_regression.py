@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from hpml_lab import targets
+from hpml_lab.core import machine
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, find, load_result
@@ -21,6 +22,7 @@ def small(slug, **parameters):
     experiment = find(slug)
     result = experiment.function(Params(size="quick", device=choose_device("cpu"), **parameters))
     result.experiment, result.slug, result.size, result.device = experiment, slug, "quick", "cpu"
+    result.machine = dict(machine.describe())
     return result
 
 
