@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from hpml_lab.core.exercises import check as check
     from hpml_lab.core.prediction import predicted as predicted
     from hpml_lab.core.device import choose_device as choose_device
-    from hpml_lab.core.timing import measure as measure, compare as compare, interleaved as interleaved, ceiling as ceiling
-    from hpml_lab.core.noise import SpeedUp as SpeedUp, speed_up as speed_up, speed_up_of as speed_up_of
+    from hpml_lab.core.timing import measure as measure, interleaved as interleaved, ceiling as ceiling
+    from hpml_lab.core.noise import compare as compare, SpeedUp as SpeedUp, speed_up as speed_up, speed_up_of as speed_up_of
     from hpml_lab.core.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
     from hpml_lab.core.children import run_in_child as run_in_child
     from hpml_lab.core.live_curve import LiveCurve as LiveCurve

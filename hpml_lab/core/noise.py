@@ -4,12 +4,12 @@ The placebo is the same code timed twice, in turns with the rest. What it seems 
 band; a gain inside the band is neither claimed, nor kept, nor colored.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import comb
 from statistics import median
 
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.timing import PLACEBO, Timing, interleaved
 
 CONFIDENCE = 0.9
 
@@ -94,3 +94,38 @@ def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence
 def speed_up(times: Mapping[str, Timing], base: str, changed: str) -> SpeedUp:
     """How many times as fast `changed` is as `base`; `times` come from `interleaved(…, placebo=base)`."""
     return speed_up_of(times[base].samples, times[changed].samples, times[PLACEBO].samples)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Two pieces of work timed in turns, A B A, A B A, …, so that a drift of the machine's speed falls on both.
+
+    a, b   seconds per call
+    again  of A once more: the placebo
+    """
+
+    a: Timing
+    b: Timing
+    again: Timing
+
+    @property
+    def speed_up(self) -> SpeedUp:
+        """How many times as fast B is as A, with its interval and the noise of this run."""
+        return speed_up_of(self.a.samples, self.b.samples, self.again.samples)
+
+    @property
+    def ratio(self) -> float:
+        """The median over the pairs of seconds(A) / seconds(B)."""
+        return self.speed_up.ratio
+
+    def __repr__(self) -> str:
+        return str(self.speed_up)
+
+
+def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
+    """Time `a()` and `b()` in turns in one run. Printed, the result says how many times as fast `b` is, and if that is noise.
+
+    Raises LabError for an `a` or `b` that is not a function, and for less than one sample.
+    """
+    turns = interleaved({"a": a, "b": b}, samples=samples, threads=threads, placebo="a")
+    return Comparison(turns["a"], turns["b"], turns[PLACEBO])

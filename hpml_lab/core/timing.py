@@ -13,16 +13,21 @@ from statistics import median, quantiles
 
 import torch
 
+from hpml_lab.core.errors import LabError
+
 # The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
-from torch.utils.benchmark import set_torch_threads, timer  # noqa: E402
+from torch.utils.benchmark import select_unit, set_torch_threads, timer  # noqa: E402
 
 SAMPLE_SECONDS = 0.01  # a sample repeats the call until it takes this long, so that the clock's own cost does not count
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds per call: several samples of one piece of work, and the bytes and FLOPs that one call accounts for."""
+    """Seconds per call: several samples of one piece of work, and the bytes and FLOPs that one call accounts for.
+
+    `print(timing)` shows median, smallest and largest sample.
+    """
 
     samples: tuple[float, ...]
     threads: int
@@ -36,7 +41,9 @@ class Timing:
 
     @property
     def spread(self) -> float:
-        """Interquartile range in seconds."""
+        """Interquartile range in seconds. Raises LabError for a single sample."""
+        if len(self.samples) < 2:
+            raise LabError("One sample has no spread.", "Measure with samples=2 or more; the default is 7.")
         low, _, high = quantiles(self.samples, n=4)
         return high - low
 
@@ -53,28 +60,21 @@ class Timing:
         """Arithmetic intensity in FLOP per byte."""
         return self.flops / self.bytes
 
-
-@dataclass(frozen=True)
-class Comparison:
-    """Two pieces of work timed in turns, A B A B …, so that a drift of the machine's speed falls on both."""
-
-    a: Timing
-    b: Timing
-
-    @property
-    def ratio(self) -> float:
-        """Median over the pairs of seconds(A) / seconds(B): how many times faster B is."""
-        return median(self.ratios)
-
-    @property
-    def ratios(self) -> tuple[float, ...]:
-        return tuple(a / b for a, b in zip(self.a.samples, self.b.samples, strict=True))
+    def __repr__(self) -> str:
+        unit, scale = select_unit(self.seconds)
+        unit = unit.replace("us", "µs")
+        middle, low, high = (f"{s / scale:.3g} {unit}" for s in (self.seconds, min(self.samples), max(self.samples)))
+        count = "1 sample" if len(self.samples) == 1 else f"{len(self.samples)} samples"
+        rates = [f"{self.gb_per_s:.3g} GB/s"] * bool(self.bytes) + [f"{self.gflop_per_s:.3g} GFLOP/s"] * bool(self.flops)
+        return ", ".join([f"{middle} a call ({count}, {low} to {high})", *rates])
 
 
 class _Sampler:
     """Takes one sample at a time of one function, after a warm-up that also fixes how many calls make a sample."""
 
-    def __init__(self, work: Callable[[], object], threads: int, gpu: torch.device | None = None) -> None:
+    def __init__(self, name: str, work: Callable[[], object], threads: int, gpu: torch.device | None = None) -> None:
+        if not callable(work):
+            raise LabError(f"{name}: {work!r} is not a function.", "Give one without arguments, such as lambda: net(x).")
         self._work, self._timer, self._threads, self._gpu = work, timeit.Timer(work, timer=timer), threads, gpu
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
         once = self._run(1)
@@ -103,16 +103,17 @@ def measure(
 ) -> Timing:
     """Time `work()`: median and spread over `samples`; `bytes` and `flops` are what one call moves and computes.
 
-    One thread is the default because two threads on a busy machine measure the neighbors, not the work.
+    One thread is the default because two threads on a busy machine measure the neighbors, not the work. Raises LabError for a
+    `work` that is not a function, and for less than one sample.
     """
-    sample = _Sampler(work, threads)
+    _check(samples)
+    sample = _Sampler("work", work, threads)
     return Timing(tuple(sample() for _ in range(samples)), threads, bytes, flops)
 
 
-def compare(a: Callable[[], object], b: Callable[[], object], *, samples: int = 7, threads: int = 1) -> Comparison:
-    """Time `a()` and `b()` in turns in one run, and give the ratio pair by pair."""
-    turns = interleaved({"a": a, "b": b}, samples=samples, threads=threads)
-    return Comparison(turns["a"], turns["b"])
+def _check(samples: int) -> None:
+    if not isinstance(samples, int) or samples < 1:
+        raise LabError(f"samples={samples!r} is not a whole number from 1 on.", "Leave it out: the default is 7.")
 
 
 PLACEBO = "placebo"
@@ -133,9 +134,10 @@ def interleaved(
     gpu      a CUDA device: time between two events in its stream instead of waiting for it before and after, so that
              Python's launch time counts only where the GPU waits for it
     """
+    _check(samples)
     if placebo is not None:
         works = {**works, PLACEBO: works[placebo]}
-    samplers = {name: _Sampler(work, threads, gpu) for name, work in works.items()}
+    samplers = {name: _Sampler(name, work, threads, gpu) for name, work in works.items()}
     rounds = [{name: sample() for name, sample in samplers.items()} for _ in range(samples)]
     return {name: Timing(tuple(turn[name] for turn in rounds), threads) for name in works}
 

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from hpml_lab.core import timing
+from hpml_lab.core.errors import LabError
+from hpml_lab.core.noise import Comparison, compare
 from hpml_lab.core.threads import all_threads, one_thread
-from hpml_lab.core.timing import Ceiling, Comparison, Timing, ceiling, compare, interleaved, measure
+from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, measure
 
 
 def recorder():
@@ -53,12 +55,41 @@ def test_a_comparison_takes_turns(monkeypatch):
     monkeypatch.setattr("hpml_lab.core.timing.SAMPLE_SECONDS", 1e-9)  # one call a sample
     compare(call("A"), call("B"), samples=4)
     turns = "".join(name for name, _ in groupby(calls))
-    assert turns.endswith("ABABABAB"), "each sample of A is followed by one of B"
+    assert turns.endswith("ABABABABA"), "each sample of B is between two of A"
 
 
 def test_the_ratio_is_taken_pair_by_pair():
-    drift = Comparison(Timing((2.0, 20.0, 200.0), 1), Timing((1.0, 10.0, 100.0), 1))
+    before = Timing((2.0, 20.0, 200.0), 1)
+    drift = Comparison(before, Timing((1.0, 10.0, 100.0), 1), before)
     assert drift.ratio == 2.0, "a machine that slows down a hundredfold changes nothing"
+
+
+def test_a_comparison_prints_its_interval_and_its_noise():
+    a, b, again = (Timing(samples, 1) for samples in ((2.0, 2.0, 2.0), (1.0, 1.25, 1.0), (2.0, 2.0, 1.9)))
+    assert str(Comparison(a, b, again)) == "2 times as fast (1.6 to 2; noise ±5.3 %)"
+    assert str(Comparison(a, a, again)) == "1 times as fast (1 to 1; noise ±5.3 %): within noise"
+
+
+def test_a_measurement_prints_a_summary():
+    assert str(Timing((0.001, 0.002, 0.003), 1)) == "2 ms a call (3 samples, 1 ms to 3 ms)"
+    assert str(Timing((2.5e-6,), 1)).startswith("2.5 µs a call")
+    assert repr(Timing((2.0,), 1, bytes=4e9, flops=6e9)) == "2 s a call (1 sample, 2 s to 2 s), 2 GB/s, 3 GFLOP/s"
+
+
+@pytest.mark.parametrize(
+    "wrong, text",
+    [
+        (lambda: measure(3), r"work: 3 is not a function\. Give one without arguments, such as lambda: net\(x\)"),
+        (lambda: compare(list, None), "b: None is not a function"),
+        (lambda: interleaved({"torch's": 0.5}), "torch's: 0.5 is not a function"),
+        (lambda: measure(list, samples=0), "samples=0 is not a whole number from 1 on"),
+        (lambda: compare(list, list, samples="7"), "samples='7' is not a whole number from 1 on"),
+        (lambda: measure(list, samples=1).spread, "One sample has no spread"),
+    ],
+)
+def test_a_wrong_argument_is_named(wrong, text):
+    with pytest.raises(LabError, match=text):
+        wrong()
 
 
 def test_between_events_a_result_is_dropped_before_the_next_call(monkeypatch):
