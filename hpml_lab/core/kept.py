@@ -4,16 +4,20 @@
 """
 
 import json
+import math
 import os
 import sys
 from pathlib import Path
 from typing import Any
 
+from filelock import FileLock, Timeout
+
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
+from hpml_lab.core.files import atomic_write, set_aside
 from hpml_lab.core.paths import RESULTS
 
 PREDICTIONS = "predictions.json"
+LOCK_SECONDS = 20.0  # for which a notebook waits until another has written its prediction
 
 _last_shown: dict[str, str] = {}  # slug, size and device of the result that this process showed last
 
@@ -27,31 +31,45 @@ def results_folder() -> Path | None:
 def keep(result: Any) -> None:
     """Save a result that a notebook shows, but do not replace a run at full size by a quick one.
 
-    A folder that cannot be written is reported on stderr: the notebook goes on.
+    A run at full size that cannot be read any more is set aside. That, and a folder that cannot be written, is reported on
+    stderr: the notebook goes on.
     """
     _last_shown.update(slug=result.slug, size=result.size, device=result.device)
     folder = results_folder()
     if folder is None or not result.slug:
         return
+    path = folder / f"{result.slug}.json"
     try:
-        before = _read(folder / f"{result.slug}.json")
-        if result.size == "full" or not isinstance(before, dict) or before.get("size") != "full":
-            result.save(folder)
-            (folder / f"{result.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
+        before = _read(path)
+        if result.size != "full" and isinstance(before, dict) and before.get("size") == "full":
+            try:
+                result.experiment.load(path)
+                return
+            except LabError as error:
+                print(f"{error.problem} It is now called {set_aside(path).name}.", file=sys.stderr)
+        result.save(folder)
+        (folder / f"{result.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
     except (LabError, OSError) as error:
         print(f"This result was not kept: {error}", file=sys.stderr)
 
 
 def keep_prediction(guess: float, measured: float, unit: str) -> None:
-    """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it."""
+    """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it.
+
+    Notebooks that add theirs at the same time take turns. A file that cannot be read is set aside and named on stderr.
+    """
     folder, cell = results_folder(), _cell()
     if folder is None or not cell:
         return
-    found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}
-    others = [other for other in read_predictions(folder) if other["cell"] != cell]
+    found, path = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}, folder / PREDICTIONS
     try:
-        atomic_write(folder / PREDICTIONS, json.dumps([*others, found], indent=1) + "\n")
-    except LabError as error:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{PREDICTIONS}.lock", timeout=LOCK_SECONDS):
+            if predictions_are_damaged(folder):
+                print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
+            others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get("cell") != cell]
+            atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
+    except (LabError, OSError, NotImplementedError, Timeout) as error:  # NotImplementedError: a file system without locks
         print(f"This prediction was not kept: {error}", file=sys.stderr)
 
 
@@ -61,19 +79,33 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     return [item for item in found if _is_prediction(item)] if isinstance(found, list) else []
 
 
+def predictions_are_damaged(folder: Path) -> bool:
+    """Whether there is a file of predictions in `folder` that cannot be read."""
+    return os.path.lexists(folder / PREDICTIONS) and not isinstance(_read(folder / PREDICTIONS), list)
+
+
 def _is_prediction(item: Any) -> bool:
     return (
         isinstance(item, dict)
         and all(isinstance(item.get(name), str) for name in ("cell", "unit"))
-        and all(isinstance(item.get(name), int | float) for name in ("guess", "measured"))
+        and all(_is_finite(item.get(name)) for name in ("guess", "measured"))
+        and item["guess"] > 0
     )
 
 
-def _read(path: Path) -> Any:
+def _is_finite(value: Any) -> bool:
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _read(path: Path) -> Any:
+    """What a JSON file holds; None if it is not there or cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
 
 
 def _cell() -> str:

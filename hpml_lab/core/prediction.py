@@ -8,6 +8,8 @@ from typing import Any
 from hpml_lab.core import kept
 from hpml_lab.core.same import plain
 
+CLOSE, POINTS = 1.25, 3  # "very close": a factor; for a share a difference
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -25,14 +27,16 @@ class Prediction:
         guess = f"You predicted {float(self.guess):g} {self.unit}"
         if math.isnan(self.measured):
             return f"{guess}; here it was not measured: see the notes of the result above."
-        if not self.measured > 0 and not self.is_share:
-            return f"{guess}; it is {self.measured:.3g} {self.unit}."
-        return f"{guess}; it is {self.measured:.3g} {self.unit}: {self.distance}."
+        distance = f": {self.distance}" if self.distance else ""
+        return f"{guess}; it is {self.measured:.3g} {self.unit}{distance}."
 
     @property
     def is_number(self) -> bool:
         """Whether the guess is one positive number."""
-        return not isinstance(self.guess, bool) and isinstance(self.guess, Real) and 0 < self.guess < math.inf
+        try:
+            return not isinstance(self.guess, bool) and isinstance(self.guess, Real) and 0 < float(self.guess) < math.inf
+        except OverflowError:  # an integer that no float can hold
+            return False
 
     @property
     def is_share(self) -> bool:
@@ -40,13 +44,26 @@ class Prediction:
         return self.unit.startswith("%")
 
     @property
-    def distance(self) -> str:
-        """How far the guess is from what was measured, in words."""
+    def factor(self) -> float | None:
+        """How many times too high or too low the guess is; None for a share, and where nothing positive was measured."""
+        if self.is_share or not self.measured > 0:
+            return None
+        return max(self.guess / self.measured, self.measured / self.guess)
+
+    @property
+    def is_close(self) -> bool:
         if self.is_share:
-            points = abs(self.guess - self.measured)
-            return "very close" if points < 3 else f"{points:.3g} percentage points apart"
-        factor = max(self.guess / self.measured, self.measured / self.guess)
-        return "very close" if factor < 1.25 else f"a factor of {factor:.3g} apart"
+            return abs(self.guess - self.measured) < POINTS
+        return self.factor is not None and self.factor < CLOSE
+
+    @property
+    def distance(self) -> str:
+        """How far the guess is from what was measured, in words; "" where a distance has no meaning."""
+        if self.is_close:
+            return "very close"
+        if self.is_share:
+            return f"{abs(self.guess - self.measured):.3g} percentage points apart"
+        return "" if self.factor is None else f"a factor of {self.factor:.3g} apart"
 
 
 def predicted(guess: Any, measured: float, unit: str) -> Prediction:

@@ -95,7 +95,7 @@ def typed(hint: Any, value: Any, name: str = "the record") -> Any:
     elif type(value) is hint or hint is float and type(value) is int and float(value) is not None:
         return value
     words = hint.__name__ if isinstance(hint, type) and not of else str(hint).replace("typing.", "")
-    raise ValueError(f"{name} is a {type(value).__name__}, not a {words}")
+    raise ValueError(f"{name} has the type {type(value).__name__}, not {words}")
 
 
 def _table(table: Any, module: str) -> Table:

@@ -12,7 +12,6 @@ from hpml_lab.core.render import plural
 from hpml_lab.report.lessons import Question, questions
 
 WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured
-CLOSE, POINTS = 1.25, 3  # "very close", as `predicted` has it
 
 
 @dataclass(frozen=True)
@@ -29,32 +28,15 @@ class Guess:
         return tuple(f"{value:.3g} {self.prediction.unit}" for value in (self.prediction.guess, self.prediction.measured))
 
     @property
-    def factor(self) -> float | None:
-        """The guess over what was measured; None for shares, and where nothing positive was measured."""
-        if self.prediction.is_share or not self.prediction.measured > 0:
-            return None
-        return self.prediction.guess / self.prediction.measured
-
-    @property
-    def is_close(self) -> bool:
-        if self.prediction.is_share:
-            return abs(self.prediction.guess - self.prediction.measured) < POINTS
-        return self.factor is not None and max(self.factor, 1 / self.factor) < CLOSE
-
-    @property
     def position(self) -> float:
         """Where the guess is on a scale from 0 to 100 with what was measured in the middle: factors by their logarithm, shares
         by their points."""
+        guess, measured = self.prediction.guess, self.prediction.measured
         if self.prediction.is_share:
-            offset = (self.prediction.guess - self.prediction.measured) / 100
+            offset = (guess - measured) / 100
         else:
-            offset = 0.0 if self.factor is None else math.log10(self.factor) / WIDEST
+            offset = 0.0 if self.prediction.factor is None else (math.log10(guess) - math.log10(measured)) / WIDEST
         return 50 + 50 * min(1.0, max(-1.0, offset))
-
-    @property
-    def distance(self) -> str:
-        """How far it is, in words; "" where a distance has no meaning."""
-        return self.prediction.distance if self.prediction.is_share or self.factor is not None else ""
 
 
 def read_guesses(folder: Path) -> list[Guess]:
@@ -71,10 +53,10 @@ def read_guesses(folder: Path) -> list[Guess]:
 
 def summary(guesses: Sequence[Guess]) -> str:
     """One paragraph about all predictions: how many were close, the typical factor, and on which side they lie."""
-    close = sum(guess.is_close for guess in guesses)
+    close = sum(guess.prediction.is_close for guess in guesses)
     high = sum(guess.prediction.guess > guess.prediction.measured for guess in guesses)
     words = [f"{plural(len(guesses), 'prediction')}, {close} of them very close."]
-    if factors := [max(guess.factor, 1 / guess.factor) for guess in guesses if guess.factor]:
+    if factors := [guess.prediction.factor for guess in guesses if guess.prediction.factor]:
         words.append(f"Half of the guessed ratios and amounts are within a factor of {median(factors):.3g}.")
     if shares := [abs(guess.prediction.guess - guess.prediction.measured) for guess in guesses if guess.prediction.is_share]:
         words.append(f"Half of the guessed percentages are within {median(shares):.3g} points.")

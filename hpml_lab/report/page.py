@@ -76,7 +76,9 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
         raise LabError(f"{folder} is not a folder.", "Name the folder that `hpml-lab run SLUG --out DIR` filled.")
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
-        if path.name == kept.PREDICTIONS:
+        if path.name.partition(".")[0] == kept.PREDICTIONS.partition(".")[0]:  # those that were set aside, too
+            if path.name != kept.PREDICTIONS or kept.predictions_are_damaged(folder):
+                left_out.append((path.name, "its predictions cannot be read. Correct it by hand, or delete it."))
             continue
         try:
             entries.append(_entry(load_result(path)))
@@ -90,7 +92,8 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
             f"{folder} has no readable result{f' ({why})' if why else ''}.", f"Make one: hpml-lab run all --out {folder}"
         )
     target = page or folder / "report.html"
-    atomic_write(target, _page(entries, left_out, read_guesses(folder)))
+    # "replace": half of a surrogate pair, which JSON may hold and UTF-8 has no bytes for, must not cost the page.
+    atomic_write(target, _page(entries, left_out, read_guesses(folder)).encode("utf-8", "replace"))
     return target, left_out
 
 

@@ -3,12 +3,17 @@
 import base64
 import inspect
 import json
+import os
 import re
+import stat
 import sys
+import threading
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from hpml_lab import cli
 from hpml_lab.core import experiment as registry
@@ -16,7 +21,7 @@ from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Claim, KeyFigure, Row, Table, column
 from hpml_lab.core.result import Result
-from hpml_lab.report import lessons, machines, write_report
+from hpml_lab.report import guesses, lessons, machines, write_report
 
 MACHINE = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.15.0"}
 
@@ -300,6 +305,65 @@ def test_a_damaged_file_is_named_and_left_out(folder, content, capsys):
     text = (folder / "report.html").read_text()
     assert "<code>beta.json</code>" in text and 'id="beta"' not in text and 'id="alpha"' in text
     assert said.out.strip() == str(folder / "report.html")
+
+
+def test_half_of_a_surrogate_pair_is_shown_as_a_question_mark(folder):
+    """UTF-8 has no bytes for it, and JSON has: "\\ud800"."""
+    result("beta", notes=["a \ud800 note"], machine=MACHINE | {"cpu": "A \ud800 CPU"}).save(folder)
+    asked = {"cell": "\ud800", "guess": 1.0, "measured": 2.0, "unit": "\ud800"}
+    (folder / "predictions.json").write_text(json.dumps([asked]))
+    text, left_out = page_of(folder)
+    assert left_out == [] and "a ? note" in text and "A ? CPU" in text and "1 ?" in section(text, "predictions")
+
+
+@pytest.mark.parametrize("damage", ["<<<<<<< HEAD", {"format": 3}, {"machine": {}}, {"arrays": {}}], ids=str)
+def test_a_damaged_recorded_run_is_a_note_next_to_the_readers_own_result(folder, tmp_path, damage):
+    path = result("beta").save(tmp_path / "reference")
+    path.write_text(damage if isinstance(damage, str) else json.dumps(json.loads(path.read_text()) | damage))
+    text, left_out = page_of(folder)
+    assert left_out == [] and 'id="beta"' in text and text.count("The recorded run cannot be shown: ") == 1
+    own = result("beta")
+    assert [caption for _, caption in own.pictures()] == [own.experiment.caption]
+    assert "Note: The recorded run cannot be shown: " in own.text() and "speed, GB/s" in own.html()
+
+
+NUMBERS = st.one_of(st.floats(), st.integers(), st.sampled_from([0, 10**400, 5e-324, 1e308, True, None, "1"]))
+PREDICTION = st.fixed_dictionaries(
+    {"cell": st.text(max_size=3), "guess": NUMBERS, "measured": NUMBERS, "unit": st.sampled_from(["times", "% of it", 5])}
+)
+
+
+@settings(max_examples=300, deadline=None, derandomize=True, database=None)
+@given(st.lists(PREDICTION | st.none() | st.lists(NUMBERS), max_size=4))
+def test_whatever_predictions_a_file_holds_those_that_are_some_can_be_shown(tmp_path_factory, kept):
+    folder = tmp_path_factory.getbasetemp()
+    (folder / "predictions.json").write_text(json.dumps(kept))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(guesses, "questions", lambda: {})  # read from all notebooks
+        found = guesses.read_guesses(folder)
+    for guess in found:
+        assert 0 <= guess.position <= 100 and all(guess.here) and repr(guess.prediction) and guess.prediction.unit
+        assert guess.prediction.is_close == (guess.prediction.distance == "very close")
+    assert guesses.summary(found).startswith(f"{len(found)} prediction")
+
+
+def test_a_file_of_predictions_nested_deep_holds_none(folder):
+    (folder / "predictions.json").write_text("[" * 100_000)
+    text, left_out = page_of(folder)
+    assert "None yet." in section(text, "predictions")
+    assert [name for name, _ in left_out] == ["predictions.json"], "it is named, and the page is there"
+    (folder / "predictions.json").rename(folder / "predictions.damaged.json")
+    assert "its predictions cannot be read" in page_of(folder)[1][0][1]
+
+
+def test_a_page_is_written_into_a_device_and_does_not_replace_it(folder, tmp_path, capsys):
+    pipe, read = tmp_path / "pipe", []
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+    assert cli.main(["report", str(folder), "--out", str(pipe)]) == 0
+    reader.join(60)
+    assert read[0].startswith(b"<!doctype html>") and stat.S_ISFIFO(pipe.stat().st_mode)
 
 
 def test_a_result_whose_figure_cannot_be_drawn_is_named(folder):

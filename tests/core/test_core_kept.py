@@ -1,6 +1,7 @@
 """What notebooks show is kept: results and predictions, in a folder of the reader's own, and never by a test."""
 
 import json
+import multiprocessing
 
 import pytest
 
@@ -70,6 +71,23 @@ def test_a_damaged_file_is_replaced(folder, content):
     assert find("xor").load(folder / "xor.json").notes == ["first"]
 
 
+def test_a_file_nested_deep_is_replaced(folder):
+    folder.mkdir()
+    (folder / "xor.json").write_text("[" * 200_000)
+    kept.keep(made())
+    assert find("xor").load(folder / "xor.json").notes == ["first"]
+
+
+def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, capsys):
+    folder.mkdir()
+    damaged = '{"format": 2, "size": "full", "slug": "xor"}'
+    (folder / "xor.json").write_text(damaged)
+    kept.keep(made())
+    assert find("xor").load(folder / "xor.json").notes == ["first"]
+    assert (folder / "xor.damaged.json").read_text() == damaged
+    assert "xor.json is not a readable result" in (said := capsys.readouterr().err) and "now called xor.damaged.json" in said
+
+
 def test_a_result_of_no_experiment_is_not_kept(folder):
     kept.keep(Result())
     assert not folder.exists()
@@ -113,7 +131,9 @@ def test_a_prediction_is_kept_with_its_cell_and_the_last_guess_counts(folder, ce
     ]
 
 
-@pytest.mark.parametrize("guess, measured", [(..., 2.0), ("3", 2.0), (-1, 2.0), (True, 2.0), (3, float("nan"))])
+@pytest.mark.parametrize(
+    "guess, measured", [(..., 2.0), ("3", 2.0), (-1, 2.0), (0, 2.0), (True, 2.0), (10**400, 2.0), (3, float("nan"))]
+)
 def test_what_is_no_prediction_is_not_kept(folder, cell, guess, measured):
     cell("predicted(guess, a)")
     predicted(guess, measured, "times")
@@ -132,3 +152,41 @@ def test_damaged_predictions_are_left_out(folder):
     assert kept.read_predictions(folder) == [whole]
     (folder / "predictions.json").write_text("nothing")
     assert kept.read_predictions(folder) == []
+
+
+DAMAGED = '[\n {"cell": "a", "guess": 1, "measured": 2.5, "unit": "%"},\n]\n'  # one comma too much
+
+
+def test_predictions_that_cannot_be_read_are_set_aside_and_named(folder, cell, capsys):
+    cell("predicted(guess, a)")
+    folder.mkdir()
+    for name in ("predictions.damaged.json", "predictions.damaged-2.json"):
+        (folder / "predictions.json").write_text(DAMAGED)
+        predicted(3, 2.0, "times")
+        assert (folder / name).read_text() == DAMAGED and len(kept.read_predictions(folder)) == 1
+        assert f"could not be read; it is now called {name}" in capsys.readouterr().err
+
+
+def test_a_prediction_written_by_another_version_is_left_in_the_file(folder, cell):
+    cell("predicted(guess, a)")
+    folder.mkdir()
+    strange = [5, {"cell": "b"}, {"cell": "c", "guess": "much", "measured": 1.0, "unit": "%"}]
+    (folder / "predictions.json").write_text(json.dumps(strange))
+    predicted(3, 2.0, "times")
+    assert json.loads((folder / "predictions.json").read_text())[:3] == strange
+
+
+def keep_twenty(number):
+    for index in range(20):
+        kept._cell = lambda: f"cell {number}-{index}"  # noqa: B023
+        kept.keep_prediction(1.0 + index, 2.0, "times")
+
+
+def test_two_notebooks_that_keep_twenty_predictions_each_keep_forty(folder):
+    context = multiprocessing.get_context("fork" if "fork" in multiprocessing.get_all_start_methods() else "spawn")
+    notebooks = [context.Process(target=keep_twenty, args=(number,)) for number in range(2)]
+    for notebook in notebooks:
+        notebook.start()
+    for notebook in notebooks:
+        notebook.join(120)
+    assert [notebook.exitcode for notebook in notebooks] == [0, 0] and len(kept.read_predictions(folder)) == 40
