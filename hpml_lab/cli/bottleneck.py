@@ -1,24 +1,49 @@
 """`hpml-lab bottleneck -- COMMAND`: what bounds a command, and by what evidence."""
 
 import argparse
+import json
 import sys
+from pathlib import Path
 
 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
         "bottleneck",
-        help="name what bounds a command (input, CPU, a single thread, a lock, the GPU), with the evidence",
-        usage="hpml-lab bottleneck -- COMMAND [ARGS ...]",
+        help="name what bounds a program (input, disk, CPU, a single thread, the GIL, a lock, the GPU), with the evidence",
+        usage="hpml-lab bottleneck [--seconds S] [--json FILE] (--pid PID | -- COMMAND [ARGS ...])",
+        description="Watches a program from outside, and changes nothing in it. The verdict comes on stderr when the program "
+        "ends, also by a signal (`timeout 60 hpml-lab bottleneck -- COMMAND`); imports are left out.",
+    )
+    parser.add_argument("--pid", type=int, metavar="PID", help="watch this process, and what it starts, instead of a command; "
+                        "Ctrl-C ends the watch, not the process")  # fmt: skip
+    parser.add_argument("--seconds", type=float, metavar="S", help="judge the first S seconds only; a command then goes on to "
+                        "its end, and its exit code is passed on as ever")  # fmt: skip
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="also write the verdict and its evidence to FILE as one JSON object"
     )
     parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND [ARGS ...]", help="such as python train.py")
     parser.set_defaults(command=bottleneck)
 
 
 def bottleneck(chosen: argparse.Namespace) -> int:
-    """Run the command, print the diagnosis on stderr, and return the command's own exit code."""
-    from hpml_lab.cli.foreign import foreign_command
-    from hpml_lab.profiling.command_watch import diagnose_command
+    """Print the diagnosis on stderr, and return the command's own exit code (0 with --pid)."""
+    from hpml_lab.cli.foreign import foreign_command, output_file
+    from hpml_lab.core.errors import LabError
+    from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 
-    diagnosis, code, notes = diagnose_command(foreign_command(chosen.words, "hpml-lab bottleneck -- python train.py"))
-    print(f"hpml-lab: {diagnosis.text()}", *notes, sep="\n", file=sys.stderr, flush=True)
+    if chosen.seconds is not None and not chosen.seconds > 0:
+        raise LabError(f"{chosen.seconds!r} is not a valid number of seconds.", "Use one above 0, such as 60.")
+    if chosen.pid is not None and chosen.words:
+        raise LabError("--pid watches a process that runs already; there is a command too.", "Give one of them.")
+    path = output_file(chosen.json, "--json") if chosen.json is not None else None
+    if chosen.pid is not None:
+        diagnosis, code = diagnose_process(chosen.pid, chosen.seconds), 0
+    else:
+        command = foreign_command(chosen.words, "hpml-lab bottleneck -- python train.py")
+        diagnosis, code = diagnose_command(command, chosen.seconds)
+    print(f"hpml-lab: {diagnosis.text()}", file=sys.stderr, flush=True)
+    if path is not None:
+        from hpml_lab.core.files import atomic_write
+
+        atomic_write(path, json.dumps(diagnosis.as_dict(), indent=1) + "\n")
     return code

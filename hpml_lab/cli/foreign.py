@@ -1,5 +1,7 @@
 """What the commands share that run somebody else's command."""
 
+from pathlib import Path
+
 from hpml_lab.core.errors import LabError
 
 
@@ -9,3 +11,12 @@ def foreign_command(words: list[str], example: str) -> list[str]:
     if not command:
         raise LabError("there is no command to run.", f"For example: {example}")
     return command
+
+
+def output_file(path: Path, option: str) -> Path:
+    """A file's name from the command line, checked before the command runs; LabError if nothing can be written there."""
+    if path.name in ("", "..") or path.is_dir():
+        raise LabError(f"{option} {str(path)!r} names a folder.", f"Name a file in it, such as {path / 'run'}.")
+    if not path.parent.is_dir():
+        raise LabError(f"{option} {path}: there is no folder {path.parent}.", "Make it first, or name another.")
+    return path

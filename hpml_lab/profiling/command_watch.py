@@ -1,186 +1,241 @@
-"""What bounds a command: the classifier's evidence for somebody else's program.
+"""Watches somebody else's program from outside, and says what bounds it: nothing of this package is in the program.
 
-A Python script is watched from inside, by the launcher. Of any other program the system's own counters are read from outside:
-which of its threads run, wait for a core, or are blocked.
+/proc is read for what its threads use, want and wait for, py-spy is asked where they stand, NVML whether a GPU works. What was
+seen is kept here as it comes, so that a program may end as it likes: by exec, os._exit, a signal.
 """
 
 import contextlib
-import json
 import os
-import subprocess
-import sys
-import tempfile
-import threading
+import signal
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
-import psutil
+from hpml_lab.core.errors import LabError
+from hpml_lab.profiling.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
+from hpml_lab.profiling.foreground import exit_code, in_foreground, wait_with_usage
+from hpml_lab.profiling.nvml import Gpus
+from hpml_lab.profiling.process_tree import (
+    CHILD,
+    DISK,
+    LOCK,
+    OTHER,
+    PROC,
+    READ,
+    RUNNING,
+    SLEEP,
+    ProcessTree,
+    ThreadRecord,
+    has_ended,
+)
+from hpml_lab.profiling.python_stacks import INPUT, WAITS_FOR_OTHERS, WORKER, PythonStacks
+from hpml_lab.profiling.watching import ThreadKey, shares_of_successors
 
-from hpml_lab.core.tools import find_tool
-from hpml_lab.profiling import launcher
-from hpml_lab.profiling.foreground import exit_code, in_foreground
-from hpml_lab.profiling.script_profile import launch_environment
-from hpml_lab.profiling.watching import ThreadKey, blocked_at, shares_of_successors, times_of
+PERIOD = 0.05  # seconds between two looks at least
+COST = 0.02  # of a core that looking may take: where there are many threads it looks less often
+GPU_PERIOD = 0.5
+GIL_TURNS = 50  # a second: a thread that waits for the interpreter asks for it every 5 ms, one at a lock sleeps
+CONTENDS = 0.05  # of its time at least that a thread is at a lock, to count
+LEADS = 0.2  # of the time at least that a leading thread exists
+UNSEEN = 0.25  # of the processor time, from which it is said that processes were too short to be seen
+MB = 1e6
 
-PERIOD = 0.02  # seconds between two samples from outside
-WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")  # Python's options that take the next word
-OLDEST = (3, 11)
 
+def diagnose_command(command: Sequence[str], seconds: float | None = None) -> tuple[CommandDiagnosis, int]:
+    """Run `command` in the foreground; return what bounds it, and its exit code.
 
-def diagnose_command(command: Sequence[str], gpu_seconds: float = 1.5) -> tuple[Any, int, list[str]]:
-    """Run `command` in the foreground; return its Diagnosis, its exit code, and notes on how it was watched.
-
-    gpu_seconds  how long a GPU's time line is recorded, in a script that uses torch
+    seconds  watch it for so long only, after which the command goes on to its end
     """
-    split = split_python(command)
-    if split is None:
-        return _from_outside(command)
-    python, script = split
-    with tempfile.TemporaryDirectory(prefix="hpml-bottleneck-") as folder:
-        settings = {
-            "folder": folder,
-            "measure": "bound",
-            "operators": gpu_seconds if has_gpu() else 0.0,
-            "path": os.environ.get("PYTHONPATH"),
-        }
-        launch = [*python, "-P", "-m", launcher.__name__, json.dumps(settings), *script]
-        with in_foreground(launch, launch_environment()) as process:
-            code = exit_code(process.wait())
-        return _from_inside(Path(folder), code)
+    _need_proc()
+    with in_foreground(command) as process:
+        watch = CommandWatch(process.pid)
+        watch.run(seconds)
+        seen_to_the_end = has_ended(process.pid)
+        code, usage = wait_with_usage(process)
+    unseen = usage.ru_utime + usage.ru_stime - watch.tree.ran_seconds if seen_to_the_end else 0.0
+    return watch.diagnosis(unseen), exit_code(code)
 
 
-# ---- Python scripts, from inside -------------------------------------------------------------------------------------
+def diagnose_process(process_id: int, seconds: float | None = None) -> CommandDiagnosis:
+    """What bounds a process that runs already: watched until it ends, for `seconds`, or until a signal asks to stop."""
+    _need_proc()
+    if has_ended(process_id):
+        raise LabError(f"there is no process {process_id}.", "`ps -e` lists those that run.")
+    if not os.access(PROC / str(process_id) / "io", os.R_OK):
+        raise LabError(f"process {process_id} may not be watched.", "It belongs to another user: run the command as that user.")
+    watch = CommandWatch(process_id)
+    with _asked_to_stop() as asked:
+        watch.run(seconds, lambda: bool(asked))
+    return watch.diagnosis()
 
 
-def split_python(command: Sequence[str]) -> tuple[list[str], list[str]] | None:
-    """The interpreter with its options, and the script (or -m and a module) with its arguments; None for any other command."""
-    words = list(command)
-    if words[0].endswith(".py") and Path(words[0]).is_file():
-        words = [sys.executable, *words]
-    if not Path(words[0]).name.startswith(("python", "pypy")):
-        return None
-    index = 1
-    while index < len(words) and words[index].startswith("-") and words[index] not in ("-m", "-c", "-"):
-        index += 2 if words[index] in WITH_VALUE else 1
-    if index >= len(words) or words[index] in ("-c", "-") or (words[index] == "-m" and index + 1 == len(words)):
-        return None
-    program = find_tool(words[0])
-    return ([program, *words[1:index]], words[index:]) if program and _can_launch(program) else None
+def _need_proc() -> None:
+    if not (PROC / "self" / "schedstat").exists():
+        raise LabError("this system does not say what the threads of a program wait for.",
+                       "On Linux it does (/proc); elsewhere use hpml_lab.profiling.classify(loop) in the program.")  # fmt: skip
 
 
-def _can_launch(python: str) -> bool:
-    """Whether this interpreter is new enough for the launcher."""
-    if Path(python).resolve() == Path(sys.executable).resolve():
-        return True
-    code = f"import sys; sys.exit(sys.version_info < {OLDEST})"
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        return subprocess.run([python, "-c", code], stdin=subprocess.DEVNULL, timeout=20).returncode == 0
-    return False
+@contextlib.contextmanager
+def _asked_to_stop() -> Iterator[list[int]]:
+    """A list that gets the number of each SIGINT and SIGTERM, instead of this process's end."""
+    asked: list[int] = []
+    before = {
+        number: signal.signal(number, lambda number, _: asked.append(number)) for number in (signal.SIGINT, signal.SIGTERM)
+    }
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
-def has_gpu() -> bool:
-    """Whether NVML knows of a GPU."""
-    from hpml_lab.profiling.nvml import Gpus
-
-    with Gpus() as gpus:
-        return bool(gpus.read())
-
-
-def _from_inside(folder: Path, code: int) -> tuple[Any, int, list[str]]:
-    from hpml_lab.core.timeline import Span
-    from hpml_lab.profiling.bottleneck import CANNOT_TELL, Diagnosis, Evidence, decide
-    from hpml_lab.profiling.device_work import device_evidence
-
-    path = folder / "evidence.json"
-    if not path.is_file():  # killed, or left by os._exit
-        return Diagnosis(CANNOT_TELL, "the script ended before it could be judged", Evidence(0.0)), code, []
-    seen = json.loads(path.read_text())
-    evidence, notes = Evidence(**seen["host"]), []
-    if seen["import_seconds"] > 0.1:
-        notes.append(f"{seen['import_seconds']:.1f} s in which modules were imported are left out.")
-    operators = folder / "operators.json"
-    recorded = json.loads(operators.read_text()) if operators.is_file() else {"spans": []}
-    if recorded["spans"]:
-        spans = [Span("GPU", "copy" if _is_copy(name) else "kernel", start, end) for name, start, end in recorded["spans"]]
-        evidence = replace(evidence, **device_evidence(spans, recorded["seconds"], 0.0, 0.0))
-        notes.append(f"The GPU was recorded for {recorded['seconds']:.1f} s.")
-    return decide(evidence), code, notes
-
-
-def _is_copy(name: str) -> bool:
-    return "memcpy" in name.lower() and "DtoD" not in name
-
-
-# ---- other programs, from outside ------------------------------------------------------------------------------------
-
-
-def _from_outside(command: Sequence[str]) -> tuple[Any, int, list[str]]:
-    from hpml_lab.profiling.bottleneck import Evidence, decide
-
-    with in_foreground(command) as process, OutsideWatch(process.pid) as watch:
-        code = exit_code(process.wait())
-    note = "Not a Python script: seen from outside only. What its threads wait for is known only roughly."
-    return decide(Evidence(**watch.evidence())), code, [note]
-
-
-class OutsideWatch:
-    """Samples a process and all that it has started, from outside, in a `with` block; `evidence()` then sums up."""
+class CommandWatch:
+    """Looks at a process and all that it has started, again and again while `run` lasts; `diagnosis` then sums up."""
 
     def __init__(self, process_id: int) -> None:
-        self._root = psutil.Process(process_id)
-        self._sums: Counter[str] = Counter()
-        self._used: Counter[ThreadKey] = Counter()
-        self._wanted: Counter[ThreadKey] = Counter()
-        self._lives: dict[ThreadKey, list[float]] = {}
-        self._stop = threading.Event()
+        self._root = process_id
+        self.tree = ProcessTree(process_id, time.monotonic())
+        self.stacks = PythonStacks(self.tree)
+        self._gpu = Counter[str]()
+        self._gpu_looks = 0
 
-    def __enter__(self) -> "OutsideWatch":
-        self._thread = threading.Thread(target=self._sample_until_stopped, name="hpml-outside-watch", daemon=True)
-        self._thread.start()
-        return self
+    def run(self, seconds: float | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Look until the process has ended, `seconds` are over, or `stopped()`."""
+        end = time.monotonic() + (seconds or float("inf"))
+        gpu_due, period = 0.0, PERIOD
+        with Gpus() as gpus:
+            while not (has_ended(self._root) or stopped()) and time.monotonic() < end:
+                time.sleep(min(period, max(0.0, end - time.monotonic())))
+                began = time.thread_time()
+                now = time.monotonic()
+                self.tree.look(now)
+                period = max(PERIOD, (time.thread_time() - began) / COST)
+                self.stacks.dump(now)
+                if now >= gpu_due:
+                    gpu_due = now + GPU_PERIOD
+                    self._gpu_looks += 1
+                    for gpu in gpus.read():
+                        self._gpu[gpu.bus_id] += gpu.utilization or 0
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
+    def diagnosis(self, unseen: float = 0.0) -> CommandDiagnosis:
+        """What bounds the program.
 
-    def evidence(self) -> dict[str, Any]:
-        """The fields of Evidence that can be seen from outside."""
-        seconds = self._sums["seconds"] or 1e-9
-        return {
-            "seconds": self._sums["seconds"],
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
-            "cores_used": sum(self._used.values()) / seconds,
-            "cores_wanted": sum(self._wanted.values()) / seconds,
-            "busiest": max(shares_of_successors(self._wanted, self._lives, seconds), default=0.0),
-            "input_wait": self._sums["read"] / seconds,
-            "unknown_wait": self._sums["blocked"] / seconds,
-        }
+        unseen  seconds of processor time that it took and that were not seen
+        """
+        notes = [self.stacks.note] if self.stacks.note else []
+        if unseen > UNSEEN * (unseen + self.tree.ran_seconds):
+            notes.append(f"{unseen:.1f} s of processor time were taken by processes too short to be seen.")
+        return decide_command(self.evidence(), notes)
 
-    def _sample_until_stopped(self) -> None:
-        before, last, over = self._times(), time.perf_counter(), False
-        while not over:
-            over = self._stop.wait(PERIOD)
-            now, at = self._times(), time.perf_counter()
-            elapsed, asked = at - last, 0.0
-            self._sums["seconds"] += elapsed
-            for who, (ran, waited) in now.items():
-                ran_before, waited_before = before.get(who, (ran, waited))
-                used = min(elapsed, max(0.0, ran - ran_before))
-                wanted = min(elapsed, used + max(0.0, waited - waited_before))
-                self._used[who] += used
-                self._wanted[who] += wanted
-                self._lives.setdefault(who, [last if who in before else at, at])[1] = at
-                asked += wanted
-            rest = max(0.0, elapsed - asked)  # in which nothing of it ran or wanted to run
-            kinds = {blocked_at(Path(f"/proc/{process}/task/{thread}")) for process, thread in now}
-            self._sums["read" if "read" in kinds and "lock" not in kinds else "blocked"] += rest if now else 0.0
-            before, last = now, at
+    def evidence(self) -> CommandEvidence:
+        """What was seen, summed up."""
+        tree, seconds = self.tree, self.tree.seconds or 1e-9
+        threads = tree.threads
+        ran, waited = (sum(getattr(record, name) for record in threads.values()) for name in ("ran", "waited"))
+        demand = {who: record.demand for who, record in threads.items()}
+        lives = {who: [record.begin, record.end] for who, record in threads.items()}
+        workers = {who: value for who, value in demand.items() if self._is_worker(who)}
+        leading = self._leading()
+        busiest = max(demand, key=demand.__getitem__, default=None)
+        read, written = (sum(record.moved[which] for record in tree.processes.values()) for which in (0, 1))
+        evidence = CommandEvidence(
+            seconds=tree.seconds,
+            start_seconds=tree.start_seconds,
+            cores=len(os.sched_getaffinity(0)),
+            cores_used=ran / seconds,
+            cores_wanted=sum(demand.values()) / seconds,
+            others=max(0.0, tree.busy_seconds - ran) / seconds,
+            held_up=waited / max(ran + waited, 1e-9),
+            busiest=max(shares_of_successors(demand, lives, seconds), default=0.0),
+            busiest_where=self._line([busiest], RUNNING) if busiest else "",
+            workers=sum(workers.values()) / seconds,
+            busiest_worker=max(shares_of_successors(workers, lives, seconds), default=0.0),
+            read_mb=read / MB / seconds,
+            written_mb=written / MB / seconds,
+            gpu=max(self._gpu.values(), default=0) / 100 / max(self._gpu_looks, 1),
+        )
+        return replace(evidence, **self._waits(leading), **self._locks())
 
-    def _times(self) -> dict[ThreadKey, tuple[float, float]]:
-        with contextlib.suppress(psutil.Error):
-            return times_of([self._root.pid, *(child.pid for child in self._root.children(recursive=True))])
-        return {}
+    # ---- threads by what they do --------------------------------------------------------------------------------------
+
+    def _is_worker(self, who: ThreadKey) -> bool:
+        """Whether the thread's process works for another one of the tree."""
+        return self._role((who[0], who[0])) == WORKER
+
+    def _role(self, who: ThreadKey) -> str | None:
+        looks = self.stacks.threads.get(who)
+        return looks.role if looks else None
+
+    def _leading(self) -> list[ThreadKey]:
+        """The threads of the program's own work: no workers, none that wait for others, none that runs no Python beside one."""
+        found = []
+        for who, record in self.tree.threads.items():
+            knows_stacks = self.stacks.dumps[who[0]] > 0
+            leads = self._role(who) not in (None, WAITS_FOR_OTHERS, WORKER) if knows_stacks else who[0] == who[1]
+            if leads and record.alive >= LEADS * self.tree.seconds and record.share(CHILD) < 0.5 and not self._is_worker(who):
+                found.append(who)
+        return found
+
+    def _waits(self, leading: list[ThreadKey]) -> dict[str, float | str]:
+        """What the leading threads wait for, as shares of their time."""
+        threads, looks = self.tree.threads, self.stacks.threads
+        alive = sum(threads[who].alive for who in leading) or 1e-9
+
+        def mean(share: Callable[[ThreadKey], float]) -> float:
+            return sum(share(who) * threads[who].alive for who in leading) / alive
+
+        def in_input(who: ThreadKey) -> float:
+            """The share of a thread's waits that fall into its input; without stacks, waits at a pipe or socket."""
+            record, seen = threads[who], looks.get(who)
+            if seen is None:
+                return record.share(READ)
+            return blocked(record) * seen.roles[INPUT] / seen.roles.total()
+
+        workers = [threads[who] for who in threads if self._is_worker(who) and who[0] == who[1]]
+        at_disk = sum(record.share(DISK) for record in workers) / max(len(workers), 1)
+        waits = {"input_wait": mean(in_input), "sleep_wait": mean(lambda who: threads[who].share(SLEEP))}
+        waits["disk_wait"] = mean(lambda who: threads[who].share(DISK)) + waits["input_wait"] * at_disk
+        waits["other_wait"] = max(0.0, mean(lambda who: blocked(threads[who])) - sum(waits.values()))
+        lines = {"disk_where": self._line([*leading, *(who for who in threads if self._is_worker(who))], DISK)}
+        lines["wait_where"] = self._line(leading, SLEEP, OTHER, READ, LOCK)
+        lines["input_where"] = lines["wait_where"] if waits["input_wait"] > waits["other_wait"] else ""
+        return {**waits, **lines}
+
+    def _locks(self) -> dict[str, float | int | str]:
+        """The process whose threads wait most for Python's interpreter, and the one whose threads wait most at locks."""
+        gil, lock = (0.0, ""), (0.0, 0, "")
+        for process, dumps in self.stacks.dumps.items():
+            mine = {who: looks for who, looks in self.stacks.threads.items() if who[0] == process and who in self.tree.threads}
+            at_gil = sum(looks.at_gil for who, looks in mine.items() if asks_again(self.tree.threads[who]))
+            gil = max(gil, (at_gil / dumps, most_common(self.stacks.owners[process])))
+            at_lock = {
+                who: self.tree.threads[who].share(LOCK)
+                for who, looks in mine.items()
+                if looks.role not in (WAITS_FOR_OTHERS, INPUT)
+            }
+            at_lock = {who: share for who, share in at_lock.items() if share > CONTENDS}
+            lock = max(lock, (sum(at_lock.values()), len(at_lock), self._line([*at_lock], LOCK)))
+        return {"gil_wait": gil[0], "gil_where": gil[1], "lock_wait": lock[0], "lock_threads": lock[1], "lock_where": lock[2]}
+
+    def _line(self, threads: Sequence[ThreadKey], *states: str) -> str:
+        """The line at which these threads were found most in one of these states."""
+        lines = Counter[str]()
+        for looks in (self.stacks.threads[who] for who in threads if who in self.stacks.threads):
+            for state in states:
+                lines.update(looks.lines[state])
+        return most_common(lines)
+
+
+def blocked(record: ThreadRecord) -> float:
+    """The share of a thread's time, without its waits for a core, in which it was blocked."""
+    return record.blocked / max(record.alive - record.waited, 1e-9)
+
+
+def asks_again(record: ThreadRecord) -> bool:
+    """Whether a thread wakes as often while it is blocked as one that waits for Python's interpreter."""
+    return record.turns > GIL_TURNS * record.blocked
+
+
+def most_common(lines: Counter[str]) -> str:
+    return lines.most_common(1)[0][0] if lines else ""

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +49,13 @@ def in_foreground(
                 holder[0].wait()
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def wait_with_usage(process: subprocess.Popen) -> tuple[int, resource.struct_rusage]:
+    """Wait for the command's end; its return code, and what it and all that it waited for have used, as `time` counts it."""
+    _, status, usage = os.wait4(process.pid, 0)
+    process.returncode = os.waitstatus_to_exitcode(status)
+    return process.returncode, usage
 
 
 def exit_code(returncode: int) -> int:

@@ -272,9 +272,13 @@ def blocked_at(task: Path) -> str:
     task  the thread's folder below /proc
     """
     try:
-        name = (task / "wchan").read_text()
+        return wait_kind((task / "wchan").read_text())
     except OSError:
         return ""
+
+
+def wait_kind(name: str) -> str:
+    """The same for the name of the kernel's function that a thread sleeps in."""
     if name in ("", "0"):
         return "running"
     if "futex" in name:

@@ -1,82 +1,149 @@
-"""`hpml-lab bottleneck`: a name for what bounds a command, with the evidence; its exit code is the command's."""
+"""`hpml-lab bottleneck`: a name for what bounds a program, with the evidence, by looking at it from outside only."""
 
-import argparse
+import json
+import os
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
-from hpml_lab.cli import bottleneck as command
-from hpml_lab.core.errors import LabError
-from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL
-from hpml_lab.profiling.command_watch import diagnose_command, split_python
+from hpml_lab.cli import main
+from hpml_lab.core.programs import python_environment
+from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
+from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 
-BUSY = "import time\nend = time.process_time() + 0.5\nwhile time.process_time() < end: pass\n"
+BUSY = "import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass\n"
+HPML_LAB = [sys.executable, "-c", "import sys; from hpml_lab.cli import main; sys.exit(main())"]
 
 
 @pytest.fixture
 def script(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
-    def write(source):
-        (tmp_path / "script.py").write_text(source)
-        return "script.py"
+    def write(source, name="script.py"):
+        (tmp_path / name).write_text(source)
+        return name
 
     return write
 
 
-def test_a_busy_script_asks_for_one_core_and_its_imports_are_left_out(script):
-    (slow, name) = (
-        "import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n",
-        script(f"import slow\n{BUSY}"),
-    )
-    with open("slow.py", "w") as module:
-        module.write(slow)
-    diagnosis, code, notes = diagnose_command([sys.executable, name])
-    assert code == 0 and diagnosis.bound in ("single thread", CANNOT_TELL)
-    assert diagnosis.evidence.busiest > 0.6, diagnosis.text()
-    assert any("imported are left out" in note for note in notes)
+def own(diagnosis):
+    """The last finding: what bounds the program itself, whether or not other programs have the cores of this machine."""
+    assert all(bound == OTHERS for bound, _ in diagnosis.findings[:-1])
+    return diagnosis.findings[-1]
 
 
-def test_a_sleeping_script_is_not_named(script):
-    diagnosis, _, _ = diagnose_command([sys.executable, script("import time\ntime.sleep(0.5)\n")])
-    assert diagnosis.bound == CANNOT_TELL and diagnosis.evidence.unknown_wait > 0.5
+def test_a_busy_script_is_a_single_thread_and_its_imports_are_left_out(script):
+    script("import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass\n", "slow.py")
+    diagnosis, code = diagnose_command([sys.executable, script(f"import slow\n{BUSY}")])
+    assert code == 0 and own(diagnosis)[0] == "single thread", diagnosis.text()
+    assert "script.py:4" in own(diagnosis)[1]
+    assert diagnosis.evidence.start_seconds > 0.3 and diagnosis.evidence.seconds > 0.3, diagnosis.text()
+
+
+def test_what_has_no_class_is_said_with_its_line(script):
+    diagnosis, _ = diagnose_command([sys.executable, script("import time\n\ntime.sleep(1)\n")])
+    assert own(diagnosis)[0] == CANNOT_TELL
+    assert "it sleeps for" in own(diagnosis)[1] and "script.py:3" in own(diagnosis)[1], diagnosis.text()
+
+
+@pytest.mark.parametrize("start", ["{python} script.py", "sh -c '{python} script.py; exit 3'", "{python} starter.py"])
+def test_the_evidence_is_the_same_however_the_work_is_started(script, start):
+    script(BUSY)
+    script("import subprocess, sys\nsys.exit(subprocess.call([sys.executable, 'script.py']) or 3)", "starter.py")
+    diagnosis, code = diagnose_command(["sh", "-c", start.format(python=sys.executable)])
+    assert code in (0, 3) and own(diagnosis)[0] == "single thread", diagnosis.text()
+    assert "script.py:3" in own(diagnosis)[1]
+
+
+@pytest.mark.parametrize("end", ["os._exit(4)", "os.execvp('sh', ['sh', '-c', 'exit 4'])", "os.kill(os.getpid(), 15)"])
+def test_a_program_may_end_as_it_likes(script, end):
+    diagnosis, code = diagnose_command([sys.executable, script(f"import os\n{BUSY}\n{end}\n")])
+    assert code in (4, 128 + signal.SIGTERM) and own(diagnosis)[0] == "single thread", diagnosis.text()
+
+
+def test_work_in_a_thread_is_seen(script):
+    threaded = f"import threading\ndef work():\n  exec({BUSY!r})\nthreading.Thread(target=work).start()\n"
+    diagnosis, _ = diagnose_command([sys.executable, script(threaded)])
+    assert own(diagnosis)[0] == "single thread" and "script.py:3" in own(diagnosis)[1], diagnosis.text()
+
+
+def test_nothing_of_this_package_is_in_the_program(script):
+    name = script("import json, os, sys\njson.dump([sys.path, sys.argv, dict(os.environ)], open('seen.json', 'w'))\n")
+    seen = []
+    for run in (lambda command: subprocess.run(command, check=True), diagnose_command):
+        run([sys.executable, name, "-x"])
+        seen.append(json.loads(Path("seen.json").read_text()))
+    assert seen[0] == seen[1]
+
+
+def test_threads_of_python_wait_for_the_interpreter(script):
+    threads = "import threading\ndef work():\n  n = 0\n  while n < 20_000_000: n += 1\n"
+    threads += "for _ in range(4): threading.Thread(target=work).start()\n"
+    diagnosis, _ = diagnose_command([sys.executable, script(threads)])
+    assert own(diagnosis)[0] == "GIL" and "script.py:4" in own(diagnosis)[1], diagnosis.text()
+
+
+def test_threads_at_a_lock_are_named_with_its_line(script):
+    threads = "import threading, time\nlock = threading.Lock()\ndef work():\n  for _ in range(10):\n    with lock:\n"
+    threads += "      time.sleep(0.05)\nfor _ in range(4): threading.Thread(target=work).start()\n"
+    diagnosis, _ = diagnose_command([sys.executable, script(threads)])
+    assert own(diagnosis)[0] == "lock" and "script.py:5" in own(diagnosis)[1], diagnosis.text()
+
+
+def test_a_process_that_runs_already_is_left_running(script):
+    forever = "print('began', flush=True)\nwhile True: pass\n"
+    with subprocess.Popen([sys.executable, script(forever)], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout.readline() == "began\n"
+            diagnosis = diagnose_process(process.pid, seconds=1.0)
+            assert process.poll() is None
+        finally:
+            process.kill()
+    assert own(diagnosis)[0] == "single thread" and "script.py:2" in own(diagnosis)[1], diagnosis.text()
+
+
+def test_after_the_seconds_to_watch_the_command_goes_on_to_its_end(script):
+    diagnosis, code = diagnose_command([sys.executable, script(f"{BUSY}\nprint('done')\nraise SystemExit(7)\n")], seconds=0.3)
+    assert code == 7 and diagnosis.evidence.seconds + diagnosis.evidence.start_seconds < 0.9
+
+
+def test_a_signal_is_passed_on_and_then_comes_the_verdict(script):
+    name = script("print('began', flush=True)\nwhile True: pass\n")
+    command = [*HPML_LAB, "bottleneck", "--json", "verdict.json", "--", sys.executable, name]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=python_environment(), **pipes) as process:
+        assert process.stdout.readline() == "began\n"
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(1.5)
+        process.send_signal(signal.SIGTERM)
+        out, error = process.communicate(timeout=300)
+    assert process.returncode == 128 + signal.SIGTERM and out == ""
+    assert "single thread: one thread asks for" in error and "script.py:2" in error
+    written = json.loads(Path("verdict.json").read_text())
+    assert written["findings"][-1]["bound"] == "single thread" and written["evidence"]["cores"] >= 1
 
 
 def test_what_was_seen_is_printed_and_the_exit_code_passed_on(script, capfd):
-    name = script(f"import sys\n{BUSY}\nprint('done')\nsys.exit(7)\n")
-    assert command.bottleneck(argparse.Namespace(words=["--", sys.executable, name])) == 7
+    assert main(["bottleneck", "--", sys.executable, script(f"{BUSY}\nprint('done')\nraise SystemExit(7)\n")]) == 7
     printed = capfd.readouterr()
     assert printed.out == "done\n" and "cores used" in printed.err
-    assert any(printed.err.startswith(f"hpml-lab: {bound}: ") for bound in (*BOUNDS, CANNOT_TELL))
+    assert any(printed.err.startswith(f"hpml-lab: {bound}: ") for bound in (*COMMAND_BOUNDS, CANNOT_TELL))
 
 
-def test_a_failing_script_fails_as_it_does_alone(script, capfd):
-    _, code, _ = diagnose_command([sys.executable, script("raise ValueError('as asked')")])
-    error = capfd.readouterr().err
-    assert code == 1 and "ValueError: as asked" in error and "launcher" not in error
-
-
-def test_a_program_that_is_not_python_is_seen_from_outside(script):
-    diagnosis, code, notes = diagnose_command(["sh", "-c", f"{sys.executable} -S -c '{BUSY}'; exit 3"])
-    assert code == 3 and diagnosis.evidence.busiest > 0.5 and "from outside" in notes[0]
-
-
-def test_a_script_that_ends_at_once_gets_no_name(script):
-    diagnosis, code, _ = diagnose_command([sys.executable, script("import os\nos._exit(4)\n")])
-    assert (diagnosis.bound, code) == (CANNOT_TELL, 4)
-
-
-def test_python_s_own_options_stay_its_own(script):
-    name = script("")
-    python = sys.executable
-    assert split_python([python, name, "-x"]) == ([python], [name, "-x"])
-    assert split_python([python, "-u", "-W", "error", name]) == ([python, "-u", "-W", "error"], [name])
-    assert split_python([python, "-m", "package", "-v"]) == ([python], ["-m", "package", "-v"])
-    assert split_python([name, "3"]) == ([python], [name, "3"])
-    for words in ([python], [python, "-c", "1"], [python, "-m"], ["sleep", "1"]):
-        assert split_python(words) is None
-
-
-def test_no_command_is_an_error():
-    with pytest.raises(LabError, match="no command to run"):
-        command.bottleneck(argparse.Namespace(words=[]))
+def test_wrong_arguments_are_named_before_anything_runs(tmp_path, monkeypatch, capfd):
+    monkeypatch.chdir(tmp_path)
+    touch = ["--", sys.executable, "-c", "open('ran', 'w')"]
+    for words, message in (
+        ([], "no command to run"),
+        (["--seconds", "0", *touch], "not a valid number of seconds"),
+        (["--json", "", *touch], "names a folder"),
+        (["--json", "no/such.json", *touch], "there is no folder no"),
+        (["--pid", str(os.getpid()), *touch], "Give one of them"),
+        (["--pid", str(2**22 + 1)], "there is no process"),
+    ):
+        assert main(["bottleneck", *words]) == 2
+        assert message in capfd.readouterr().err
+    assert not Path("ran").exists()

@@ -1,0 +1,162 @@
+"""What bounds a program, by what was seen of its threads from outside: `decide` is a plain function of the evidence.
+
+Between its limits it says that it cannot tell, and in which line of code the time went. It names no bound of memory: a core
+that waits for memory counts as running. Needs no torch.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpml_lab.core.findings import column, heading
+
+CANNOT_TELL, OTHERS = "cannot tell", "other programs"
+COMMAND_BOUNDS = (OTHERS, "input", "CPU", "single thread", "GIL", "lock", "disk", "GPU")
+SHORTEST = 0.2  # seconds: fewer looks say nothing
+HIGH, LOW = 0.6, 0.4  # a share above HIGH decides; between them nothing is certain
+DISK_SHARE = 0.5  # the rest of a disk's time is the system's own work for it
+ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
+HELD_UP, OTHERS_SHARE = 0.25, 0.5  # waits for a core, and use of the other cores, from which other programs count as the cause
+
+
+@dataclass(frozen=True)
+class CommandEvidence:
+    """What was seen. Shares are of the time in which no thread waited for a core, 0 to 1; cores and threads are means.
+
+    cores_wanted  cores that its threads would use if each had one whenever it wanted it
+    held_up       of the time in which its threads could run, the share that they waited for a core
+    busiest       how much of a core the busiest thread would use; threads that replace one another count as one
+    *_wait        shares of the leading threads: those of the program's own work, not workers or threads that wait for others
+    gil_wait      threads that wait for Python's interpreter, while another has it
+    *_where       the line at which that was seen most
+    """
+
+    seconds: float = column("time that was judged", "s")
+    start_seconds: float = column("time in imports, left out", "s", default=0.0)
+    cores: int = column("cores", default=1)
+    cores_used: float = column("cores used", default=0.0)
+    cores_wanted: float = column("cores asked for", default=0.0)
+    held_up: float = column("share of that in which a core was waited for", default=0.0)
+    others: float = column("cores used by other programs", default=0.0)
+    busiest: float = column("of these by the busiest thread", default=0.0)
+    busiest_where: str = column("its line", default="")
+    workers: float = column("of these by workers", default=0.0)
+    busiest_worker: float = column("busiest worker", default=0.0)
+    input_wait: float = column("share of time blocked in the input", default=0.0)
+    input_where: str = column("its line", default="")
+    disk_wait: float = column("share of time blocked by storage", default=0.0)
+    disk_where: str = column("its line", default="")
+    read_mb: float = column("read from storage", "MB/s", default=0.0)
+    written_mb: float = column("written to storage", "MB/s", default=0.0)
+    gil_wait: float = column("threads that wait for Python's interpreter (GIL)", default=0.0)
+    gil_where: str = column("line that has it most", default="")
+    lock_wait: float = column("threads blocked at a lock", default=0.0)
+    lock_threads: int = column("different threads seen at a lock", default=0)
+    lock_where: str = column("its line", default="")
+    sleep_wait: float = column("share of time asleep", default=0.0)
+    other_wait: float = column("share of time blocked elsewhere", default=0.0)
+    wait_where: str = column("line of the longest wait", default="")
+    gpu: float = column("share of time with a kernel on a GPU", default=0.0)
+
+    def rows(self) -> list[tuple[str, str]]:
+        """Each figure that is not zero with its heading."""
+        shown = []
+        for field in self.__dataclass_fields__.values():
+            value = getattr(self, field.name)
+            if value:
+                text = f"{value:.2f}" if isinstance(value, float) else str(value)
+                shown.append((heading(field.metadata["label"], field.metadata["unit"]), text))
+        return shown
+
+
+@dataclass(frozen=True)
+class CommandDiagnosis:
+    """`findings` are (bound, reason) in order: what comes first has to be fixed first. Each bound is of COMMAND_BOUNDS."""
+
+    findings: tuple[tuple[str, str], ...]
+    evidence: CommandEvidence
+    notes: Sequence[str] = ()
+
+    @property
+    def bound(self) -> str:
+        return self.findings[0][0]
+
+    def text(self) -> str:
+        """The findings, the evidence and the notes, for a terminal."""
+        rows = self.evidence.rows()
+        width = max(len(label) for label, _ in rows)
+        lines = [f"{bound}: {reason}" for bound, reason in self.findings]
+        return "\n".join([*lines, "", *(f"  {label:{width}}  {value}" for label, value in rows), *self.notes])
+
+    def as_dict(self) -> dict[str, Any]:
+        """The same as plain data, for JSON."""
+        findings = [{"bound": bound, "reason": reason} for bound, reason in self.findings]
+        evidence = {name: getattr(self.evidence, name) for name in self.evidence.__dataclass_fields__}
+        return {"bound": self.bound, "findings": findings, "evidence": evidence, "notes": list(self.notes)}
+
+
+def decide_command(seen: CommandEvidence, notes: Sequence[str] = ()) -> CommandDiagnosis:
+    """The bound by the evidence alone: first whether others have the cores, then what bounds the program itself."""
+    findings = []
+    others_work = seen.others >= OTHERS_SHARE * (seen.cores - seen.cores_used)
+    if seen.seconds >= SHORTEST and seen.held_up >= HELD_UP and others_work:
+        reason = (
+            f"they use {seen.others:.1f} of {seen.cores} cores, and for {seen.held_up:.0%} of the time in which it could run"
+        )
+        findings.append((OTHERS, f"{reason} this one waits for a core. What follows is judged of the rest"))
+    return CommandDiagnosis((*findings, _own_bound(seen)), seen, tuple(notes))
+
+
+def _own_bound(seen: CommandEvidence) -> tuple[str, str]:
+    if seen.seconds < SHORTEST:
+        start = f", after {seen.start_seconds:.1f} s in imports" if seen.start_seconds else ""
+        return CANNOT_TELL, f"the program worked for less than {SHORTEST} s{start}"
+    if seen.gpu >= HIGH:
+        return "GPU", f"a GPU runs kernels for {seen.gpu:.0%} of the time"
+    if seen.gil_wait >= HIGH and seen.cores_wanted >= ONE_CORE - seen.gil_wait:
+        return "GIL", (f"{seen.gil_wait:.1f} threads of Python wait for the interpreter, which one of them has"
+                       f"{_at(seen.gil_where)}: processes, or code that releases it, would use more cores")  # fmt: skip
+    if seen.disk_wait >= DISK_SHARE and seen.read_mb + seen.written_mb > 0:
+        return "disk", (f"it is blocked by storage for {seen.disk_wait:.0%} of the time{_at(seen.disk_where)}; "
+                        f"{seen.read_mb:.1f} MB/s read, {seen.written_mb:.1f} MB/s written")  # fmt: skip
+    if seen.lock_threads >= 2 and seen.lock_wait >= HIGH and seen.cores_used <= ONE_CORE:
+        return (
+            "lock",
+            f"{seen.lock_wait:.1f} threads wait for a lock{_at(seen.lock_where)}, {seen.cores_used:.1f} cores are in use",
+        )
+    if seen.cores_wanted >= MORE_CORES:
+        return "CPU", f"{_waits(seen)}{'workers' if _in_workers(seen) else 'threads and processes'} ask for {_cores(seen)}"
+    if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:
+        who = "a single worker" if _in_workers(seen) else "one thread"
+        return "single thread", (f"{_waits(seen)}{who} asks for {seen.busiest:.0%} of a core"
+                                 f"{_at(seen.busiest_where)}; all together ask for {_cores(seen)}")  # fmt: skip
+    if seen.input_wait >= HIGH:
+        if seen.busiest_worker <= LOW:
+            return "input", f"{_waits(seen)}no worker is busy for more than {LOW:.0%}{_at(seen.input_where)}"
+        return CANNOT_TELL, f"{_waits(seen)}its workers are half busy{_at(seen.input_where)}"
+    return CANNOT_TELL, _where_the_time_went(seen)
+
+
+def _in_workers(seen: CommandEvidence) -> bool:
+    return seen.input_wait > LOW and seen.workers > seen.cores_wanted / 2
+
+
+def _waits(seen: CommandEvidence) -> str:
+    return f"the input is waited for {seen.input_wait:.0%} of the time, and " if seen.input_wait > LOW else ""
+
+
+def _cores(seen: CommandEvidence) -> str:
+    return f"{seen.cores_wanted:.1f} of {seen.cores} cores"
+
+
+def _at(line: str) -> str:
+    return f", most at {line}" if line else ""
+
+
+def _where_the_time_went(seen: CommandEvidence) -> str:
+    waits = {"waits for its input": (seen.input_wait, seen.input_where), "waits for storage": (seen.disk_wait, seen.disk_where),
+             "sleeps": (seen.sleep_wait, seen.wait_where), "is blocked": (seen.other_wait, seen.wait_where)}  # fmt: skip
+    what, (share, line) = max(waits.items(), key=lambda item: item[1][0])
+    if share > LOW or share > seen.cores_wanted:
+        return f"it {what} for {share:.0%} of the time{_at(line)}, and asks for {_cores(seen)}"
+    return f"{_cores(seen)} are asked for: neither one thread's worth nor clearly more{_at(seen.busiest_where)}"

@@ -1,0 +1,162 @@
+"""Where the threads of Python processes stand: py-spy is asked now and then, from outside and without stopping them."""
+
+import json
+import subprocess
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpml_lab.core.tools import find_tool
+from hpml_lab.profiling.process_tree import LOCK, PROC, RUNNING, ProcessTree
+from hpml_lab.profiling.py_spy import ALLOW, NOT_INSTALLED, reason
+from hpml_lab.profiling.watching import IMPORT_SYSTEM, ThreadKey
+
+PERIOD = 0.3  # seconds between two dumps, of whatever processes; one takes about 0.01 s of a core
+QUICK, GROWTH = 0.1, 1.3  # after a process's first dump the next follows sooner, so that a short program is seen too
+LONGEST = 10.0  # seconds until a process is asked again in which py-spy has found no Python
+TRIES = 3
+DUMP_SECONDS = 5.0
+# A thread whose innermost Python frame lies in these waits for another to give it work or to end: it is not judged.
+PATIENT = ("threading", "queue", "selectors", "subprocess", "multiprocessing", "concurrent/futures", "asyncio", "socketserver",
+           "torch/multiprocessing", "torch/distributed/elastic")  # fmt: skip
+WORKERS = ("torch/utils/data/_utils/worker.py", "multiprocessing/pool.py", "concurrent/futures/process.py")
+LOADER = "torch/utils/data/dataloader.py"
+GIVES_ITEMS = ("__next__", "__getitem__", "__getitems__")
+LIBRARIES = ("/lib/python", "/lib64/python", "-packages/", "<frozen", "<string>")
+INPUT, WAITS_FOR_OTHERS, WORKER, WORK = "input", "waits for others", "worker", "work"
+
+
+@dataclass
+class ThreadLooks:
+    """What the dumps of one thread showed.
+
+    roles   how often it was in its input, in a wait for others, a worker, or at other work
+    lines   how often it was found at a line, by its state
+    at_gil  how often it wanted to run, or was at a lock, while another thread of the process had the interpreter
+    """
+
+    roles: Counter[str] = field(default_factory=Counter)
+    lines: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
+    at_gil: int = 0
+
+    @property
+    def role(self) -> str:
+        return self.roles.most_common(1)[0][0]
+
+
+class PythonStacks:
+    """Asks py-spy for the stacks of the tree's Python processes in turn: call `dump` after each look at the tree.
+
+    threads  by thread, of those that run Python
+    dumps    of each process
+    owners   lines of the threads that had the interpreter, by process
+    note     why there are no stacks, or ""
+    """
+
+    def __init__(self, tree: ProcessTree) -> None:
+        self._tree, self._program = tree, find_tool("py-spy")
+        self.threads: dict[ThreadKey, ThreadLooks] = {}
+        self.dumps: Counter[int] = Counter()
+        self.owners: defaultdict[int, Counter[str]] = defaultdict(Counter)
+        self.note = "" if self._program else f"No lines of code are known: {NOT_INSTALLED.problem} {NOT_INSTALLED.fix}"
+        self._due: dict[int, float] = {}
+        self._failures: Counter[int] = Counter()
+        self._next = 0.0
+
+    def dump(self, now: float) -> None:
+        """Ask for one process's stacks, if it is time."""
+        if self._program is None:
+            return
+        for process in self._tree.living:
+            if process not in self._due:
+                self._tree.processes[process].importing = python = _runs_python(process)
+                self._due[process] = now if python else now + PERIOD  # a shell that becomes one is seen then
+        process = min(self._tree.living, key=self._due.__getitem__, default=None)
+        if process is None or now < max(self._next, self._due[process]):
+            return
+        self._next = now + min(PERIOD, QUICK * GROWTH ** (self.dumps[process] + self._failures[process]))
+        found = self._ask(process)
+        if found is None:
+            self._failures[process] += 1
+            self._due[process] = now + min(LONGEST, PERIOD * 2 ** self._failures[process])
+            if self._failures[process] >= TRIES:
+                self._tree.processes[process].importing = False
+        else:
+            self._failures[process], self._due[process] = 0, now
+            self._add(process, found)
+
+    def _ask(self, process: int) -> list[dict[str, Any]] | None:
+        command = [self._program, "dump", "--json", "--nonblocking", "--pid", str(process)]
+        try:  # in a session of its own: a Ctrl-C at the terminal is not for it
+            done = subprocess.run(
+                command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DUMP_SECONDS, start_new_session=True
+            )
+            if done.returncode == 0:
+                return json.loads(done.stdout)
+        except (OSError, ValueError, subprocess.TimeoutExpired):
+            return None
+        if b"ermission" in done.stderr and process in self._tree.living and _lives(process):
+            self._program, self.note = (
+                None,
+                f"No lines of code are known: py-spy may not watch ({reason(done.stderr)}). {ALLOW}",
+            )
+            for record in self._tree.processes.values():
+                record.importing = False
+        return None
+
+    def _add(self, process: int, found: Sequence[dict[str, Any]]) -> None:
+        main = next((thread for thread in found if _id(thread) == process), None)
+        importing = main is not None and any(frame["filename"] == IMPORT_SYSTEM for frame in main["frames"])
+        self._tree.processes[process].importing = importing
+        if importing:
+            return
+        self.dumps[process] += 1
+        owner = next((thread for thread in found if thread["owns_gil"]), None)
+        if owner is not None:
+            self.owners[process][line_of(owner["frames"])] += 1
+        for thread in filter(lambda thread: thread["frames"], found):
+            looks = self.threads.setdefault((process, _id(thread)), ThreadLooks())
+            state, role = self._tree.states.get((process, _id(thread)), RUNNING), role_of(thread["frames"])
+            looks.roles[role] += 1
+            looks.lines[state][line_of(thread["frames"])] += 1
+            if owner is not None and thread is not owner and state in (LOCK, RUNNING) and role != WAITS_FOR_OTHERS:
+                looks.at_gil += 1
+
+
+def _id(thread: dict[str, Any]) -> int:
+    """The system's number of a thread; an old Python does not know it, but its main thread has the process's."""
+    return thread["os_thread_id"] or (thread["pid"] if thread["thread_name"] == "MainThread" else 0)
+
+
+def _runs_python(process: int) -> bool:
+    try:
+        return Path(PROC / str(process) / "exe").readlink().name.startswith(("python", "pypy"))
+    except OSError:
+        return False
+
+
+def _lives(process: int) -> bool:
+    return (PROC / str(process) / "exe").exists()
+
+
+def role_of(frames: Sequence[dict[str, Any]]) -> str:
+    """What a thread is at, by its stack, the innermost frame first."""
+    files = [frame["filename"] for frame in frames]
+    if any(file.endswith(WORKERS) for file in files):
+        return WORKER
+    if any(file.endswith(LOADER) or frame["name"].endswith(GIVES_ITEMS) for file, frame in zip(files, frames, strict=True)):
+        return INPUT
+    innermost = files[0].removesuffix(".py") + "/"
+    library = any(name in innermost for name in LIBRARIES)
+    return WAITS_FOR_OTHERS if library and any(f"/{name}/" in innermost for name in PATIENT) else WORK
+
+
+def line_of(frames: Sequence[dict[str, Any]]) -> str:
+    """The line of the program's own code that a thread is in: its innermost frame outside libraries."""
+    if not frames:
+        return ""
+    own = (frame for frame in frames if not any(name in frame["filename"] for name in LIBRARIES))
+    frame = next(own, frames[0])
+    return f"{Path(frame['filename']).name}:{frame['line']} in {frame['name']}"
