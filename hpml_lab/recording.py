@@ -103,9 +103,9 @@ def is_recorded(experiment: Experiment, size: str, here: dict, folder: Path) -> 
     """
     try:
         recorded = experiment.load(folder / f"{experiment.slug}.json")
-        enough = machine.label(recorded.machine) == machine.label(here) or (recorded.machine["gpu"] and not here["gpu"])
-    except (LabError, KeyError):  # none yet, or of an older version
+    except LabError:  # none yet, or of an older version
         return False
+    enough = machine.label(recorded.machine) == machine.label(here) or (recorded.machine["gpu"] and not here["gpu"])
     return recorded.size == size and bool(enough)
 
 
@@ -126,7 +126,10 @@ def record(experiment: Experiment, size: str, device: str, folder: Path, picture
         if finished.exitcode:
             return Outcome(slug, FAILED, seconds, _end(error) or f"the interpreter ended with exit code {finished.exitcode}.")
         made = Path(temporary) / f"{slug}.json"
-        result = experiment.load(made)
+        try:
+            result = experiment.load(made)
+        except LabError as unreadable:  # a row has a value that its class does not declare
+            return Outcome(slug, FAILED, seconds, unreadable.problem)
         broken = [claim for claim in [*result.claims, *result.checks] if claim.exact and not claim.holds]
         if broken:
             words = [f"exact claim fails: {claim.text} [{claim.measured}]" for claim in broken]

@@ -4,13 +4,14 @@ Imports are late on purpose: `--help` answers at once, and `doctor` works where 
 """
 
 import argparse
+import errno
 import os
 import sys
 from collections.abc import Sequence
 
 from hpml_lab import __version__
 from hpml_lab.cli import bottleneck, data, doctor, listing, monitor, profile, reference, report, run, tune
-from hpml_lab.cli.shared import FINE, INTERRUPTED, WRONG_INPUT, print_error
+from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_error
 from hpml_lab.core.errors import LabError
 
 COMMANDS = (listing, run, reference, report, doctor, data, profile, monitor, bottleneck, tune)
@@ -18,8 +19,10 @@ COMMANDS = (listing, run, reference, report, doctor, data, profile, monitor, bot
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0 fine, 1 something failed, 2 wrong input, 130 interrupted."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by the shell: `hpml-lab list >&-`
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))
+        if hasattr(stream := getattr(sys, name), "reconfigure"):
             stream.reconfigure(errors="replace")  # a terminal without UTF-8 shows ? for a dash, and no error
     parser = argparse.ArgumentParser(
         prog="hpml-lab", description="Experiments of five lectures on high-performance machine learning, run on this machine."
@@ -43,5 +46,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print_error("interrupted.", "Run the same command again; what was finished is kept.")
         return INTERRUPTED
     except BrokenPipeError:  # `hpml-lab list | head`: the reader has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return FINE
+    except OSError as error:
+        if error.filename is not None or error.errno not in (errno.ENOSPC, errno.EIO, errno.EBADF):
+            raise
+        _drop_output()  # `hpml-lab list > /dev/full`
+        print_error(f"the output could not be written ({error.strerror}).")
+        return FAILED
+
+
+def _drop_output() -> None:
+    """Let what is still to be printed go nowhere: Python would try again at its end, and report that as an error of its own."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

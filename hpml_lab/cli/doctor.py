@@ -6,6 +6,8 @@ import sys
 
 from hpml_lab.cli.shared import FAILED, FINE
 
+NARROWEST = 60  # characters: the last column begins at the 26th; a narrower terminal breaks the lines itself
+
 
 def add_parser(commands) -> None:
     parser = commands.add_parser(
@@ -20,5 +22,6 @@ def examine_machine(chosen: argparse.Namespace) -> int:
 
     print("Looking at this machine; loading torch takes some seconds.", file=sys.stderr, flush=True)
     found = examine()
-    print(found.as_json() if chosen.json else found.as_text(min(shutil.get_terminal_size().columns, 110)))
+    width = min(max(shutil.get_terminal_size().columns, NARROWEST), 110)
+    print(found.as_json() if chosen.json else found.as_text(width))
     return FINE if found.ready else FAILED

@@ -6,7 +6,7 @@ import sys
 import time
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, load_registry, print_error
+from hpml_lab.cli.shared import FAILED, FINE, load_registry, print_error, require_writable
 from hpml_lab.core.errors import LabError
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
@@ -45,8 +45,10 @@ def record_references(chosen: argparse.Namespace) -> int:
     if chosen.size not in registry.SIZES:
         raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
     experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs)] or registry.all_experiments()
-    device, here = recording.device_and_machine(chosen.device)
     out = chosen.out or REFERENCE
+    require_writable(out, "--out")
+    require_writable(chosen.log, "--log")
+    device, here = recording.device_and_machine(chosen.device)
     log = chosen.log / "outcomes.json"
     outcomes = recording.load_outcomes(log)
     failed_before = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]

@@ -3,12 +3,11 @@
 import argparse
 import os
 import sys
-import tempfile
 import time
 import traceback
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, load_registry, print_error
+from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, load_registry, print_error, require_writable
 from hpml_lab.core.errors import LabError
 
 
@@ -25,7 +24,7 @@ def add_parser(commands) -> None:
 
 def run_experiments(chosen: argparse.Namespace) -> int:
     experiments, device = _checked(chosen)
-    if os.environ.get("RANK", "0") != "0":  # torchrun: the ranks share the work; only rank 0 reports and saves
+    if _rank() > 0:  # torchrun: the ranks share the work; only rank 0 reports and saves
         for experiment in experiments:
             experiment(chosen.size, chosen.device)
         return FINE
@@ -77,6 +76,20 @@ def run_experiments(chosen: argparse.Namespace) -> int:
     return FAILED if crashed or failing else FINE
 
 
+def _rank() -> int:
+    """This process's number among those that torchrun started; 0 if it started none. Raises LabError for what is no number."""
+    try:
+        rank, size = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+    except ValueError as error:
+        raise LabError(f"RANK or WORLD_SIZE is not a number ({error}).", "Unset both, or start ranks with torchrun.") from error
+    if rank and not 0 <= rank < size:
+        raise LabError(
+            f"RANK is {rank} of {size}: there is no such rank, so nothing would be printed or saved.",
+            "Unset RANK, which an earlier launch may have left, or start ranks with torchrun.",
+        )
+    return rank
+
+
 def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     """The experiments and the device that were asked for, all checked before the first one runs; raises LabError."""
     registry = load_registry()
@@ -88,11 +101,5 @@ def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
     if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
         experiments = list(registry.all_experiments())
-    try:
-        chosen.out.mkdir(parents=True, exist_ok=True)
-        tempfile.TemporaryFile(dir=chosen.out).close()
-    except OSError as error:
-        raise LabError(
-            f"results cannot be saved in {chosen.out} ({error.strerror}).", "Choose another folder with --out."
-        ) from error
+    require_writable(chosen.out, "--out")
     return experiments, device

@@ -1,6 +1,8 @@
 """What the commands share: exit codes, errors in two lines, and the registry of experiments."""
 
 import sys
+import tempfile
+from pathlib import Path
 from types import ModuleType
 
 from hpml_lab.core import machine
@@ -12,6 +14,18 @@ FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the 
 def print_error(problem: str, fix: str = "") -> None:
     """Say on stderr what is wrong and how to fix it."""
     print(f"hpml-lab: {problem}" + (f"\n  {fix}" if fix else ""), file=sys.stderr, flush=True)
+
+
+def require_writable(folder: Path, option: str) -> None:
+    """Make `folder`, which `option` names, if it is not there. Raises LabError if no file can be written into it."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
+        raise LabError(
+            f"results cannot be saved in {folder} ({getattr(error, 'strerror', None) or error}).",
+            f"Choose another folder with {option}.",
+        ) from error
 
 
 def load_registry() -> ModuleType:

@@ -15,6 +15,7 @@ from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up
 ATTEMPTS = 3  # per mirror, as long as each attempt makes progress
+LARGEST = 16 << 20  # bytes: the largest of the archives has 10 MB, and a server that sends without end is not let fill the disk
 
 
 class _Failed(Exception):
@@ -61,6 +62,8 @@ def _size(path: Path) -> int:
 def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
     """Download one archive from the first mirror that delivers it, verify it, and write it unpacked."""
     name, partial, failures = archive.removesuffix(".gz"), raw / f"{archive}.part", []
+    if partial.is_symlink():
+        partial.unlink()  # what it leads to is not ours to write
     for mirror in mirrors:
         for _ in range(ATTEMPTS):
             before, why = _size(partial), ""
@@ -73,7 +76,7 @@ def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
                     break  # no progress: another attempt would make none either
             except ValueError as error:
                 why = f"what it sent is not {name}: {error}"
-                partial.unlink()
+                partial.unlink(missing_ok=True)
                 if before == 0:
                     break  # otherwise the partial file of an earlier run may be wrong: try again from the start
             else:
@@ -89,7 +92,10 @@ def _fetch(archive: str, raw: Path, mirrors: list[str]) -> None:
 
 
 def _download(url: str, partial: Path) -> None:
-    """Complete the file `partial` from `url`, resuming if the server can. _Failed leaves what was received."""
+    """Complete the file `partial` from `url`, resuming if the server can. _Failed leaves what was received.
+
+    Raises ValueError for more bytes than any of the archives has.
+    """
     have = _size(partial)
     headers = {"User-Agent": "hpml-lab"} | ({"Range": f"bytes={have}-"} if have else {})
     try:
@@ -108,8 +114,8 @@ def _download(url: str, partial: Path) -> None:
         if answer.status == 206 and not resuming:
             partial.unlink(missing_ok=True)
             raise _Failed("it answered with a different range than requested")
-        length = answer.headers.get("Content-Length")
-        total = have + int(length) if length else None
+        length = answer.headers.get("Content-Length", "")
+        total = have + int(length) if length.isdecimal() else None
         bar = need("tqdm").tqdm(
             desc=partial.name.removesuffix(".part"),
             initial=have,
@@ -122,6 +128,8 @@ def _download(url: str, partial: Path) -> None:
         try:
             with bar, open(partial, "ab" if resuming else "wb") as file:
                 for chunk in _chunks(answer):
+                    if file.tell() + len(chunk) > LARGEST:
+                        raise ValueError(f"it has more than {LARGEST:,} bytes")
                     file.write(chunk)
                     bar.update(len(chunk))
         except OSError as error:

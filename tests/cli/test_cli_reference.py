@@ -223,7 +223,7 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
 def test_a_hanging_experiment_is_killed_at_its_deadline(lab, demo):
     code, said, _ = lab("demo-hang", "--deadline", "1s", "--budget", "1h")
     assert code == 1 and "1 not finished" in said and "killed after 1 s" in said
-    assert not (demo / "out").exists()
+    assert list((demo / "out").iterdir()) == []
 
 
 def test_what_the_budget_cuts_short_is_not_called_a_failure(lab, monkeypatch):
@@ -267,6 +267,14 @@ def test_ctrl_c_ends_the_experiment_and_keeps_the_page(demo, nothing_left):
 def test_wrong_input_is_reported_before_anything_runs(lab, demo, arguments, words):
     code, _, progress = lab(*arguments)
     assert code == 2 and words in progress
+    assert not (demo / "runs.txt").exists()
+
+
+@pytest.mark.parametrize("option", ["--log", "--out"])
+def test_a_folder_that_cannot_be_one_is_reported_before_anything_runs(lab, demo, option):
+    (demo / "file").write_text("in the way")
+    code, _, progress = lab("demo-one", option, str(demo / "file"))
+    assert code == 2 and f"results cannot be saved in {demo / 'file'}" in progress and option in progress.splitlines()[1]
     assert not (demo / "runs.txt").exists()
 
 

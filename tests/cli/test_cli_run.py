@@ -191,6 +191,7 @@ def test_a_full_disk_shows_the_table_keeps_the_old_file_and_fails(hpml, out, mon
         (["plain", "--device", "gpu"], "'gpu' is not a valid device.", "Use cpu, cuda, or cuda:N."),
         (["plain", "--device", "cuda:99"], "'cuda:99' was asked for", "hpml-lab doctor"),
         (["plain", "--out", "FILE/out"], "results cannot be saved in", "--out"),
+        (["plain", "--out", "a\0b"], "results cannot be saved in", "--out"),
     ],
 )
 def test_wrong_input_is_reported_before_anything_runs(hpml, tmp_path, arguments, problem, fix):
@@ -202,6 +203,35 @@ def test_wrong_input_is_reported_before_anything_runs(hpml, tmp_path, arguments,
     assert (code, said, RAN) == (2, "", [])
     assert progress.startswith(f"hpml-lab: {problem}") and fix in progress.splitlines()[1]
     assert "Traceback" not in progress
+
+
+@pytest.mark.parametrize(
+    "variables", [{"RANK": "1"}, {"RANK": "abc"}, {"RANK": "-1"}, {"RANK": "2", "WORLD_SIZE": "2"}], ids=str
+)
+def test_a_rank_that_no_launcher_gave_is_reported_before_anything_runs(hpml, out, monkeypatch, variables):
+    """As an earlier launch may leave it in the environment: nothing would be printed or saved."""
+    for name in ("RANK", "WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code, said, why = run(hpml, out, "plain")
+    assert code == 2 and RAN == [] and "RANK" in why and "start ranks with torchrun" in why
+
+
+def test_of_several_ranks_the_first_prints_and_saves(hpml, out, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    monkeypatch.setenv("RANK", "1")
+    assert run(hpml, out, "plain")[:2] == (0, "") and len(RAN) == 1 and not list(out.iterdir())
+    monkeypatch.setenv("RANK", "0")
+    assert "One is one" in run(hpml, out, "plain")[1] and (out / "plain.json").is_file()
+
+
+def test_a_damaged_recorded_run_is_a_note_and_no_crash(hpml, out, tmp_path, monkeypatch):
+    monkeypatch.setattr(registry, "REFERENCE", tmp_path)
+    (tmp_path / "plain.json").write_text("<<<<<<< HEAD")
+    code, said, _ = run(hpml, out, "plain")
+    assert code == 0 and "Note: The recorded run cannot be shown: " in said and "2.5" in said
+    assert (out / "plain.png").is_file()
 
 
 def test_a_wrong_device_in_the_environment_is_reported_before_anything_runs(hpml, out, monkeypatch):
@@ -277,6 +307,10 @@ def test_doctor_passes_its_verdict_on(hpml, monkeypatch):
     monkeypatch.setattr(doctor, "examine", lambda: doctor.Report([doctor.Finding("python", "missing", "2")], []))
     code, said, _ = hpml("doctor")
     assert code == 1 and "Not ready" in said
+    monkeypatch.setenv("COLUMNS", "20")
+    means = "Nothing works with this one, which is too old."
+    monkeypatch.setattr(doctor, "examine", lambda: doctor.Report([doctor.Finding("python", "missing", "2", means)], []))
+    assert "Nothing works with this one" in hpml("doctor")[1], "in a narrow terminal, too, words stay whole"
 
 
 def test_data_fetch_says_where_it_lies_and_names_what_cannot_be_fetched(hpml, tmp_path, monkeypatch):
@@ -355,16 +389,33 @@ def test_help_is_there_before_torch_is_loaded():
     assert done.stdout.rstrip().endswith("False")
 
 
-def test_a_reader_that_goes_away_and_a_terminal_without_utf8_are_no_errors(tmp_path):
+@pytest.fixture
+def light_list(tmp_path):
+    """(shell command with LIST in it) -> the finished shell: LIST lists two experiments, quickly."""
     (tmp_path / "own.py").write_text(OWN)
     # A list needs nothing of torch but names for annotations: a stand-in saves two imports of seconds.
     (tmp_path / "torch.py").write_text("def __getattr__(name):\n    return type(name, (), {})\n")
-    command = f"{sys.executable} own.py list | true; echo ${{PIPESTATUS[0]}}; {sys.executable} own.py list"
     environment = os.environ | {"PYTHONIOENCODING": "ascii", "PYTHONUNBUFFERED": ""}  # buffered, as in a student's shell
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment)
+
+    def run(command):
+        command = command.replace("LIST", f"{sys.executable} own.py list")
+        return subprocess.run(["bash", "-c", command], capture_output=True, text=True, cwd=tmp_path, env=environment)
+
+    return run
+
+
+def test_a_reader_that_goes_away_and_a_terminal_without_utf8_are_no_errors(light_list):
+    done = light_list("LIST | true; echo ${PIPESTATUS[0]}; LIST")
     assert done.stderr == ""
     assert done.stdout.splitlines()[0] == "0"
     assert "Ends at once ? and has a dash" in done.stdout
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is always full")
+def test_an_output_that_is_full_is_one_line_and_one_that_is_closed_is_no_error(light_list):
+    done = light_list("LIST > /dev/full; echo $?; LIST >&-; echo $?")
+    assert done.stderr == "hpml-lab: the output could not be written (No space left on device).\n"
+    assert done.stdout.split() == ["1", "0"]
 
 
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):

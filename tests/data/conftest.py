@@ -49,6 +49,8 @@ class Server(http.server.ThreadingHTTPServer):
 
     ranges       whether a Range request gets 206
     cut_after    the connection breaks after that many bytes of a body, `cuts` times
+    length       what Content-Length says instead of the length
+    endless      a body is followed by zeros until the client goes away
     """
 
     daemon_threads = True
@@ -56,6 +58,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.requests, self.ranges, self.cut_after, self.cuts = {}, [], True, None, 0
+        self.length, self.endless = None, False
 
     @property
     def address(self) -> str:
@@ -83,8 +86,14 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
         else:
             self.send_response(200)
-        self.send_header("Content-Length", str(len(body) - start))
+        if not server.endless:
+            self.send_header("Content-Length", server.length or str(len(body) - start))
         self.end_headers()
+        while server.endless:
+            try:
+                self.wfile.write(bytes(1 << 16))
+            except OSError:
+                return
         if server.cuts:
             server.cuts -= 1
             self.wfile.write(body[start : start + server.cut_after])

@@ -148,14 +148,33 @@ def test_a_silent_server_is_given_up(files, folder, monkeypatch):
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is always full")
-def test_a_full_disk_while_downloading_is_reported(server, files, folder):
-    raw = folder / "MNIST" / "raw"
-    raw.mkdir(parents=True)
-    (raw / f"{FIRST}.part").symlink_to("/dev/full")
+def test_a_full_disk_while_downloading_is_reported(server, files, folder, monkeypatch):
+    monkeypatch.setattr(fetch, "open", lambda path, mode: open("/dev/full", mode), raising=False)
     with pytest.raises(LabError, match="No space left on device") as caught:
         fetch.fetch_mnist()
     assert "Free some space" in caught.value.fix
-    assert not (raw / "train-images-idx3-ubyte").exists()
+    assert not (folder / "MNIST" / "raw" / "train-images-idx3-ubyte").exists()
+
+
+def test_a_partial_file_that_is_a_link_is_not_written_through(server, files, folder, tmp_path):
+    raw, precious = folder / "MNIST" / "raw", tmp_path / "precious"
+    raw.mkdir(parents=True)
+    precious.write_bytes(b"mine")
+    (raw / f"{FIRST}.part").symlink_to(precious)
+    assert content(fetch.fetch_mnist()) == files and precious.read_bytes() == b"mine"
+
+
+def test_a_length_that_is_no_number_is_passed_over(server, files, folder):
+    server.length = "abc"
+    assert content(fetch.fetch_mnist()) == files
+
+
+def test_a_server_that_sends_without_end_is_given_up(server, folder, monkeypatch):
+    monkeypatch.setattr(fetch, "LARGEST", 100_000)
+    server.endless = True
+    with pytest.raises(LabError, match="it has more than 100,000 bytes"):
+        fetch.fetch_mnist()
+    assert list((folder / "MNIST" / "raw").iterdir()) == []
 
 
 def test_a_disk_that_fills_while_the_file_is_written_keeps_the_download(server, files, folder, monkeypatch):
