@@ -16,6 +16,7 @@ from hpml_lab.core.children import end_with_parent
 from hpml_lab.core.files import atomic_write
 
 ANSWER_SECONDS = 30.0
+LARGEST_BODY = 1 << 26  # bytes; a slice has 64 K
 
 
 def batched(session: Any) -> Any:
@@ -33,22 +34,40 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"  # connections stay open
     disable_nagle_algorithm = True
     wbufsize = -1  # header and body leave together
+    timeout = 300.0  # seconds without a byte; a client may rest for minutes, while other servers are measured
     server: "_Server"
 
     def do_GET(self) -> None:
         self._answer(200 if self.path == self.server.health else 404, {})
 
     def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        length = self.headers.get("Content-Length")
+        if length is None:
+            return self._refuse(411, "the request does not say how long its body is")
+        if not (length.isascii() and length.isdecimal()):
+            return self._refuse(400, f"Content-Length {length[:20]!r} is not a number of bytes")
+        if len(length) > 18 or int(length) > LARGEST_BODY:
+            return self._refuse(413, f"a body of more than {LARGEST_BODY:,} bytes")
+        try:
+            body = self.rfile.read(int(length))
+        except TimeoutError:
+            return self._refuse(408, f"nothing came for {self.timeout:g} s")
         try:
             output, batch = self.server.stages.submit(unpack(json.loads(body))).result(ANSWER_SECONDS)
             self._answer(200, {**pack(output), "batch": batch})
         except Exception as error:  # this request fails, the server stays
             self._answer(500, {"detail": f"{type(error).__name__}: {error}"})
 
+    def _refuse(self, status: int, why: str) -> None:
+        """Answer without a body that was read to its end: what follows it cannot be told from it, so the connection closes."""
+        self.close_connection = True
+        self._answer(status, {"detail": why})
+
     def _answer(self, status: int, message: dict[str, Any]) -> None:
         body = json.dumps(message).encode()
         self.send_response(status)
+        if self.close_connection:
+            self.send_header("Connection", "close")
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()

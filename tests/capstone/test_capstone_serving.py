@@ -397,6 +397,43 @@ def test_our_server_answers_over_http_and_survives_bad_requests(ours):
         assert array_message.decode(client.submit(array_message.encode(x)).result())[1] == 1
 
 
+def exchange(port, request):
+    """What our server answers to a request, until it closes the connection."""
+    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
+        client.sendall(f"POST /predict HTTP/1.1\r\n{request}".encode())
+        with client.makefile("rb") as answer:
+            return answer.read().decode()
+
+
+@pytest.mark.parametrize(
+    "head, status, why",
+    [
+        ("Content-Length: abc", 400, "Content-Length 'abc' is not a number of bytes"),
+        ("Content-Length: -1", 400, "'-1' is not a number"),
+        ("Content-Length: ²", 400, "is not a number"),
+        ("Content-Length: 1000000000000", 413, "more than 67,108,864 bytes"),
+        ("Content-Length: " + "9" * 5000, 413, "more than 67,108,864 bytes"),
+        ("Host: here", 411, "does not say how long"),
+        ("Transfer-Encoding: chunked", 411, "does not say how long"),
+    ],
+)
+def test_a_length_that_is_wrong_is_answered_and_the_server_stays(ours, head, status, why):
+    port = ours(http_program.batched(lambda x: 2 * x))
+    answer = exchange(port, f"{head}\r\n\r\n")
+    assert answer.startswith(f"HTTP/1.1 {status} ") and why in answer and "Connection: close" in answer
+    with HttpClient(port, connections=1) as client:
+        x = np.ones(2, np.float32)
+        assert np.array_equal(array_message.decode(client.submit(array_message.encode(x)).result())[0], 2 * x)
+
+
+def test_a_client_that_stops_in_the_middle_gives_its_thread_back(ours, monkeypatch):
+    monkeypatch.setattr(http_program._Handler, "timeout", 0.2)
+    port = ours(http_program.batched(lambda x: x))
+    answer = exchange(port, "Content-Length: 10\r\n\r\nhalf")
+    assert answer.startswith("HTTP/1.1 408 ") and "nothing came for 0.2 s" in answer
+    assert exchange(port, "Content-Len") == "", "in the header there is nobody to answer yet"
+
+
 def test_a_server_that_does_not_answer_is_given_up_in_time():
     with closing(socket.create_server(("127.0.0.1", 0))) as silent:
         port = silent.getsockname()[1]
