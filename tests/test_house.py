@@ -13,6 +13,7 @@ import pytest
 import hpml_lab
 from hpml_lab.core.exercises import all_exercises
 from hpml_lab.core.experiment import Experiment, all_experiments, find, topics_that_do_not_load
+from hpml_lab.core.findings import Row
 from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
 from hpml_lab.recording import LARGEST_FILE
 
@@ -49,6 +50,7 @@ FLOORS = [
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
+ENCODING_LATER = {"launcher.py", "operator_recorder.py", "script_profile.py", "py_spy.py", "command_watch.py", "train.py"}
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
 
@@ -90,6 +92,41 @@ def test_a_class_name_has_one_meaning_in_the_package():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def texts_without_encoding(tree):
+    """The calls that open, read or write a text in the system's encoding, which is not UTF-8 everywhere."""
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.Call) or any(keyword.arg in ("encoding", None) for keyword in node.keywords):
+            continue
+        name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        words = [argument.value if isinstance(argument, ast.Constant) else None for argument in node.args]
+        modes = (words if isinstance(node.func, ast.Attribute) else words[1:]) or ["r"]  # path.open("r"), open(path, "r")
+        if name in ("read_text", "write_text") or name == "open" and re.fullmatch(r"[rwxat+]+", str(modes[0])):
+            yield node.lineno
+
+
+def test_texts_without_an_encoding_are_found():
+    found = 'open(p)\nopen(p, "w")\np.open()\np.open("a+")\np.read_text()\np.write_text("a")\n'
+    passed = 'open(p, "rb")\np.open("wb")\nImage.open(p)\nos.open(p, flags)\nopen(p, encoding="utf-8")\nopen(p, mode)\n'
+    assert list(texts_without_encoding(ast.parse(found + passed))) == [1, 2, 3, 4, 5, 6]
+
+
+def test_every_text_has_an_encoding():
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        if path.name not in ENCODING_LATER:
+            found[str(path)] = list(texts_without_encoding(ast.parse(path.read_text(encoding="utf-8"))))
+    assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+def test_only_classes_derived_from_row_have_columns():
+    """Others would be saved with a result, and not be brought back."""
+    modules = [module for name, module in sys.modules.items() if name.startswith("hpml_lab.")]
+    kinds = {kind for module in modules for kind in vars(module).values() if isinstance(kind, type)}
+    fields = {kind: vars(kind).get("__dataclass_fields__", {}).values() for kind in kinds}
+    rows = [kind for kind in kinds if any("label" in field.metadata for field in fields[kind])]
+    assert len(rows) > 200 and [kind for kind in rows if not issubclass(kind, Row)] == []
 
 
 def test_every_topic_loads_here():

@@ -76,7 +76,7 @@ class RunningEngine:
 
     def _is_healthy(self) -> bool:
         try:
-            self.port = int((self._folder / "port").read_text())
+            self.port = int((self._folder / "port").read_text(encoding="utf-8"))
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
             with contextlib.closing(connection):
                 connection.request("GET", self._health)  # a path that no other server has
@@ -87,7 +87,7 @@ class RunningEngine:
     def _last_words(self) -> str:
         """The last line that it printed."""
         try:
-            lines = (self._folder / "log").read_text(errors="replace").split("\n")
+            lines = (self._folder / "log").read_text(errors="replace", encoding="utf-8").split("\n")
         except OSError:
             return ""
         last = next((line.strip() for line in reversed(lines) if line.strip()), "")

@@ -27,7 +27,7 @@ def load_deepspeed(device: torch.device, folder: str | Path) -> Any:
 
 def silence() -> None:
     """Show nothing that this rank prints: DeepSpeed and gloo report from Python and from C++."""
-    nothing = open(os.devnull, "w")  # noqa: SIM115
+    nothing = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     os.dup2(nothing.fileno(), 1)
     os.dup2(nothing.fileno(), 2)
     sys.stdout = sys.stderr = nothing

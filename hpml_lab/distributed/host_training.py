@@ -67,7 +67,7 @@ class Plan:
         atomic_write(self.path(f"{name}.json"), json.dumps(record))
 
     def read(self, name: str) -> dict:
-        return json.loads(self.path(f"{name}.json").read_text())
+        return json.loads(self.path(f"{name}.json").read_text(encoding="utf-8"))
 
 
 # ---- the agent --------------------------------------------------------------------------------------------------------------
@@ -87,7 +87,10 @@ def agent(hosts: TwoHosts | None, host: int, plan: Plan) -> Iterator[subprocess.
         environment["GLOO_SOCKET_IFNAME"] = "lo0" if sys.platform == "darwin" else "lo"
     if hosts is not None:
         command = hosts.command(host, command)
-    with open(plan.log(host), "w") as log, started(command, env=environment, stdout=log, stderr=log) as program:
+    with (
+        open(plan.log(host), "w", encoding="utf-8") as log,
+        started(command, env=environment, stdout=log, stderr=log) as program,
+    ):
         yield program
 
 

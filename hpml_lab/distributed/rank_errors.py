@@ -52,7 +52,7 @@ def note_place(folder: Path, rank: int, thread: int) -> None:
     a rank that was importing crashed under it.
     """
     lines = traceback.format_stack(sys._current_frames()[thread])
-    (folder / f"rank{rank}.trace").write_text("".join(reversed(lines)))
+    (folder / f"rank{rank}.trace").write_text("".join(reversed(lines)), encoding="utf-8")
 
 
 def raise_first_failure(outcomes: list[ChildOutcome], folder: Path, deadline_seconds: float) -> None:
@@ -123,7 +123,7 @@ def _own_frame(lines: list[str]) -> str:
 
 def _place(trace: Path) -> str:
     """Where a rank was when its time was nearly over, as note_place wrote it."""
-    lines = trace.read_text().splitlines() if trace.exists() else []
+    lines = trace.read_text(encoding="utf-8").splitlines() if trace.exists() else []
     frames = [found for line in lines if (found := _FRAME.search(line))]
     if any(found[1] in _OURS and found[3] == "_leave" for found in frames):
         return f"{RETURNED} and waited to leave the group"

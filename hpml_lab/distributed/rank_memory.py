@@ -157,7 +157,7 @@ def _held(run: runs.Run, *ignored: torch.Tensor) -> Footprint:
 def _without_messages():
     """The profiler writes from C++ that it does not know what was allocated before it started."""
     kept = os.dup(2)
-    with open(os.devnull, "w") as nowhere:
+    with open(os.devnull, "w", encoding="utf-8") as nowhere:
         os.dup2(nowhere.fileno(), 2)
         try:
             yield

@@ -8,7 +8,7 @@ from hpml_lab.core.errors import LabError
 
 def damage(folder: Path, table: Path) -> dict[str, int]:
     """Damage eight rows and files of a set of at least ten faces, each in another way: {kind of damage: line of the table}."""
-    with open(table, newline="") as file:
+    with open(table, newline="", encoding="utf-8") as file:
         rows = list(csv.reader(file))
     rows[1][3] = ""
     rows[2][4] = "twelve"
@@ -19,7 +19,7 @@ def damage(folder: Path, table: Path) -> dict[str, int]:
     photo.write_bytes(photo.read_bytes()[: photo.stat().st_size // 2])
     rows[7][1] = "5000"
     (folder / rows[8][0]).write_bytes(b"this is no image")
-    with open(table, "w", newline="") as file:
+    with open(table, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows(rows)
     kinds = (
         "missing value",
@@ -39,7 +39,7 @@ def message_for_row(folder: Path, header: list[str], row: list[str]) -> str:
     from hpml_lab.loading.landmarks import FaceLandmarksDataset  # with pandas
 
     table = folder / "one_row.csv"
-    with open(table, "w", newline="") as file:
+    with open(table, "w", newline="", encoding="utf-8") as file:
         csv.writer(file).writerows([header, row])
     try:
         FaceLandmarksDataset(table, folder)[0]

@@ -162,7 +162,7 @@ def write_faces(folder: Path | str, count: int, seed: int = 0) -> Path:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         part = Path(tempfile.mkdtemp(dir=folder.parent, prefix=f".{folder.name}.", suffix=".part"))
-        with open(part / "face_landmarks.csv", "w", newline="") as file:
+        with open(part / "face_landmarks.csv", "w", newline="", encoding="utf-8") as file:
             table = csv.writer(file)
             table.writerow(header(len(NAMES)))
             for number in range(count):

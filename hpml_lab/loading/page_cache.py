@@ -34,7 +34,7 @@ def kernel_read_bytes() -> int | None:
     From /proc/self/io; None where there is none. What the page cache answers does not count.
     """
     try:
-        lines = Path("/proc/self/io").read_text().splitlines()
+        lines = Path("/proc/self/io").read_text(encoding="utf-8").splitlines()
         return int(dict(line.split(": ") for line in lines)["read_bytes"])
     except (OSError, ValueError, KeyError):
         return None

@@ -52,7 +52,7 @@ def has_name(name: str) -> bool:
 
 def nameless_segments() -> set[str]:
     """The mappings that this process has of shared memory whose name is already removed, as /proc/self/maps calls them."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
     return {line[line.index("/dev/shm") :] for line in lines if "/dev/shm/torch_" in line and line.endswith("(deleted)")}
 
 

@@ -115,7 +115,7 @@ def counted_program(folder: Path | str) -> tuple[list[str], str]:
     cc = compiler()
     if cc is not None:
         source, target = Path(folder) / "counted.c", Path(folder) / "counted"
-        source.write_text(C_PROGRAM)
+        source.write_text(C_PROGRAM, encoding="utf-8")
         done = subprocess.run([cc, "-O1", "-g", "-o", target, source], capture_output=True, timeout=DEADLINE_SECONDS)
         if done.returncode == 0:
             return [str(target)], "C"
@@ -218,7 +218,7 @@ def perf_stat(
     """
     out = Path(folder) / "perf.csv"
     _perf(["stat", "-x,", "-o", str(out), "-e", ",".join(events), "--", *command], deadline_seconds)
-    return perf_rows(out.read_text())
+    return perf_rows(out.read_text(encoding="utf-8"))
 
 
 def perf_functions(

@@ -66,7 +66,7 @@ def exit_code(returncode: int) -> int:
 def _terminal_reaches_us() -> bool:
     """Whether Ctrl-C at the terminal goes to this process group, and so to the command as well."""
     try:
-        with open("/dev/tty") as terminal:
+        with open("/dev/tty", encoding="utf-8") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()
     except OSError:
         return False

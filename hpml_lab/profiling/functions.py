@@ -143,7 +143,7 @@ def profile_markers() -> list[MarkerRow]:
     rows = []
     plain = {name: value for name, value in os.environ.items() if name != "LINE_PROFILE"}
     with tempfile.TemporaryDirectory(prefix="hpml-markers-") as folder:
-        (Path(folder) / "script.py").write_text(MARKERS)
+        (Path(folder) / "script.py").write_text(MARKERS, encoding="utf-8")
         for launch, (arguments, variables) in LAUNCHES.items():
             command, environment = [sys.executable, *arguments], {**plain, **variables}
             with started(command, deadline_seconds=60, cwd=folder, env=environment, stdout=PIPE, stderr=DEVNULL) as program:

@@ -184,7 +184,7 @@ class LogSlow:
     """Ask the device for each sample's answer and for the loss, and write a line at once."""
 
     def __init__(self, path: Path) -> None:
-        self.file = open(path, "w")
+        self.file = open(path, "w", encoding="utf-8")
 
     def add(self, loss: torch.Tensor, outputs: torch.Tensor, y: torch.Tensor) -> None:
         right = 0
@@ -208,7 +208,7 @@ class LogFast:
 
     def close(self) -> None:
         pairs = zip(torch.stack(self.losses).tolist(), torch.stack(self.rights).tolist(), strict=True)
-        self.path.write_text("".join(f"{loss} {right}\n" for loss, right in pairs))
+        self.path.write_text("".join(f"{loss} {right}\n" for loss, right in pairs), encoding="utf-8")
 
 
 # ---- evaluation: the mean loss on the test images ------------------------------------------------------------------------

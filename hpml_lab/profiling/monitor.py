@@ -7,14 +7,13 @@ much of a core (`tests/bench_monitor.py` measures both).
 
 import contextlib
 import csv
-import io
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import psutil
 
@@ -75,31 +74,21 @@ class _ProcessTree:
 
     def __init__(self, process_id: int) -> None:
         self._root = psutil.Process(process_id)
-        self._seconds: dict[tuple[int, float], float] = {}  # by process, so far
-        self._total = 0.0
-
-    def _processes(self) -> list[psutil.Process]:
-        with contextlib.suppress(psutil.Error):
-            return [self._root, *self._root.children(recursive=True)]
-        return []
+        self._seconds = self.total = 0.0
+        self.rss = 0  # bytes at the last reading; a page that several share counts for each
 
     def cpu_seconds(self) -> float:
-        """What all of them took so far; of a process that has ended, what it had taken when it was last seen."""
-        for process in self._processes():
+        """What all of them took so far, those included that have ended and were waited for: they were perhaps never seen."""
+        seconds, rss, processes = 0.0, 0, []
+        with contextlib.suppress(psutil.Error):
+            processes = [self._root, *self._root.children(recursive=True)]
+        for process in processes:
             with contextlib.suppress(psutil.Error):
-                times, who = process.cpu_times(), (process.pid, process.create_time())
-                seconds = times.user + times.system
-                self._total += max(0.0, seconds - self._seconds.get(who, 0.0))
-                self._seconds[who] = seconds
-        return self._total
-
-    def rss(self) -> int:
-        """Their resident memory in bytes; a page that several share counts for each."""
-        total = 0
-        for process in self._processes():
-            with contextlib.suppress(psutil.Error):
-                total += process.memory_info().rss
-        return total
+                seconds += sum(process.cpu_times()[:4])  # its own, and its children's once it has waited for them
+                rss += process.memory_info().rss
+        self.total += max(0.0, seconds - self._seconds)  # the time of one for which nobody waits goes with it
+        self._seconds, self.rss = seconds, rss
+        return self.total
 
 
 class Monitor:
@@ -108,30 +97,37 @@ class Monitor:
     rate     samples a second
     live     in a notebook, show the latest sample while the block runs
     process_id  watch this process and all that it starts, instead of the process that the block runs in
+    path     write each sample to this CSV file when it is taken, so that a killed run leaves all samples but the last
     samples  in order; `rows` is the same as a table
     cost     the sampler's own processor time over the block's time
     note     why no GPU is sampled, or ""
     """
 
-    def __init__(self, rate: float = 10.0, live: bool = False, process_id: int | None = None) -> None:
+    def __init__(
+        self, rate: float = 10.0, live: bool = False, process_id: int | None = None, path: Path | str | None = None
+    ) -> None:
         if not rate > 0:
             raise LabError(f"{rate!r} is not a valid rate in samples a second.", "Use a number above 0, such as 10.")
         self.rate, self.samples, self.note, self.seconds = rate, [], "", 0.0
         self._live, self._cpu = live, 0.0
-        self._process_id = process_id
+        self._process_id, self._path = process_id, path
+        self._tree: _ProcessTree | None = None
+        self._file: IO[str] | None = None
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> "Monitor":
         if self._thread is not None or self.samples:
             raise LabError("This monitor has run already.", "Make a new one for each run.")
+        if self._path is not None:
+            self._file = open(self._path, "w", encoding="utf-8")
         self._gpus = Gpus()
         self.note, self._stop = self._gpus.note, threading.Event()
         if self._process_id is None:
             process = psutil.Process()
             self._cpu_seconds, self._rss = time.process_time, lambda: process.memory_info().rss
         else:
-            tree = _ProcessTree(self._process_id)
-            self._cpu_seconds, self._rss = tree.cpu_seconds, tree.rss
+            self._tree = tree = _ProcessTree(self._process_id)
+            self._cpu_seconds, self._rss = tree.cpu_seconds, lambda: tree.rss
         self._display = _live_display() if self._live else None
         self._start = self._before = _Counters.read(self._cpu_seconds)
         self._thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
@@ -146,6 +142,8 @@ class Monitor:
             self._sample()
         finally:
             self._gpus.close()
+            if self._file:
+                self._file.close()
         self.seconds = self._before.at - self._start.at
         if self._display:
             self._display.update(_picture(self, "finished"), raw=True)
@@ -182,6 +180,14 @@ class Monitor:
             )
         )
         self._before = now
+        if self._file:
+            self._file.write(self._text(self.samples[-1], header=len(self.samples) == 1))
+            self._file.flush()
+
+    def ended(self, cpu_seconds: float) -> None:
+        """The watched process has ended, and took so much with all that it waited for: the last sample makes up for the rest."""
+        if self._tree is not None:
+            self._tree.total = max(self._tree.total, cpu_seconds)
 
     @property
     def cost(self) -> float:
@@ -197,17 +203,21 @@ class Monitor:
 
     def to_csv(self, path: Path | str) -> Path:
         """Write the rows as `nvidia-smi --format=csv` writes them, whole or not at all."""
-        out = io.StringIO()
-        for number, row in enumerate(self.rows):
-            if number == 0:
-                out.write(", ".join(row) + "\n")
-            out.write(", ".join(_cell(name, value, bool(row["pci.bus_id"])) for name, value in row.items()) + "\n")
-        return atomic_write(Path(path), out.getvalue())
+        text = "".join(self._text(sample, header=number == 0) for number, sample in enumerate(self.samples))
+        return atomic_write(Path(path), text)
+
+    @staticmethod
+    def _text(sample: MonitorSample, header: bool) -> str:
+        """A sample's lines of the CSV file, one a GPU, and before the first the names of the columns."""
+        rows = [_row(sample, gpu) for gpu in sample.gpus or (None,)]
+        lines = [", ".join(rows[0])] if header else []
+        lines += [", ".join(_cell(name, value, bool(row["pci.bus_id"])) for name, value in row.items()) for row in rows]
+        return "".join(f"{line}\n" for line in lines)
 
 
 def read_csv(path: Path | str) -> list[dict[str, Any]]:
     """The rows of a file of `Monitor.to_csv`, or of nvidia-smi's own: numbers without units, None for what is not given."""
-    with open(path, newline="") as file:
+    with open(path, newline="", encoding="utf-8") as file:
         return [{name: _value(name, cell) for name, cell in row.items()} for row in csv.DictReader(file, skipinitialspace=True)]
 
 

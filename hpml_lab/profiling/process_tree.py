@@ -168,7 +168,10 @@ class ProcessTree:
 def _times_of(process: int) -> Iterator[tuple[int, ThreadTimes]]:
     with contextlib.suppress(OSError):  # it has just ended
         for thread in os.listdir(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError, ValueError), open(f"/proc/{process}/task/{thread}/schedstat") as file:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"/proc/{process}/task/{thread}/schedstat", encoding="utf-8") as file,
+            ):
                 ran, waited, turns = file.read().split()
                 yield int(thread), ThreadTimes(int(ran) / 1e9, int(waited) / 1e9, int(turns))
 
@@ -189,7 +192,7 @@ def state_of(process: int, thread: int) -> str:
             return RUNNING
         if letter == "D":  # uninterruptible: it waits for a block of storage
             return DISK
-        name = (PROC / str(process) / "task" / str(thread) / "wchan").read_text()
+        name = (PROC / str(process) / "task" / str(thread) / "wchan").read_text(encoding="utf-8")
     except OSError:
         return RUNNING
     if "nanosleep" in name:
@@ -202,7 +205,7 @@ def state_of(process: int, thread: int) -> str:
 
 def _busy_seconds() -> float:
     """Seconds that this system's cores worked so far, all together."""
-    with open(PROC / "stat") as file:
+    with open(PROC / "stat", encoding="utf-8") as file:
         user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
     return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
 
@@ -218,7 +221,7 @@ def has_ended(process: int) -> bool:
 def _bytes_of(process: int) -> tuple[int, int] | None:
     """Bytes that a process had read from storage and written to it so far, None where that is not told."""
     try:
-        lines = dict(line.split(": ") for line in (PROC / str(process) / "io").read_text().splitlines())
+        lines = dict(line.split(": ") for line in (PROC / str(process) / "io").read_text(encoding="utf-8").splitlines())
         return int(lines["read_bytes"]), int(lines["write_bytes"])
     except (OSError, KeyError, ValueError):
         return None

@@ -140,7 +140,7 @@ class SlowTrainer:
                     with clock.timed("evaluation"):
                         tests.append(self.evaluate(clock))
         synchronize(self.device)
-        lines = [line.split() for line in self.folder.log.read_text().splitlines()]
+        lines = [line.split() for line in self.folder.log.read_text(encoding="utf-8").splitlines()]
         return TrainingHistory([float(loss) for loss, _ in lines], [int(right) for _, right in lines], tests)
 
     def evaluate(self, clock) -> float:

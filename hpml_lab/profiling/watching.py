@@ -245,7 +245,10 @@ def times_of(processes: Iterable[int]) -> dict[ThreadKey, tuple[float, float]]:
 def _linux_times(process: int) -> Iterator[tuple[int, tuple[float, float]]]:
     with contextlib.suppress(OSError):  # a process that has just ended
         for thread in os.listdir(f"/proc/{process}/task"):
-            with contextlib.suppress(OSError, ValueError), open(f"/proc/{process}/task/{thread}/schedstat") as file:
+            with (
+                contextlib.suppress(OSError, ValueError),
+                open(f"/proc/{process}/task/{thread}/schedstat", encoding="utf-8") as file,
+            ):
                 ran, waited, _ = file.read().split()
                 yield int(thread), (int(ran) / 1e9, int(waited) / 1e9)
 
@@ -260,7 +263,7 @@ def _portable_times(process: int) -> Iterator[tuple[int, tuple[float, float]]]:
 
 def _asked_seconds(me: int) -> float:
     """Seconds that the watch itself ran or waited for a core."""
-    with contextlib.suppress(OSError, ValueError), open(PROC / str(me) / "schedstat") as file:
+    with contextlib.suppress(OSError, ValueError), open(PROC / str(me) / "schedstat", encoding="utf-8") as file:
         ran, waited, _ = file.read().split()
         return (int(ran) + int(waited)) / 1e9
     return 0.0
@@ -272,7 +275,7 @@ def blocked_at(task: Path) -> str:
     task  the thread's folder below /proc
     """
     try:
-        return wait_kind((task / "wchan").read_text())
+        return wait_kind((task / "wchan").read_text(encoding="utf-8"))
     except OSError:
         return ""
 

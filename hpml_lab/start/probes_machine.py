@@ -57,7 +57,7 @@ def _memory_bytes() -> int | None:
         except ImportError:
             pass
     try:
-        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text()))  # "max" where a container has no limit
+        known.append(int(Path("/sys/fs/cgroup/memory.max").read_text(encoding="utf-8")))  # "max" where a container has no limit
     except (OSError, ValueError):
         pass
     return min(known, default=None)

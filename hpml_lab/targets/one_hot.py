@@ -31,7 +31,7 @@ def free_bytes(device: torch.device) -> int:
         return torch.cuda.mem_get_info(device)[0]
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
-        free = min(free, int(_CONTAINER.read_text()) - psutil.Process().memory_info().rss)
+        free = min(free, int(_CONTAINER.read_text(encoding="utf-8")) - psutil.Process().memory_info().rss)
     return max(free, 0)
 
 

@@ -30,7 +30,7 @@ def caches(device: torch.device, threads: int, folder: Path = CPU0) -> list[Cach
     found = []
     try:
         for index in sorted(folder.glob("index*")):
-            kind, level, size, shared = ((index / name).read_text().strip() for name in NAMES)
+            kind, level, size, shared = ((index / name).read_text(encoding="utf-8").strip() for name in NAMES)
             if kind != "Instruction":
                 found.append((int(level), int(size[:-1]) * UNITS[size[-1]], _count(shared)))
     except (OSError, ValueError, KeyError):

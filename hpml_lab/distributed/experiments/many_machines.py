@@ -80,7 +80,7 @@ def run_agents(plan: Plan, hosts: TwoHosts | None) -> None:
 
 
 def _failure(plan: Plan, host: int, how: str) -> LabError:
-    report = plan.log(host).read_text().strip()[-500:]
+    report = plan.log(host).read_text(encoding="utf-8").strip()[-500:]
     return LabError(f"The agent of host {host} {how}: {report}", "Run it again on a machine with less load.")
 
 

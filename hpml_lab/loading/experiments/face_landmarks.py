@@ -204,7 +204,7 @@ def _claim_damage(result: Result, params: Params, folder: Path, table: Path) -> 
     from hpml_lab.loading.landmarks import FaceLandmarksDataset
 
     kinds = damage(folder, table)
-    with open(table, newline="") as file:
+    with open(table, newline="", encoding="utf-8") as file:
         header, *lines = csv.reader(file)
     messages = {kind: message_for_row(folder, header, lines[line - 2]) for kind, line in kinds.items()}
     skipping = FaceLandmarksDataset(table, folder, on_damage="skip")

@@ -54,7 +54,7 @@ def watch_training(params: Params, folder: str) -> tuple[str, SpeedscopeFile]:
         raise NOT_INSTALLED
     options = dict(seconds=params.seconds, rate=params.rate, imports=True)
     with training_process(load("digits"), params.deadline_seconds) as process_id:
-        folded = record_stacks(process_id, Path(folder) / "stacks.txt", **options).read_text()
+        folded = record_stacks(process_id, Path(folder) / "stacks.txt", **options).read_text(encoding="utf-8")
         scope = read_speedscope(record_stacks(process_id, Path(folder) / "scope.json", **options))
     return folded, SpeedscopeFile(scope["samples"], scope["weights"], scope["end"], HOT in scope["frames"])
 

@@ -179,7 +179,7 @@ def check_monitor(result: Result, monitor: Monitor, rate: float) -> None:
     """What the monitor promises of its samples, its file and its end."""
     with tempfile.TemporaryDirectory(prefix="hpml-monitor-") as folder:
         path = monitor.to_csv(Path(folder) / "run.csv")
-        read_back, header = read_csv(path), path.read_text().splitlines()[0].split(", ")
+        read_back, header = read_csv(path), path.read_text(encoding="utf-8").splitlines()[0].split(", ")
     samples = monitor.samples
     result.check(
         "Samples are in order, and each begins where the one before ends",
