@@ -6,8 +6,9 @@
     sbatch train.slurm                                                          srun torchrun on several machines
 
 Every rank runs this file. A batch counts the samples of all ranks, so that their number changes the speed and not what is
-learned. A run that is started again goes on from its newest whole snapshot; all machines must see its folder. For your own
-work replace the four functions `make_…`. Only torch is needed, scikit-learn for these data, and DeepSpeed for a JSON.
+learned. A run that is started again goes on from its newest whole snapshot as if nothing had happened; SIGTERM saves one. All
+machines must see its folder. For your own work replace the functions `make_…`, `loss_of` and `score_of`. Only torch is needed,
+scikit-learn for these data, and DeepSpeed for a JSON.
 """
 
 import argparse
@@ -16,7 +17,9 @@ import gc
 import json
 import logging
 import os
+import random
 import shutil
+import signal
 import socket
 import sys
 import zipfile
@@ -29,26 +32,25 @@ import torch
 import torch.distributed.nn  # before there is a group: `leave` says why
 from torch import distributed as dist
 from torch import nn
-from torch.nn import functional as F
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
 log = logging.getLogger("train")
+SNAPSHOTS = "step-" + "[0-9]" * 8
 
 
 class UserError(Exception):
     """A mistake in how the script was started. All ranks find it; rank 0 reports it, in one line."""
 
 
-# ---- what to train: replace these ---------------------------------------------------------------------------------------
-
-
 def make_model() -> nn.Module:
+    # A batch norm normalizes over a rank's share of the batch, and rank 0's running statistics are tested and saved, as usual.
+    # On GPUs nn.SyncBatchNorm.convert_sync_batchnorm(model) does it over the whole batch, for more traffic.
     torch.manual_seed(0)  # all ranks start with the same weights
     return nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
 
 
-def make_data() -> tuple[TensorDataset, TensorDataset]:
-    """Handwritten digits of 8 × 8 pixels: 1,437 to train with and 360 to test."""
+def make_data() -> tuple[Dataset, Dataset]:
+    """To train and to test: any two Datasets with a length, of pairs (x, y). Here 1,437 and 360 digits of 8 × 8 pixels."""
     from sklearn.datasets import load_digits
 
     pixels, labels = map(torch.tensor, load_digits(return_X_y=True))
@@ -64,57 +66,63 @@ def make_schedule(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.
     return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 20))
 
 
-# ---- what trains: two engines with the same methods ------------------------------------------------------------------------
+def loss_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return nn.functional.cross_entropy(outputs.float(), y)  # a mean; with --bf16 outputs have 8 bits, too few for it
+
+
+def score_of(outputs: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return outputs.argmax(1) == y  # a number for each sample: their mean over the test set is logged
 
 
 class Engine(nn.parallel.DistributedDataParallel):
     """PyTorch's DDP with the methods of DeepSpeed's engine, so that one loop serves both."""
 
-    def __init__(self, model: nn.Module, device: torch.device) -> None:
+    def __init__(self, model: nn.Module, device: torch.device, accumulate: int = 1, bf16: bool = False) -> None:
         super().__init__(model.to(device), device_ids=[device] if device.type == "cuda" else None)
         self.optimizer = make_optimizer(model.parameters())
         self.schedule = make_schedule(self.optimizer)
-        self.parts = model, self.optimizer, self.schedule
+        self.saved = model, self.optimizer, self.schedule
+        self.autocast = torch.autocast(device.type, torch.bfloat16, enabled=bf16)
+        self.micro_batch, self.accumulate = 1, accumulate
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        with self.autocast, self.no_sync() if self.micro_batch < self.accumulate else contextlib.nullcontext():
+            return super().forward(x)
 
     def backward(self, loss: torch.Tensor) -> None:
-        loss.backward()  # averages the gradients of the ranks on the way
+        (loss / self.accumulate).backward()  # after the last micro-batch it averages the gradients of the ranks on the way
 
     def step(self) -> None:
-        self.optimizer.step()
-        self.schedule.step()
-        self.optimizer.zero_grad()
+        self.micro_batch = self.micro_batch % self.accumulate + 1
+        if self.micro_batch == 1:
+            self.optimizer.step()
+            self.schedule.step()
+            self.optimizer.zero_grad()
 
     def save_checkpoint(self, folder: str, tag: str, save_latest: bool) -> None:
         if dist.get_rank() == 0:  # all ranks hold the same; with ZeRO each writes its part
             Path(folder, tag).mkdir()
-            torch.save([part.state_dict() for part in self.parts], Path(folder, tag, "state.pt"))
+            torch.save([part.state_dict() for part in self.saved], Path(folder, tag, "state.pt"))
 
     def load_checkpoint(self, folder: str, tag: str) -> None:
         states = torch.load(Path(folder, tag, "state.pt"), map_location="cpu", weights_only=True)
-        for part, state in zip(self.parts, states, strict=True):
+        for part, state in zip(self.saved, states, strict=True):
             part.load_state_dict(state)
-
-    def destroy(self) -> None:
-        """Nothing. DeepSpeed's engine removes its hooks here, which would keep it alive."""
 
 
 def prepare_deepspeed(device: torch.device, extensions: Path) -> None:
-    """Import DeepSpeed so that it compiles nothing at the start, and no file of an earlier run can stop it.
+    """Import DeepSpeed before `connect`, so that it compiles nothing at the start, and no file of an earlier run can stop it.
 
-    To be called before `connect`, which waits for all ranks, so that no rank starts until the files are gone.
-
-    On a CPU it would compile `deepspeed_shm_comm`, for a minute; gloo does the same work. A run that is killed meanwhile
-    leaves a `lock` in a folder that all runs share, and each later run waits for it: forever, without a word. So what is
-    compiled all the same, such as FusedAdam, goes to a folder of this run.
+    On a CPU it would compile `deepspeed_shm_comm` for a minute, in vain. A killed run leaves a `lock` in a folder that all runs
+    share, for which later ones wait forever. So what is compiled goes to a folder of this run, and each rank removes its locks.
     """
     os.environ |= {"DS_ACCELERATOR": device.type, "TORCH_EXTENSIONS_DIR": str(extensions / socket.gethostname())}
     import deepspeed.ops
 
     if device.type == "cpu":
         deepspeed.ops.__compatible_ops__ = {"deepspeed_shm_comm": False}
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        for lock in extensions.glob("**/lock"):  # this run was killed before
-            lock.unlink()
+    for lock in extensions.glob("**/lock"):  # this run was killed before
+        lock.unlink(missing_ok=True)
 
 
 def deepspeed_engine(config: dict[str, Any]) -> Any:
@@ -130,37 +138,55 @@ def deepspeed_engine(config: dict[str, Any]) -> Any:
 def train_step(engine: Any, x: torch.Tensor, y: torch.Tensor, parts: int) -> float:
     """One step, in `parts` micro-batches; returns the loss of the last one."""
     for micro_x, micro_y in zip(x.chunk(parts), y.chunk(parts), strict=True):
-        loss = F.cross_entropy(engine(micro_x), micro_y)
+        loss = loss_of(engine(micro_x), micro_y)
         engine.backward(loss)
-        engine.step()  # DeepSpeed's changes the weights after the last part
+        engine.step()  # changes the weights after the last part
     return loss.item()
 
 
+@torch.no_grad()
+def evaluate(engine: Any, test_set: Any, batch: int, device: torch.device) -> float:
+    """The mean score over the whole test set, on every rank; each scores its share, in batches of `batch` samples."""
+    for buffer in engine.module.buffers():
+        dist.broadcast(buffer, 0)
+    # The sampler repeats one where shares differ by one: in ZeRO's stage 3 all ranks must call the model equally often.
+    loader = DataLoader(test_set, batch, sampler=DistributedSampler(test_set, shuffle=False))
+    engine.eval()
+    scores = [score_of(engine(x.to(device)), y.to(device)) for x, y in loader]
+    engine.train()
+    own = len(range(dist.get_rank(), len(test_set), dist.get_world_size()))
+    total = torch.cat(scores)[:own].sum(dtype=torch.float64)
+    dist.all_reduce(total)
+    return total.item() / len(test_set)
+
+
 def all_weights(engine: Any) -> dict[str, torch.Tensor]:
-    """On every rank; all take part, because in ZeRO's stage 3 each has only its part of each weight."""
-    weights, gathered = dict(engine.module.named_parameters()), contextlib.nullcontext()
+    """The model's state_dict on every rank; all take part, because in ZeRO's stage 3 each has only a part of each weight."""
+    gathered: Any = contextlib.nullcontext()
     if not isinstance(engine, Engine):
-        import deepspeed
-
-        gathered = deepspeed.zero.GatheredParameters(list(weights.values()))
+        gathered = sys.modules["deepspeed"].zero.GatheredParameters(list(engine.module.parameters()))
     with gathered:
-        return {name: value.detach().cpu().clone() for name, value in weights.items()}
-
-
-# ---- batches and snapshots ----------------------------------------------------------------------------------------------
+        return {name: value.detach().cpu().clone() for name, value in engine.module.state_dict().items()}
 
 
 def batches(samples: int, batch: int, first: int, last: int) -> Iterator[list[int]]:
     """This rank's part of each batch. The order depends on the epoch's number alone, so that a resumed run draws the same."""
+    if batch > samples:
+        raise UserError(f"A batch of {batch} samples is more than the {samples} of the training set. Use a smaller --batch.")
     for step in range(first, last):
         epoch, position = divmod(step, samples // batch)
-        order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
-        whole = order[position * batch : (position + 1) * batch]
-        yield whole[dist.get_rank() :: dist.get_world_size()].tolist()
+        if step == first or position == 0:
+            order = torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))
+        yield order[position * batch : (position + 1) * batch][dist.get_rank() :: dist.get_world_size()].tolist()
 
 
-def snapshots(folder: Path) -> list[Path]:
-    return sorted(folder.glob("step-" + "[0-9]" * 8))
+def seed(step: int) -> None:
+    """By the step and the rank alone: so a resumed run draws the same dropout and augmentation, without a state to save."""
+    number = step * dist.get_world_size() + dist.get_rank()
+    torch.manual_seed(number)  # of all devices
+    random.seed(number)
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed(number)
 
 
 def save_snapshot(engine: Any, folder: Path, step: int) -> None:
@@ -175,23 +201,17 @@ def save_snapshot(engine: Any, folder: Path, step: int) -> None:
     if dist.get_rank() == 0:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(part, path)
-        for old in snapshots(folder)[:-2]:
+        for old in sorted(folder.glob(SNAPSHOTS))[:-2]:
             shutil.rmtree(old)
 
 
 def load_snapshot(engine: Any, folder: Path) -> int:
     """Load the newest whole snapshot, which rank 0 chooses for all; return its step, or 0 if there is none."""
-    chosen: list[Path | None] = [None]
-    if dist.get_rank() == 0:
-        found = snapshots(folder)
-        while found and not is_whole(found[-1]):
-            log.warning("%s is damaged: the one before it is used", found.pop())
-        chosen = found[-1:] or [None]
+    chosen = [next(filter(is_whole, sorted(folder.glob(SNAPSHOTS), reverse=True)), None) if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(chosen)
     if (path := chosen[0]) is None:
         return 0
-    plain = isinstance(engine, Engine)
-    if (path / "state.pt").exists() != plain:
+    if (plain := isinstance(engine, Engine)) != (path / "state.pt").exists():
         how = "with DeepSpeed. Give its JSON" if plain else "without DeepSpeed. Leave out the JSON"
         raise UserError(f"{path} was written {how}, or choose another --folder.")
     engine.load_checkpoint(str(folder), tag=path.name)
@@ -201,14 +221,11 @@ def load_snapshot(engine: Any, folder: Path) -> int:
 
 def is_whole(snapshot: Path) -> bool:
     """True if all its files can be read to the end: torch.save writes zip archives, which carry checksums."""
-    files = list(snapshot.glob("*.pt"))
-    try:
-        return bool(files) and all(zipfile.ZipFile(file).testzip() is None for file in files)
-    except (zipfile.BadZipFile, OSError):
-        return False
-
-
-# ---- how it was started -------------------------------------------------------------------------------------------------
+    with contextlib.suppress(zipfile.BadZipFile, OSError):
+        if (files := list(snapshot.glob("*.pt"))) and all(zipfile.ZipFile(file).testzip() is None for file in files):
+            return True
+    log.warning("%s is damaged: the one before it is used", snapshot)
+    return False
 
 
 def choose_device(wanted: str) -> torch.device:
@@ -230,87 +247,85 @@ def connect(device: torch.device) -> None:
         options = {"backend": "nccl", "device_id": device}
     if "RANK" not in os.environ:
         options |= {"store": dist.HashStore(), "rank": 0, "world_size": 1}
-    try:
-        dist.init_process_group(timeout=timedelta(minutes=5), **options)
-    except dist.DistNetworkError as error:
-        if "EADDRINUSE" not in str(error):
-            raise
-        port = os.environ["MASTER_PORT"]
-        raise UserError(f"Port {port} is in use on {socket.gethostname()}. Choose another with --master-port.") from None
+    dist.init_process_group(timeout=timedelta(minutes=5), **options)
 
 
 def leave(with_deepspeed: bool) -> None:
-    """Leave the group when all ranks are done, and wait until gloo's threads have ended.
+    """Leave the group when all ranks are done. Gloo's threads end with it, if nothing else holds it.
 
-    A thread that still holds a tensor when Python ends aborts the process: "terminate called without an active exception"
-    (pytorch issue 190489). Destroying the group ends the threads, but only if nothing else holds it. An engine does, and so
-    do modules that are imported later and make it a default argument of their functions: torch.distributed.nn, which DDP
-    imports, and DeepSpeed. So both are imported before there is a group.
+    A thread that still holds a tensor when Python ends aborts the process (pytorch issue 190489). An engine holds the group, as
+    does a module that is imported later, in a default argument: torch.distributed.nn, which DDP imports, and DeepSpeed.
     """
     dist.barrier()
     gc.collect()  # parts of DeepSpeed's engine refer to each other
-    if with_deepspeed:
-        from deepspeed import comm
-
-        comm.destroy_process_group()
-    else:
-        dist.destroy_process_group()
+    (sys.modules["deepspeed.comm"] if with_deepspeed else dist).destroy_process_group()
 
 
-def read_config(path: str | None, batch: int, ranks: int) -> dict[str, Any]:
-    """The JSON for DeepSpeed, with `batch` as its train_batch_size if it gives none; without a JSON only that."""
+def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
+    """The JSON for DeepSpeed, in which the options stand for what it omits; without a JSON only the options."""
+    path = options.deepspeed_config
     try:
         config = json.loads(Path(path).read_text()) if path else {}
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
-    parts, micro = config.setdefault("gradient_accumulation_steps", 1), config.get("train_micro_batch_size_per_gpu")
-    batch = config.setdefault("train_batch_size", micro * parts * ranks if micro else batch)
+    config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})
+    parts = config.setdefault("gradient_accumulation_steps", options.accumulate)
+    micro = config.get("train_micro_batch_size_per_gpu")
+    batch = config.setdefault("train_batch_size", micro * parts * ranks if micro else options.batch)
     if batch % (ranks * parts):
         each = f" with {parts} micro-batches each" if parts > 1 else ""
         raise UserError(f"A batch of {batch} does not divide among {ranks} ranks{each}. Use a multiple of {ranks * parts}.")
     return config
 
 
-def start_log(folder: Path) -> None:
-    """Each rank has its own file; rank 0 writes to the terminal as well."""
-    rank = dist.get_rank()
-    folder.mkdir(parents=True, exist_ok=True)
-    handlers = [logging.FileHandler(folder / f"rank{rank}.log"), *([logging.StreamHandler()] if rank == 0 else [])]
+def train(options: argparse.Namespace, device: torch.device) -> int:
+    """Train, test and save; return the exit code: 0, or after SIGTERM the conventional 143."""
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    handlers = [logging.FileHandler(options.folder / f"rank{rank}.log"), *([logging.StreamHandler()] if rank == 0 else [])]
     logging.basicConfig(format=f"%(asctime)s rank {rank}: %(message)s", handlers=handlers, force=True)
     log.setLevel(logging.INFO)
-
-
-def train(options: argparse.Namespace, device: torch.device) -> None:
-    start_log(options.folder)
-    ranks = dist.get_world_size()
-    config = read_config(options.deepspeed_config, options.batch, ranks)
+    config = read_config(options, ranks)
     batch, parts = config["train_batch_size"], config["gradient_accumulation_steps"]
-    engine = deepspeed_engine(config) if options.deepspeed_config else Engine(make_model(), device)
+    engine = deepspeed_engine(config) if options.deepspeed_config else Engine(make_model(), device, parts, options.bf16)
     train_set, test_set = make_data()
     first = load_snapshot(engine, options.folder)
     log.info("%s, %d ranks on %s, from step %d", type(engine).__name__, ranks, device.type, first)
-    loader = DataLoader(train_set, batch_sampler=batches(len(train_set), batch, first, options.steps))
-    for step, (x, y) in enumerate(loader, start=first + 1):
+    loader = iter(DataLoader(train_set, batch_sampler=batches(len(train_set), batch, first, options.steps)))
+    received: list[int] = []
+    signal.signal(signal.SIGTERM, lambda number, frame: received.append(number))
+    for step in range(first + 1, options.steps + 1):
+        seed(step)
+        x, y = next(loader)
         loss = train_step(engine, x.to(device), y.to(device), parts)
-        if step % options.save_every == 0 or step == options.steps:
+        stop = torch.tensor(len(received), device=device)
+        dist.all_reduce(stop)  # the signal reaches the ranks at different times: all stop after the same step
+        if stop or step % options.save_every == 0 or step == options.steps:
             log.info("step %d, loss on this rank %.4f", step, loss)
             save_snapshot(engine, options.folder, step)
-    x, y = test_set[dist.get_rank() :: ranks]
-    with torch.no_grad():
-        right = (engine(x.to(device)).argmax(1) == y.to(device)).sum()
-    dist.all_reduce(right)
-    weights = all_weights(engine)
-    if dist.get_rank() == 0:
-        torch.save(weights, options.folder / "model.part")
-        os.replace(options.folder / "model.part", options.folder / "model.pt")
-        log.info("test accuracy %.1f %%", 100 * right.item() / len(test_set))
-    engine.destroy()
+        if stop:
+            log.info("stopped by SIGTERM after step %d: the same command goes on from there", step)
+            code = 128 + signal.SIGTERM
+            break
+    else:
+        code = 0
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)  # nothing is lost any more
+        score, weights = evaluate(engine, test_set, batch // ranks // parts, device), all_weights(engine)
+        if rank == 0:
+            torch.save(weights, options.folder / "model.part")
+            os.replace(options.folder / "model.part", options.folder / "model.pt")
+            log.info("test accuracy %.1f %%", 100 * score)
+    if options.deepspeed_config:
+        engine.destroy()  # removes the hooks that would keep DeepSpeed's engine alive
+    return code
 
 
-def main(arguments: list[str] | None = None) -> None:
+def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Train a small network on handwritten digits, on any number of ranks.")
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--batch", type=int, default=64, help="samples a step, over all ranks")
+    parser.add_argument("--accumulate", type=int, default=1, metavar="N", help="micro-batches a step, to save memory")
+    parser.add_argument("--bf16", action="store_true", help="compute in bfloat16 by torch.autocast")
     parser.add_argument("--folder", type=Path, default=Path("run"), help="for snapshots, logs and model.pt")
     parser.add_argument("--save-every", type=int, default=50, help="steps between snapshots")
     parser.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto")
@@ -322,13 +337,14 @@ def main(arguments: list[str] | None = None) -> None:
         if options.deepspeed_config:
             prepare_deepspeed(device, options.folder / "extensions")
         connect(device)
-        train(options, device)
+        code = train(options, device)
     except UserError as error:
         if os.environ.get("RANK", "0") == "0":
             print(f"train.py: {error}", file=sys.stderr)
-        raise SystemExit(2) from None
+        return 2
     leave(with_deepspeed=options.deepspeed_config is not None)
+    return code
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
