@@ -185,7 +185,7 @@ class Monitor:
             self._file.flush()
 
     def ended(self, cpu_seconds: float) -> None:
-        """The watched process has ended, and took so much with all that it waited for: the last sample makes up for the rest."""
+        """The watched process has ended, and took so much, with all that it waited for: the last sample has what is missing."""
         if self._tree is not None:
             self._tree.total = max(self._tree.total, cpu_seconds)
 

@@ -6,16 +6,21 @@ from hpml_lab.core import style
 from hpml_lab.core.picture import picture
 from hpml_lab.profiling.monitor import MonitorSample
 
+LONGEST_TITLE = 90  # characters
+
 
 @picture
-def monitored_run(samples: Sequence[MonitorSample]):
+def monitored_run(samples: Sequence[MonitorSample], command: str = ""):
     """A monitored run over time: the cores that the process and all processes keep busy, memory, what the disks read and wrote,
-    and the use of each GPU, where there is one."""
+    and the use of each GPU, where there is one. `command` is its title."""
     at = [sample.at for sample in samples]
     gpus = len(samples[0].gpus)
     figure = style.new_figure(8, 6.4 if gpus else 5.2)
     panels = figure.subplots(4 if gpus else 3, 1, sharex=True)
     cores, memory, disk = panels[:3]
+    # The style takes $ for mathematics; a long command keeps its beginning, with the program, and its end.
+    shown = command if len(command) <= LONGEST_TITLE else f"{command[: LONGEST_TITLE // 2]} … {command[-LONGEST_TITLE // 2 :]}"
+    cores.set_title(shown, parse_math=False)
     cores.plot(at, [sum(sample.cores) / 100 for sample in samples], color=style.GREY, linestyle="--", label="all processes")
     cores.plot(at, [sample.process_cpu / max(sample.seconds, 1e-9) for sample in samples], color=style.BLUE, label="this run")
     cores.set(ylabel="busy cores", ylim=(0, None))

@@ -2,18 +2,22 @@
 
 import argparse
 import os
+import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
+from hpml_lab.cli import main
 from hpml_lab.cli import monitor as command
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment
+from hpml_lab.core.programs import python_environment, started
 from hpml_lab.profiling.foreground import exit_code, in_foreground
 from hpml_lab.profiling.monitor import Monitor, read_csv
+from hpml_lab.profiling.monitor_picture import monitored_run
 
 BUSY = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nblock = bytes(40_000_000)\n"
 
@@ -43,6 +47,53 @@ def test_a_monitor_of_another_process_does_not_count_this_one():
             sum(range(10_000_000))
         process.kill()
     assert sum(sample.process_cpu for sample in monitor.samples) < 0.2
+
+
+def test_processes_too_short_to_be_seen_are_counted(capfd):
+    burst = "import subprocess, sys, os\nfor _ in range(4):\n"
+    burst += "  subprocess.run([sys.executable, '-S', '-c', 'block = bytes(90_000_000); sum(range(4_000_000))'])\n"
+    burst += "open('used', 'w').write(str(sum(os.times()[:4])))"
+    assert run("--", sys.executable, "-c", burst, rate=2.0) == 0  # half a second between two samples
+    used = float(Path("used").read_text())
+    rows = read_csv("run.csv")
+    assert sum(row["process.cpu [s]"] for row in rows) >= used - 0.02
+    said = capfd.readouterr().err
+    assert float(re.search(r"([\d.]+) s of processor time", said)[1]) >= used - 0.02
+    assert int(re.search(r"at most (\d+) MiB", said)[1]) > 85, "the largest process was one of the short ones"
+
+
+def test_a_monitor_that_is_killed_leaves_its_samples():
+    words = ["--rate", "20", "--out", "run", "--", sys.executable, "-c", "import time; time.sleep(600)"]
+    main = "import sys; from hpml_lab.cli import main; main(['monitor', *sys.argv[1:]])"
+    with started([sys.executable, "-c", main, *words], env=python_environment()) as process:
+        while not Path("run.csv").exists() or Path("run.csv").read_text().count("\n") < 4:
+            time.sleep(0.05)
+        process.kill()
+    with Monitor(rate=50) as monitor:
+        time.sleep(0.05)
+    rows = read_csv("run.csv")
+    assert len(rows) >= 3 and not Path("run.png").exists()
+    assert rows[-1].keys() == monitor.rows[0].keys() and rows[-1]["process.rss [MiB]"] > 1
+
+
+def test_names_that_cannot_be_written_are_said_before_the_command_runs(capfd):
+    Path("folder").mkdir()
+    for out, message in (
+        ("", "names a folder"),
+        ("..", "names a folder"),
+        ("folder", "names a folder"),
+        ("no/run", "no folder no"),
+    ):
+        assert main(["monitor", "--out", out, "--", sys.executable, "-c", "open('ran', 'w')"]) == 2
+        assert message in capfd.readouterr().err
+    assert not Path("ran").exists() and not list(Path().glob("*.csv"))
+
+
+def test_the_picture_says_which_command_it_is_of():
+    with Monitor(rate=50) as monitor:
+        time.sleep(0.05)
+    title = monitored_run(monitor.samples, "python train.py --cost $5 " + "x" * 300 + " --last").figure.axes[0].get_title()
+    assert title.startswith("python train.py --cost $5") and title.endswith("--last") and len(title) < 100
 
 
 def test_ctrl_c_is_the_command_s():
