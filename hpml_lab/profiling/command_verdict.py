@@ -16,7 +16,10 @@ SHORTEST = 0.2  # seconds: fewer looks say nothing
 HIGH, LOW = 0.6, 0.4  # a share above HIGH decides; between them nothing is certain
 DISK_SHARE = 0.5  # the rest of a disk's time is the system's own work for it
 ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
-HELD_UP, OTHERS_SHARE = 0.25, 0.5  # waits for a core, and use of the other cores, from which other programs count as the cause
+BY_THE_WAY = 0.3  # cores that other threads ask for next to the one that bounds
+# From which other programs count as the cause: the share of the time to run that a core is waited for, such threads on average,
+# and their share of the cores that this program does not use.
+HELD_UP, WAITED, OTHERS_SHARE = 0.25, 0.2, 0.5
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,6 @@ class CommandEvidence:
     """What was seen. Shares are of the time in which no thread waited for a core, 0 to 1; cores and threads are means.
 
     cores_wanted  cores that its threads would use if each had one whenever it wanted it
-    held_up       of the time in which its threads could run, the share that they waited for a core
     busiest       how much of a core the busiest thread would use; threads that replace one another count as one
     *_wait        shares of the leading threads: those of the program's own work, not workers or threads that wait for others
     gil_wait      threads that wait for Python's interpreter, while another has it
@@ -36,7 +38,7 @@ class CommandEvidence:
     cores: int = column("cores", default=1)
     cores_used: float = column("cores used", default=0.0)
     cores_wanted: float = column("cores asked for", default=0.0)
-    held_up: float = column("share of that in which a core was waited for", default=0.0)
+    cores_waited: float = column("threads that waited for a core", default=0.0)
     others: float = column("cores used by other programs", default=0.0)
     busiest: float = column("of these by the busiest thread", default=0.0)
     busiest_where: str = column("its line", default="")
@@ -98,11 +100,10 @@ class CommandDiagnosis:
 def decide_command(seen: CommandEvidence, notes: Sequence[str] = ()) -> CommandDiagnosis:
     """The bound by the evidence alone: first whether others have the cores, then what bounds the program itself."""
     findings = []
+    held_up = seen.cores_waited / max(seen.cores_used + seen.cores_waited, 1e-9)
     others_work = seen.others >= OTHERS_SHARE * (seen.cores - seen.cores_used)
-    if seen.seconds >= SHORTEST and seen.held_up >= HELD_UP and others_work:
-        reason = (
-            f"they use {seen.others:.1f} of {seen.cores} cores, and for {seen.held_up:.0%} of the time in which it could run"
-        )
+    if seen.seconds >= SHORTEST and held_up >= HELD_UP and seen.cores_waited >= WAITED and others_work:
+        reason = f"they use {seen.others:.1f} of {seen.cores} cores, and for {held_up:.0%} of the time that it could run"
         findings.append((OTHERS, f"{reason} this one waits for a core. What follows is judged of the rest"))
     return CommandDiagnosis((*findings, _own_bound(seen)), seen, tuple(notes))
 
@@ -124,25 +125,27 @@ def _own_bound(seen: CommandEvidence) -> tuple[str, str]:
             "lock",
             f"{seen.lock_wait:.1f} threads wait for a lock{_at(seen.lock_where)}, {seen.cores_used:.1f} cores are in use",
         )
-    if seen.cores_wanted >= MORE_CORES:
-        return "CPU", f"{_waits(seen)}{'workers' if _in_workers(seen) else 'threads and processes'} ask for {_cores(seen)}"
-    if seen.busiest >= HIGH and seen.cores_wanted <= ONE_CORE:
-        who = "a single worker" if _in_workers(seen) else "one thread"
-        return "single thread", (f"{_waits(seen)}{who} asks for {seen.busiest:.0%} of a core"
-                                 f"{_at(seen.busiest_where)}; all together ask for {_cores(seen)}")  # fmt: skip
     if seen.input_wait >= HIGH:
-        if seen.busiest_worker <= LOW:
-            return "input", f"{_waits(seen)}no worker is busy for more than {LOW:.0%}{_at(seen.input_where)}"
-        return CANNOT_TELL, f"{_waits(seen)}its workers are half busy{_at(seen.input_where)}"
+        return _of_input(seen)
+    if seen.cores_wanted >= MORE_CORES:
+        return "CPU", f"its threads and processes ask for {_cores(seen)}{_at(seen.busiest_where)}"
+    if seen.busiest >= HIGH and seen.cores_wanted <= min(ONE_CORE, seen.busiest + BY_THE_WAY):
+        one = f"one thread asks for {seen.busiest:.0%} of a core{_at(seen.busiest_where)}"
+        return "single thread", f"{one}; all together ask for {_cores(seen)}"
     return CANNOT_TELL, _where_the_time_went(seen)
 
 
-def _in_workers(seen: CommandEvidence) -> bool:
-    return seen.input_wait > LOW and seen.workers > seen.cores_wanted / 2
-
-
-def _waits(seen: CommandEvidence) -> str:
-    return f"the input is waited for {seen.input_wait:.0%} of the time, and " if seen.input_wait > LOW else ""
+def _of_input(seen: CommandEvidence) -> tuple[str, str]:
+    waits = f"the input is waited for {seen.input_wait:.0%} of the time"
+    if seen.workers >= MORE_CORES:
+        return "CPU", f"{waits}, and its workers ask for {seen.workers:.1f} of {seen.cores} cores{_at(seen.busiest_where)}"
+    if seen.busiest_worker >= HIGH and seen.workers <= ONE_CORE:
+        one = f"a single worker asks for {seen.busiest_worker:.0%} of a core"
+        return "single thread", f"{waits}, and {one}{_at(seen.busiest_where)}"
+    if seen.busiest_worker <= LOW:
+        workers = f", and no worker is busy for more than {LOW:.0%}" if seen.workers else ""
+        return "input", f"{waits}{workers}{_at(seen.input_where)}"
+    return CANNOT_TELL, f"{waits}, and its workers are half busy{_at(seen.input_where)}"
 
 
 def _cores(seen: CommandEvidence) -> str:

@@ -136,7 +136,6 @@ class CommandWatch:
         demand = {who: record.demand for who, record in threads.items()}
         lives = {who: [record.begin, record.end] for who, record in threads.items()}
         workers = {who: value for who, value in demand.items() if self._is_worker(who)}
-        leading = self._leading()
         busiest = max(demand, key=demand.__getitem__, default=None)
         read, written = (sum(record.moved[which] for record in tree.processes.values()) for which in (0, 1))
         evidence = CommandEvidence(
@@ -146,7 +145,7 @@ class CommandWatch:
             cores_used=ran / seconds,
             cores_wanted=sum(demand.values()) / seconds,
             others=max(0.0, tree.busy_seconds - ran) / seconds,
-            held_up=waited / max(ran + waited, 1e-9),
+            cores_waited=waited / seconds,
             busiest=max(shares_of_successors(demand, lives, seconds), default=0.0),
             busiest_where=self._line([busiest], RUNNING) if busiest else "",
             workers=sum(workers.values()) / seconds,
@@ -155,7 +154,7 @@ class CommandWatch:
             written_mb=written / MB / seconds,
             gpu=max(self._gpu.values(), default=0) / 100 / max(self._gpu_looks, 1),
         )
-        return replace(evidence, **self._waits(leading), **self._locks())
+        return self._with_waits(self._with_locks(evidence))
 
     # ---- threads by what they do --------------------------------------------------------------------------------------
 
@@ -177,46 +176,51 @@ class CommandWatch:
                 found.append(who)
         return found
 
-    def _waits(self, leading: list[ThreadKey]) -> dict[str, float | str]:
-        """What the leading threads wait for, as shares of their time."""
-        threads, looks = self.tree.threads, self.stacks.threads
+    def _with_waits(self, evidence: CommandEvidence) -> CommandEvidence:
+        """The evidence with what the leading threads wait for, as shares of their time."""
+        threads, leading = self.tree.threads, self._leading()
         alive = sum(threads[who].alive for who in leading) or 1e-9
+        workers = [who for who in threads if self._is_worker(who)]
+        mains = [threads[who] for who in workers if who[0] == who[1]]
 
         def mean(share: Callable[[ThreadKey], float]) -> float:
             return sum(share(who) * threads[who].alive for who in leading) / alive
 
-        def in_input(who: ThreadKey) -> float:
-            """The share of a thread's waits that fall into its input; without stacks, waits at a pipe or socket."""
-            record, seen = threads[who], looks.get(who)
-            if seen is None:
-                return record.share(READ)
-            return blocked(record) * seen.roles[INPUT] / seen.roles.total()
+        in_input = {who: self._input_share(who) for who in leading}  # of the time that each is blocked
+        in_workers = sum(record.share(DISK) for record in mains) / max(len(mains), 1)
+        input_wait = mean(lambda who: in_input[who] * blocked(threads[who]))
+        disk_wait = mean(lambda who: threads[who].share(DISK))
+        sleep_wait = mean(lambda who: (1 - in_input[who]) * threads[who].share(SLEEP))
+        all_waits = mean(lambda who: blocked(threads[who]))
+        return replace(
+            evidence,
+            input_wait=input_wait,
+            disk_wait=disk_wait + input_wait * in_workers,
+            sleep_wait=sleep_wait,
+            other_wait=max(0.0, all_waits - input_wait - disk_wait - sleep_wait),
+            disk_where=self._line([*leading, *workers], DISK),
+            wait_where=self._line(leading, SLEEP, OTHER, READ, LOCK),
+            input_where=self._line([who for who in leading if in_input[who] > 0.5], SLEEP, OTHER, READ, LOCK),
+        )
 
-        workers = [threads[who] for who in threads if self._is_worker(who) and who[0] == who[1]]
-        at_disk = sum(record.share(DISK) for record in workers) / max(len(workers), 1)
-        waits = {"input_wait": mean(in_input), "sleep_wait": mean(lambda who: threads[who].share(SLEEP))}
-        waits["disk_wait"] = mean(lambda who: threads[who].share(DISK)) + waits["input_wait"] * at_disk
-        waits["other_wait"] = max(0.0, mean(lambda who: blocked(threads[who])) - sum(waits.values()))
-        lines = {"disk_where": self._line([*leading, *(who for who in threads if self._is_worker(who))], DISK)}
-        lines["wait_where"] = self._line(leading, SLEEP, OTHER, READ, LOCK)
-        lines["input_where"] = lines["wait_where"] if waits["input_wait"] > waits["other_wait"] else ""
-        return {**waits, **lines}
+    def _input_share(self, who: ThreadKey) -> float:
+        """The share of a thread's waits that fall into its input; without stacks, waits at a pipe or socket."""
+        looks = self.stacks.threads.get(who)
+        kinds = looks.blocked if looks else self.tree.threads[who].kinds
+        return kinds[INPUT if looks else READ] / max(kinds.total(), 1)
 
-    def _locks(self) -> dict[str, float | int | str]:
-        """The process whose threads wait most for Python's interpreter, and the one whose threads wait most at locks."""
+    def _with_locks(self, evidence: CommandEvidence) -> CommandEvidence:
+        """The evidence with the process whose threads wait most for Python's interpreter, and the one with most at locks."""
         gil, lock = (0.0, ""), (0.0, 0, "")
         for process, dumps in self.stacks.dumps.items():
             mine = {who: looks for who, looks in self.stacks.threads.items() if who[0] == process and who in self.tree.threads}
             at_gil = sum(looks.at_gil for who, looks in mine.items() if asks_again(self.tree.threads[who]))
             gil = max(gil, (at_gil / dumps, most_common(self.stacks.owners[process])))
-            at_lock = {
-                who: self.tree.threads[who].share(LOCK)
-                for who, looks in mine.items()
-                if looks.role not in (WAITS_FOR_OTHERS, INPUT)
-            }
+            judged = [who for who, looks in mine.items() if looks.role not in (WAITS_FOR_OTHERS, INPUT)]
+            at_lock = {who: self.tree.threads[who].share(LOCK) for who in judged}
             at_lock = {who: share for who, share in at_lock.items() if share > CONTENDS}
             lock = max(lock, (sum(at_lock.values()), len(at_lock), self._line([*at_lock], LOCK)))
-        return {"gil_wait": gil[0], "gil_where": gil[1], "lock_wait": lock[0], "lock_threads": lock[1], "lock_where": lock[2]}
+        return replace(evidence, gil_wait=gil[0], gil_where=gil[1], lock_wait=lock[0], lock_threads=lock[1], lock_where=lock[2])
 
     def _line(self, threads: Sequence[ThreadKey], *states: str) -> str:
         """The line at which these threads were found most in one of these states."""

@@ -32,12 +32,13 @@ INPUT, WAITS_FOR_OTHERS, WORKER, WORK = "input", "waits for others", "worker", "
 class ThreadLooks:
     """What the dumps of one thread showed.
 
-    roles   how often it was in its input, in a wait for others, a worker, or at other work
+    roles   how often it was in its input, in a wait for others, a worker, or at other work; `blocked` of these not running
     lines   how often it was found at a line, by its state
     at_gil  how often it wanted to run, or was at a lock, while another thread of the process had the interpreter
     """
 
     roles: Counter[str] = field(default_factory=Counter)
+    blocked: Counter[str] = field(default_factory=Counter)
     lines: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     at_gil: int = 0
 
@@ -73,11 +74,13 @@ class PythonStacks:
             if process not in self._due:
                 self._tree.processes[process].importing = python = _runs_python(process)
                 self._due[process] = now if python else now + PERIOD  # a shell that becomes one is seen then
-        process = min(self._tree.living, key=self._due.__getitem__, default=None)
-        if process is None or now < max(self._next, self._due[process]):
+        if now < self._next or not self._tree.living:
+            return
+        process = min(self._tree.living, key=self._due.__getitem__)
+        if now < self._due[process]:
             return
         self._next = now + min(PERIOD, QUICK * GROWTH ** (self.dumps[process] + self._failures[process]))
-        found = self._ask(process)
+        found = self._ask(self._program, process)
         if found is None:
             self._failures[process] += 1
             self._due[process] = now + min(LONGEST, PERIOD * 2 ** self._failures[process])
@@ -87,8 +90,8 @@ class PythonStacks:
             self._failures[process], self._due[process] = 0, now
             self._add(process, found)
 
-    def _ask(self, process: int) -> list[dict[str, Any]] | None:
-        command = [self._program, "dump", "--json", "--nonblocking", "--pid", str(process)]
+    def _ask(self, program: str, process: int) -> list[dict[str, Any]] | None:
+        command = [program, "dump", "--json", "--nonblocking", "--pid", str(process)]
         try:  # in a session of its own: a Ctrl-C at the terminal is not for it
             done = subprocess.run(
                 command, stdin=subprocess.DEVNULL, capture_output=True, timeout=DUMP_SECONDS, start_new_session=True
@@ -120,6 +123,7 @@ class PythonStacks:
             looks = self.threads.setdefault((process, _id(thread)), ThreadLooks())
             state, role = self._tree.states.get((process, _id(thread)), RUNNING), role_of(thread["frames"])
             looks.roles[role] += 1
+            looks.blocked[role] += state != RUNNING
             looks.lines[state][line_of(thread["frames"])] += 1
             if owner is not None and thread is not owner and state in (LOCK, RUNNING) and role != WAITS_FOR_OTHERS:
                 looks.at_gil += 1
