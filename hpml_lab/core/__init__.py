@@ -12,7 +12,7 @@ For your own code:
     progress, LiveCurve          a progress line and a curve for long work
     one_thread, all_threads      how many CPU threads torch uses
 For experiments:
-    experiment, find, all_experiments, load_result, Result, Table, column, LabError
+    experiment, find, all_experiments, load_result, Result, Table, Row, column, LabError
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from hpml_lab.core.threads import one_thread as one_thread, all_threads as all_threads
     from hpml_lab.core.experiment import find as find, all_experiments as all_experiments, load_result as load_result
     from hpml_lab.core.result import Result as Result
-    from hpml_lab.core.findings import Table as Table, column as column
+    from hpml_lab.core.findings import Row as Row, Table as Table, column as column
     from hpml_lab.core.errors import LabError as LabError
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -94,6 +94,20 @@ def test_an_old_torch_is_refused_with_the_mend(sample, monkeypatch):
         sample("quick")
 
 
+def test_without_proc_the_memory_is_not_known_and_an_experiment_runs(sample, tmp_path, monkeypatch):
+    def no_proc():
+        raise FileNotFoundError(2, "No such file or directory", "/proc/meminfo")
+
+    monkeypatch.setattr("psutil.virtual_memory", no_proc)
+    machine.describe.cache_clear()
+    monkeypatch.setattr(machine, "cores", lambda: 3)
+    try:
+        result = sample("quick")
+    finally:
+        machine.describe.cache_clear()
+    assert result.machine["memory_gb"] is None and load_result(result.save(tmp_path)).machine["cores"] == 3
+
+
 def test_runs_are_seeded_and_say_where_they_ran(sample):
     first, second = sample("quick"), sample("quick")
     assert first.rows() == second.rows()
