@@ -4,6 +4,7 @@ The data set, 888 scans with 1,186 nodules, is at luna16.grand-challenge.org. Re
 the workbook neither downloads nor needs it.
 """
 
+import math
 import re
 import sys
 import zlib
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from hpml_lab.capstone.ct import Scan
-from hpml_lab.capstone.read_errors import unreadable
+from hpml_lab.capstone.read_errors import LARGEST_UNPACKED, check_file, unreadable
 from hpml_lab.capstone.scans import checked, unannotated
 from hpml_lab.capstone.world import ANNOTATIONS, Frame3D, is_orthonormal, read_annotations
 from hpml_lab.core.errors import LabError
@@ -30,6 +31,7 @@ TYPES = {
     "MET_FLOAT": "f4",
     "MET_DOUBLE": "f8",
 }
+HEADER = 1 << 16  # bytes in which a header ends
 OUTSIDE = -1024  # HU; scanners fill what is outside their field with values below it
 LISTS = ("seriesuids.csv", "candidates.csv", "candidates_V2.csv")  # name healthy patients too
 AGAIN = "Unpack it again; the other patients are not affected."
@@ -69,7 +71,7 @@ def _nodules(path: Path, frame: Frame3D) -> np.ndarray:
         return frame.nodules(rows)
     named = re.compile(rf"^{re.escape(path.stem)}\b", re.MULTILINE)
     for listing in (table.parent / name for name in LISTS):
-        if listing.exists() and named.search(listing.read_text(encoding="utf-8-sig")):
+        if listing.is_file() and named.search(listing.read_text(encoding="utf-8-sig", errors="replace")):
             return np.empty((0, 4))
     problem = f"{ANNOTATIONS} has no row for it, and no list says that the patient is healthy."
     fix = f"Put LUNA16's candidates.csv next to {ANNOTATIONS}, or {LISTS[0]} with one series a line."
@@ -100,7 +102,11 @@ class MetaImage:
 
 def read_header(path: Path) -> MetaImage:
     """The header of a .mhd or .mha. LabError for one that does not describe a volume of single values."""
-    raw = path.read_bytes()
+    try:
+        with path.open("rb") as file:
+            raw = file.read(HEADER)  # the values may follow
+    except OSError as error:
+        raise unreadable(path, f"the file cannot be read ({error.strerror or error}).", AGAIN) from error
     end = re.search(rb"^ElementDataFile\s*=\s*(.*?)\r?(\n|\Z)", raw, re.MULTILINE)
     if end is None:
         raise unreadable(path, "the header has no ElementDataFile: it is cut off, or not MetaImage.", AGAIN)
@@ -143,22 +149,38 @@ def read_header(path: Path) -> MetaImage:
 
 
 def read_values(path: Path, header: MetaImage) -> np.ndarray:
-    """The values (slices, rows, columns), of this machine's byte order."""
+    """The values (slices, rows, columns), of this machine's byte order. LabError for a file that holds more or fewer."""
     data = header.data or path
-    if not data.exists():
-        raise unreadable(data, f"the file is missing that {path.name} names.", AGAIN)
-    needed = int(np.prod(header.size)) * header.dtype.itemsize
-    raw = data.read_bytes()
-    content = raw[-needed:] if header.begins < 0 else raw[header.begins :]  # -1: the values are at the end
-    if header.compressed:
-        try:
-            content = zlib.decompress(content)
-        except zlib.error as error:
-            raise unreadable(data, f"the compressed file is cut off or damaged ({error}).", AGAIN) from error
-    if len(content) != needed:
-        size = " × ".join(map(str, header.size))
-        state = "cut off" if len(content) < needed else "too long"
-        raise unreadable(data, f"the file is {state}: {len(content):,} bytes, and {size} values need {needed:,}.", AGAIN)
+    check_file(data, f"the file is missing that {path.name} names.", AGAIN)
+    size, needed = " × ".join(map(str, header.size)), math.prod(header.size) * header.dtype.itemsize
+    if header.compressed and needed > LARGEST_UNPACKED:
+        raise unreadable(data, f"{size} values are no scan: they would unpack to {needed:,} bytes.", AGAIN)
+    try:
+        content, length = _content(data, header, needed)
+    except (OSError, zlib.error) as error:
+        raise unreadable(data, f"the file is cut off or damaged ({error}).", AGAIN) from error
+    if length != needed:
+        state = "cut off" if length < needed else "too long"
+        more = " or more" if header.compressed and length > needed else ""
+        raise unreadable(data, f"the file is {state}: {length:,} bytes{more}, and {size} values need {needed:,}.", AGAIN)
     values = np.frombuffer(content, header.dtype).reshape(header.size[::-1])
     native = header.dtype.newbyteorder("=")
     return values if header.dtype.isnative and sys.byteorder == "little" else values.astype(native)
+
+
+def _content(data: Path, header: MetaImage, needed: int) -> tuple[bytes, int]:
+    """The bytes of the values and how many there are; not more is unpacked than tells that they are too many."""
+    length = data.stat().st_size
+    first = header.begins
+    if first < 0:  # the values are at the end
+        first = 0 if header.compressed else length - needed
+    first = min(max(first, 0), length)
+    with data.open("rb") as file:
+        file.seek(first)
+        if not header.compressed:
+            return file.read(needed) if length - first == needed else b"", length - first
+        unpacker = zlib.decompressobj()
+        content = unpacker.decompress(file.read(), needed + 1)
+    if len(content) <= needed and not unpacker.eof:
+        raise zlib.error("the compressed values end too early")
+    return content, len(content)

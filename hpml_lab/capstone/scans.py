@@ -8,14 +8,13 @@ scan.mhd + .raw/.zraw  MetaImage, as LUNA16 hands out its scans (`luna16.py`)
 
 import io
 import json
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from hpml_lab.capstone.ct import Scan
-from hpml_lab.capstone.read_errors import unreadable
+from hpml_lab.capstone.read_errors import LARGEST_UNPACKED, check_file, unreadable
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
 
@@ -26,25 +25,32 @@ METAIMAGE = (".mhd", ".mha")
 
 def find_scans(folder: str | Path) -> list[Path]:
     """Paths of all scans in a folder and below it, each of which `load` takes, sorted: files of the workbook and of LUNA16, and
-    folders that hold a DICOM series. Raises LabError for a folder that does not exist or holds none."""
+    folders that hold a DICOM series. Links are followed, but not into a folder from inside it; pipes, sockets and devices are
+    no scans. Raises LabError for a folder that does not exist, cannot be read or holds none."""
     folder = Path(folder)
     if not folder.is_dir():
         raise unreadable(folder, "there is no such folder.", "Check the path; set HPML_DATA for data sets of your own.")
-    found = sorted(_scans_in(folder))
+    try:
+        found = sorted(_scans_in(folder, []))
+    except OSError as error:
+        fix = "Check its permissions, or choose another folder."
+        raise unreadable(error.filename or folder, f"it cannot be read ({error.strerror or error}).", fix) from error
     if not found:
         kinds = ".npz, .npy, .mhd, or folders of .dcm files"
         raise unreadable(folder, "the folder holds no scan.", f"Scans are {kinds}. `save(synthetic(0), folder)` writes one.")
     return found
 
 
-def _scans_in(folder: Path) -> Iterator[Path]:
-    series = False
+def _scans_in(folder: Path, above: list[Path]) -> Iterator[Path]:
+    """The scans of a folder that was entered from the folders `above`, which links may lead back to."""
+    series, above = False, [*above, folder.resolve()]
     for path in sorted(folder.iterdir()):
         # Files that are being written or a system's own; LUNA16's masks, which are volumes too.
         if path.name.startswith((".", "seg-lungs")):
             continue
         if path.is_dir():
-            yield from _scans_in(path)
+            if path.resolve() not in above:
+                yield from _scans_in(path, above)
         elif path.suffix.lower() in (".npz", ".npy", *METAIMAGE):
             yield path
         else:
@@ -57,7 +63,9 @@ def is_dicom(path: Path) -> bool:
     """Whether a file is, or claims to be, DICOM: by its ending, or by the letters that begin after 128 bytes."""
     if path.suffix.lower() in (".dcm", ".dicom"):
         return True
-    if path.name == "DICOMDIR" or (path.suffix and not path.suffix[1:].isdigit()):  # UIDs as names end in a number
+    if (
+        not path.is_file() or path.name == "DICOMDIR" or (path.suffix and not path.suffix[1:].isdigit())
+    ):  # UIDs as names end in a number
         return False
     with path.open("rb") as file:
         return file.read(132)[128:] == b"DICM"
@@ -74,8 +82,7 @@ def load(path: str | Path, *, annotated: bool = True) -> Scan:
         from hpml_lab.capstone.dicom import load_dicom
 
         return load_dicom(path, annotated=annotated)
-    if not path.exists():
-        raise unreadable(path, "there is no such file.", "`find_scans(folder)` lists the scans of a folder.")
+    check_file(path, "there is no such file.", "`find_scans(folder)` lists the scans of a folder.")
     suffix = path.suffix.lower()
     if suffix in METAIMAGE:
         from hpml_lab.capstone.luna16 import load_luna16
@@ -110,7 +117,7 @@ def checked(path: Path, name: str, stored, spacing, slope, intercept, nodules) -
         return Scan(name, stored, spacing, slope, intercept, np.asarray(nodules, dtype=np.float64))
     except LabError as error:
         raise unreadable(path, error.problem, error.fix) from error
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise unreadable(path, f"its values are no scan ({error}).", "Write scans with `save(scan, folder)`.") from error
 
 
@@ -139,33 +146,35 @@ def to_int16(stored: np.ndarray, slope: float, intercept: float) -> tuple[np.nda
 def _npz(path: Path) -> dict:
     try:
         with np.load(path, allow_pickle=False) as file:
+            unpacked = sum(entry.file_size for entry in file.zip.infolist())
+            if unpacked > max(LARGEST_UNPACKED, path.stat().st_size):
+                raise ValueError(f"it would unpack to {unpacked:,} bytes")
             return {key: file[key] for key in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile, KeyError, NotImplementedError) as error:
+    except Exception as error:  # of a damaged file NumPy and zipfile raise whatever their parts raise
         raise _damaged(path, error) from error
 
 
 def _npy(path: Path) -> dict:
     meta = path.with_suffix(".json")
-    if not meta.exists():
-        fix = f"Write its spacing, slope, intercept and nodules to {meta.name}, as `save(scan, folder, 'npy')` does."
-        raise unreadable(path, f"{meta.name} is missing, so its spacing and Hounsfield units are unknown.", fix)
+    fix = f"Write its spacing, slope, intercept and nodules to {meta.name}, as `save(scan, folder, 'npy')` does."
+    check_file(meta, f"{meta.name} is missing, so spacing and Hounsfield units of {path.name} are unknown.", fix)
     try:
         values = json.loads(meta.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("not a dictionary")
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise _damaged(meta, error) from error
     if values.get("nodules") == []:
         values["nodules"] = np.empty((0, 4))  # an empty list does not say that its rows would have four numbers
     try:
         return {**values, "stored": np.load(path, allow_pickle=False)}
-    except (OSError, ValueError, EOFError) as error:
+    except Exception as error:  # as in _npz
         raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, error: Exception) -> LabError:
     fix = "Copy or write it again; the other scans of the folder are not affected."
-    return unreadable(path, f"the file is cut off or damaged ({error}).", fix)
+    return unreadable(path, f"the file is cut off or damaged ({str(error) or type(error).__name__}).", fix)
 
 
 def save(scan: Scan, folder: str | Path, format: str = "npz") -> Path:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hpml_lab.capstone.read_errors import unreadable
+from hpml_lab.capstone.read_errors import check_file, unreadable
 
 COLUMNS = ("seriesuid", "coordX", "coordY", "coordZ", "diameter_mm")  # of LUNA16's annotations.csv
 ANNOTATIONS = "annotations.csv"
@@ -48,6 +48,7 @@ def is_orthonormal(direction: np.ndarray) -> bool:
 
 def read_annotations(path: Path) -> dict[str, np.ndarray]:
     """{name of the series: (n, 4) x, y, z and diameter in mm} from a file with LUNA16's columns, in any order."""
+    check_file(path, "there is no such file.", "Copy it again.")
     found: dict[str, list[list[float]]] = {}
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:

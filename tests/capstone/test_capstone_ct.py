@@ -1,12 +1,16 @@
 """Synthetic patients, and scans in the workbook's own files."""
 
 import dataclasses
+import io
 import json
+import os
+import socket
+import zipfile
 
 import numpy as np
 import pytest
 
-from hpml_lab.capstone import Scan, find_scans, load, save, synthetic
+from hpml_lab.capstone import Scan, find_scans, load, save, scans, synthetic
 from hpml_lab.capstone.ct import LUNG, NOISE, SOLID
 from hpml_lab.core.errors import LabError
 
@@ -174,6 +178,23 @@ def test_scans_are_found_in_folders_below_and_hidden_files_are_not(scan, tmp_pat
     assert find_scans(tmp_path) == [paths[1], paths[0]]
 
 
+@pytest.mark.skipif(os.name != "posix", reason="links, pipes and sockets with names")
+def test_links_back_pipes_and_sockets_are_passed_over(scan, tmp_path, monkeypatch):
+    path = save(scan, tmp_path / "patients")
+    for name in ("again", "once-more"):
+        (tmp_path / "patients" / name).symlink_to(tmp_path / "patients")
+    (tmp_path / "patients" / "up").symlink_to(tmp_path)
+    (tmp_path / "linked").symlink_to(tmp_path / "patients")
+    os.mkfifo(tmp_path / "pipe")
+    os.mkfifo(tmp_path / "1.2.840")
+    monkeypatch.chdir(tmp_path)  # a socket's path is short
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("socket")
+        assert find_scans(tmp_path) == [tmp_path / "linked" / path.name, path]
+    os.mkfifo(tmp_path / "pipe.npz")
+    refused(find_scans(tmp_path)[-1], "not a file but a folder, a pipe, a socket or a device", "pipe.npz")
+
+
 def test_an_empty_folder_and_none(tmp_path):
     for path, text in ((tmp_path, "holds no scan"), (tmp_path / "nowhere", "no such folder")):
         with pytest.raises(LabError, match=text) as caught:
@@ -205,6 +226,43 @@ def test_files_of_pickled_objects_are_not_opened(tmp_path):
     path = tmp_path / "evil.npz"
     np.savez(path, stored=np.array([{"a": 1}], dtype=object))
     refused(path, "cut off or damaged")
+
+
+@pytest.mark.parametrize("shape", [(10**18,), (2**32, 2**32), (10**30, 1, 1), (-1, 2, 3)])
+@pytest.mark.parametrize("ending", ["npy", "npz"])
+def test_a_header_that_asks_for_more_than_there_is(scan, tmp_path, shape, ending):
+    header = io.BytesIO()
+    np.lib.format.write_array_header_1_0(header, {"descr": "<i2", "fortran_order": False, "shape": shape})
+    path = save(scan, tmp_path, ending)
+    if ending == "npy":
+        path.write_bytes(header.getvalue() + bytes(12))
+    else:
+        with zipfile.ZipFile(path, "w") as file:
+            file.writestr("stored.npy", header.getvalue() + bytes(12))
+    refused(path, "cut off or damaged")
+
+
+def test_an_npz_is_not_unpacked_if_it_is_a_bomb(scan, tmp_path, monkeypatch):
+    path = tmp_path / "bomb.npz"
+    np.savez_compressed(path, stored=np.zeros((64, 64, 64), np.int16), **{key: getattr(scan, key) for key in scans.META})
+    assert load(path).stored.shape == (64, 64, 64), "compressed ones are read"
+    monkeypatch.setattr(scans, "LARGEST_UNPACKED", 64**3)
+    refused(path, "it would unpack to 52.,... bytes")
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"spacing": ' + "[" * 200_000])
+def test_a_json_that_is_nested_deep(scan, tmp_path, text):
+    path = save(scan, tmp_path, "npy")
+    path.with_suffix(".json").write_text(text)
+    refused(path, "cut off or damaged", path.with_suffix(".json").name)
+
+
+@pytest.mark.parametrize("key", ["slope", "spacing", "nodules"])
+def test_a_number_that_is_no_float(scan, tmp_path, key):
+    path = save(scan, tmp_path, "npy")
+    meta = json.loads(path.with_suffix(".json").read_text())
+    path.with_suffix(".json").write_text(json.dumps(meta | {key: 10**400 if key == "slope" else [[10**400] * 4]}))
+    refused(path, "its values are no scan")
 
 
 def write_npz(path, scan, **changed):

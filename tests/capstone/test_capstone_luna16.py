@@ -1,6 +1,8 @@
 """LUNA16's layout, in files that the test writes: headers, values, and annotations in world coordinates."""
 
+import os
 import re
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -65,6 +67,16 @@ def refused(path, text, names=None):
     assert len(caught.value.fix) > 10
 
 
+def peak_mib(work):
+    """The most that Python and NumPy held while `work()` ran, in MiB."""
+    tracemalloc.start()
+    try:
+        work()
+        return tracemalloc.get_traced_memory()[1] / (1 << 20)
+    finally:
+        tracemalloc.stop()
+
+
 @pytest.mark.parametrize("axes", AXES)
 @pytest.mark.parametrize("packed", [False, True])
 def test_a_scan_has_its_values_and_its_nodules(scan, tmp_path, axes, packed):
@@ -73,6 +85,50 @@ def test_a_scan_has_its_values_and_its_nodules(scan, tmp_path, axes, packed):
     assert np.array_equal(read.stored * read.slope + read.intercept, scan.stored * scan.slope + scan.intercept)
     assert read.name == "1.3.6.1" and read.spacing == scan.spacing
     np.testing.assert_allclose(read.nodules, scan.nodules, atol=1e-9)
+
+
+@pytest.mark.parametrize("content", [bytes(300 << 20), b"\1" * 20_481], ids=["a bomb", "one byte more"])
+def test_no_more_is_unpacked_than_the_header_asks_for(scan, tmp_path, content):
+    path = write(tmp_path, scan, packed=True)
+    path.with_suffix(".zraw").write_bytes(zlib.compress(content, 1))
+    del content
+    refuse = lambda: refused(path, "too long: 20,481 bytes or more, and 40 × 32 × 8 values need 20,480", "1.3.6.1.zraw")  # noqa: E731
+    assert peak_mib(refuse) < 50
+
+
+def test_compressed_values_that_end_too_early(scan, tmp_path):
+    path = write(tmp_path, scan, packed=True)
+    data = path.with_suffix(".zraw")
+    content = data.read_bytes()
+    for kept in (
+        len(content) // 2,
+        len(content) - 1,
+        0,
+    ):  # without the last byte all values are there, and their checksum is not
+        data.write_bytes(content[:kept])
+        refused(path, "cut off or damaged.*end too early", data.name)
+
+
+@pytest.mark.parametrize("size", ["4294967296 4294967296 1", "1000000000000000000 1000000000000 1"])
+@pytest.mark.parametrize("packed", [False, True])
+def test_sizes_whose_product_is_too_large_for_64_bits(scan, tmp_path, size, packed):
+    path = write(tmp_path, scan, packed=packed, DimSize=size)
+    refused(
+        path, "values are no scan: they would unpack" if packed else "cut off: 20,480 bytes", "1.3.6.1." + "z" * packed + "raw"
+    )
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes and devices with names")
+@pytest.mark.parametrize("what", ["folder", "pipe", "device"])
+@pytest.mark.parametrize("name", ["data.raw", "1.3.6.1.mhd", "annotations.csv"])
+def test_a_folder_a_pipe_or_a_device_in_a_files_place(scan, tmp_path, what, name):
+    path = write(tmp_path, scan, ElementDataFile="data.raw")
+    place = {"annotations.csv": tmp_path}.get(name, path.parent) / name
+    place.unlink(missing_ok=True)
+    {"folder": place.mkdir, "pipe": lambda: os.mkfifo(place), "device": lambda: place.symlink_to("/dev/zero")}[what]()
+    if (what, name) == ("folder", path.name):
+        return refused(path, "holds no DICOM file")
+    refused(path, "not a file but a folder, a pipe, a socket or a device", name)
 
 
 @pytest.mark.parametrize("dtype", ["<i2", ">i2", "<f4", "<i4"])
