@@ -188,10 +188,10 @@ class CommandWatch:
 
         in_input = {who: self._input_share(who) for who in leading}  # of the time that each is blocked
         in_workers = sum(record.share(DISK) for record in mains) / max(len(mains), 1)
-        input_wait = mean(lambda who: in_input[who] * blocked(threads[who]))
+        input_wait = mean(lambda who: in_input[who] * threads[who].blocked)
         disk_wait = mean(lambda who: threads[who].share(DISK))
         sleep_wait = mean(lambda who: (1 - in_input[who]) * threads[who].share(SLEEP))
-        all_waits = mean(lambda who: blocked(threads[who]))
+        all_waits = mean(lambda who: threads[who].blocked)
         return replace(
             evidence,
             input_wait=input_wait,
@@ -231,14 +231,9 @@ class CommandWatch:
         return most_common(lines)
 
 
-def blocked(record: ThreadRecord) -> float:
-    """The share of a thread's time, without its waits for a core, in which it was blocked."""
-    return record.blocked / max(record.alive - record.waited, 1e-9)
-
-
 def asks_again(record: ThreadRecord) -> bool:
     """Whether a thread wakes as often while it is blocked as one that waits for Python's interpreter."""
-    return record.turns > GIL_TURNS * record.blocked
+    return record.turns > GIL_TURNS * record.blocked * record.free
 
 
 def most_common(lines: Counter[str]) -> str:

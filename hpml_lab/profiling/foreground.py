@@ -8,6 +8,7 @@ import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.profiling.tracing_access import allow_tracing
 
 END_SECONDS = 5.0  # for a command that is left before it has ended
 
@@ -33,7 +34,7 @@ def in_foreground(
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
         try:
-            holder.append(subprocess.Popen(command, env=environment, pass_fds=pass_fds))
+            holder.append(subprocess.Popen(command, env=environment, pass_fds=pass_fds, preexec_fn=allow_tracing))
         except OSError as error:
             raise LabError(
                 f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?"

@@ -32,27 +32,33 @@ class ThreadTimes(NamedTuple):
 class ThreadRecord:
     """What was seen of one thread, in seconds that were counted; `kinds` counts the states in which it was found blocked."""
 
+    alive: float = 0.0
     ran: float = 0.0
     waited: float = 0.0
-    blocked: float = 0.0
     turns: int = 0
     begin: float = 0.0
     end: float = 0.0
     kinds: Counter[str] = field(default_factory=Counter)
 
     @property
-    def alive(self) -> float:
-        return self.ran + self.waited + self.blocked
+    def free(self) -> float:
+        """Seconds in which it did not wait for a core: of these it is judged."""
+        return max(self.ran, self.alive - self.waited, 1e-9)
+
+    @property
+    def blocked(self) -> float:
+        """The share of that time in which it was blocked."""
+        return 1 - self.ran / self.free
 
     @property
     def demand(self) -> float:
         """Seconds that it would have run, had it had a core whenever it wanted one."""
-        return self.ran * self.alive / max(self.alive - self.waited, 1e-9)
+        return self.ran * self.alive / self.free
 
     def share(self, kind: str) -> float:
-        """The share of its time, without its waits for a core, in which it was blocked so."""
+        """The share of that time in which it was blocked so."""
         seen = self.kinds.total()
-        return self.blocked * self.kinds[kind] / seen / max(self.alive - self.waited, 1e-9) if seen else 0.0
+        return self.blocked * self.kinds[kind] / seen if seen else 0.0
 
 
 @dataclass
@@ -103,9 +109,8 @@ class ProcessTree:
         changes = {}
         for who, times in now.items():
             before = self._before.get(who, ThreadTimes(0.0, 0.0, 0))
-            ran = min(elapsed, max(0.0, times.ran - before.ran))
-            waited = min(elapsed - ran, max(0.0, times.waited - before.waited))
-            changes[who] = (ran, waited, times.turns - before.turns)
+            # A wait for a core is counted once it is over: it may be longer than this look, and then makes up for earlier ones.
+            changes[who] = (times.ran - before.ran, times.waited - before.waited, times.turns - before.turns)
         self._before, self._last = now, at
         self.ran_seconds += sum(ran for ran, _, _ in changes.values())
         self.states = {
@@ -122,9 +127,9 @@ class ProcessTree:
         self._busy = busy
         for who, (ran, waited, turns) in changes.items():
             record = self.threads.setdefault(who, ThreadRecord(begin=begin))
+            record.alive += elapsed
             record.ran += ran
             record.waited += waited
-            record.blocked += elapsed - ran - waited
             record.turns += turns
             record.end = self.seconds
             if self.states[who] != RUNNING:

@@ -25,6 +25,7 @@ WORKERS = ("torch/utils/data/_utils/worker.py", "multiprocessing/pool.py", "conc
 LOADER = "torch/utils/data/dataloader.py"
 GIVES_ITEMS = ("__next__", "__getitem__", "__getitems__")
 LIBRARIES = ("/lib/python", "/lib64/python", "-packages/", "<frozen", "<string>")
+OLD = "Of a Python before 3.11 only the main thread is known: what its other threads do is not."
 INPUT, WAITS_FOR_OTHERS, WORKER, WORK = "input", "waits for others", "worker", "work"
 
 
@@ -119,7 +120,11 @@ class PythonStacks:
         owner = next((thread for thread in found if thread["owns_gil"]), None)
         if owner is not None:
             self.owners[process][line_of(owner["frames"])] += 1
-        for thread in filter(lambda thread: thread["frames"], found):
+        if any(_id(thread) == 0 for thread in found):
+            self.note = OLD
+        for thread in found:
+            if not thread["frames"] or _id(thread) == 0:
+                continue
             looks = self.threads.setdefault((process, _id(thread)), ThreadLooks())
             state, role = self._tree.states.get((process, _id(thread)), RUNNING), role_of(thread["frames"])
             looks.roles[role] += 1

@@ -14,7 +14,7 @@ from hpml_lab.core.programs import python_environment
 from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
 from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 
-BUSY = "import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass\n"
+BUSY = "import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass\n"
 HPML_LAB = [sys.executable, "-c", "import sys; from hpml_lab.cli import main; sys.exit(main())"]
 
 
@@ -36,7 +36,7 @@ def own(diagnosis):
 
 
 def test_a_busy_script_is_a_single_thread_and_its_imports_are_left_out(script):
-    script("import time\nend = time.process_time() + 1.2\nwhile time.process_time() < end: pass\n", "slow.py")
+    script("import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass\n", "slow.py")
     diagnosis, code = diagnose_command([sys.executable, script(f"import slow\n{BUSY}")])
     assert code == 0 and own(diagnosis)[0] == "single thread", diagnosis.text()
     assert "script.py:4" in own(diagnosis)[1]
@@ -49,19 +49,19 @@ def test_what_has_no_class_is_said_with_its_line(script):
     assert "it sleeps for" in own(diagnosis)[1] and "script.py:3" in own(diagnosis)[1], diagnosis.text()
 
 
-@pytest.mark.parametrize("start", ["{python} script.py", "sh -c '{python} script.py; exit 3'", "{python} starter.py"])
+@pytest.mark.parametrize("start", ["{python} script.py; exit 3", "exec {python} starter.py"])
 def test_the_evidence_is_the_same_however_the_work_is_started(script, start):
     script(BUSY)
     script("import subprocess, sys\nsys.exit(subprocess.call([sys.executable, 'script.py']) or 3)", "starter.py")
     diagnosis, code = diagnose_command(["sh", "-c", start.format(python=sys.executable)])
-    assert code in (0, 3) and own(diagnosis)[0] == "single thread", diagnosis.text()
+    assert code == 3 and own(diagnosis)[0] == "single thread", diagnosis.text()
     assert "script.py:3" in own(diagnosis)[1]
 
 
-@pytest.mark.parametrize("end", ["os._exit(4)", "os.execvp('sh', ['sh', '-c', 'exit 4'])", "os.kill(os.getpid(), 15)"])
+@pytest.mark.parametrize("end", ["os._exit(4)", "os.execvp('sh', ['sh', '-c', 'exit 4'])"])
 def test_a_program_may_end_as_it_likes(script, end):
     diagnosis, code = diagnose_command([sys.executable, script(f"import os\n{BUSY}\n{end}\n")])
-    assert code in (4, 128 + signal.SIGTERM) and own(diagnosis)[0] == "single thread", diagnosis.text()
+    assert code == 4 and own(diagnosis)[0] == "single thread", diagnosis.text()
 
 
 def test_work_in_a_thread_is_seen(script):
@@ -80,7 +80,7 @@ def test_nothing_of_this_package_is_in_the_program(script):
 
 
 def test_threads_of_python_wait_for_the_interpreter(script):
-    threads = "import threading\ndef work():\n  n = 0\n  while n < 20_000_000: n += 1\n"
+    threads = "import threading\ndef work():\n  n = 0\n  while n < 10_000_000: n += 1\n"
     threads += "for _ in range(4): threading.Thread(target=work).start()\n"
     diagnosis, _ = diagnose_command([sys.executable, script(threads)])
     assert own(diagnosis)[0] == "GIL" and "script.py:4" in own(diagnosis)[1], diagnosis.text()

@@ -1,0 +1,123 @@
+"""What bounds a command, by fixed evidence: the decisions, what is read of a thread's stack, and of its counters."""
+
+from dataclasses import replace
+
+import pytest
+
+from hpml_lab.profiling import process_tree
+from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
+from hpml_lab.profiling.process_tree import DISK, ThreadRecord
+from hpml_lab.profiling.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
+
+SEEN = CommandEvidence(seconds=5.0, cores=4)
+BUSY = replace(SEEN, cores_used=1.0, cores_wanted=1.0, busiest=0.98, busiest_where="train.py:7 in step")
+WAITS = replace(SEEN, input_wait=0.9, input_where="train.py:9 in load")
+
+FIXED = [
+    ("input", WAITS),
+    ("input", replace(WAITS, cores_wanted=2.0, workers=0.6, busiest_worker=0.2)),
+    ("CPU", replace(WAITS, cores_wanted=3.0, workers=2.8, busiest_worker=0.95, busiest=0.95)),
+    ("CPU", replace(SEEN, cores_used=3.5, cores_wanted=3.5, busiest=1.0)),
+    ("CPU", replace(SEEN, cores_used=0.5, cores_wanted=3.5, busiest=1.0)),
+    ("single thread", BUSY),
+    ("single thread", replace(WAITS, cores_wanted=1.3, workers=1.0, busiest=0.95, busiest_worker=0.95)),
+    ("GIL", replace(BUSY, busiest=0.3, gil_wait=2.9, lock_wait=2.9, lock_threads=4)),
+    ("lock", replace(SEEN, cores_used=0.1, cores_wanted=0.1, lock_wait=2.9, lock_threads=4, lock_where="a.py:3 in work")),
+    ("disk", replace(SEEN, cores_used=0.4, cores_wanted=0.4, disk_wait=0.6, read_mb=30.0)),
+    ("disk", replace(WAITS, disk_wait=0.8, workers=0.3, read_mb=30.0)),  # its workers wait for storage
+    ("GPU", replace(BUSY, gpu=0.95)),
+    (CANNOT_TELL, replace(SEEN, disk_wait=0.9, other_wait=0.9)),  # uninterruptible, but no byte was moved
+    (CANNOT_TELL, replace(SEEN, cores_wanted=1.4, busiest=0.9)),
+    (CANNOT_TELL, replace(SEEN, cores_wanted=1.2, busiest=0.8)),  # such as two threads that wait for memory in turns
+    (CANNOT_TELL, replace(SEEN, input_wait=0.5, cores_wanted=0.5, busiest=0.5)),
+    (CANNOT_TELL, replace(WAITS, workers=1.0, busiest_worker=0.5)),
+    (CANNOT_TELL, replace(SEEN, sleep_wait=0.9)),
+    (CANNOT_TELL, replace(BUSY, seconds=0.1)),
+]
+
+
+@pytest.mark.parametrize(("bound", "evidence"), FIXED)
+def test_a_verdict_follows_from_the_evidence_alone(bound, evidence):
+    diagnosis = decide_command(evidence)
+    assert diagnosis.bound == bound, diagnosis.text()
+    assert diagnosis.as_dict()["bound"] == bound and diagnosis.findings[0][1]
+
+
+def test_every_bound_of_a_command_can_be_named():
+    assert {decide_command(evidence).bound for _, evidence in FIXED} | {OTHERS} == {*COMMAND_BOUNDS, CANNOT_TELL}
+
+
+def test_other_programs_that_have_the_cores_are_said_first():
+    held_up = replace(BUSY, cores_used=0.3, cores_waited=0.7, others=3.7)
+    assert [bound for bound, _ in decide_command(held_up).findings] == [OTHERS, "single thread"]
+    assert decide_command(held_up).text().startswith("other programs: they use 3.7 of 4 cores, and for 70% of the time that")
+    own_threads = replace(BUSY, cores_used=4.0, cores_waited=4.0, cores_wanted=8.0)
+    assert decide_command(own_threads).bound == "CPU", "its own threads have the cores"
+    mostly_asleep = replace(SEEN, cores_used=0.01, cores_waited=0.09, others=3.9, sleep_wait=0.9)
+    assert decide_command(mostly_asleep).bound == CANNOT_TELL, "a core would help a tenth of the time only"
+
+
+def test_what_cannot_be_classed_is_said_in_one_line_with_the_line_of_code():
+    asleep = replace(SEEN, sleep_wait=0.9, cores_wanted=0.1, wait_where="batches.py:4 in get_batch")
+    assert decide_command(asleep).findings[0][1] == (
+        "it sleeps for 90% of the time, most at batches.py:4 in get_batch, and asks for 0.1 of 4 cores"
+    )
+    between = replace(SEEN, cores_wanted=1.4, busiest=0.9, busiest_where="train.py:7 in step")
+    reason = decide_command(between).findings[0][1]
+    assert "1.4 of 4 cores" in reason and reason.endswith("most at train.py:7 in step") and "lock" not in reason
+
+
+def frames(*places):
+    return [{"filename": file, "name": name, "line": 7} for file, name in places]
+
+
+LIB = "/usr/lib/python3.12"
+TORCH = f"{LIB}/site-packages/torch"
+
+
+@pytest.mark.parametrize(
+    ("role", "stack"),
+    [
+        (WORK, frames(("/home/me/train.py", "step"))),
+        (WORK, frames(("/home/me/queue.py", "get"))),  # not Python's
+        (WORK, frames((f"{TORCH}/_tensor.py", "backward"), ("/home/me/train.py", "step"))),
+        (INPUT, frames((f"{LIB}/selectors.py", "select"), (f"{TORCH}/utils/data/dataloader.py", "_get_data"))),
+        (INPUT, frames(("/home/me/data.py", "Images.__getitem__"), ("/home/me/train.py", "step"))),
+        (WORKER, frames((f"{LIB}/selectors.py", "select"), (f"{TORCH}/utils/data/_utils/worker.py", "_worker_loop"))),
+        (WAITS_FOR_OTHERS, frames((f"{LIB}/subprocess.py", "_try_wait"), ("/home/me/launch.py", "main"))),
+        (WAITS_FOR_OTHERS, frames((f"{LIB}/threading.py", "wait"), (f"{LIB}/queue.py", "get"))),
+        (WAITS_FOR_OTHERS, frames((f"{TORCH}/distributed/elastic/agent/server/api.py", "_invoke_run"))),
+    ],
+)
+def test_a_stack_says_what_its_thread_is_at(role, stack):
+    assert role_of(stack) == role
+
+
+def test_the_line_is_the_program_s_own():
+    stack = frames((f"{TORCH}/_tensor.py", "backward"), ("/home/me/train.py", "step"), ("/home/me/train.py", "<module>"))
+    assert line_of(stack) == "train.py:7 in step"
+    assert line_of(stack[:1]) == "_tensor.py:7 in backward", "a program of a library has no other"
+
+
+def test_time_spent_waiting_for_a_core_is_no_time_spent_blocked():
+    record = ThreadRecord(alive=10.0, ran=1.0, waited=8.0)
+    record.kinds[DISK] += 3
+    assert record.blocked == pytest.approx(0.5) == record.share(DISK)
+    assert record.demand == pytest.approx(5.0), "on an idle machine it would run half of the time"
+    late = ThreadRecord(alive=1.0, ran=0.4, waited=0.7)  # a wait that began before the first look
+    assert late.blocked == 0.0 and late.demand == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("letter", "wchan", "state"),
+    [("R", "0", "running"), ("D", "__iomap_dio_rw", "disk"), ("D", "jbd2_log_wait_commit", "disk"),
+     ("S", "futex_do_wait", "lock"), ("S", "hrtimer_nanosleep", "sleep"), ("S", "do_wait", "child"),
+     ("S", "poll_schedule_timeout.constprop.0", "read"), ("S", "pipe_write", "other")],
+)  # fmt: skip
+def test_what_a_thread_is_blocked_by_is_read_from_the_kernel(monkeypatch, tmp_path, letter, wchan, state):
+    monkeypatch.setattr(process_tree, "_stat", lambda *_: (letter, 1, "5"))
+    monkeypatch.setattr(process_tree, "PROC", tmp_path)
+    task = tmp_path / "7" / "task" / "8"
+    task.mkdir(parents=True)
+    (task / "wchan").write_text(wchan)
+    assert process_tree.state_of(7, 8) == state
