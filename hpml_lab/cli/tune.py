@@ -57,10 +57,11 @@ def tune(chosen: argparse.Namespace) -> int:
         return FAILED
     from torch.utils.data import DataLoader
 
-    from hpml_lab.loading import tune as find_settings
+    from hpml_lab.loading.tuner import is_data
+    from hpml_lab.loading.tuner import tune as find_settings
 
     is_loader = isinstance(data, DataLoader)
-    if not is_loader and not hasattr(data, "__getitem__") and not hasattr(data, "__iter__"):
+    if not is_data(data):
         raise LabError(f"{chosen.target} returned a {type(data).__name__}.", "Return a Dataset or a DataLoader.")
     batch_size = chosen.batch_size or (None if is_loader else BATCH_SIZE)
     try:

@@ -10,6 +10,7 @@ epoch, the mean over all of them. A start-up brings the first batch; every other
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import torch
@@ -134,10 +135,13 @@ def tune(
     deadline_seconds  within which each batch of a trial must come
     given             further options of the DataLoader, the same in all trials: collate_fn, drop_last, …
     Trials run in the caller's thread, so that its `no_grad` and `autocast` hold. Raises LabError for options that it chooses
-    itself, and for a data set that is empty, has no length, raises, or does not answer within the deadline.
+    itself, for arguments of a wrong type, and for a data set that is empty, has no length, raises, or does not answer within
+    the deadline.
     """
     if isinstance(data, DataLoader):
         data, batch_size, given = _taken_apart(data, batch_size, given)
+    if not is_data(data):
+        raise LabError(f"data: a {type(data).__name__} is not a data set.", "Give a Dataset or a DataLoader.")
     if isinstance(data, IterableDataset) or not hasattr(data, "__len__"):
         raise LabError(
             "This data set has no length and no indices (IterableDataset).",
@@ -147,17 +151,29 @@ def tune(
         raise LabError("This data set is empty.", "Give one with samples.")
     if batch_size is None:
         raise LabError("tune() needs a batch size.", "tune(dataset, batch_size), or tune(loader).")
-    if batch_size < 1 or epochs < 1:
-        raise LabError(f"batch_size={batch_size}, epochs={epochs}: there is nothing to load.", "Each is 1 or more.")
+    limit = max_workers if max_workers is not None else max(8, os.cpu_count() or 1)
+    for name, value, least in (("batch_size", batch_size, 1), ("epochs", epochs, 1), ("max_workers", limit, 0)):
+        if not isinstance(value, Integral) or value < least:
+            raise LabError(f"{name}={value!r} is not valid.", f"Give a whole number from {least} on.")
+    seconds = {"step_seconds": step_seconds, "budget_seconds": budget_seconds, "deadline_seconds": deadline_seconds}
+    for name, value in seconds.items():
+        if not isinstance(value, Real) or not value >= 0:
+            raise LabError(f"{name}={value!r} is not valid.", "Give seconds, 0 or more.")
+    if step is not None and not callable(step):
+        raise LabError(f"step: {step!r} is not a function.", "Give one that takes a batch, or step_seconds.")
     if chosen := [name for name in CHOSEN if name in given]:
         raise LabError(f"{', '.join(chosen)}: the tuner chooses it for its trials.", "Leave it out.")
     consume = step or (lambda _: sleep_until(CLOCK() + step_seconds))
-    limit = max_workers if max_workers is not None else max(8, os.cpu_count() or 1)
     run = Trials(data, batch_size, consume, deadline_seconds, given, CLOCK() + budget_seconds)
     search = _Search(run, -(-len(data) // batch_size), epochs, limit)
     with restored(trained_by(step) if restore is None else restore):
         trials = list(progress(search.trials(), "tune: trials"))
     return Tuned(search.best.options, trials, search.reason, search.batches, epochs, batch_size)
+
+
+def is_data(value: Any) -> bool:
+    """Whether a value can be tuned: a data set, a loader or a list of samples, but no text."""
+    return not isinstance(value, str | bytes) and (hasattr(value, "__getitem__") or hasattr(value, "__iter__"))
 
 
 def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, Any]) -> tuple[Any, int, dict[str, Any]]:

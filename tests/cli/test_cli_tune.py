@@ -129,6 +129,7 @@ def test_a_loader_keeps_its_batch_size(tune_here):
         ("train:leaves", 7, ""),
         ("train:nothing", 2, "the module 'train' has no function 'nothing'"),
         ("train:number", 2, "returned a int"),
+        ("os:getcwd", 2, "os:getcwd returned a str"),
         ("elsewhere:make", 2, "no module is called 'elsewhere' here"),
         ("train.py:make_dataset", 2, "is a file, not a module"),
         ("train", 2, "does not name a function"),

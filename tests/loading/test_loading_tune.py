@@ -163,8 +163,14 @@ class Stream(IterableDataset):
 @pytest.mark.parametrize(
     "options, text",
     [
-        (dict(batch_size=0), "batch_size=0, epochs=10"),
-        (dict(batch_size=8, epochs=0), "batch_size=8, epochs=0"),
+        (dict(batch_size=0), "batch_size=0 is not valid. Give a whole number from 1 on"),
+        (dict(batch_size="8"), "batch_size='8' is not valid"),
+        (dict(batch_size=8, epochs=0), "epochs=0 is not valid"),
+        (dict(batch_size=8, epochs=2.5), "epochs=2.5 is not valid"),
+        (dict(batch_size=8, max_workers=-1), "max_workers=-1 is not valid. Give a whole number from 0 on"),
+        (dict(batch_size=8, budget_seconds="30"), "budget_seconds='30' is not valid. Give seconds"),
+        (dict(batch_size=8, step_seconds=float("nan")), "step_seconds=nan is not valid"),
+        (dict(batch_size=8, step=3), "step: 3 is not a function"),
         (dict(batch_size=8, persistent_workers=True), "persistent_workers: the tuner chooses it"),
         (dict(batch_size=8, sampler=range(64), num_workers=2), "num_workers, sampler: the tuner chooses it"),
     ],
@@ -174,7 +180,15 @@ def test_options_that_make_no_trial_are_refused(options, text):
         tune(KnownCost(64), **options)
 
 
-@pytest.mark.parametrize("dataset, text", [(Stream(), "no length"), (KnownCost(0), "is empty")])
+@pytest.mark.parametrize(
+    "dataset, text",
+    [
+        (Stream(), "no length"),
+        (KnownCost(0), "is empty"),
+        ("a text", "data: a str is not a data set"),
+        (3, "a int is not a data set"),
+    ],
+)
 def test_what_cannot_be_tuned_is_refused(dataset, text):
     with pytest.raises(LabError, match=text):
         tune(dataset, 4)
