@@ -275,6 +275,21 @@ def test_each_sample_of_the_test_set_counts_once_and_the_ranks_see_as_many_batch
     assert launch(evaluated, size) == [((size - 1) / 2, batches, True)] * 2
 
 
+def evaluated_with_other_statistics():
+    """The mean score by an engine that, unlike DDP, leaves each rank its own running statistics, as DeepSpeed's does."""
+
+    class Engine(nn.BatchNorm1d):
+        module = property(lambda self: self)
+
+    engine, train.score_of = Engine(1), lambda outputs, y: outputs[:, 0].round()
+    engine.running_mean += dist.get_rank()
+    return train.evaluate(engine, [(torch.zeros(1), 0)] * 4, 2, CPU)
+
+
+def test_the_running_statistics_of_rank_0_are_tested_as_they_are_saved():
+    assert launch(evaluated_with_other_statistics) == [0.0, 0.0]
+
+
 def test_the_ranks_draw_different_dropout(own):
     drawn = launch(on_own, draws)
     assert drawn[0] != drawn[1] and launch(on_own, draws) == drawn
