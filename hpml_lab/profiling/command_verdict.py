@@ -5,10 +5,8 @@ that waits for memory counts as running. Needs no torch.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
-
-from hpml_lab.core.findings import column, heading
 
 CANNOT_TELL, OTHERS = "cannot tell", "other programs"
 COMMAND_BOUNDS = (OTHERS, "input", "CPU", "single thread", "GIL", "lock", "disk", "GPU")
@@ -22,6 +20,10 @@ BY_THE_WAY = 0.3  # cores that other threads ask for next to the one that bounds
 HELD_UP, WAITED, OTHERS_SHARE = 0.25, 0.2, 0.5
 
 
+def _figure(heading: str, default: Any = MISSING) -> Any:
+    return field(default=default, metadata={"heading": heading})
+
+
 @dataclass(frozen=True)
 class CommandEvidence:
     """What was seen. Shares are of the time in which no thread waited for a core, 0 to 1; cores and threads are means.
@@ -33,41 +35,40 @@ class CommandEvidence:
     *_where       the line at which that was seen most
     """
 
-    seconds: float = column("time that was judged", "s")
-    start_seconds: float = column("time in imports, left out", "s", default=0.0)
-    cores: int = column("cores", default=1)
-    cores_used: float = column("cores used", default=0.0)
-    cores_wanted: float = column("cores asked for", default=0.0)
-    cores_waited: float = column("threads that waited for a core", default=0.0)
-    others: float = column("cores used by other programs", default=0.0)
-    busiest: float = column("of these by the busiest thread", default=0.0)
-    busiest_where: str = column("its line", default="")
-    workers: float = column("of these by workers", default=0.0)
-    busiest_worker: float = column("busiest worker", default=0.0)
-    input_wait: float = column("share of time blocked in the input", default=0.0)
-    input_where: str = column("its line", default="")
-    disk_wait: float = column("share of time blocked by storage", default=0.0)
-    disk_where: str = column("its line", default="")
-    read_mb: float = column("read from storage", "MB/s", default=0.0)
-    written_mb: float = column("written to storage", "MB/s", default=0.0)
-    gil_wait: float = column("threads that wait for Python's interpreter (GIL)", default=0.0)
-    gil_where: str = column("line that has it most", default="")
-    lock_wait: float = column("threads blocked at a lock", default=0.0)
-    lock_threads: int = column("different threads seen at a lock", default=0)
-    lock_where: str = column("its line", default="")
-    sleep_wait: float = column("share of time asleep", default=0.0)
-    other_wait: float = column("share of time blocked elsewhere", default=0.0)
-    wait_where: str = column("line of the longest wait", default="")
-    gpu: float = column("share of time with a kernel on a GPU", default=0.0)
+    seconds: float = _figure("time that was judged, s")
+    start_seconds: float = _figure("time in imports, left out, s", default=0.0)
+    cores: int = _figure("cores", default=1)
+    cores_used: float = _figure("cores used", default=0.0)
+    cores_wanted: float = _figure("cores asked for", default=0.0)
+    cores_waited: float = _figure("threads that waited for a core", default=0.0)
+    others: float = _figure("cores used by other programs", default=0.0)
+    busiest: float = _figure("of these by the busiest thread", default=0.0)
+    busiest_where: str = _figure("its line", default="")
+    workers: float = _figure("of these by workers", default=0.0)
+    busiest_worker: float = _figure("busiest worker", default=0.0)
+    input_wait: float = _figure("share of time blocked in the input", default=0.0)
+    input_where: str = _figure("its line", default="")
+    disk_wait: float = _figure("share of time blocked by storage", default=0.0)
+    disk_where: str = _figure("its line", default="")
+    read_mb: float = _figure("read from storage, MB/s", default=0.0)
+    written_mb: float = _figure("written to storage, MB/s", default=0.0)
+    gil_wait: float = _figure("threads that wait for Python's interpreter (GIL)", default=0.0)
+    gil_where: str = _figure("line that has it most", default="")
+    lock_wait: float = _figure("threads blocked at a lock", default=0.0)
+    lock_threads: int = _figure("different threads seen at a lock", default=0)
+    lock_where: str = _figure("its line", default="")
+    sleep_wait: float = _figure("share of time asleep", default=0.0)
+    other_wait: float = _figure("share of time blocked elsewhere", default=0.0)
+    wait_where: str = _figure("line of the longest wait", default="")
+    gpu: float = _figure("share of time with a kernel on a GPU", default=0.0)
 
     def rows(self) -> list[tuple[str, str]]:
         """Each figure that is not zero with its heading."""
         shown = []
-        for field in self.__dataclass_fields__.values():
-            value = getattr(self, field.name)
+        for figure in fields(self):
+            value = getattr(self, figure.name)
             if value:
-                text = f"{value:.2f}" if isinstance(value, float) else str(value)
-                shown.append((heading(field.metadata["label"], field.metadata["unit"]), text))
+                shown.append((figure.metadata["heading"], f"{value:.2f}" if isinstance(value, float) else str(value)))
         return shown
 
 
@@ -93,7 +94,7 @@ class CommandDiagnosis:
     def as_dict(self) -> dict[str, Any]:
         """The same as plain data, for JSON."""
         findings = [{"bound": bound, "reason": reason} for bound, reason in self.findings]
-        evidence = {name: getattr(self.evidence, name) for name in self.evidence.__dataclass_fields__}
+        evidence = {figure.name: getattr(self.evidence, figure.name) for figure in fields(self.evidence)}
         return {"bound": self.bound, "findings": findings, "evidence": evidence, "notes": list(self.notes)}
 
 

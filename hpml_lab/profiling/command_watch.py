@@ -33,7 +33,7 @@ from hpml_lab.profiling.python_stacks import INPUT, WAITS_FOR_OTHERS, WORKER, Py
 from hpml_lab.profiling.watching import ThreadKey, shares_of_successors
 
 PERIOD = 0.05  # seconds between two looks at least
-COST = 0.02  # of a core that looking may take: where there are many threads it looks less often
+COST, AT_FIRST = 0.01, 0.05  # of a core, and seconds, that looking may take: where there are many threads it looks less often
 GPU_PERIOD = 0.5
 GIL_TURNS = 50  # a second: a thread that waits for the interpreter asks for it every 5 ms, one at a lock sleeps
 CONTENDS = 0.05  # of its time at least that a thread is at a lock, to count
@@ -103,14 +103,16 @@ class CommandWatch:
     def run(self, seconds: float | None = None, stopped: Callable[[], bool] = lambda: False) -> None:
         """Look until the process has ended, `seconds` are over, or `stopped()`."""
         end = time.monotonic() + (seconds or float("inf"))
-        gpu_due, period = 0.0, PERIOD
+        gpu_due, period, first, own = 0.0, PERIOD, time.monotonic(), time.thread_time()
         with Gpus() as gpus:
             while not (has_ended(self._root) or stopped()) and time.monotonic() < end:
                 time.sleep(min(period, max(0.0, end - time.monotonic())))
                 began = time.thread_time()
                 now = time.monotonic()
                 self.tree.look(now)
-                period = max(PERIOD, (time.thread_time() - began) / COST)
+                looked = time.thread_time()
+                too_much = looked - own > AT_FIRST + COST * (now - first)
+                period = max(PERIOD, (looked - began) / COST) if too_much else PERIOD
                 self.stacks.dump(now)
                 if now >= gpu_due:
                     gpu_due = now + GPU_PERIOD

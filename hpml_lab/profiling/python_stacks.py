@@ -10,21 +10,23 @@ from typing import Any
 
 from hpml_lab.core.tools import find_tool
 from hpml_lab.profiling.process_tree import LOCK, PROC, RUNNING, ProcessTree
-from hpml_lab.profiling.py_spy import ALLOW, NOT_INSTALLED, reason
-from hpml_lab.profiling.watching import IMPORT_SYSTEM, ThreadKey
+from hpml_lab.profiling.watching import ThreadKey
 
-PERIOD = 0.3  # seconds between two dumps, of whatever processes; one takes about 0.01 s of a core
-QUICK, GROWTH = 0.1, 1.3  # after a process's first dump the next follows sooner, so that a short program is seen too
+# Seconds between two dumps, each of which takes 0.01 s of a core: at first QUICK, so that a short program is seen too, and
+# GROWTH times more after each of a process's, up to PERIOD. In 10 s there are 25 dumps.
+QUICK, GROWTH, PERIOD = 0.1, 1.1, 1.0
 LONGEST = 10.0  # seconds until a process is asked again in which py-spy has found no Python
 TRIES = 3
 DUMP_SECONDS = 5.0
 # A thread whose innermost Python frame lies in these waits for another to give it work or to end: it is not judged.
 PATIENT = ("threading", "queue", "selectors", "subprocess", "multiprocessing", "concurrent/futures", "asyncio", "socketserver",
            "torch/multiprocessing", "torch/distributed/elastic")  # fmt: skip
+IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of the frames in which Python imports a module
 WORKERS = ("torch/utils/data/_utils/worker.py", "multiprocessing/pool.py", "concurrent/futures/process.py")
 LOADER = "torch/utils/data/dataloader.py"
 GIVES_ITEMS = ("__next__", "__getitem__", "__getitems__")
 LIBRARIES = ("/lib/python", "/lib64/python", "-packages/", "<frozen", "<string>")
+NO_LINES = "No lines of code are known"
 OLD = "Of a Python before 3.11 only the main thread is known: what its other threads do is not."
 INPUT, WAITS_FOR_OTHERS, WORKER, WORK = "input", "waits for others", "worker", "work"
 
@@ -62,7 +64,7 @@ class PythonStacks:
         self.threads: dict[ThreadKey, ThreadLooks] = {}
         self.dumps: Counter[int] = Counter()
         self.owners: defaultdict[int, Counter[str]] = defaultdict(Counter)
-        self.note = "" if self._program else f"No lines of code are known: {NOT_INSTALLED.problem} {NOT_INSTALLED.fix}"
+        self.note = "" if self._program else f"{NO_LINES}: py-spy is not installed here (`pip install py-spy`)."
         self._due: dict[int, float] = {}
         self._failures: Counter[int] = Counter()
         self._next = 0.0
@@ -74,7 +76,7 @@ class PythonStacks:
         for process in self._tree.living:
             if process not in self._due:
                 self._tree.processes[process].importing = python = _runs_python(process)
-                self._due[process] = now if python else now + PERIOD  # a shell that becomes one is seen then
+                self._due[process] = now if python else now + QUICK  # a shell that becomes one is seen then
         if now < self._next or not self._tree.living:
             return
         process = min(self._tree.living, key=self._due.__getitem__)
@@ -84,7 +86,7 @@ class PythonStacks:
         found = self._ask(self._program, process)
         if found is None:
             self._failures[process] += 1
-            self._due[process] = now + min(LONGEST, PERIOD * 2 ** self._failures[process])
+            self._due[process] = now + min(LONGEST, QUICK * 2 ** self._failures[process])
             if self._failures[process] >= TRIES:
                 self._tree.processes[process].importing = False
         else:
@@ -102,10 +104,9 @@ class PythonStacks:
         except (OSError, ValueError, subprocess.TimeoutExpired):
             return None
         if b"ermission" in done.stderr and process in self._tree.living and _lives(process):
-            self._program, self.note = (
-                None,
-                f"No lines of code are known: py-spy may not watch ({reason(done.stderr)}). {ALLOW}",
-            )
+            from hpml_lab.profiling.py_spy import ALLOW, reason  # only now: it loads matplotlib
+
+            self._program, self.note = None, f"{NO_LINES}: py-spy may not watch ({reason(done.stderr)}). {ALLOW}"
             for record in self._tree.processes.values():
                 record.importing = False
         return None

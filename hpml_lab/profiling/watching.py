@@ -3,8 +3,6 @@
 The scheduler's counters tell running from waiting for a core, so that a busy machine looks like a quiet one. These counters,
 and the kernel's name for what a thread is blocked at, exist on Linux only: elsewhere only running counts, and no lock is
 recognized. macOS does not report which thread ran either: there no wait for input is seen, and a loop that waits gets no name.
-
-The module imports nothing but the standard library, so that it can watch a script that uses neither torch nor psutil.
 """
 
 import contextlib
@@ -22,7 +20,6 @@ from typing import Any
 PERIOD = 0.01  # seconds between two samples
 SWITCH_SECONDS = 0.0005  # how soon the watch gets the interpreter; with Python's 0.005 it would hardly see threads that contend
 GENERATOR = 0x20  # CO_GENERATOR of code.co_flags
-IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of the frames in which Python imports a module
 # A thread whose innermost Python frame lies in these waits for another to give it work or to end: that is no contention.
 PATIENT_MODULES = ("threading", "queue", "selectors", "concurrent.futures", "multiprocessing", "asyncio")
 READS = ("pipe", "read", "io_schedule", "wait_on_page", "folio_wait", "sock", "skb", "poll", "select", "request", "nfs")
@@ -34,14 +31,7 @@ ThreadKey = tuple[int, int]  # process, thread
 
 
 class Watch:
-    """Samples the calling thread's work in a `with` block every PERIOD; `evidence()` then sums up what was seen.
-
-    skip_imports    samples in which the calling thread imports a module count for nothing
-    import_seconds  the time that was left out so
-    """
-
-    def __init__(self, skip_imports: bool = False) -> None:
-        self.skip_imports, self.import_seconds = skip_imports, 0.0
+    """Samples the calling thread's work in a `with` block every PERIOD; `evidence()` then sums up what was seen."""
 
     def __enter__(self) -> "Watch":
         self._caller, self._home = threading.get_native_id(), sys._getframe(1)
@@ -115,15 +105,12 @@ class Watch:
             elapsed = at - last
             asked = _asked_seconds(me)
             self._hook_optimizers()
-            if self.skip_imports and self._importing():
-                self.import_seconds += elapsed
-            else:
-                if not over:  # all the time it was neither asleep nor asking for a core, it waited for the interpreter
-                    self._sums["sampled"] += max(0.0, elapsed - PERIOD)
-                    self._sums["held up"] += max(0.0, elapsed - PERIOD - (asked - own))
-                wanted = self._count(before, now, last, at)
-                if not over or elapsed > PERIOD / 2:
-                    self._attribute(wanted, elapsed)
+            if not over:  # all the time it was neither asleep nor asking for a core, it waited for the interpreter
+                self._sums["sampled"] += max(0.0, elapsed - PERIOD)
+                self._sums["held up"] += max(0.0, elapsed - PERIOD - (asked - own))
+            wanted = self._count(before, now, last, at)
+            if not over or elapsed > PERIOD / 2:
+                self._attribute(wanted, elapsed)
             before, last, own = now, at, asked
 
     def _count(self, before: dict, now: dict, start: float, end: float) -> dict[int, float]:
@@ -170,10 +157,6 @@ class Watch:
                 if kind != "running":
                     self._kinds[native][kind] += 1
                     self._lines[f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"] += 1
-
-    def _importing(self) -> bool:
-        frame = sys._current_frames().get(self._ident)
-        return any(code.co_filename == IMPORT_SYSTEM for code in self._calls(frame))
 
     def _in_input(self, frame: FrameType | None) -> bool:
         """Whether the thread is inside an iterator, a generator or a data set that the work calls."""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpml_lab.cli import main
-from hpml_lab.core.programs import python_environment
+from hpml_lab.core.programs import python_environment, run_python
 from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
 from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 
@@ -147,3 +147,26 @@ def test_wrong_arguments_are_named_before_anything_runs(tmp_path, monkeypatch, c
         assert main(["bottleneck", *words]) == 2
         assert message in capfd.readouterr().err
     assert not Path("ran").exists()
+
+
+def test_the_watch_loads_neither_torch_nor_matplotlib():
+    code = "import sys, hpml_lab.cli, hpml_lab.profiling.command_watch\n"
+    code += "print([name for name in ('torch', 'matplotlib', 'numpy') if name in sys.modules])"
+    assert run_python(["-c", code]).stdout == "[]\n"
+
+
+def test_without_py_spy_the_verdict_says_that_lines_are_missing(script, monkeypatch):
+    monkeypatch.setattr("hpml_lab.profiling.python_stacks.find_tool", lambda name: None)
+    diagnosis, code = diagnose_command([sys.executable, script(BUSY)])
+    assert code == 0 and own(diagnosis)[0] == "single thread" and "script.py" not in diagnosis.text()
+    assert any("py-spy is not installed" in note for note in diagnosis.notes)
+
+
+def test_where_py_spy_may_not_watch_the_reason_and_the_remedy_are_said(script, tmp_path, monkeypatch):
+    refuses = tmp_path / "py-spy"
+    refuses.write_text("#!/bin/sh\necho 'Error: Permission Denied: Try again with elevated permissions' >&2; exit 1\n")
+    refuses.chmod(0o755)
+    monkeypatch.setattr("hpml_lab.profiling.python_stacks.find_tool", lambda name: str(refuses))
+    diagnosis, _ = diagnose_command([sys.executable, script(BUSY)])
+    assert own(diagnosis)[0] == "single thread" and diagnosis.evidence.seconds > 0.8, diagnosis.text()
+    assert any("Permission Denied" in note and "ptrace_scope" in note for note in diagnosis.notes)

@@ -231,21 +231,6 @@ def test_fresh_workers_in_every_epoch_get_the_name_that_lasting_ones_get():
             assert diagnosis.bound == CANNOT_TELL or seen.busiest_worker > 0.5, seen
 
 
-def test_time_in_imports_is_left_out_where_that_is_asked_for(tmp_path, monkeypatch):
-    (tmp_path / "slow_to_import.py").write_text(
-        "import time\nend = time.perf_counter() + 0.3\nwhile time.perf_counter() < end: pass\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "slow_to_import", raising=False)
-    with Watch(skip_imports=True) as watch:
-        import slow_to_import  # noqa: F401
-
-        time.sleep(0.3)
-    evidence = watch.evidence()
-    assert watch.import_seconds > 0.15 and evidence["seconds"] > 0.15
-    assert evidence["busiest"] < 0.6, "the import kept a core busy, the work sleeps"
-
-
 def test_the_watch_leaves_nothing_behind_when_the_loop_raises():
     interval = sys.getswitchinterval()
     with pytest.raises(ZeroDivisionError):
