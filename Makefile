@@ -24,7 +24,7 @@ outputs: env  ## run the notebooks and store their outputs, cleaned
 	@$(BIN)/python tests/store_outputs.py $(ARGS)
 
 lock:  ## pin what pyproject.toml asks for; needs uv
-	@uv pip compile --universal --generate-hashes --no-annotate --quiet --extra test pyproject.toml -o requirements.lock
+	@uv pip compile --universal --generate-hashes --no-annotate --quiet --extra test --group setup pyproject.toml -o requirements.lock
 
 clean:  ## remove the environment and what runs left behind
 	@rm -rf .venv results .hypothesis .pytest_cache build dist

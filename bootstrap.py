@@ -1,22 +1,25 @@
 """Make the environment of the workbook: `python3 bootstrap.py` (what `make lab` and `make test` call first).
 
 Uses only the standard library. Creates `.venv`, installs exactly `requirements.lock` into it and the package itself,
-and does nothing when that has been done already. It can be interrupted and run again at any time.
+and does nothing when that has been done already. It can be interrupted and run again at any time: the stamp is written last
+and removed first, and a `.venv` without one is made anew, from what was fetched before.
 """
 
+import contextlib
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / "installed.sha256"
-UV = "uv==0.13.8"
 SUPPORTED = ("3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 5 GB of packages unpacked on Linux, and the same again while they are downloaded
 
@@ -25,20 +28,32 @@ def fail(problem: str, fix: str) -> None:
     sys.exit(f"\nmake: {problem}\nWhat to do: {fix}")
 
 
-def version_of(python: str) -> str | None:
-    """`3.12` for an interpreter that starts, None for one that does not."""
+def answer(python: str, code: str) -> list[str]:
+    """The lines that an interpreter prints for `code`; none if it does not start."""
     try:
         done = subprocess.run(
-            [python, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"], capture_output=True, text=True, timeout=20
+            [python, "-X", "utf8", "-c", code], capture_output=True, encoding="utf-8", errors="surrogateescape", timeout=120
         )
-    except OSError:
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None
+    except (OSError, subprocess.TimeoutExpired):
+        return []
+    return done.stdout.splitlines() if done.returncode == 0 else []
+
+
+def version_of(python: str) -> str | None:
+    """`3.12` for an interpreter that starts, None for one that does not."""
+    return next(iter(answer(python, "import sys; print('%d.%d' % sys.version_info[:2])")), None)
+
+
+def packages() -> set[str]:
+    """Where `.venv` is and what lies in its folder of packages, as its own interpreter sees it; versions are left out."""
+    code = "import os, sys, sysconfig; print(sys.prefix, *os.listdir(sysconfig.get_path('purelib')), sep='\\n')"
+    return {name for name in answer(str(BIN / "python"), code) if not name.endswith((".dist-info", "__pycache__"))}
 
 
 def find_python() -> str:
     """The interpreter that runs this script if its version is supported, else the newest supported one on PATH."""
-    candidates = [sys.executable, *(f"python{v}" for v in SUPPORTED)]
+    own = getattr(sys, "_base_executable", sys.executable)  # not the one of a `.venv` that is about to be made anew
+    candidates = [own, *(f"python{v}" for v in SUPPORTED)]
     for python in candidates:
         if version_of(python) in SUPPORTED:
             return python
@@ -49,20 +64,53 @@ def find_python() -> str:
 
 
 def wanted() -> str:
-    """One hash over all that decides what is installed and where."""
+    """One hash over all that decides what is installed."""
     parts = [(ROOT / name).read_bytes() for name in ("requirements.lock", "pyproject.toml")]
-    return hashlib.sha256(b"\0".join([*parts, str(ROOT).encode()])).hexdigest()
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
+
+
+def stamped() -> tuple[str, set[str]]:
+    """What the environment was completed for, and what was in it then; the first is empty if it never was completed."""
+    lines = STAMP.read_text(encoding="utf-8", errors="surrogateescape").splitlines() if STAMP.is_file() else []
+    return (lines[0], set(lines[1:])) if lines else ("", set())
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Wait until no other set-up of this folder runs. An installer whose bootstrap.py was killed counts: it holds the lock."""
+    with (ROOT / "pyproject.toml").open("rb") as file:
+        with contextlib.suppress(ImportError, OSError):  # Windows, and file systems without locks
+            import fcntl
+
+            os.set_inheritable(file.fileno(), True)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                print("Another set-up of this folder is running: waiting for its end.", flush=True)
+                fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def make_venv() -> None:
-    if version_of(str(BIN / "python")) in SUPPORTED:
-        return
-    shutil.rmtree(VENV, ignore_errors=True)  # absent, or broken by a moved folder or a removed Python
+    """Make `.venv` anew, whatever is there: nothing at all, what an interruption left, or one whose folder was moved."""
+    if not os.access(ROOT, os.W_OK):
+        fail(f"{ROOT} is read-only for you.", "copy the folder to a place where you may write, and run the command there.")
+    if os.path.lexists(VENV) and not VENV.is_dir():
+        fail(".venv is there, but it is not a folder.", "rename or remove it.")
+    free = shutil.disk_usage(ROOT).free / 1e9
+    if free < DISK_NEEDED_GB:
+        fail(f"only {free:.1f} GB of disk are free; the packages need up to {DISK_NEEDED_GB} GB.", "free some space.")
     python = find_python()
     print(f"Making .venv with Python {version_of(python)}", flush=True)
-    if subprocess.run([python, "-m", "venv", str(VENV)], capture_output=True).returncode:
-        shutil.rmtree(VENV, ignore_errors=True)
-        fail("Python could not make a virtual environment.", "on Debian or Ubuntu: sudo apt-get install python3-venv")
+    command = [python, "-m", "venv", "--clear", str(VENV)]
+    done = subprocess.run(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", close_fds=False
+    )
+    if done.returncode:
+        print(done.stdout)
+        debian = "ensurepip is not available" in done.stdout
+        fix = "on Debian or Ubuntu: sudo apt-get install python3-venv" if debian else "the text above says what was in the way."
+        fail("Python could not make a virtual environment.", fix)
 
 
 def installed_gb() -> float:
@@ -82,7 +130,7 @@ def run_with_progress(label: str, command: list[str]) -> None:
     log = VENV / "install.log"
     start, moving = time.monotonic(), sys.stdout.isatty()
     with log.open("w") as sink:
-        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, cwd=ROOT)
+        process = subprocess.Popen(command, stdout=sink, stderr=subprocess.STDOUT, cwd=ROOT, close_fds=False)
         shown = -1.0
         while process.poll() is None:
             elapsed = time.monotonic() - start
@@ -101,22 +149,44 @@ def run_with_progress(label: str, command: list[str]) -> None:
     print(f"{chr(13) if moving else ''}{label}: done in {time.monotonic() - start:.0f} s" + " " * 20, flush=True)
 
 
-def main() -> None:
-    if STAMP.is_file() and STAMP.read_text() == wanted() and version_of(str(BIN / "python")):
-        return
-    free = shutil.disk_usage(ROOT).free / 1e9
-    if free < DISK_NEEDED_GB:
-        fail(f"only {free:.1f} GB of disk are free; the packages need up to {DISK_NEEDED_GB} GB.", "free some space.")
-    make_venv()
+def pinned(name: str) -> str:
+    """The lines of requirements.lock that pin one package."""
+    lock = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+    return re.search(rf"^{name}==(?:.*\\\n)*.*\n", lock, re.MULTILINE)[0]
+
+
+def is_complete() -> bool:
+    """Whether `.venv` is what the lock asks for. A package whose folder was removed is noticed, a file in it is not."""
+    made_for, names = stamped()
+    return made_for == wanted() and names <= packages()
+
+
+def set_up() -> None:
+    made_for, names = stamped()
     python = str(BIN / "python")
-    run_with_progress("Fetching the installer", [python, "-m", "pip", "install", "--quiet", UV])
-    uv = [python, "-m", "uv", "pip"]
-    # uv itself stays: `sync` would remove what the lock does not name. Bytecode is written now, because a Python that must
-    # not write it (PYTHONDONTWRITEBYTECODE, as in many containers) would compile torch anew in every process: 5 s each.
-    install = [*uv, "install", "--python", python, "--compile-bytecode", "--require-hashes", "-r", "requirements.lock"]
-    run_with_progress("Installing packages", install)
-    run_with_progress("Installing hpml-lab", [*uv, "install", "--python", python, "--no-deps", "-e", "."])
-    STAMP.write_text(wanted())
+    whole = made_for and names <= packages() and version_of(python) in SUPPORTED
+    with contextlib.suppress(OSError):  # make_venv says what is in the way
+        STAMP.unlink(missing_ok=True)
+    if not whole:
+        make_venv()
+    # Bytecode is written now, because a Python that must not write it (PYTHONDONTWRITEBYTECODE, as in many containers) would
+    # compile torch anew in every process: 5 s each. What has to be built here is built by packages of the lock.
+    (VENV / "uv.txt").write_text(pinned("uv"), encoding="utf-8")
+    fetch = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "-r", str(VENV / "uv.txt")]
+    run_with_progress("Fetching the installer", fetch)
+    uv = [python, "-m", "uv", "pip", "install", "--python", python]
+    hashes = ["--require-hashes", "--build-constraint", "requirements.lock", "-r", "requirements.lock"]
+    run_with_progress("Installing packages", [*uv, "--compile-bytecode", *hashes])
+    run_with_progress("Installing hpml-lab", [*uv, "--offline", "--no-deps", "-e", "."])
+    STAMP.write_text("\n".join([wanted(), *sorted(packages())]), encoding="utf-8", errors="surrogateescape")
+
+
+def main() -> None:
+    if is_complete():
+        return
+    with alone():
+        if not is_complete():  # the set-up that this one has waited for may have done it
+            set_up()
 
 
 if __name__ == "__main__":

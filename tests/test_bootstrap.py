@@ -1,9 +1,14 @@
 """`make lab` and `make test` build the environment once, say what to do when they cannot, and go on after an interruption."""
 
+import contextlib
 import importlib.util
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from collections import namedtuple
 
 import pytest
@@ -22,13 +27,16 @@ def bootstrap(tmp_path, monkeypatch):
     venv = tmp_path / ".venv"
     for name, path in {"ROOT": tmp_path, "VENV": venv, "BIN": venv / "bin", "STAMP": venv / "installed.sha256"}.items():
         monkeypatch.setattr(module, name, path)
-    module.asked = []
+    module.asked, module.made = [], 0
+    monkeypatch.setattr(module, "packages", lambda: {"torch", "jupyterlab"})
 
     def fake_venv():
         (venv / "bin").mkdir(parents=True, exist_ok=True)
         if not (venv / "bin" / "python").exists():
             (venv / "bin" / "python").symlink_to(sys.executable)
+        module.made += 1
 
+    module.make_real_venv = module.make_venv
     monkeypatch.setattr(module, "make_venv", fake_venv)
     monkeypatch.setattr(module, "run_with_progress", lambda label, command: module.asked.append(command))
     return module
@@ -36,9 +44,10 @@ def bootstrap(tmp_path, monkeypatch):
 
 def test_everything_is_installed_from_the_lock_with_hashes_and_only_once(bootstrap):
     bootstrap.main()
-    lock = next(command for command in bootstrap.asked if "requirements.lock" in command)
-    assert {"--require-hashes", "--compile-bytecode"} <= set(lock)
-    assert bootstrap.asked[-1][-3:] == ["--no-deps", "-e", "."]
+    installer, lock, own = bootstrap.asked
+    assert "--require-hashes" in installer and {"--require-hashes", "--compile-bytecode"} <= set(lock)
+    assert lock[lock.index("--build-constraint") + 1] == "requirements.lock", "what builds a package has a hash as well"
+    assert own[-4:] == ["--offline", "--no-deps", "-e", "."]
     first = len(bootstrap.asked)
     bootstrap.main()
     assert len(bootstrap.asked) == first, "the second time there is nothing to do"
@@ -50,7 +59,31 @@ def test_a_changed_lock_installs_again(bootstrap):
     with (bootstrap.ROOT / "requirements.lock").open("a") as lock:
         lock.write("# another\n")
     bootstrap.main()
-    assert len(bootstrap.asked) == 2 * first
+    assert len(bootstrap.asked) == 2 * first and bootstrap.made == 1, "over what is there"
+
+
+def test_the_installer_is_fetched_by_its_hashes(bootstrap):
+    bootstrap.main()
+    pins = (bootstrap.VENV / "uv.txt").read_text()
+    assert re.match(r"uv==[\d.]+ \\\n", pins) and pins.count("==") == 1
+    assert pins.count("--hash=sha256:") == len(pins.splitlines()) - 1 > 5, "one for each platform's wheel"
+
+
+def test_a_package_that_was_deleted_is_noticed_and_the_environment_made_anew(bootstrap, monkeypatch):
+    bootstrap.main()
+    monkeypatch.setattr(bootstrap, "packages", lambda: {"torch"})
+    bootstrap.main()
+    assert bootstrap.made == 2 and len(bootstrap.asked) == 6
+
+
+def test_an_environment_knows_its_folder_its_python_and_its_packages(bootstrap, monkeypatch):
+    monkeypatch.undo()
+    monkeypatch.setattr(bootstrap, "BIN", ROOT / "absent")
+    assert bootstrap.packages() == set(), "a Python that does not start has none"
+    monkeypatch.setattr(
+        bootstrap, "answer", lambda python, code: subprocess.check_output([sys.executable, "-c", code]).decode().split()
+    )
+    assert {sys.prefix, "torch", "numpy"} <= bootstrap.packages()
 
 
 def test_an_interrupted_installation_is_taken_up_again(bootstrap, monkeypatch):
@@ -70,6 +103,7 @@ def test_an_interrupted_installation_is_taken_up_again(bootstrap, monkeypatch):
 def test_a_disk_too_full_is_told_before_anything_is_fetched(bootstrap, monkeypatch):
     usage = namedtuple("usage", "total used free")
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(10e9, 9e9, 1e9))
+    monkeypatch.setattr(bootstrap, "make_venv", bootstrap.make_real_venv)
     with pytest.raises(SystemExit, match="only 1.0 GB of disk are free"):
         bootstrap.main()
     assert bootstrap.asked == []
@@ -100,3 +134,73 @@ def test_a_failing_installer_shows_its_words_and_what_to_do(tmp_path, capsys):
     assert done.returncode != 0
     assert "no route to host" in done.stdout
     assert "Installing packages failed" in done.stderr and "check the network" in done.stderr
+
+
+SETUP = """
+import bootstrap
+bootstrap.DISK_NEEDED_GB = 0
+bootstrap.run_with_progress = lambda label, command: print(label, flush=True)
+try:
+    bootstrap.main()
+except KeyboardInterrupt:
+    pass
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    """A project whose set-up makes a real virtual environment, and only prints what it would install."""
+    for name in ("bootstrap.py", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    return tmp_path
+
+
+def start_setup(project):
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, "-c", SETUP], cwd=project, start_new_session=True, **pipes)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals to a group are POSIX's")
+def test_a_set_up_that_was_interrupted_while_the_environment_was_made_is_made_whole_by_the_next(project):
+    """Without the stamp as the only witness, a `.venv` with Python and without pip was taken for whole, for ever."""
+    moments = [
+        (".venv/bin/python3", signal.SIGINT),
+        (".venv/lib/*/site-packages/*", signal.SIGKILL),
+        (".venv/bin/python3", signal.SIGTERM),
+    ]
+    for reached, number in moments:
+        shutil.rmtree(project / ".venv", ignore_errors=True)
+        setup, end = start_setup(project), time.monotonic() + 300
+        while not list(project.glob(reached)) and setup.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(setup.pid, number)
+        assert "Installing packages" not in setup.communicate(timeout=300)[0], "it was interrupted before"
+    said, _ = start_setup(project).communicate(timeout=600)
+    assert "Installing packages" in said and (project / ".venv" / "installed.sha256").is_file(), said
+    pip = subprocess.run([project / ".venv" / "bin" / "python", "-m", "pip", "--version"], capture_output=True, text=True)
+    assert pip.stdout.startswith("pip "), pip
+
+
+def test_a_second_set_up_waits_for_the_first(project):
+    fcntl = pytest.importorskip("fcntl")
+    with (project / "pyproject.toml").open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        (project / ".venv").write_text("a file, so that it ends soon")
+        setup = start_setup(project)
+        assert "waiting for its end" in setup.stdout.readline() and setup.poll() is None
+    assert "not a folder" in setup.communicate(timeout=300)[0]
+
+
+@pytest.mark.parametrize("target", [None, "absent"], ids=["a file", "a link to nothing"])
+def test_a_venv_that_is_no_folder_is_named(project, target):
+    (project / ".venv").symlink_to(target) if target else (project / ".venv").write_text("mine")
+    setup = start_setup(project)
+    said = setup.communicate(timeout=300)[0]
+    assert setup.returncode == 1 and ".venv is there, but it is not a folder.\nWhat to do: rename or remove it." in said
+
+
+def test_a_folder_that_cannot_be_written_is_named(bootstrap, monkeypatch):
+    monkeypatch.setattr(bootstrap.os, "access", lambda path, mode: False)
+    with pytest.raises(SystemExit, match="read-only for you.\nWhat to do: copy the folder"):
+        bootstrap.make_real_venv()

@@ -60,6 +60,17 @@ def test_the_tests_install_deepspeed_so_that_its_rows_run_in_ci():
         assert wanted("test").items() > wanted(extra).items() > wanted().items(), "so do those of notebooks 14 and 16"
 
 
+def test_the_installer_and_what_builds_this_package_are_pinned():
+    """uv builds the package itself, offline, if its version is one that the build system asks for."""
+    document = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    (build,) = map(Requirement, document["build-system"]["requires"])
+    (version,) = locked()["uv"]
+    assert build.name == "uv_build" and Version(version) in build.specifier
+    assert locked()["setuptools"], "DeepSpeed is built with it: --build-constraint requirements.lock"
+    command = re.search(r"uv (pip compile .*?) --quiet(.*)", (ROOT / "Makefile").read_text())
+    assert f"uv {command[1]}{command[2]}\n" in LOCK
+
+
 def test_conda_environment_asks_for_what_pyproject_asks_for():
     environment = yaml.safe_load((ROOT / "environment.yml").read_text())
     *conda, pip = environment["dependencies"]
