@@ -41,8 +41,15 @@ def shutdown_workers(iterator: Any) -> None:
     for name in ("_shutdown_workers", "close"):  # DataLoader's iterator has no public method for it; a generator has
         if (end := getattr(iterator, name, None)) is not None:
             end()
-    for worker in getattr(iterator, "_workers", ()):
-        worker.join(JOIN_SECONDS)  # torch 2.11 ends a hung worker without waiting for its end
+    workers = getattr(iterator, "_workers", ())
+    for worker in workers:
+        if worker.is_alive():
+            worker.terminate()  # torch 2.11 does, and does not wait for its end
+    end = CLOCK() + JOIN_SECONDS
+    for worker in workers:
+        worker.join(max(0.0, end - CLOCK()))
+        worker.kill()  # one that ignores SIGTERM, or is stopped; the interpreter would wait for it at its own end
+        worker.join(JOIN_SECONDS)
 
 
 def child_pids() -> set[int]:

@@ -37,7 +37,7 @@ import torch
 import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
-from hpml_lab.core.children import end_with_parent, run_in_children
+from hpml_lab.core.children import end_with_parent, run_in_children, shield_children_from_sigint
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.machine import cores
 from hpml_lab.distributed.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
@@ -68,7 +68,9 @@ def launch(
     method = method or _method()
     _check(function, ranks, device, method, deadline_seconds)
     if method == "fork":
-        importlib.import_module("torch._dynamo")  # DDP and optimizers do at first use: once here, not in each rank, for seconds
+        with shield_children_from_sigint():  # an interrupt comes after the import: half of it would break torch for good
+            # DDP and optimizers do at first use: once here, not in each rank, for seconds
+            importlib.import_module("torch._dynamo")
     pickler = _pickler(method)
     call = (function, arguments) if method == "fork" else _call_by_value(function, arguments, pickler)
     with tempfile.TemporaryDirectory(prefix="hpml-ranks-") as folder:

@@ -18,6 +18,7 @@ Rank r computes the shards r, r + N, r + 2N, …, each alone. The all-reduce onl
 (V, P) matrix and leaves zeros in the others, and x + 0 = x exactly. That is V times the traffic, the price of equal bits.
 """
 
+import contextlib
 import hashlib
 import io
 import pickle
@@ -45,7 +46,7 @@ DIGITS = 12  # of the sha256 that a name holds
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A saved state: after which step, what, where, and the newer files that were passed over because they are damaged."""
+    """A saved state: after which step, what, where, and the newer names that were passed over because they hold none."""
 
     step: int
     state: dict[str, Any]
@@ -67,11 +68,17 @@ class Snapshots:
         return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]), reverse=True)
 
     def save(self, step: int, state: Mapping[str, Any]) -> Path:
-        """Write the state after `step`, completely or not at all. One rank calls this."""
+        """Write the state after `step`, completely or not at all. One rank calls this.
+
+        Raises LabError if `step` is not a whole number of at least 0, or the state holds other objects than newest() reads.
+        """
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise LabError(f"step={step!r} is not a number of steps.", "Use a whole number of at least 0.")
         content = snapshot_bytes(state)
         path = atomic_write(self.folder / f"step{step:06d}-{_digest(content)}.pt", content)
         for leftover in [*self.files()[self.keep :], *self.folder.glob(".step*.part")]:
-            leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
+            with contextlib.suppress(OSError):  # a folder, which is not ours to remove
+                leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
         return path
 
     def newest(self) -> Snapshot | None:
@@ -79,12 +86,23 @@ class Snapshots:
         damaged = []
         for path in self.files():
             step, digest = _NAME.fullmatch(path.name).groups()
-            content = path.read_bytes()
-            if _digest(content) == digest:
-                state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            state = _read(path, digest)
+            if state is not None:
                 return Snapshot(int(step), state, path, tuple(damaged))
             damaged.append(path.name)
         return None
+
+
+def _read(path: Path, digest: str) -> dict[str, Any] | None:
+    """The state in a file; None if it is no file, cannot be read, has another digest, or holds something else."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""  # a pipe would wait for a writer
+        if _digest(content) != digest:
+            return None
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):  # gone meanwhile, or never a snapshot
+        return None
+    return state if isinstance(state, dict) else None
 
 
 def snapshot_bytes(state: Mapping[str, Any]) -> bytes:

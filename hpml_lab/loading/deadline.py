@@ -68,6 +68,8 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
     Errors of the block itself pass unchanged. In every case the workers have ended afterwards, unless they are persistent and
     all went well.
     """
+    if not isinstance(loader, DataLoader):
+        raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
     get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
     given, loader.timeout = loader.timeout, deadline_seconds if loader.num_workers else 0
     iterator, number, well = None, -1, False

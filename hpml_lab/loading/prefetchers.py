@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
+from hpml_lab.core.errors import LabError
+
 _END = object()
 
 
@@ -77,6 +79,10 @@ class DevicePrefetcher:
 
     def __init__(self, batches: Iterable[Any], device: torch.device | str) -> None:
         self.batches, self.device = batches, torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise LabError(
+                f"device={str(device)!r}, but torch sees no CUDA GPU here.", 'Use device="cpu": batches are only moved.'
+            )
         self.stream = torch.cuda.Stream(self.device) if self.device.type == "cuda" else None
 
     def __len__(self) -> int:

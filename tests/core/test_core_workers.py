@@ -1,11 +1,16 @@
 """Waits that never end early, warnings that are expected, workers that end, and the processes that are left."""
 
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
 
-from torch.utils.data import DataLoader
+import pytest
+from torch.utils.data import DataLoader, Dataset, _utils
 
+from hpml_lab.core import workers
 from hpml_lab.core.timeline import CLOCK
 from hpml_lab.core.workers import allow_oversubscription, child_pids, shutdown_workers, sleep_until
 
@@ -38,6 +43,43 @@ def test_the_workers_of_an_iterator_end_at_once():
     assert len(child_pids() - before) == 2
     shutdown_workers(iterator)
     assert child_pids() <= before
+
+
+class Deaf(Dataset):
+    """Its worker ignores SIGTERM or is stopped, as one is that waits for a storage which is gone."""
+
+    def __init__(self, how):
+        self.how = how
+
+    def __len__(self):
+        return 8
+
+    def __getitem__(self, index):
+        if self.how == "ignores SIGTERM":
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        (self.ready / str(os.getpid())).touch()
+        if self.how == "is stopped":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        time.sleep(600)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals are POSIX's")
+@pytest.mark.parametrize("how", ["ignores SIGTERM", "is stopped"])
+def test_a_worker_that_does_not_act_on_sigterm_has_ended_as_well(how, tmp_path, monkeypatch):
+    monkeypatch.setattr(workers, "JOIN_SECONDS", 0.2)
+    monkeypatch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+    dataset = Deaf(how)
+    dataset.ready = tmp_path
+    iterator = iter(DataLoader(dataset, 2, num_workers=1))
+    (worker,) = iterator._workers
+    try:
+        end = time.monotonic() + 120
+        while not list(tmp_path.iterdir()) and time.monotonic() < end:
+            time.sleep(0.01)
+        shutdown_workers(iterator)
+        assert worker.exitcode == -signal.SIGKILL
+    finally:
+        worker.kill()
 
 
 def test_a_generator_is_closed_and_anything_else_is_left_alone():

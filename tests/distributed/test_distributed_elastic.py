@@ -1,6 +1,9 @@
 """Snapshots that are whole or passed over, sums in one order, and runs that end bitwise identical whichever rank is killed."""
 
+import hashlib
+import io
 import os
+import pickle
 import signal
 import sys
 
@@ -14,7 +17,15 @@ from hpml_lab.distributed.elastic_training import PARTS, Fault, TrainingRun, ave
 from hpml_lab.distributed.experiments.elastic import under_torchrun
 from hpml_lab.distributed.rank_errors import RankError
 from hpml_lab.distributed.ranks import launch
-from hpml_lab.distributed.recovery import Snapshots, average_in_order, best_interval, fingerprint, launch_elastic, my_shards
+from hpml_lab.distributed.recovery import (
+    DIGITS,
+    Snapshots,
+    average_in_order,
+    best_interval,
+    fingerprint,
+    launch_elastic,
+    my_shards,
+)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 
@@ -62,6 +73,67 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(damage, tmp_path
 def test_no_whole_snapshot_is_none(tmp_path):
     Snapshots(tmp_path).save(5, state(5)).write_bytes(b"no")
     assert Snapshots(tmp_path).newest() is None
+
+
+def disguised(content):
+    return f"step000010-{hashlib.sha256(content).hexdigest()[:DIGITS]}.pt", content
+
+
+def torch_bytes(value):
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+FOREIGN = {
+    "a pickle": disguised(pickle.dumps(os.getcwd)),
+    "text under a right digest": disguised(b"no snapshot"),
+    "nothing under a right digest": disguised(b""),
+    "a pickle in a zip": disguised(torch_bytes(os.getcwd)),
+    "a tensor instead of a state": disguised(torch_bytes(torch.ones(2))),
+}
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling link", "link to itself", *FOREIGN])
+def test_what_only_has_a_snapshots_name_is_passed_over_and_named(kind, tmp_path):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(5, state(5))
+    name, content = FOREIGN.get(kind, ("step000010-0123456789ab.pt", b""))
+    path = tmp_path / name
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif "link" in kind:
+        path.symlink_to(name if kind == "link to itself" else "absent")
+    else:
+        path.write_bytes(content)
+    outcome = run_in_child(snapshots.newest, method="fork", deadline_seconds=60)
+    assert outcome.how == "returned", outcome
+    assert (outcome.value.step, outcome.value.damaged) == (5, (name,))
+
+
+def test_a_snapshot_that_vanishes_while_the_folder_is_read_is_passed_over(tmp_path, monkeypatch):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(5, state(5))
+    listed = [tmp_path / "step000010-0123456789ab.pt", *snapshots.files()]
+    monkeypatch.setattr(Snapshots, "files", lambda self: listed)
+    assert snapshots.newest().step == 5
+
+
+def test_an_old_folder_with_a_snapshots_name_does_not_end_a_save(tmp_path):
+    (tmp_path / "step000000-0123456789ab.pt").mkdir()
+    snapshots = Snapshots(tmp_path)
+    for step in (1, 2, 3):
+        snapshots.save(step, state(step))
+    assert snapshots.newest().step == 3 and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("step", [-1, "3", 1.0, True, None])
+def test_a_step_that_is_no_number_of_steps_is_refused(step, tmp_path):
+    with pytest.raises(LabError, match=rf"step={step!r} is not a number of steps"):
+        Snapshots(tmp_path).save(step, state(1))
+    assert list(tmp_path.iterdir()) == []
 
 
 def save_and_die(folder):

@@ -395,6 +395,32 @@ def test_no_rank_outlives_a_program_that_is_interrupted_or_killed(number, nothin
     assert [pid for pid in ranks if psutil.pid_exists(pid)] == []
 
 
+IMPORT = """
+import os, signal, sys, torch
+from torch.distributed import get_rank
+from hpml_lab.distributed.ranks import launch
+
+assert "torch._dynamo" not in sys.modules
+
+class InterruptsTheImport:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch._dynamo.convert_frame", "sympy.core.basic"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, InterruptsTheImport())
+try:
+    launch(get_rank)
+except KeyboardInterrupt:
+    print("interrupted")
+print(launch(get_rank), torch.optim.Adam([torch.ones(1, requires_grad=True)]).defaults["lr"])
+"""
+
+
+def test_an_interrupt_while_the_first_launch_imports_comes_after_the_import(nothing_left):
+    finished = run_python(["-c", IMPORT], deadline_seconds=500)
+    assert finished.stdout == "interrupted\n[0, 1] 0.001\n", finished.stderr
+
+
 CELLS = [
     "import os, time, torch, torch.distributed as dist; from hpml_lab.distributed.ranks import launch",
     "torch.set_num_threads(2); (torch.ones(600, 600, requires_grad=True) @ torch.ones(600, 600)).sum().backward()",

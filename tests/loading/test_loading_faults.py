@@ -144,6 +144,12 @@ def test_the_loaders_own_collate_and_timeout_are_back_afterwards():
     assert loader.collate_fn is tuple and loader.timeout == 0
 
 
+@pytest.mark.parametrize("loader", [[1, 2], None, KnownCost(8)])
+def test_what_is_no_loader_is_named(loader):
+    with pytest.raises(LabError, match=f"loader is a {type(loader).__name__}, not a DataLoader"), with_deadline(loader):
+        raise AssertionError("it has not started")
+
+
 def test_errors_of_the_block_pass_unchanged_and_end_the_workers():
     loader = DataLoader(KnownCost(32), 4, num_workers=1)
     before = child_pids()

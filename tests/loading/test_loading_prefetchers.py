@@ -10,6 +10,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
+from hpml_lab.core.errors import LabError
 from hpml_lab.core.workers import allow_oversubscription, child_pids
 from hpml_lab.loading import DevicePrefetcher, FaceLandmarksDataset, KnownCost, ThreadPrefetcher, write_faces
 from hpml_lab.loading.prefetchers import map_tensors
@@ -246,3 +247,10 @@ def test_on_a_gpu_every_tensor_of_a_nested_batch_arrives():
         map_tensors(lambda tensor, arrived=arrived: arrived.append(tensor.device.type) or tensor, moved)
         assert arrived and set(arrived) == {"cuda"}
         assert moved["packed"].batch_sizes.device.type == "cpu"
+
+
+@pytest.mark.parametrize("device", ["cuda", "cuda:1", torch.device("cuda")])
+def test_a_gpu_that_is_not_there_is_named(device, monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(LabError, match=r"device='cuda(:1)?', but torch sees no CUDA GPU here"):
+        DevicePrefetcher([], device)
