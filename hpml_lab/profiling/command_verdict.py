@@ -15,9 +15,9 @@ HIGH, LOW = 0.6, 0.4  # a share above HIGH decides; between them nothing is cert
 DISK_SHARE = 0.5  # the rest of a disk's time is the system's own work for it
 ONE_CORE, MORE_CORES = 1.25, 1.5  # cores asked for: one thread's worth, and clearly more than one thread's
 BY_THE_WAY = 0.3  # cores that other threads ask for next to the one that bounds
-# From which other programs count as the cause: the share of the time to run that a core is waited for, threads that wait and
-# cores that others use on average, and the others' share of what this program does not use.
-HELD_UP, WAITED, OTHERS_SHARE = 0.25, 0.2, 0.5
+# From which other programs count as the cause: the share of the time to run that a core is waited for, threads that wait on
+# average, and the share of the cores that others use.
+HELD_UP, WAITED, OTHERS_SHARE = 0.25, 0.2, 0.25
 
 
 def _figure(heading: str, default: Any = MISSING) -> Any:
@@ -102,7 +102,7 @@ def decide_command(seen: CommandEvidence, notes: Sequence[str] = ()) -> CommandD
     """The bound by the evidence alone: first whether others have the cores, then what bounds the program itself."""
     findings = []
     held_up = seen.cores_waited / max(seen.cores_used + seen.cores_waited, 1e-9)
-    others_work = seen.others >= max(WAITED, OTHERS_SHARE * (seen.cores - seen.cores_used))
+    others_work = seen.others >= OTHERS_SHARE * seen.cores
     if seen.seconds >= SHORTEST and held_up >= HELD_UP and seen.cores_waited >= WAITED and others_work:
         reason = f"they use {seen.others:.1f} of {seen.cores} cores, and for {held_up:.0%} of the time that it could run"
         findings.append((OTHERS, f"{reason} this one waits for a core. What follows is judged of the rest"))

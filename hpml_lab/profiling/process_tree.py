@@ -63,10 +63,8 @@ class ThreadRecord:
 
 @dataclass
 class ProcessRecord:
-    """One process of the tree; `importing` is set by whoever sees its stacks: such time is the program's start."""
+    """One process of the tree; `importing` is set by what sees its stacks: such time is the program's start."""
 
-    parent: int
-    started: str  # tells it from a later one with the same number
     importing: bool = False
     begin: tuple[int, int] | None = None  # bytes read from and written to storage when it was first seen
     bytes: tuple[int, int] | None = None
@@ -97,8 +95,8 @@ class ProcessTree:
         self._foreign: set[int] = set()
         self._busy, self.busy_seconds = _busy_seconds(), 0.0
         self._last = at
-        self._add(root)
-        self.living = [*self.processes]
+        self.processes[root] = ProcessRecord(begin=_bytes_of(root))
+        self.living = [root]
         self._find_children()
         self._before = self._times()
 
@@ -147,11 +145,6 @@ class ProcessTree:
         self.living = living
         return found
 
-    def _add(self, process: int) -> None:
-        with contextlib.suppress(OSError):
-            _, parent, started = _stat(process)
-            self.processes[process] = ProcessRecord(parent, started, begin=_bytes_of(process))
-
     def _find_children(self) -> None:
         """Add what the tree has started since; each process of the system is looked at once, when it is new."""
         present = {int(name) for name in os.listdir(PROC) if name.isdigit()}
@@ -160,9 +153,8 @@ class ProcessTree:
             found = []
             for process in present - self._foreign - {*self.living}:
                 with contextlib.suppress(OSError):
-                    _, parent, started = _stat(process)
-                    if parent in self.living:
-                        self.processes[process] = ProcessRecord(parent, started, begin=_bytes_of(process))
+                    if _stat(process)[1] in self.living:
+                        self.processes[process] = ProcessRecord(begin=_bytes_of(process))
                         found.append(process)
             if not found:
                 self._foreign = present - {*self.living}
@@ -181,12 +173,12 @@ def _times_of(process: int) -> Iterator[tuple[int, ThreadTimes]]:
                 yield int(thread), ThreadTimes(int(ran) / 1e9, int(waited) / 1e9, int(turns))
 
 
-def _stat(process: int, thread: int | None = None) -> tuple[str, int, str]:
-    """State, parent and start of a process or thread."""
+def _stat(process: int, thread: int | None = None) -> tuple[str, int]:
+    """State and parent of a process or thread."""
     task = f"/task/{thread}" if thread else ""
     with open(f"/proc/{process}{task}/stat", "rb") as file:
         fields = file.read().rpartition(b")")[2].split()  # the name before it may hold spaces and brackets
-    return fields[0].decode(), int(fields[1]), fields[19].decode()
+    return fields[0].decode(), int(fields[1])
 
 
 def state_of(process: int, thread: int) -> str:

@@ -1,6 +1,7 @@
 """Where the threads of Python processes stand: py-spy is asked now and then, from outside and without stopping them."""
 
 import json
+import os
 import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Sequence
@@ -103,7 +104,7 @@ class PythonStacks:
                 return json.loads(done.stdout)
         except (OSError, ValueError, subprocess.TimeoutExpired):
             return None
-        if b"ermission" in done.stderr and process in self._tree.living and _lives(process):
+        if b"ermission" in done.stderr and _may_be_read(process):
             from hpml_lab.profiling.py_spy import ALLOW, reason  # only now: it loads matplotlib
 
             self._program, self.note = None, f"{NO_LINES}: py-spy may not watch ({reason(done.stderr)}). {ALLOW}"
@@ -147,8 +148,9 @@ def _runs_python(process: int) -> bool:
         return False
 
 
-def _lives(process: int) -> bool:
-    return (PROC / str(process) / "exe").exists()
+def _may_be_read(process: int) -> bool:
+    """Whether the process is there and is this user's: one of another user, such as sudo, says nothing of the others."""
+    return os.path.exists(PROC / str(process) / "exe")
 
 
 def role_of(frames: Sequence[dict[str, Any]]) -> str:

@@ -164,9 +164,17 @@ def test_without_py_spy_the_verdict_says_that_lines_are_missing(script, monkeypa
 
 def test_where_py_spy_may_not_watch_the_reason_and_the_remedy_are_said(script, tmp_path, monkeypatch):
     refuses = tmp_path / "py-spy"
-    refuses.write_text("#!/bin/sh\necho 'Error: Permission Denied: Try again with elevated permissions' >&2; exit 1\n")
+    refusal = "Error: Permission Denied: Try again with elevated permissions"
+    refuses.write_text(f"#!/bin/sh\necho $@ >> asked; echo '{refusal}' >&2; exit 1\n")
     refuses.chmod(0o755)
     monkeypatch.setattr("hpml_lab.profiling.python_stacks.find_tool", lambda name: str(refuses))
     diagnosis, _ = diagnose_command([sys.executable, script(BUSY)])
     assert own(diagnosis)[0] == "single thread" and diagnosis.evidence.seconds > 0.8, diagnosis.text()
     assert any("Permission Denied" in note and "ptrace_scope" in note for note in diagnosis.notes)
+    assert all("--nonblocking" in asked for asked in Path("asked").read_text().splitlines()), "nobody stops the program"
+
+
+def test_a_command_lets_py_spy_watch_it_where_only_parents_may(script, monkeypatch):
+    monkeypatch.setattr("hpml_lab.profiling.foreground.allow_tracing", lambda: Path("allowed").write_text(str(os.getpid())))
+    diagnose_command([sys.executable, script("import os; open('pid', 'w').write(str(os.getpid()))")])
+    assert Path("allowed").read_text() == Path("pid").read_text()

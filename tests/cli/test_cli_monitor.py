@@ -66,7 +66,9 @@ def test_a_monitor_that_is_killed_leaves_its_samples():
     words = ["--rate", "20", "--out", "run", "--", sys.executable, "-c", "import time; time.sleep(600)"]
     main = "import sys; from hpml_lab.cli import main; main(['monitor', *sys.argv[1:]])"
     with started([sys.executable, "-c", main, *words], env=python_environment()) as process:
+        end = time.monotonic() + 120
         while not Path("run.csv").exists() or Path("run.csv").read_text().count("\n") < 4:
+            assert time.monotonic() < end, "no sample was written while the command ran"
             time.sleep(0.05)
         process.kill()
     with Monitor(rate=50) as monitor:

@@ -1,12 +1,13 @@
 """What bounds a command, by fixed evidence: the decisions, what is read of a thread's stack, and of its counters."""
 
+import os
 from dataclasses import replace
 
 import pytest
 
 from hpml_lab.profiling import process_tree
 from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
-from hpml_lab.profiling.process_tree import DISK, ThreadRecord
+from hpml_lab.profiling.process_tree import DISK, ProcessTree, ThreadRecord, ThreadTimes
 from hpml_lab.profiling.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
 
 SEEN = CommandEvidence(seconds=5.0, cores=4)
@@ -108,6 +109,16 @@ def test_time_spent_waiting_for_a_core_is_no_time_spent_blocked():
     assert late.blocked == 0.0 and late.demand == pytest.approx(1.0)
 
 
+def test_a_wait_longer_than_a_look_counts_whole(monkeypatch):
+    me = os.getpid()
+    readings = iter([(0.0, 0.0), (0.0, 0.0), (0.0, 0.0), (0.1, 2.9)])  # the kernel counts a wait when it is over
+    monkeypatch.setattr(process_tree, "_times_of", lambda _: [(me, ThreadTimes(*next(readings), 0))])
+    tree = ProcessTree(me, at=0.0)
+    for at in (1.0, 2.0, 3.0):
+        tree.look(at)
+    assert tree.threads[me, me].blocked == pytest.approx(0.0), "it waited for a core, and was never blocked"
+
+
 @pytest.mark.parametrize(
     ("letter", "wchan", "state"),
     [("R", "0", "running"), ("D", "__iomap_dio_rw", "disk"), ("D", "jbd2_log_wait_commit", "disk"),
@@ -115,7 +126,7 @@ def test_time_spent_waiting_for_a_core_is_no_time_spent_blocked():
      ("S", "poll_schedule_timeout.constprop.0", "read"), ("S", "pipe_write", "other")],
 )  # fmt: skip
 def test_what_a_thread_is_blocked_by_is_read_from_the_kernel(monkeypatch, tmp_path, letter, wchan, state):
-    monkeypatch.setattr(process_tree, "_stat", lambda *_: (letter, 1, "5"))
+    monkeypatch.setattr(process_tree, "_stat", lambda *_: (letter, 1))
     monkeypatch.setattr(process_tree, "PROC", tmp_path)
     task = tmp_path / "7" / "task" / "8"
     task.mkdir(parents=True)
