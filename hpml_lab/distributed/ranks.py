@@ -122,6 +122,11 @@ def _check(function: Callable[..., Any], ranks: int, device: str, method: str, d
     is_number = isinstance(deadline_seconds, int | float) and not isinstance(deadline_seconds, bool)
     if not is_number or not math.isfinite(deadline_seconds) or deadline_seconds <= 0:
         raise LabError(f"deadline_seconds={deadline_seconds!r} is not a time.", "Use a number of seconds above 0.")
+    if getattr(multiprocessing.current_process(), "_inheriting", False):  # as multiprocessing asks itself
+        raise LabError(
+            "Each spawned rank runs this script anew, and came to launch again.",
+            'Put what only the first process shall do under `if __name__ == "__main__":`.',
+        )
     if dist.is_initialized():
         raise LabError("This process is itself a rank of a process group.", "Launch ranks from a process that is none.")
     if device == "cuda":

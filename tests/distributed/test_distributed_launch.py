@@ -421,6 +421,20 @@ def test_an_interrupt_while_the_first_launch_imports_comes_after_the_import(noth
     assert finished.stdout == "interrupted\n[0, 1] 0.001\n", finished.stderr
 
 
+NO_GUARD = """
+from torch.distributed import get_rank
+from hpml_lab.distributed.ranks import launch
+launch(get_rank, ranks=1, method="spawn", deadline_seconds=400)
+"""
+
+
+def test_a_script_that_spawns_ranks_without_a_main_guard_is_told_at_once(tmp_path, nothing_left):
+    (tmp_path / "own.py").write_text(NO_GUARD)
+    finished = run_python([str(tmp_path / "own.py")], deadline_seconds=300)
+    assert finished.exitcode == 1 and finished.stderr.count('under `if __name__ == "__main__":`') == 1, finished.stderr
+    assert "Rank 0 of 1 ended with exit code 1" in finished.stderr
+
+
 CELLS = [
     "import os, time, torch, torch.distributed as dist; from hpml_lab.distributed.ranks import launch",
     "torch.set_num_threads(2); (torch.ones(600, 600, requires_grad=True) @ torch.ones(600, 600)).sum().backward()",
