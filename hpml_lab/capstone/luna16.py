@@ -180,7 +180,8 @@ def _content(data: Path, header: MetaImage, needed: int) -> tuple[bytes, int]:
         if not header.compressed:
             return file.read(needed) if length - first == needed else b"", length - first
         unpacker = zlib.decompressobj()
-        content = unpacker.decompress(file.read(), needed + 1)
+        packed = file.read(2 * needed + HEADER)  # compressed values are hardly ever longer than the values
+        content = unpacker.decompress(packed, needed + 1)
     if len(content) <= needed and not unpacker.eof:
         raise zlib.error("the compressed values end too early")
     return content, len(content)

@@ -162,7 +162,7 @@ def _npy(path: Path) -> dict:
         values = json.loads(meta.read_text(encoding="utf-8"))
         if not isinstance(values, dict):
             raise ValueError("not a dictionary")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
         raise _damaged(meta, error) from error
     if values.get("nodules") == []:
         values["nodules"] = np.empty((0, 4))  # an empty list does not say that its rows would have four numbers

@@ -96,6 +96,12 @@ def test_no_more_is_unpacked_than_the_header_asks_for(scan, tmp_path, content):
     assert peak_mib(refuse) < 50
 
 
+def test_a_compressed_file_without_end_is_not_read_whole(scan, tmp_path):
+    path = write(tmp_path, scan, packed=True)
+    os.truncate(path.with_suffix(".zraw"), 1 << 30)  # zeros that take no disk follow
+    assert peak_mib(lambda: load(path)) < 50
+
+
 def test_compressed_values_that_end_too_early(scan, tmp_path):
     path = write(tmp_path, scan, packed=True)
     data = path.with_suffix(".zraw")
