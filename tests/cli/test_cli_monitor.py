@@ -50,26 +50,36 @@ def test_a_monitor_of_another_process_does_not_count_this_one():
 
 
 def test_processes_too_short_to_be_seen_are_counted(capfd):
-    burst = "import subprocess, sys, os\nfor _ in range(4):\n"
+    burst = "import subprocess, sys, os, time\nfor _ in range(4):\n"
     burst += "  subprocess.run([sys.executable, '-S', '-c', 'block = bytes(90_000_000); sum(range(4_000_000))'])\n"
-    burst += "open('used', 'w').write(str(sum(os.times()[:4])))"
+    burst += "used = sum(os.times()[:4])\nseen = open('run.csv').read().count('\\n')\n"
+    burst += "while open('run.csv').read().count('\\n') < seen + 2: time.sleep(0.05)\n"  # two more samples
+    burst += "open('used', 'w').write(str(used))"
     assert run("--", sys.executable, "-c", burst, rate=2.0) == 0  # half a second between two samples
     used = float(Path("used").read_text())
     rows = read_csv("run.csv")
     assert sum(row["process.cpu [s]"] for row in rows) >= used - 0.02
+    assert sum(row["process.cpu [s]"] for row in rows[:-1]) > used / 2, "when each of them has ended, not at the very end"
     said = capfd.readouterr().err
     assert float(re.search(r"([\d.]+) s of processor time", said)[1]) >= used - 0.02
     assert int(re.search(r"at most (\d+) MiB", said)[1]) > 85, "the largest process was one of the short ones"
 
 
+def test_a_command_that_ends_before_the_first_sample_is_counted_by_the_last():
+    assert run("--", sys.executable, "-c", BUSY, rate=0.01) == 0
+    (row,) = read_csv("run.csv")
+    assert row["process.cpu [s]"] >= 0.4
+
+
 def test_a_monitor_that_is_killed_leaves_its_samples():
-    words = ["--rate", "20", "--out", "run", "--", sys.executable, "-c", "import time; time.sleep(600)"]
+    words = ["--rate", "4", "--out", "run", "--", sys.executable, "-c", "import time; time.sleep(600)"]
     main = "import sys; from hpml_lab.cli import main; main(['monitor', *sys.argv[1:]])"
     with started([sys.executable, "-c", main, *words], env=python_environment()) as process:
         end = time.monotonic() + 120
         while not Path("run.csv").exists() or Path("run.csv").read_text().count("\n") < 4:
             assert time.monotonic() < end, "no sample was written while the command ran"
             time.sleep(0.05)
+        assert Path("run.csv").stat().st_size < 4096, "each sample is written when it is taken, not by the buffer"
         process.kill()
     with Monitor(rate=50) as monitor:
         time.sleep(0.05)
