@@ -79,10 +79,9 @@ if TYPE_CHECKING:
         read_stacks as read_stacks,
         split_imports as split_imports,
         frame_shares as frame_shares,
-        draw_icicle as draw_icicle,
-        icicle as icicle,
     )
     from hpml_lab.profiling.flames import flame_svg as flame_svg
+    from hpml_lab.profiling.icicles import draw_icicle as draw_icicle, icicle as icicle
     from hpml_lab.profiling.py_spy import record_stacks as record_stacks, read_speedscope as read_speedscope
     from hpml_lab.profiling.watched_training import record_training as record_training
     from hpml_lab.profiling.traces import named_regions as named_regions

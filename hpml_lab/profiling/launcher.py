@@ -1,56 +1,64 @@
-"""Runs somebody's script and measures it from inside: `python -P -m hpml_lab.profiling.launcher SETTINGS SCRIPT [ARGS]`.
+"""Runs somebody's script and lets it be measured: `python launcher.py SETTINGS SCRIPT [ARGS]`, by the path of this file.
 
-The script sees what it would see if Python had started it: its own `sys.argv`, `sys.path`, `__main__`, environment, streams
-and signals. Its exceptions, exit code and Ctrl-C are passed on. Standard library only, so that any Python can run it.
+The script sees what it would see if Python had started it: its own `sys.argv`, `sys.path`, `sys.modules`, `__main__`,
+environment, streams and signals. Its exceptions, exit code and Ctrl-C are passed on. Standard library only: any Python can
+run this file and its neighbors, which are loaded by their paths.
 """
+
+import sys
+
+if __name__ == "__main__" and not sys.flags.safe_path:
+    del sys.path[0]  # this folder, before anything is imported: nothing in it takes the place of a module
 
 import contextlib
 import cProfile
+import importlib.util
 import json
 import os
 import runpy
-import sys
+import threading  # noqa: F401  py-spy reads the threads' names from it, from its first sample on
 from collections.abc import Iterator
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
-from hpml_lab.profiling.operator_recorder import OperatorRecorder
-from hpml_lab.profiling.sampler import StackSampler, frame_name
-from hpml_lab.profiling.tracing_access import allow_tracing
-from hpml_lab.profiling.watching import Watch
-
 SAMPLED, TRACED = b"s", b"c"  # who profiles: py-spy from outside, or cProfile in here
-OWN_FILES = ("<frozen runpy>", "profiling/launcher.py", "profiling/operator_recorder.py")  # frames that are not the script's
+HERE = Path(__file__).resolve().parent
+OWN_FILES = (
+    "<frozen runpy>",
+    str(HERE / "launcher.py"),
+    str(HERE / "operator_recorder.py"),
+)  # frames that are not the script's
 
 
 def main(settings: dict[str, Any], script: list[str]) -> None:
     """Run `script` (a path, or -m and a module, and its arguments) and leave what was measured in the settings' folder.
 
     folder     where the files go
-    measure    "functions" (profiler) or "bound" (the watch of the classifier)
     operators  seconds of torch's operators to record, 0 for none
+    rate       samples a second
     ready_fd   a pipe on which the parent says who profiles
-    path       PYTHONPATH as it was
     """
     folder = Path(settings["folder"])
-    recorder = OperatorRecorder(settings["operators"]) if settings["operators"] else None
+    _neighbor("tracing_access").allow_tracing()
+    with os.fdopen(settings["ready_fd"], "rb") as pipe:
+        who = pipe.read(1) or TRACED
     with contextlib.ExitStack() as stack:
-        if settings["measure"] == "bound":
-            stack.enter_context(_watched(folder))
-        elif _who_profiles(settings["ready_fd"]) == TRACED:
+        if who == TRACED:
             stack.enter_context(_traced(folder, settings["rate"]))
-        if recorder is not None:
-            stack.callback(_keep_operators, recorder, folder, settings["measure"] == "bound")
-            stack.enter_context(recorder)
-        _restore_environment(settings["path"])
+        if settings["operators"]:
+            stack.enter_context(_neighbor("operator_recorder").OperatorRecorder(folder, settings["operators"]))
         run_script(script)
 
 
-def _who_profiles(ready_fd: int) -> bytes:
-    allow_tracing()
-    with os.fdopen(ready_fd, "rb") as pipe:
-        return pipe.read(1) or TRACED
+def _neighbor(name: str) -> ModuleType:
+    """A module of this folder; it does not enter sys.modules, where the script could find it."""
+    spec = importlib.util.spec_from_file_location(name, HERE / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def run_script(script: list[str]) -> None:
@@ -58,12 +66,14 @@ def run_script(script: list[str]) -> None:
     try:
         if script[0] == "-m":
             sys.argv = script[1:]
-            sys.path.insert(0, os.getcwd())
+            if not sys.flags.safe_path:
+                sys.path.insert(0, os.getcwd())
             runpy.run_module(script[1], run_name="__main__", alter_sys=True)
         else:
             sys.argv = list(script)
-            sys.path.insert(0, str(Path(script[0]).resolve().parent))
-            runpy.run_path(script[0], run_name="__main__")
+            if not sys.flags.safe_path:
+                sys.path.insert(0, str(Path(script[0]).resolve().parent))
+            run_file(os.path.abspath(script[0]))
     except SystemExit:
         raise
     except BaseException:  # also KeyboardInterrupt: Python ends as it does without us, and its traceback begins in the script
@@ -77,33 +87,29 @@ def run_script(script: list[str]) -> None:
         raise
 
 
+def run_file(path: str) -> None:
+    """Run a file as `__main__`. `runpy.run_path` would set `sys.argv[0]` to the path, which Python leaves as it was typed."""
+    module = ModuleType("__main__")
+    loader = module.__loader__ = SourceFileLoader("__main__", path)
+    module.__file__ = path
+    module.__dict__.update(__builtins__=sys.modules["builtins"], __annotations__={}, __cached__=None)
+    sys.modules["__main__"] = module
+    exec(loader.source_to_code(loader.get_data(path), path), module.__dict__)
+
+
 def script_part(trace: TracebackType | None) -> TracebackType | None:
     """The traceback without the frames that started the script; whole where nothing else is in it."""
     part = trace
-    while part is not None and any(name in part.tb_frame.f_code.co_filename for name in OWN_FILES):
+    while part is not None and part.tb_frame.f_code.co_filename.endswith(OWN_FILES):
         part = part.tb_next
     return part or trace
-
-
-def _restore_environment(path: str | None) -> None:
-    """PYTHONPATH as it was; this package stays importable, but behind everything else."""
-    if path is None:
-        os.environ.pop("PYTHONPATH", None)
-    else:
-        os.environ["PYTHONPATH"] = path
-    home = str(Path(__file__).resolve().parents[2])
-    if home in sys.path and home not in (path or "").split(os.pathsep):
-        sys.path.remove(home)
-        sys.path.append(home)
-
-
-# ---- measuring -------------------------------------------------------------------------------------------------------
 
 
 @contextlib.contextmanager
 def _traced(folder: Path, rate: float) -> Iterator[None]:
     """cProfile counts the calls; a sampler sees the stacks, which cProfile does not keep."""
-    profile, sampler = cProfile.Profile(), StackSampler(rate, frame_name)
+    sampling = _neighbor("sampler")
+    profile, sampler = cProfile.Profile(), sampling.StackSampler(rate, sampling.frame_name)
     try:
         with sampler:
             profile.enable()
@@ -113,25 +119,7 @@ def _traced(folder: Path, rate: float) -> Iterator[None]:
                 profile.disable()
     finally:
         profile.dump_stats(folder / "functions.pstats")
-        (folder / "stacks.txt").write_text(sampler.folded())
-
-
-@contextlib.contextmanager
-def _watched(folder: Path) -> Iterator[None]:
-    watch = Watch(skip_imports=True)
-    try:
-        with watch:
-            yield
-    finally:
-        seen = {"host": watch.evidence(), "import_seconds": watch.import_seconds}
-        (folder / "evidence.json").write_text(json.dumps(seen))
-
-
-def _keep_operators(recorder: OperatorRecorder, folder: Path, spans: bool) -> None:
-    with contextlib.suppress(Exception):  # a script that ends badly may leave torch in any state
-        found = {"seconds": recorder.window_seconds}
-        found |= {"spans": recorder.device_spans()} if spans else {"rows": recorder.rows()}
-        (folder / "operators.json").write_text(json.dumps(found))
+        (folder / "stacks.json").write_text(json.dumps(sampler.speedscope()), encoding="utf-8")
 
 
 if __name__ == "__main__":

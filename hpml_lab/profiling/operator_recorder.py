@@ -1,8 +1,14 @@
-"""Records torch's operators in a foreign script for a few seconds, with nothing to change in it.
+"""Records torch's operators in a foreign script, with nothing to change in it and nothing that could hurt it.
 
-The recorder waits until the script has imported torch. It then runs torch.profiler, begins anew at the first call of a module
-or an optimizer, and stops after some seconds: a longer recording would fill the memory. A script that profiles itself comes
-first: the recorder stops.
+torch's profiler runs for short slices, each of which goes to a file; who reads them is another process. A slice begins and
+ends in the main thread, at a moment when it runs Python code of its own. Three rules keep the script as it is:
+
+* Operators only. A `record_function` span that is open while a profiler ends, and closes under the next one, writes to memory
+  that is free: torch 2.15 crashes so. Spans do not concern a profiler that records RecordScope.FUNCTION alone.
+* An operator may be open too, if it calls Python code. The slice's file then says so, and no further slice begins.
+* A bound on events, not only on seconds: small operators give a million a second, and each costs 6 us and 1.7 KB at the end.
+
+A script that profiles itself comes first: the recorder ends. Standard library only.
 """
 
 import contextlib
@@ -13,82 +19,44 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
-SECONDS = 3.0
+SLICE, DEVICE_SLICE = 0.02, 0.1  # seconds; a GPU is waited for at the end of each
+EVENTS = 50_000  # no slice begins after so many; the last one may add as many as fit into it
+WORK_SECONDS = 1.0  # a script that calls no module and no optimizer for so long is recorded all the same
 # Python calls it in the main thread as soon as that runs Python code: torch's profiler must stop in the thread that started it.
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 
 
 class OperatorRecorder:
-    """Use it in a `with` block around the script; `rows()` then gives what was recorded.
+    """Use it in a `with` block around the script; it leaves one `operators-N.json` a slice, as Chrome's tracing reads it.
 
-    seconds  how long to record
+    folder   where the files go
+    seconds  how long to record from the first call of a module or an optimizer on
     """
 
-    def __init__(self, seconds: float = SECONDS) -> None:
-        self.seconds = seconds
-        self._profile: Any = None  # running
-        self._kept: Any = None  # stopped
-        self._began = self._window = 0.0
-        self._over = False
+    def __init__(self, folder: Path, seconds: float) -> None:
+        self.folder, self.seconds = folder, seconds
+        self._recording, self._over, self._asked, self._wanted = False, False, False, False
+        self._device: bool | None = None
+        self._recorded, self._events, self._files = 0.0, 0, 0
+        self._began = 0.0
+        self._work = threading.Event()
         self._hooks: list[Any] = []
         self._process = os.getpid()
-        self._stop_call = _PENDING(lambda _: self._stop() or 0)
+        self._call = _PENDING(self._next_slice)  # kept: C calls it
 
     def __enter__(self) -> "OperatorRecorder":
-        os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler writes status lines from C otherwise
         sys.meta_path.insert(0, self)
         return self
 
     def __exit__(self, *_: object) -> None:
         with contextlib.suppress(ValueError):
             sys.meta_path.remove(self)
-        if os.getpid() == self._process:  # not in a child that the script forked
-            self._over = True
-            self._unhook()
-            self._stop()
+        self._end()
 
-    # ---- what was recorded -------------------------------------------------------------------------------------------
-
-    def rows(self) -> list[dict[str, Any]]:
-        """One row an operator, the one with the most time of its own first; times in ms, on the GPU where it computed."""
-        if self._kept is None:
-            return []
-        events = [event for event in self._kept.key_averages() if event.key.startswith("aten::")]
-        device_time = sum(event.self_device_time_total for event in events)
-        kind = "device" if device_time else "cpu"
-        self_time, total_time = f"self_{kind}_time_total", f"{kind}_time_total"
-        whole = sum(getattr(event, self_time) for event in events) or 1.0
-        rows = [
-            {
-                "operator": event.key.removeprefix("aten::"),
-                "calls": event.count,
-                "self_ms": getattr(event, self_time) / 1e3,
-                "percent": 100 * getattr(event, self_time) / whole,
-                "total_ms": getattr(event, total_time) / 1e3,
-                "where": "GPU" if device_time else "CPU",
-            }
-            for event in events
-        ]
-        return sorted(rows, key=lambda row: -row["self_ms"])
-
-    def device_spans(self) -> list[tuple[str, float, float]]:
-        """(name, start, end) of all that ran on a GPU, in seconds."""
-        if self._kept is None:
-            return []
-        import torch
-
-        cuda = torch.autograd.DeviceType.CUDA
-        events = [event for event in self._kept.events() if event.device_type == cuda and not event.is_user_annotation]
-        return [(event.name, event.time_range.start / 1e6, event.time_range.end / 1e6) for event in events]
-
-    @property
-    def window_seconds(self) -> float:
-        """How long was recorded."""
-        return self._window
-
-    # ---- waiting for torch -------------------------------------------------------------------------------------------
+    # ---- waiting for torch and for the script's work -----------------------------------------------------------------
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
         """Called by Python for every import; torch's own finder finds it, and its end is noted."""
@@ -108,82 +76,128 @@ class OperatorRecorder:
         return spec
 
     def _torch_is_here(self) -> None:
-        if threading.current_thread() is not threading.main_thread():
-            return  # torch's profiler sees the thread that starts it, and pending calls run in the main thread
         from torch.autograd import profiler
         from torch.nn.modules.module import register_module_forward_pre_hook
         from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+        self._prepare, self._enable = profiler._prepare_profiler, profiler._enable_profiler
+        self._disable = profiler._disable_profiler
+        profiler._prepare_profiler = self._after_our_end(self._prepare)
+        profiler._enable_profiler = self._after_our_end(self._enable)
         self._hooks = [register_module_forward_pre_hook(self._first_work), register_optimizer_step_pre_hook(self._first_work)]
-        if (prepare := getattr(profiler, "_prepare_profiler", None)) is not None:
-            profiler._prepare_profiler = self._yield_to_the_script(prepare)
-        self._start()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=self._pause)  # a child would go on recording, and never stop
+        threading.Thread(target=self._ask_for_slices, name="hpml-recorder", daemon=True).start()
 
-    def _yield_to_the_script(self, prepare: Callable) -> Callable:
-        """torch's own function; before any other profile than ours starts, ours ends."""
+    def _after_our_end(self, function: Callable) -> Callable:
+        """torch's own function, by which another profile than ours begins: ours ends before."""
 
-        def prepared(*arguments: Any, **options: Any) -> Any:
-            if not self._starting:
-                self._over = True
-                self._stop()
-            return prepare(*arguments, **options)
+        def begin(*arguments: Any, **options: Any) -> Any:
+            self._end()
+            return function(*arguments, **options)
 
-        return prepared
+        return begin
 
     def _first_work(self, *_: object) -> None:
-        """A module or an optimizer is called for the first time: what was recorded before is hardly the script's work."""
-        self._unhook()
-        if not self._over and threading.current_thread() is threading.main_thread():
-            if self._profile is None or time.monotonic() - self._began > self.seconds / 2:
-                with contextlib.suppress(Exception):  # whatever goes wrong here, the script goes on
-                    self._stop()
-                    self._start()
-
-    def _unhook(self) -> None:
+        """A module or an optimizer is called for the first time. Nothing is started here: spans and operators may be open."""
+        self._work.set()
         hooks, self._hooks = self._hooks, []
         for hook in hooks:
             hook.remove()
 
-    # ---- recording ---------------------------------------------------------------------------------------------------
+    def _ask_for_slices(self) -> None:
+        """In a thread: first what the script does before it calls a module; then, in its place, what it does from there on."""
+        if not self._work.wait(WORK_SECONDS):
+            self._record_until(self._work.is_set)
+            self._work.wait()
+            for number in range(self._files):
+                self._file(number).unlink(missing_ok=True)
+            self._recorded, self._events = 0.0, 0
+        self._record_until(lambda: False)
 
-    _starting = False
+    def _record_until(self, over: Callable[[], bool]) -> None:
+        self._wanted = True
+        while not self._over and (self._wanted or self._recording):
+            if not self._asked:
+                self._asked = True
+                ctypes.pythonapi.Py_AddPendingCall(self._call, None)
+            time.sleep(DEVICE_SLICE if self._device else SLICE)
+            self._wanted = not (over() or self._enough())
+
+    def _enough(self) -> bool:
+        return self._recorded >= self.seconds or self._events >= EVENTS
+
+    # ---- recording, in the main thread -------------------------------------------------------------------------------
+
+    def _next_slice(self, _: object) -> int:
+        """End a slice and begin the next one: Python's pending call."""
+        self._asked = False
+        try:
+            self._pause()
+            if self._wanted and not (self._over or self._enough() or os.getpid() != self._process):
+                self._start()
+        except KeyboardInterrupt:  # came while this ran, and is the script's
+            ctypes.pythonapi.PyErr_SetInterrupt()
+        except BaseException:  # whatever goes wrong here, the script goes on
+            self._over = True
+        return 0
 
     def _start(self) -> None:
-        import torch
+        from torch._C._profiler import ProfilerConfig, ProfilerState, RecordScope, _ExperimentalConfig
+        from torch.profiler import ProfilerActivity
 
-        activities = [torch.profiler.ProfilerActivity.CPU]
-        with _no_cuda_context():
-            if torch.cuda.is_available():
-                activities.append(torch.profiler.ProfilerActivity.CUDA)
-        self._starting = True
+        activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if self._can_use_gpu() else {ProfilerActivity.CPU}
+        config = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
+        with _environment("KINETO_LOG_LEVEL", "99"):  # it writes status lines from C otherwise
+            self._prepare(config, activities)
+            self._recording, self._began = True, time.monotonic()
+            self._enable(config, activities, {RecordScope.FUNCTION})
+
+    def _pause(self) -> None:
+        """End the slice that is being recorded, if there is one, and write its file."""
+        if not self._recording or os.getpid() != self._process or threading.current_thread() is not threading.main_thread():
+            return
+        self._recording = False
         try:
-            self._profile = torch.profiler.profile(activities=activities, acc_events=True)
-            self._profile.start()
-        finally:
-            self._starting = False
-        self._began = time.monotonic()
-        threading.Thread(target=self._stop_later, args=(self._profile,), name="hpml-recorder", daemon=True).start()
+            result = self._disable()
+            self._recorded += time.monotonic() - self._began
+            path = self._file(self._files)
+            self._files += 1
+            result.save(str(path))
+            text = path.read_bytes()
+            self._events += text.count(b'"cat": "cpu_op"')
+            self._over |= b'"finished": false' in text
+        except Exception:
+            self._over = True
 
-    def _stop_later(self, profile: Any) -> None:
-        time.sleep(self.seconds)  # not a Timer: its frames would be threading's, and could not be left out of the stacks
-        if profile is self._profile:  # not one that has stopped meanwhile
-            ctypes.pythonapi.Py_AddPendingCall(self._stop_call, None)
+    def _end(self) -> None:
+        """End for good, from whatever thread; in a child that the script forked there is nothing to end."""
+        self._over = True
+        if threading.current_thread() is threading.main_thread():
+            self._pause()
+        elif self._recording and os.getpid() == self._process:
+            ctypes.pythonapi.Py_AddPendingCall(self._call, None)
+            end = time.monotonic() + 1.0
+            while self._recording and time.monotonic() < end:
+                time.sleep(0.001)
 
-    def _stop(self) -> None:
-        profile, self._profile = self._profile, None
-        if profile is not None:
-            self._window = time.monotonic() - self._began
-            with contextlib.suppress(Exception):  # whatever goes wrong here, the script goes on
-                profile.stop()
-                self._kept = profile
+    def _file(self, number: int) -> Path:
+        return self.folder / f"operators-{number}.json"
+
+    def _can_use_gpu(self) -> bool:
+        """Whether torch can; NVML is asked, not CUDA: a process that has begun to use CUDA cannot hand it to a forked child."""
+        if self._device is None:
+            import torch
+
+            with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
+                self._device = torch.cuda.is_available()
+        return self._device
 
 
 @contextlib.contextmanager
-def _no_cuda_context() -> Iterator[None]:
-    """Ask NVML for GPUs, not CUDA: a process that has begun to use CUDA cannot hand it to the children that it forks."""
-    name = "PYTORCH_NVML_BASED_CUDA_CHECK"
+def _environment(name: str, value: str) -> Iterator[None]:
     before = os.environ.get(name)
-    os.environ[name] = "1"
+    os.environ[name] = value
     try:
         yield
     finally:

@@ -5,11 +5,14 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from types import CodeType
+from typing import Any
+
+BETWEEN = "\0"  # stands in no name of a frame, file or function
 
 
 def frame_name(code: CodeType) -> str:
-    """A frame as py-spy writes it, "name (file.py)"."""
-    return f"{code.co_qualname} ({code.co_filename})"
+    """A frame's function and file, as `StackSampler.speedscope` reads them."""
+    return f"{code.co_qualname}{BETWEEN}{code.co_filename}"
 
 
 class StackSampler:
@@ -33,9 +36,27 @@ class StackSampler:
         self._stop.set()
         self._thread.join()
 
-    def folded(self) -> str:
-        """All samples as folded text."""
-        return "".join(f"{stack} {samples}\n" for stack, samples in sorted(self.samples.items()))
+    def speedscope(self) -> dict[str, Any]:
+        """All samples in the form of speedscope.app, as py-spy writes them, but without lines; with `frame_name` only."""
+        stacks = {tuple(filter(None, stack.split(";"))): samples for stack, samples in sorted(self.samples.items())}
+        frames = sorted({frame for stack in stacks for frame in stack})
+        number = {frame: index for index, frame in enumerate(frames)}
+        named = [dict(zip(("name", "file"), frame.split(BETWEEN), strict=True)) for frame in frames]
+        return {
+            "$schema": "https://www.speedscope.app/file-format-schema.json",
+            "shared": {"frames": named},
+            "profiles": [
+                {
+                    "type": "sampled",
+                    "name": 'Thread "MainThread"',
+                    "unit": "seconds",
+                    "startValue": 0.0,
+                    "endValue": sum(stacks.values()) / self.rate,
+                    "samples": [[number[frame] for frame in stack] for stack in stacks],
+                    "weights": [samples / self.rate for samples in stacks.values()],
+                }
+            ],
+        }
 
     def _sample_until_stopped(self) -> None:
         while not self._stop.wait(1 / self.rate):

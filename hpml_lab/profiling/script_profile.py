@@ -1,4 +1,4 @@
-"""Profiles anybody's Python script and writes one HTML page: flame graph, functions, and torch's operators if torch ran.
+"""Profiles anybody's Python script and writes one HTML page: flame graph, functions, lines, and torch's operators if torch ran.
 
 py-spy watches from outside where it is installed and may; otherwise cProfile traces from inside. Imports are shown separately.
 """
@@ -20,41 +20,40 @@ from typing import Any
 from hpml_lab.core import machine
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import ROOT
 from hpml_lab.core.programs import started
 from hpml_lab.core.tools import find_tool
 from hpml_lab.profiling import launcher
 from hpml_lab.profiling.flames import SCRIPT, flame_svg
 from hpml_lab.profiling.foreground import exit_code, in_foreground
-from hpml_lab.profiling.operator_recorder import OperatorRecorder
+from hpml_lab.profiling.operator_table import OperatorTable, operator_table
 from hpml_lab.profiling.py_spy import reason
-from hpml_lab.profiling.stacks import StackNode, frame_shares, read_stacks, split_imports
+from hpml_lab.profiling.script_stacks import ScriptStacks, script_stacks
+from hpml_lab.profiling.stacks import frame_shares
 
 TEMPLATE = "profile.html.j2"
 TOP = 30  # rows of a table
 ATTACH_SECONDS = 15.0  # for py-spy to begin
 WRITE_SECONDS = 30.0  # for py-spy to write its file once the script has ended
-IMPORT_HOOK = OperatorRecorder.find_spec.__qualname__
 
 
 @dataclass(frozen=True)
 class ScriptProfile:
     """What was seen of one script.
 
-    work, imports  its stacks, without and with the import of a module
-    functions      cProfile's rows, where it measured
-    operators      torch's operators: one dict a row, and the seconds that were recorded
+    stacks      its threads, functions and lines
+    functions   cProfile's rows, where it measured
+    operators   torch's
+    speedscope  the stacks as they were recorded, "" if there are none
     """
 
     command: str
     exit_code: int
     seconds: float
     how: str
-    work: StackNode
-    imports: StackNode
+    stacks: ScriptStacks
     functions: list[Any]
-    operators: list[dict[str, Any]]
-    operator_seconds: float
+    operators: OperatorTable
+    speedscope: str
     notes: list[str]
 
 
@@ -72,19 +71,12 @@ def profile_script(
     notes: list[str] = []
     with tempfile.TemporaryDirectory(prefix="hpml-profile-") as folder:
         read_end, write_end = os.pipe()
-        settings = {
-            "folder": folder,
-            "measure": "functions",
-            "operators": operator_seconds,
-            "ready_fd": read_end,
-            "rate": rate,
-            "path": os.environ.get("PYTHONPATH"),
-        }
-        command = [sys.executable, "-P", "-m", launcher.__name__, json.dumps(settings), *script]
+        settings = {"folder": folder, "operators": operator_seconds, "ready_fd": read_end, "rate": rate}
+        command = [sys.executable, launcher.__file__, json.dumps(settings), *script]
         start = time.perf_counter()
         with contextlib.ExitStack() as stack:
             stack.callback(os.close, write_end)
-            process = stack.enter_context(in_foreground(command, launch_environment(), pass_fds=(read_end,)))
+            process = stack.enter_context(in_foreground(command, pass_fds=(read_end,)))
             os.close(read_end)
             sampler = stack.enter_context(_py_spy(process.pid, Path(folder), rate, subprocesses, notes))
             with contextlib.suppress(BrokenPipeError):
@@ -98,12 +90,6 @@ def profile_script(
         return _read(Path(folder), " ".join(script), code, seconds, how, notes)
 
 
-def launch_environment() -> dict[str, str]:
-    """The environment in which the launcher is found; it gives the script the one that it should have."""
-    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-    return {**os.environ, "PYTHONPATH": search}
-
-
 @contextlib.contextmanager
 def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes: list[str]):
     """py-spy on the process, or None where it is absent or may not watch; `notes` then says why."""
@@ -112,8 +98,8 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
         notes.append("py-spy is not installed (`pip install py-spy`): cProfile traced every call, which slows small functions.")
         yield None
         return
-    command = [program, "record", "--pid", str(process_id), "--format", "raw", "--output", str(folder / "stacks.txt")]
-    command += ["--rate", str(rate), "--function", *(["--subprocesses"] if subprocesses else [])]
+    command = [program, "record", "--pid", str(process_id), "--format", "speedscope"]
+    command += ["--output", str(folder / "stacks.json"), "--rate", str(rate), *(["--subprocesses"] if subprocesses else [])]
     log = folder / "py-spy.log"
     # In a group of its own, a Ctrl-C at the terminal does not end it before the script has ended.
     with log.open("wb") as messages, started(command, stdout=messages, stderr=messages) as sampler:
@@ -128,50 +114,20 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
 
 
 def _read(folder: Path, command: str, code: int, seconds: float, how: str, notes: list[str]) -> ScriptProfile:
-    stacks, stats, operators = folder / "stacks.txt", folder / "functions.pstats", folder / "operators.json"
-    text = stacks.read_text() if stacks.is_file() else ""
-    work, imports = split_imports(without_launcher(text))
-    if not work:
+    recorded, stats = folder / "stacks.json", folder / "functions.pstats"
+    text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
+    stacks = script_stacks(json.loads(text)) if text else ScriptStacks()
+    if not stacks.work.total:
         notes.append("No sample fell into the script's own work: it was too short, or only waited.")
     rows = []
     if stats.is_file():
         from hpml_lab.profiling.functions import function_rows
 
         rows = [row for row in function_rows(pstats.Stats(str(stats))) if "<frozen importlib" not in row.where]
-    found = json.loads(operators.read_text()) if operators.is_file() else {"rows": [], "seconds": 0.0}
-    if found["seconds"] and not found["rows"]:
+    operators = operator_table(folder.glob("operators-*.json"))
+    if operators.seconds and not operators.rows:
         notes.append("torch's operators were not recorded: the script did not call any, or profiled itself.")
-    return ScriptProfile(
-        command=command,
-        exit_code=code,
-        seconds=seconds,
-        how=how,
-        work=read_stacks(work),
-        imports=read_stacks(imports),
-        functions=rows,
-        operators=found["rows"],
-        operator_seconds=found["seconds"],
-        notes=notes,
-    )
-
-
-def without_launcher(folded: str) -> str:
-    """The stacks from the script's own first frame on; what the launcher did for itself is left out."""
-    lines = []
-    for line in filter(str.strip, folded.splitlines()):
-        stack, _, samples = line.rpartition(" ")
-        frames = list(filter(None, stack.split(";")))  # a thread that runs no Python has no frame
-        start = next((index for index, frame in enumerate(frames) if not _is_own(frame)), len(frames))
-        launched = [frame for frame in frames[:start] if "launcher" in frame]
-        started = not launched or any(frame.startswith(launcher.run_script.__name__) for frame in launched)
-        own = [frame for frame in frames[start:] if IMPORT_HOOK not in frame]  # the recorder is called when torch is imported
-        if own and started and not any(map(_is_own, own)):
-            lines.append(f"{';'.join(own)} {samples}\n")
-    return "".join(lines)
-
-
-def _is_own(frame: str) -> bool:
-    return any(name in frame for name in launcher.OWN_FILES)
+    return ScriptProfile(command, code, seconds, how, stacks, rows, operators, text, notes)
 
 
 def page(profile: ScriptProfile) -> str:
@@ -182,21 +138,26 @@ def page(profile: ScriptProfile) -> str:
     environment = Environment(
         loader=PackageLoader("hpml_lab.profiling", ""), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    samples = profile.work.total + profile.imports.total
+    work, imports = profile.stacks.work, profile.stacks.imports
+    threads = {share.thread for share in profile.stacks.threads}  # boxes of the flame graph, but no functions
     return environment.get_template(TEMPLATE).render(
         profile=profile,
         where=f"{machine.cpu_name()}, {machine.cores()} cores, Python {sys.version.split()[0]}",
         when=datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        flame=Markup(flame_svg(profile.work, script=False)) if profile.work.total else "",
-        import_flame=Markup(flame_svg(profile.imports, script=False)) if profile.imports.total else "",
-        import_percent=100 * profile.imports.total / samples if samples else 0.0,
-        shares=frame_shares(profile.work)[:TOP] if profile.work.total else [],
+        flame=Markup(flame_svg(work, script=False)) if work.total else "",
+        import_flame=Markup(flame_svg(imports, script=False)) if imports.total else "",
+        import_percent=100 * imports.total / ((work.total + imports.total) or 1),
+        shares=[row for row in frame_shares(work) if row.frame not in threads][:TOP] if work.total else [],
+        lines=profile.stacks.lines[:TOP],
         functions=profile.functions[:TOP],
-        operators=profile.operators[:TOP],
+        operators=profile.operators.rows[:TOP],
         script=Markup(SCRIPT),
     )
 
 
-def write_page(profile: ScriptProfile, path: Path) -> Path:
-    """Write the page, whole or not at all."""
-    return atomic_write(path, page(profile))
+def write_page(profile: ScriptProfile, path: Path) -> list[Path]:
+    """Write the page, and next to it the stacks for speedscope.app; each whole or not at all."""
+    written = [atomic_write(path, page(profile))]
+    if profile.speedscope:
+        written.append(atomic_write(path.with_suffix(".speedscope.json"), profile.speedscope))
+    return written

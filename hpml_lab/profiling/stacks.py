@@ -1,15 +1,13 @@
-"""Stacks that a sampler saw: folded text read into a tree, counted by function, and drawn as an icicle.
+"""Stacks that a sampler saw: folded text read into a tree, and counted by function.
 
 Folded text has one line a stack: the frames from the outermost inwards with semicolons between them, a space, the samples.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Row, column
-from hpml_lab.core.picture import picture
 
 IMPORT_FRAMES = ("<frozen importlib", "importlib/_bootstrap")  # in the frames that py-spy writes while Python imports a module
 
@@ -22,6 +20,15 @@ class StackNode:
     own: int = 0
     total: int = 0
     children: dict[str, "StackNode"] = field(default_factory=dict)
+
+    def add(self, frames: Iterable[str], samples: int) -> None:
+        """Add samples of one stack, its frames from the outermost inwards, below this node."""
+        node = self
+        node.total += samples
+        for frame in frames:
+            node = node.children.setdefault(frame, StackNode(frame))
+            node.total += samples
+        node.own += samples
 
     def walk(self) -> Iterator["StackNode"]:
         """This node and all below it."""
@@ -48,12 +55,7 @@ def read_stacks(folded: str) -> StackNode:
         stack, _, samples = line.rpartition(" ")
         if not stack or not samples.isdecimal():
             raise LabError(f"{line!r} is not a folded stack.", "A line is `outer;inner 12`: frames, a space, samples.")
-        node, count = root, int(samples)
-        node.total += count
-        for frame in stack.split(";"):
-            node = node.children.setdefault(frame, StackNode(frame))
-            node.total += count
-        node.own += count
+        root.add(stack.split(";"), int(samples))
     return root
 
 
@@ -108,38 +110,3 @@ def frame_shares(root: StackNode) -> list[FrameShare]:
 def function_name(frame: str) -> str:
     """The function's name in a frame as py-spy writes it, "name (file.py:12)"."""
     return frame.split(" (")[0]
-
-
-def draw_icicle(axes, root: StackNode, hot: str = "") -> None:
-    """Draw a tree as an icicle, the flame graph upside down: a box a frame, as wide as its share, below the one that called it.
-
-    hot  the function whose boxes are drawn in red
-    """
-
-    def box(node: StackNode, left: float, depth: int) -> None:
-        width = 100 * node.total / root.total
-        name = function_name(node.frame)
-        color = style.RED if name == hot else style.GREY if depth == 0 else (style.ORANGE, style.YELLOW)[depth % 2]
-        axes.barh(depth, width, 0.96, left, align="center", color=color, edgecolor="white", linewidth=0.8)
-        room = int(width)  # letters of this size in a box of this width, in a figure nine inches wide
-        if room >= 4:
-            text = name if len(name) <= room else f"{name[: room - 1]}…"
-            ink = "white" if name == hot or depth == 0 else style.INK
-            axes.text(left + 0.4, depth, text, va="center", fontsize=8, color=ink, clip_on=True)
-        for child in sorted(node.children.values(), key=lambda child: child.frame):
-            box(child, left, depth + 1)
-            left += 100 * child.total / root.total
-
-    box(root, 0.0, 0)
-    axes.invert_yaxis()
-    axes.set(xlim=(0, 100), xlabel="share of the samples, %", ylabel="depth of the call")
-    axes.yaxis.get_major_locator().set_params(integer=True)
-    axes.grid(visible=False)
-
-
-@picture
-def icicle(root: StackNode, hot: str = ""):
-    """Icicle of a tree of stacks: each box is a function, as wide as its share of the samples, below the one that called it."""
-    figure = style.new_figure(8, 2.6)
-    draw_icicle(figure.subplots(), root, hot)
-    return figure
