@@ -195,10 +195,13 @@ SPANS = """
         end = time.monotonic() + seconds
         while time.monotonic() <= end:
             net(torch.randn(4, 8)).sum().backward()
+            time.sleep(0.001)  # the bound on events is not what ends a recording here
+    work(0.1)
     with contextlib.ExitStack() as spans:
         for number in range(300):
             spans.enter_context(record_function(f"span {number}"))
-        work(0.3)
+            work()
+        work(0.1)
         own = profile(activities=[ProfilerActivity.CPU])
         own.start()
         torch.ones(3).mean()
@@ -227,11 +230,13 @@ def test_no_recording_follows_one_that_ended_within_an_operator(script):
                 end = time.monotonic() + 0.5
                 while time.monotonic() < end:
                     x = x + 1
+                    time.sleep(0.001)
                 return x
         torch.nn.Linear(2, 2)(torch.ones(2))
         end = time.monotonic() + 0.2
         while time.monotonic() < end:
             torch.ones(2).mean()
+            time.sleep(0.001)
         Within.apply(torch.ones(3))
         torch.ones(2).cumsum(0)
     """)])  # fmt: skip
