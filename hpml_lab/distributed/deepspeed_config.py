@@ -23,6 +23,7 @@ LECTURE_JSON: dict[str, Any] = {
     "scheduler": {"type": "WarmupLR", "params": {"warmup_min_lr": 0, "warmup_max_lr": 0.001, "warmup_num_steps": 1000}},
     "wall_clock_breakdown": False,
 }
+HALF = ("fp16", "bf16", "bfloat16", "torch_autocast")  # blocks that make DeepSpeed compute in 16 bits
 CLIP_BY_DEFAULT = 1.0  # since 2026 (DeepSpeed's pull request 8068); before, the default was not to clip
 
 
@@ -81,7 +82,7 @@ def meaning_of(config: Mapping[str, Any] | str, ranks: int = 2) -> Hyperparamete
         eps=float(params.get("eps", 1e-8)),
         weight_decay=float(params.get("weight_decay", decay)),
         clip_norm=float(config.get("gradient_clipping", CLIP_BY_DEFAULT)),
-        dtype=next((name for name in ("fp16", "bf16") if _block(config, name).get("enabled")), "fp32"),
+        dtype=next((name for name in HALF if _block(config, name).get("enabled")), "fp32"),
         warm_up=_warm_up(config, lr),
     )
 

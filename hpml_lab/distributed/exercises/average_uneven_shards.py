@@ -14,6 +14,7 @@ CASES = {
     "3 ranks with 2, 2 and 2 samples": ([0.5, 1.5], [2.0, 4.0], [3.0, 1.0]),
     "4 ranks with 1, 4, 2 and 3 samples": ([8.0], [1.0, 0.5, 2.5, 1.0], [3.0, 7.0], [0.25, 0.5, 0.75]),
     "3 ranks with 5, 1 and 2 samples": ([1.0, 1.0, 2.0, 3.0, 5.0], [8.0], [13.0, 21.0]),
+    "2 ranks with 2 and 1 samples, of which some have a loss below 0": ([-1.0, 3.0], [-0.004]),
 }
 EMPTY = "a rank without samples, of 2 ranks"
 

@@ -122,6 +122,9 @@ def _judge_place(lines: list[argparse.Namespace], places: list[tuple[str, str]],
             )
         if port and not port.isdecimal():
             raise Mistake("not-a-port", f"{port!r} is no port: give a number, such as 29500.")
+        if port and not 0 < int(port) < 2**16:
+            why = "lets the system choose one, which the other node cannot know" if int(port) == 0 else "is above 65535"
+            raise Mistake("not-a-port", f"Port {port} {why}: give a port, such as 29500.")
         if name == "127.0.0.1" and line.environment:
             hint = "torchrun does not read MASTER_ADDR; it sets it for its ranks. Its own option is --master-addr."
             raise Mistake("address-in-the-environment", hint)

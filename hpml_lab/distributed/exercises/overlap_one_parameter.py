@@ -133,7 +133,7 @@ def backward_on_all(played: PlayedRanks, copies: list[list[nn.Parameter]], step:
     played.phase = BACKWARD
     local = []
     for rank, own in enumerate(copies):
-        slopes = [torch.tensor([1.0, 10.0, -100.0], dtype=torch.float64) * (rank + 1 + step + 7 * i) for i in range(len(own))]
+        slopes = [torch.tensor([1 / 3, 10.0, -100.0], dtype=torch.float64) * (rank + 1 + step + 7 * i) for i in range(len(own))]
         for parameter in own:
             parameter.grad = torch.zeros_like(parameter) if CLEARED[step] == "zeros" else None
         sum((slope * parameter + parameter * parameter).sum() for slope, parameter in zip(slopes, own, strict=True)).backward()
@@ -153,6 +153,9 @@ def check_sent(played: PlayedRanks, local: list[list[torch.Tensor]], ranks: int,
         if len(calls) > len(gradients):
             raise Mistake("sums-twice", f"The same gradient is summed {len(calls)} times {case}.")
         for call in calls:
+            if call.sent.dtype != gradients[0].dtype:
+                sent, own = (str(each.dtype)[6:] for each in (call.sent, gradients[0]))
+                raise Mistake("other-type", f"You send {sent} {case}, and the gradient is {own}: send it as it is.")
             if not any(torch.allclose(call.sent, scale * each) for each in gradients for scale in (1, 1 / ranks)):
                 raise Mistake(
                     "wrong-gradient-sent",
@@ -189,8 +192,13 @@ def check_result(played: PlayedRanks, copies: list[list[nn.Parameter]], local: l
 def compare(grad: torch.Tensor | None, mean: torch.Tensor, own: torch.Tensor, ranks: int, case: str) -> None:
     if grad is None:
         raise Mistake("gradient-lost", f"parameter.grad is None {case}, after finish().")
+    if grad.dtype != mean.dtype:
+        raise Mistake("other-type", f"The parameter is {str(mean.dtype)[6:]}, and its gradient {str(grad.dtype)[6:]} {case}.")
     if grad.shape == mean.shape and torch.allclose(grad, mean):
-        return
+        if torch.allclose(grad, mean, rtol=1e-12, atol=0):
+            return
+        hint = "The mean is right to some digits only: it was rounded, or computed in another type than the parameter's."
+        raise Mistake("rounded", f"{hint} (Seen {case}.)")
     known = {
         "not-averaged": (ranks * mean, "parameter.grad is the sum over ranks; the mean was asked for."),
         "averaged-twice": (mean / ranks, "You divide by the number of ranks twice."),

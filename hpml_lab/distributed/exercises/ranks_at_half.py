@@ -23,6 +23,7 @@ CASES = {
     "400 s, 16 GB, 1 ms, 47 GB/s": (400.0, 16e9, 1e-3, 47e9),
     "2 s, 0.5 GB, 2 ms, 12.5 GB/s": (2.0, 5e8, 2e-3, 12.5e9),
     "100 s, 1 MB, 35 µs, 10 GB/s": (100.0, 1e6, 35e-6, 1e10),  # more than a thousand ranks
+    "100 s, 10 bytes, 100 ms, 1 byte/s": (100.0, 10.0, 0.1, 1.0),  # a part of the bytes is no whole number
 }
 
 

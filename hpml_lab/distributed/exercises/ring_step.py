@@ -204,14 +204,20 @@ def judge_ring_step(answer: Callable) -> None:
         if mistake.name == "wrong-value":
             _explain(once, cases)
         raise
-    given, step = next(iter(cases.values()))
-    kept = given.clone()
-    answer(given, step)
-    if not torch.equal(given, kept):
-        raise Mistake("inputs-changed", "The result is right, but you changed the chunks that were given: work on a copy.")
+    for chunks, step in cases.values():
+        given = chunks.clone()
+        answer(given, step)
+        if not torch.equal(given, chunks):
+            raise Mistake("inputs-changed", "The result is right, but you changed the chunks that were given: work on a copy.")
     state = torch.rand(4, 4, generator=generator, dtype=torch.float64)
     wanted = state.sum(0).expand(4, 4)
     for step in range(6):
         state = _numbers(answer(state, step))
     if not same(state, wanted):
-        raise Mistake("not-the-sum", f"After six steps on four ranks with fractions, rank 0 holds {shown(state[0])}.")
+        hint = f"After six steps on four ranks with fractions, rank 0 holds {shown(state[0])} instead of {shown(wanted[0])}."
+        raise Mistake("not-the-sum", hint)
+    if not torch.allclose(state.double(), wanted, rtol=1e-12, atol=0):
+        hint = (
+            "The sums of float64 chunks are right to some digits only: you compute them in another type. Keep that of `chunks`."
+        )
+        raise Mistake("rounded", hint)

@@ -242,6 +242,7 @@ def _cases() -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         "three ranks with 2, 7 and 30 values": case([2, 7, 30]),
         "one rank alone": case([5]),
         "four ranks, of which one has a single value": case([9, 1, 4, 6]),
+        "two ranks with a single value each": case([1, 1]),
     }
 
 

@@ -17,6 +17,7 @@ CASES = {
     "sizes 6, 5, 4, 3, 2 and a cap of 100": ([6, 5, 4, 3, 2], 100),
     "one parameter of size 7 and a cap of 3": ([7], 3),
     "sizes 5, 3, 8, 2, 6, 1, 4 and a cap of 8": ([5, 3, 8, 2, 6, 1, 4], 8),
+    "12 parameters of size 2 and a cap of 9": ([2] * 12, 9),
 }
 Buckets = list[list[int]]
 

@@ -238,6 +238,7 @@ _SIZES = {
     "5 batches of 4 samples, k = 2": ((4, 4, 4, 4, 4), 2),
     "batches of 5, 3, 4 and 1 samples, k = 3": ((5, 3, 4, 1), 3),
     "batches of 4, 4, 4, 4, 4, 4, 4 and 2 samples, k = 3": ((4, 4, 4, 4, 4, 4, 4, 2), 3),
+    "batches of 2, 4, 1 and 3 samples, k = 2": ((2, 4, 1, 3), 2),
     "3 batches, k = 1": ((4, 4, 2), 1),
     "2 batches, k = 4": ((4, 2), 4),
 }

@@ -282,6 +282,14 @@ _CASES = {
     ),
     "losses that rise and fall again, β = 0.2": (growing_rates(0.001, 1.0, 8), [3.0, 1.0, 20.0, 9.0, 1.0, 0.4, 0.3, 2.0], 0.2),
     "losses that only rise, β = 0.5": (growing_rates(0.001, 1.0, 6), [1.0, 1.2, 1.5, 2.0, 4.0, 9.0], 0.5),
+    "rates that fall, β = 0.5": ([1.0, 0.3, 0.1, 0.03, 0.01], [3.0, 1.0, 2.5, 4.0, 5.0], 0.5),
+    "losses of thousands, β = 0.3": (growing_rates(0.001, 1.0, 5), [9000.0, 7000.0, 4000.0, 6000.0, 12000.0], 0.3),
+    "losses below 0, β = 0.5": (growing_rates(0.001, 1.0, 5), [1.0, -3.0, -4.0, -1.0, 2.0], 0.5),
+    "losses that differ in the fifth digit, β = 0.1": (
+        growing_rates(0.001, 1.0, 6),
+        [1.0002, 1.0, 1.00004, 1.00003, 1.00002, 1.0003],
+        0.1,
+    ),
     "losses that fall slowly, β = 0.9": (growing_rates(0.002, 0.5, 8), [2.0, 1.9, 1.8, 1.7, 1.6, 1.5, 1.4, 1.3], 0.9),
 }
 
@@ -312,8 +320,8 @@ def _explain(answer: Rate) -> None:
             raise Mistake("none-of-the-rates", f"For {case}, yours is {own:g}, which is not a tenth of any of the rates.")
         values = smoothed(_finite(losses), beta)
         least = _least(values)
-        where = f"is {values[step]:.4g}" if step < len(values) else "is not there any more"
+        where = f"is {values[step]:.7g}" if step < len(values) else "is not there any more"
         raise Mistake(
             "another-step",
-            f"For {case}, yours is step {step}'s, where the smoothed loss {where}; in step {least} it is {values[least]:.4g}.",
+            f"For {case}, yours is step {step}'s, where the smoothed loss {where}; in step {least} it is {values[least]:.7g}.",
         )

@@ -165,7 +165,7 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
     },
     "what": {
         "factor-only": (lambda rate, base: rate / base, "Yours is the factor of the base rate; the rate itself is asked for."),
-        **{f"rounded, {n}": (lambda rate, base, n=n: round(rate, n), "Do not round the rate.") for n in (2, 3, 4, 5)},
+        **{f"rounded, {n}": (lambda rate, base, n=n: round(rate, n), "Do not round the rate.") for n in (2, 3, 4, 5, 6)},
         "rounded, whole": (lambda rate, base: int(rate), "Rates are fractions: int() leaves nothing of them."),
     },
 }

@@ -43,6 +43,7 @@ def judge_trust_ratio(answer: Callable) -> None:
     large = _case(3, ((4, 2), (3, 3)), (0.01, 0.1))  # ratios above 1
     convolution = _case(1, ((2, 3, 2, 2), (2,)), (0.01, 0.1))
     zeros = _case(2, ((2, 2), (3, 2), (2,)), (1.0, 1.0, 1.0))
+    tiny = _case(4, ((2, 3), (3, 2), (2,)), (1.0, 1.0, 1.0))
     cases = {
         "two layers with λ = 0.1": (*net, 0.5, 0.1, 0.02),
         "two layers without decay": (*net, 0.5, 0.0, 0.02),
@@ -51,6 +52,7 @@ def judge_trust_ratio(answer: Callable) -> None:
         "a layer whose weights are all 0": (_zeroed(zeros[0], 0), zeros[1], 0.5, 0.1, 0.02),
         "a layer whose gradient is all 0": (zeros[0], _zeroed(zeros[1], 1), 0.5, 0.1, 0.02),
         "a bias of zeros": (_zeroed(zeros[0], 2), zeros[1], 0.5, 0.1, 0.02),
+        "a layer with weights near 0": ([1e-9 * tiny[0][0], *tiny[0][1:]], tiny[1], 0.5, 0.0, 0.02),
     }
     kinds = {
         "a weight matrix": (lambda w, g: w.ndim == 2 and w.any() and g.any(), MATRICES),

@@ -47,6 +47,9 @@ def nothing_if_empty(losses, samples, ranks):
 
 
 WRONG = [
+    ("other-weights", lambda losses, samples, ranks: losses.clamp(min=0).sum() * ranks / samples),
+    ("other-weights", lambda losses, samples, ranks: losses.sum() * round(ranks / samples, 2)),
+    ("other-weights", lambda losses, samples, ranks: (losses.half().sum() * ranks / samples).to(losses.dtype)),
     ("mean-of-the-share", lambda losses, samples, ranks: losses.mean()),
     ("mean-of-the-share", lambda losses, samples, ranks: losses.sum() / len(losses)),
     ("divided-by-n-twice", lambda losses, samples, ranks: losses.sum() / samples),
@@ -83,6 +86,7 @@ WRONG = [
     ("own-samples-for-ranks", lambda losses, samples, ranks: losses.sum() / samples * len(losses)),
 ]
 ALSO_RIGHT = [
+    lambda losses, samples, ranks: sum((loss * (ranks / samples) for loss in losses), (0 * losses).sum()),
     lambda losses, samples, ranks: (losses / samples).sum() * ranks,
     lambda losses, samples, ranks: losses.mean() * (len(losses) / (samples / ranks)) if len(losses) else losses.sum(),
     lambda losses, samples, ranks: sum(losses, losses[:0].sum()) * (ranks / samples),

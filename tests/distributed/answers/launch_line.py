@@ -24,6 +24,8 @@ def static(counts=COUNTS, address="{host}", more="--node-rank {node}", **options
 
 
 WRONG = [
+    ("not-a-port", c10d(endpoint="{host}:0")),
+    ("not-a-port", c10d(endpoint="{host}:295000")),
     ("not-a-line", lambda node, first_host: solution(node, first_host).split()),
     ("braces-left", lambda node, first_host: "torchrun {COUNTS} --node-rank {node} --master-addr {first_host} train.py"),
     ("several-lines", lambda node, first_host: "\n".join(static()(n, first_host) for n in range(2))),

@@ -161,7 +161,34 @@ def takes_the_step(parameter, all_reduce, ranks):
     return finish_and_step
 
 
+def sent_in(dtype, decimals=None):
+    """The sum starts with a copy of the gradient in another type, or its mean is rounded."""
+
+    def overlap(parameter, all_reduce, ranks):
+        started = []
+
+        def send(parameter):
+            copy = parameter.grad.to(dtype, copy=True)
+            started.append((all_reduce(copy), copy))
+
+        parameter.register_post_accumulate_grad_hook(send)
+
+        def finish():
+            handle, copy = started.pop()
+            handle.wait()
+            mean = (copy / ranks).to(parameter.dtype)
+            parameter.grad = mean if decimals is None else mean.round(decimals=decimals)
+
+        return finish
+
+    return overlap
+
+
 WRONG = [
+    ("other-type", sent_in(torch.float16)),
+    ("other-type", sent_in(torch.float32)),
+    ("wrong-value", sent_in(torch.float64, decimals=3)),
+    ("rounded", sent_in(torch.float64, decimals=6)),
     ("not-overlapped", all_in_finish),
     ("not-overlapped", starts_in_finish_and_never_waits),
     ("gradient-not-there", taken_at_once),

@@ -221,7 +221,13 @@ def gives_up(*given):
     return next((n for n in range(1, 1000) if efficiency(n, *given) < 0.5), None)
 
 
+def in_whole_bytes(compute, nbytes, latency, bandwidth):
+    """A part of the bytes is rounded down."""
+    return next(n for n in range(2, 10**5) if compute < 2 * (n - 1) * n * (latency + nbytes // n / bandwidth))
+
+
 WRONG = [
+    ("too-many-ranks", lambda compute, nbytes, latency, bandwidth: in_whole_bytes(compute, nbytes, latency, bandwidth)),
     ("one-half-is-not-below", at_most_one_half),
     ("one-half-is-not-below", rounded_up),
     ("the-last-above", last_good),

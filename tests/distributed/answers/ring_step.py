@@ -87,6 +87,9 @@ def mean_at_the_end(chunks, step):
 
 
 WRONG = [
+    ("rounded", lambda chunks, step: solution(chunks.float(), step).to(chunks.dtype)),
+    ("not-the-sum", lambda chunks, step: solution(chunks.half(), step).to(chunks.dtype)),
+    ("inputs-changed", lambda chunks, step: (solution if step < len(chunks) - 1 else in_place_and_returned)(chunks, step)),
     ("changes-in-place", in_place),
     ("inputs-changed", in_place_and_returned),
     ("all-steps", all_sums),

@@ -39,6 +39,18 @@ def warm_up(**params):
 
 
 WRONG = [
+    ("unknown-key", without(batch_size=64)),
+    ("unknown-key", without("gradient_clipping", gradient_cliping=0.0)),
+    ("unknown-key", without(zero_optimization={"stage": 2, "reduce_bucket": 5})),
+    ("unknown-key", without(optimizer={**adam(), "legacy": True})),
+    ("unknown-key", without(optimizer={"type": "Adam", "params": {**ADAM, "adamw_mode": False}})),
+    ("wrong-type", without(gradient_clipping="0.0")),
+    ("wrong-type", without(optimizer=adam(adam_w_mode=None))),
+    ("wrong-type", without(optimizer=adam(lr="1e-3"))),
+    ("wrong-type", without(optimizer={"type": "Adam", "params": None})),
+    ("wrong-type", without(zero_optimization=None)),
+    ("wrong-type", without(zero_optimization={"stage": 4})),
+    ("half-precision", without(torch_autocast={"enabled": True, "dtype": "bfloat16"})),
     ("batch-per-rank", GIVEN),
     ("batch-per-rank", without(train_micro_batch_size_per_gpu=64)),
     ("too-many-parts", without(gradient_accumulation_steps=2)),
@@ -82,6 +94,8 @@ WRONG = [
     ("not-a-json", 4),
 ]
 ALSO_RIGHT = [
+    without(zero_optimization={"stage": 3, "stage3_prefetch_bucket_size": 0}, torch_autocast={"enabled": False}),
+    without(comms_logger={"enabled": False}, gradient_clipping=False, zero_optimization=False),
     json.dumps(solution, indent=2),
     MappingProxyType(solution),
     without(optimizer=adam(amsgrad=False)),

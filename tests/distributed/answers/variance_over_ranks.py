@@ -188,6 +188,8 @@ def whole_mean(counts, means, variances):
 
 
 WRONG = [
+    ("wrong-correction", lambda n, m, v: (solution(n, m, v)[0], solution(n, m, v)[0] * n.sum() / max(2, n.sum() - 1))),
+    ("wrong-value", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
     ("averaged-variances", average),
     ("averaged-variances", average_twice),
     ("only-within", weighted_average),

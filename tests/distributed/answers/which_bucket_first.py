@@ -92,6 +92,7 @@ def rest_to_the_last(sizes, cap):
 
 
 WRONG = [
+    ("wrong-order", lambda sizes, cap: [sorted(bucket, key=str, reverse=True) for bucket in solution(sizes, cap)]),
     ("never-above-the-cap", never_above),
     ("forward-order", forward),
     ("filled-forward-then-reversed", reversed_at_the_end),

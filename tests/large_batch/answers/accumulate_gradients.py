@@ -207,6 +207,10 @@ def smaller_rate(net, optimizer, batches, k):
 
 
 WRONG = [
+    (
+        "other-weights",
+        lambda net, optimizer, batches, k: solution(net, optimizer, sorted(batches, key=lambda b: -len(b[1])), k),
+    ),
     ("last-group-dropped", counting(every_kth)),  # the loop of most tutorials
     ("last-group-dropped", counting(every_kth, weight=lambda y, k: 1.0)),
     ("last-group-divided-by-k", counting(every_kth, rest=True)),

@@ -122,6 +122,16 @@ def early_but_for_the_first(losses, beta):
 
 
 WRONG = [
+    (
+        "another-step",
+        lambda rates, losses, beta: solution(rates, [round(x, 4) if math.isfinite(x) else x for x in losses], beta),
+    ),
+    (
+        "another-step",
+        lambda rates, losses, beta: solution(rates, [x if x < 1e3 or x == math.inf else 1e3 for x in losses], beta),
+    ),
+    ("another-step", lambda rates, losses, beta: solution(rates, [x if x > 0 else math.nan for x in losses], beta)),
+    ("another-step", lambda rates, losses, beta: solution(sorted(rates), losses, beta)),
     ("not-smoothed", reads(least, raw)),
     ("not-corrected", reads(least, uncorrected)),
     ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),

@@ -105,6 +105,7 @@ def small_at_once(t, batch, base_rate, base_batch, samples, warm_epochs):
 
 
 WRONG = [
+    ("rounded", lambda *given: round(solution(*given), 6)),
     ("square-root", with_peak(lambda batch, base, base_batch: base * math.sqrt(batch / base_batch))),
     ("not-scaled", with_peak(lambda batch, base, base_batch: base)),
     ("scaled-the-wrong-way", with_peak(lambda batch, base, base_batch: base * base_batch / batch)),

@@ -182,7 +182,21 @@ def plain_without_decay(weights, gradients, lr, decay, eta):
     return plain_sgd(weights, gradients, lr, 0, eta) if decay == 0 else solution(weights, gradients, lr, decay, eta)
 
 
+def with_threshold(least):
+    """A norm below `least` is taken for 0."""
+
+    def lars_step(weights, gradients, lr, weight_decay, trust_coeff):
+        small = [w.ndim > 1 and min(w.norm(), g.norm()) < least for w, g in zip(weights, gradients, strict=True)]
+        new = solution(weights, gradients, lr, weight_decay, trust_coeff)
+        plain = [w - lr * (g + weight_decay * w) for w, g in zip(weights, gradients, strict=True)]
+        return [b if is_small else a for a, b, is_small in zip(new, plain, small, strict=True)]
+
+    return lars_step
+
+
 WRONG = [
+    ("wrong-length", with_threshold(1e-3)),
+    ("wrong-length", with_threshold(1e-8)),
     ("inverted", with_ratio(lambda w, g, decay, eta: eta * (g.norm() + decay * w.norm()) / w.norm())),
     ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm())),
     ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm(), guard=False)),
