@@ -87,7 +87,7 @@ def profile_script(
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     sampler.wait(WRITE_SECONDS)
         how = f"py-spy, {rate} samples a second" if sampler else "cProfile, and a sampler for the stacks"
-        return _read(Path(folder), " ".join(script), code, seconds, how, notes)
+        return _read(Path(folder), process.pid, " ".join(script), code, seconds, how, notes)
 
 
 @contextlib.contextmanager
@@ -113,10 +113,10 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
             yield sampler
 
 
-def _read(folder: Path, command: str, code: int, seconds: float, how: str, notes: list[str]) -> ScriptProfile:
+def _read(folder: Path, process_id: int, command: str, code: int, seconds: float, how: str, notes: list[str]) -> ScriptProfile:
     recorded, stats = folder / "stacks.json", folder / "functions.pstats"
     text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
-    stacks = script_stacks(json.loads(text)) if text else ScriptStacks()
+    stacks = script_stacks(json.loads(text), process_id) if text else ScriptStacks()
     if not stacks.work.total:
         notes.append("No sample fell into the script's own work: it was too short, or only waited.")
     rows = []

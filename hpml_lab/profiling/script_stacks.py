@@ -18,6 +18,7 @@ from hpml_lab.profiling.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, StackNode
 
 IMPORT_HOOK = "OperatorRecorder.find_spec"
+OWN_THREADS = ("hpml-recorder", "hpml-sampler")
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')
 
@@ -59,11 +60,14 @@ class ScriptStacks:
     lines: list[CodeLineShare] = field(default_factory=list)
 
 
-def script_stacks(content: dict[str, Any]) -> ScriptStacks:
-    """The stacks of a speedscope file (its content): samples are counted, weights give the seconds."""
+def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
+    """The stacks of a speedscope file (its content): samples are counted, weights give the seconds.
+
+    process_id  of the script: its main thread may have no name yet at the first sample
+    """
     found, in_line, at_line = ScriptStacks(), Counter[tuple[str, int]](), Counter[tuple[str, int]]()
     shares: dict[str, ThreadShare] = {}
-    for thread, stack, seconds in _samples(content):
+    for thread, stack, seconds in _samples(content, process_id):
         share = shares.setdefault(thread, ThreadShare(thread, 0.0, 0.0, 0.0))
         if any(name in file for _, file, _ in stack for name in IMPORT_FRAMES):
             share.imports += seconds
@@ -91,25 +95,28 @@ def script_stacks(content: dict[str, Any]) -> ScriptStacks:
     return found
 
 
-def _samples(content: dict[str, Any]) -> Iterator[tuple[str, list[Frame], float]]:
+def _samples(content: dict[str, Any], process_id: int) -> Iterator[tuple[str, list[Frame], float]]:
     """Thread, stack from the outermost frame inwards, and seconds of each sample of the script's own."""
     frames = [(frame["name"], frame.get("file") or "", frame.get("line") or 0) for frame in content["shared"]["frames"]]
     profiles = content["profiles"]
-    processes = {_thread(profile["name"])[0] for profile in profiles}
+    processes = {_thread(profile["name"], process_id)[0] for profile in profiles}
     for profile in profiles:
-        process, name = _thread(profile["name"])
+        process, name = _thread(profile["name"], process_id)
+        if name in OWN_THREADS:
+            continue
         thread = f"process {process}, {name}" if len(processes) > 1 else name
         for numbers, seconds in zip(profile["samples"], profile["weights"], strict=True):
             if stack := without_launcher([frames[number] for number in numbers]):
                 yield thread, stack, seconds
 
 
-def _thread(name: str) -> tuple[str, str]:
+def _thread(name: str, process_id: int) -> tuple[str, str]:
     """Process and thread, from a profile's name as py-spy writes it."""
     found = THREAD.match(name)
     if found is None:
         return "", name
-    return found["process"] or "", found["name"] or f"thread {found['number']}"
+    main = found["number"] == (found["process"] or str(process_id))
+    return found["process"] or "", found["name"] or ("MainThread" if main else f"thread {found['number']}")
 
 
 def without_launcher(stack: Sequence[Frame]) -> list[Frame]:

@@ -322,7 +322,7 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
     found = script_stacks(
         speedscope(
             (
-                'Process 7 Thread 7 "MainThread"',
+                'Process 7 Thread 7 ""',
                 [
                     [process, *launch, ("read", f"{HERE}/launcher.py", 30)],
                     [process, *start, ("work", "/x/script.py", 3)],
@@ -335,6 +335,7 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
                 'Process 8 Thread 9 "feeder"',
                 [[("run", "/usr/lib/python3.11/threading.py", 3), ("load", "/x/script.py", 5)], [wait]],
             ),
+            ('Process 7 Thread 10 "hpml-recorder"', [[wait]]),
         )
     )
     assert [(row.thread, row.work, row.waiting, row.imports) for row in found.threads] == [
