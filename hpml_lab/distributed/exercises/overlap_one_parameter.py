@@ -96,7 +96,9 @@ def judge_overlap_one_parameter(answer: Callable) -> None:
 
 def play(answer: Callable, ranks: int, parameters: int) -> None:
     played = PlayedRanks(ranks)
-    copies = [[nn.Parameter(torch.arange(1.0, 4.0, dtype=torch.float64)) for _ in range(parameters)] for _ in range(ranks)]
+    copies = [
+        [nn.Parameter(torch.tensor([1e-3, 2.0, 3.0], dtype=torch.float64)) for _ in range(parameters)] for _ in range(ranks)
+    ]
     finishes = [[answer(each, played.all_reduce(rank), ranks) for each in own] for rank, own in enumerate(copies)]
     for finish in (finish for own in finishes for finish in own):
         if finish is None:
@@ -133,7 +135,9 @@ def backward_on_all(played: PlayedRanks, copies: list[list[nn.Parameter]], step:
     played.phase = BACKWARD
     local = []
     for rank, own in enumerate(copies):
-        slopes = [torch.tensor([1 / 3, 10.0, -100.0], dtype=torch.float64) * (rank + 1 + step + 7 * i) for i in range(len(own))]
+        slopes = [
+            torch.tensor([1e-3 / 3, 10.0, -100.0], dtype=torch.float64) * (rank + 1 + step + 7 * i) for i in range(len(own))
+        ]
         for parameter in own:
             parameter.grad = torch.zeros_like(parameter) if CLEARED[step] == "zeros" else None
         sum((slope * parameter + parameter * parameter).sum() for slope, parameter in zip(slopes, own, strict=True)).backward()

@@ -142,11 +142,14 @@ def _judge_other_parameters(config: Any) -> None:
 
 
 def _judge_spelling(config: Any) -> None:
-    """The two settings that decide here are there, but under a name that nobody reads; or the whole block is null."""
+    """A setting that decides is there, but under a name or in a place that nobody reads; or the whole block is null."""
     params = (config.get("optimizer") or {}).get("params", {})
     if params is None:
         raise Mistake("wrong-type", 'The optimizer\'s "params" are null: its rate and its decay stand there.')
-    for wanted, settings in (("gradient_clipping", config), ("adam_w_mode", params)):
+    blocks = set(config.get("optimizer") or {}) | set(params)
+    if "gradient_clipping" in blocks - set(config):
+        raise Mistake("misplaced", 'DeepSpeed does not look for "gradient_clipping" there: it stands outside of the blocks.')
+    for wanted, settings in (("gradient_clipping", config), *((name, params) for name in sorted(READ))):
         near = [] if wanted in settings else difflib.get_close_matches(wanted, map(str, settings), n=1, cutoff=0.85)
         if near:
             raise Mistake("unknown-key", f"DeepSpeed knows no {near[0]!r} and does not do what it says: it is {wanted!r}.")

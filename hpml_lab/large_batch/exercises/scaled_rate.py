@@ -251,7 +251,7 @@ def _explain(rates: list[Any], batch: int, base: float, base_batch: int, samples
     if not same(last, [last[0]] * len(last)):
         raise Mistake("not-constant", f"{setting}, the rate should stay the same from step {W} on; yours goes on changing.")
     if not same(last[0], peak):
-        hint = f"{setting}, the peak is {peak / base:g} times the base rate; yours is {last[0] / base:.4g} times."
+        hint = f"{setting}, the peak is {peak / base:g} times the base rate; yours is {last[0] / base:.8g} times."
         raise Mistake("wrong-peak", hint)
     if W and not same(rates[0], base):
         raise Mistake("wrong-start", f"{setting}, step 0 has the base rate {base}; yours is {rates[0]:.4g}.")

@@ -41,7 +41,7 @@ def judge_trust_ratio(answer: Callable) -> None:
     """[w − α r (g + λ w) for each matrix, w − α g for each bias], all new, with r = 1 where a norm is 0."""
     net = _case(0, ((3, 4), (3,), (2, 3), (2,)), (0.1, 1.0, 5.0, 1.0))
     large = _case(3, ((4, 2), (3, 3)), (0.01, 0.1))  # ratios above 1
-    convolution = _case(1, ((2, 3, 2, 2), (2,)), (0.01, 0.1))
+    convolution = _case(1, ((2, 3, 2, 2), (2,), (3, 2, 4)), (0.01, 0.1, 0.02))
     zeros = _case(2, ((2, 2), (3, 2), (2,)), (1.0, 1.0, 1.0))
     tiny = _case(4, ((2, 3), (3, 2), (2,)), (1.0, 1.0, 1.0))
     cases = {

@@ -184,11 +184,24 @@ def sent_in(dtype, decimals=None):
     return overlap
 
 
+def small_ones_left(parameter, all_reduce, ranks):
+    """Elements of the sum below 0.1 are not divided."""
+    started = []
+    parameter.register_post_accumulate_grad_hook(lambda parameter: started.append(all_reduce(parameter.grad)))
+
+    def finish():
+        started.pop().wait()
+        parameter.grad = torch.where(parameter.grad.abs() < 0.1, parameter.grad, parameter.grad / ranks)
+
+    return finish
+
+
 WRONG = [
+    ("wrong-value", small_ones_left),
     ("other-type", sent_in(torch.float16)),
     ("other-type", sent_in(torch.float32)),
     ("wrong-value", sent_in(torch.float64, decimals=3)),
-    ("rounded", sent_in(torch.float64, decimals=6)),
+    ("rounded", sent_in(torch.float64, decimals=8)),
     ("not-overlapped", all_in_finish),
     ("not-overlapped", starts_in_finish_and_never_waits),
     ("gradient-not-there", taken_at_once),

@@ -39,6 +39,13 @@ def warm_up(**params):
 
 
 WRONG = [
+    ("misplaced", without("gradient_clipping", optimizer={**adam(), "gradient_clipping": 0.0})),
+    (
+        "unknown-key",
+        without(
+            optimizer={"type": "Adam", "params": {"lr": 1e-3, "betas": [0.8, 0.999], "weightdecay": 1e-4, "adam_w_mode": False}}
+        ),
+    ),
     ("unknown-key", without(batch_size=64)),
     ("unknown-key", without("gradient_clipping", gradient_cliping=0.0)),
     ("unknown-key", without(zero_optimization={"stage": 2, "reduce_bucket": 5})),

@@ -194,7 +194,13 @@ def with_threshold(least):
     return lars_step
 
 
+def three_dimensions_as_a_bias(weights, gradients, lr, weight_decay, trust_coeff):
+    new = solution(weights, gradients, lr, weight_decay, trust_coeff)
+    return [w - lr * g if w.ndim == 3 else a for a, w, g in zip(new, weights, gradients, strict=True)]
+
+
 WRONG = [
+    ("wrong-length", three_dimensions_as_a_bias),
     ("wrong-length", with_threshold(1e-3)),
     ("wrong-length", with_threshold(1e-8)),
     ("inverted", with_ratio(lambda w, g, decay, eta: eta * (g.norm() + decay * w.norm()) / w.norm())),
