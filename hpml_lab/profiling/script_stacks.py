@@ -77,7 +77,7 @@ def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
         else:
             share.work += seconds
             found.work.add([thread, *map(_function, stack)], 1)
-            in_line.update({(file, line) for _, file, line in stack if line and not _is_library(file)})
+            in_line.update(dict.fromkeys((file, line) for _, file, line in stack if line and not _is_library(file)).keys())
             at_line[stack[-1][1:]] += 1
     for tree in (found.work, found.imports):
         if len(tree.children) == 1:  # a single thread needs no box

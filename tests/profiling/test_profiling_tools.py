@@ -32,6 +32,7 @@ from hpml_lab.profiling import (
 from hpml_lab.profiling.experiments.flame_graph import SHARE, WATCHED
 from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun
 from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
+from hpml_lab.profiling.icicles import draw_icicle
 from hpml_lab.profiling.watched_training import HOT
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
@@ -161,7 +162,7 @@ def test_the_tree_counts_self_and_total_and_recursion_once():
 
 def test_an_icicle_s_boxes_are_as_wide_as_their_shares_and_lie_below_their_callers():
     figure, axes = plt.subplots()
-    stacks.draw_icicle(axes, stacks.read_stacks(FOLDED))
+    draw_icicle(axes, stacks.read_stacks(FOLDED))
     boxes = [(round(box.get_x()), round(box.get_width()), round(box.get_y() + 0.48)) for box in axes.patches]
     plt.close(figure)
     # all, main; fit with hot in it; walk, which calls itself: left edge, width in %, depth

@@ -16,6 +16,7 @@ from hpml_lab.core.tools import find_tool
 from hpml_lab.core.workers import child_pids
 from hpml_lab.data import load
 from hpml_lab.profiling import stacks
+from hpml_lab.profiling.icicles import draw_icicle
 from hpml_lab.profiling.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
 from hpml_lab.profiling.stacks import FrameShare, function_name
 from hpml_lab.profiling.watched_training import HOT, training_process
@@ -69,7 +70,7 @@ def draw(result: Result):
     root = stacks.read_stacks(result.arrays["folded"])
     figure = style.new_figure(9, 4.4)
     axes = figure.subplots()
-    stacks.draw_icicle(axes, root, HOT)
+    draw_icicle(axes, root, HOT)
     axes.set_title(f"{result.arrays['source']}: {root.total} samples")
     return figure
 
