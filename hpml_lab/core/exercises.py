@@ -32,6 +32,7 @@ import torch
 
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.memory import REMEMBERS, FunctionMemory
 from hpml_lab.core.render import prose_html
 from hpml_lab.core.same import difference, largest_of, numbers, plain, same
 from hpml_lab.core.time_limit import TimeLimitReached, time_limit
@@ -121,7 +122,13 @@ def check(name: str, answer: Any) -> Verdict:
         return Verdict(name, "mistake", hint, "not-a-function")
     try:
         with _nothing_changes(), time_limit(CPU_SECONDS, wall_seconds=None):
-            judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+            memory = FunctionMemory(answer)
+            try:
+                judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+            except Exception as error:
+                if names := memory.spoils(judge, error):
+                    raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
+                raise
     except Mistake as mistake:
         return Verdict(name, "mistake", mistake.hint, mistake.name)
     except TimeLimitReached as limit:
@@ -221,15 +228,13 @@ def expect(
         kind = f"numbers of shape {tuple(wanted.shape)}" if wanted.ndim else "one number"
         raise Mistake("wrong-type", f"For {case} the answer should be {kind}; yours is {_kind(got)}.")
     if hasattr(right, "shape") and wanted is not None and given.shape != wanted.shape:
-        hint = f"For {case} the shape should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}."
-        raise Mistake("wrong-shape", hint)
-    subject = "the answer" if reveal else "your answer"
-    raise Mistake("wrong-value", f"For {case} {subject} {difference(got, right, tolerance, reveal=reveal)}.")
+        raise Mistake("wrong-shape", f"For {case} the shape should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}.")
+    whose = "the" if reveal else "your"
+    raise Mistake("wrong-value", f"For {case} {whose} answer {difference(got, right, tolerance, reveal=reveal)}.")
 
 
 def _kind(value: Any) -> str:
-    name = type(value).__name__
-    return f"a {name}, which is not called yet" if callable(value) else f"a {name}"
+    return f"a {type(value).__name__}" + (", which is not called yet" if callable(value) else "")
 
 
 def expect_function(

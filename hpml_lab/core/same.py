@@ -43,7 +43,8 @@ def numbers(value: Any) -> torch.Tensor | None:
 def same(got: Any, right: Any, tolerance: float = 1e-6, largest: float = 0.0) -> bool:
     """True where `got` has the value of `right`, in types of Python, NumPy or torch; a list is as good as a tuple.
 
-    tolerance  relative, for numbers with a fraction; near 0 it is relative to the largest number of the tensor, at most 1.
+    tolerance  relative, for numbers with a fraction; near 0 it is relative to the largest number of the tensor, at most 1,
+               and for numbers that float32 cannot hold a twentieth of that.
                Two integers are the same only if they are equal. The elements of a tuple are compared one by one.
     largest    the largest number of other results of the same function, so that what cancels almost may have rounding errors
     """
@@ -76,7 +77,8 @@ def _close(given: torch.Tensor, wanted: torch.Tensor, tolerance: float, largest:
         return given.to(torch.int64) == wanted.to(torch.int64)
     given, wanted = given.to(torch.float64), wanted.to(torch.float64)
     largest = max(largest, largest_of(wanted))
-    near_zero = max(tolerance * min(largest or 1.0, 1.0), 1e-12)
+    slack = tolerance if (given == given.float()).all() else tolerance / 20  # of float32, or of float64, which rounds less
+    near_zero = max(slack * min(largest or 1.0, 1.0), 1e-12)
     return torch.isclose(given, wanted, rtol=tolerance, atol=near_zero, equal_nan=True)
 
 

@@ -33,6 +33,7 @@ SAME = {
     "a set": ({1, 2}, {2, 1}),
     "a huge integer": (10**30, 10**30),
     "rounding next to 1": ([1.0, 1e-8], [1.0, 0.0]),
+    "rounding of float32 next to 1": (torch.tensor([1.0, 3e-7]), torch.tensor([1.0, 0.0])),
     "not a number, where it should be": (torch.tensor(float("nan")), float("nan")),
 }
 DIFFERENT = {
@@ -40,6 +41,7 @@ DIFFERENT = {
     "integers of torch that differ by 1": (torch.tensor([4_000_001]), torch.tensor([4_000_000])),
     "small numbers": (2e-8, 1e-8),
     "small numbers of a tensor": (torch.tensor([2e-8, 1e-8]), torch.tensor([1e-8, 1e-8])),
+    "a small number next to 1, in float64": ([1.0, 1.1e-7], [1.0, 0.0]),
     "small numbers of a tuple": ((1e6, 2e-8), (1e6, 1e-8)),
     "1.0 for True": (1.0, True),
     "2 for True": (2, True),
