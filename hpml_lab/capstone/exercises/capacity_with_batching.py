@@ -210,6 +210,8 @@ def judge_capacity_with_batching(answer: Callable) -> None:
         "rate 0.625, a 8, b 1, limit 4": (0.625, 8.0, 1.0, 4),
         "rate 0.9375, a 8, b 1, limit 8": (0.9375, 8.0, 1.0, 8),
         "rate 0.984375, a 40, b 1, limit 100": (0.984375, 40.0, 1.0, 100),
+        "rate 0.998046875, a 8, b 1, limit 20,000": (0.998046875, 8.0, 1.0, 20_000),
+        "rate 0.49999, a 8, b 1, limit 8": (0.49999, 8.0, 1.0, 8),
         "rate 0.7, a 8, b 1, limit 2": (0.7, 8.0, 1.0, 2),
         "rate 1, a 8, b 1, limit 8": (1.0, 8.0, 1.0, 8),
         "rate 1.5, a 8, b 1, limit 16": (1.5, 8.0, 1.0, 16),
@@ -252,7 +254,7 @@ def _expect_a_whole_search(answer: Callable, cases: dict[str, tuple]) -> None:
         hint = "You look for a limit up to `limit` only. That is the one of the first number; the rate may need a larger one."
         raise Mistake("search-ends-early", hint)
     if 1 < (last := max(found)[0]) < min(missed)[0]:
-        hint = f"You find limits up to {last}, and return None where a larger one is needed. Where does your search end?"
+        hint = f"You find limits up to {last}, and return None where a larger one is needed. Up to 1 / b any rate has a limit."
         raise Mistake("search-ends-early", hint)
 
 

@@ -15,5 +15,11 @@ CASES = {
     "nothing but hits": (np.array([0.3, 0.6, 0.4]), np.array([2, 1, 0]), 7, 4),
     "one detection": (np.array([0.6]), np.array([0]), 2, 3),
     "a nodule hit again among equal scores": (np.array([0.8, 0.4, 0.4, 0.4, 0.2]), np.array([3, 3, 1, -1, 3]), 3, 4),
+    "scores that differ by little": (
+        np.array([0.3002, 2e-5, 0.3001, 0.9, 0.9 - 1e-9, 1e-5, 1.0, 2.5]),
+        np.array([-1, 1, 299, -1, 0, -1, 43, -1]),
+        2,
+        300,
+    ),
     "80 detections": (_DRAW.integers(0, 30, 80) / 30, _DRAW.integers(-6, 12, 80).clip(-1), 9, 12),
 }

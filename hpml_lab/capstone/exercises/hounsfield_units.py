@@ -237,13 +237,14 @@ def _stored(low: int, high: int, dtype: type = np.int16, shape: tuple[int, int, 
 
 def _with(stored: Values, value: int) -> Values:
     stored = stored.copy()
-    stored[:, 0, :2] = stored[0, -1, -1] = stored[1, 1, 2] = value
+    stored[:, 0, 1:3] = stored[0, -1, -1] = stored[1, 1, 2] = value
     return stored
 
 
 _CASES = {
     "slope 1 and intercept -1024": (_stored(0, 2500), 1, -1024),
     "slope 0.5": (_stored(1, 3996), 0.5, -1000.5),
+    "slope 0.7324": (_stored(2000, 4095), 0.7324, 24.25),
     "large int16 with slope 2": (_stored(15000, 32000), 2, -1024),
     "uint16 near 0": (_stored(0, 900, np.uint16), 1, -1024),
     "uint16 above 32767": (_stored(32000, 65535, np.uint16), 1.0, -33000.0),

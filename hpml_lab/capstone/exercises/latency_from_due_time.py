@@ -9,7 +9,7 @@ from typing import Any
 from hpml_lab.capstone.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import plain, same
+from hpml_lab.core.same import plain, same, shown
 
 Times = tuple[list, list]  # sent, done
 
@@ -229,6 +229,8 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "8 requests, always behind, p0": ([float(i) for i in range(8)], [3.0, 1.0, 4.0, 1.0, 5.0, 9.0, 2.0, 6.0], 0),
         "4 requests due at once, p50": ([2.0] * 4, [7.0, 1.0, 3.0, 2.0], 50),
         "one request, p99": ([3.0], [2.0], 99),
+        "150 requests, always behind, p100": ([0.5 * i for i in range(150)], [1.0 + i % 149 for i in range(150)], 100),
+        "2 requests, p51": ([0.1, 0.2], [0.3, 0.7], 51),
     }
     try:
         expect_function(answer, right, cases, mistakes=MISTAKES, errors=ERRORS)
@@ -263,14 +265,14 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
             raise Mistake("due-below-sent", f"{hint} No request is sent before it is due, so no latency from due is smaller.")
     for case, (got, wanted) in pairs.items():
         if not same(got[0], wanted[0]):
-            known = sorted(cases[case][1])
-            text = f"From the moment sent the latencies are the services, sorted {known}; your percentile of them is {got[0]}."
+            known = shown(sorted(cases[case][1]))
+            text = f"From the moment sent the latencies are the services, sorted {known}; your percentile of them is "
+            text += f"{plain(got[0]):g}."
             raise Mistake("other-percentile-from-sent", f"For {case}: {text} {RANK}")
     for case, (got, wanted) in pairs.items():
         if not same(got[1], wanted[1]):
             due, service, _ = cases[case]
             known = sorted(done - moment for moment, done in zip(due, _waits(due, service)[1], strict=True))
-            text = (
-                f"From the moment due, the smallest latency is {known[0]:g} and the largest {known[-1]:g}; yours is {got[1]}."
-            )
+            text = f"From the moment due, the smallest latency is {known[0]:g} and the largest {known[-1]:g}; yours is "
+            text += f"{plain(got[1]):g}."
             raise Mistake("other-percentile-from-due", f"For {case} your first number is right. {text} {_WAITS}")

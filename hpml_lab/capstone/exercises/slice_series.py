@@ -59,7 +59,7 @@ def cases() -> dict[str, tuple[Headers]]:
         "a tilted gantry": _series(TILTED, _even(8), shift=lambda k: (0.0, -6.0 * k)),
         "an oblique series, shifted in its plane": _series(OBLIQUE, _even(7), shift=lambda k: (9.0 * (k % 3), 5.0 * (-k % 4))),
         "another oblique series, shifted in its plane": _series(
-            SLANTED, _even(8), shift=lambda k: (6.0 * (k % 2), 7.0 * (-k % 3))
+            SLANTED, _even(8), shift=lambda k: (100.0 * (k % 2), 70.0 * (-k % 3))
         ),
         "a slice twice": _series(AXIAL, repeated, names=lambda k: f"{(k * 3) % 10}.dcm"),
         "a slice twice in a sagittal series": _series(SAGITTAL, repeated, names=lambda k: f"{(k * 7 + 3) % 10}.dcm"),

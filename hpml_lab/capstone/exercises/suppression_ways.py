@@ -83,6 +83,9 @@ CASES = {
     "apart less than 1 mm": _case([(0, 0, 0, 0.9), (0, 0, 0.7, 0.8), (0, 0.3, 0, 0.1)], 0.5),
     "the same center twice": _case([(1, 2, 3, 0.3), (1, 2, 3, 0.6), (-1, -2, -3, 0.5)], 2.0),
     "scores that are negative, too": _case([(0, 0, 0, -3.0), (0, 0, 2, -1.0), (30, 0, 0, 2.0), (30, 0, 3, -2.5)], 5.0),
+    "scores and distances that differ by little": _case(
+        [(200.1, 0, 0, 0.90001), (200.1, 0, 1, 0.90002), (200.1, 0, 6.0004, 0.3)], 5.0
+    ),
     "one candidate": _case([(1, 2, 3, 0.3)], 5.0),
     "40 candidates": _random(0, 40, 20.0),
     "60 candidates": _random(1, 60, 15.0),

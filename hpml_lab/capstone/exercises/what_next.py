@@ -308,6 +308,8 @@ def _explain(case: str, got: tuple[str, float], gains: dict[str, float]) -> None
         raise Mistake("not-the-most", f"For {case} another part than {part!r} gains more.")
     if most < 1 - TOLERANCE:
         raise Mistake("below-1", f"For {case} your number is {most:.6g}: without a part nothing becomes slower. {_RATIO}")
+    if math.isclose(most, gains[part], rel_tol=1e-2):
+        raise Mistake("rounded", f"For {case} the part is right; {most:.8g} is near the right number. Is it rounded?")
     if most > (1 + TOLERANCE) * gains[part]:
         raise Mistake("above-the-limit", f"For {case} the part is right; {most:.6g} times is more than can be. {_LANES}")
     raise Mistake("wrong-limit", f"For {case} the part is right; the number {most:.6g} is not. {_LANES} {_RATIO}")

@@ -108,8 +108,8 @@ ZEROS = (
     {
         "from-the-other-end": (
             lambda x, low, high, bits: ends_of(bits)[1] - torch.round(high.clamp(min=0) / right_scale(x, low, high, bits)),
-            "You let high become quant_max. torch begins at the other end, quant_min - round(low / scale): where both ends lie "
-            "halfway between two integers, that is another one.",
+            "Where both ends lie halfway between two integers, your zero point is another one: torch's is quant_min - "
+            "round(low / scale), and rounds halves to the even neighbor. Do you begin at high, or round in another way?",
         )
     }
     | combined(

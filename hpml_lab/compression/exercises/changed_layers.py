@@ -26,6 +26,7 @@ class _Net(nn.Module):
         self.conv = nn.Conv2d(1, 4, 3)
         self.words = nn.Embedding(10, 8)
         self.rows = nn.LSTM(8, 8)
+        self.steps = nn.GRU(8, 8)
         self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)))
         self.head = nn.Linear(8, 2)
 
@@ -70,6 +71,7 @@ _BY_TORCH = {
     "a model whose Linear layers torch has quantized": lambda: legacy_dynamic(_Net()),
     "a model of which torch has quantized one Linear layer": lambda: legacy_dynamic(_Net(), {"body.2.0"}),
     "a model whose LSTM torch has quantized": lambda: legacy_dynamic(_Net(), {nn.LSTM}),
+    "a model whose GRU torch has quantized": lambda: legacy_dynamic(_Net(), {nn.GRU}),
     "a model whose convolution torch has quantized statically": _static,
     "a model prepared for quantization-aware training": _fake,
     "a model in bfloat16": lambda: _Net().bfloat16(),
@@ -211,13 +213,15 @@ def _explain(found: dict[str, tuple[list[str], nn.Module]]) -> None:
                 mistake, hint = "misses-some", "Others of the same class you do list."
             elif any(path in own and tool(x) for own, net in found.values() for path, x in net.named_modules()):
                 mistake, hint = "only-some-kinds", _KINDS
+                if kinds == ["Linear"]:
+                    mistake, hint = "misses-some", "In other models you do list layers that the same tool has quantized."
             raise Mistake(mistake, f"For {case} you miss {missing[0]!r} ({', '.join(kinds)}). {hint}")
 
 
 def _why_not(name: str, right: set[str], modules: dict[str, nn.Module]) -> tuple[str, str]:
     """The mistake, and why this name is none of a layer with quantized weights."""
     if name not in modules:
-        if any(path.endswith(f".{name}") for path in modules):
+        if any(path.endswith(f".{name}") for path in right):
             return "last-part-of-the-name", _LAST
         if name in {type(module).__name__ for module in modules.values()}:
             return "not-names", "that is a class. Return the names of the layers, such as 'body.0'."

@@ -196,6 +196,9 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
         _, bits, axis = cases[case]
         _expect_own_channel(case, rows[case], own.double() * (2**bits - 1) / 2, axis)
     far, case = max(((ratio - 1).abs().max().item(), case) for case, ratio in ratios.items() if "very small" not in case)
+    if far < 1e-6:
+        hint = "Only with very small weights your scales are too large: a limit from below. Only a channel of zeros has another"
+        raise Mistake("guard-too-wide", f"{hint} scale than max|w| / ((q_max - q_min) / 2).")
     if far < 0.1:
         hint = f"For {case} yours differ by {far:.1g} of their size. Take the largest |w|: nothing added, nothing rounded."
         raise Mistake("nearly-right", hint)

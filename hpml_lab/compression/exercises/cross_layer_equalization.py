@@ -186,6 +186,7 @@ def judge_equalized(answer: Callable) -> None:
         "two convolutions, 2 -> 3 -> 4 channels of 3 × 3": _case(2, 3, (2, 3, 3), (4, 3, 3, 3)),
         "two convolutions of 1 × 1 and 2 × 2": _case(3, 2, (3, 1, 1), (2, 2, 2, 2)),
         "one channel": _case(4, 1, (2,), (3, 1)),
+        "small weights": tuple(1e-4 * part for part in _case(6, 3, (3,), (2, 3))),
         "a channel that nothing writes, and one that nothing reads": _dead(_case(5, 5, (3,), (2, 5)), 1, 3),
     }
     try:
@@ -226,11 +227,13 @@ def _explain(answer: Callable, cases: dict[str, Layers]) -> None:
         if not all(x.isfinite().all() for x in new):
             raise Mistake("not-finite", f"For {case} your layers contain infinity or nan. {_DEAD}")
         x = _inputs(layers)
-        if not same(_outputs(new, x), _outputs(layers, x), 1e-5):
+        own, wanted = _outputs(new, x), _outputs(layers, x)
+        if not same(own, wanted, 1e-5):
+            far = ((own - wanted).abs().max() / wanted.abs().max()).item()
             hint = (
-                f"For {case} your two layers compute something else than the given ones: compare what is done to weight, bias "
+                f"For {case} your two layers compute something else than the given ones: outputs differ by up to {far:.1g} of"
             )
-            raise Mistake("another-function", hint + "and second weight.")
+            raise Mistake("another-function", f"{hint} the largest. Compare what is done to weight, bias and second weight.")
         for channel, (r1, r2) in enumerate(zip(_largest(new[0], None, 0), _largest(new[2], None, 1), strict=True)):
             before = _largest(layers[0], None, 0)[channel], _largest(layers[2], None, 1)[channel]
             if not all(before):

@@ -23,7 +23,7 @@ def _matrix(rows: int, columns: int, zeros: float, dtype: torch.dtype, seed: int
     return values.to(dtype) / 4 if dtype.is_floating_point else values.to(dtype)
 
 
-# In the second, 11 kept elements take exactly as many bytes as the dense matrix.
+# In the second, 11 kept elements take exactly as many bytes as the dense matrix. The last two differ in their elements alone.
 CASES: dict[str, tuple[Tensor, torch.dtype]] = {
     f"a {rows} × {columns} matrix in {str(dtype)[6:]} with {str(index)[6:]} indices": (
         _matrix(rows, columns, zeros, dtype, seed),
@@ -39,9 +39,14 @@ CASES: dict[str, tuple[Tensor, torch.dtype]] = {
             (30, 200, 0.6, torch.float16, torch.int32),
             (24, 120, 0.95, torch.int8, torch.int32),
             (16, 90, 1.0, torch.float32, torch.int64),
+            (60, 80, 0.1, torch.float32, torch.int64),
         ]
     )
 }
+CASES["a 60 × 80 matrix in float32 with int64 indices, most of it 0 and the rest below 1e-8"] = (
+    1e-9 * _matrix(60, 80, 0.7, torch.float32, 9),
+    torch.int64,
+)
 
 # ---- the parts of the first number -----------------------------------------------------------------------------------
 
@@ -88,6 +93,10 @@ PARTS = {
         "counts-the-zeros": (lambda w: w.numel() - kept(w), "You count the zeros; CSR stores the other elements."),
         "negatives-not-counted": (lambda w: int((w > 0).sum()), "Elements below 0 are stored, too: they are not 0."),
         "fractions-cut-off": (lambda w: int(w.int().count_nonzero()), "A weight of 0.25 is stored, too: only 0 itself is not."),
+        "small-ones-not-counted": (
+            lambda w: int((w.abs() > 1e-6).sum()),
+            "You take small elements for 0. An element of 1e-9 is stored, too: only 0 itself is not.",
+        ),
         "coordinates-counted": (
             lambda w: 2 * kept(w),
             "nonzero() gives two numbers, row and column, for each element that is not 0: you count both.",

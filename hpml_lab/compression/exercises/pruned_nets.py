@@ -75,6 +75,17 @@ def _one_linear() -> nn.Module:
     return layer
 
 
+def _other_layers() -> nn.Module:
+    """Layers of other kinds with a matrix, some of it 0."""
+    layers = nn.Embedding(7, 4), nn.Conv1d(4, 3, 2), nn.ConvTranspose2d(2, 3, 2), nn.Bilinear(2, 3, 4), nn.Conv2d(1, 2, 2)
+    net = _filled(nn.Sequential(*layers, nn.Linear(6, 3)))
+    for layer in net:
+        prune.random_unstructured(layer, "weight", 3)
+    for layer in net[:4]:
+        prune.remove(layer, "weight")
+    return net
+
+
 def _dense() -> nn.Module:
     """No weight is 0, but some are very small."""
     net = _small()
@@ -91,5 +102,6 @@ NETS: dict[str, Callable[[], nn.Module]] = {
     "a layer that was pruned twice": _stacked,
     "blocks with normalization": _nested,
     "a single Linear layer": _one_linear,
+    "a net with layers of other kinds": _other_layers,
     "a dense net": _dense,
 }

@@ -107,6 +107,11 @@ _PARTS: dict[str, tuple[Parts, str]] = {
         lambda net: [_part(layer.weight) for layer in net.modules() if hasattr(layer, "weight")],
         "A layer of normalization has a `weight`, too; only convolutions and Linear layers count.",
     ),
+    "counts-other-layers": (
+        lambda net: [_part(x.weight) for x in net.modules() if getattr(getattr(x, "weight", None), "ndim", 0) > 1],
+        "nn.Conv2d and nn.Linear are not all layers with a matrix: an nn.Embedding or an nn.Conv1d has one, too. They do not "
+        "count here.",
+    ),
     "outer-layers-only": (
         lambda net: [_part(layer.weight) for layer in net.children() if isinstance(layer, nn.Conv2d | nn.Linear)],
         "You see only the layers right below the net: not those in blocks, and nothing if the net is a layer itself.",

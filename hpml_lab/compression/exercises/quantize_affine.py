@@ -38,6 +38,7 @@ def _cases() -> dict[str, Given]:
         "2 bits from -1 to 1.3": _given(2, -1.0, 1.3, 2, 1.0, 12),
         "8 bits from 0.5 to 6, a range without 0": _given(3, 0.5, 6.0, 8, 4.0, 20),
         "5 bits from -4 to -1, a range without 0": _given(4, -4.0, -1.0, 5, 3.0, 20),
+        "8 bits from -0.0001 to 0.0002": _given(5, -1e-4, 2e-4, 8, 1e-4, 20),
         "4 bits from -7.5 to 7.5, both ends halfway between two integers": _given(4, -7.5, 7.5, 4, 7.0, 20),
         "values halfway between two integers": (halves, *ends, 8),
         "decimals, with a scale of 0.1": (decimals, torch.tensor(-10.5), torch.tensor(15.0), 8),

@@ -190,6 +190,11 @@ def _case(edges: list[float], targets: list[float], dtype: torch.dtype = torch.f
     return (p / p.sum(1, keepdim=True)).to(dtype), torch.tensor(targets, dtype=dtype), torch.tensor(edges, dtype=dtype)
 
 
+def _rare() -> tuple:
+    p = torch.tensor([[1e-30, 1.0], [1.0, 1e-30]], dtype=torch.float64)
+    return p, torch.tensor([0.5, 1.5]).double(), torch.tensor([0.0, 1.0, 2.0]).double()
+
+
 _UNEVEN = [-1.0, 0.0, 0.25, 1.0, 4.0]
 
 
@@ -205,9 +210,10 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "a target on the last edge": _case(_UNEVEN, [4.0, 0.1]),
         "targets outside the edges": _case(_UNEVEN, [-1.5, 0.1, 4.5, 100.0]),
         "a bin of probability 0": _case(_UNEVEN, [0.5, 0.1, 3.0], zero=2),
-        "a probability of 1e-30": tuple(torch.tensor(part).double() for part in ([[1e-30, 1.0]], [0.5], [0.0, 1.0, 2.0])),
+        "a probability of 1e-30": _rare(),
         "as many bins as targets": _case([0.0, 1.0, 3.0, 3.5], [0.5, 3.2, 2.0]),
-        "a target just outside the edges": _case([0.0, 5e-4, 1e-3], [-5e-10, 2e-4, 1e-3 + 5e-10]),
+        "a target just outside the edges": _case([0.0, 0.5, 1e-3 + 1], [-5e-10, 1e-3 + 1 + 5e-10]),
+        "narrow bins": _case([0.0, 5e-4, 1e-3], [7e-4, 2e-4, 6e-4]),
         "float32": _case([0.0, 0.1, 0.7, 2.0], [0.05, 0.5, 1.9, 0.3], dtype=torch.float32),
     }
     try:
@@ -234,6 +240,10 @@ _PLACES = {
     "targets outside the edges": ("outside-not-impossible", _OUTSIDE),
     "a bin of probability 0": ("finite-log-of-0", _TINY),
     "a probability of 1e-30": ("small-probability-lost", "Only 0 has the logarithm −inf; a probability may be 1e-30."),
+    "narrow bins": (
+        "wrong-width",
+        "A width may be 5e-4. Is an edge moved, or something added to a width, or a limit set to it?",
+    ),
     "a target just outside the edges": (
         "outermost-edges-moved",
         "A target that is just outside has the density 0. Have you moved an edge by a little? Compare with == instead.",
@@ -242,7 +252,7 @@ _PLACES = {
 
 
 # What a small constant, added everywhere or set instead of −inf, spoils together.
-_OF_A_CONSTANT = {"finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
+_OF_A_CONSTANT = {"wrong-width", "finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
@@ -284,10 +294,14 @@ def _explain_density(answer: Callable) -> None:
         hint = "Your density is not the same everywhere in a bin; a histogram's is constant there, and jumps at the edges."
         raise Mistake("not-constant-in-a-bin", hint)
     widths, others = ((q[0] / densities(q, targets)[0::2]) for q in (p, p.flip(1)))
+    factors = edges.diff() / widths
+    alike = same(widths, others, 1e-5) and same(factors, factors[:1].expand(len(factors)), 1e-6)
+    if alike and not same(factors[0], 1.0, 1e-5):
+        raise Mistake("wrong-factor", f"In every bin your density is {factors[0]:.6g} times the right one.")
     if same(widths, others, 1e-5) and not same(widths, edges.diff(), 1e-5):
         k = next(k for k, (a, b) in enumerate(zip(widths, edges.diff(), strict=True)) if not same(a, b, 1e-5))
         low, high = edges[k : k + 2].tolist()
-        hint = f"Your density is p / width with another width: from {low:g} to {high:g} you divide by {widths[k]:.4g}."
+        hint = f"Your density is p / width with another width: from {low:g} to {high:g} you divide by {widths[k]:.6g}."
         raise Mistake("wrong-width", hint)
     _explain_bins(p, targets, edges, densities)
 

@@ -185,6 +185,11 @@ def _case(ids: Any, vocabulary: int, *more: int, d: int = 3, dtype: torch.dtype 
     return ids, torch.randn(*ids.shape, d, generator=made).to(dtype), vocabulary, *more
 
 
+def _scaled(factor: float, case: tuple) -> tuple:
+    ids, grad, *more = case
+    return ids, factor * grad, *more
+
+
 @exercise("embedding-backward", notebook="15_targets")
 def judge_embedding_backward(answer: Callable) -> None:
     """zeros(V, d).index_add(0, ids, grad_output), and 0 in the row padding_idx."""
@@ -196,9 +201,12 @@ def judge_embedding_backward(answer: Callable) -> None:
         "ids of shape (2, 2, 2)": _case([[[1, 3], [3, 0]], [[2, 2], [3, 6]]], 9, d=2),
         "int32 ids": _case(torch.tensor([3, 0, 3], dtype=torch.int32), 6),
         "no ids at all": _case(torch.empty(0, dtype=torch.int64), 2),
-        "padding_idx = 0": _case([[1, 4, 0], [1, 0, 0]], 6, 0),
+        "padding_idx = 0": _case([[1, 5, 0], [1, 0, 0]], 6, 0),
         "padding_idx = 2": _case([2, 0, 2, 3], 5, 2),
         "a padding_idx that does not occur": _case([3, 0, 3], 5, 1),
+        "300 words": _case([299, 40, 299, 43], 300, d=2),
+        "gradients near 1,000": _scaled(1e3, _case([1, 3, 1], 4)),
+        "gradients near 1e-6": _scaled(1e-6, _case([1, 3, 1, 0, 2], 4)),
     }
     answer = _dense(answer)
     try:
@@ -212,6 +220,9 @@ def judge_embedding_backward(answer: Callable) -> None:
         found = answer(*copy.deepcopy(given))
         if isinstance(found, Tensor) and found.dtype != dtype:
             raise Mistake("another-dtype", f"The numbers are right, but for grad_output in {dtype} yours are {found.dtype}.")
+        if dtype == torch.float64 and not same(found, right(*given), 1e-12):
+            hint = "For grad_output in float64 your sums have the seven digits of float32: add up in the dtype of grad_output."
+            raise Mistake("another-dtype", hint)
     expect_no_autograd(answer, *cases["ids [2, 0, 2] of 4 words"])
     _expect_own_work(answer)
 

@@ -292,3 +292,31 @@ def with_the_library(rate, a, b, limit):
 
 
 ALSO_RIGHT = [by_search, by_bisection, by_fractions, by_numpy, by_torch, by_decimals, with_the_library]
+
+
+def a_little_more(rate, a, b, limit):
+    needed = None if rate * b >= 1 else max(1, math.ceil(rate * a / (1 - rate * b) + 1e-3))
+    return limit / (a + b * limit), needed
+
+
+def rounded_before(rate, a, b, limit):
+    needed = None if rate * b >= 1 else math.floor(round(rate * a / (1 - rate * b), 2)) + 1
+    return limit / (a + b * limit), needed
+
+
+def none_near_the_end(rate, a, b, limit):
+    capacity, needed = solution(rate, a, b, limit)
+    return capacity, needed if rate * b < 0.99 else None
+
+
+def limit_of_the_first_call(rate, a, b, limit, known={}):  # noqa: B006
+    capacity, needed = solution(rate, a, b, limit)
+    return capacity, known.setdefault((a, b), needed)
+
+
+WRONG += [
+    ("limit-too-large", a_little_more),
+    ("limit-too-large", rounded_before),
+    ("search-ends-early", none_near_the_end),
+    ("remembers-calls", limit_of_the_first_call),
+]

@@ -288,3 +288,29 @@ def with_loops(scores, hits, scans, nodules):
 
 
 ALSO_RIGHT = [by_sorting, with_torch, with_groups, with_a_matrix, with_best_scores, with_loops]
+
+
+def found_in_all_calls(scores, hits, scans, nodules, seen=set()):  # noqa: B006
+    points = []
+    for threshold in np.unique(scores)[::-1]:
+        counted = hits[scores >= threshold]
+        seen |= set(counted[counted >= 0].tolist())
+        points.append([np.sum(counted < 0) / scans, len(seen) / nodules])
+    return points
+
+
+def ordered_as_text(scores, hits, scans, nodules):
+    points = []
+    for text in sorted(set(map(str, scores.tolist())), reverse=True):
+        points += solution(np.where(scores >= float(text), 1.0, 0.0), hits, scans, nodules)[:1]
+    return points
+
+
+WRONG += [
+    ("wrong-value", ordered_as_text),
+    ("remembers-calls", found_in_all_calls),
+    ("points-missing", lambda scores, *more: solution(scores.astype(np.float16), *more)),
+    ("points-missing", lambda scores, *more: solution(scores.astype(np.float32), *more)),
+    ("points-missing", lambda scores, *more: solution(scores.round(3), *more)),
+    ("points-missing", lambda scores, hits, *more: solution(scores[scores < 1], hits[scores < 1], *more)),
+]

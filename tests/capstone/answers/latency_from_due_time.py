@@ -320,3 +320,16 @@ def with_the_library(due, service, share):
 
 
 ALSO_RIGHT = [by_numpy, by_torch, by_accumulate, by_counting, by_recursion, by_quantile, with_the_library]
+
+
+def latencies_of_all_calls(due, service, share, kept=[]):  # noqa: B006
+    kept += service
+    return percentile(kept, share), solution(due, service, share)[1]
+
+
+WRONG += [
+    ("remembers-calls", latencies_of_all_calls),
+    ("other-percentile-from-sent", with_ranks(lambda v, share: v[max(math.ceil(share * len(v) / 100 - 0.05), 1) - 1])),
+    ("not-one-of-the-latencies", lambda *given: [float(np.float16(latency)) for latency in solution(*given)]),
+    ("other-percentile-from-sent", lambda due, service, share: solution(due, service, min(share, 99))),
+]

@@ -346,3 +346,17 @@ def recursive(centers, scores, apart, left=None):
 
 
 ALSO_RIGHT = [with_loops, with_torch, with_a_matrix, by_masking_scores, with_a_tree, recursive]
+
+
+def kept_in_all_calls(centers, scores, apart, kept=[]):  # noqa: B006
+    kept += [i for i in solution(centers, scores, apart) if i not in kept]
+    return [i for i in kept if i < len(scores)]
+
+
+WRONG += [
+    ("remembers-calls", kept_in_all_calls),
+    ("better-one-missing", lambda centers, scores, apart: solution(centers, scores.astype(np.float16), apart)),
+    ("better-one-missing", lambda centers, scores, apart: solution(centers, scores.round(2), apart)),
+    ("far-one-missing", lambda centers, scores, apart: solution(centers.astype(np.float16).astype(float), scores, apart)),
+    ("far-one-missing", lambda centers, scores, apart: solution(centers, scores, apart + 1e-3)),
+]

@@ -389,3 +389,17 @@ def own_normal_of_each(headers):
 
 
 ALSO_RIGHT = [by_torch, by_hand, by_insertion, in_float32, by_quicksort, relative_to_the_first, own_normal_of_each]
+
+
+def normal_of_the_first_call(headers, kept=[]):  # noqa: B006
+    kept += [] if kept else [normal_of(headers)]
+    along = np.array([header["position"] for header in headers]) @ kept[0]
+    return once(along, along.argsort(kind="stable").tolist())
+
+
+def orientation_rounded(headers):
+    rounded = [header | {"orientation": np.round(header["orientation"], 1).tolist()} for header in headers]
+    return solution(rounded)
+
+
+WRONG += [("remembers-calls", normal_of_the_first_call), ("not-the-normal", orientation_rounded)]

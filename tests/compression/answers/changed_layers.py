@@ -96,7 +96,7 @@ def only_what_torch_replaced(model):
     return [
         name
         for name, module in model.named_modules()
-        if callable(getattr(module, "weight", None)) or "LSTM" in str(type(module)) and "quantized" in str(type(module))
+        if callable(getattr(module, "weight", None)) or hasattr(module, "get_weight")
     ]
 
 
@@ -297,4 +297,24 @@ WRONG = [
     ("floats-listed", all_with_parameters),
     ("named-twice", once_for_each_parameter),
     ("raises", weight_of_each),
+]
+
+
+def of_the_printed_model(model):
+    return ["0", "2.0"]
+
+
+def all_that_was_ever_found(model, found=[]):  # noqa: B006
+    found += [name for name in solution(model) if name not in found]
+    return found
+
+
+def no_recurrent_layer_but_the_lstm(model):
+    return [name for name in solution(model) if "GRU" not in type(model.get_submodule(name)).__name__]
+
+
+WRONG += [
+    ("not-a-layer", of_the_printed_model),
+    ("remembers-calls", all_that_was_ever_found),
+    ("only-some-kinds", no_recurrent_layer_but_the_lstm),
 ]

@@ -251,3 +251,21 @@ def by_the_package(w1, b1, w2):
 
 
 ALSO_RIGHT = [by_numpy, channel_by_channel, as_in_the_paper, by_einsum, by_moving_axes, by_diagonal_matrices, by_the_package]
+
+
+def small_ranges_left_alone(w1, b1, w2):
+    r1, r2 = spans(w1, w2)
+    return applied(torch.where((r1 > 1e-3) & (r2 > 1e-3), (r2 / r1).sqrt(), torch.ones_like(r1)), w1, b1, w2)
+
+
+def factors_of_the_first_call(w1, b1, w2, kept={}):  # noqa: B006
+    r1, r2 = spans(w1, w2)
+    s = torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))
+    return applied(kept.setdefault(len(s), s), w1, b1, w2)
+
+
+WRONG += [
+    ("ranges-differ", small_ranges_left_alone),
+    ("remembers-calls", factors_of_the_first_call),
+    ("another-function", lambda *given: tuple(x.bfloat16().float() for x in solution(*given))),
+]

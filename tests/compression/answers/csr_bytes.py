@@ -193,3 +193,15 @@ def by_bisection(weight, index_dtype):
 
 
 ALSO_RIGHT = [by_torch, by_numpy, by_scipy, by_a_loop, as_tensors, as_floats, by_bisection]
+
+
+def kept_by_shape(weight, index_dtype, known={}):  # noqa: B006
+    return known.setdefault((weight.shape, weight.dtype, index_dtype), solution(weight, index_dtype))
+
+
+WRONG += [
+    ("remembers-calls", kept_by_shape),
+    ("small-ones-not-counted", lambda w, index: solution(w.half().to(w.dtype), index)),
+    ("small-ones-not-counted", lambda w, index: solution(torch.where(w.abs() > 1e-6, w, 0).to(w.dtype), index)),
+    ("wrong-value", with_bytes(lambda w, i: int(w.sign().abs().half().sum()) * (w.element_size() + i) + (len(w) + 1) * i)),
+]

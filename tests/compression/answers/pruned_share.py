@@ -305,3 +305,21 @@ ALSO_RIGHT = [
     recursive,
     on_a_copy,
 ]
+
+
+def adds_up_over_calls(net, counts=[0, 0]):  # noqa: B006
+    for layer in layers(net):
+        counts[0] += int((layer.weight == 0).sum())
+        counts[1] += layer.weight.numel()
+    return counts[0] / counts[1]
+
+
+def matrices_of_all_layers(net):
+    return _of([layer.weight for layer in net.modules() if getattr(getattr(layer, "weight", None), "ndim", 0) > 1])
+
+
+WRONG += [
+    ("remembers-calls", adds_up_over_calls),
+    ("counts-other-layers", matrices_of_all_layers),
+    ("wrong-value", lambda net: torch.cat([layer.weight.flatten() == 0 for layer in layers(net)]).half().mean().item()),
+]

@@ -222,3 +222,35 @@ WRONG = [
     ("returns-nothing", nothing),
     ("raises", wrong_name),
 ]
+
+
+def epsilon_in_the_scale(x, low, high, bits):
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scale = ((high - low) / (2**bits - 1)).clamp(min=1e-5)
+    zero_point = quant_min - torch.round(low / scale).int()
+    return (torch.round(x * (1 / scale)) + zero_point).clamp(quant_min, quant_max).int(), scale, zero_point
+
+
+def parameters_of_the_first_call(x, low, high, bits, kept={}):  # noqa: B006
+    _, scale, zero_point = kept.setdefault(bits, solution(x, low, high, bits))
+    q = torch.round(x * (1 / scale)) + zero_point
+    return q.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).int(), scale, zero_point
+
+
+WRONG += [("steps-too-long", epsilon_in_the_scale), ("remembers-calls", parameters_of_the_first_call)]
+
+
+def with_a_closure(x, low, high, bits):
+    quant_min, quant_max = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def parameters():
+        ends = torch.tensor([min(low.item(), 0.0), max(high.item(), 0.0)])
+        scale = ends.diff()[0] / ((1 << bits) - 1)
+        return scale, int(quant_min - torch.round(ends[0] / scale))
+
+    scale, zero_point = parameters()
+    return [torch.clip(x.mul(scale.reciprocal()).round() + zero_point, quant_min, quant_max).to(torch.int16), scale, zero_point]
+
+
+ALSO_RIGHT += [with_a_closure]

@@ -286,3 +286,17 @@ def with_the_library(probabilities, targets, edges):
 
 
 ALSO_RIGHT = [by_logs, by_numpy, by_loops, by_masks, by_padding, by_a_categorical, with_the_library]
+
+
+def widths_of_the_first_call(probabilities, targets, edges, kept={}):  # noqa: B006
+    widths = kept.setdefault(len(edges), edges.diff())
+    return with_parts(widths=lambda edges, k: widths[k])(probabilities, targets, edges)
+
+
+WRONG += [
+    ("remembers-calls", widths_of_the_first_call),
+    ("wrong-width", with_parts(widths=lambda edges, k: edges.diff()[k].clamp(min=1e-3))),
+    ("wrong-width", with_parts(widths=lambda edges, k: edges.diff()[k] + 1e-5)),
+    ("wrong-width", lambda p, t, e: solution(p, t, e.round(decimals=2))),
+    ("wrong-factor", lambda p, t, e: solution(p / (p.sum(1, keepdim=True) + 1e-4), t, e)),
+]

@@ -233,3 +233,22 @@ ALSO_RIGHT = [
     through_the_variance,
     with_the_package,
 ]
+
+
+def only_components_within_5_sigma(logits, mu, sigma, t):
+    near = (t[:, None] - mu).abs() < 5 * sigma
+    near |= ~near.any(1, keepdim=True)
+    return solution(logits, mu, torch.where(near, sigma, 1e-3 * sigma), t)
+
+
+def weights_of_the_first_call(logits, mu, sigma, t, kept={}):  # noqa: B006
+    return solution(kept.setdefault(logits.shape, logits), mu, sigma, t)
+
+
+WRONG += [
+    ("wrong-value", only_components_within_5_sigma),
+    ("remembers-calls", weights_of_the_first_call),
+    ("wrong-value", lambda logits, mu, sigma, t: solution(logits, mu, sigma.clamp(min=0.1), t)),
+    ("wrong-value", lambda logits, mu, sigma, t: solution(logits, mu, sigma + 1e-6, t)),
+    ("wrong-factor", lambda *given: solution(*(part.bfloat16() for part in given)).float()),
+]

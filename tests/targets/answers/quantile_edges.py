@@ -248,3 +248,28 @@ def by_statistics(targets, bins):
 
 
 ALSO_RIGHT = [by_numpy, by_percentiles, by_hand, by_interpolation, by_consecutive, by_groups, with_the_library, by_statistics]
+
+
+def shares_by_adding(targets, bins):
+    shares, share = [], 0.0
+    while share <= 1:
+        shares.append(share)
+        share += 1 / bins
+    return torch.quantile(targets, torch.tensor(shares, dtype=targets.dtype)).unique()
+
+
+def shares_by_arange(targets, bins):
+    shares = torch.arange(0, 1, 1 / bins, dtype=targets.dtype)
+    return torch.quantile(targets, torch.cat([shares, shares.new_ones(1)])).unique()
+
+
+def edges_of_the_first_call(targets, bins, known={}):  # noqa: B006
+    return known.setdefault((len(targets), bins), solution(targets, bins))
+
+
+WRONG += [
+    ("does-not-hold-all", shares_by_adding),
+    ("other-number-of-edges", shares_by_arange),
+    ("remembers-calls", edges_of_the_first_call),
+    ("near-edges-made-one", lambda targets, bins: solution(targets.float(), bins)),
+]
