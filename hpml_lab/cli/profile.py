@@ -11,7 +11,7 @@ def add_parser(commands) -> None:
         "profile",
         help="profile a Python script: flame graph, functions, lines and torch's operators in one HTML page",
         usage="hpml-lab profile [--out FILE] [--rate N] [--operator-seconds S] [--subprocesses] SCRIPT | -m MODULE [ARGS]",
-        epilog="It costs the script about 0.3 s and some percent of CPU time (8 % on MNIST); py-spy and the page take 2 to 4 s.",
+        epilog="It costs the script about 0.3 s and some percent of CPU (8 % on MNIST); py-spy and the page take 2 to 4 s.",
     )
     parser.add_argument(
         "--out",
