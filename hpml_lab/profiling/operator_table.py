@@ -13,7 +13,7 @@ ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @dataclass
-class OperatorRow:
+class OperatorShare:
     """One operator of torch in a recording: its own time, and with the operators that it called."""
 
     operator: str = column("operator")
@@ -32,7 +32,7 @@ class OperatorTable:
     on_device  times are a GPU's, since it computed
     """
 
-    rows: list[OperatorRow]
+    rows: list[OperatorShare]
     seconds: float
     events: int
     on_device: bool
@@ -94,10 +94,10 @@ class _Sums:
                     self.total_us[name] += call["dur"]
             open_calls.append(call)
 
-    def rows(self) -> list[OperatorRow]:
+    def rows(self) -> list[OperatorShare]:
         whole = sum(self.self_us.values()) or 1.0
         rows = [
-            OperatorRow(
+            OperatorShare(
                 operator=name.removeprefix("aten::"),
                 calls=self.calls[name],
                 self_ms=own / 1e3,
