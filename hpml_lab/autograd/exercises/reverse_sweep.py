@@ -22,11 +22,11 @@ def shared_uses() -> dict[str, Tensor]:
 
 
 def powers() -> dict[str, Tensor]:
-    """A longer chain in which every node is used twice: s = x·x, c = s·s + s, f = sum(c·c)."""
+    """A longer chain: one operation uses a node twice, and another, before or behind it, once more."""
     x = Tensor([1.5, -0.5, 0.25], True, "x")
     s = x * x
-    c = s * s + s
-    f = sum_(c * c)
+    c = s * s + tanh(tanh(s))
+    f = sum_(tanh(tanh(c)) + c * c)
     s.name, c.name, f.name = "s", "c", "f"
     return {node.name: node for node in (x, s, c, f)}
 
@@ -205,7 +205,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
             "kept-between-calls", "A second call on the same graph gives something else: start with a new dictionary."
         )
     graphs = {
-        "s = x·x, c = s·s + s, f = sum(c·c)": powers(),
+        "s = x·x, c = s·s + tanh(tanh(s)), f = sum(tanh(tanh(c)) + c·c)": powers(),
         "f = x·x": square(),
         "r and q, two reshapes of x, and f = sum(r·r) + sum(q·q·q)": reshaped(),
     }

@@ -12,15 +12,16 @@ from hpml_lab.precision.autocast import DtypeRecorder
 from hpml_lab.precision.formats import BF16, FP16, FP32, Format, is_lost
 
 Rule = Callable[[Format, float, float], bool]
-# (format, weight, update): just below half the spacing, at it from even and odd weights, above it; small and large weights.
+# (format, weight, update): half the spacing and the numbers next to it, from even and odd weights; small and large weights.
 CASES: list[tuple[Format, float, float]] = [
     (form, weight, form.spacing(weight) * part)
     for form in (FP16, BF16)
     for weight in (1.0, 1 + form.eps, 1.875, 96.0, 2.0**-9, 2.0**-12 * (1 + form.eps))
-    for part in (2.0**-6, 0.46875, 0.5, 0.53125, 0.9375, 1.0, 1.5)
+    for part in (2.0**-6, 0.5 - form.eps / 4, 0.5, 0.5 + form.eps / 2, 0.9375, 1.0, 1.5)
     if form.spacing(weight) * part in form.values()  # so that adding in the format gives the same answer
 ] + [(FP16, 2.0**-20, 2.0**-24), (FP16, 3 * 2.0**-24, 2.0**-24)]
-CASES += [(BF16, 2.0**-20, 2.0**-power) for power in (26, 27, 28, 29)]  # below fp16's normal numbers, not below bf16's
+# Below fp16's normal numbers, not below bf16's; math.log(2.0**-29) / math.log(2) rounds to less than -29.
+CASES += [(BF16, 2.0**-29, 2.0**-power) for power in (35, 36, 37, 38)]
 
 
 def right(form: Format, weight: float, update: float) -> bool:
@@ -77,6 +78,10 @@ MISTAKES: dict[str, tuple[list[Rule], str]] = {
             for rule in with_gap(lambda f, w, power=power: f.eps * 2.0 ** power(math.log2(max(w, f.smallest_normal))))
         ],
         "Between two powers of two the smaller one decides the spacing: round log2 down.",
+    ),
+    "log-not-exact": (
+        with_gap(lambda f, w: f.eps * 2.0 ** math.floor(math.log(max(w, f.smallest_normal)) / math.log(2))),
+        "A quotient of two logarithms may lie just below a whole number, which floor takes one down: take math.log2.",
     ),
     "spacing-below": (
         with_gap(lambda f, w: f.spacing(w) / (2 if math.frexp(w)[0] == 0.5 else 1)),

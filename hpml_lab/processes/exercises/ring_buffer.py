@@ -2,7 +2,7 @@
 
 import inspect
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from hpml_lab.core.exercises import Mistake, exercise
@@ -17,7 +17,7 @@ INTERLEAVINGS = (
     "pppptttt",
     "pppptpttpptppttttpptt",
     "pppppttttt" * 2,
-    "pt" * 40,
+    "pp" + "pt" * 260 + "ttt",  # longer than a counter of 8 bits can count
     "ppt" * 12 + "t" * 20,
 )
 
@@ -56,19 +56,23 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
     pair = make(slots)
     if pair is None:
         raise Mistake("returns-nothing", "Your function returns None: end it with `return put, take`.")
-    if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(callable(function) for function in pair)):
+    pair = list(pair) if isinstance(pair, Iterable) else []
+    if len(pair) != 2 or not all(callable(function) for function in pair):
         raise Mistake("not-two-functions", "Return the two functions themselves: `return put, take`, without calling them.")
     put, take = pair
     if not _takes(put, 1) and _takes(take, 1):
         raise Mistake("swapped", "You return take first. The order is put, take.")
     right: deque[int] = deque()
+    taken: list[int] = []
     for number, move in enumerate(moves, start=1):
         names = " ".join("put" if earlier == "p" else "take" for earlier in moves[:number])
-        story = f"With {slots} slots, after {names}: "
+        past = names if number <= 12 else f"{names.count('put')} puts and {names.count('take')} takes"
+        story = f"With {slots} slots, after {past}: "
+        item = number * 600 % 1009  # the oldest is neither the smallest nor the largest
         if move == "p":
             has_room = len(right) < slots
             try:
-                accepted = put(number)
+                accepted = put(item)
             except IndexError as error:
                 if not has_room:
                     hint = f"{story}the ring is full: return False. Yours raises IndexError: {error}."
@@ -77,6 +81,8 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             if accepted is None:
                 when = "" if has_room else " when the ring is full"
                 raise Mistake("put-says-nothing", f"put returns None{when}. It must return True (accepted) or False (full).")
+            if accepted not in (True, False):
+                raise Mistake("put-says-a-number", f"{story}put returns {accepted!r}. It must return True or False.")
             if has_room and not accepted:
                 raise Mistake(
                     "off-by-one-full", f"{story}put reports full with {len(right)} items in the ring. All slots can be used."
@@ -84,7 +90,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             if accepted and not has_room:
                 raise _accepted_when_full(make, slots)
             if has_room:
-                right.append(number)
+                right.append(item)
         else:
             wanted = right.popleft() if right else None
             try:
@@ -95,16 +101,21 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
                     raise Mistake("raises-when-empty", hint) from error
                 raise Mistake("runs-past-the-end", story + PAST_THE_END.format(error)) from error
             if got == wanted:
+                taken.append(got)
                 continue
+            if wanted is None and got in taken:
+                raise Mistake("reads-an-empty-slot", f"{story}the ring is empty, but take returns {got}, taken before.")
             if wanted is None:
-                raise Mistake(
-                    "reads-an-empty-slot", f"{story}the ring is empty, but take returns {got}, which was read before."
-                )
+                raise Mistake("empty-is-not-none", f"{story}the ring is empty: return None. Yours returns {got!r}.")
             if got is None:
                 raise Mistake("off-by-one-empty", f"{story}take reports empty, but item {wanted} is still in the ring.")
-            if got in right:
+            if got in right and wanted in [take() for _ in right]:
                 raise Mistake("wrong-order", f"{story}take returns {got}; the oldest item is {wanted}. First in, first out.")
-            raise Mistake("wrong-item", f"{story}take returns {got}, but the oldest item is {wanted}.")
+            lost = " That is lost: another item was written over it." if got in right else ""
+            raise Mistake(
+                "overwritten-before-read" if lost else "wrong-item",
+                f"{story}take returns {got!r}; the oldest item is {wanted!r}.{lost}",
+            )
 
 
 def _takes(function: Callable, count: int) -> bool:

@@ -1,5 +1,6 @@
 """Exercise: read the share of host-to-device copies from a kernel table."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,11 +15,11 @@ def _row(kind: str, name: str, time: float, calls: int) -> dict[str, Any]:
 
 
 TABLES = {
-    "one HtoD row of 2.3 s among 20 s of GPU activities": [
+    "one HtoD row of 4.7 s among 20 s of GPU activities": [
         _row(GPU, "gemm", 11.9, 600),
-        _row(GPU, "relu", 4.3, 900),
-        _row(GPU, "[CUDA memcpy HtoD]", 2.3, 400),
-        _row(GPU, "[CUDA memcpy DtoH]", 1.0, 100),
+        _row(GPU, "relu", 1.8, 900),
+        _row(GPU, "[CUDA memcpy HtoD]", 4.7, 400),
+        _row(GPU, "[CUDA memcpy DtoH]", 1.1, 100),
         _row(GPU, "[CUDA memcpy DtoD]", 0.3, 30),
         _row(GPU, "[CUDA memset]", 0.2, 70),
     ],
@@ -33,6 +34,11 @@ TABLES = {
         _row(GPU, "[CUDA memcpy HtoD]", 3.1, 300),
         _row(GPU, "gemm", 5.3, 200),
         _row(GPU, "[CUDA memcpy HtoD]", 1.7, 100),
+    ],
+    "a short run, with the driver's calls in between": [
+        _row(GPU, "[CUDA memcpy HtoD]", 0.0019, 40),
+        _row(API, "cuMemcpyHtoD_v2", 0.05, 40),
+        _row(GPU, "gemm", 0.0123, 60),
     ],
     "a run without any copy": [_row(GPU, "gemm", 5.0, 200)],
 }
@@ -79,6 +85,15 @@ MISTAKES = {
         lambda rows: _share(rows, "HtoD", "cudaMemcpy", kinds=(GPU, API)),
         "cudaMemcpyAsync is the call on the host, which may wait for anything. Use the GPU's own rows only.",
     ),
+    "api-copies-counted, in the part": (
+        lambda rows: sum(row["time"] for row in rows if "HtoD" in row["name"]) / _whole(rows),
+        "The driver's call has HtoD in its name, too, but runs on the host. Use the GPU's own rows only.",
+    ),
+    "stops-too-early": (
+        lambda rows: _share(list(itertools.takewhile(lambda row: row["type"] == GPU, rows)), "HtoD"),
+        "You stop at the first row of the host's: rows of the GPU may come after it.",
+    ),
+    "example-only": (lambda rows: 0.1, "0.1 is the share in the example. Compute it from the rows."),
     "share-of-the-others": (
         lambda rows: sum(_copies(rows)) / (_whole(rows) - sum(_copies(rows))),
         "You divide by the time of all other rows. A share is of the whole, the copies included.",

@@ -9,7 +9,7 @@ from torch import nn
 
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 
-LAYERS, BATCH_NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d)
+LAYERS, BATCH_NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm)
 
 
@@ -24,6 +24,28 @@ def networks() -> dict[str, nn.Sequential]:
         nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 2)),
     ]
     return {f"Sequential({', '.join(type(layer).__name__ for layer in net)})": net for net in nets}
+
+
+def single_points() -> list[tuple[str, str, nn.Sequential]]:
+    """(mistake, hint, a network in which only this mistake shows)."""
+    zero = nn.Conv2d(3, 8, 3)
+    nn.init.zeros_(zero.bias)
+    every_kind = (
+        "Convolutions of one dimension and transposed ones have a bias, too: ask each layer for its bias, not for its class."
+    )
+    every_norm = "Every batch norm subtracts the mean, also one without weights of its own or without running statistics."
+    repeated = (layer for _ in range(4) for layer in (nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU()))
+    pairs = [
+        ("kind-of-layer-forgotten", every_kind, [nn.Conv1d(3, 8, 3), nn.BatchNorm1d(8)]),
+        ("kind-of-layer-forgotten", every_kind, [nn.ConvTranspose2d(3, 8, 3), nn.BatchNorm2d(8)]),
+        ("kind-of-layer-forgotten", "Conv3d and BatchNorm3d count, too.", [nn.Conv3d(3, 8, 3), nn.BatchNorm3d(8)]),
+        ("setting-of-the-norm", every_norm, [nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8, affine=False)]),
+        ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
+        ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
+        ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
+        ("order-of-the-text", "As text, '10' comes before '2': keep the order of the network.", [*repeated]),
+    ]
+    return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]
 
 
 def named(
@@ -43,7 +65,7 @@ def named(
     for index, layer in enumerate(layers):
         after = layers[index + 1 : index + 2] if adjacent else layers[index + 1 :]
         before_norm = norms is None or any(isinstance(other, norms) for other in after)
-        if isinstance(layer, kinds) and (layer.bias is not None) == bias and before_norm:
+        if isinstance(layer, kinds) and (getattr(layer, "bias", None) is not None) == bias and before_norm:
             found.append(names[index])
     return found
 
@@ -52,6 +74,7 @@ def has_bias(layer: nn.Module) -> bool:
     return isinstance(layer, LAYERS) and layer.bias is not None
 
 
+NOT_NEXT = "Another layer stands in between. After it a bias still has an effect: look at the next layer only."
 ONLY_BEFORE_BATCH_NORM = "A bias is wasted only where a batch norm follows."
 MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
     "every-convolution": (lambda net: named(net, (nn.Conv2d,)), ONLY_BEFORE_BATCH_NORM),
@@ -68,10 +91,7 @@ MISTAKES: dict[str, tuple[Callable[[nn.Sequential], list[str]], str]] = {
         lambda net: named(net, (nn.Conv2d,), BATCH_NORMS),
         "A linear layer before a batch norm (BatchNorm1d) wastes its bias too.",
     ),
-    "not-next": (
-        lambda net: named(net, norms=BATCH_NORMS, adjacent=False),
-        "Another layer stands in between. After ReLU a bias still has an effect: look at the next layer only.",
-    ),
+    "not-next": (lambda net: named(net, norms=BATCH_NORMS, adjacent=False), NOT_NEXT),
     "any-norm": (
         lambda net: named(net, norms=(*BATCH_NORMS, *OTHER_NORMS)),
         "GroupNorm and LayerNorm subtract a mean over several channels of a sample. The channels' biases differ, so they still"
@@ -147,6 +167,9 @@ def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
         {case: (case,) for case in nets},
         mistakes={mistake: (lambda case, wrong=wrong: wrong(nets[case]), hint) for mistake, (wrong, hint) in MISTAKES.items()},
     )
+    for mistake, hint, net in single_points():
+        if names_of(answer(copy.deepcopy(net)), net) != named(net, (nn.Module,), BATCH_NORMS):
+            raise Mistake(mistake, hint)
     if changed:
         raise Mistake("inputs-changed", f"For {changed[0]} the names are right, but your function changed the network.")
 

@@ -247,3 +247,27 @@ ALSO_RIGHT = [
     lambda root: dict(reversed(solution(root).items())),
     lambda root: dict(autograd.engine.backward_steps(root)),
 ]
+
+
+def counts_operations(root):
+    """A node is complete after as many contributions as there are operations that use it, also if one uses it twice."""
+    uses = {}
+    for node in autograd.topological_order(root):
+        for parent in {parent for parent, _ in node.parents}:
+            uses[parent] = uses.get(parent, 0) + 1
+    arrived, complete = {root: np.ones(root.shape)}, [root]
+    while complete:
+        node = complete.pop()
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived.get(parent, 0) + vjp(arrived[node])
+            uses[parent] -= 1
+            if uses[parent] == 0:
+                complete.append(parent)
+    return arrived
+
+
+def inputs_in_a_dictionary(root):
+    return sweep(root, reverse(root), parents=lambda node: dict(node.parents).items())
+
+
+WRONG += [("wrong-value", counts_operations), ("wrong-value", inputs_in_a_dictionary)]

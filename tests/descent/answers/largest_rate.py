@@ -48,3 +48,10 @@ ALSO_RIGHT = [
     lambda eigenvalues, momentum: min(2 * (1 + momentum) / value for value in eigenvalues),
     lambda eigenvalues, momentum: Fraction(2) * (1 + Fraction(momentum)) / Fraction(max(eigenvalues)),
 ]
+
+WRONG += [
+    ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / sorted(eigenvalues, key=str)[-1]),
+    ("wrong-value", lambda eigenvalues, momentum: min(1.0, solution(eigenvalues, momentum))),
+    ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / max(np.float16(eigenvalues))),
+    ("wrong-value", lambda eigenvalues, momentum: 2 + 2 * momentum / max(eigenvalues)),
+]

@@ -318,3 +318,10 @@ ALSO_RIGHT = [
     lambda size, block: Given(lambda: torch.tensor(order(size, block)), size),
     lambda size, block: Given(lambda: np.array(order(size, block)), size),
 ]
+
+
+def rounds_the_count(size, block):
+    return Given(lambda: [i for k in shuffled(range(round(size / block))) for i in shuffled(cut(size, block)[k])], size)
+
+
+WRONG += [("drops-indices", rounds_the_count)]

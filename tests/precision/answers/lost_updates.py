@@ -160,3 +160,23 @@ def fp16s_smallest_normal(weight, update, dtype):
 
 WRONG += [("smallest-normal-of-fp16", fp16s_smallest_normal)]
 ALSO_RIGHT += [lambda *case: int(solution(*case))]
+
+
+def about_half(weight, update, dtype):
+    half = spacing(weight, dtype) / 2
+    return update <= half * 1.001 if weight / spacing(weight, dtype) % 2 == 0 else update < half
+
+
+WRONG += [
+    ("log-not-exact", with_power(lambda weight: math.floor(math.log(weight) / math.log(2)))),
+    ("wrong-value", with_power(lambda weight: int(math.log2(weight)))),
+    ("wrong-value", about_half),
+    ("wrong-value", lambda weight, update, dtype: weight == 1 and update <= 2**-11),
+]
+ALSO_RIGHT += [
+    # at the sum: the update at which that has a larger spacing is not lost in either case
+    lambda weight, update, dtype: (
+        update < spacing(weight + update, dtype) / 2
+        or (update == spacing(weight + update, dtype) / 2 and weight / spacing(weight + update, dtype) % 2 == 0)
+    )
+]

@@ -460,3 +460,109 @@ WRONG += [
     ("swapped", lambda slots: solution(slots)[::-1]),
 ]
 ALSO_RIGHT += [counted_by_numpy]
+
+
+def smallest_first(slots):
+    import heapq
+
+    items = []
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        heapq.heappush(items, item)
+        return True
+
+    return put, lambda: heapq.heappop(items) if items else None
+
+
+def counters_of_eight_bits(slots):
+    places, count = [None] * slots, [0, 0]
+
+    def put(item):
+        if (count[0] - count[1]) % 256 == slots:
+            return False
+        places[count[0] % slots] = item
+        count[0] = (count[0] + 1) % 256
+        return True
+
+    def take():
+        if count[0] == count[1]:
+            return None
+        item = places[count[1] % slots]
+        count[1] = (count[1] + 1) % 256
+        return item
+
+    return put, take
+
+
+def how_many(slots):
+    items = deque()
+
+    def put(item):
+        if len(items) == slots:
+            return False
+        items.append(item)
+        return len(items)
+
+    return put, lambda: items.popleft() if items else None
+
+
+def first_free_slot(slots):
+    places, at = [None] * slots, [0]
+
+    def put(item):
+        if None not in places:
+            return False
+        places[places.index(None)] = item
+        return True
+
+    def take():
+        for _ in range(slots):
+            item, places[at[0]] = places[at[0]], None
+            at[0] = (at[0] + 1) % slots
+            if item is not None:
+                return item
+
+    return put, take
+
+
+def two_places(slots):
+    put, take = solution(slots)
+    places, count = [None] * 2, [0, 0]
+
+    def put_in_two(item):
+        if put(item):
+            places[count[0] % 2] = item
+            count[0] += 1
+            return True
+        return False
+
+    def take_of_two():
+        if take() is None:
+            return None
+        count[1] += 1
+        return places[(count[1] - 1) % 2]
+
+    return put_in_two, take_of_two
+
+
+def false_when_empty(slots):
+    put, take = solution(slots)
+
+    def take_or_false():
+        item = take()
+        return False if item is None else item
+
+    return put, take_or_false
+
+
+WRONG += [
+    ("wrong-order", smallest_first),
+    ("overwritten-before-read", counters_of_eight_bits),
+    ("put-says-a-number", how_many),
+    ("wrong-order", first_free_slot),
+    ("overwritten-before-read", two_places),
+    ("empty-is-not-none", false_when_empty),
+]
+ALSO_RIGHT += [lambda slots: dict(zip(("put", "take"), solution(slots))).values()]

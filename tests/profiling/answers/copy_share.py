@@ -148,3 +148,25 @@ def times_calls(rows):
 
 
 WRONG += [("last-row-only", by_name_in_a_dictionary), ("times-calls", times_calls)]
+
+
+def until_the_first_call(rows):
+    total = copied = 0.0
+    for row in rows:
+        if row["type"] != "GPU activities":
+            break
+        total += row["time"]
+        copied += row["time"] * ("HtoD" in row["name"])
+    return copied / total
+
+
+def in_milliseconds(rows):
+    return share([{**row, "ms": int(1000 * row["time"])} for row in rows], of="ms")
+
+
+WRONG += [
+    ("api-copies-counted", lambda rows: sum(row["time"] for row in rows if "HtoD" in row["name"]) / total(rows)),
+    ("stops-too-early", until_the_first_call),
+    ("wrong-value", in_milliseconds),
+    ("example-only", lambda rows: 0.1),
+]

@@ -178,3 +178,41 @@ ALSO_RIGHT = [
     by_simulation,
     lambda program, nbytes: (moved for moved in solution(program, nbytes)),
 ]
+
+
+def neighbors_only(program, nbytes):
+    """Finds a tensor that is read twice only where its names stand next to each other."""
+    once = sum(len(names) + 1 - (len(names) > 1 and names[0] == names[1]) for names, _ in program)
+    return nbytes * once, solution(program, nbytes)[1]
+
+
+def in_float32(program, nbytes):
+    import numpy as np
+
+    return [int(np.float32(tensors) * np.float32(nbytes)) for tensors in solution(program, 1)]
+
+
+def characters_for_names(program, nbytes):
+    written, read = {out for _, out in program}, set("".join(name for names, _ in program for name in names))
+    return solution(program, nbytes)[0], nbytes * len(read ^ written)
+
+
+def takes_out(program, nbytes):
+    moved = solution(program, nbytes)
+    while program:
+        program.pop()
+    return moved
+
+
+WRONG += [
+    ("wrong-value", neighbors_only),
+    ("wrong-value", in_float32),
+    ("wrong-value", characters_for_names),
+    ("inputs-changed", takes_out),
+]
+ALSO_RIGHT += [
+    lambda program, nbytes: (
+        nbytes * sum(len({*names, out}) for names, out in program),
+        nbytes * len({name for names, _ in program for name in names} ^ {out for _, out in program}),
+    )
+]

@@ -10,9 +10,7 @@ def solution(net):
     return [
         name
         for (name, one), (_, after) in zip(layers, layers[1:])
-        if isinstance(one, (nn.Conv2d, nn.Linear))
-        and one.bias is not None
-        and isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d))
+        if getattr(one, "bias", None) is not None and isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))
     ]
 
 
@@ -129,7 +127,7 @@ def by_index(net):
 def backwards(net):
     names, after = [], None
     for name, one in reversed(list(net.named_modules())[1:]):
-        if isinstance(after, NORMS) and isinstance(one, BOTH) and "bias" in dict(one.named_parameters()):
+        if isinstance(after, (*NORMS, nn.BatchNorm3d)) and "bias" in dict(one.named_parameters()):
             names.append(name)
         after = one
     return names
@@ -180,4 +178,40 @@ WRONG += [
     ("not-all-have-one", every_layer_has_a_bias),
     ("every-bias", all_that_have_a_bias),
     ("last-pair-missing", lambda net: [name for name in solution(net) if int(name) < len(net) - 2]),
+]
+
+
+def asked(net, of_layer=lambda layer: True, of_norm=lambda norm: True, layers=None):
+    """The right names, with one more question to the layer and one to the norm."""
+    layers = layers or list(net.named_children())
+    return [
+        name
+        for (name, one), (_, after) in zip(layers, layers[1:])
+        if getattr(one, "bias", None) is not None
+        and isinstance(after, nn.modules.batchnorm._BatchNorm)
+        and of_layer(one)
+        and of_norm(after)
+    ]
+
+
+def through_dropout(net):
+    return asked(net, layers=[(name, layer) for name, layer in net.named_children() if not isinstance(layer, nn.Dropout)])
+
+
+WRONG += [
+    ("kind-of-layer-forgotten", chosen(BOTH, NORMS)),
+    ("kind-of-layer-forgotten", chosen((*BOTH, nn.Conv1d, nn.Conv3d), (*NORMS, nn.BatchNorm3d))),
+    ("kind-of-layer-forgotten", lambda net: asked(net, of_norm=lambda norm: isinstance(norm, NORMS))),
+    ("setting-of-the-norm", lambda net: asked(net, of_norm=lambda norm: norm.affine)),
+    ("setting-of-the-norm", lambda net: asked(net, of_norm=lambda norm: norm.track_running_stats)),
+    ("value-of-the-bias", lambda net: asked(net, of_layer=lambda layer: layer.bias.abs().sum() > 0)),
+    ("order-of-the-text", lambda net: asked(net, layers=sorted(net.named_children()))),
+    ("not-next", through_dropout),
+]
+ALSO_RIGHT += [
+    lambda net: [
+        f"{i}"
+        for i in range(len(net) - 1)
+        if isinstance(net[i + 1], nn.modules.batchnorm._BatchNorm) and f"{i}.bias" in net.state_dict()
+    ]
 ]
