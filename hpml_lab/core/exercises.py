@@ -15,19 +15,17 @@ In the notebook: `check("outer-sum", outer_sum)`.
 """
 
 import ast
-import contextlib
 import copy
 import difflib
 import html
 import inspect
-import random
+import linecache
 import textwrap
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, get_origin
 
-import numpy as np
 import torch
 
 from hpml_lab.core import style
@@ -37,9 +35,12 @@ from hpml_lab.core.render import prose_html
 from hpml_lab.core.same import difference, largest_of, numbers, plain, same
 from hpml_lab.core.time_limit import TimeLimitReached, time_limit
 from hpml_lab.core.topics import import_topics
+from hpml_lab.core.unchanged import unchanged
 from hpml_lab.core.watch import is_students, torch_calls, watch
 
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
+WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
+MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
 
 
 class Mistake(Exception):
@@ -114,31 +115,47 @@ def check(name: str, answer: Any) -> Verdict:
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=1)
         raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
-    if not attempted(answer):
-        return Verdict(name, "not yet", "Replace the ... with your answer, then run this cell again.")
-    judge = _REGISTRY[name].judge
-    if _wants_a_function(judge) and not callable(answer):
-        hint = "Hand over the function itself, not what it returns: its name, without parentheses."
-        return Verdict(name, "mistake", hint, "not-a-function")
     try:
-        with _nothing_changes(), time_limit(CPU_SECONDS, wall_seconds=None):
-            memory = FunctionMemory(answer)
-            try:
-                judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
-            except Exception as error:
-                if names := memory.spoils(judge, error):
-                    raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
-                raise
-    except Mistake as mistake:
-        return Verdict(name, "mistake", mistake.hint, mistake.name)
+        with unchanged(), time_limit(CPU_SECONDS, WALL_SECONDS):
+            return _judged(_REGISTRY[name], answer)
+    except KeyboardInterrupt:  # the reader's stop button
+        raise
     except TimeLimitReached as limit:
-        hint = (
-            f"Your code computed for {CPU_SECONDS:g} s and had not come to its end{_line_of(limit) or ''}. What ends each loop?"
-        )
+        line = _line_of(limit) or ""
+        hint = f"Your code computed for {CPU_SECONDS:g} s and had not come to its end{line}. What ends each loop?"
+        if limit.wall_seconds is not None:
+            hint = (
+                f"Your code had not come to its end after {limit.wall_seconds:g} s, of which it computed for"
+                f" {limit.cpu_seconds:.1f} s{line}. What does it wait for?"
+            )
         return Verdict(name, "mistake", hint, "does-not-end")
-    except (Exception, SystemExit) as error:  # the student's own code failed: any error is possible
-        return _raised(name, answer, error)
-    return Verdict(name, "right", "Well done.")
+    except BaseException:
+        return Verdict(name, "mistake", "Your code raised an error whose text cannot be shown.", "raises")
+
+
+def _judged(found: Exercise, answer: Any) -> Verdict:
+    """The verdict on an answer. Whatever is asked of an answer may run the student's code, and that may raise anything."""
+    try:
+        if not attempted(answer):
+            return Verdict(found.name, "not yet", "Replace the ... with your answer, then run this cell again.")
+        if _wants_a_function(found.judge) and not callable(answer):
+            hint = "Hand over the function itself, not what it returns: its name, without parentheses."
+            raise Mistake("not-a-function", hint)
+        memory = FunctionMemory(answer)
+        try:
+            found.judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+        except Exception as error:
+            if names := memory.spoils(found.judge, error):
+                raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
+            raise
+    except Mistake as mistake:
+        hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
+        return Verdict(found.name, "mistake", hint, mistake.name)
+    except (KeyboardInterrupt, TimeLimitReached):
+        raise
+    except BaseException as error:
+        return _raised(found.name, answer, error)
+    return Verdict(found.name, "right", "Well done.")
 
 
 def _wants_a_function(judge: Callable[[Any], None]) -> bool:
@@ -148,7 +165,8 @@ def _wants_a_function(judge: Callable[[Any], None]) -> bool:
 
 def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
     """What to say of an error: it is the student's only if their own code was running, or could not be called."""
-    text = textwrap.shorten(f"{type(error).__name__}: {error}", 400, placeholder=" …")  # torch's may have pages
+    text = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]  # before textwrap, which takes 9 s for 10 MB
+    text = textwrap.shorten(text, 400, placeholder=" …")  # torch's may have pages
     case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
     if (line := _line_of(error)) is not None:
         return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises")
@@ -160,8 +178,11 @@ def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
 
 def _line_of(error: BaseException) -> str | None:
     """The last line of the student's own code that an error came through, to append; None if it came through none."""
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if is_students(frame.filename)]
-    return None if not own else f" (line: {own[-1].line})" if own[-1].line else ""
+    last = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if is_students(frame.f_code.co_filename):
+            last = (frame.f_code.co_filename, number)
+    return None if last is None else f" (line: {line})" if (line := linecache.getline(*last).strip()) else ""
 
 
 def attempted(answer: Any) -> bool:
@@ -181,19 +202,6 @@ def attempted(answer: Any) -> bool:
     return not all(
         isinstance(line, ast.Pass) or isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in body
     )
-
-
-@contextlib.contextmanager
-def _nothing_changes():
-    """Random states, gradient mode and default dtype after the check are what they were before."""
-    python, numpy, dtype = random.getstate(), np.random.get_state(), torch.get_default_dtype()
-    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(True):
-        try:
-            yield
-        finally:
-            random.setstate(python)
-            np.random.set_state(numpy)
-            torch.set_default_dtype(dtype)
 
 
 # ---- For judges ----------------------------------------------------------------------------------------------------

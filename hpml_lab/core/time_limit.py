@@ -9,14 +9,25 @@ from typing import Any
 
 
 class TimeLimitReached(BaseException):
-    """Not an Exception, so that an answer's own `except Exception` does not catch it."""
+    """Not an Exception, so that an answer's own `except Exception` does not catch it.
+
+    cpu_seconds   how long the block had computed in its own thread
+    wall_seconds  its limit of the clock, if that is what was reached; else None
+    """
+
+    def __init__(self, cpu_seconds: float, wall_seconds: float | None = None) -> None:
+        super().__init__(cpu_seconds, wall_seconds)
+        self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
 
 
 @contextlib.contextmanager
 def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[None]:
     """Raise TimeLimitReached in a `with` block that computes too long in its own thread, or waits too long (None: it may wait).
 
-    It needs the main thread and a system with interval timers; elsewhere there is no limit. Limits may be nested.
+    It needs the main thread and a system with interval timers; elsewhere there is no limit. Limits may be nested. Python runs
+    a signal's handler between two of its instructions: one call of C code that returns late, such as `sum(range(10**13))`, is
+    not ended, neither by a limit nor by the stop button; the kernel must be restarted. Signals that the block ignores or
+    blocks end nothing, but the stop button works again afterwards.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
@@ -26,18 +37,28 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
 
     def stop(number: int, _: Any) -> None:
         # The timer counts all threads of the process, of which torch may keep one per core busy with waiting.
-        if number == signal.SIGALRM or time.thread_time() - started >= 0.9 * cpu_seconds:
-            raise TimeLimitReached
+        computed = time.thread_time() - started
+        if number == signal.SIGALRM:
+            raise TimeLimitReached(computed, wall_seconds)
+        if computed >= 0.9 * cpu_seconds:
+            raise TimeLimitReached(computed)
 
     limits = [(signal.ITIMER_VIRTUAL, signal.SIGVTALRM, cpu_seconds)]
     if wall_seconds is not None:
         limits.append((signal.ITIMER_REAL, signal.SIGALRM, wall_seconds))
+    interrupt, blocked = signal.getsignal(signal.SIGINT), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     handlers = [signal.signal(number, stop) for _, number, _ in limits]
     # Repeated, if the first is caught; not so soon that it strikes while the first one's `finally` blocks run.
     timers = [signal.setitimer(timer, seconds, max(0.05, seconds / 10)) for timer, _, seconds in limits]
     try:
         yield
     finally:
+        for timer, number, _ in limits:
+            signal.setitimer(timer, 0)
+            signal.signal(number, signal.SIG_IGN)  # drops what the block kept waiting: its default would end the process
+        if interrupt is not None:  # None: not set by Python
+            signal.signal(signal.SIGINT, interrupt)
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
         for (timer, number, _), handler, before in zip(limits, handlers, timers, strict=True):
-            signal.setitimer(timer, *before)
             signal.signal(number, handler)
+            signal.setitimer(timer, *before)
