@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.workers import needs_shared_memory
 
 SHM = Path("/dev/shm")  # where Linux shows its shared memory; macOS has no such folder
 LINE = 64  # bytes of a cache line: the counters and each slot start on a line of their own
@@ -78,8 +79,9 @@ class Ring:
                 f"A ring of {nbytes / 1e6:.1f} MB does not fit into /dev/shm, which has {room / 1e6:.1f} MB left.",
                 "Use fewer or smaller slots, or give the container more (docker run --shm-size=1g).",
             )
-        self._free, self._filled = context.Semaphore(slots), context.Semaphore(0)
-        self._memory = _Memory(f"hpml_{os.getpid()}_{secrets.token_hex(4)}", create=True, size=nbytes)
+        with needs_shared_memory():
+            self._free, self._filled = context.Semaphore(slots), context.Semaphore(0)
+            self._memory = _Memory(f"hpml_{os.getpid()}_{secrets.token_hex(4)}", create=True, size=nbytes)
         self._owner = os.getpid()
         self._map()
         self._counts[:] = 0

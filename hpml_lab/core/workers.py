@@ -4,12 +4,14 @@ The module loads nothing but the standard library, so that a child which starts 
 """
 
 import contextlib
+import errno
 import time
 import warnings
 from collections.abc import Iterator
 from typing import Any
 
 from hpml_lab.core.children import suppress_fork_warning
+from hpml_lab.core.errors import LabError
 from hpml_lab.core.timeline import CLOCK
 
 JOIN_SECONDS = 5.0  # for a worker that was asked to end
@@ -34,6 +36,20 @@ def allow_oversubscription() -> Iterator[None]:
     with suppress_fork_warning(), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         yield
+
+
+@contextlib.contextmanager
+def needs_shared_memory() -> Iterator[None]:
+    """Say so, as a LabError, if the system makes no semaphore or block of shared memory in this `with` block."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.ENOSPC, errno.EROFS):
+            raise
+        raise LabError(
+            f"Processes can share no memory here: /dev/shm cannot be written ({error.strerror}).",
+            "Mount it writable (docker run --shm-size=2g, or --tmpfs /dev/shm), or use num_workers=0.",
+        ) from error
 
 
 def shutdown_workers(iterator: Any) -> None:

@@ -214,15 +214,23 @@ def _join(folder: str, rank: int, ranks: int, device: str, deadline_seconds: flo
         torch.cuda.set_device(rank)
         options["device_id"] = torch.device("cuda", rank)
     store = dist.FileStore(f"{folder}/store", ranks)
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
-        store=store,
-        rank=rank,
-        world_size=ranks,
-        # The group's own deadline comes after ours, which knows where each rank is.
-        timeout=timedelta(seconds=2 * deadline_seconds + 60),
-        **options,
-    )
+    try:
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device == "cuda" else "gloo",
+            store=store,
+            rank=rank,
+            world_size=ranks,
+            # The group's own deadline comes after ours, which knows where each rank is.
+            timeout=timedelta(seconds=2 * deadline_seconds + 60),
+            **options,
+        )
+    except RuntimeError as error:
+        if "gloo/transport" not in str(error):
+            raise
+        raise LabError(
+            f"gloo cannot connect over {os.environ['GLOO_SOCKET_IFNAME']} ({str(error).split(' - ')[0][-200:]}).",
+            "Is that network interface up (`ip link set lo up`), and are enough open files allowed (`ulimit -n 1024`)?",
+        ) from error
     return store
 
 

@@ -18,7 +18,7 @@ from unittest import mock
 from torch.utils.data import DataLoader, _utils, get_worker_info
 
 from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
+from hpml_lab.core.workers import allow_oversubscription, needs_shared_memory, shutdown_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
@@ -107,6 +107,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
                 loader._iterator = None  # a new epoch starts new workers
 
 
+@needs_shared_memory()
 def _start(loader: DataLoader) -> Any:
     """The loader's iterator; its workers note that they have started, and count the batches that they have finished."""
     if not loader.num_workers:

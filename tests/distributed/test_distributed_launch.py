@@ -435,6 +435,12 @@ def test_a_script_that_spawns_ranks_without_a_main_guard_is_told_at_once(tmp_pat
     assert "Rank 0 of 1 ended with exit code 1" in finished.stderr
 
 
+def test_a_network_interface_that_is_not_there_is_named(monkeypatch, nothing_left):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    with pytest.raises(RankError, match=r"gloo cannot connect over nosuch0 .*address for: nosuch0"):
+        launch(dist.get_rank, deadline_seconds=300)
+
+
 CELLS = [
     "import os, time, torch, torch.distributed as dist; from hpml_lab.distributed.ranks import launch",
     "torch.set_num_threads(2); (torch.ones(600, 600, requires_grad=True) @ torch.ones(600, 600)).sum().backward()",

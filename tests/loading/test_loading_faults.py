@@ -230,11 +230,11 @@ except LabError as error:
 """
 
 
-def small_shm(command):
+def small_shm(command, options="size=4m"):
     """The command under a /dev/shm of 4 MiB, in a mount namespace of its own; None where that is not allowed here."""
     if sys.platform != "linux" or shutil.which("unshare") is None:
         return None
-    inner = 'mount -t tmpfs -o size=4m tmpfs /dev/shm && exec "$@"'
+    inner = f'mount -t tmpfs -o {options} tmpfs /dev/shm && exec "$@"'
     full = ["unshare", "--map-root-user", "--mount", "sh", "-c", inner, "sh", *command]
     probe = subprocess.run([*full[:7], "true"], capture_output=True)
     return full if probe.returncode == 0 else None
@@ -248,3 +248,28 @@ def test_a_full_shared_memory_is_reported_with_the_fix():
         done
     )
     assert not [name for name in set(Path("/dev/shm").iterdir()) - before if name.name.startswith("torch_")]
+
+
+READ_ONLY_SHM = """
+from torch.utils.data import DataLoader
+from hpml_lab.core import LabError
+from hpml_lab.loading import Ring, with_deadline
+
+def epoch():
+    with with_deadline(DataLoader(range(8), num_workers=1)) as batches:
+        list(batches)
+
+for make in (lambda: Ring(2, (4,)), epoch):
+    try:
+        make()
+    except LabError as error:
+        print("reported:", error)
+"""
+
+
+@pytest.mark.skipif(small_shm(["true"], "ro") is None, reason="no mount namespaces here, so /dev/shm cannot be made read-only")
+def test_a_shared_memory_that_cannot_be_written_is_named():
+    done = subprocess.run(small_shm([sys.executable, "-c", READ_ONLY_SHM], "ro"), capture_output=True, text=True, timeout=300)
+    assert done.stdout.count("reported: Processes can share no memory here: /dev/shm cannot be written (Read-only file") == 2, (
+        done
+    )
