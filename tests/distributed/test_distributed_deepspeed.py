@@ -8,6 +8,7 @@ import torch
 from hpml_lab.core.errors import LabError
 from hpml_lab.distributed.deepspeed_config import LECTURE_JSON, changed, meaning_of
 from hpml_lab.distributed.deepspeed_runs import load_deepspeed
+from hpml_lab.distributed.exercises.same_as_plain import ZERO
 from hpml_lab.distributed.experiments import deepspeed_training as experiment_module
 from hpml_lab.distributed.experiments.deepspeed_training import RunOfJson, Trap, deepspeed_training
 from hpml_lab.distributed.json_runs import LARGE, LargeBuffers, Trained
@@ -161,3 +162,11 @@ def test_settings_are_merged_into_a_copy():
     assert new["optimizer"] == {"type": "Adam", "params": {**LECTURE_JSON["optimizer"]["params"], "lr": 1.0}}
     assert new["gradient_clipping"] == 0.0 and LECTURE_JSON["optimizer"]["params"]["lr"] == 0.001
     assert changed({"train_batch_size": 4}, fp16={"enabled": True})["fp16"] == {"enabled": True}
+
+
+@needs_deepspeed
+def test_the_exercise_knows_every_name_that_this_deepspeed_takes_for_zero():
+    from deepspeed.runtime.zero.config import DeepSpeedZeroConfig
+
+    fields = DeepSpeedZeroConfig.model_fields
+    assert {*fields, *(field.alias for field in fields.values() if field.alias)} <= ZERO

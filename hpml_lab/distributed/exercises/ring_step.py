@@ -186,7 +186,7 @@ def judge_ring_step(answer: Callable) -> None:
     generator = torch.Generator().manual_seed(0)
     cases = {}
     for ranks in SIZES:
-        state = torch.randint(-99, 100, (ranks, ranks), generator=generator)
+        state = torch.randint(-999, 1000, (ranks, ranks), generator=generator)
         for step in range(2 * (ranks - 1)):
             cases[f"{ranks} ranks, step {step}, {state.tolist()}"] = state, step
             state = right(state, step)
