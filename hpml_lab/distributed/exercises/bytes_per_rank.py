@@ -151,11 +151,11 @@ def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
 
 
 def _explain(answer: Callable[[int, int, int], list[Any]]) -> None:
-    """Raise the Mistake that says which of the three numbers is wrong, and how many times as large as it should be."""
+    """Raise the Mistake that says which of the three numbers is wrong, and what it should be."""
     for case, given in CASES.items():
         for kind, own, wanted in zip(
             ("parameters", "gradients", "optimizer state"), answer(*given), right(*given), strict=True
         ):
             if not same(own, wanted):
-                hint = f"For {case}, the bytes of the {kind} are {float(own) / wanted:.4g} times what they should be."
+                hint = f"For {case}, the {kind} should have {wanted:,.10g} bytes; yours have {float(own):,.10g}."
                 raise Mistake(f"wrong-{kind.replace(' ', '-')}", hint)
