@@ -232,7 +232,7 @@ SCHEDULE_MISTAKES: dict[str, tuple[Callable, str]] = {
 @exercise("fix-the-schedule", notebook=NOTEBOOK)
 def judge_fix_the_schedule(answer: Callable) -> None:
     """α up to step N, α / 10 up to step N + M, α / 100 from then on."""
-    settings = ((0.1, 5, 3), (0.4, 4, 9), (0.02, 2, 2))
+    settings = ((0.1, 5, 3), (0.4, 4, 9), (0.0237, 2, 2))
     cases = {
         f"step {t} with lr = {lr:g}, first = {first} and then = {then}": (t, lr, first, then)
         for lr, first, then in settings

@@ -75,6 +75,7 @@ def judge_outer_sum(answer: Callable) -> None:
     vectors = {
         "a = [1, 2, 3], b = [10, 20]": ([1.0, 2.0, 3.0], [10.0, 20.0]),
         "a = [1, 2], b = [10, 20]": ([1.0, 2.0], [10.0, 20.0]),
+        "a = [4, 0], b = [5, 6]": ([4.0, 0.0], [5.0, 6.0]),  # of the same lengths as the last
         "a = [0.5, -1.25], b = [0.1, 0.2, 0.3, 0.4]": ([0.5, -1.25], [0.1, 0.2, 0.3, 0.4]),
         "a = [7], b = [1, 2, 3] (integers)": ([7], [1, 2, 3]),
     }
@@ -120,6 +121,7 @@ def judge_standardize(answer: Callable) -> None:
     cases = {
         "a batch of 4 samples with 3 features": (x,),
         "3 samples with 3 features": (x[1:],),  # nothing raises here if rows and columns are mixed up
+        "4 samples whose features have the sizes 0.001, 1 and 1000": (x * torch.tensor([1e-3, 1.0, 1e3]),),
         "6 samples with 2 features": (torch.cat([x[:3, :2], x[:3, 1:]]) ** 2,),
     }
     errors = {"must match the size": ("no-keepdim", _NO_KEEPDIM)}
@@ -190,8 +192,14 @@ STANDARDISE_MISTAKES: dict[str, tuple[Callable, str]] = {
         lambda x: (x - x.sum(0)) / x.std(0, correction=0),
         "You subtracted the sum of the column; its mean is the sum over N.",
     ),
-    "eps-added": (_centered_by(0, lambda x: (x.var(0, correction=0) + 1e-3).sqrt()), _EPS),
-    "eps-added, to the deviation": (_centered_by(0, lambda x: x.std(0, correction=0) + 1e-3), _EPS),
+    **{
+        f"eps-added, {eps} to the {what}": (_centered_by(0, lambda x, eps=eps, of=of: of(x, eps)), _EPS)
+        for eps in (1e-3, 1e-5, 1e-6)
+        for what, of in {
+            "variance": lambda x, eps: (x.var(0, correction=0) + eps).sqrt(),
+            "deviation": lambda x, eps: x.std(0, correction=0) + eps,
+        }.items()
+    },
     "untouched": (lambda x: x, "x comes back as it was."),
 }
 

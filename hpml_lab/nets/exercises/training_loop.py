@@ -88,6 +88,7 @@ def _trained(
 def judge_training_loop(answer: Callable) -> None:
     _judge(answer, _sgd, 6)
     _judge(answer, _momentum, 3)
+    _judge(answer, lambda parameters: _sgd(parameters, lr=10), 4)  # too large: the losses rise
 
 
 def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:

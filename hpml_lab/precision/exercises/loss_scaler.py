@@ -176,7 +176,7 @@ MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
     ),
     "looks-at-one-element": (
         [replace(RIGHT, finite=lambda grad, index=index: bool(grad[index].isfinite())) for index in range(2)],
-        "A step was taken although an element was infinite: you look at one element only.",
+        "A step was taken although an element was infinite. Every element counts, whatever its place and its sign.",
     ),
     "skips-elements": (
         [replace(RIGHT, steps_anyway=True, used=lambda grad: torch.nan_to_num(grad, 0.0, 0.0, 0.0))],

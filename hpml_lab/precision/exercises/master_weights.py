@@ -5,11 +5,12 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.exercises import Mistake, exercise, expect, same
 
-# The first weight's updates are lost at the spacing of fp16, the second's underflow in fp16. Neither start is a number of fp16.
-START, TARGET = torch.tensor([1.25 + 2.0**-13, 2.0**-10 + 2.0**-24]), torch.tensor([1.22, -(2.0**-10)])
-STEEPNESS, STEPS, RATES = torch.tensor([1.0, 2.0**-12]), 8, (0.01, 0.004)
+# The first weight's updates are lost at the spacing of fp16, the second's underflow in fp16, and the third starts at 0, so that
+# nearly all digits of its updates are kept. The first two starts are no numbers of fp16.
+START, TARGET = torch.tensor([1.25 + 2.0**-13, 2.0**-10 + 2.0**-24, 0.0]), torch.tensor([1.22, -(2.0**-10), -1.0137])
+STEEPNESS, STEPS, RATES = torch.tensor([1.0, 2.0**-12, 1.0]), 8, (0.01, 0.004)
 Step = Callable[..., tuple[torch.Tensor, torch.Tensor]]
 
 
@@ -109,13 +110,18 @@ def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
     for lr in RATES:
         moved, given = distances(right, lr), distances(answer, lr)
-        if not given.any():
-            hint = "After eight steps the master is bitwise what it was. Is the update subtracted, and not lost in fp16 before?"
+        if not given[:2].any():
+            hint = (
+                "After eight steps weights with small updates are what they were. Are these subtracted, and not lost in fp16?"
+            )
             raise Mistake("never-moves", hint)
         expect(
             (given / moved).tolist(),
-            [1.0, 1.0],
-            case=f"lr {lr:g} and eight steps on two weights, distances relative to the right ones",
+            [1.0, 1.0, 1.0],
+            case=f"lr {lr:g} and eight steps on three weights, distances relative to the right ones",
             mistakes={name: ((distances(step, lr) / moved).tolist(), hint) for name, (step, hint) in MISTAKES.items()},
             tolerance=0.02,
         )
+        if not same(given[2], moved[2], 1e-4):
+            hint = "Only three digits of the updates are right: lr or the gradient was rounded to 16 bits once more."
+            raise Mistake("rounded-once-more", hint)

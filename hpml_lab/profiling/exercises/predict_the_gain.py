@@ -9,7 +9,7 @@ from hpml_lab.core.same import same
 Profile = dict[str, float]
 LOOPS = (
     ({"load": 6.0, "forward": 3.0, "backward": 5.0, "step": 2.0}, "load", 4.0),
-    ({"load": 1.0, "forward": 30.0, "backward": 60.0, "step": 9.0}, "step", 10.0),
+    ({"step size": 1.0, "forward": 30.0, "backward": 60.0, "step": 9.0}, "step", 10.0),
 )
 INFINITELY_FAST = ({"load": 9.0, "forward": 1.0}, "load", float("inf"))
 

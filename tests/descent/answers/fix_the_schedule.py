@@ -126,3 +126,8 @@ ALSO_RIGHT = [
     lambda t, lr, first, then: round(solution(t, lr, first, then), 12),
     lambda t, lr, first, then: Fraction(lr) / 10 ** ((t > first) + (t > first + then)),
 ]
+
+WRONG += [
+    ("wrong-value", lambda t, lr, first, then: round(solution(t, lr, first, then), 4)),
+    ("wrong-value", lambda t, lr, first, then: float(f"{solution(t, lr, first, then):.0e}")),  # as the example is printed
+]

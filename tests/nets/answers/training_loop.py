@@ -122,3 +122,7 @@ def by_closure(net, optimizer, x, y, steps):
 
 WRONG += [("one-forward", one_forward_for_all)]
 ALSO_RIGHT += [by_closure]
+
+
+STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
+WRONG += wrong_answers(solution, [("wrong-number-of-steps", (FORWARD, FORWARD + STOP))])

@@ -218,3 +218,14 @@ def rate_as_tensor(master, gradient_of, lr):
 
 
 ALSO_RIGHT = [in_place_and_returned, added_with_alpha, through_numpy, through_float64, as_parameter, rate_as_tensor]
+
+WRONG += [
+    (
+        "rounded-once-more",
+        lambda master, gradient_of, lr: step_of(master, gradient_of, lambda grad: grad.bfloat16().float() * lr),
+    ),
+    (
+        "rounded-once-more",
+        lambda master, gradient_of, lr: step_of(master, gradient_of, lambda grad: torch.tensor(lr).half() * grad),
+    ),
+]

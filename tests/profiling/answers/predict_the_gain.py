@@ -108,3 +108,11 @@ def whole_numbers_only(profile, part, times):
 
 
 WRONG += [("infinitely-fast", a_rule_of_its_own_for_infinity), ("infinitely-fast", whole_numbers_only)]
+
+
+def every_part_with_this_word(profile, part, times):
+    after = sum(seconds / times if part in name else seconds for name, seconds in profile.items())
+    return sum(profile.values()) / after
+
+
+WRONG += [("wrong-value", every_part_with_this_word)]

@@ -115,3 +115,9 @@ ALSO_RIGHT = [
     lambda x: (x - x.mean(0)) / ((x * x).mean(0) - x.mean(0) ** 2).sqrt(),
     lambda x: by_numpy(x).tolist(),
 ]
+
+WRONG += [
+    ("eps-added", lambda x: F.batch_norm(x, None, None, training=True)),
+    ("eps-added", lambda x: (x - x.mean(0)) / (x.std(0, correction=0) + 1e-5)),
+    ("wrong-value", lambda x: ((x.half() - x.half().mean(0)) / x.half().std(0, correction=0)).float()),
+]
