@@ -50,7 +50,6 @@ FLOORS = [
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
-ENCODING_LATER = {"launcher.py", "operator_recorder.py", "script_profile.py", "py_spy.py", "command_watch.py", "train.py"}
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
 
@@ -115,8 +114,7 @@ def test_texts_without_an_encoding_are_found():
 def test_every_text_has_an_encoding():
     found = {}
     for path in PACKAGE.rglob("*.py"):
-        if path.name not in ENCODING_LATER:
-            found[str(path)] = list(texts_without_encoding(ast.parse(path.read_text(encoding="utf-8"))))
+        found[str(path)] = list(texts_without_encoding(ast.parse(path.read_text(encoding="utf-8"))))
     assert {path: lines for path, lines in found.items() if lines} == {}
 
 

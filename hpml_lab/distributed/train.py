@@ -265,7 +265,7 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
     """The JSON for DeepSpeed, in which the options stand for what it omits; without a JSON only the options."""
     path = options.deepspeed_config
     try:
-        config = json.loads(Path(path).read_text()) if path else {}
+        config = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
     config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})

@@ -38,7 +38,7 @@ class OperatorRecorder:
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self.folder, self.seconds = folder, seconds
-        self._recording, self._over, self._asked, self._wanted = False, False, False, False
+        self._recording, self._over, self._asked, self._wanted, self._forking = False, False, False, False, False
         self._device: bool | None = None
         self._recorded, self._events, self._files = 0.0, 0, 0
         self._began = 0.0
@@ -86,7 +86,8 @@ class OperatorRecorder:
         profiler._enable_profiler = self._after_our_end(self._enable)
         self._hooks = [register_module_forward_pre_hook(self._first_work), register_optimizer_step_pre_hook(self._first_work)]
         if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._pause)  # a child would go on recording, and never stop
+            # A child would go on recording, and never stop: nothing records from here until the fork is over.
+            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork)
         threading.Thread(target=self._ask_for_slices, name="hpml-recorder", daemon=True).start()
 
     def _after_our_end(self, function: Callable) -> Callable:
@@ -134,7 +135,7 @@ class OperatorRecorder:
         self._asked = False
         try:
             self._pause()
-            if self._wanted and not (self._over or self._enough() or os.getpid() != self._process):
+            if self._wanted and not (self._forking or self._over or self._enough() or os.getpid() != self._process):
                 self._start()
         except KeyboardInterrupt:  # came while this ran, and is the script's
             ctypes.pythonapi.PyErr_SetInterrupt()
@@ -148,7 +149,9 @@ class OperatorRecorder:
 
         activities = {ProfilerActivity.CPU, ProfilerActivity.CUDA} if self._can_use_gpu() else {ProfilerActivity.CPU}
         config = ProfilerConfig(ProfilerState.KINETO, False, False, False, False, False, _ExperimentalConfig())
-        with _environment("KINETO_LOG_LEVEL", "99"):  # it writes status lines from C otherwise
+        # kineto writes status lines to stderr otherwise. It reads this once, at its first profile: those that the script makes
+        # itself write none either, which is the one difference that a script's output can show.
+        with _environment("KINETO_LOG_LEVEL", "99"):
             self._prepare(config, activities)
             self._recording, self._began = True, time.monotonic()
             self._enable(config, activities, {RecordScope.FUNCTION})
@@ -169,6 +172,13 @@ class OperatorRecorder:
             self._over |= b'"finished": false' in text
         except Exception:
             self._over = True
+
+    def _before_fork(self) -> None:
+        self._forking = True  # first: a pending call may come at any call of a function from here on
+        self._pause()
+
+    def _after_fork(self) -> None:
+        self._forking = False
 
     def _end(self) -> None:
         """End for good, from whatever thread; in a child that the script forked there is nothing to end."""

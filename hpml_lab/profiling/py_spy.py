@@ -67,7 +67,7 @@ def _watch(process_id: int, path: Path, format: str, seconds: float, rate: int) 
         raise LabError("py-spy saw the process run no Python.", "Watch it while it works; one that waits has no samples.")
     if not written or not path.stat().st_size:
         raise LabError(f"py-spy could not watch the process ({reason(message)}).", ALLOW)
-    return path.read_text()
+    return path.read_text(encoding="utf-8")
 
 
 def reason(message: bytes) -> str:
@@ -96,7 +96,7 @@ def read_speedscope(path: Path | str) -> dict[str, Any]:
 
     py-spy writes nulls (`activeProfileIndex`, a frame's `col`) that the published schema does not allow; viewers take them.
     """
-    content = json.loads(Path(path).read_text())
+    content = json.loads(Path(path).read_text(encoding="utf-8"))
     profiles = content["profiles"]
     return {
         "frames": [frame["name"] for frame in content["shared"]["frames"]],

@@ -259,10 +259,12 @@ def test_small_operators_are_bounded_by_their_number(script):
 
 def test_a_child_that_is_forked_while_operators_are_recorded_does_not_record(script, capfd):
     found = profile_script([script("""
-        import os, time, torch
+        import os, time
+        os.register_at_fork(before=lambda: [time.sleep(0.001) for _ in range(60)])  # runs after the recorder's
+        import torch
         net = torch.nn.Linear(2, 2)
         enabled = []
-        end = time.monotonic() + 0.4
+        end = time.monotonic() + 0.6
         while time.monotonic() < end:
             net(torch.ones(2))
             if (child := os.fork()) == 0:
