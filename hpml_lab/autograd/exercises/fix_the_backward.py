@@ -17,7 +17,7 @@ def judge_fix_the_backward(answer: Callable) -> None:
     _judge(answer, g[:2], a[1:], b, " in a square batch, 2 × 2")
     _judge(answer, g[:1, :1], a[1:2, :1], b[:1], " in a batch of one number")
     wide = torch.cat([a, a + 1], dim=1)
-    _judge(answer, torch.cat([g, -2 * g], dim=1), wide, torch.tensor([2.0, -4.0, 0.5, 1.0], dtype=torch.float64), " in 3 × 4")
+    _judge(answer, torch.cat([g, -2 * g], dim=1), wide, torch.tensor([2.0, -4.0, 0.3, 1.0], dtype=torch.float64), " in 3 × 4")
 
 
 def _judge(answer: Callable, g: torch.Tensor, a: torch.Tensor, b: torch.Tensor, where: str) -> None:

@@ -67,6 +67,7 @@ def judge_parameter_count(answer: Callable) -> None:
         "sizes = [2, 4, 1]": ([2, 4, 1],),
         "sizes = [784, 10], a single layer": ([784, 10],),
         "sizes = [3, 5, 4, 7, 2], four layers": ([3, 5, 4, 7, 2],),
+        "sizes = [4000, 4099, 4099, 3]": ([4000, 4099, 4099, 3],),
     }
     past_the_end = "An index runs past the end: n sizes make n - 1 layers, and a net may have fewer layers than the lecture's."
     expect_function(answer, right, cases, mistakes=MISTAKES, errors={"out of range": ("past-the-end", past_the_end)})

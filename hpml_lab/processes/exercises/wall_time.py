@@ -14,6 +14,7 @@ SIZES = (
     (9, 0.5, 2, 8),  # workers < cores < tasks
     (10, 3.0, 3, 1),
     (3, 2.0, 8, 5),  # more workers than tasks
+    (9, 0.25, 9, 2),
 )
 WORK = {"python": "a Python loop", "wait": "waiting for a disk", "numpy": "a NumPy product, which releases the GIL"}
 

@@ -10,6 +10,14 @@ from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_
 
 Rows = list[dict[str, Any]]
 LOOPS = 12
+# Names within names, times that differ in the second decimal, and more digits in the larger ones.
+CLOSE = (
+    [
+        {"part": part, "calls": 100, "self": seconds, "total": seconds}
+        for part, seconds in {"decode": 9.84, "load": 12.0, "augment": 10.08, "load images": 10.12}.items()
+    ],
+    frozenset({"load"}),
+)
 
 
 def left(rows: Rows, fixed: frozenset[str]) -> Rows:
@@ -69,6 +77,7 @@ MISTAKES: dict[str, tuple[list[Callable[[Rows, frozenset[str]], str]], str]] = {
         [lambda rows, fixed, among=among: min(row["part"] for row in among(rows, fixed)) for among in ALL],
         "You compared the parts by their names, not by their times.",
     ),
+    "compared-as-text": (most(lambda row: str(row["self"]), *ALL), "As text '9.84' comes after '10.12': compare numbers."),
     "not-the-largest": ([second], "{got!r} takes {seconds:.2f} s; another part takes more."),
 }
 
@@ -94,6 +103,8 @@ def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
     loops = [loop_profile(seed) for seed in range(LOOPS)]
     stories = [f"Loop {seed}, fixed so far: {', '.join(sorted(fixed)) or 'nothing'}. " for seed, (_, fixed) in enumerate(loops)]
+    loops.append(CLOSE)
+    stories.append("Of decode 9.84 s, load 12.0 s (fixed), augment 10.08 s and load images 10.12 s: ")
     given, changed = [], []
     for (rows, fixed), story in zip(loops, stories, strict=True):
         handed = [dict(row) for row in rows], set(fixed)

@@ -96,7 +96,7 @@ MISTAKES: dict[str, tuple[Count, str]] = {
 }
 
 
-CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3))
+CASES = (([3, 7, 3, 3, 9, 7], 1000, 16), ([0, 1, 2, 2], 50, 4), ([6, 1, 6], 8, 3), ([12, 2, 52], 1_000_003, 301))
 
 
 def _judge_each(answer: Count) -> None:
@@ -105,9 +105,11 @@ def _judge_each(answer: Count) -> None:
     alike = [all(same(own[index], other[index]) for own, other in zip(given, wanted, strict=True)) for index in (0, 1)]
     if alike[0] is alike[1]:
         return
-    (words, vocabulary, dim), wrong = CASES[0], alike.index(False)
+    wrong = alike.index(False)
+    first = next(n for n, (own, other) in enumerate(zip(given, wanted, strict=True)) if not same(own[wrong], other[wrong]))
+    words, vocabulary, dim = CASES[first]
     case = f"For words = {words}, vocabulary = {vocabulary}, dim = {dim} it should be"
-    figures = f"{case} {wanted[0][wrong]}; yours is {plain(given[0][wrong])}."
+    figures = f"{case} {wanted[first][wrong]}; yours is {plain(given[first][wrong])}."
     if wrong:
         raise Mistake("sparse-alone", f"The dense count is right, the sparse one is not. {figures} Which rows are written?")
     raise Mistake("dense-alone", f"The sparse count is right, the dense one is not. {figures} The batch plays no part in it.")

@@ -139,6 +139,18 @@ CASES = (
         "undecided",
         {"equal-counts-as-lower": ("a", "In the first seed both are equal: a is not lower there.")},
     ),
+    SeedCase(
+        [0.30001, 0.20001],
+        [0.30002, 0.20002],
+        "a",
+        {"rounded": ("undecided", "In both seeds a is lower, if only in the fifth digit: compare the losses as they are.")},
+    ),
+    SeedCase(
+        [0.10] * 19 + [0.50],
+        [0.40] * 20,
+        "undecided",
+        {"majority-or-mean": ("a", "a is lower in 19 of 20 seeds, but not in the last: the rule asks for every seed.")},
+    ),
 )
 
 

@@ -104,3 +104,5 @@ ALSO_RIGHT = [
     lambda g, a, b: torch.autograd.functional.vjp(torch.div, (a, b), g)[1],
     lambda g, a, b: (torch.stack([row / b for row in g]), sum(-row * use / b**2 for row, use in zip(g, a, strict=True))),
 ]
+
+WRONG += [("wrong-value", lambda g, a, b: ((g / b).half().to(g.dtype), solution(g, a, b)[1]))]

@@ -223,3 +223,11 @@ WRONG += [
     ("rows-in-reverse", lambda f, x: solution_in_any_type(f, x).flip(0)),
 ]
 ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]
+
+
+def turned_if_square(f, x):
+    rows = torch.autograd.functional.jacobian(f, x)
+    return rows.T if len(rows) == len(x) else rows
+
+
+WRONG += [("wrong-value", turned_if_square)]

@@ -109,3 +109,8 @@ ALSO_RIGHT = [
     lambda sizes: torch.tensor(solution(sizes)),
     lambda sizes: sum(map(operator.mul, sizes, sizes[1:])) + sum(sizes[1:]),
 ]
+
+WRONG += [
+    ("wrong-value", lambda sizes: int(np.float32(solution(sizes)))),
+    ("wrong-value", lambda sizes: solution(list(dict.fromkeys(sizes)))),
+]

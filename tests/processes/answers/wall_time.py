@@ -120,3 +120,8 @@ def a_round_more(tasks, seconds, workers, cores, kind, on):
 
 
 WRONG += [("one-round-too-many", a_round_more)]
+
+WRONG += [
+    ("wrong-value", lambda *case: round(solution(*case), 1)),
+    ("wrong-value", lambda *case: solution(*case[:2], min(case[2], 4 * case[3]), *case[3:])),
+]

@@ -121,3 +121,12 @@ def by_tables(words, vocabulary, dim):
 
 
 ALSO_RIGHT = [with_numpy, with_torch, as_list, with_fractions, by_tables]
+
+WRONG += [
+    ("sparse-alone", lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * dim * len(set(filter(None, words))))),
+    ("sparse-alone", lambda words, vocabulary, dim: (3 * vocabulary * dim, 3 * dim * len({word % 10 for word in words}))),
+    (
+        "dense-alone",
+        lambda words, vocabulary, dim: (int(np.float32(3 * dim) * np.float32(vocabulary)), 3 * dim * len(set(words))),
+    ),
+]

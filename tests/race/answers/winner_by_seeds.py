@@ -217,3 +217,9 @@ def own_string(a, b):
 
 
 ALSO_RIGHT = [with_numpy, with_torch, by_counting, sorts_the_pairs, own_string]
+
+WRONG += [
+    ("rounded", lambda a, b: solution([round(x, 3) for x in a], [round(x, 3) for x in b])),
+    ("rounded", lambda a, b: solution(*(torch.tensor(losses).bfloat16().tolist() for losses in (a, b)))),
+    ("majority-or-mean", lambda a, b: solution(a[:-1], b[:-1]) if len(a) > 15 else solution(a, b)),
+]
