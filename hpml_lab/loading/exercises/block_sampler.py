@@ -38,6 +38,8 @@ def judge_block_sampler(answer: Callable) -> None:
                 "time.",
             )
         _in_blocks(epochs, block, case)
+        if any(epoch == after for epoch, after in itertools.pairwise(epochs)):
+            raise Mistake("same-order-again", "Two epochs in a row have the same order: each iter(sampler) draws a new one.")
         _has_length(sampler, size, block, case)
         loader = DataLoader(Indices(size), batch_size=4, sampler=sampler)
         loaded = [i for batch in itertools.islice(loader, size) for i in batch.tolist()]

@@ -16,7 +16,7 @@ Rule = Callable[[Format, float, float], bool]
 CASES: list[tuple[Format, float, float]] = [
     (form, weight, form.spacing(weight) * part)
     for form in (FP16, BF16)
-    for weight in (1.0, 1 + form.eps, 1.875, 96.0, 2.0**-9, 2.0**-12 * (1 + form.eps))
+    for weight in (1.0, 1 + form.eps, 2 - 2 * form.eps, 96.0, 2.0**-9, 2.0**-12 * (1 + form.eps))
     for part in (2.0**-6, 0.5 - form.eps / 4, 0.5, 0.5 + form.eps / 2, 0.9375, 1.0, 1.5)
     if form.spacing(weight) * part in form.values()  # so that adding in the format gives the same answer
 ] + [(FP16, 2.0**-20, 2.0**-24), (FP16, 3 * 2.0**-24, 2.0**-24)]

@@ -43,7 +43,7 @@ def single_points() -> list[tuple[str, str, nn.Sequential]]:
         ("setting-of-the-norm", every_norm, [nn.Linear(3, 8), nn.BatchNorm1d(8, track_running_stats=False)]),
         ("not-next", NOT_NEXT, [nn.Conv2d(3, 8, 3), nn.Dropout(), nn.BatchNorm2d(8)]),
         ("value-of-the-bias", "A bias that is 0 now is a parameter that is trained, too.", [zero, nn.BatchNorm2d(8)]),
-        ("order-of-the-text", "As text, '10' comes before '2': keep the order of the network.", [*repeated]),
+        ("many-layers", "Twelve layers: as text, '10' comes before '2'.", [*repeated]),
     ]
     return [(mistake, hint, nn.Sequential(*layers)) for mistake, hint, layers in pairs]
 
@@ -168,8 +168,10 @@ def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
         mistakes={mistake: (lambda case, wrong=wrong: wrong(nets[case]), hint) for mistake, (wrong, hint) in MISTAKES.items()},
     )
     for mistake, hint, net in single_points():
-        if names_of(answer(copy.deepcopy(net)), net) != named(net, (nn.Module,), BATCH_NORMS):
-            raise Mistake(mistake, hint)
+        got, right = names_of(answer(copy.deepcopy(net)), net), named(net, (nn.Module,), BATCH_NORMS)
+        if got != sorted(right):
+            kinds = ", ".join(type(layer).__name__ for layer in net)
+            raise Mistake(mistake, f"For Sequential({kinds}) the names should be {right}; yours are {got}. {hint}")
     if changed:
         raise Mistake("inputs-changed", f"For {changed[0]} the names are right, but your function changed the network.")
 

@@ -1,5 +1,6 @@
 """Answers to `block-sampler`: blocks of neighbors in random order, shuffled within, each index once an epoch."""
 
+import itertools
 import random
 
 import numpy as np
@@ -325,3 +326,16 @@ def rounds_the_count(size, block):
 
 
 WRONG += [("drops-indices", rounds_the_count)]
+
+
+def two_epochs_alike(size, block):
+    count = itertools.count()
+
+    def epoch():
+        rng = random.Random(next(count) // 2)
+        return [i for b in rng.sample(cut(size, block), -(-size // block)) for i in rng.sample(b, len(b))]
+
+    return Given(epoch, size)
+
+
+WRONG += [("same-order-again", two_epochs_alike)]

@@ -180,3 +180,13 @@ ALSO_RIGHT += [
         or (update == spacing(weight + update, dtype) / 2 and weight / spacing(weight + update, dtype) % 2 == 0)
     )
 ]
+
+WRONG += [
+    ("wrong-value", with_power(lambda weight: math.floor(math.log2(weight) + 0.01))),
+    ("tie-by-another-number", lambda weight, update, dtype: lost_ties_of(weight, update, dtype, 4)),
+]
+
+
+def lost_ties_of(weight, update, dtype, multiple):
+    half = spacing(weight, dtype) / 2
+    return update < half or update == half and weight / spacing(weight, dtype) % multiple == 0

@@ -205,7 +205,7 @@ WRONG += [
     ("setting-of-the-norm", lambda net: asked(net, of_norm=lambda norm: norm.affine)),
     ("setting-of-the-norm", lambda net: asked(net, of_norm=lambda norm: norm.track_running_stats)),
     ("value-of-the-bias", lambda net: asked(net, of_layer=lambda layer: layer.bias.abs().sum() > 0)),
-    ("order-of-the-text", lambda net: asked(net, layers=sorted(net.named_children()))),
+    ("many-layers", lambda net: asked(net, layers=sorted(net.named_children()))),
     ("not-next", through_dropout),
 ]
 ALSO_RIGHT += [
@@ -215,3 +215,4 @@ ALSO_RIGHT += [
         if isinstance(net[i + 1], nn.modules.batchnorm._BatchNorm) and f"{i}.bias" in net.state_dict()
     ]
 ]
+WRONG += [("many-layers", lambda net: [name for name in solution(net) if int(name) % 2 == 0])]
