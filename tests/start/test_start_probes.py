@@ -262,7 +262,7 @@ def test_a_system_without_shared_memory_files_is_answers(monkeypatch):
 
 def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
     assert PROBES["memory"](answers()).state == OK or probes_machine._memory_bytes() < 4e9
-    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_: "2000000000\n")
+    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_, **options: "2000000000\n")
     found = PROBES["memory"](answers())
     assert (found.state, found.value) == (LIMITED, "2.0 GB")
     monkeypatch.setattr(probes_machine, "_memory_bytes", lambda: None)
