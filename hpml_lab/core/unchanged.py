@@ -17,6 +17,7 @@ import torch.overrides
 import torch.utils._device as default_device
 import torch.utils._python_dispatch as dispatch
 from torch._tensor_str import get_printoptions
+from torch.optim import optimizer
 
 from hpml_lab.core.threads import one_thread
 from hpml_lab.core.watch import is_students
@@ -28,6 +29,20 @@ _OWNERS = (
     *(torch, torch.autograd, torch.linalg, torch.nn, torch.nn.functional, torch.nn.init, torch.optim),
     *(torch.Tensor, torch.nn.Module, torch.optim.Optimizer),
 )
+
+# Hooks that every module and optimizer calls; a mode that counts operators registers some as it is entered.
+_HOOKS = [
+    hooks
+    for module in (torch.nn.modules.module, optimizer)
+    for name, hooks in vars(module).items()
+    if name.startswith("_global_") and isinstance(hooks, dict)
+]
+
+
+def _set_hooks(before: list[dict[int, Any]]) -> None:
+    for hooks, own in zip(_HOOKS, before, strict=True):
+        hooks.clear()
+        hooks.update(own)
 
 
 def _working_directory() -> str | None:
@@ -53,6 +68,7 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (_working_directory, _change_directory),
     (lambda: dict(os.environ), _set_environment),
     (lambda: sys.path[:], lambda before: sys.path.__setitem__(slice(None), before)),
+    (lambda: [dict(hooks) for hooks in _HOOKS], _set_hooks),
     (sys.getrecursionlimit, sys.setrecursionlimit),
     (sys.getswitchinterval, sys.setswitchinterval),
     (sys.gettrace, sys.settrace),

@@ -96,7 +96,7 @@ class Monitor:
 
     rate     samples a second
     live     in a notebook, show the latest sample while the block runs
-    process_id  watch this process and all that it starts, instead of the process that the block runs in
+    process_id  watch this process and all that it starts, from its own start on, instead of the block's process
     path     write each sample to this CSV file when it is taken, so that a killed run leaves all samples but the last
     samples  in order; `rows` is the same as a table
     cost     the sampler's own processor time over the block's time
@@ -129,7 +129,8 @@ class Monitor:
             self._tree = tree = _ProcessTree(self._process_id)
             self._cpu_seconds, self._rss = tree.cpu_seconds, lambda: tree.rss
         self._display = _live_display() if self._live else None
-        self._start = self._before = _Counters.read(self._cpu_seconds)
+        since_start = self._tree is not None  # what a command took before the monitor looked at it counts as well
+        self._start = self._before = _Counters.read((lambda: 0.0) if since_start else self._cpu_seconds)
         self._thread = threading.Thread(target=self._sample_on, name="hpml-monitor", daemon=True)
         self._thread.start()
         return self

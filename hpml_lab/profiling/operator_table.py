@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 @dataclass
-class OperatorShare:
+class OperatorShare(Row):
     """One operator of torch in a recording: its own time, and with the operators that it called."""
 
     operator: str = column("operator")

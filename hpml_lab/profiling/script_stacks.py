@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.findings import column
+from hpml_lab.core.findings import Row, column
 from hpml_lab.profiling import launcher
 from hpml_lab.profiling.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, StackNode
@@ -26,7 +26,7 @@ Frame = tuple[str, str, int]  # function, file, line
 
 
 @dataclass
-class ThreadShare:
+class ThreadShare(Row):
     """One thread: its samples in which it worked, waited for something, or imported a module, in seconds."""
 
     thread: str = column("thread")
@@ -36,7 +36,7 @@ class ThreadShare:
 
 
 @dataclass
-class CodeLineShare:
+class CodeLineShare(Row):
     """One line of the script's own code: its share of all work, with what it called (total) and without (self)."""
 
     line: str = column("line")

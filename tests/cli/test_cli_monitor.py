@@ -49,6 +49,16 @@ def test_a_monitor_of_another_process_does_not_count_this_one():
     assert sum(sample.process_cpu for sample in monitor.samples) < 0.2
 
 
+def test_what_a_process_took_before_it_was_watched_counts():
+    code = f"{BUSY}print(flush=True)\ntime.sleep(60)"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+        process.stdout.readline()  # it has computed
+        with Monitor(rate=20, process_id=process.pid) as monitor:
+            pass
+        process.kill()
+    assert sum(sample.process_cpu for sample in monitor.samples) >= 0.38
+
+
 def test_processes_too_short_to_be_seen_are_counted(capfd):
     burst = "import subprocess, sys, os, time\nfor _ in range(4):\n"
     burst += "  subprocess.run([sys.executable, '-S', '-c', 'block = bytes(90_000_000); sum(range(4_000_000))'])\n"

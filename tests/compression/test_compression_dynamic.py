@@ -327,7 +327,7 @@ def by_the_class(model):
     return [
         name
         for name, module in model.named_modules()
-        if callable(getattr(module, "weight", None)) or "LSTM" in repr(type(module)) and "nn.quantized" in repr(type(module))
+        if callable(getattr(module, "weight", None)) or hasattr(module, "get_weight")
     ]
 
 

@@ -15,10 +15,11 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpml_lab.core import exercises
+from hpml_lab.core import exercises, unchanged
 from hpml_lab.core.exercises import Exercise, all_exercises, check
 
 
@@ -213,6 +214,7 @@ def state():
         "repeated warnings": torch.is_warn_always_enabled(),
         "precision": torch.backends.cuda.matmul.fp32_precision,
         "modes": len(torch.overrides._get_current_function_mode_stack()),
+        "hooks": [list(hooks) for hooks in unchanged._HOOKS],
         "dispatch modes": len(torch.utils._python_dispatch._get_current_dispatch_mode_stack()),
         "printing": repr(torch.ones(1) / 3),
         "names": (torch.add, torch.nn.functional.relu, torch.Tensor.add, torch.Tensor.__add__, np.add, builtins.sum),
@@ -253,6 +255,8 @@ CHANGES = {
     "cudnn's algorithms": lambda _: setattr(torch.backends.cudnn, "deterministic", True),
     "precision": lambda _: setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32"),
     "a mode": lambda _: Mode().__enter__(),
+    "hooks of modules": lambda _: torch.nn.modules.module.register_module_forward_hook(lambda *_: None),
+    "hooks of optimizers": lambda _: register_optimizer_step_pre_hook(lambda *_: None),
     "a dispatch mode": lambda _: FlopCounterMode(display=False).__enter__(),
     "printing": lambda _: torch.set_printoptions(precision=1),
     "torch.add": lambda _: setattr(torch, "add", torch.mul),
@@ -266,7 +270,8 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_an_answer_changes_in_the_process_is_set_back(judged, tmp_path, change):
+def test_what_an_answer_changes_in_the_process_is_set_back(judged, tmp_path, change, monkeypatch):
+    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)  # torch.testing's own imports forbid it
     before = state()
 
     seen = []
