@@ -172,6 +172,10 @@ MISTAKES = combined(
                 lambda found, headers: [found.index(i) for i in range(len(headers)) if i in found],
                 "You return each slice's place in the order; return which slice is at each place: the inverse permutation.",
             ),
+            "indices-of-the-kept": (
+                lambda found, headers: [sorted(found).index(i) for i in found],
+                "You return indices into the list of those that you kept; return indices into the list that you were given.",
+            ),
             "names": (
                 lambda found, headers: [headers[i]["name"] for i in found],
                 "You return names; return indices into the list, which any reader can use.",

@@ -116,7 +116,11 @@ ZEROS = (
         _zero_rule,
         {
             "start": {
-                "no-quant-min": (lambda bits: 0, "low should become quant_min, which is negative; with yours low becomes 0."),
+                "no-quant-min": (
+                    lambda bits: 0,
+                    "low should become quant_min, which is negative; with your zero point low becomes 0. Integers that are "
+                    "shifted afterwards need a zero point that is shifted, too.",
+                ),
                 "from-quant-max": (lambda bits: ends_of(bits)[1], "Your zero point lets low become quant_max."),
                 "always-8-bits": (lambda bits: -128, "Your zero point does not depend on `bits`."),
             },

@@ -57,6 +57,11 @@ def _mask_zeros(net: nn.Module) -> list[Part]:
     return [(0 if mask is None else _part(mask)[0], count) for mask, count in found]
 
 
+def _mask_if_any(net: nn.Module) -> list[Part]:
+    """The zeros of a layer's mask if it has one, else those of its weight."""
+    return [_part(getattr(layer, "weight_mask", layer.weight)) for layer in _layers(net)]
+
+
 def _whole(parts: list[Part]) -> float:
     return sum(zeros for zeros, _ in parts) / max(sum(count for _, count in parts), 1)
 
@@ -103,6 +108,10 @@ _PARTS: dict[str, tuple[Parts, str]] = {
     "only-masks": (_state("weight_mask"), _MASKS),
     "only-masks, of biases too": (_state("_mask"), _MASKS),
     "only-masks, over all weights": (_mask_zeros, _MASKS),
+    "only-masks, where there is one": (
+        _mask_if_any,
+        "Under a mask you count the zeros of the mask alone. A weight that the mask keeps can be 0 too: look at the weight.",
+    ),
     "counts-normalization": (
         lambda net: [_part(layer.weight) for layer in net.modules() if hasattr(layer, "weight")],
         "A layer of normalization has a `weight`, too; only convolutions and Linear layers count.",

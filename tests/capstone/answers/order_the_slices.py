@@ -403,3 +403,12 @@ def orientation_rounded(headers):
 
 
 WRONG += [("remembers-calls", normal_of_the_first_call), ("not-the-normal", orientation_rounded)]
+
+
+def indices_into_the_kept(headers):
+    along = along_of(headers)
+    first = [i for i in range(len(along)) if all(abs(along[i] - along[k]) >= 0.01 for k in range(i))]
+    return along[first].argsort().tolist()
+
+
+WRONG += [("indices-of-the-kept", indices_into_the_kept)]

@@ -323,3 +323,11 @@ WRONG += [
     ("counts-other-layers", matrices_of_all_layers),
     ("wrong-value", lambda net: torch.cat([layer.weight.flatten() == 0 for layer in layers(net)]).half().mean().item()),
 ]
+
+
+def zeros_of_masks_if_any(net):
+    parts = [getattr(layer, "weight_mask", layer.weight) for layer in layers(net)]
+    return sum(int((part == 0).sum()) for part in parts) / sum(part.numel() for part in parts)
+
+
+WRONG += [("only-masks", zeros_of_masks_if_any)]

@@ -254,3 +254,11 @@ def with_a_closure(x, low, high, bits):
 
 
 ALSO_RIGHT += [with_a_closure]
+
+
+def unsigned_zero_point(x, low, high, bits):
+    q, scale, zero_point = solution(x, low, high, bits)
+    return q, scale, zero_point + 2 ** (bits - 1)
+
+
+WRONG += [("no-quant-min", unsigned_zero_point)]
