@@ -79,7 +79,6 @@ _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.is_anomaly_enabled, torch.autograd.set_detect_anomaly),
     (torch.is_warn_always_enabled, torch.set_warn_always),
     (get_printoptions, lambda before: torch.set_printoptions(**before)),
-    (lambda: torch.is_autocast_enabled("cpu"), lambda before: torch.set_autocast_enabled("cpu", before)),
     (lambda: torch.get_autocast_dtype("cpu"), lambda before: torch.set_autocast_dtype("cpu", before)),
     (lambda: torch.backends.cudnn.benchmark, lambda before: setattr(torch.backends.cudnn, "benchmark", before)),
     (lambda: torch.backends.cudnn.deterministic, lambda before: setattr(torch.backends.cudnn, "deterministic", before)),
@@ -110,7 +109,7 @@ def unchanged() -> Iterator[None]:
         np.errstate(),
         np.printoptions(),
         torch.random.fork_rng(devices=[]),
-        torch.inference_mode(False),
+        torch.inference_mode(False),  # sets back whether autocast is on, too
         torch.enable_grad(),
     ):
         try:
