@@ -152,11 +152,13 @@ def _accepted_when_full(make: Callable[[int], Any], slots: int) -> Mistake:
 
 
 def _check_second_ring(make: Callable[[int], Any]) -> None:
-    put, _ = make(2)
+    put, take_first = make(2)
     put(1)
     _, take = make(2)
     if take() is not None:
         raise Mistake("one-ring-for-all", "A second ring contains what was put into the first: create the slots in the call.")
+    if take_first() != 1:
+        raise Mistake("one-ring-for-all", "Making a second ring changed the first: keep the positions in the call, too.")
 
 
 def _check_items(make: Callable[[int], Any]) -> None:

@@ -167,7 +167,32 @@ def oldest_is_overwritten(slots):
     return put, lambda: items.pop(0) if items else None
 
 
+POSITIONS = {}
+
+
+def positions_of_all_rings(slots):
+    """The items are each ring's own, the positions are not."""
+    items = [None] * slots
+    POSITIONS.update(put=0, taken=0)
+
+    def put(item):
+        if POSITIONS["put"] - POSITIONS["taken"] == slots:
+            return False
+        items[POSITIONS["put"] % slots] = item
+        POSITIONS["put"] += 1
+        return True
+
+    def take():
+        if POSITIONS["put"] == POSITIONS["taken"]:
+            return None
+        POSITIONS["taken"] += 1
+        return items[(POSITIONS["taken"] - 1) % slots]
+
+    return put, take
+
+
 WRONG = [
+    ("one-ring-for-all", positions_of_all_rings),
     ("overwritten-before-read", ring(is_full, is_empty, overwrite=True)),
     ("overwritten-before-read", oldest_is_overwritten),
     ("overwritten-before-read", ring(lambda put, taken, slots: put - taken > slots, is_empty)),
