@@ -11,7 +11,7 @@ def add_parser(commands) -> None:
         "profile",
         help="profile a Python script: flame graph, functions, lines and torch's operators in one HTML page",
         usage="hpml-lab profile [--out FILE] [--rate N] [--operator-seconds S] [--subprocesses] SCRIPT | -m MODULE [ARGS]",
-        epilog="CPU it costs: the script up to 1 s (2 to 8 % where it trains for 7 s or more); py-spy and the page 1 to 10 s "
+        epilog="CPU it costs: the script up to 1 s (2 to 11 % where it trains for 7 s or more); py-spy and the page 1 to 10 s "
         "outside, most of them while modules are imported: a lower --rate costs less.",
     )
     parser.add_argument(
