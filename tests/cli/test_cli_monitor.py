@@ -119,7 +119,7 @@ def test_the_picture_says_which_command_it_is_of():
 
 
 def test_ctrl_c_is_the_command_s():
-    script = "import sys, time\nprint('began', flush=True)\ntry: time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(5)"
+    script = "import sys, time\ntry: print('began', flush=True); time.sleep(60)\nexcept KeyboardInterrupt: sys.exit(5)"
     main = "import argparse, pathlib, sys; from hpml_lab.cli.monitor import monitor\n"
     main += f"words = [sys.executable, '-c', {script!r}]\n"
     main += "sys.exit(monitor(argparse.Namespace(out=pathlib.Path('run'), rate=10.0, words=words)))"
