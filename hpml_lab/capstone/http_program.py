@@ -59,7 +59,7 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(500, {"detail": f"{type(error).__name__}: {error}"})
 
     def _refuse(self, status: int, why: str) -> None:
-        """Answer without a body that was read to its end: what follows it cannot be told from it, so the connection closes."""
+        """Answer without a body that was read to its end: nothing tells it from what follows, so the connection closes."""
         self.close_connection = True
         self._answer(status, {"detail": why})
 

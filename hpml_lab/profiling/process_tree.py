@@ -1,7 +1,7 @@
 """A process and all that it starts, watched from outside: what each of their threads used, wanted and waited for.
 
 Everything is read from /proc; nothing of this package is in the processes. The scheduler's counters tell running from waiting
-for a core, so that other programs' load is seen as what it is. Elsewhere than on Linux only running is known (psutil).
+for a core, so that other programs' load is seen as what it is. Only Linux has such a /proc.
 """
 
 import contextlib
@@ -216,7 +216,7 @@ def has_ended(process: int) -> bool:
 
 
 def _bytes_of(process: int) -> tuple[int, int] | None:
-    """Bytes that a process had read from storage and written to it so far, None where that is not told."""
+    """Bytes that a process had read from storage and written to it so far, None where the system does not say."""
     try:
         lines = dict(line.split(": ") for line in (PROC / str(process) / "io").read_text(encoding="utf-8").splitlines())
         return int(lines["read_bytes"]), int(lines["write_bytes"])
