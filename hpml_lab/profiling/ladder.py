@@ -114,12 +114,13 @@ class Ladder:
         self.folder, self.device, self.plan = folder, device, plan
         self.steps = [step for step in CHANGES if applicable(step, device, compile)]
         self.notes: list[str] = []
-        self._cudnn = (
-            # Sums in a fixed order, and no TF32: else two runs of the same code differ, and no check of bits is possible.
-            torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-            if device.is_cuda
-            else contextlib.nullcontext()
-        )
+
+    def exact(self) -> contextlib.AbstractContextManager:
+        """On a GPU: sums in a fixed order, and no TF32: else two runs of the same code differ, and no check of bits is
+        possible. A new object for each `with`: torch's can be entered only once."""
+        if not self.device.is_cuda:
+            return contextlib.nullcontext()
+        return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
     def make(self, switches: TrainerSwitches) -> SlowTrainer:
         return SlowTrainer(self.folder, switches, self.device.torch, batch=self.plan.batch, look=self.plan.look)
@@ -127,7 +128,7 @@ class Ladder:
     def climb(self) -> Iterator[Rung]:
         """The rungs from the slow trainer up, those that were taken back among them."""
         steps = list(self.steps)
-        with self._cudnn:
+        with self.exact():
             made = self.make(TrainerSwitches())
             rung = self.assess(made, None, None, None)
             yield rung
@@ -199,7 +200,7 @@ class Ladder:
 
     def total(self, best: Rung) -> SpeedUp:
         """How many times as fast the best rung is as the slow trainer, timed in turns."""
-        with self._cudnn:
+        with self.exact():
             slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
             fast.run(2)
             return self.gain_of(slow, fast)
@@ -207,7 +208,7 @@ class Ladder:
     def try_mistakes(self, best: Rung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
         rows = []
-        with self._cudnn:
+        with self.exact():
             right = self.make(best.switches)
             for mistake, what in WRONG.items():
                 made = self.make(replace(best.switches, wrong=mistake))
@@ -231,7 +232,7 @@ class Ladder:
 
         In float32, also where the best rung computes in 16 bits.
         """
-        with self._cudnn:
+        with self.exact():
             made = self.make(replace(best.switches, bfloat16=False))
             before = made.run(self.plan.iterations)
             for name, value in made.weights.items():

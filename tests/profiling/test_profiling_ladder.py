@@ -1,12 +1,13 @@
 """The slow trainer and its ladder: what a change may alter, what the check must see, and how the next step is chosen."""
 
+import contextlib
 from dataclasses import fields, replace
 from types import SimpleNamespace
 
 import pytest
 import torch
 
-from hpml_lab.core.device import choose_device
+from hpml_lab.core.device import Device, choose_device
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
@@ -248,6 +249,35 @@ def test_neighboring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_
         assert rung.kept <= (rung.same and rung.gain.faster)
         below = rung if rung.kept else below
     assert len(rungs) > 8
+
+
+class AsOnGpu(Device):
+    """The CPU, which takes itself for a GPU: the ladder then sets cuDNN."""
+
+    is_cuda = True
+
+
+def test_a_ladder_is_climbed_twice_and_judged_with_settings_that_can_be_entered_only_once(folder, monkeypatch):
+    entered = []
+
+    @contextlib.contextmanager
+    def flags(**settings):
+        entered.append(settings)
+        yield
+
+    monkeypatch.setattr(torch.backends.cudnn, "flags", flags)
+    cpu = choose_device("cpu")
+    plan = LadderPlan(iterations=2, profiled=2, batch=8, look=2, turns=1)
+    ladder = Ladder(folder, AsOnGpu(cpu.torch, cpu.reason, cpu.dtype, cpu.dtype_reason), plan, compile=False)
+    ladder.steps = [step for step in CHANGES if not step.needs]
+    with one_thread():
+        for _ in range(2):
+            rungs = list(ladder.climb())
+            assert len(rungs) > 8
+        best = rungs[-1]
+        assert ladder.total(best).ratio > 0 and len(ladder.try_mistakes(best)) == len(WRONG)
+        assert ladder.floor(best) >= 0
+    assert entered == [dict(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)] * 5
 
 
 def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
