@@ -29,12 +29,9 @@ OVERLAPPED, BATCHED, BOTH = "overlapped", "batched", "overlapped and batched"
 @contextmanager
 def without_tf32() -> Iterator[None]:
     """Let cuDNN multiply float32 in float32, so that batches of two sizes differ by rounding only; a CPU always does."""
-    settings = torch.backends.cudnn.conv
-    before, settings.fp32_precision = settings.fp32_precision, "ieee"
-    try:
+    # By torch's older setting: after the newer one, of convolutions alone, reading or setting this one raises an error.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
-    finally:
-        settings.fp32_precision = before
 
 
 class InTurn:

@@ -152,6 +152,17 @@ def test_claims_fail_where_outputs_differ_or_requests_are_lost(result):
     assert [text.split()[0] for text in failing] == ["Without", "Batches", "Little's", "Every"]
 
 
+def test_within_float32_without_tf32_cudnn_s_other_settings_can_be_read_and_set():
+    cudnn = torch.backends.cudnn
+    before = cudnn.allow_tf32, cudnn.deterministic
+    with module.without_tf32():
+        assert not cudnn.allow_tf32
+        with cudnn.flags(enabled=True, deterministic=True, allow_tf32=True):
+            assert cudnn.allow_tf32 and cudnn.deterministic
+        assert not cudnn.allow_tf32
+    assert (cudnn.allow_tf32, cudnn.deterministic) == before
+
+
 @pytest.mark.cuda
 def test_streams_and_graphs_give_the_answers_of_one_stream(slices):
     device = choose_device("cuda")
