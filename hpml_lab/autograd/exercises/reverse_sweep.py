@@ -46,6 +46,14 @@ def reshaped() -> dict[str, Tensor]:
     return {node.name: node for node in (x, r, q, f)}
 
 
+def with_constants() -> dict[str, Tensor]:
+    """f = sum(3·x·x + k), in which 3 and k are constants: they are in the topological order, and no gradient reaches them."""
+    x, k = Tensor([1.5, -0.5], True, "x"), Tensor([4.0, 0.25], name="k")
+    f = sum_(3 * x * x + k)
+    f.name = "f"
+    return {node.name: node for node in (x, f)}
+
+
 def early_sweep(root: Tensor, *, newest_first: bool) -> Gradients:
     """Each node once, in the order in which it is first met: breadth first, or depth first."""
     gradients = {node: np.zeros(node.shape) for node in topological_order(root)} | {root: np.ones(root.shape)}
@@ -215,6 +223,26 @@ def judge_reverse_sweep(answer: Callable) -> None:
             hint = f"{len(strange)} nodes of your result do not belong to this graph: start with a new dictionary in each call."
             raise Mistake("nodes-of-another-graph", hint)
         _compare(own, graph, case)
+    _judge_constants(answer)
+
+
+CONSTANT = (
+    "In f = sum(3·x·x + k), 3 and k are constants. topological_order lists them, too, but no gradient reaches them: they are "
+    "nobody's parents, and do not belong in the result."
+)
+
+
+def _judge_constants(answer: Callable) -> None:
+    graph = with_constants()
+    try:
+        own = answer(graph["f"])
+    except KeyError as error:
+        if not isinstance(error.args[0], Tensor) or error.args[0].requires_grad:
+            raise
+        raise Mistake("asks-a-constant", f"{CONSTANT} Yours asks for the gradient of one.") from error
+    _compare(own, graph, "f = sum(3·x·x + k)")
+    if any(not node.requires_grad for node in own):
+        raise Mistake("constant-has-a-gradient", CONSTANT)
 
 
 def _compare(got: Gradients, graph: dict[str, Tensor], case: str) -> None:

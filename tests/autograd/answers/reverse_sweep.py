@@ -167,7 +167,8 @@ def only_three_levels(root):
 def pops_when_done(root):
     arrived, done = {root: np.ones(root.shape)}, {}
     for node in reverse(root):
-        done[node] = arrived.pop(node)
+        if node.requires_grad:
+            done[node] = arrived.pop(node)
         for parent, vjp in node.parents:
             arrived[parent] = arrived[parent] + vjp(done[node]) if parent in arrived else vjp(done[node])
     return done
@@ -181,7 +182,7 @@ def pulls(root):
         uses = [vjp(of(user)) for user in order for parent, vjp in user.parents if parent is node]
         return np.ones(root.shape) if node is root else sum(uses)
 
-    return {node: of(node) for node in order}
+    return {node: of(node) for node in order if node.requires_grad}
 
 
 def sums_in_place(root):
@@ -271,3 +272,25 @@ def inputs_in_a_dictionary(root):
 
 
 WRONG += [("wrong-value", counts_operations), ("wrong-value", inputs_in_a_dictionary)]
+
+
+def zeros_for_all(root):
+    arrived = {node: np.zeros(node.shape) for node in autograd.topological_order(root)}
+    arrived[root] = np.ones(root.shape)
+    for node in reverse(root):
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived[parent] + vjp(arrived[node])
+    return arrived
+
+
+def pops_every_node(root):
+    arrived, done = {root: np.ones(root.shape)}, {}
+    for node in reverse(root):
+        done[node] = arrived.pop(node)
+        for parent, vjp in node.parents:
+            arrived[parent] = arrived.get(parent, 0) + vjp(done[node])
+    return done
+
+
+WRONG += [("constant-has-a-gradient", zeros_for_all), ("asks-a-constant", pops_every_node)]
+ALSO_RIGHT += [lambda root: {node: gradient for node, gradient in zeros_for_all(root).items() if node.requires_grad}]
