@@ -165,6 +165,7 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
         )
     goal = torch.stack(list(run(right).steps()))
     if same(track, goal, EQUAL):
+        _judge_sizes(answer, right, look_ahead, hyper)
         return
     _judge_every_parameter(track, start)
     catalogue = {"wrong-sign": (_reversed(right), _UPHILL_HINT), **mistakes}
@@ -195,6 +196,20 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
             "what does your rule divide by then?",
         )
     raise Mistake("wrong-value", _first_difference(track, goal))
+
+
+def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> None:
+    """Raise a Mistake if a rule that is right otherwise limits gradients that are large, or denominators that are small."""
+    hyper, start = {**hyper, **({"eps": 1e-10} if "eps" in hyper else {})}, [torch.zeros(shape).double() for shape in SHAPES]
+    for size in (1e-7, 1e5):
+        grads = [[g * size for g in step] for step in _random_gradients(SHAPES, 3, 8)]
+        tracks = [torch.stack(list(_Run(rule, start, grads, hyper, look_ahead).steps(8))) for rule in (answer, right)]
+        if not same(*tracks, ROUNDED):
+            raise Mistake(
+                "limits-the-size",
+                f"Right for gradients around 1, but not for gradients around {size:g}{' and ε = 1e-10' * ('eps' in hyper)}: "
+                "does your rule clip something, or keep a denominator from getting small by more than the formula says?",
+            )
 
 
 def _judge_every_parameter(track: torch.Tensor, start: Tensors) -> None:

@@ -41,10 +41,14 @@ def _momentum(parameters: list[torch.Tensor]) -> torch.optim.Optimizer:
 
 
 class _Training:
-    """A net with the weights of seed 1, an optimizer for it, and a record of what is done: "zero", "backward" and "step"."""
+    """A net with the weights of seed 1, an optimizer for it, and a record of what is done: "zero", "backward" and "step".
 
-    def __init__(self, make: MakeOptimizer) -> None:
-        self.net, self.events = XorNet(), []
+    size  of the inputs; above 1 the net has ReLUs, so that its gradients are as much larger
+    """
+
+    def __init__(self, make: MakeOptimizer, size: float = 1.0) -> None:
+        self.net, self.events = XorNet(activation=torch.relu if size > 1 else torch.sigmoid), []
+        self.x = size * INPUTS
         with torch.no_grad():
             for parameter, value in zip(self.net.parameters(), stack_of_nets([1]), strict=True):
                 parameter.copy_(value[0])
@@ -70,12 +74,12 @@ class _Training:
 
 
 def _trained(
-    make: MakeOptimizer, steps: int, clear: bool = True, loss_of: LossOf = F.binary_cross_entropy
+    make: MakeOptimizer, steps: int, size: float, clear: bool = True, loss_of: LossOf = F.binary_cross_entropy
 ) -> tuple[torch.Tensor, list[float]]:
     """Weights and losses of the right loop; or of a loop without zero_grad, with another number of steps or another loss."""
-    training, losses = _Training(make), []
+    training, losses = _Training(make, size), []
     for _ in range(steps):
-        loss = loss_of(training.net(INPUTS), TARGETS)
+        loss = loss_of(training.net(training.x), TARGETS)
         losses.append(loss.item())
         if clear:
             training.optimizer.zero_grad()
@@ -89,11 +93,12 @@ def judge_training_loop(answer: Callable) -> None:
     _judge(answer, _sgd, 6)
     _judge(answer, _momentum, 3)
     _judge(answer, lambda parameters: _sgd(parameters, lr=10), 4)  # too large: the losses rise
+    _judge(answer, lambda parameters: _sgd(parameters, lr=0.001), 3, size=100.0)  # the gradients' norm is 17
 
 
-def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
-    training = _Training(make)
-    before, x, y = training.weights, INPUTS.clone(), TARGETS.clone()
+def _judge(answer: Callable, make: MakeOptimizer, steps: int, size: float = 1.0) -> None:
+    training = _Training(make, size)
+    before, x, y = training.weights, training.x.clone(), TARGETS.clone()
     try:
         losses = answer(training.net, training.optimizer, x, y, steps)
     except (RuntimeError, ValueError) as error:
@@ -110,8 +115,8 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
         raise Mistake(
             "another-optimizer", "The net was trained, but not by the optimizer that you were given: it made no step."
         )
-    right, right_losses = _trained(make, steps)
-    _judge_weights(training, right, make, steps)
+    right, right_losses = _trained(make, steps, size)
+    _judge_weights(training, right, make, steps, size)
     if losses is None:
         raise Mistake("returns-nothing", "The net is trained correctly. Return the losses, too.")
     if isinstance(losses, list | tuple) and any(getattr(loss, "requires_grad", False) for loss in losses):
@@ -124,7 +129,7 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
         raise Mistake("wrong-count", f"The net has taken {steps} steps, and your list has {len(losses)} losses.")
     wrong = {
         "loss-after-step": (
-            _trained(make, steps + 1)[1][1:],
+            _trained(make, steps + 1, size)[1][1:],
             "These are the losses after each step; keep the loss that backward was called on.",
         ),
         "losses-reversed": (right_losses[::-1], "The losses are in the reverse order."),
@@ -137,7 +142,7 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int) -> None:
     }
     # On XOR's plateau a step lowers the loss by 1e-5 only: a smaller tolerance distinguishes before from after.
     expect(list(losses), right_losses, case="the losses", tolerance=1e-6, mistakes=wrong)
-    if not (torch.equal(x, INPUTS) and torch.equal(y, TARGETS)):
+    if not (torch.equal(x, training.x) and torch.equal(y, TARGETS)):
         raise Mistake("inputs-changed", "The net is trained correctly, but your function changed x or y.")
 
 
@@ -155,25 +160,37 @@ def _not_trained(events: list[str]) -> Mistake:
     return Mistake("never-steps", "The net has not changed: whenever step was called, there were no gradients to use.")
 
 
-def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer, steps: int) -> None:
+def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer, steps: int, size: float) -> None:
     def bce_of_logits(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.binary_cross_entropy_with_logits(z, y)
 
     sigmoid_twice = "binary_cross_entropy_with_logits applies the sigmoid itself; the net's output is a probability already."
     mistakes = {
-        "accumulates": (_trained(make, steps, clear=False)[0], "Each backward adds its gradient to those of the steps before."),
-        "wrong-loss": (_trained(make, steps, loss_of=F.mse_loss)[0], "That is the mean squared error; take cross-entropy."),
-        "wrong-loss, of logits": (_trained(make, steps, loss_of=bce_of_logits)[0], sigmoid_twice),
+        "accumulates": (
+            _trained(make, steps, size, clear=False)[0],
+            "Each backward adds its gradient to those of the steps before.",
+        ),
+        "wrong-loss": (
+            _trained(make, steps, size, loss_of=F.mse_loss)[0],
+            "That is the mean squared error; take cross-entropy.",
+        ),
+        "wrong-loss, of logits": (_trained(make, steps, size, loss_of=bce_of_logits)[0], sigmoid_twice),
         "wrong-loss, summed": (
-            _trained(make, steps, loss_of=lambda p, y: F.binary_cross_entropy(p, y, reduction="sum"))[0],
+            _trained(make, steps, size, loss_of=lambda p, y: F.binary_cross_entropy(p, y, reduction="sum"))[0],
             "You trained on the sum over the samples; the loss is their mean.",
         ),
     }
     counted = training.events.count("step")
-    if counted != steps and same(training.weights, _trained(make, counted)[0], 1e-5):
+    if counted != steps and same(training.weights, _trained(make, counted, size)[0], 1e-5):
         name = "one-step-short" if counted == steps - 1 else "wrong-number-of-steps"
         raise Mistake(name, f"The weights have taken {counted} steps instead of {steps}.")
     step_first = training.events.index("step") < training.events.index("backward")
     if step_first and not same(training.weights, right, 1e-5):
         raise Mistake("step-before-backward", "Your first step comes before the first backward: it has no gradient to use.")
+    if size > 1 and not same(training.weights, right, 1e-5):
+        hint = (
+            "Your weights are right while gradients are small. With larger inputs the gradients' norm is 17, and the weights "
+            "differ: are gradients clipped in your loop? The optimizer should use them as they are."
+        )
+        raise Mistake("clipped-gradients", hint)
     expect(training.weights, right, case=f"the weights after {steps} steps", tolerance=1e-5, mistakes=mistakes)

@@ -19,8 +19,15 @@ PAIRS += [(NAN, 0.1), (0.5, 0.1), (0.5, 0.3), (0.1, 0.1), (0.1, 0.2), (0.2, -8.0
 GRADIENTS = [(*pair, TINY) for pair in PAIRS]
 DEFAULTS = {"lr": 0.1, "growth": 2.0, "backoff": 0.5, "interval": 3}
 OTHERS = {"lr": 0.05, "growth": 4.0, "backoff": 0.25, "interval": 2}
-# (options, first scale, gradients): the last case begins with a NaN, so that the scale falls below 1.
-CASES = ((DEFAULTS, 2.0**16, GRADIENTS), (OTHERS, 2.0**16, GRADIENTS), (DEFAULTS, 1.0, GRADIENTS[8:] + GRADIENTS[:8]))
+FAST = {"lr": 0.1, "growth": 16.0, "backoff": 2.0**-8, "interval": 1}
+# (options, first scale, gradients): the third case begins with a NaN, so that the scale falls below 1; in the last one it rises
+# to 2^32 and falls to 2^-24.
+CASES = (
+    (DEFAULTS, 2.0**16, GRADIENTS),
+    (OTHERS, 2.0**16, GRADIENTS),
+    (DEFAULTS, 1.0, GRADIENTS[8:] + GRADIENTS[:8]),
+    (FAST, 2.0**16, [(TINY, TINY, TINY)] * 4 + [(NAN, TINY, TINY)] * 7),
+)
 MOST_CALLS = 100  # of gradient_of in one step: some gradients are NaN with every scale
 Row = tuple[list[float], int]
 # Parts of the errors of torch and NumPy where a tensor of several elements is taken for one number.
@@ -194,13 +201,6 @@ MISTAKES: dict[str, tuple[list[ScalerRule | Callable], str]] = {
         [replace(RIGHT, fallen=lambda scale, backoff: 1.0)],
         "After an overflow the scale fell to 1. Multiply it by backoff, once.",
     ),
-    "scale-limited": (
-        [
-            replace(RIGHT, fallen=lambda scale, backoff: max(scale * backoff, 1.0)),
-            replace(RIGHT, grown=lambda scale, growth: min(scale * growth, 2.0**16)),
-        ],
-        "You limit the scale. It may fall below 1 and grow above its first value.",
-    ),
     "grows-every-step": (
         [replace(RIGHT, enough=lambda good, interval: True)],
         "The scale grows after each good step. It should grow after `interval` good steps in a row.",
@@ -259,6 +259,16 @@ def ignoring(names: tuple[str, ...]) -> Callable:
     return lambda *arguments, **options: RIGHT.step(*arguments, **{**options, **{name: DEFAULTS[name] for name in names}})
 
 
+def within(low: float, high: float) -> Callable:
+    """The right step with a scale that is kept between two limits."""
+
+    def step(*arguments, **options):
+        weight, scale, good = RIGHT.step(*arguments, **options)
+        return weight, min(max(scale, low), high), good
+
+    return step
+
+
 def explains(step: Callable, given: list[list[Row]]) -> bool:
     """Whether a step gives these weights and scales, in all cases up to the one that is wrong."""
     return all(same_numbers(rows, trace_of(step, *case)) for rows, case in zip(given, CASES, strict=False))
@@ -277,6 +287,12 @@ def raise_mistake(given: list[list[Row]], right: list[Row]) -> None:
     for name, (rules, hint) in MISTAKES.items():
         if any(explains(rule.step if isinstance(rule, ScalerRule) else rule, given) for rule in rules):
             raise Mistake(name, hint)
+    scales = [values[-1] for trace in given for values, _ in trace]
+    for low, high in ((0.0, max(scales)), (min(scales), math.inf), (min(scales), max(scales))):
+        if explains(within(low, high), given):
+            limits = [f"never below {low:g}"] * (low > 0) + [f"never above {high:g}"] * (high < math.inf)
+            hint = f"You limit the scale: it is {' and '.join(limits)}. GradScaler has no such limits."
+            raise Mistake("scale-limited", hint)
     for number in range(1, len(DEFAULTS) + 1):
         for names in combinations(DEFAULTS, number):
             if explains(ignoring(names), given):

@@ -86,3 +86,12 @@ def powers_kept(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8
 
 
 ALSO_RIGHT = [as_torch_does, eps_rescaled, weighted_averages, by_length, powers_kept]
+
+LOOP = "    for i, (p, g) in enumerate(zip(params, grads)):\n"
+WRONG += wrong_answers(
+    solution,
+    [
+        ("limits-the-size", ("(v_hat.sqrt() + eps)", "(v_hat.sqrt() + eps).clamp_min(1e-8)")),
+        ("limits-the-size", (LOOP, f"{LOOP}        g = g.clamp(-100, 100)\n")),
+    ],
+)

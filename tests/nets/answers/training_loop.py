@@ -126,3 +126,9 @@ ALSO_RIGHT += [by_closure]
 
 STOP = "        if losses and loss.item() > losses[-1]:\n            break\n"
 WRONG += wrong_answers(solution, [("wrong-number-of-steps", (FORWARD, FORWARD + STOP))])
+
+NORM = "        torch.nn.utils.clip_grad_norm_(net.parameters(), {})\n"
+WRONG += wrong_answers(solution, [("clipped-gradients", (BACKWARD, BACKWARD + NORM.format(norm))) for norm in (1.0, 5.0)])
+WRONG += wrong_answers(
+    solution, [("clipped-gradients", (BACKWARD, BACKWARD + "        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)\n"))]
+)

@@ -291,3 +291,19 @@ WRONG += [
 ]
 
 WRONG += [("looks-at-one-element", changed(overflow=lambda g: not g.max() < math.inf))]  # misses minus infinity
+
+
+def limited(lowest, highest):
+    def step(*arguments, **options):
+        weight, scale, good = solution(*arguments, **options)
+        return weight, min(max(scale, lowest), highest), good
+
+    return step
+
+
+WRONG += [
+    ("scale-limited", limited(0, 2.0**24)),
+    ("scale-limited", limited(1e-4, math.inf)),
+    ("scale-limited", limited(1, 2.0**20)),
+    ("scale-limited", limited(0, 65504.0)),
+]
