@@ -109,7 +109,8 @@ def judge_largest_rate(answer: Callable) -> None:
         ([8.0, 2.0], 0.0),
         ([3.0, 7.0, 0.1], 0.25),
         ([0.4], 0.6),
-    )  # on these, all mistakes differ, and so do text order, fp16 and a rate kept below 1
+        ([3e-4, 2e-5], 0.8),
+    )  # on these, all mistakes differ, and so do text order, fp16, a rate kept below 1 and an ε in the denominator
     cases = {f"eigenvalues {e} and γ = {m:g}": (e, m) for e, m in settings}
     expect_function(answer, lambda e, m: largest_stable_rate("momentum", m, max(e)), cases, mistakes=RATE_MISTAKES)
 

@@ -9,7 +9,8 @@ from hpml_lab.core.exercises import Mistake, exercise, expect, same
 
 NOTEBOOK = "08_loading"
 
-FLIP_PAIRS = (((0, 1), (3, 4)), ((2, 4),), ((1, 3),))  # one for each image
+# (channels, height, width), pairs, and how far the points spread: in the last image some lie outside of it.
+CASES = (((3, 8, 14), ((0, 1), (3, 4)), 1), ((1, 11, 6), ((2, 4),), 1), ((2, 5, 9), ((1, 3),), 1), ((3, 6, 7), ((0, 4),), 3))
 CALLS = 10  # with the same arguments: an answer that draws a random number does not give the same each time
 
 
@@ -45,6 +46,9 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
     right = _mirrored(points, width - 1)
     turned = _mirrored(right, height - 1, axis=1)
     paired = torch.tensor([[any(row in pair for pair in pairs)] for row in range(len(points))])
+
+    moved, frame = _swapped(right, pairs), torch.tensor([width - 1.0, height - 1.0])
+    inside = moved[:, :1].clamp(0, width - 1)
 
     def either(*moved: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return *moved, *(_swapped(p, pairs) for p in moved)
@@ -151,6 +155,11 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
             tuple(r(p) for p in either(right) for r in (torch.floor, torch.round, torch.ceil)),
             "Your points are whole numbers. Key points lie between pixels: keep their dtype.",
         ),
+        "kept-inside": (
+            across,
+            (moved.clamp_min(0), moved.clamp(min=torch.zeros(2), max=frame), torch.cat([inside, moved[:, 1:]], 1)),
+            "A point that lies outside the image stays outside, as far from its edge as it was: do not clamp its coordinates.",
+        ),
         "left-and-right-not-exchanged": (
             across,
             (right,),
@@ -172,9 +181,9 @@ def _flip_mistakes(image: torch.Tensor, points: torch.Tensor, pairs: tuple) -> d
 def judge_flip_together(answer: Callable) -> None:
     """(image mirrored, points at W − 1 − x with left and right exchanged), both new."""
     generator = torch.Generator().manual_seed(0)
-    for (channels, height, width), pairs in zip(((3, 8, 14), (1, 11, 6), (2, 5, 9)), FLIP_PAIRS, strict=True):
+    for (channels, height, width), pairs, spread in CASES:
         image = torch.rand(channels, height, width, generator=generator)
-        points = torch.rand(5, 2, generator=generator) * torch.tensor([width - 1.0, height - 1.0])
+        points = (0.5 + spread * (torch.rand(5, 2, generator=generator) - 0.5)) * torch.tensor([width - 1.0, height - 1.0])
         right = _flip(image, points, pairs)
         given = image.clone(), points.clone()
         results = [answer(*given, pairs)]

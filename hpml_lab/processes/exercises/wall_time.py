@@ -15,6 +15,7 @@ SIZES = (
     (10, 3.0, 3, 1),
     (3, 2.0, 8, 5),  # more workers than tasks
     (9, 0.25, 9, 2),
+    (7, 0.0123456, 3, 2),  # digits that rounding hides
 )
 WORK = {"python": "a Python loop", "wait": "waiting for a disk", "numpy": "a NumPy product, which releases the GIL"}
 

@@ -146,6 +146,18 @@ CASES = (
         {"rounded": ("undecided", "In both seeds a is lower, if only in the fifth digit: compare the losses as they are.")},
     ),
     SeedCase(
+        [20.0, 3e9, 0.30],
+        [30.0, 4e9, 0.40],
+        "a",
+        {
+            "large-taken-for-nan": (
+                "undecided",
+                "a is lower in every seed. A loss of 20 or of 3e9 is large, and still a number: only nan stands for a training "
+                "that diverged.",
+            )
+        },
+    ),
+    SeedCase(
         [0.10] * 19 + [0.50],
         [0.40] * 20,
         "undecided",

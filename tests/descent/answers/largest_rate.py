@@ -55,3 +55,4 @@ WRONG += [
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / max(np.float16(eigenvalues))),
     ("wrong-value", lambda eigenvalues, momentum: 2 + 2 * momentum / max(eigenvalues)),
 ]
+WRONG += [("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) / (max(eigenvalues) + 1e-8))]

@@ -167,3 +167,17 @@ ALSO_RIGHT = [
         solution(image, points, pairs)[1],
     ),
 ]
+
+
+def kept_inside(image, points, pairs):
+    mirror, moved = solution(image, points, pairs)
+    moved[:, 0].clamp_(0, image.shape[-1] - 1)
+    return mirror, moved
+
+
+def kept_positive(image, points, pairs):
+    mirror, moved = solution(image, points, pairs)
+    return mirror, moved.clamp_min(0)
+
+
+WRONG += [("kept-inside", kept_inside), ("kept-inside", kept_positive)]

@@ -125,3 +125,5 @@ WRONG += [
     ("wrong-value", lambda *case: round(solution(*case), 1)),
     ("wrong-value", lambda *case: solution(*case[:2], min(case[2], 4 * case[3]), *case[3:])),
 ]
+WRONG += [("wrong-value", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (2, 3, 4)]
+WRONG += [("wrong-value", lambda tasks, seconds, *rest: solution(tasks, max(seconds, 0.1), *rest))]

@@ -223,3 +223,15 @@ WRONG += [
     ("rounded", lambda a, b: solution(*(torch.tensor(losses).bfloat16().tolist() for losses in (a, b)))),
     ("majority-or-mean", lambda a, b: solution(a[:-1], b[:-1]) if len(a) > 15 else solution(a, b)),
 ]
+
+
+def diverged_above(limit):
+    return lambda a, b: solution(*([math.nan if loss > limit else loss for loss in losses] for losses in (a, b)))
+
+
+def cut_off_at(limit):
+    return lambda a, b: solution(*([min(loss, limit) for loss in losses] for losses in (a, b)))
+
+
+WRONG += [("large-taken-for-nan", diverged_above(limit)) for limit in (10, 1e6)]
+WRONG += [("large-taken-for-nan", cut_off_at(10))]
