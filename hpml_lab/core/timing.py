@@ -6,14 +6,17 @@ The parts are the standard library's `timeit`, with garbage collection off, and 
 
 import functools
 import logging
+import time
 import timeit
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import median, quantiles
+from typing import Any
 
 import torch
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.threads import all_threads
 
 # The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)
@@ -70,17 +73,22 @@ class Timing:
 
 
 class _Sampler:
-    """Takes one sample at a time of one function, after a warm-up that also fixes how many calls make a sample."""
+    """Takes one sample at a time of one function, after a first call and a search for how many calls make a sample."""
 
     def __init__(self, name: str, work: Callable[[], object], threads: int, gpu: torch.device | None = None) -> None:
         if not callable(work):
             raise LabError(f"{name}: {work!r} is not a function.", "Give one without arguments, such as lambda: net(x).")
         self._work, self._timer, self._threads, self._gpu = work, timeit.Timer(work, timer=timer), threads, gpu
+        self._sleeps = False
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
-        once = self._run(1)
-        if once < 5 * SAMPLE_SECONDS:  # a single call may have been held up; too few calls would make every sample a cold one
-            once = min(once, self._run(1), self._run(1))
-        self._calls = max(1, round(SAMPLE_SECONDS / max(once, 1e-9)))
+        self._sleeps = threads > 1 or (gpu is None and torch.cuda.is_initialized())
+        calls, took = 1, self._run(1)
+        # Twice each, because one may have been held up: too few calls would make every sample a cold one.
+        while took < 5 * SAMPLE_SECONDS and (took := min(took, self._run(calls))) < SAMPLE_SECONDS / 4:
+            calls *= 2
+            took = self._run(calls)
+        self._calls = max(1, round(calls * SAMPLE_SECONDS / took))
+        self._sleeps = self._sleeps and took < 50 * SAMPLE_SECONDS
 
     def __call__(self) -> float:
         return self._run(self._calls) / self._calls
@@ -88,9 +96,20 @@ class _Sampler:
     def _run(self, calls: int) -> float:
         """Seconds of `calls` calls in a row."""
         with set_torch_threads(self._threads):
+            if self._sleeps:
+                self._wake()
             if self._gpu is None:
                 return self._timer.timeit(calls)
             return event_seconds(functools.partial(self._repeat, calls), self._gpu)
+
+    def _wake(self) -> None:
+        """Wake the threads that set_torch_threads has just asked for, or a GPU that was idle: it is in the first calls that
+        they start to work (copying 1 MB on two busy cores: the first call 36 ms, the second 7 ms, the twentieth 39 µs)."""
+        end = timer() + 5 * SAMPLE_SECONDS
+        for _ in range(20):
+            self._work()
+            if timer() > end:
+                break
 
     def _repeat(self, calls: int) -> None:
         """Drop each result before the next call, as timeit does: a list of them could fill the GPU's memory."""
@@ -114,6 +133,44 @@ def measure(
 def _check(samples: int) -> None:
     if not isinstance(samples, int) or samples < 1:
         raise LabError(f"samples={samples!r} is not a whole number from 1 on.", "Leave it out: the default is 7.")
+
+
+def best_threads(work: Callable[[], object], **options: Any) -> Timing:
+    """Time `work()` on one CPU thread and on all, and return the faster: what the processor takes for it.
+
+    options  of `measure`
+    """
+    return min((measure(work, threads=n, **options) for n in {1, all_threads()}), key=lambda timing: timing.seconds)
+
+
+def stuck(work: Sequence[float], seconds: Sequence[float], floor: float = 0.0) -> list[tuple[float, float]]:
+    """Pairs (less, more) of `work` that took equally long although `more` is at least a hundred times `less`.
+
+    A clock that measures something else, such as a sleeping thread, gives equal times whatever the work is. An experiment whose
+    sizes span a factor of 100 checks that there are none.
+
+    work     FLOPs or bytes of each measurement
+    seconds  what it took; 10 % more counts as equal
+    floor    seconds that a call costs however little it does; times up to ten of these may be equal
+    """
+    both = list(zip(work, seconds, strict=True))
+    return [(less, more) for less, a in both for more, b in both if more >= 100 * less and 10 * floor < b < 1.1 * a]
+
+
+@functools.cache
+def launch_seconds(device: torch.device) -> float:
+    """Seconds that Python and the driver take to launch one small kernel, without waiting for it; on a CPU, for one operator.
+
+    The least of several series. Work that is a row of kernels shorter than this is bound by their launches, not by the GPU.
+    """
+    x, series = torch.zeros(1, device=device), []
+    for _ in range(20):
+        timer()  # waits for the device, so that its queue is empty
+        start = time.perf_counter()
+        for _ in range(100):  # fewer than the queue holds
+            x.add_(1)
+        series.append(time.perf_counter() - start)
+    return min(series) / 100
 
 
 PLACEBO = "placebo"
