@@ -165,7 +165,7 @@ PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
     },
     "what": {
         "factor-only": (lambda rate, base: rate / base, "Yours is the factor of the base rate; the rate itself is asked for."),
-        **{f"rounded, {n}": (lambda rate, base, n=n: round(rate, n), "Do not round the rate.") for n in (2, 3, 4, 5, 6)},
+        **{f"rounded, {n}": (lambda rate, base, n=n: round(rate, n), "Do not round the rate.") for n in (2, 3, 4, 5, 6, 7)},
         "rounded, whole": (lambda rate, base: int(rate), "Rates are fractions: int() leaves nothing of them."),
     },
 }
@@ -223,6 +223,7 @@ _SETTINGS = [
     ((50, 0.1, 20, 690, 2), 34),
     ((10, 0.4, 40, 125, 1), 16),
     ((64, 0.02, 16, 640, 0), 12),
+    ((512, 3e-6, 128, 4100, 1), 10),  # a small rate, of which rounding to digits leaves little
 ]
 
 

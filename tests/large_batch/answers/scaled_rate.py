@@ -207,3 +207,5 @@ def added_up(t, batch, base_rate, base_batch, samples, warm_epochs):
 
 
 ALSO_RIGHT = [with_numpy, with_torch, with_fractions, weighted, with_a_scheduler, added_up]
+
+WRONG += [("rounded", lambda *given, digits=digits: round(solution(*given), digits)) for digits in (6, 7)]
