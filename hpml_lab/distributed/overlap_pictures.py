@@ -7,7 +7,7 @@ import numpy as np
 
 from hpml_lab.core import style
 from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import gantt, rows
@@ -93,7 +93,7 @@ def draw_gains(axes, result: Result) -> None:
         measured = [row for row in found if row.way == way]
         for row in measured:
             low, high = (float(number) for number in row.interval.split(" to "))
-            shown = style.GREY if row.verdict == "within noise" else color
+            shown = color if row.verdict in CLAIMED else style.GREY
             axes.plot([row.traffic * shift] * 2, [low, high], color=shown)
             axes.plot(row.traffic * shift, row.gain, marker, color=shown, markersize=9)
         axes.plot([], [], marker, color=color, markersize=9, label=way.partition(",")[0])

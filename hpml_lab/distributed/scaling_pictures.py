@@ -6,7 +6,7 @@ import numpy as np
 
 from hpml_lab.core import style
 from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp
+from hpml_lab.core.noise import CLAIMED, SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds
@@ -70,7 +70,7 @@ def draw_measured(axes, rows: list[ScalingRow]) -> None:
         color, hatch = looks[row.work]
         x = counts.index(row.ranks) + 0.3 * (list(looks).index(row.work) - 1)
         low, high = (float(end) for end in row.interval.split(" to "))
-        fill = color if row.verdict != "within noise" else style.GREY
+        fill = color if row.verdict in CLAIMED else style.GREY
         axes.bar(x, row.gain, width=0.27, color=fill, hatch=hatch, edgecolor="white")
         axes.vlines(x - 0.05, low, high, color=style.INK, lw=1.5)
         batches = row.ranks if row.work == WORKS[WEAK] else 1

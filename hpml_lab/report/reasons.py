@@ -16,6 +16,8 @@ def reasons(result: Result, claim: Claim) -> list[str]:
     found = [f"It depends on {claim.depends_on}."]
     if "within noise" in claim.measured:
         found.append("The difference is within the noise of this run: nothing can be said from it, in either direction.")
+    if claim.measured.endswith("less than 2 %"):
+        found.append("The difference is real and too small to matter: a speed-up is claimed from 2 % on.")
     if claim.depends_on == "the machine":
         found += _of_the_machine(result)
     recorded = _recorded(result, claim)

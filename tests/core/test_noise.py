@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpml_lab.core.noise import SpeedUp, interval, speed_up, speed_up_of
+from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of
 from hpml_lab.core.timing import PLACEBO, Timing, interleaved
 
 
@@ -34,7 +34,7 @@ def test_the_same_code_twice_is_rarely_called_a_gain() -> None:
         return [draw.lognormvariate(0, 0.05) * (3 if draw.random() < 0.1 else 1) for _ in range(7)]
 
     verdicts = [speed_up_of(samples(), samples(), samples()).verdict for _ in range(1000)]
-    assert sum(verdict != "within noise" for verdict in verdicts) < 20
+    assert sum(verdict in CLAIMED for verdict in verdicts) < 20
 
 
 def test_a_real_gain_is_seen() -> None:
@@ -53,6 +53,15 @@ def test_a_gain_inside_the_band_is_not_claimed() -> None:
     gain = speed_up_of([1.0] * 7, [0.96] * 7, [1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0])
     assert gain.low > 1 and not gain.faster
     assert str(gain).endswith("within noise")
+
+
+def test_a_gain_of_one_percent_is_seen_and_not_claimed() -> None:
+    """The search of cuDNN gained 1.3 % on a machine whose noise was 0.2 %, next to the 1.7 times of the lecture."""
+    gain = SpeedUp(1.0131, 1.01, 1.02, noise=0.0021)
+    assert not gain.faster and not gain.slowdown.slower
+    assert str(gain) == "1.01 times as fast (1.01 to 1.02; noise ±0.21 %): less than 2 %"
+    assert gain.slowdown.verdict == gain.verdict == "less than 2 %"
+    assert SpeedUp(1.02, 1.01, 1.03, noise=0.0021).faster and SpeedUp(0.98, 0.97, 0.99, noise=0.0021).slower
 
 
 def test_the_placebo_takes_part_in_turns_with_the_rest() -> None:

@@ -7,7 +7,7 @@ from statistics import median
 from hpml_lab.core import machine, style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, interval, speed_up_of
+from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span, busy, gantt, rows
 from hpml_lab.distributed.data_parallel import MAIN, STAGES
@@ -124,7 +124,7 @@ def draw(result: Result):
             speed.plot([n for n, _, _ in line], [gain for _, gain, _ in line], color=color, marker=marker, label=way)
             for row in (row for row in found if row.way == way and row.interval):
                 speed.plot([row.replicas] * 2, [float(end) for end in row.interval.split(" to ")], color=color, lw=1)
-            unsure = [(n, gain) for n, gain, verdict in line if verdict == "within noise"]
+            unsure = [(n, gain) for n, gain, verdict in line if verdict not in ("", *CLAIMED)]
             speed.plot(*zip(*unsure, strict=True) if unsure else ([], []), marker, color=color, markerfacecolor="white")
         speed.set(
             title=net,

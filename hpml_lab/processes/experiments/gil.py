@@ -9,7 +9,7 @@ import psutil
 from hpml_lab.core import machine, style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span, rows
@@ -21,7 +21,6 @@ from hpml_lab.processes.timelines import draw_timelines, legend_entries
 QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.01, rounds=5)
 FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=9)
 ON = ("threads", "processes")
-WITHIN = "within noise"  # as SpeedUp.verdict puts it
 FAST = "times as fast"
 TIMELINES = (("loop", "threads"), ("loop", "processes"), ("sleep", "threads"), ("numpy", "threads"))
 
@@ -67,7 +66,7 @@ def draw(result: Result):
         for work, color, marker in zip(works, style.CYCLE, style.MARKERS, strict=False):
             line = [row for row in shown if (row.work, row.on) == (work, on)]
             axes.plot(workers, [row.gain for row in line], color=color, marker=marker, label=work)
-            unsure = [row for row in line if row.verdict == WITHIN]
+            unsure = [row for row in line if row.verdict not in CLAIMED]
             look = dict(color=color, marker=marker, linestyle="none", markerfacecolor="white")
             axes.plot([row.workers for row in unsure], [row.gain for row in unsure], **look)
         axes.set(title=f"on {on}", xlabel=on, ylabel="times as fast", xticks=workers)
