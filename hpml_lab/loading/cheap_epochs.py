@@ -1,13 +1,19 @@
-"""Epochs of cheap images, such as MNIST's: a worker costs more than it saves, and whole batches need none."""
+"""Epochs of cheap images, such as MNIST's: a worker costs more than it saves, and whole batches need none.
+
+Where there is a GPU, each batch goes to it through pinned memory and trains a net there, as in the lecture's epochs of MNIST.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
+import torch
+from torch import nn
 from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
+from hpml_lab.core.counting import synchronize
 from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.picture import picture
@@ -19,7 +25,8 @@ from hpml_lab.loading.pipeline import DEADLINE
 from hpml_lab.loading.storage import BatchedImages, CheapImages, ready_made
 
 ONE, WHOLE, AGAIN = "one by one", "whole batches", "one by one, again"
-IN_THE_LECTURE = {1: "6.7 (MNIST, with training, pinned memory)", 4: "4.1", 8: "4.5"}  # seconds by the number of workers
+TRAINED = ", training on a GPU"
+IN_THE_LECTURE = {1: "6.7 (MNIST, pinned memory)", 4: "4.1", 8: "4.5"}  # seconds by the number of workers, with training
 
 
 @dataclass
@@ -39,31 +46,61 @@ class CheapEpoch(Row):
         return speed_up_of(self.samples[ONE], changed.samples[way], self.samples[AGAIN])
 
 
-def cheap_epoch(images: CheapImages, batch_size: int, workers: int) -> tuple[float, int]:
-    """Seconds of one epoch of DataLoader over `images`, start of its workers included, and the number of images seen."""
+class DigitTrainer:
+    """Trains the net of PyTorch's MNIST example, which the lecture times, on a GPU: images (B, 1, 28, 28), labels (B,)."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        convolutions = nn.Conv2d(1, 32, 3), nn.ReLU(), nn.Conv2d(32, 64, 3), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.25)
+        layers = nn.Flatten(), nn.Linear(9216, 128), nn.ReLU(), nn.Dropout(0.5), nn.Linear(128, 10)
+        self.net = nn.Sequential(*convolutions, *layers).to(device)
+        self.optimizer = torch.optim.Adadelta(self.net.parameters())
+
+    def __call__(self, images: torch.Tensor, labels: torch.Tensor) -> None:
+        images, labels = images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+        self.optimizer.zero_grad()
+        nn.functional.cross_entropy(self.net(images), labels).backward()
+        self.optimizer.step()
+
+
+def cheap_epoch(images: CheapImages, batch_size: int, workers: int, train: DigitTrainer | None = None) -> tuple[float, int]:
+    """Seconds of one epoch of DataLoader over `images`, start of its workers included, and the number of images seen.
+
+    train  what each batch trains, through pinned memory; by default a batch is only loaded
+    """
     batched = isinstance(images, BatchedImages)
     options: dict[str, Any] = {"timeout": DEADLINE} if workers else {}
-    start = CLOCK()
+    if train is not None:
+        options["pin_memory"] = True
+    start, seen = CLOCK(), 0
     loader = DataLoader(images, batch_size, num_workers=workers, collate_fn=ready_made if batched else None, **options)
     iterator = iter(loader)
     try:
-        seen = sum(len(labels) for _, labels in iterator)
+        for batch, labels in iterator:
+            if train is not None:
+                train(batch, labels)
+            seen += len(labels)
+        if train is not None:
+            synchronize(train.device)
         return CLOCK() - start, seen
     finally:
         shutdown_workers(iterator)
 
 
-def measure_cheap(images: int, workers: Sequence[int], rounds: int) -> tuple[list[CheapEpoch], set[int]]:
-    """Epochs by the number of workers, in turns; and how many images they saw."""
+def measure_cheap(images: int, workers: Sequence[int], rounds: int, device: torch.device) -> tuple[list[CheapEpoch], set[int]]:
+    """Epochs by the number of workers, in turns, with training where the device is a GPU; and how many images they saw."""
     sets = {ONE: CheapImages(images), WHOLE: BatchedImages(images)}
     sets[AGAIN] = sets[ONE]
+    train = DigitTrainer(device) if device.type == "cuda" else None
+    if train is not None:
+        cheap_epoch(CheapImages(64), 64, 0, train)  # the first step loads the GPU's libraries
     seconds: dict[int, dict[str, list[float]]] = {count: {way: [] for way in sets} for count in workers}
     counts = set()
     for _ in range(rounds):
         for count in workers:
             for way, dataset in sets.items():
                 if way != AGAIN or count == min(workers):  # all are compared with the fewest workers
-                    took, seen = cheap_epoch(dataset, 64, count)
+                    took, seen = cheap_epoch(dataset, 64, count, train)
                     seconds[count][way].append(took)
                     counts.add(seen)
     return [CheapEpoch(count, median(by_way[ONE]), median(by_way[WHOLE]), by_way) for count, by_way in seconds.items()], counts
@@ -71,7 +108,8 @@ def measure_cheap(images: int, workers: Sequence[int], rounds: int) -> tuple[lis
 
 @picture
 def cheap_images(result: Result):
-    """Seconds of an epoch of cheap images by the number of workers, fetched one by one and in whole batches.
+    """Seconds of an epoch of cheap images by the number of workers, fetched one by one and in whole batches. On a GPU each
+    batch also trains a net, as in the lecture; without one it is only loaded.
 
     Look whether workers cost more than they save one by one, and what whole batches in the main process need.
     """
@@ -96,16 +134,29 @@ def cheap_images(result: Result):
     return figure
 
 
-def compare_cheap(result: Result, cheap: list[CheapEpoch]) -> None:
-    """Add the key figures and the claims on cheap images."""
+def compare_cheap(result: Result, cheap: list[CheapEpoch], trained: bool) -> None:
+    """Add the key figures and the claims on cheap images; the lecture's epochs are those that also trained on a GPU."""
     by_workers = {row.workers: row for row in cheap}
     none, single, most = cheap[0], by_workers[1], cheap[-1]
     for row in cheap:
-        label = f"cheap images, {plural(row.workers, 'worker')}"
-        result.key_figure(label, row.one_by_one, "s", lecture=IN_THE_LECTURE.get(row.workers))
-    result.key_figure(f"cheap images, {most.workers} workers, whole batches", most.whole_batches, "s")
+        label, lecture = f"cheap images, {plural(row.workers, 'worker')}", IN_THE_LECTURE.get(row.workers)
+        if trained:
+            result.key_figure(label + TRAINED, row.one_by_one, "s", lecture=lecture)
+        else:
+            result.key_figure(label, row.one_by_one, "s")
+            if lecture:
+                result.key_figure(label + TRAINED, None, "s", lecture=lecture)
+    whole_batches = f"cheap images, {most.workers} workers, whole batches"
+    result.key_figure(whole_batches + TRAINED if trained else whole_batches, most.whole_batches, "s")
     slower = none.gain(single, ONE)
     result.measured("A worker makes cheap images slower", slower.slower, str(slower))
+    if 4 in by_workers:
+        four = none.gain(by_workers[4], ONE)
+        result.measured(
+            "4 workers load cheap images faster than 1",
+            four.low > slower.high,
+            f"{single.one_by_one:.2f} s with 1, {by_workers[4].one_by_one:.2f} s with 4",
+        )
     whole = none.gain(none, WHOLE)
     others = [none.gain(row, ONE) for row in cheap]
     result.measured(

@@ -8,11 +8,13 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import load_result
 from hpml_lab.core.noise import speed_up_of
+from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span
 from hpml_lab.core.timing import Timing
 from hpml_lab.core.workers import child_pids
@@ -33,6 +35,7 @@ from hpml_lab.loading import (
 from hpml_lab.loading.cheap_epochs import CheapEpoch
 from hpml_lab.loading.computed_epochs import Computed, ComputedEpoch, ComputedRun, measure_computed
 from hpml_lab.loading.device_copies import CopyDuringCompute, CopyTimes
+from hpml_lab.loading.experiments import io_vs_compute as io_module
 from hpml_lab.loading.experiments import num_workers as num_workers_module
 from hpml_lab.loading.experiments import pinned_memory as pinned_memory_module
 from hpml_lab.loading.experiments import prefetch as prefetch_module
@@ -52,7 +55,7 @@ SMALL = {
     ),
     "pinned-memory": dict(kilobytes=(64, 1024)),
     "gpu-prefetcher": dict(batches=12, megabytes=1, seconds=0.01, rounds=2),
-    "io-vs-compute": dict(rounds=1, batches=4, batch_size=4, side=64, crop=32, width=4),
+    "io-vs-compute": dict(rounds=1, batches=4, batch_size=4, side=64, crop=32, width=4, gpu_width=4),
 }
 
 
@@ -111,7 +114,12 @@ def test_two_threads_load_in_lanes_of_their_own(runs):
 def test_key_figures_answer_the_lecture(run):
     _, result, _ = run
     missing = {figure.label for figure in result.key_figures if figure.lecture is not None and figure.here is None}
-    assert missing <= {"pinned over pageable"}  # needs a GPU
+    need_a_gpu = {
+        "pinned over pageable",
+        "cheap images, 1 worker, training on a GPU",
+        "cheap images, 8 workers, training on a GPU",
+    }
+    assert missing <= need_a_gpu
 
 
 def test_with_known_times_a_copys_bandwidth_is_what_they_say(monkeypatch):
@@ -202,7 +210,8 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
         asked.append((storage.scale, batches, batch_size))
         return [batch] * batches
 
-    def cheap_epoch(images, batch_size, workers):
+    def cheap_epoch(images, batch_size, workers, train):
+        assert train is None, "without a GPU"
         return cheap[workers, isinstance(images, BatchedImages)], len(images)
 
     for known in (run_epoch, batch_loads):
@@ -245,6 +254,87 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
     assert holds["With more workers than cores, samples that wait gain more than samples that compute"]
     assert holds["A worker makes cheap images slower"]
     assert holds["Whole batches in the main process beat every number of workers that fetch one by one"]
+
+
+def cheap_rows(**seconds):
+    """Rows by the number of workers, from `_1=6.7` and the like: three rounds alike; whole batches take a tenth."""
+    numbers = {int(name[1:]): value for name, value in seconds.items()}
+    return [
+        CheapEpoch(n, value, value / 10, {cheap_epochs.ONE: [value] * 3, cheap_epochs.WHOLE: [value / 10] * 3})
+        for n, value in numbers.items()
+    ]
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_the_lecture_s_epochs_of_mnist_are_compared_with_those_that_train_on_a_gpu(trained):
+    rows = cheap_rows(_0=9.0, _1=6.7, _4=4.1)
+    rows[0].samples[cheap_epochs.AGAIN] = [9.0] * 3
+    result = Result()
+    cheap_epochs.compare_cheap(result, rows, trained)
+    with_lecture = {figure.label: figure.here for figure in result.key_figures if figure.lecture}
+    labels = [f"cheap images, {n}, training on a GPU" for n in ("1 worker", "4 workers")]
+    assert with_lecture == dict(zip(labels, (6.7, 4.1) if trained else (None, None), strict=True))
+    assert ("cheap images, 1 worker" in {figure.label for figure in result.key_figures}) == (not trained)
+    [claim] = [claim for claim in result.claims if claim.text == "4 workers load cheap images faster than 1"]
+    assert claim.holds and claim.measured == "6.70 s with 1, 4.10 s with 4"
+
+
+def test_on_a_gpu_every_cheap_batch_is_pinned_and_trains_there(monkeypatch):
+    """The GPU is played by the CPU: what is asked of the loader and of the trainer is noted."""
+    asked, trained, waited = [], [], []
+
+    class KnownTrainer(cheap_epochs.DigitTrainer):
+        def __init__(self, device):
+            assert device == torch.device("cuda:0")
+            super().__init__(torch.device("cpu"))
+
+        def __call__(self, images, labels):
+            super().__call__(images, labels)
+            trained.append(len(labels))
+
+    def loader(*positional, pin_memory, **options):
+        asked.append(pin_memory)
+        return DataLoader(*positional, **options)
+
+    monkeypatch.setattr(cheap_epochs, "DigitTrainer", KnownTrainer)
+    monkeypatch.setattr(cheap_epochs, "DataLoader", loader)
+    monkeypatch.setattr(cheap_epochs, "synchronize", waited.append)
+    rows, counts = cheap_epochs.measure_cheap(100, (0, 1), 1, torch.device("cuda:0"))
+    assert [row.workers for row in rows] == [0, 1] and counts == {100}
+    assert trained == [64] + 5 * [64, 36], "a first step, then five epochs"
+    assert asked == [True] * 6 and len(waited) == 6, "an epoch is over when the GPU is done"
+
+
+def test_a_step_has_as_many_passes_as_take_about_as_long_as_loading():
+    def epoch(load, *steps):
+        zeros = dict.fromkeys((*io_module.LOAD_PARTS, *io_module.STEP_PARTS), 0.0)
+        return io_module.TimedEpoch(1.0, [zeros | {"decode": load, "forward": step} for step in steps])
+
+    assert io_module.enough_passes(epoch(0.2, 9.0, 0.05, 0.05)) == 4, "the first step also chooses kernels"
+    assert io_module.enough_passes(epoch(0.1, 0.7, 0.7)) == 1
+    assert io_module.enough_passes(epoch(1.0, 1e-4, 1e-4)) == io_module.MOST_PASSES
+
+
+def test_a_step_s_parts_are_those_of_all_its_passes(monkeypatch):
+    moments = iter([0, 1, 2, 4, 8, 10, 14, 22])  # copy 1; forward 1 and 2, backward 2 and 4, step 4 and 8
+    monkeypatch.setattr(io_module, "CLOCK", lambda: next(moments))
+    trainer = io_module.PhotoTrainer(torch.device("cpu"), 2)
+    parts = trainer(torch.zeros(1, 3, 16, 16), torch.tensor([0]), passes=2)
+    assert parts == {"copy": 1, "forward": 3, "backward": 6, "step": 12}
+
+
+def test_the_slow_accelerator_has_twice_the_passes_that_were_chosen(monkeypatch):
+    timed, passes = io_module.timed_epoch, []
+
+    def noted(loader, trainer, count=1, checksums=None):
+        passes.append((loader.num_workers, count))
+        return timed(loader, trainer, count, checksums)
+
+    monkeypatch.setattr(io_module, "timed_epoch", noted)
+    monkeypatch.setattr(io_module, "enough_passes", lambda epoch: 3)
+    result = small(io_vs_compute, device="cpu")
+    assert passes == [(0, 1), (1, 1), (0, 6), (0, 3), (1, 3), (0, 6), (0, 3), (0, 6)]
+    assert result.here("passes of a step") == 3
 
 
 def test_samples_that_compute_take_processor_time_and_no_epoch_beats_the_cores():
@@ -306,7 +396,9 @@ def test_a_trace_that_lacks_kernels_is_refused(kernels):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    "experiment", [pinned_memory, gpu_prefetcher, io_vs_compute, tune_loader], ids=lambda experiment: experiment.slug
+    "experiment",
+    [pinned_memory, gpu_prefetcher, io_vs_compute, num_workers, tune_loader],
+    ids=lambda experiment: experiment.slug,
 )
 def test_on_a_gpu_the_exact_claims_hold(experiment):
     result = experiment("quick", device="cuda")

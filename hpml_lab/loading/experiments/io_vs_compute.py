@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch.utils.data import DataLoader
@@ -35,8 +36,10 @@ COLORS = {
     "backward": style.ORANGE,
     "step": style.RED,
 }
-QUICK = dict(rounds=5, batches=6, batch_size=12, side=224, crop=112, width=12)
-FULL = dict(rounds=7, batches=10, batch_size=64, side=384, crop=224, width=32)
+# The net is narrow enough that one pass takes no longer than loading does; as many passes make a step as take as long.
+QUICK = dict(rounds=5, batches=6, batch_size=12, side=224, crop=112, width=12, gpu_width=64)
+FULL = dict(rounds=5, batches=10, batch_size=64, side=384, crop=224, width=8, gpu_width=64)
+MOST_PASSES = 500  # a GPU that is faster still leaves a step shorter than the loading
 
 
 @dataclass
@@ -63,9 +66,9 @@ class PredictedGain(Row):
 
 
 def draw_io_vs_compute(result: Result):
-    """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step. Right: how many
-    times as fast the loop becomes if loading runs during compute, and if a step takes half as long, predicted and measured with
-    its 90 % interval.
+    """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step, which repeats its
+    passes until it takes about as long as loading. Right: how many times as fast the loop becomes if loading runs during
+    compute, and if a step takes half as long, predicted and measured with its 90 % interval.
 
     The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.
     """
@@ -102,7 +105,7 @@ def draw_io_vs_compute(result: Result):
 
 
 class PhotoTrainer:
-    """A small convolutional net that trains on photos; a step of `passes` passes stands for a slower accelerator."""
+    """A small convolutional net that trains on photos; a step is as many passes over a batch as it is asked for."""
 
     def __init__(self, device: torch.device, width: int) -> None:
         torch.manual_seed(0)
@@ -126,19 +129,21 @@ class PhotoTrainer:
         synchronize(self.device)
         return CLOCK()
 
-    def __call__(self, photos: torch.Tensor, labels: torch.Tensor, passes: int = 1) -> list[float]:
-        """Train on one batch `passes` times. Returns the moments after copy, forward, backward, step (of the last pass)."""
+    def __call__(self, photos: torch.Tensor, labels: torch.Tensor, passes: int = 1) -> dict[str, float]:
+        """Train on one batch `passes` times. Returns the seconds of each of STEP_PARTS, those of all passes together."""
+        moments = [CLOCK()]
         photos, labels = photos.to(self.device), labels.to(self.device)
-        moments = [self.finished()]
+        moments.append(self.finished())
         for _ in range(passes):
             self.optimizer.zero_grad()
             loss = torch.nn.functional.cross_entropy(self.net(photos), labels)
-            forward = self.finished()
+            moments.append(self.finished())
             loss.backward()
-            backward = self.finished()
+            moments.append(self.finished())
             self.optimizer.step()
-            step = self.finished()
-        return [*moments, forward, backward, step]
+            moments.append(self.finished())
+        copy, *taken = (b - a for a, b in pairwise(moments))
+        return dict(zip(STEP_PARTS, (copy, *(sum(taken[part::3]) for part in range(3))), strict=True))
 
 
 @dataclass
@@ -159,9 +164,8 @@ def timed_epoch(loader: DataLoader, trainer: PhotoTrainer, passes: int = 1, chec
 
     def step(batch: list[torch.Tensor]) -> None:
         images, labels, times = batch
-        moments = [CLOCK(), *trainer(images, labels, passes)]
         loading = dict(zip(LOAD_PARTS, times.diff(dim=1).sum(0).tolist(), strict=False))  # collate is known by its span
-        batches.append(loading | dict(zip(STEP_PARTS, (b - a for a, b in pairwise(moments)), strict=True)))
+        batches.append(loading | trainer(images, labels, passes))
         if checksums is not None:
             checksums.append(checksum([images, labels]))
 
@@ -170,6 +174,15 @@ def timed_epoch(loader: DataLoader, trainer: PhotoTrainer, passes: int = 1, chec
     for parts, span in zip(batches, collated, strict=True):
         parts["collate"] = span.seconds
     return TimedEpoch(epoch.seconds, batches)
+
+
+def enough_passes(epoch: TimedEpoch) -> int:
+    """How many passes take about as long as loading, 1 to MOST_PASSES, by the batches of an epoch with one pass.
+
+    By the medians: the first batch of all also chooses kernels.
+    """
+    load, step = (median(sum(batch[part] for part in parts) for batch in epoch.batches) for parts in (LOAD_PARTS, STEP_PARTS))
+    return min(max(1, round(load / step)), MOST_PASSES)
 
 
 @experiment(
@@ -181,25 +194,24 @@ def io_vs_compute(params: Params) -> Result:
     sums: dict[str, list[int]] = {"in turn": [], "worker": []}
     with tempfile.TemporaryDirectory(prefix="hpml-photos-") as folder, allow_oversubscription():
         photos = Photos(make_photos(Path(folder), params.batches * params.batch_size, side=params.side), params.crop)
-        trainer = PhotoTrainer(params.device.torch, params.width)
+        trainer = PhotoTrainer(params.device.torch, params.gpu_width if params.device.is_cuda else params.width)
         in_turn, one_worker = (
             stamped_loader(photos, params.batch_size, workers, persistent_workers=workers > 0) for workers in (0, 1)
         )
         # The warm-up: the worker starts, files come into the page cache, kernels are chosen.
-        timed_epoch(in_turn, trainer, checksums=sums["in turn"])
+        passes = enough_passes(timed_epoch(in_turn, trainer, checksums=sums["in turn"]))
         timed_epoch(one_worker, trainer, checksums=sums["worker"])
-        timed_epoch(in_turn, trainer, passes=2)
+        timed_epoch(in_turn, trainer, 2 * passes)
         ways = {
-            "plain": (in_turn, 1),
-            "overlapped": (one_worker, 1),
-            "slow": (in_turn, 2),
-            "plain, again": (in_turn, 1),
-            "slow, again": (in_turn, 2),  # both are placebos
+            "plain": (in_turn, passes),
+            "overlapped": (one_worker, passes),
+            "slow": (in_turn, 2 * passes),
+            "plain, again": (in_turn, passes),
+            "slow, again": (in_turn, 2 * passes),  # both are placebos
         }
         # In turns, so that a busy moment of the machine falls on all.
         turns = [
-            {name: timed_epoch(loader, trainer, passes) for name, (loader, passes) in ways.items()}
-            for _ in range(params.rounds)
+            {name: timed_epoch(loader, trainer, count) for name, (loader, count) in ways.items()} for _ in range(params.rounds)
         ]
         epochs = {name: [turn[name] for turn in turns] for name in ways}
         del one_worker, in_turn, ways  # ends the worker
@@ -209,6 +221,7 @@ def io_vs_compute(params: Params) -> Result:
     changes = _changes(epochs)
     result = Result([Table("A batch's time", parts), Table("What a change gains", changes)])
     _compare(result, split, changes)
+    result.key_figure("passes of a step", passes)
     result.claim(
         "A worker gives the same batches as the loop alone, bitwise and in the same order",
         len(sums["in turn"]) == params.batches and sums["in turn"] == sums["worker"],
@@ -242,7 +255,7 @@ def _gain(epochs: dict[str, list[TimedEpoch]], before: str, after: str) -> Speed
 def _changes(epochs: dict[str, list[TimedEpoch]]) -> list[PredictedGain]:
     plain, slow = _whole(epochs["plain"]), _whole(epochs["slow"])
     load, compute = plain.mean(LOAD_PARTS), plain.mean(STEP_PARTS)
-    # Two passes over a batch are the machine with the slow accelerator; one pass is the accelerator twice as fast.
+    # Twice the passes over a batch are the machine with the slow accelerator; the plain step is the accelerator twice as fast.
     seconds, slow_load = slow.seconds / len(slow.batches), slow.mean(LOAD_PARTS)
     predicted = {
         "load during compute": ((load + compute) / max(load, compute), _gain(epochs, "plain", "overlapped")),

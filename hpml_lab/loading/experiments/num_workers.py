@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from torch.utils.data import DataLoader
 
 from hpml_lab.core import style
+from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
@@ -139,7 +140,9 @@ def measured_epochs(
     return epochs, checksums
 
 
-@experiment("num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL)
+@experiment(
+    "num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL, uses=("cuda",)
+)  # fmt: skip
 def num_workers(params: Params) -> Result:
     """How many workers: measured, the lecture's formula, the bound, and where the rest goes."""
     before = child_pids()
@@ -176,7 +179,7 @@ def num_workers(params: Params) -> Result:
         runs = [(workers, epoch) for workers in params.workers for epoch in epochs[workers]]
         computed = measure_computed(params.workers, params.rounds, params.work)
         cheap: list[CheapEpoch]
-        cheap, counts = measure_cheap(params.cheap, params.cheap_workers, params.rounds)
+        cheap, counts = measure_cheap(params.cheap, params.cheap_workers, params.rounds, params.device.torch)
 
     computed_rows: list[ComputedEpoch] = computed.rows
     tables = [
@@ -191,7 +194,7 @@ def num_workers(params: Params) -> Result:
     _redo_the_lecture(result)
     _compare(result, rows, parts, gains, load, compute)
     compare_computed(result, computed, gains)
-    compare_cheap(result, cheap)
+    compare_cheap(result, cheap, trained=params.device.is_cuda)
     result.key_figure(
         "16 workers, simulated over the lecture's formula", theory[-1]["simulated"] / theory[-1]["lecture"], "ratio"
     )
@@ -210,6 +213,9 @@ def num_workers(params: Params) -> Result:
     )
     result.check("Every way to fetch cheap images gives every image once", counts == {params.cheap})
     result.check("No worker process is left", child_pids() <= before)
+    if not params.device.is_cuda:
+        what = "epochs of cheap images are only loaded, while the lecture's also train on a GPU"
+        result.notes.append(NO_CUDA.format(what=what, slug="num-workers"))
     if params.scale < 1:
         result.notes.append(
             f"Waits are {1 / params.scale:g} times shorter than the lecture's, starting a worker is not: its share is larger "
