@@ -31,7 +31,7 @@ SMALL = {
     "jacobian_vector": {},
     "chain_rule": dict(points=60),
     "perceptron_bce": dict(samples=10, updates=20),
-    "dynamic_graph": dict(elements=1 << 10),
+    "dynamic_graph": dict(elements=1 << 10, gpu_elements=1 << 10),
     "torchview_graphs": dict(more=()),
     "gradcheck": dict(sizes=(1, 100)),
 }
@@ -213,6 +213,19 @@ def test_compiling_is_right_and_counted_in_seconds():
     assert cost.largest_difference < 1e-5
     assert min(cost.first, cost.latency, cost.eager, cost.compiled, cost.gain) > 0 and cost.interval in gain
     assert torch.get_num_threads() == threads, "the number of threads is put back"
+
+
+@pytest.mark.parametrize("device, by_events", [("cpu", False), ("cuda:0", True)])
+def test_eager_and_compiled_calls_on_a_gpu_are_timed_by_its_events(monkeypatch, device, by_events):
+    asked = []
+
+    def interleaved(works, *, samples, placebo, gpu):
+        asked.append((list(works), placebo, gpu))
+
+    monkeypatch.setattr(dynamic_graph, "interleaved", interleaved)
+    device = torch.device(device)
+    dynamic_graph.timed_in_turns(abs, abs, device)
+    assert asked == [(["eager", "compiled"], "eager", device if by_events else None)]
 
 
 def test_the_experiments_are_imported_without_the_heavy_packages():
