@@ -8,10 +8,20 @@ from torch import nn
 
 from hpml_lab.core import counting
 from hpml_lab.core.noise import speed_up_of
+from hpml_lab.core.result import Result
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
-from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, hottest_region, inside, scheduled_steps, thinned
+from hpml_lab.profiling.experiments.torch_profiler import (
+    CONVOLUTIONS,
+    add_gpu_share,
+    first_call,
+    gpu_busy,
+    hottest_region,
+    inside,
+    scheduled_steps,
+    thinned,
+)
 from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
 from hpml_lab.profiling.queued import QueuedDevice
 
@@ -31,7 +41,10 @@ def test_a_row_is_sound_without_a_gpu(row, sound):
         assert 0.2 < whole[0] / result.here("forward pass") < 1.1
         assert all(operator.total_ms >= operator.self_ms for operator in rows)
         assert any(operator.total_ms > operator.self_ms for operator in rows)
-        assert result.here("conv2d, one call") * 120 <= 1.02e3 * result.here("forward pass")
+        assert result.here("conv2d, later calls, on the host") * 120 <= 1.02e3 * result.here("forward pass")
+        first = next(figure for figure in result.key_figures if figure.label == "conv2d, first call, on the host")
+        assert first.here > 0 and first.lecture == 9976.544, "the lecture's is the host's time of the first call, too"
+        assert [figure.label for figure in result.key_figures if figure.lecture] == [first.label]
         assert result.here(CONVOLUTIONS) == 120 and len(operators_and_memory(result).figure.axes) == 2
     elif row is kernel_table:
         assert result.here("first row, share of the time") == rows[0].percent
@@ -79,6 +92,36 @@ def test_self_times_from_a_trace_are_those_of_the_table():
     calls = traces.nested(counting.trace_events(profile))
     from_trace = sum(event["self"] for event in calls if event["name"].startswith("aten::"))
     assert from_trace == pytest.approx(table, rel=0.02)
+
+
+def test_the_first_call_of_an_operator_is_the_first_in_time_and_the_work_runs_once():
+    runs = []
+
+    def work():
+        runs.append(torch.ones(3).exp())
+        torch.randn(1 << 20).exp()
+
+    assert 0 < first_call(work, "aten::exp") < 1e6
+    assert len(runs) == 1, "a warm-up would leave no first call"
+
+
+def test_the_gpu_is_busy_where_anything_runs_on_it_and_each_moment_counts_once():
+    overlapping = call("Memcpy HtoD (Pinned -> Device)", 265.0, 10.0, tid=8, cat="gpu_memcpy")
+    assert gpu_busy([*KNOWN, overlapping]) == pytest.approx(5 + 205 + 15 + 30)
+    assert gpu_busy([]) == 0
+
+
+@pytest.mark.parametrize("alone, idle", [(100_000.0, True), (30_000.0, False)])
+def test_the_share_in_which_a_gpu_works_is_a_figure_of_the_pass_and_claimed_without_the_profiler(alone, idle):
+    result = Result()
+    add_gpu_share(result, 500_000.0, 20_000.0, lambda: alone)
+    assert result.here("forward pass, share in which the GPU works") == pytest.approx(4)
+    [claim] = result.claims
+    assert claim.holds == idle and not claim.exact
+    assert claim.measured == f"it works 20.00 ms of {alone / 1e3:.2f} ms; the pass takes 500.00 ms with the profiler"
+    without = Result()
+    add_gpu_share(without, 500_000.0, None, lambda: pytest.fail("no GPU: nothing is measured"))
+    assert without.here("forward pass, share in which the GPU works") is None and not without.claims
 
 
 def test_what_a_region_calls_is_within_it_and_its_self_times_sum_to_its_time():

@@ -1,5 +1,6 @@
 """torch.profiler on one forward pass of DenseNet-121: a table of operators, a trace, memory over time."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -14,6 +15,8 @@ from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.render import plural
 from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import Span, busy
+from hpml_lab.core.timing import measure
 from hpml_lab.profiling import traces
 from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
 
@@ -71,6 +74,20 @@ def thinned(curve: list, most: int = 800) -> list:
     """About `most` points of a memory curve: of neighbors the one with the most bytes, so that the figure has the peak."""
     step = max(1, len(curve) // most)
     return [max(curve[start : start + step], key=lambda point: point[1]) for start in range(0, len(curve), step)]
+
+
+def first_call(work: Callable[[], object], operator: str) -> float:
+    """µs on the host of the first call of an operator in `work()`, which is run once, without a warm-up."""
+    with torch.profiler.profile(activities=[ProfilerActivity.CPU], acc_events=True) as profile:
+        work()
+    calls = [event.time_range for event in profile.events() if event.name == operator]
+    return min(calls, key=lambda call: call.start).elapsed_us()
+
+
+def gpu_busy(events: list[dict]) -> float:
+    """µs for which the GPU ran a kernel, a copy or a fill; where two ran at once, their time counts once."""
+    found = traces.of_categories(events, traces.GPU)
+    return busy(Span("GPU", event["name"], event["ts"], event["ts"] + event["dur"]) for event in found)
 
 
 def hottest_region(device: torch.device, hot: int, n: int) -> tuple[str, float]:
@@ -172,6 +189,7 @@ def torch_profiler(params: Params) -> Result:
         with torch.no_grad():
             forward()
 
+    first_us = first_call(forward, "aten::conv2d")  # before anything else has run: the library chooses and loads its kernels
     with traces.named_regions(model.features.named_children()):
         profile = counting.profiled(forward, device, record_shapes=True, profile_memory=True)
     events, table = counting.trace_events(profile), profile.key_averages()
@@ -192,12 +210,16 @@ def torch_profiler(params: Params) -> Result:
     convolved = next(event.count for event in table if event.key == "aten::convolution")
     in_trace = sum(call["name"] == "aten::convolution" for call in calls)
     conv2d = next(event for event in table if event.key == "aten::conv2d")
-    conv2d_us = (conv2d.device_time_total if on_gpu else conv2d.cpu_time_total) / conv2d.count
 
     result = Result([Table("Operators of the forward pass, by self time", rows)])
     result.arrays |= {"lanes": traces.lanes(events), "memory": {name: thinned(curve) for name, curve in curves.items()}}
-    result.key_figure("conv2d, one call", conv2d_us, unit="µs", lecture=9976.544)
+    result.key_figure("conv2d, first call, on the host", first_us, unit="µs", lecture=9976.544)
+    result.key_figure("conv2d, later calls, on the host", conv2d.cpu_time_total / conv2d.count, unit="µs, mean")
+    result.key_figure(
+        "conv2d, later calls, on the GPU", conv2d.device_time_total / conv2d.count if on_gpu else None, "µs, mean"
+    )
     result.key_figure("forward pass", forward_us / 1e3, unit="ms")
+    add_gpu_share(result, forward_us, gpu_busy(events) if on_gpu else None, lambda: measure(forward).seconds * 1e6)
     result.key_figure(CONVOLUTIONS, convolved)
     result.key_figure("peak memory with gradients", peaks[WITH_GRADIENTS] / 1e6, unit="MB")
     result.key_figure("peak memory under no_grad", peaks[NO_GRAD] / 1e6, unit="MB")
@@ -237,6 +259,24 @@ def torch_profiler(params: Params) -> Result:
     if not on_gpu:
         result.notes.append(NO_CUDA.format(what="the trace has no lanes of kernels and copies", slug="torch-profiler"))
     return result
+
+
+def add_gpu_share(result: Result, traced_us: float, busy_us: float | None, alone: Callable[[], float]) -> None:
+    """For how much of a forward pass the GPU works.
+
+    traced_us  the pass under the profiler; `alone()` measures one without
+    busy_us    for how long the GPU worked; None where there is none
+    """
+    result.key_figure("forward pass, share in which the GPU works", busy_us and 100 * busy_us / traced_us, unit="%")
+    if busy_us is None:
+        return
+    alone_us = alone()
+    result.measured(
+        "One image leaves the GPU idle for most of the forward pass, also without the profiler: the host launches too slowly",
+        busy_us < 0.5 * alone_us,
+        f"it works {busy_us / 1e3:.2f} ms of {alone_us / 1e3:.2f} ms; the pass takes {traced_us / 1e3:.2f} ms with the profiler",
+        depends_on="the GPU and its host",
+    )
 
 
 def add_costs(result: Result, uses: dict[str, tuple[float, SpeedUp]]) -> None:
