@@ -320,8 +320,8 @@ def _explain(answer: Rate) -> None:
             raise Mistake("none-of-the-rates", f"For {case}, yours is {own:g}, which is not a tenth of any of the rates.")
         values = smoothed(_finite(losses), beta)
         least = _least(values)
-        where = f"is {values[step]:.7g}" if step < len(values) else "is not there any more"
-        raise Mistake(
-            "another-step",
-            f"For {case}, yours is step {step}'s, where the smoothed loss {where}; in step {least} it is {values[least]:.7g}.",
-        )
+        ended = f" Step {end} has the loss {losses[end]:g}. {_TOLD}" if (end := len(values)) < len(losses) else ""
+        if step >= end:
+            raise Mistake("reads-past-the-end", f"For {case}, yours is the rate of step {step}.{ended}")
+        hint = f"For {case}, yours is step {step}'s, where the smoothed loss is {values[step]:.7g}; in step {least} it is"
+        raise Mistake("another-step", f"{hint} {values[least]:.7g}, the least.{ended}")

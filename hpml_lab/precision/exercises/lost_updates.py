@@ -91,6 +91,10 @@ MISTAKES: dict[str, tuple[list[Rule], str]] = {
         with_gap(lambda f, w: f.eps * 2.0 ** math.floor(math.log2(max(w, FP16.smallest_normal)))),
         "Below 2⁻¹⁴ the spacing of fp16 stays the same, but not that of bf16: take smallest_normal from torch.finfo(dtype).",
     ),
+    "spacing-never-below-tiny": (
+        with_gap(lambda f, w: max(f.spacing(w), f.smallest_normal)),
+        "smallest_normal limits the weight, not the spacing: for weights below it the spacing is smallest_normal times eps.",
+    ),
     "dtype-ignored": (
         [of_format(form) for form in (FP16, BF16, FP32)],
         "Your answers are those of one format, whatever dtype is: take eps and smallest_normal from torch.finfo(dtype).",

@@ -115,6 +115,12 @@ def judge_master_weights(answer: Step) -> None:
                 "After eight steps weights with small updates are what they were. Are these subtracted, and not lost in fp16?"
             )
             raise Mistake("never-moves", hint)
+        if not given[1] and same(given[[0, 2]], moved[[0, 2]]):
+            hint = (
+                f"The second weight's updates, about {abs(moved[1].item()) / STEPS:.0e}, never arrive, the others do, to all "
+                "digits. Do you leave small updates out? In the fp32 master none is too small."
+            )
+            raise Mistake("skips-small-updates", hint)
         expect(
             (given / moved).tolist(),
             [1.0, 1.0, 1.0],

@@ -84,9 +84,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
             if accepted not in (True, False):
                 raise Mistake("put-says-a-number", f"{story}put returns {accepted!r}. It must return True or False.")
             if has_room and not accepted:
-                raise Mistake(
-                    "off-by-one-full", f"{story}put reports full with {len(right)} items in the ring. All slots can be used."
-                )
+                raise _full_too_early(story, len(right), slots, len(taken))
             if accepted and not has_room:
                 raise _accepted_when_full(make, slots)
             if has_room:
@@ -127,6 +125,15 @@ def _takes(function: Callable, count: int) -> bool:
     except ValueError:  # a builtin without a signature
         pass
     return True
+
+
+def _full_too_early(story: str, items: int, slots: int, taken: int) -> Mistake:
+    """A ring that is empty reports full where a slot stays filled after its item was taken; else a slot is never used."""
+    if taken and not items:
+        hint = f"{story}put reports full, but the ring is empty: every item was taken. A slot is free again after take."
+        return Mistake("slot-stays-filled", hint)
+    hint = f"{story}put reports full with {items} item{'s' * (items != 1)} in {slots} slots. All slots can be used."
+    return Mistake("off-by-one-full", hint)
 
 
 def _accepted_when_full(make: Callable[[int], Any], slots: int) -> Mistake:

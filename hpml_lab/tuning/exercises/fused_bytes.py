@@ -13,11 +13,13 @@ SCALE: Program = [(("x", "s"), "a"), (("a", "b"), "y")]
 SQUARE: Program = [(("x", "x"), "y")]
 TWO_RESULTS: Program = [(("x", "w"), "a"), (("a",), "y"), (("a", "x"), "z")]
 CUBIC: Program = [(("x1", "x2", "x1"), "cubic"), (("cubic", "x10"), "out")]
+WIDE: Program = [(("x",), "a"), (("a", "s", "t"), "b"), (("b", "u", "v", "w"), "y")]
 CASES = {
     "GELU and tensors of 4000 bytes": (GELU, 4000),
     "y = x·s + b and tensors of 1024 bytes": (SCALE, 1024),
     "y = x·x and tensors of 12 bytes": (SQUARE, 12),
     "a = x·w, y = exp(a), z = a·x and tensors of 256 bytes": (TWO_RESULTS, 256),
+    "a = exp(x), b = a·s + t, y = b·u·v + w and tensors of 64 bytes": (WIDE, 64),
     "cubic = x1·x2·x1, out = cubic + x10 and tensors of 3000000001 bytes": (CUBIC, 3_000_000_001),
 }
 

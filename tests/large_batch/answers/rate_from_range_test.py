@@ -127,7 +127,7 @@ WRONG = [
         lambda rates, losses, beta: solution(rates, [round(x, 4) if math.isfinite(x) else x for x in losses], beta),
     ),
     (
-        "another-step",
+        "reads-past-the-end",
         lambda rates, losses, beta: solution(rates, [x if x < 1e3 or x == math.inf else 1e3 for x in losses], beta),
     ),
     ("another-step", lambda rates, losses, beta: solution(rates, [x if x > 0 else math.nan for x in losses], beta)),
@@ -222,3 +222,12 @@ def with_convolution(rates, losses, beta):
 
 
 ALSO_RIGHT = [with_pandas, with_weights, with_torch, nan_stays, by_accumulate, with_convolution]
+
+
+def of_all_that_are_finite(rates, losses, beta):
+    """The smoothed loss of what is finite, with its own rates: goes on behind a NaN."""
+    finite = [(rate, loss) for rate, loss in zip(rates, losses, strict=True) if math.isfinite(loss)]
+    return min(zip(smooth([loss for _, loss in finite], beta), [rate for rate, _ in finite], strict=True))[1] / 10
+
+
+WRONG += [("reads-past-the-end", of_all_that_are_finite)]

@@ -190,3 +190,11 @@ WRONG += [
 def lost_ties_of(weight, update, dtype, multiple):
     half = spacing(weight, dtype) / 2
     return update < half or update == half and weight / spacing(weight, dtype) % multiple == 0
+
+
+def spacing_at_least_tiny(weight, update, dtype):
+    gap = max(spacing(weight, dtype), torch.finfo(dtype).smallest_normal)
+    return update < gap / 2 or update == gap / 2 and weight / gap % 2 == 0
+
+
+WRONG += [("spacing-never-below-tiny", spacing_at_least_tiny)]

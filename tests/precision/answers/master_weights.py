@@ -229,3 +229,15 @@ WRONG += [
         lambda master, gradient_of, lr: step_of(master, gradient_of, lambda grad: torch.tensor(lr).half() * grad),
     ),
 ]
+
+
+def skips_below(limit):
+    def step(master, gradient_of, lr):
+        update = lr * gradient_of(master.half()).float()
+        master = master - update.where(update.abs() >= limit, 0)
+        return master, master.half()
+
+    return step
+
+
+WRONG += [("skips-small-updates", skips_below(limit)) for limit in (1e-8, 1e-6, 1e-4)]

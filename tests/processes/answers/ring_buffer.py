@@ -199,7 +199,7 @@ WRONG = [
     ("drops-items", ring(is_full, is_empty, when_full=True)),
     ("off-by-one-full", ring(lambda put, taken, slots: put - taken == slots - 1, is_empty)),
     ("off-by-one-full", pointers_of_a_list),
-    ("off-by-one-full", ring(lambda put, taken, slots: put == slots, is_empty)),
+    ("slot-stays-filled", ring(lambda put, taken, slots: put == slots, is_empty)),
     ("off-by-one-empty", ring(is_full, lambda put, taken, slots: put - taken <= 1)),
     ("reads-an-empty-slot", ring(is_full, lambda put, taken, slots: False)),
     ("wrong-item", ring(is_full, is_empty, moves=False)),
@@ -375,14 +375,14 @@ WRONG += [
     ("grows", one_slot_more),
     ("put-says-nothing", forgets_to_return_when_full),
     ("empty-by-value", none_in_a_slot_is_empty),
-    ("off-by-one-full", counts_only_up),
+    ("slot-stays-filled", counts_only_up),
     ("raises", raises_when_full),
     ("not-two-functions", lambda slots: solution(slots)[0]),
     ("not-two-functions", lambda slots: (True, None)),
     ("wrong-order", lambda slots: stack(slots)),
     ("overwritten-before-read", ring(lambda put, taken, slots: put - taken > slots + 1, is_empty)),
     ("off-by-one-empty", ring(is_full, lambda put, taken, slots: put % slots == taken % slots)),
-    ("off-by-one-full", ring(lambda put, taken, slots: put >= slots, is_empty)),
+    ("slot-stays-filled", ring(lambda put, taken, slots: put >= slots, is_empty)),
     ("wrong-arguments", lambda: solution(2)),
 ]
 ALSO_RIGHT = [by_deque, as_a_list, by_methods, by_queue, with_empty_marks]
@@ -591,3 +591,25 @@ WRONG += [
     ("empty-is-not-none", false_when_empty),
 ]
 ALSO_RIGHT += [lambda slots: dict(zip(("put", "take"), solution(slots))).values()]
+
+
+def take_leaves_the_item(slots):
+    places, count = [None] * slots, [0, 0]
+
+    def put(item):
+        if places[count[0] % slots] is not None:
+            return False
+        places[count[0] % slots] = item
+        count[0] += 1
+        return True
+
+    def take():
+        if count[0] == count[1]:
+            return None
+        count[1] += 1
+        return places[(count[1] - 1) % slots]
+
+    return put, take
+
+
+WRONG += [("slot-stays-filled", take_leaves_the_item)]

@@ -216,3 +216,22 @@ ALSO_RIGHT += [
         nbytes * len({name for names, _ in program for name in names} ^ {out for _, out in program}),
     )
 ]
+
+
+def fused_inputs_up_to(most):
+    def moved(program, nbytes):
+        written, read = {out for _, out in program}, {name for names, _ in program for name in names}
+        return solution(program, nbytes)[0], nbytes * (min(most, len(read - written)) + len(written - read))
+
+    return moved
+
+
+def operands_up_to(most):
+    return lambda program, nbytes: (
+        nbytes * sum(min(most, len(set(names))) + 1 for names, _ in program),
+        solution(program, nbytes)[1],
+    )
+
+
+WRONG += [("wrong-value", fused_inputs_up_to(most)) for most in (2, 3, 4)]
+WRONG += [("wrong-value", operands_up_to(most)) for most in (2, 3)]
