@@ -123,19 +123,24 @@ def _block(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _batch(config: Mapping[str, Any], ranks: int) -> tuple[int, int]:
     """Samples a step over all ranks, and micro-batches of a rank: batch = micro-batch · parts · ranks."""
-    batch, micro = config.get("train_batch_size"), config.get("train_micro_batch_size_per_gpu")
-    parts = config.get("gradient_accumulation_steps")
+    names = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+    batch, micro, parts = (config.get(name) for name in names)
+    for name, number in zip(names, (batch, micro, parts), strict=True):
+        if number is not None and number < 1:
+            raise LabError(f"{name!r} is {number} in this JSON.", "Give at least 1, or leave it out.")
     if batch is None and micro is None:
         raise LabError("This JSON gives no batch size.", 'Give "train_batch_size", which counts the samples of all ranks.')
     if parts is None:
-        parts = 1 if batch is None or micro is None else batch // (micro * ranks)
+        parts = 1 if batch is None or micro is None else max(1, batch // (micro * ranks))
     if batch is None:
         batch = micro * parts * ranks
-    if parts < 1 or batch < 1 or batch % (parts * ranks) or micro not in (None, batch // (parts * ranks)):
-        raise LabError(
-            f"A batch of {batch} is not {parts} micro-batches of {micro or 'equal size'} on each of {ranks} ranks.",
-            f"Use a multiple of {max(parts, 1) * ranks} as train_batch_size, and leave the micro-batch to DeepSpeed.",
-        )
+    if batch % (parts * ranks) or micro not in (None, batch // (parts * ranks)):
+        each = f"{parts} micro-batch{'es' * (parts > 1)} of {micro or 'equal size'} on each of {ranks} ranks"
+        makes = f", which makes {parts * micro * ranks}" if micro else ""
+        hint = "leave the micro-batch to DeepSpeed"
+        if batch % (parts * ranks):
+            hint = f"use a multiple of {parts * ranks}, and {hint}"
+        raise LabError(f"A train_batch_size of {batch} is not {each}{makes}.", f"It counts the samples of all ranks: {hint}.")
     return batch, parts
 
 

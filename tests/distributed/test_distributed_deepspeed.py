@@ -164,6 +164,31 @@ def test_settings_are_merged_into_a_copy():
     assert changed({"train_batch_size": 4}, fp16={"enabled": True})["fp16"] == {"enabled": True}
 
 
+@pytest.mark.parametrize(
+    "numbers, problem, fix",
+    [
+        ((64, 64, None), "64 is not 1 micro-batch of 64 on each of 2 ranks, which makes 128", "leave the micro-batch"),
+        ((64, 16, 4), "64 is not 4 micro-batches of 16 on each of 2 ranks, which makes 128", "leave the micro-batch"),
+        ((65, None, None), "65 is not 1 micro-batch of equal size on each of 2 ranks", "a multiple of 2"),
+        ((64, 0, None), "'train_micro_batch_size_per_gpu' is 0", "at least 1"),
+        ((64, None, 0), "'gradient_accumulation_steps' is 0", "at least 1"),
+    ],
+)
+def test_numbers_of_a_batch_that_do_not_fit_are_named_with_what_they_make(numbers, problem, fix):
+    names = "train_batch_size", "train_micro_batch_size_per_gpu", "gradient_accumulation_steps"
+    with pytest.raises(LabError, match=problem) as error:
+        meaning_of(dict(zip(names, numbers, strict=True)))
+    assert fix in str(error.value) and ("multiple" in str(error.value)) == (numbers[0] == 65)
+
+
+@needs_deepspeed
+def test_a_json_that_says_nothing_of_clipping_clips_at_the_default_of_this_deepspeed():
+    from deepspeed.runtime.config import get_gradient_clipping
+
+    assert meaning_of({"train_batch_size": 4}).clip_norm == get_gradient_clipping({}) == 1.0
+    assert meaning_of({"train_batch_size": 4, "gradient_clipping": 0.0}).clip_norm == 0.0
+
+
 @needs_deepspeed
 def test_the_exercise_knows_every_name_that_this_deepspeed_takes_for_zero():
     from deepspeed.runtime.zero.config import DeepSpeedZeroConfig

@@ -117,3 +117,7 @@ ALSO_RIGHT = [
     without(gradient_clipping=1e9),
     without(scheduler=None, zero_optimization={"stage": 3, "reduce_bucket_size": 100_000}),
 ]
+WRONG += [
+    ("refused", without(train_batch_size=64, train_micro_batch_size_per_gpu=64)),
+    ("refused", without(train_batch_size=64, train_micro_batch_size_per_gpu=0)),
+]
