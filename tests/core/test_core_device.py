@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from hpml_lab.core.device import choose_device
+from hpml_lab.core import device as device_module
+from hpml_lab.core.device import Device, choose_device
 from hpml_lab.core.errors import LabError
 
 
@@ -11,10 +12,12 @@ def hide_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
 
 
-def pretend_gpus(monkeypatch, count, capability):
+def pretend_gpus(monkeypatch, count, capability, kernels=("sm_61", "sm_75", "sm_80", "sm_86", "sm_90", "sm_120")):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
+    monkeypatch.setattr(torch.cuda, "get_arch_list", lambda: kernels)
 
 
 def test_without_a_gpu_the_cpu_is_chosen_and_the_reason_names_the_build(monkeypatch):
@@ -61,3 +64,87 @@ def test_a_gpu_that_is_not_there_is_refused_with_the_number_that_is(monkeypatch,
     with pytest.raises(LabError, match="torch sees 0 CUDA GPUs") as caught:
         choose_device(name)
     assert "doctor" in caught.value.fix
+
+
+def test_a_gpu_that_this_torch_has_no_kernels_for_is_not_chosen_and_the_reason_says_so(monkeypatch):
+    """torch reports a P100 as available; each kernel then fails."""
+    pretend_gpus(monkeypatch, 1, (6, 0), ["sm_75", "sm_80", "sm_90"])
+    monkeypatch.delenv("HPML_DEVICE", raising=False)
+    device = choose_device()
+    assert str(device) == "cpu" and "Some GPU has compute capability 6.0" in device.reason and "7.5, 8.0, 9.0" in device.reason
+    with pytest.raises(LabError, match=r"compute capability 6\.0, and torch .* has kernels for 7\.5, 8\.0, 9\.0"):
+        choose_device("cuda")
+
+
+@pytest.mark.parametrize(
+    "capability, kernels, runs",
+    [
+        ((8, 6), ["sm_75", "sm_80"], True),  # a kernel for 8.0 runs on every 8.x
+        ((8, 0), ["sm_75", "sm_86"], False),
+        ((9, 0), ["sm_80", "sm_86"], False),
+        ((12, 1), ["sm_80", "sm_90a", "compute_90"], True),  # compiled from PTX when it is loaded
+        ((7, 0), ["sm_75", "sm_80", "compute_80"], False),
+        ((10, 0), ["sm_90", "sm_100", "sm_120"], True),
+    ],
+)
+def test_a_kernel_runs_on_its_own_generation_of_gpus(monkeypatch, capability, kernels, runs):
+    pretend_gpus(monkeypatch, 1, capability, kernels)
+    assert (device_module.without_kernels(0) == "") is runs
+
+
+def test_the_first_gpu_that_has_kernels_is_chosen(monkeypatch):
+    pretend_gpus(monkeypatch, 2, (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda index: (9, 0) if str(index)[-1] == "1" else (5, 0))
+    monkeypatch.delenv("HPML_DEVICE", raising=False)
+    assert str(choose_device()) == "cuda:1"
+
+
+def test_a_gpu_that_another_process_holds_alone_is_one_clear_error(monkeypatch):
+    def busy(index):
+        raise RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable\nCUDA kernel errors might be …")
+
+    pretend_gpus(monkeypatch, 1, (9, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_capability", busy)
+    with pytest.raises(LabError, match=r"GPU 0 does not answer: CUDA error: .* busy or unavailable\."):
+        choose_device("cuda")
+
+
+def test_a_driver_that_is_too_old_is_named(monkeypatch):
+    def init():
+        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …")
+
+    hide_gpus(monkeypatch)
+    monkeypatch.setattr(torch.cuda, "init", init)
+    with pytest.raises(LabError, match=r"sees 0 CUDA GPUs here: The NVIDIA driver .* is too old \(found version 11040\)\."):
+        choose_device("cuda")
+
+
+def test_an_index_beyond_the_last_gpu_is_refused_and_mig_is_named(monkeypatch):
+    pretend_gpus(monkeypatch, 1, (8, 0))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda index: "NVIDIA A100 MIG 1g.5gb")
+    with pytest.raises(LabError, match="sees 1 CUDA GPUs here. A process sees one slice") as caught:
+        choose_device("cuda:1")
+    assert "cuda:0" in caught.value.fix
+
+
+@pytest.mark.parametrize(
+    "capability, has",
+    [
+        ((7, 5), {"triton"}),
+        ((8, 0), {"triton", "bf16", "tf32", "2:4"}),
+        ((8, 9), {"triton", "bf16", "tf32", "2:4", "fp8"}),
+        ((12, 0), {"triton", "bf16", "tf32", "2:4", "fp8"}),
+    ],
+)
+def test_what_a_gpu_can_follows_its_compute_capability(monkeypatch, capability, has):
+    pretend_gpus(monkeypatch, 1, capability)
+    monkeypatch.setattr(device_module.importlib.util, "find_spec", lambda name: object())
+    assert {what for what in ("bf16", "tf32", "fp8", "2:4", "triton") if choose_device("cuda").can(what)} == has
+    monkeypatch.setattr(device_module.importlib.util, "find_spec", lambda name: None)
+    assert not choose_device("cuda").can("triton")
+
+
+def test_a_cpu_has_bfloat16_at_most():
+    here = [Device(torch.device("cpu"), "", dtype, "") for dtype in (torch.bfloat16, torch.float32)]
+    assert [device.can("bf16") for device in here] == [True, False]
+    assert not any(here[0].can(what) for what in ("tf32", "fp8", "2:4", "triton"))
