@@ -15,14 +15,36 @@ from typing import Any
 import torch
 
 from hpml_lab.core.children import Child, child_process
-from hpml_lab.core.timing import Timing, interleaved
+from hpml_lab.core.device import Device
+from hpml_lab.core.timing import Timing, captured, interleaved
 
 ANSWER_SECONDS = 300.0  # for one call, the first of which waits until the interpreter has imported torch
 
 
-def one_sample(work: Callable[[], object], gpu: torch.device | None = None) -> float:
-    """Seconds per call of `work()`: one sample after a warm-up, with the clock of `interleaved`."""
-    return interleaved({"": work}, samples=1, gpu=gpu)[""].samples[0]
+# The note of a result whose steps were replayed.
+REPLAYED = (
+    "On this GPU the time of a step is that of its kernels, replayed from a CUDA graph. Called from Python, a step of hundreds"
+    " of short kernels may take as long as their launches, whatever the kernels do."
+)
+
+
+def one_sample(work: Callable[[], object], gpu: torch.device | None = None, *, fastest_of: int = 1) -> float:
+    """Seconds per call of `work()` after a warm-up, with the clock of `interleaved`: the fastest of so many samples.
+
+    What holds a host up only ever adds time, so the fastest of several is nearest to what the work itself takes.
+    """
+    return min(interleaved({"": work}, samples=fastest_of, gpu=gpu)[""].samples)
+
+
+def steps_in_turns(steps: dict[str, Callable[[], object]], *, samples: int, placebo: str, device: Device) -> dict[str, Timing]:
+    """As `interleaved`, for whole training steps: on a GPU each is replayed from a CUDA graph, without Python's launches.
+
+    Each step needs a network of its own, which nothing else trains: the graph writes where its gradients were.
+    """
+    if not device.is_cuda:
+        return interleaved(steps, samples=samples, placebo=placebo)
+    graphs = {name: captured(step, device.torch) for name, step in steps.items()}
+    return interleaved(graphs, samples=samples, placebo=placebo, gpu=device.torch)
 
 
 def in_turns(samplers: dict[str, Callable[[], float]], *, samples: int) -> dict[str, Timing]:

@@ -8,8 +8,9 @@ import torch
 from torch import nn
 
 from hpml_lab.core.counting import Kernel
+from hpml_lab.core.timing import Timing
 from hpml_lab.core.warned import collect_warnings
-from hpml_lab.tuning import conv_bias_bn, debug_apis
+from hpml_lab.tuning import conv_bias_bn, debug_apis, turns
 from hpml_lab.tuning.anomaly import anomaly_report
 from hpml_lab.tuning.experiments import debug_apis as apis
 from hpml_lab.tuning.experiments import zero_grad
@@ -86,7 +87,8 @@ def test_the_clearing_that_is_timed_has_gradients_to_clear(known_times, monkeypa
     timed, net = [], nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10))  # small, because only times are looked at
     monkeypatch.setattr(zero_grad, "resnet", lambda: net)
     monkeypatch.setattr(zero_grad, "WAYS", {way: noted(clear) for way, clear in WAYS.items()})
-    known_times(zero_grad, seconds)
+    for module in (zero_grad, turns):
+        known_times(module, seconds)
     result = zero_grad.zero_grad("quick", device="cpu")
     assert len(timed) == 6 and set(timed) == {sum(parameter.nbytes for parameter in net.parameters())}
     alone, whole = ([row for row in result.rows(ClearingTime) if row.work == work] for work in ("clearing alone", "whole step"))
@@ -125,16 +127,22 @@ def test_a_tool_that_is_left_on_is_started_once_per_sample_and_not_within_it(mon
         yield
         events.append("off")
 
-    def one_sample(step):
+    def one_sample(step, fastest_of):
         events.append("sample")
         return step()
 
     monkeypatch.setattr(apis, "one_sample", one_sample)
-    assert apis.sample_left_on(tool, lambda: 2.0) == 2.0
+    assert apis.sample_left_on(tool, lambda: 2.0, 3) == 2.0
     assert events == ["on", "sample", "off"]
-    times = apis.step_costs(lambda: 1.0, {apis.PROFILER: tool}, samples=2)
+    times = apis.step_costs(lambda: 1.0, {apis.PROFILER: tool}, samples=2, fastest_of=3)
     assert set(times) == {apis.PLAIN, apis.PROFILER, apis.RESTARTED, "placebo"}
     assert events[3:] == ["sample", "on", "sample", "off", "sample", "sample", "on", "off"] * 2
+
+
+def test_a_sample_is_the_fastest_of_several_so_that_a_host_that_was_held_up_does_not_count(monkeypatch):
+    monkeypatch.setattr(turns, "interleaved", lambda works, samples, gpu: {"": Timing((3.0, 1.0, 2.0)[:samples], 1)})
+    assert turns.one_sample(int) == 3 and turns.one_sample(int, fastest_of=3) == 1
+    assert apis.FULL["fastest_of"] > 1
 
 
 def test_anomaly_mode_that_was_on_before_is_on_again_after():

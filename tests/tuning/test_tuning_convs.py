@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 import torch
 
+from hpml_lab.core import experiment as registry
 from hpml_lab.core.counting import operators
-from hpml_lab.core.device import choose_device
+from hpml_lab.core.device import Device, choose_device
 from hpml_lab.core.experiment import Params
-from hpml_lab.tuning import convolutions, switch_bench
-from hpml_lab.tuning.convolutions import Convolution, by_fft, by_product
+from hpml_lab.tuning import convolutions, switch_bench, turns
+from hpml_lab.tuning.convolutions import ConvolutionCase, Convolutions, by_fft, by_product
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
 from hpml_lab.tuning.experiments.all_switches import SwitchedStep
 from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
-from hpml_lab.tuning.experiments.cudnn_benchmark import FirstCall, SearchTiming
+from hpml_lab.tuning.experiments.cudnn_benchmark import DEFAULT, LECTURE, FirstCall, SearchTiming
 from hpml_lab.tuning.networks import gradient_bytes
 from hpml_lab.tuning.switch_bench import peak_of_step
 from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
@@ -49,42 +50,124 @@ def here(kind, *arguments):
     yield kind(*arguments)
 
 
-class FakeConvolution:
-    """A GPU's convolution with the search off or on, and known times."""
+class SaidToBeGpu(Device):
+    """A CPU that says it is a GPU, with TF32."""
+
+    is_cuda = True
+
+    def can(self, what):
+        return True
+
+
+class Older(SaidToBeGpu):
+    """The same without TF32, such as a T4."""
+
+    def can(self, what):
+        return False
+
+
+class FakeConvolutions:
+    """A GPU's convolutions with the search off or on, and known times: the search gains much in one case, 1 % in the others."""
 
     WORKS = ("forward", "forward + backward")
+    GAINS = dict.fromkeys(["float16, channels last"], 3.0)
 
-    def __init__(self, search, *_):
-        self.search = search
+    def __init__(self, search, _, cases):
+        self.search, self.cases = search, cases
 
-    def seconds(self, work):
-        return 1e-3 if self.search else 3e-3
+    def seconds(self, case, work):
+        return 3e-3 / self.GAINS.get(case, 1.01) if self.search else 3e-3
 
     def first_calls(self, shapes):
         return 9e-3 if self.search else 2e-3
 
-    def longest_kernel(self, work):
-        return "winograd" if self.search else "gemm"
+    def longest_kernel(self, case, work):
+        return f"winograd of {case}" if self.search else f"gemm of {case}"
 
-    def output(self):
-        return np.full(4, 2.0 if self.search else 2.001)
+    def output(self, case):
+        return np.full(4, (2.01 if "float16" in case else 2.001) if self.search else 2.0)
 
 
-def test_a_time_is_in_the_column_of_the_state_it_was_measured_with(monkeypatch):
-    monkeypatch.setattr(cudnn_benchmark, "own_process", here)
-    monkeypatch.setattr(cudnn_benchmark, "Convolution", FakeConvolution)
-    found = cudnn_benchmark.search_gain(Params(device=choose_device("cpu"), **SEARCH))
-    for row in found.rows:
-        assert (row.off_ms, row.on_ms, row.gain) == (pytest.approx(3), pytest.approx(1), pytest.approx(3))
-        assert (row.off_kernel, row.on_kernel, row.verdict) == ("gemm", "winograd", "faster")
-    assert [(row.search, row.first_ms) for row in found.first_calls] == [("off", 2), ("on", 9)]
-    assert found.difference == pytest.approx(0.001 / 2.001)
+@pytest.fixture
+def searched(monkeypatch):
+    """(kind of device, gains) runs the experiment with the times of FakeConvolutions."""
+
+    def run_experiment(kind=SaidToBeGpu, gains=None):
+        monkeypatch.setattr(registry, "choose_device", lambda _: kind(*vars(choose_device("cpu")).values()))
+        monkeypatch.setattr(cudnn_benchmark, "own_process", here)
+        monkeypatch.setattr(cudnn_benchmark, "Convolutions", FakeConvolutions)
+        monkeypatch.setattr(FakeConvolutions, "GAINS", FakeConvolutions.GAINS if gains is None else gains)
+        return replace(cudnn_benchmark.cudnn_benchmark, quick=SEARCH | dict(channels=8, side=9))("quick")
+
+    return run_experiment
+
+
+def test_a_time_is_in_the_column_of_the_state_it_was_measured_with(searched):
+    result = searched()
+    rows = {row.case: row for row in result.rows(SearchTiming)}
+    assert len(rows) == 5 and "float16, 5 channels, 6 × 6" in rows
+    row = rows["float16, channels last"]
+    assert (row.off_ms, row.on_ms, row.gain) == (pytest.approx(3), pytest.approx(1), pytest.approx(3))
+    assert (row.off_kernel, row.on_kernel) == (f"gemm of {row.case}", f"winograd of {row.case}") and row.verdict == "faster"
+    assert [(row.search, row.first_ms) for row in result.rows(FirstCall)] == [("off", 2), ("on", 9)]
+
+
+def test_the_key_figure_is_the_lectures_case_and_the_one_that_gains_most(searched, sound):
+    result = searched()
+    sound(result)
+    assert result.here(f"forward, {LECTURE}, times as fast") == pytest.approx(1.01)
+    assert result.here("the most that the search gains").startswith("3 times as fast")
+    assert "float16, channels last" in result.here("the most that the search gains")
+    claims = {claim.text: claim for claim in result.claims}
+    assert not claims["The search makes the lecture's convolution faster"].holds, "1 % is not claimed"
+    assert claims["It makes at least one of the convolutions faster"].holds
+    assert claims["In float16 it changes no output by more than 1e-2 of the largest"].measured == "5.0e-03"
+    [note] = result.notes
+    assert "2 of 10 passes faster and 0 slower" in note and "adds 7 ms" in note and "after 4 calls" in note  # 3.5: 7 / (3 - 1)
+
+
+def test_where_the_search_gains_nothing_the_result_says_so_and_what_it_cost(searched):
+    result = searched(gains={})
+    assert not any(claim.holds for claim in result.claims if "faster" in claim.text)
+    assert {row.verdict for row in result.rows(SearchTiming)} == {"less than 2 %"}
+    assert [note for note in result.notes if "saved" in note] == [] and "0 of 10 passes faster" in result.notes[0]
+
+
+def test_a_gpu_without_tf32_has_no_case_for_it(searched):
+    assert [row.case for row in searched().rows(SearchTiming)].count(DEFAULT) == 2
+    cases = [row.case for row in searched(Older).rows(SearchTiming)]
+    assert DEFAULT not in cases and cases.count(LECTURE) == 2 and len(cases) == 8
+
+
+def test_the_recorded_gain_of_one_percent_has_no_color():
+    axes = cudnn_benchmark.cudnn_benchmark.reference().figure().axes[0]
+    assert len({bar.get_facecolor() for bar in axes.patches}) == 1
+
+
+def test_each_case_runs_with_its_own_format_layout_and_settings(monkeypatch):
+    seen, conv2d = [], torch.nn.functional.conv2d
+
+    def noted(x, weight, **options):
+        layout = x.is_contiguous(memory_format=torch.channels_last)
+        seen.append((tuple(x.shape), weight.dtype, layout, torch._C._get_cudnn_allow_tf32(), torch._C._get_cudnn_benchmark()))
+        return conv2d(x, weight, **options)
+
+    monkeypatch.setattr(torch.nn.functional, "conv2d", noted)
+    lecture = ConvolutionCase(2, 4, 8, tf32=False)
+    other = replace(lecture, dtype=torch.bfloat16, layout=torch.channels_last, tf32=True, side=5)
+    nets = Convolutions(True, torch.device("cpu"), {"lecture": lecture, "other": other})
+    for _ in range(2):  # settings that can be entered only once would raise here
+        for case in ("lecture", "other"):
+            assert [tuple(g.shape) for g in nets.run(case, "forward + backward")] == [seen[-1][0], (4, 4, 3, 3)]
+    assert seen[:2] == [((2, 4, 8, 8), torch.float32, False, False, True), ((2, 4, 5, 5), torch.bfloat16, True, True, True)]
+    nets.first_calls(1)
+    assert [(shape[-1], tf32, benchmark) for shape, _, _, tf32, benchmark in seen[4:]] == [(10, False, True), (12, False, True)]
 
 
 def test_each_state_of_the_search_has_a_process_of_its_own():
-    small = (torch.device("cpu"), 1, 2, 4)
-    with own_process(Convolution, True, *small) as on, own_process(Convolution, False, *small) as off:
-        assert on.seconds("forward") > 0 and (on.output() == off.output()).all()
+    small = (torch.device("cpu"), {"": ConvolutionCase(1, 2, 4)})
+    with own_process(Convolutions, True, *small) as on, own_process(Convolutions, False, *small) as off:
+        assert on.seconds("", "forward") > 0 and (on.output("") == off.output("")).all()
         with pytest.raises(RuntimeError, match="no attribute 'flies'"):
             on.flies()
         with pytest.raises(RuntimeError, match="flies"):  # it has ended
@@ -101,7 +184,7 @@ def test_turns_alternate():
 def test_on_a_cpu_there_is_no_search_and_no_gain():
     result = replace(cudnn_benchmark.cudnn_benchmark, quick=SEARCH)("quick", device="cpu")
     assert all(row.off_ms > 0 and row.on_ms is row.gain is row.verdict is None for row in result.rows(SearchTiming))
-    assert result.here("forward, times as fast") is None
+    assert result.here(f"forward, {LECTURE}, times as fast") is result.here("the most that the search gains") is None
     assert [claim for claim in result.claims if not claim.exact] == []
 
 
@@ -116,7 +199,7 @@ def test_a_convolution_is_also_a_product_of_matrices_and_of_spectra(side):
 def test_first_calls_are_their_median_without_the_very_first(monkeypatch):
     clock = iter([0.0, 90.0, 100.0, 103.0, 200.0, 201.0, 300.0, 302.0])
     monkeypatch.setattr(convolutions, "perf_counter", lambda: next(clock))
-    assert Convolution(False, torch.device("cpu"), 1, 2, 4).first_calls(3) == 2
+    assert Convolutions(False, torch.device("cpu"), {"": ConvolutionCase(1, 2, 4)}).first_calls(3) == 2
 
 
 def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch):
@@ -135,7 +218,7 @@ def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch
         return 1e-3 if layouts[-1] else 2e-3
 
     monkeypatch.setattr("torchvision.models.resnet18", small_net)
-    known_times(channels_last, seconds)
+    known_times(turns, seconds)
     result = replace(channels_last.channels_last, quick=dict(batch=2, side=8, samples=3))("quick", device="cpu")
     for row in result.rows(LayoutTiming):
         assert (row.nchw_ms, row.nhwc_ms, row.gain) == (pytest.approx(2), pytest.approx(1), pytest.approx(2))

@@ -73,7 +73,8 @@ def test_with_known_times_and_bandwidth_gelu_is_compared_with_the_memory_limit(k
     assert eager.bandwidth_share == pytest.approx(11 * 4000 / 8e-6 / 100e9)
     assert fused.bandwidth_share == pytest.approx(2 * 4000 / 2e-6 / 100e9)
     assert (eager.gain, fused.gain, fused.verdict) == (None, pytest.approx(4), "faster")
-    assert result.here("0.001 M elements, fused over formula") == pytest.approx(4)
+    for label in ("torch.jit.script over formula", "one kernel over five", "fused over formula"):
+        assert result.here(f"0.001 M elements, {label}") == pytest.approx(4), "on a CPU a call is its kernels"
 
 
 def test_on_a_gpu_a_call_and_its_kernels_alone_are_two_times(monkeypatch):
@@ -98,6 +99,7 @@ def test_on_a_gpu_a_call_and_its_kernels_alone_are_two_times(monkeypatch):
     assert (fused.time_us, fused.alone_us) == (pytest.approx(3), pytest.approx(1))
     assert eager.bandwidth_share == pytest.approx(11 * 4000 / 1e-6 / 100e9), "the bandwidth is that of the kernels"
     assert fused.verdict == "within noise"
+    assert fused.alone_gain == pytest.approx(1) and eager.alone_gain is None
 
 
 def test_with_known_times_and_bandwidth_layer_norm_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):

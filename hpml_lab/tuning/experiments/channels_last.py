@@ -14,9 +14,9 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import interleaved
 from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.networks import images_and_classes, resnet
+from hpml_lab.tuning.turns import REPLAYED, steps_in_turns
 
 QUICK = dict(batch=4, side=32, samples=9)
 FULL = dict(batch=64, side=224, samples=9)
@@ -101,7 +101,7 @@ def channels_last(params: Params) -> Result:
     gains: list[SpeedUp] = []
     for dtype in dict.fromkeys([torch.float32, params.device.dtype]):
         steps = {name: partial(step, name, dtype) for name in layouts}
-        times = interleaved(steps, samples=params.samples, placebo="NCHW", gpu=device if params.device.is_cuda else None)
+        times = steps_in_turns(steps, samples=params.samples, placebo="NCHW", device=params.device)
         gains.append(speed_up(times, "NCHW", "NHWC"))
         rows.append(
             LayoutTiming(
@@ -131,7 +131,11 @@ def channels_last(params: Params) -> Result:
     for row, gain in zip(rows, gains, strict=True):
         result.measured(f"NHWC is faster in {row.number_format}", gain.faster, str(gain))
     if params.device.is_cuda:
-        result.notes.append("By torch's default, convolutions in float32 use TF32 on a GPU with tensor cores.")
+        result.notes.append(REPLAYED)
+        if params.device.can("tf32"):
+            result.notes.append("By torch's default, convolutions in float32 use this GPU's tensor cores, in the format TF32.")
+        else:
+            result.notes.append("This GPU has no TF32: convolutions in float32 do not use its tensor cores.")
     else:
         what = "convolutions on a CPU choose their own layout internally"
         result.notes.append(NO_CUDA.format(what=what, slug="channels-last"))

@@ -14,9 +14,9 @@ from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import interleaved
 from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.networks import images_and_classes, loop_sgd, resnet
+from hpml_lab.tuning.turns import REPLAYED, steps_in_turns
 
 QUICK = dict(batch=4, side=32, samples=9)
 FULL = dict(batch=64, side=224, samples=9)
@@ -128,7 +128,7 @@ def conv_bias_bn(params: Params) -> Result:
         name: sum(kernel.calls for kernel in kernels(step, device)) or None if params.device.is_cuda else None
         for name, step in steps.items()
     }
-    times = interleaved(steps, samples=params.samples, placebo=WITH, gpu=device if params.device.is_cuda else None)
+    times = steps_in_turns(steps, samples=params.samples, placebo=WITH, device=params.device)
     gain = speed_up(times, WITH, WITHOUT)
     rows = [
         BiasedStep(
@@ -188,7 +188,9 @@ def conv_bias_bn(params: Params) -> Result:
             biased.kernels - plain.kernels >= 3 * 20,
             f"{biased.kernels} → {plain.kernels} kernels",
         )
-    if not params.device.is_cuda:
+    if params.device.is_cuda:
+        result.notes.append(REPLAYED)
+    else:
         what = "a CPU adds the bias inside its convolution, so there is little time to save"
         result.notes.append(NO_CUDA.format(what=what, slug="conv-bias-bn"))
     return result

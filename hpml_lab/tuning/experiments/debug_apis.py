@@ -15,17 +15,17 @@ from hpml_lab.core.attempt import attempt
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up
+from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing import PLACEBO, Timing, captured, interleaved, launch_seconds
 from hpml_lab.core.warned import collect_warnings
 from hpml_lab.tuning.anomaly import FAULTS, AnomalyReport, anomaly_report
 from hpml_lab.tuning.bars import horizontal_bars
 from hpml_lab.tuning.networks import deep_mlp, images_and_classes, resnet
 from hpml_lab.tuning.turns import in_turns, one_sample
 
-QUICK = dict(layers=20, width=32, batch=2, side=32, samples=5, inputs=16)
-FULL = dict(layers=20, width=32, batch=64, side=224, samples=7, inputs=64)
+QUICK = dict(layers=20, width=32, batch=2, side=32, samples=5, fastest_of=1, inputs=16)
+FULL = dict(layers=20, width=32, batch=64, side=224, samples=9, fastest_of=3, inputs=64)
 SMALL, LARGE, LAYER = "20 small layers", "ResNet-18", "one layer"
 PLAIN, PROFILER, RESTARTED = "no tool", "profiler", "profiler, restarted each step"
 
@@ -41,6 +41,7 @@ class DebugCost(Row):
     slowdown: float = column("times as long")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
+    kernels_ms: float | None = column("kernels alone, without", "ms", None)
 
 
 def debug_tools(device: Device) -> dict[str, Callable]:
@@ -60,17 +61,21 @@ def watched_step(tool: Callable, step: Callable[[], list[torch.Tensor]]) -> list
         return step()
 
 
-def sample_left_on(tool: Callable, step: Callable[[], object]) -> float:
+def sample_left_on(tool: Callable, step: Callable[[], object], fastest_of: int) -> float:
     """Seconds of a step with a tool that was on before it and stays on: its start and its end are not in the sample."""
     with tool():
-        return one_sample(step)
+        return one_sample(step, fastest_of=fastest_of)
 
 
-def step_costs(step: Callable[[], object], tools: dict[str, Callable], samples: int) -> dict[str, Timing]:
-    """Times of a step without a tool, with each tool left on, and with the profiler started anew for it."""
+def step_costs(step: Callable[[], object], tools: dict[str, Callable], samples: int, fastest_of: int) -> dict[str, Timing]:
+    """Times of a step without a tool, with each tool left on, and with the profiler started anew for it.
+
+    On a GPU, too, by the clock on the wall, because a tool costs time of the host. A host that is held up now and then would
+    make single samples differ by as much as the tools cost: each sample is the fastest of `fastest_of`.
+    """
     samplers = {PLAIN: nullcontext, **tools, PLACEBO: nullcontext}
-    works = {name: partial(sample_left_on, tool, step) for name, tool in samplers.items()}
-    works[RESTARTED] = partial(one_sample, partial(watched_step, tools[PROFILER], step))
+    works = {name: partial(sample_left_on, tool, step, fastest_of) for name, tool in samplers.items()}
+    works[RESTARTED] = partial(one_sample, partial(watched_step, tools[PROFILER], step), fastest_of=fastest_of)
     return in_turns(works, samples=samples)
 
 
@@ -101,13 +106,13 @@ def gradcheck_times(inputs: int, samples: int, device: torch.device) -> tuple[di
 
 def draw(result: Result):
     """How many times as long a training step takes with each debugging tool left on, for a network of many small layers and
-    for ResNet-18 (gradcheck: one layer). The dashed line is the step without a tool; gray bars are within noise. The scale is
-    logarithmic."""
+    for ResNet-18 (gradcheck: one layer). The dashed line is the step without a tool; gray bars do not differ from it by more
+    than noise. The scale is logarithmic."""
     rows = result.rows(DebugCost)
     figure = style.new_figure(7.5, 0.45 * len(rows) + 1)
     axes = figure.subplots()
     nets = {SMALL: style.ORANGE, LARGE: style.BLUE, LAYER: style.GREEN}
-    colors = [style.GREY if row.verdict == "within noise" else nets[row.net] for row in rows]
+    colors = [nets[row.net] if row.verdict in CLAIMED else style.GREY for row in rows]
     names = [f"{row.tool}, {row.net}" for row in rows]
     horizontal_bars(axes, names, [row.slowdown for row in rows], color=colors, number="{:.2g}")
     axes.axvline(1, color=style.GREY, linestyle="--")
@@ -132,7 +137,7 @@ def debug_apis(params: Params) -> Result:
     def large_step() -> list[torch.Tensor]:
         return list(torch.autograd.grad(F.cross_entropy(large(images), classes), list(large.parameters())))
 
-    times, unchanged = {}, []
+    times, unchanged, alone = {}, [], {}
     tools = debug_tools(params.device)
     for net, step in ((SMALL, small_step), (LARGE, large_step)):
         right = step()
@@ -140,7 +145,9 @@ def debug_apis(params: Params) -> Result:
             for tool in tools.values():
                 gradients = watched_step(tool, step)
                 unchanged += [(a - b).abs().max() <= 1e-3 * b.abs().max() + 1e-7 for a, b in zip(gradients, right, strict=True)]
-            times[net] = step_costs(step, tools, params.samples)
+            times[net] = step_costs(step, tools, params.samples, params.fastest_of)
+        if params.device.is_cuda:
+            alone[net] = one_sample(captured(step, device), device) * 1e3
     times[LAYER], needed = gradcheck_times(params.inputs, params.samples, device)
     gains = {key: gain for net, turns in times.items() for key, gain in gains_of(net, turns).items()}
     slowdown = {key: gain.slowdown for key, gain in gains.items()}
@@ -153,6 +160,7 @@ def debug_apis(params: Params) -> Result:
             slowdown=slowdown[tool, net].ratio,
             interval=slowdown[tool, net].interval,
             verdict=gain.verdict,
+            kernels_ms=alone.get(net),
         )
         for (tool, net), gain in gains.items()
     ]
@@ -204,7 +212,13 @@ def debug_apis(params: Params) -> Result:
         slowdown[RESTARTED, SMALL].low > slowdown[PROFILER, SMALL].high,
         f"{in_words[RESTARTED, SMALL]}, compared with {in_words[PROFILER, SMALL]}",
     )
-    if not params.device.is_cuda:
+    if params.device.is_cuda:
+        steps = [f"{net} {times[net][PLAIN].seconds * 1e3:.3g} ms, its kernels alone {ms:.3g} ms" for net, ms in alone.items()]
+        result.notes.append(
+            f"Without a tool, a step takes: {'; '.join(steps)}. Where the two differ, the step waits for launches: one costs"
+            f" the host {launch_seconds(device) * 1e6:.3g} µs here, and what a tool costs the host is added in full."
+        )
+    else:
         what = f"emit_nvtx was not timed ({attempt(partial(watched_step, torch.autograd.profiler.emit_nvtx, list))})"
         result.notes.append(NO_CUDA.format(what=what, slug="debug-apis"))
     return result
