@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from hpml_lab.core.result import Result
 from hpml_lab.core.timeline import Span
 from hpml_lab.core.timing import ceiling
 from hpml_lab.profiling import bottleneck_classes, device_work, known_loops
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide
 from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
-from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop
+from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop, judge_loops
 from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
 from hpml_lab.profiling.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
 from hpml_lab.profiling.watching import Watch, shares_of_successors
@@ -177,6 +178,23 @@ def test_the_row_bottleneck_classes_is_sound(sound):
     sound(result)
     assert len(result.rows(MeasuredLoop)) == result.here(LOOPS) == len(ON_HOST)
     assert len(result.rows(WrittenLoop)) == len(WRITTEN)
+
+
+def judged(*pairs):
+    """Whether each of the two claims holds for loops with a (known, named) bound."""
+    result = Result()
+    rows = [MeasuredLoop("a loop", known, named, "", 0.0, 0.0, 0.0, 0.0, 0.0) for known, named in pairs]
+    judge_loops(result, rows)
+    assert result.here(LOOPS) == len(pairs)
+    return [claim.holds for claim in result.claims]
+
+
+def test_a_classifier_is_judged_by_the_kinds_of_bound_that_it_knows_and_never_may_be_wrong():
+    slow_host = ("CPU", "CPU"), ("CPU", CANNOT_TELL), ("CPU", CANNOT_TELL), ("lock", "lock"), (CANNOT_TELL, CANNOT_TELL)
+    assert judged(*slow_host) == [True, True], "what it cannot tell on a slow host is no wrong answer"
+    many = [("input", "input")] * 12
+    assert judged(*many, ("GPU compute", CANNOT_TELL)) == [False, True], "a kind that it never names is missed"
+    assert judged(*slow_host, ("lock", "CPU")) == [True, False]
 
 
 def test_a_traces_spans_tell_copies_from_kernels():

@@ -10,6 +10,7 @@ import torch
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Table
+from hpml_lab.core.result import Result
 from hpml_lab.profiling import gpu_use, monitors
 from hpml_lab.profiling import monitor as module
 from hpml_lab.profiling.experiments import monitors as monitors_module
@@ -101,6 +102,21 @@ def test_the_row_monitors_is_sound(sound):
     assert [row.averaged_over for row in result.rows()] == ["each sample", "some cycles", "whole run"]
     assert each.windows > some.windows > whole.windows == 1
     assert each.least <= whole.least <= each.most
+
+
+def judged(whole, known, fast_cost, slow_cost):
+    """Whether each of the two claims holds."""
+    result = Result()
+    fast, slow = (types.SimpleNamespace(rate=rate, cost=cost) for rate, cost in ((50.0, fast_cost), (10.0, slow_cost)))
+    monitors_module.judge_use(result, whole, known, fast, slow)
+    return [claim.holds for claim in result.claims]
+
+
+def test_claims_of_use_are_about_the_load_and_not_about_how_slow_the_host_is():
+    assert judged(55.4, 50.0, 0.0444, 0.0114) == [True, True], "the recorded H100's host"
+    assert judged(67.0, 50.0, 0.16, 0.034) == [True, True], "a slower one: its sampler's time is none of the load's"
+    assert judged(26.0, 24.0, 0.01, 0.002) == [True, True], "a busy one, where each burst takes twice as long"
+    assert judged(80.0, 50.0, 0.01, 0.01) == [False, False]
 
 
 def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_gpu):

@@ -118,7 +118,7 @@ def test_the_share_in_which_a_gpu_works_is_a_figure_of_the_pass_and_claimed_with
     assert result.here("forward pass, share in which the GPU works") == pytest.approx(4)
     [claim] = result.claims
     assert claim.holds == idle and not claim.exact
-    assert claim.measured == f"it works 20.00 ms of {alone / 1e3:.2f} ms; the pass takes 500.00 ms with the profiler"
+    assert claim.measured == f"it works 20.00 ms of {alone / 1e3:.2f} ms; the profiled pass takes 500.00 ms"
     without = Result()
     add_gpu_share(without, 500_000.0, None, lambda: pytest.fail("no GPU: nothing is measured"))
     assert without.here("forward pass, share in which the GPU works") is None and not without.claims

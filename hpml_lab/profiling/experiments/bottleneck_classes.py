@@ -84,6 +84,26 @@ def draw(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
+def judge_loops(result: Result, measured: list[LoopDiagnosis]) -> None:
+    """What the classifier makes of loops that ran here. On a busy or slow host it may fail to tell; it must not be wrong."""
+    right = [row for row in measured if row.named == row.known]
+    wrong = [row for row in measured if row.named not in (row.known, CANNOT_TELL)]
+    missed = sorted({row.known for row in measured} - {row.known for row in right})
+    result.key_figure(LOOPS, len(measured))
+    result.key_figure(RIGHT, len(right))
+    result.key_figure(WRONG, len(wrong))
+    result.measured(
+        "Of each kind of bound that is measured here, the classifier names at least one loop correctly",
+        not missed,
+        f"{len(right)} of {len(measured)} loops; kinds without one: {', '.join(missed) or 'none'}",
+    )
+    result.measured(
+        "No loop is given a wrong bound: where the classifier is not right, it says that it cannot tell",
+        not wrong,
+        "; ".join(f"{row.loop}: {row.named}" for row in wrong) or "none",
+    )
+
+
 @experiment(
     "bottleneck-classes", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
@@ -102,16 +122,11 @@ def bottleneck_classes(params: Params) -> Result:
             measured.append(as_row(MeasuredLoop, known.name, known.truth, classify(loop, where)))
     written = [as_row(WrittenLoop, known.name, known.truth, decide(known.evidence)) for known in WRITTEN]
 
-    right = sum(row.known == row.named for row in measured)
-    wrong = [row for row in measured if row.named not in (row.known, CANNOT_TELL)]
     known_bounds = Counter(row.known for row in [*measured, *written])
     result = Result([
         Table("Loops measured here", measured),
         Table("Time lines of a GPU, written down by hand", written),
     ])  # fmt: skip
-    result.key_figure(LOOPS, len(measured))
-    result.key_figure(RIGHT, right)
-    result.key_figure(WRONG, len(wrong))
     result.claim(
         "On evidence that is written down the decision is right every time", all(row.known == row.named for row in written)
     )
@@ -119,16 +134,7 @@ def bottleneck_classes(params: Params) -> Result:
         "On the same evidence from a loop that is too short to be watched it says that it cannot tell",
         all(decide(replace(known.evidence, seconds=SHORTEST / 2)).bound == CANNOT_TELL for known in WRITTEN),
     )
-    result.measured(
-        "The classifier names the bound of at least 12 measured loops correctly",
-        right >= 12,
-        f"{right} of {len(measured)} measured loops",
-    )
-    result.measured(
-        "No loop is given a wrong bound: where the classifier is not right, it says that it cannot tell",
-        not wrong,
-        "; ".join(f"{row.loop}: {row.named}" for row in wrong) or "none",
-    )
+    judge_loops(result, measured)
     result.check(
         "Every bound is known of at least one loop, and at least two loops have none",
         all(known_bounds[bound] for bound in BOUNDS) and known_bounds[CANNOT_TELL] >= 2,

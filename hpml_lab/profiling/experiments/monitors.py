@@ -116,6 +116,8 @@ def monitors(params: Params) -> Result:
             own = time.process_time() - before
         history.collect()
         gpu = history.uses(fast.samples, load.spans, fast.seconds)
+        # The duty cycle, on a quiet machine; on a busy one a burst waits for the core, and the run takes longer.
+        known = 100 * len(load.spans) * params.duty * params.cycle / fast.seconds
     with Monitor(params.slow_rate) as slow:
         load.run(params.seconds / 2)
 
@@ -152,14 +154,7 @@ def monitors(params: Params) -> Result:
         abs(summed - own) <= TICKS_SECONDS,
         f"{summed:.3f} s and {own:.3f} s",
     )
-    result.measured(
-        "At 10 samples a second the sampler's own processor time is under 1 % of the run",
-        slow.cost < 0.01,
-        f"{100 * slow.cost:.2f} %",
-    )
-    result.measured(
-        "The average over the run is the known duty cycle, to 10 points", abs(whole - duty) < 10, f"{whole:.0f} % of one core"
-    )
+    judge_use(result, whole, known, fast, slow)
     result.measured(
         "Single samples vary at least three times as much as averages over some cycles (standard deviation)",
         spread[0] > 3 * spread[1],
@@ -173,6 +168,26 @@ def monitors(params: Params) -> Result:
             f"{fast.note} Its columns are empty. {NO_CUDA.format(what='its load is not seen', slug='monitors')}"
         )
     return result
+
+
+def judge_use(result: Result, whole: float, known: float, fast: Monitor, slow: Monitor) -> None:
+    """What watching costs, and whether the average is right.
+
+    whole, known  % of a core: the process's use over the run, its sampler included, and what the load is known to take
+    fast, slow    the monitor of that run, and one that sampled less often
+    """
+    own, less = 100 * fast.cost, 100 * slow.cost
+    result.measured(
+        f"Each sample costs: at {fast.rate:g} a second the sampler takes at least twice the processor time that it takes at"
+        f" {slow.rate:g}",
+        own > 2 * less,
+        f"{own:.2f} % and {less:.2f} % of a core",
+    )
+    result.measured(
+        "Without the sampler's own time, the average over the run is what the load is known to take, to 10 points",
+        abs(whole - own - known) < 10,
+        f"{whole - own:.0f} % of one core, known {known:.0f} %",
+    )
 
 
 def check_monitor(result: Result, monitor: Monitor, rate: float) -> None:

@@ -274,7 +274,7 @@ def add_gpu_share(result: Result, traced_us: float, busy_us: float | None, alone
     result.measured(
         "One image leaves the GPU idle for most of the forward pass, also without the profiler: the host launches too slowly",
         busy_us < 0.5 * alone_us,
-        f"it works {busy_us / 1e3:.2f} ms of {alone_us / 1e3:.2f} ms; the pass takes {traced_us / 1e3:.2f} ms with the profiler",
+        f"it works {busy_us / 1e3:.2f} ms of {alone_us / 1e3:.2f} ms; the profiled pass takes {traced_us / 1e3:.2f} ms",
         depends_on="the GPU and its host",
     )
 
