@@ -26,9 +26,11 @@ def one_hot_bytes(ids: int, vocabulary: int, itemsize: int = 4) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the device now; on the CPU not more than its container may have."""
+    """Memory that is free on the device now; on the CPU not more than its container may have, on a GPU with what torch's
+    allocator keeps for the next tensor."""
     if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
+        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+        return torch.cuda.mem_get_info(device)[0] + kept
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         free = min(free, int(_CONTAINER.read_text(encoding="utf-8")) - psutil.Process().memory_info().rss)

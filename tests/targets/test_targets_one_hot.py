@@ -28,7 +28,9 @@ from hpml_lab.targets.sparse_optimizers import (
     unseen_rows,
 )
 
-SMALL = dict(vocabularies=(50, 1000, 4000), one_hot_to=1000, trained=(300,), width=4, batch=16, samples=5, unseen_steps=8)
+SMALL = dict(
+    vocabularies=(50, 1000, 4000), one_hot_to=1000, trained=(300,), gpu_trained=(), width=4, batch=16, samples=5, unseen_steps=8
+)
 GAIN = SpeedUp(0.1, 0.09, 0.11, 0.01)
 
 
@@ -81,6 +83,25 @@ def test_what_does_not_fit_is_not_run_and_says_what_it_needs(on_digits, little_m
     assert [row.vocabulary for row in found.rows(EmbeddingStep)] == [300] * len(OPTIMIZERS)
     assert len(found.notes) == 2 and "Training 5,000 words needs" in found.notes[1]
     sound(found)
+
+
+@pytest.mark.parametrize("free, is_cuda, trained", [(10**7, True, [300, 5000]), (10**6, True, [300]), (10**7, False, [300])])
+def test_a_gpu_trains_a_larger_table_where_it_fits(little_memory, free, is_cuda, trained):
+    """The GPU is played by the CPU, with so many bytes free."""
+    little_memory(free)
+    device = SimpleNamespace(is_cuda=is_cuda, torch=torch.device("cpu"))
+    size = SMALL | dict(gpu_trained=(5000,), samples=1, unseen_steps=2)
+    found = targets.one_hot_vs_embedding.function(Params(size="full", device=device, **size))
+    assert [row.vocabulary for row in found.rows(EmbeddingStep)] == [n for n in trained for _ in OPTIMIZERS]
+    assert any("Training 5,000 words needs" in note for note in found.notes) == (is_cuda and 5000 not in trained)
+    assert found.here(f"a step of SparseAdam next to Adam, {trained[-1]:,} words") > 0
+
+
+def test_memory_that_torch_keeps_for_the_next_tensor_is_free(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3_000, 80_000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
+    assert targets.free_bytes(torch.device("cuda:0")) == 3_400
 
 
 def test_a_vocabulary_larger_than_memory_is_an_error_that_says_what_to_do(little_memory):
