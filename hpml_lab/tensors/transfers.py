@@ -5,7 +5,7 @@ import torch
 from hpml_lab.core.timing import measure
 from hpml_lab.tensors.rows import Transfer, times_of
 
-PAGEABLE, PINNED, BETWEEN = "pageable host to GPU", "pinned host to GPU", "GPU to GPU"
+PAGEABLE, PINNED, BETWEEN = "pageable host to GPU", "pinned host to GPU", "GPU to GPU, one way"
 
 
 def transfers(device: torch.device, mib: int) -> list[Transfer]:

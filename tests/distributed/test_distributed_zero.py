@@ -13,6 +13,7 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from hpml_lab.core.device import Device
 from hpml_lab.core.errors import LabError
 from hpml_lab.distributed import rank_memory, zero_memory, zero_pictures, zero_sliders
 from hpml_lab.distributed.experiments import zero_memory as experiments
@@ -281,6 +282,16 @@ def test_ranks_on_gpus_can_be_a_power_of_two(monkeypatch, gpus, some, even):
     params = SimpleNamespace(device=SimpleNamespace(is_cuda=gpus > 0), ranks=3, size="quick")
     for placed, ranks in ((placement(params), some), (placement(params, power_of_two=True), even)):
         assert (placed.ranks, placed.device) == (ranks, "cuda" if gpus > 1 else "cpu")
+
+
+def test_times_in_bfloat16_on_gpus_that_emulate_it_are_said_to_mean_nothing(monkeypatch):
+    turing = Device(torch.device("cuda:0"), "", torch.float16, "compute capability 7.5 has none for bfloat16")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "bf16 rows say nothing here" in experiments.emulated(turing, "cuda")
+    assert "7.5" in experiments.emulated(turing, "cuda")
+    assert experiments.emulated(turing, "cpu") == "", "ranks on the CPU do not use the GPU"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert experiments.emulated(turing, "cuda") == ""
 
 
 def event(name, start, end, tid=1, cat="cpu_op"):

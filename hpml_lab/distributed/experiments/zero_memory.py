@@ -8,6 +8,7 @@ from statistics import median
 
 import torch
 
+from hpml_lab.core.device import Device
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.noise import SpeedUp, speed_up_of
@@ -119,6 +120,13 @@ def twins_row(own: RankMemory, torchs: RankMemory, hidden: dict[str, float], fou
     )
 
 
+def emulated(device: Device, placed: str) -> str:
+    """A note if ranks placed on "cuda" compute in bfloat16 on GPUs that only emulate it, such as two T4."""
+    if placed != "cuda" or device.can("bf16"):
+        return ""
+    return f"The times of the bf16 rows say nothing here, their bytes do: {device.dtype_reason}."
+
+
 @experiment(
     "zero-memory",
     lecture="L3",
@@ -149,7 +157,7 @@ def zero_memory(params: Params) -> Result:
             vars(row).update(gain(DDP, name).columns)
     gains = {name: gain(way.twin, name) for name, way in WAYS.items() if way.twin}
     twins = [twins_row(rows[name], rows[WAYS[name].twin], reports[0].hidden, found) for name, found in gains.items()]
-    result = Result(notes=[placed.note] if placed.note else [])
+    result = Result(notes=[note for note in (placed.note, emulated(params.device, placed.device)) if note])
     if importlib.util.find_spec("deepspeed"):
         with tempfile.TemporaryDirectory(prefix="hpml-deepspeed-") as folder:
             weighed = launch(weigh_deepspeed, *size, placed.device, folder, **on)

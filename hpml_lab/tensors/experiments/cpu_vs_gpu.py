@@ -214,7 +214,7 @@ def _key_figures(
     result.key_figure(
         "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink 2.0 to the CPU)"
     )
-    result.key_figure("GPU to GPU", rates.get(BETWEEN), "GB/s", lecture="75 each way (NVLink 2.0)")
+    result.key_figure("GPU to GPU", rates.get(BETWEEN), "GB/s one way", lecture="75 each way (NVLink 2.0)")
 
 
 def _claims(result: Result, params: Params, devices: list[torch.device], threads: int) -> None:
