@@ -227,8 +227,8 @@ def judge_reverse_sweep(answer: Callable) -> None:
 
 
 CONSTANT = (
-    "In f = sum(3·x·x + k), 3 and k are constants. topological_order lists them, too, but no gradient reaches them: they are "
-    "nobody's parents, and do not belong in the result."
+    "In f = sum(3·x·x + k), 3 and k are constants. topological_order lists them, too, but they are in no node's `parents`: no "
+    "gradient reaches them, and they do not belong in the result."
 )
 
 
