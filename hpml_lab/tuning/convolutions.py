@@ -47,9 +47,9 @@ class ConvolutionCase:
     def tensors(self, device: torch.device) -> tuple[torch.Tensor, torch.Tensor]:
         """Random images and filters, the same in every process; both need a gradient."""
         torch.manual_seed(0)
-        x = torch.randn(self.batch, self.channels, self.side, self.side)
-        weight = torch.randn(self.channels, self.channels, 3, 3)
-        placed = dict(device=device, dtype=self.dtype, memory_format=self.layout)
+        x = torch.randn(self.batch, self.channels, self.side, self.side, device=device)
+        weight = torch.randn(self.channels, self.channels, 3, 3, device=device)
+        placed = dict(dtype=self.dtype, memory_format=self.layout)
         return x.to(**placed).requires_grad_(), weight.to(**placed).requires_grad_()
 
 

@@ -139,6 +139,15 @@ def test_a_gpu_without_tf32_has_no_case_for_it(searched):
     assert DEFAULT not in cases and cases.count(LECTURE) == 2 and len(cases) == 8
 
 
+def test_the_cases_differ_from_the_lectures_in_what_their_names_say():
+    gpu = SaidToBeGpu(*vars(choose_device("cpu")).values())
+    cases = cudnn_benchmark.convolution_cases(Params(device=gpu, **SEARCH | dict(channels=8, side=9)))
+    lecture, default, half, last, odd = cases.values()
+    assert [*cases][:2] == [LECTURE, DEFAULT] and (lecture.tf32, lecture.dtype) == (False, torch.float32)
+    assert default == replace(lecture, tf32=True) and half == replace(lecture, dtype=torch.float16)
+    assert last == replace(half, layout=torch.channels_last) and odd == replace(half, channels=5, side=6)
+
+
 def test_the_recorded_gain_of_one_percent_has_no_color():
     axes = cudnn_benchmark.cudnn_benchmark.reference().figure().axes[0]
     assert len({bar.get_facecolor() for bar in axes.patches}) == 1

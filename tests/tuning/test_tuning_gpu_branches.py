@@ -107,7 +107,10 @@ def test_layouts_and_layer_norm_are_compared_by_events(monkeypatch, sound):
 
     for module in (turns, fused_layernorm):
         monkeypatch.setattr(module, "interleaved", timed)
-    sound(replace(channels_last.channels_last, quick=IMAGES)("quick"))
+    monkeypatch.setattr(SaidToBeGpu, "can", lambda _, what: what == "tf32")
+    result = replace(channels_last.channels_last, quick=IMAGES)("quick")
+    sound(result)
+    assert any("tensor cores, in the format TF32" in note for note in result.notes)
     sound(replace(fused_layernorm.fused_layernorm, quick=dict(rows=10, features=20, samples=5))("quick"))
     assert set(asked) == {"cpu"}, "the device, which here is a CPU that says it is a GPU"
 
@@ -141,6 +144,7 @@ def test_on_a_gpu_steps_are_replayed_and_each_has_a_network_of_its_own(
     layers = trained[:states]
     assert len(set.union(*layers)) == sum(map(len, layers)) == 20 * states
     assert turns.REPLAYED in result.notes
+    assert any("no TF32" in note for note in result.notes) == (module is channels_last), "this GPU has none"
 
 
 def test_the_triton_adam_is_compared_with_fused_in_turns_of_its_own(known_times, known_bandwidth):
