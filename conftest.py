@@ -6,6 +6,7 @@ change this one file.
 """
 
 import contextlib
+import faulthandler
 import gc
 import os
 import signal
@@ -18,6 +19,8 @@ import pytest
 HERE = Path(__file__).resolve().parent
 CELL_SECONDS = 600.0  # for a cell that hangs: with a load of 20 on two cores, the slowest took 307 s
 OUTPUT_SECONDS = 120.0
+CUDA_SECONDS = 300.0  # for a test marked `cuda`, unless its marker says otherwise: cuda(seconds=900)
+STDERR = pytest.StashKey[int]()
 
 # The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.
 os.environ.setdefault("HPML_SIZE", "quick")
@@ -136,7 +139,25 @@ def nothing_left(monkeypatch):
     assert left == []
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """A test marked `cuda` that hangs ends the whole run and leaves a traceback, which names it.
+
+    Not by an exception: a thread that waits for a kernel never gets to raise one. faulthandler's clock needs no thread of Python.
+    """
+    marker = item.get_closest_marker("cuda")
+    if marker is None:
+        return (yield)
+    seconds = marker.kwargs.get("seconds", CUDA_SECONDS)
+    faulthandler.dump_traceback_later(seconds, file=item.config.stash[STDERR], exit=True)
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
 def pytest_configure(config):
+    config.stash[STDERR] = os.dup(2)  # during a test this is a file of pytest's, which is lost when the process ends
     if not config.pluginmanager.hasplugin("nbval"):
         return  # a GPU machine without Jupyter: only the tests that need no notebook run there
     config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
