@@ -13,6 +13,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.counting import kernels
+from hpml_lab.core.device import Device
 
 
 @dataclass(frozen=True)
@@ -41,21 +42,18 @@ FP16 = GemmMode("fp16", torch.float16, torch.float16, u_out=2.0**-11)
 BF16 = GemmMode("bf16", torch.bfloat16, torch.bfloat16, u_out=2.0**-8)
 # Hopper's instruction for fp8 adds 32 products to a sum of which it keeps 14 bits, 13 of them behind the point: DeepSeek-V3
 # Technical Report (2024), 3.3.2 and 3.5.2. cuBLAS then adds such sums in fp32 from time to time, which the bound does not use.
+# Another GPU's instruction may keep more or fewer: so this bound is measured, and those of the fp32 sums above are exact.
 FP8 = GemmMode("fp8 e4m3", torch.float8_e4m3fn, torch.bfloat16, u_sum=2.0**-13, joined=32, u_out=2.0**-8)
+UNITS = {"tf32": TF32, "bf16": BF16, "fp8": FP8}  # by the name that Device.can knows: not every device has units for them
 LARGEST = 8.0  # of a partial sum, in units of the root of the sum of squares: see error_bound
 
 
-def modes(device: torch.device) -> tuple[list[GemmMode], list[str]]:
+def modes(device: Device) -> tuple[list[GemmMode], list[str]]:
     """The modes to measure on `device`, fp32 first, and one sentence for each format that it cannot multiply."""
-    if device.type == "cuda":
-        capability = torch.cuda.get_device_capability(device)
-        wanted = ((TF32, (8, 0)), (FP16, (5, 3)), (BF16, (8, 0)), (FP8, (8, 9)))
-        lacks = [f"{mode.name} needs compute capability {a}.{b}" for mode, (a, b) in wanted if capability < (a, b)]
-        return [FP32, *(mode for mode, least in wanted if capability >= least)], lacks
-    lacks = ["tf32 and fp8 have no matrix units on a CPU"]
-    if not getattr(torch.cpu, "_is_avx512_bf16_supported", lambda: False)():
-        return [FP32, FP16], ["bf16 has no instructions on this processor that torch reports", *lacks]
-    return [FP32, FP16, BF16], lacks
+    lacking = [mode for name, mode in UNITS.items() if not device.can(name)]
+    where = "GPU" if device.is_cuda else "processor"
+    able = [mode for mode in (FP32, TF32, FP16, BF16, FP8) if mode not in lacking]
+    return able, [f"this {where} has no units for {mode.name} that torch reports" for mode in lacking]
 
 
 @contextmanager

@@ -1,11 +1,12 @@
-"""Which loops of `loops.py` compute the same: AMP switched off, and the slide's second `optimizer.step()`."""
+"""Which loops of `loops.py` compute the same: AMP switched off, and the slide's second `optimizer.step()`; and which wait."""
 
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops
-from hpml_lab.precision.loop_measurements import seeded_net
+from hpml_lab.precision.loop_measurements import run_loop, seeded_net
 
 
 def five_batches(data: DataSet) -> list[tuple[torch.Tensor, torch.Tensor]]:
@@ -45,3 +46,22 @@ def double_step_distances(data: DataSet, rate: float) -> tuple[float, float]:
         changes.append(nn.utils.parameters_to_vector(model.parameters()).detach() - start)
     slide, right, twice = changes
     return ((slide - right).norm() / right.norm()).item(), ((slide - twice).norm() / twice.norm()).item()
+
+
+class ReadNumbers(TorchDispatchMode):
+    """Counts the numbers that Python reads from tensors, as `.item()` does: each time it waits for the device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ == "_local_scalar_dense"
+        return func(*args, **(kwargs or {}))
+
+
+def numbers_read(data: DataSet, rate: float, dtype: torch.dtype | None) -> int:
+    """How many numbers Python reads from the device in five steps of the loop for that dtype (None: fp32)."""
+    model = seeded_net(data)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    with ReadNumbers() as seen:
+        run_loop(model, optimizer, five_batches(data), data.train_x.device, dtype)
+    return seen.count

@@ -105,18 +105,18 @@ def memory_of_step(params: Params, dtype: torch.dtype | None) -> tuple[int, int]
 def step_times(params: Params) -> dict[str, Timing]:
     """Times of one step of each loop whose dtype is fast on this device, in turns, with the fp32 loop as the placebo.
 
-    On a GPU, between two events in its stream, float32 is timed with TF32 too, which torch allows cuDNN's convolutions by
-    default.
+    On a GPU they are taken between two events in its stream. Where it has TF32, float32 is timed with it too: that is torch's
+    default for cuDNN's convolutions.
     """
     device = params.device.torch
     fast = {FP32}
-    if params.device.dtype == torch.bfloat16:
+    if params.device.can("bf16"):
         fast |= {AMP_BF16}
     if params.device.is_cuda and params.device.dtype != torch.float32:
         fast |= {AMP_FP16}
     model, x, y = speed_problem(params)
     steps = {name: timed_step(model, x, y, dtype, tf32=False) for name, dtype in LOOPS.items() if name in fast}
-    if params.device.is_cuda:
+    if params.device.can("tf32"):
         steps[FP32_WITH_TF32] = timed_step(model, x, y, None, tf32=True)
     return interleaved(steps, samples=params.samples, placebo=FP32, gpu=device if params.device.is_cuda else None)
 

@@ -1,4 +1,4 @@
-"""Rates of matrix products by shape and format, sizes around multiples of 8, and errors of long sums."""
+"""Rates of matrix products by shape and format, each format alone, sizes around multiples of 8, and errors of long sums."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +15,7 @@ from hpml_lab.precision import gemm
 
 CHECKED_ROWS = 64  # of each product; they show as much about rounding as all rows
 BRIEF_SECONDS = 1e-3  # a format whose product takes less is never left out at the next size
+LOAD_SECONDS = 0.3  # how long a GPU multiplies before its clock is read
 
 
 @dataclass
@@ -35,12 +36,25 @@ class ProductRate(Row):
     verdict: str | None = column("verdict", default=None)
     counted_flop: float = 0.0  # by torch's own counter
     wrong_ratio: float = 0.0  # error / bound of the better of two wrong products
+    in_l2: bool | None = column("fits in the L2 cache", default=None)
     best_share: float | None = column("share of the best here", default=None)
     sheet_share: float | None = column("share of the data sheet", default=None)
 
     @property
     def is_square(self) -> bool:
         return self.m == self.n == self.k
+
+
+@dataclass
+class HighestRate(Row):
+    """The highest rate of one format: its best shape again, but alone, so that no other format takes power from it."""
+
+    number_format: str = column("format")
+    shape: str = column("M × N × K")
+    tflops: float = column("rate", "TFLOP/s")
+    sheet: float | None = column("data sheet", "TFLOP/s", default=None)
+    clock_mhz: int | None = column("clock under load", "MHz", default=None)
+    per_cycle: float | None = column("FLOP per clock cycle", default=None)
 
 
 @dataclass
@@ -114,6 +128,7 @@ def products(params: Params, modes: list[gemm.GemmMode]) -> Products:
             with gemm.matmul_settings(mode):
                 ratio, wrong = error_ratios(mode, *given, gemm.product(mode, *given))
                 kernel = gemm.kernel_name(lambda mode=mode, given=given: gemm.product(mode, *given), device)
+            moved = sum(factor.nbytes for factor in given) + m * n * mode.out.itemsize
             if gain:
                 found.speed_ups[mode.name, *shape] = gain
             found.rows.append(
@@ -124,11 +139,12 @@ def products(params: Params, modes: list[gemm.GemmMode]) -> Products:
                     k=k,
                     time_ms=seconds * 1e3,
                     tflops=gemm.flops(m, n, k) / seconds / 1e12,
-                    intensity=gemm.flops(m, n, k) / (sum(factor.nbytes for factor in given) + m * n * mode.out.itemsize),
+                    intensity=gemm.flops(m, n, k) / moved,
                     error_ratio=ratio,
                     kernel=kernel,
                     counted_flop=mm_flop((m, k), (k, n)),
                     wrong_ratio=wrong,
+                    in_l2=moved <= l2_bytes(device) if params.device.is_cuda else None,
                     **(gain.columns if gain else {}),
                 )
             )
@@ -136,6 +152,43 @@ def products(params: Params, modes: list[gemm.GemmMode]) -> Products:
             if device.type == "cpu" and seconds > max(4 * times["fp32"].seconds, BRIEF_SECONDS):
                 found.slow.append(mode.name)
     return found
+
+
+def l2_bytes(device: torch.device) -> int:
+    """The size of a GPU's L2 cache."""
+    return torch.cuda.get_device_properties(device).L2_cache_size
+
+
+def highest_rates(params: Params, modes: list[gemm.GemmMode], rates: list[ProductRate], sheet: dict) -> list[HighestRate]:
+    """Time the best shape of each format once more, each for itself; on a GPU read the clock while it multiplies.
+
+    sheet  TFLOP/s of the data sheet by format, as far as they are known
+    """
+    device, rows = params.device.torch, []
+    for mode in modes:
+        best = max((row for row in rates if row.number_format == mode.name), key=lambda row: row.tflops)
+        shape = best.m, best.n, best.k
+        work = timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(*shape, device)))
+        times = interleaved({mode.name: work}, samples=3, gpu=device if params.device.is_cuda else None)
+        seconds = min(times[mode.name].samples)  # what is slower was held up
+        clock = clock_under(work, seconds, device) if params.device.is_cuda else None
+        flops = gemm.flops(*shape)
+        rate, cycle = flops / seconds / 1e12, flops / seconds / (clock * 1e6) if clock else None
+        rows.append(HighestRate(mode.name, " × ".join(map(str, shape)), rate, sheet.get(mode.name), clock, cycle))
+    return rows
+
+
+def clock_under(work: Callable[[], object], seconds: float, device: torch.device) -> int | None:
+    """The clock of a GPU's multiprocessors in MHz while it is busy with `work()`, which takes `seconds`; None where NVML does
+    not say."""
+    for _ in range(max(1, round(LOAD_SECONDS / seconds))):
+        work()  # only launched: the GPU still works when the clock is read
+    try:
+        return torch.cuda.clock_rate(device)
+    except Exception:  # NVML is missing, or does not tell it of this GPU or of a slice of one: each has its own errors
+        return None
+    finally:
+        torch.cuda.synchronize(device)
 
 
 def shapes(params: Params) -> list[tuple[int, int, int]]:
@@ -150,13 +203,16 @@ def long_and_short(n: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def gain_of_long_k(params: Params, mode: gemm.GemmMode) -> SpeedUp:
-    """How many times as fast the product with the long K is as the one with the short K, in turns."""
+    """How many times as fast the product with the long K is as the one with the short K, in turns.
+
+    A GPU lowers its clock under such a load, and raises it again: single turns differ by a tenth, so it takes more of them.
+    """
     device, n = params.device.torch, shapes(params)[-3][0]
     works = {
         name: timed_product(mode, *gemm.stored(mode, *gemm.normal_factors(*shape, device)))
         for name, shape in zip(("long", "short"), long_and_short(n), strict=True)
     }
-    return speed_up(timed_in_turns(works, "short", device), "short", "long")
+    return speed_up(timed_in_turns(works, "short", device, 25 if params.device.is_cuda else 5), "short", "long")
 
 
 def sizes_around_multiples(params: Params, mode: gemm.GemmMode, start: int) -> tuple[list[NeighborSize], SpeedUp]:

@@ -1,6 +1,7 @@
 """What the experiments do on a GPU only, run on a CPU that says it is one: all formats, data-sheet peaks, fp32 with TF32."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -10,20 +11,39 @@ from hpml_lab.core.device import Device, choose_device
 from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.precision import amp_training, gemm, gemm_tensor_cores, loop_measurements, products
 from hpml_lab.precision.experiments.amp_training import LoopRow
-from hpml_lab.precision.loop_measurements import AMP_BF16, AMP_FP16, FP32_WITH_TF32
-from hpml_lab.precision.products import ProductRate
+from hpml_lab.precision.loop_measurements import AMP_BF16, AMP_FP16, FP32, FP32_WITH_TF32
+from hpml_lab.precision.products import HighestRate, ProductRate
 
 ALL_MODES = [gemm.FP32, gemm.TF32, gemm.FP16, gemm.BF16, gemm.FP8]
+SMALL_AMP = dict(data="digits", seeds=1, epochs=1, batch=64, rate=0.1, channels=8, blocks=2, images=16, side=16, samples=5)
 
 
 class SaidToBeGpu(Device):
     is_cuda = True
+    abilities: tuple = ("bf16", "tf32", "fp8")  # of an H100
+
+    def can(self, what):
+        return what in self.abilities
+
+
+class SaidToBeT4(SaidToBeGpu):
+    abilities = ()
 
 
 @pytest.fixture(autouse=True)
 def said_to_be_a_gpu(monkeypatch):
-    cpu = replace(choose_device("cpu"), dtype=torch.bfloat16)
-    monkeypatch.setattr(experiment, "choose_device", lambda _: SaidToBeGpu(*vars(cpu).values()))
+    """A function that changes which GPU it is said to be; and what CUDA answers for it."""
+    cpu = choose_device("cpu")
+
+    def become(kind, dtype):
+        monkeypatch.setattr(experiment, "choose_device", lambda _: kind(*vars(replace(cpu, dtype=dtype)).values()))
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=24_000))
+    monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: 1755)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device: None)
+    monkeypatch.setattr(products, "LOAD_SECONDS", 0.0)
+    become(SaidToBeGpu, torch.bfloat16)
+    return become
 
 
 def times(seconds):
@@ -32,7 +52,9 @@ def times(seconds):
     def interleaved(works, **options):
         for work in works.values():
             work()
-        known = {name: seconds(name) for name in works} | {PLACEBO: seconds(options["placebo"]) / 1.02}
+        known = {name: seconds(name) for name in works}
+        if base := options.get("placebo"):
+            known[PLACEBO] = seconds(base) / 1.02
         return {name: Timing((value,) * 5, 1) for name, value in known.items()}
 
     return interleaved
@@ -41,7 +63,6 @@ def times(seconds):
 def test_all_five_formats_stay_within_their_bounds_and_are_compared_with_the_data_sheet(monkeypatch, sound):
     speeds = {"fp32": 1, "short": 1, "tf32": 7, "fp16": 12, "bf16": 12, "fp8 e4m3": 20}
     monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6 / speeds.get(name, 1)))
-    monkeypatch.setattr(gemm, "modes", lambda device: (ALL_MODES, []))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 NVL")
     small = dict(sizes=(32,), gpu_sizes=(64,), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
@@ -55,30 +76,120 @@ def test_all_five_formats_stay_within_their_bounds_and_are_compared_with_the_dat
     best = 20 * 2 * 64**3 / 1e-6 / 1e12
     assert result.here("best fp8 e4m3") == pytest.approx(best) and result.here("data sheet fp8 e4m3") == 1670.5
     assert rows["fp8 e4m3", 64].sheet_share == pytest.approx(best / 1670.5)
-    [twice] = [claim for claim in result.claims if "twice as fast" in claim.text]
-    assert twice.holds and "noise ±2 %" in twice.measured
-    assert not any("data-sheet" in note or "No CUDA" in note for note in result.notes)
+    [faster] = [claim for claim in result.claims if "faster than fp32 at the largest size" in claim.text]
+    assert faster.holds and "noise ±2 %" in faster.measured
+    assert not any("data-sheet" in note or "No CUDA" in note or "no units" in note for note in result.notes)
 
 
-def test_a_gpu_that_the_table_does_not_know_has_no_share_and_is_named(monkeypatch):
+def test_each_format_is_timed_alone_and_16_bits_are_compared_at_their_highest_rates(monkeypatch):
+    """In turns fp32 takes 1 µs; alone, when no tensor core lowers the clock, it takes 0.8 µs."""
+    in_turns, turn = times(lambda name: {"fp32": 1e-6, "short": 1e-6}.get(name, 1e-7)), {}
+
+    def interleaved(works, **options):
+        turn["alone"] = list(works) == ["fp32"]
+        return {"fp32": Timing((0.9e-6, 0.8e-6), 1)} if turn["alone"] else in_turns(works, **options)
+
+    clocks = iter([1980, 1755, 1500, 1500, 1500])  # MHz by format, in their order
+    monkeypatch.setattr(products, "interleaved", interleaved)
+    monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: next(clocks))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
+    small = dict(sizes=(32,), gpu_sizes=(64,), starts=(32,), lengths=(16, 4096))
+    result = replace(gemm_tensor_cores, quick=small)("quick")
+    alone = {row.number_format: row for row in result.rows(HighestRate)}
+    rate = 2 * 64**3 / 0.8e-6
+    assert alone["fp32"].tflops == pytest.approx(rate / 1e12) == result.here("best fp32")
+    assert (alone["fp32"].clock_mhz, alone["fp32"].per_cycle) == (1980, pytest.approx(rate / 1980e6))
+    assert result.here("16-bit over fp32, highest rate of each") == pytest.approx(8), "not the 10 of the turns"
+    assert result.here("the same per clock cycle") == pytest.approx(8 * 1980 / 1500)
+    assert result.here("the same by the data sheet") == pytest.approx(989.5 / 67)
+    squares = {(row.number_format, row.n): row.in_l2 for row in result.rows(ProductRate) if row.is_square}
+    assert squares["fp32", 32] and not squares["fp32", 64] and squares["fp8 e4m3", 64], "24 kB hold 3 × 64² bytes"
+
+
+def test_a_clock_that_nvml_does_not_tell_is_left_out(monkeypatch):
     monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6))
-    monkeypatch.setattr(gemm, "modes", lambda device: (ALL_MODES[:1], ["fp16 needs compute capability 5.3"]))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H300")
+    done = []
+    monkeypatch.setattr(torch.cuda, "synchronize", done.append)
+
+    def no_nvml(device):
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "clock_rate", no_nvml)
+    small = dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096))
+    result = replace(gemm_tensor_cores, quick=small)("quick")
+    assert {row.clock_mhz for row in result.rows(HighestRate)} == {None} and len(done) == len(ALL_MODES)
+    assert not [figure.label for figure in result.key_figures if "per clock cycle" in figure.label]
+
+
+def test_what_a_t4_has_no_units_for_is_a_note(monkeypatch, said_to_be_a_gpu):
+    said_to_be_a_gpu(SaidToBeT4, torch.float16)
+    monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H300")
     small = dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
-    assert result.here("16-bit over fp32, at most") is None
+    assert {row.number_format for row in result.rows(ProductRate)} == {"fp32", "fp16"}
     assert any("does not contain the NVIDIA H300" in note for note in result.notes)
-    assert "Not measured here: fp16 needs compute capability 5.3." in result.notes
+    lacking = [note for note in result.notes if note.startswith("Not measured here")]
+    assert lacking == [
+        f"Not measured here: this GPU has no units for {name} that torch reports." for name in ("tf32", "bf16", "fp8 e4m3")
+    ]
+
+
+def test_the_error_of_fp8_is_a_measured_claim_because_its_sums_are_the_gpus_own(monkeypatch):
+    monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6))
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
+    multiply = gemm.product
+
+    def coarse(mode, a, b):  # a GPU that keeps fewer bits of a sum in fp8
+        return multiply(mode, a, b) * (1 + 0.1 * (mode is gemm.FP8))
+
+    monkeypatch.setattr(gemm, "product", coarse)
+    result = replace(gemm_tensor_cores, quick=dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096)))("quick")
+    assert result, "no exact claim fails"
+    [fp8] = [claim for claim in result.claims if "fp8" in claim.text]
+    assert not fp8.holds and not fp8.exact
+
+
+def test_long_and_short_k_take_more_turns_on_a_gpu_whose_clock_varies(monkeypatch):
+    taken = []
+    known = times(lambda name: 1e-6)
+
+    def interleaved(works, **options):
+        taken.append((set(works), options["samples"]))
+        return known(works, **options)
+
+    monkeypatch.setattr(products, "interleaved", interleaved)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
+    replace(gemm_tensor_cores, quick=dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096)))("quick")
+    assert [samples for works, samples in taken if works == {"long", "short"}] == [25]
 
 
 @pytest.mark.parametrize(("fp16", "bf16", "holds"), [(2e-3, 4e-3, True), (7.9e-3, 8e-3, False)])
 def test_each_loop_of_amp_is_compared_with_fp32_and_a_gain_within_the_noise_is_none(monkeypatch, sound, fp16, bf16, holds):
     known = {AMP_FP16: fp16, AMP_BF16: bf16, FP32_WITH_TF32: 5e-3}
     monkeypatch.setattr(loop_measurements, "interleaved", times(lambda name: known.get(name, 8e-3)))
-    small = dict(data="digits", seeds=1, epochs=1, batch=64, rate=0.1, channels=8, blocks=2, images=16, side=16, samples=5)
-    result = replace(amp_training, quick=small)("quick")
+    result = replace(amp_training, quick=SMALL_AMP)("quick")
     sound(result)
     assert [row.gain for row in result.rows(LoopRow)] == [None, pytest.approx(8e-3 / fp16), pytest.approx(8e-3 / bf16)]
     assert result.here("fp32 with TF32 over fp32") == pytest.approx(1.6)
-    [claim] = [claim for claim in result.claims if claim.text == "AMP is faster than fp32"]
+    assert result.here("AMP over torch's default, fp32 with TF32 in convolutions") == pytest.approx(5e-3 / min(fp16, bf16))
+    assert result.here("the lecture's loop, fp16 and scaler, over fp32") == pytest.approx(8e-3 / fp16)
+    [claim, default] = [claim for claim in result.claims if claim.text.startswith("AMP is faster than")]
     assert claim.holds == holds and FP32_WITH_TF32 in claim.measured
+    assert default.holds == holds, "compared with 5 ms"
+
+
+def test_a_t4_has_no_tf32_and_no_word_about_it(monkeypatch, said_to_be_a_gpu):
+    said_to_be_a_gpu(SaidToBeT4, torch.float16)
+    timed = []
+
+    def interleaved(works, **options):
+        timed.append(list(works))
+        return times(lambda name: 2e-3 if name == AMP_FP16 else 8e-3)(works, **options)
+
+    monkeypatch.setattr(loop_measurements, "interleaved", interleaved)
+    result = replace(amp_training, quick=SMALL_AMP)("quick")
+    assert timed == [[FP32, AMP_FP16]]
+    assert result.here("AMP over torch's default, fp32 with TF32 in convolutions") == result.here("AMP over fp32") == 4
+    assert not any("TF32" in note for note in result.notes) and not any("TF32" in claim.text for claim in result.claims)

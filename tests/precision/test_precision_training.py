@@ -38,7 +38,10 @@ def test_amp_training_is_sound_and_shows_both_columns(sound):
     sound(result)
     rows = result.rows(LoopRow)
     assert [row.loop for row in rows] == ["fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"] == list(LOOPS)
-    assert [figure.label for figure in result.key_figures if figure.lecture] == ["AMP over fp32"]
+    lecture = [figure.label for figure in result.key_figures if figure.lecture]
+    assert lecture == ["AMP over fp32", "the lecture's loop, fp16 and scaler, over fp32"]
+    [waits] = [claim for claim in result.claims if "waits for the device" in claim.text]
+    assert waits.measured == "fp32: 0, AMP, fp16 and scaler: 5, AMP, bf16, no scaler: 0 in five steps"
     assert rows[0].step_ms > 0 and rows[1].step_ms is None
 
 
@@ -53,13 +56,15 @@ def test_with_known_times_the_amp_row_says_how_many_times_faster(monkeypatch):
         (None, None, None),
         (2, 4, "4 to 4"),
     ]
-    assert result.here("AMP over fp32") == 4
+    default = result.here("AMP over torch's default, fp32 with TF32 in convolutions")
+    assert result.here("AMP over fp32") == default == 4, "a CPU has no TF32"
     [claim] = [claim for claim in result.claims if claim.text == "AMP is faster than fp32"]
     assert claim.holds and "4 times as fast" in claim.measured
 
 
 def test_on_a_gpu_all_loops_are_timed_between_events_and_fp32_with_and_without_tf32(monkeypatch):
     asked = {}
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(loop_measurements, "interleaved", lambda works, **options: asked.update(works=list(works), **options))
     monkeypatch.setattr(loop_measurements, "speed_problem", lambda params: (torch.nn.Linear(2, 2), torch.ones(1, 2), None))
     device = Device(torch.device("cuda:0"), "", torch.bfloat16, "")
