@@ -24,7 +24,7 @@ def ask(device: str | None = None) -> Answers:
     groups = (["torch", "device", "experiments", "mnist"], ["torchvision"])
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "hpml_lab.start.torch_probe", *steps],
+            [sys.executable, "-m", "hpml_lab.start.torch_probe", str(os.getpid()), *steps],
             env=environment,
             text=True,
             stdin=subprocess.DEVNULL,

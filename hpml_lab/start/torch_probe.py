@@ -1,7 +1,7 @@
-"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe torch device …`, JSON line by line.
+"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe PARENT torch …`, in lines of JSON.
 
 The doctor runs this in a process of its own, so that a torch that does not load, or ends the process, is a finding and not the
-doctor's end.
+doctor's end. PARENT is the doctor's process id: no probe outlives the doctor.
 """
 
 import json
@@ -9,6 +9,7 @@ import re
 import sys
 
 from hpml_lab.core import machine
+from hpml_lab.core.children import end_with_parent
 from hpml_lab.core.errors import LabError
 
 
@@ -111,4 +112,6 @@ def main(names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    # Elsewhere a launcher may stand between the two, as in a venv on Windows.
+    end_with_parent(int(sys.argv[1]) if sys.platform == "linux" else None)
+    main(sys.argv[2:])

@@ -2,6 +2,8 @@
 
 import json
 import os
+import select
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from hpml_lab.core.experiment import all_experiments
 from hpml_lab.core.paths import NOTEBOOKS, ROOT
+from hpml_lab.core.programs import started
 from hpml_lab.start import doctor
 from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
 from hpml_lab.start.probes import PROBES
@@ -169,6 +172,26 @@ def hang_once(communicate):
         return communicate(process, *arguments, timeout=timeout, **others)
 
     return hanging
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux ends a process with its parent")
+def test_no_probe_outlives_a_doctor_that_is_killed(tmp_path):
+    alive = tmp_path / "alive"
+    os.mkfifo(alive)
+    source = f"import time\nalive = open({str(alive)!r}, 'w')\nprint('probe', file=alive, flush=True)\ntime.sleep(120)"
+    environment = os.environ | {"PYTHONPATH": package(tmp_path, "torch", "2.15.0", source)}
+    probes = os.open(alive, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with started([sys.executable, "-m", "hpml_lab", "doctor"], env=environment, stdout=subprocess.DEVNULL) as program:
+            said = b""
+            while said.count(b"probe") < 2:
+                assert select.select([probes], [], [], 300)[0], said
+                said += os.read(probes, 100) or pytest.fail("a probe ended by itself")
+            os.kill(program.pid, signal.SIGKILL)
+            ended, _, _ = select.select([probes], [], [], 60)  # readable once no probe holds it any longer
+    finally:
+        os.close(probes)
+    assert ended
 
 
 # ---- from findings to notebooks ---------------------------------------------------------------------------------------
