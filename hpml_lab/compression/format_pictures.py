@@ -2,7 +2,7 @@
 
 from hpml_lab.compression import formats
 from hpml_lab.compression.format_times import FormatTime
-from hpml_lab.compression.formats import BSR, CSR, ROWS, SEMI, ZEROS
+from hpml_lab.compression.formats import BSR, CSR, ROWS, SEARCHED, SEMI, ZEROS
 from hpml_lab.core import style
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
@@ -14,6 +14,7 @@ LOOK = {
     )
 }
 LOOK[SEMI]["markersize"] = 9  # a single point
+LOOK[SEARCHED] = LOOK[SEMI] | {"markersize": 13, "markerfacecolor": "none"}
 INT32, COO = "CSR, int32 indices", "COO"
 LOOK |= {INT32: LOOK[CSR] | {"linestyle": ":", "marker": ""}, COO: {"color": style.SKY, "linestyle": style.LINES[4]}}
 

@@ -1,16 +1,19 @@
 """What zeros gain: the time of weight @ x with the weights in each format, and the sparsity from which a format is faster."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from hpml_lab.compression import formats
-from hpml_lab.compression.formats import FORMATS, SparseFormat, dense_bytes, most_kept, stored_bytes
+from hpml_lab.compression.formats import FORMATS, SEARCHED, SEMI, SparseFormat, dense_bytes, most_kept, stored_bytes
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.counting import synchronize
+from hpml_lab.core.device import Device
 from hpml_lab.core.findings import Row, column
+from hpml_lab.core.fits import is_out_of_memory
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import interleaved
 
@@ -58,11 +61,17 @@ class PrunedProduct:
     matrix: Tensor
 
 
-def products(weight: Tensor, sparsities: Sequence[float], x: Tensor) -> tuple[list[PrunedProduct], list[str]]:
-    """The weights in each format at each sparsity, and for each format that cannot multiply here a note that says why."""
+def products(
+    weight: Tensor, sparsities: Sequence[float], x: Tensor, two_of_four: bool = False
+) -> tuple[list[PrunedProduct], list[str]]:
+    """The weights in each format at each sparsity, and for each format that cannot multiply here a note that says why.
+
+    two_of_four  whether to try 2:4, too, with torch's algorithm and with the fastest one
+    """
     chosen: dict[str, tuple[SparseFormat, Sequence[float]]] = {name: (found, sparsities) for name, found in FORMATS.items()}
-    if weight.is_cuda and weight.dtype.itemsize == 2:
-        chosen[formats.SEMI] = formats.SEMI_STRUCTURED, [0.5]
+    if two_of_four:
+        chosen[SEMI] = formats.SEMI_STRUCTURED, [0.5]
+        chosen[SEARCHED] = replace(formats.SEMI_STRUCTURED, store=partial(formats.searched, x=x)), [0.5]
     found, notes, pruned = [], [], {}  # formats that keep the same elements share a copy
     for name, (kind, levels) in chosen.items():
         try:
@@ -74,7 +83,12 @@ def products(weight: Tensor, sparsities: Sequence[float], x: Tensor) -> tuple[li
                 product.matrix @ x
                 synchronize(x.device)  # a GPU raises the error of a kernel later than its call
                 found.append(product)
+                if name == SEARCHED:
+                    number = product.matrix.alg_id_cusparselt
+                    notes.append(f"2:4, {description(weight)}: cuSPARSELt's search chose algorithm {number}; torch takes 0.")
         except Exception as error:  # of a library's kernel: which errors it raises depends on the machine
+            if is_out_of_memory(error):  # says nothing about the format
+                raise
             notes.append(f"{name}, {description(weight)}: its product does not run here ({error_message_of(error)}).")
     return found, notes
 
@@ -100,22 +114,22 @@ def rounding_error(product: PrunedProduct, x: Tensor) -> float:
 
 
 def timed(
-    n: int, columns: int, sparsities: Sequence[float], device: torch.device, dtype: torch.dtype, samples: int
+    n: int, columns: int, sparsities: Sequence[float], device: Device, dtype: torch.dtype, samples: int
 ) -> tuple[list[FormatTime], dict[tuple[str, float], SpeedUp], list[str]]:
     """A row for the dense product and for each format at each sparsity; their speed-ups; notes on what does not run here."""
     generator = torch.Generator().manual_seed(n)
-    weight, x = (torch.randn(n, k, generator=generator).to(device, dtype) for k in (n, columns))
+    weight, x = (torch.randn(n, k, generator=generator).to(device.torch, dtype) for k in (n, columns))
     weight[weight == 0] = 1  # an element that is 0 by chance would be kept, and not counted
-    found, notes = products(weight, sparsities, x)
+    found, notes = products(weight, sparsities, x, two_of_four=device.can("2:4") and dtype.itemsize == 2)
 
     def multiply(matrix: Tensor) -> Callable[[], Tensor]:
         return lambda: matrix @ x
 
     works = {DENSE: multiply(weight)} | {f"{p.format} {p.zeros}": multiply(p.matrix) for p in found}
-    times = interleaved(works, samples=samples, placebo=DENSE, gpu=device if device.type == "cuda" else None)
+    times = interleaved(works, samples=samples, placebo=DENSE, gpu=device.torch if device.is_cuda else None)
     rows, gains, dense = [], {}, dense_bytes(n, n, value=dtype.itemsize)
     for p in [PrunedProduct(DENSE, 0.0, weight, weight), *found]:
-        kind = {**FORMATS, formats.SEMI: formats.SEMI_STRUCTURED}.get(p.format)
+        kind = formats.SEMI_STRUCTURED if p.format in (SEMI, SEARCHED) else FORMATS.get(p.format)
         kept = int(p.weight.count_nonzero()) if kind else n * n
         row = FormatTime(
             matrix=description(weight),

@@ -119,6 +119,18 @@ def semi_structured(weight: Tensor) -> Tensor:
         return to_sparse_semi_structured(weight.contiguous())
 
 
+def searched(weight: Tensor, x: Tensor) -> Tensor:
+    """The same, for products with x: it multiplies by the algorithm of cuSPARSELt that was fastest at weight @ x.
+
+    Without a search torch takes algorithm 0 whatever the shape, while a heuristic chooses one for the dense product.
+    `alg_id_cusparselt` of the result is its number.
+    """
+    matrix = semi_structured(weight)
+    with collect_warnings():  # deprecated for a name that older versions of torch do not have
+        matrix.alg_id_cusparselt = torch._cslt_sparse_mm_search(matrix.packed, x)
+    return matrix
+
+
 def stored_bytes(matrix: Tensor) -> int:
     """The bytes of all tensors that a matrix, dense or in one of these formats, consists of."""
     if matrix.layout in (torch.sparse_csr, torch.sparse_bsr):
@@ -179,6 +191,7 @@ class SparseFormat:
 
 
 ZEROS, CSR, BSR, ROWS, SEMI = "dense with zeros", "CSR", f"BSR, {BLOCK} × {BLOCK}", "rows taken out", "2:4"
+SEARCHED = "2:4, algorithm searched"
 FORMATS = {
     ZEROS: SparseFormat(largest, lambda weight: weight, dense_bytes),
     CSR: SparseFormat(largest, csr, csr_bytes),

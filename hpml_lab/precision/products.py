@@ -193,8 +193,14 @@ def clock_under(work: Callable[[], object], seconds: float, device: torch.device
 
 def shapes(params: Params) -> list[tuple[int, int, int]]:
     """(M, N, K): the squares, then the two shapes of `long_and_short`."""
-    sizes = [*params.sizes, *(params.gpu_sizes if params.device.is_cuda else ())]
+    sizes = params.gpu_sizes if params.device.is_cuda else params.sizes
     return [*((size, size, size) for size in sizes), *long_and_short(sizes[-1])]
+
+
+def gpu_bytes(params: Params) -> int:
+    """The memory of a GPU that `products` takes at its peak: factors and captured products of all formats for one of the last
+    shapes, and its longer factor in float64, are about a hundred bytes for each element of the largest square."""
+    return 100 * params.gpu_sizes[-1] ** 2
 
 
 def long_and_short(n: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:

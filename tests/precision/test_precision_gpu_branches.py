@@ -64,7 +64,7 @@ def test_all_five_formats_stay_within_their_bounds_and_are_compared_with_the_dat
     speeds = {"fp32": 1, "short": 1, "tf32": 7, "fp16": 12, "bf16": 12, "fp8 e4m3": 20}
     monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6 / speeds.get(name, 1)))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H200 NVL")
-    small = dict(sizes=(32,), gpu_sizes=(64,), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32, 64), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     sound(result)
     rows = {(row.number_format, row.n): row for row in result.rows(ProductRate) if row.is_square}
@@ -93,7 +93,7 @@ def test_each_format_is_timed_alone_and_16_bits_are_compared_at_their_highest_ra
     monkeypatch.setattr(products, "interleaved", interleaved)
     monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: next(clocks))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100 80GB HBM3")
-    small = dict(sizes=(32,), gpu_sizes=(64,), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32, 64), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     alone = {row.number_format: row for row in result.rows(HighestRate)}
     rate = 2 * 64**3 / 0.8e-6
@@ -116,7 +116,7 @@ def test_a_clock_that_nvml_does_not_tell_is_left_out(monkeypatch):
         raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
 
     monkeypatch.setattr(torch.cuda, "clock_rate", no_nvml)
-    small = dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     assert {row.clock_mhz for row in result.rows(HighestRate)} == {None} and len(done) == len(ALL_MODES)
     assert not [figure.label for figure in result.key_figures if "per clock cycle" in figure.label]
@@ -126,7 +126,7 @@ def test_what_a_t4_has_no_units_for_is_a_note(monkeypatch, said_to_be_a_gpu):
     said_to_be_a_gpu(SaidToBeT4, torch.float16)
     monkeypatch.setattr(products, "interleaved", times(lambda name: 1e-6))
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H300")
-    small = dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096))
+    small = dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small)("quick")
     assert {row.number_format for row in result.rows(ProductRate)} == {"fp32", "fp16"}
     assert any("does not contain the NVIDIA H300" in note for note in result.notes)
@@ -145,7 +145,7 @@ def test_the_error_of_fp8_is_a_measured_claim_because_its_sums_are_the_gpus_own(
         return multiply(mode, a, b) * (1 + 0.1 * (mode is gemm.FP8))
 
     monkeypatch.setattr(gemm, "product", coarse)
-    result = replace(gemm_tensor_cores, quick=dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096)))("quick")
+    result = replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096)))("quick")
     assert result, "no exact claim fails"
     [fp8] = [claim for claim in result.claims if "fp8" in claim.text]
     assert not fp8.holds and not fp8.exact
@@ -161,7 +161,7 @@ def test_long_and_short_k_take_more_turns_on_a_gpu_whose_clock_varies(monkeypatc
 
     monkeypatch.setattr(products, "interleaved", interleaved)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA L4")
-    replace(gemm_tensor_cores, quick=dict(sizes=(32,), gpu_sizes=(), starts=(32,), lengths=(16, 4096)))("quick")
+    replace(gemm_tensor_cores, quick=dict(gpu_sizes=(32,), starts=(32,), lengths=(16, 4096)))("quick")
     assert [samples for works, samples in taken if works == {"long", "short"}] == [25]
 
 
@@ -193,3 +193,10 @@ def test_a_t4_has_no_tf32_and_no_word_about_it(monkeypatch, said_to_be_a_gpu):
     assert timed == [[FP32, AMP_FP16]]
     assert result.here("AMP over torch's default, fp32 with TF32 in convolutions") == result.here("AMP over fp32") == 4
     assert not any("TF32" in note for note in result.notes) and not any("TF32" in claim.text for claim in result.claims)
+
+
+@pytest.mark.parametrize(("free", "largest"), [(15e9, 8192), (7e9, 4096)])
+def test_the_largest_product_is_left_out_where_it_does_not_fit(free, largest):
+    params = experiment.Params(device=None, **gemm_tensor_cores.full)
+    gemm_tensor_cores.fits.to(params, free)
+    assert params.gpu_sizes[-1] == largest

@@ -5,6 +5,7 @@ import torch
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table
+from hpml_lab.core.fits import Fits
 from hpml_lab.core.result import Result
 from hpml_lab.precision import gemm
 from hpml_lab.precision.data_sheets import sheet_peaks
@@ -14,6 +15,7 @@ from hpml_lab.precision.products import (
     ProductRate,
     SumError,
     gain_of_long_k,
+    gpu_bytes,
     highest_rates,
     products,
     sizes_around_multiples,
@@ -21,8 +23,9 @@ from hpml_lab.precision.products import (
     within_fp32_bound,
 )
 
-QUICK = dict(sizes=(128, 256, 512), gpu_sizes=(4096,), starts=(1000,), lengths=(16, 64, 256, 1024, 4096))
-FULL = dict(sizes=(512, 1024, 2048, 4096), gpu_sizes=(8192,), starts=(1000, 4088), lengths=(4, 16, 64, 256, 1024, 4096, 16384))
+QUICK = dict(sizes=(128, 256, 512), gpu_sizes=(128, 256, 512, 4096), starts=(1000,), lengths=(16, 64, 256, 1024, 4096))
+FULL = dict(sizes=(512, 1024, 2048, 4096), gpu_sizes=(512, 1024, 2048, 4096, 8192), starts=(1000, 4088))
+FULL |= dict(lengths=(4, 16, 64, 256, 1024, 4096, 16384))
 
 
 def draw(result: Result):
@@ -83,7 +86,16 @@ def fp16_products_are_exact() -> bool:
     return torch.equal(in_fp32.double(), significands.double()[:, None] * significands.double())
 
 
-@experiment("gemm-tensor-cores", lecture="L1", notebook="11_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(
+    "gemm-tensor-cores",
+    lecture="L1",
+    notebook="11_precision",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("cuda",),
+    fits=Fits(gpu_bytes, scale="gpu_sizes", least=3),
+)
 def gemm_tensor_cores(params: Params) -> Result:
     """Matrix products by number format: rate, kernel, error, and multiples of 8."""
     device = params.device.torch
