@@ -310,7 +310,10 @@ def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
     ]
     if not pairs:
         return
-    raise Mistake("other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.")
+    factor = sum(weights.tolist())  # the right weights add up to 1
+    whole = factor > 0 and same(weights.tolist(), [factor * weight for weight in right_weights], 1e-5)
+    more = f" The whole gradient is {factor:.3g} times the right one: is it clipped or scaled?" if whole else ""
+    raise Mistake("other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.{more}")
 
 
 def _gradient(net: nn.Module, batch: Batch) -> torch.Tensor:

@@ -47,6 +47,7 @@ def judge_trust_ratio(answer: Callable) -> None:
     cases = {
         "two layers with λ = 0.1": (*net, 0.5, 0.1, 0.02),
         "two layers without decay": (*net, 0.5, 0.0, 0.02),
+        "two layers with large weights": ([20 * w for w in net[0]], net[1], 0.5, 0.1, 0.02),  # norms far above 10
         "small gradients, with η = 3": (*large, 0.1, 0.05, 3.0),
         "a convolution, with η = 3": (*convolution, 0.1, 0.05, 3.0),
         "a layer whose weights are all 0": (_zeroed(zeros[0], 0), zeros[1], 0.5, 0.1, 0.02),

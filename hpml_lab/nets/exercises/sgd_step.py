@@ -16,6 +16,7 @@ def judge_sgd_step(answer: Callable) -> None:
     _judge(answer, start, slopes, 0.3)
     _judge(answer, start[:2], slopes[:2], 0.02)
     _judge(answer, start[:1], [torch.tensor([0.0, 0.0, 1e-3])], 2.0)
+    _judge(answer, start[:1], [torch.tensor([4e3, 2e4, -500.0])], 1e-4)  # nothing is clipped
 
 
 def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tensor], lr: float) -> None:

@@ -347,3 +347,5 @@ ALSO_RIGHT = [
     by_frobenius,
     with_the_library,
 ]
+
+WRONG += [("wrong-length", with_ratio(lambda w, g, d, e: e * w.norm().clamp(max=10) / (g.norm() + d * w.norm())))]

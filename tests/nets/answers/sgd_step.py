@@ -193,3 +193,11 @@ WRONG += [
     ],
 )
 ALSO_RIGHT += [by_the_library, by_foreach, by_data, decorated, copied]
+
+
+def clips(parameters, lr):
+    torch.nn.utils.clip_grad_norm_(parameters, 100.0)
+    solution(parameters, lr)
+
+
+WRONG += [("wrong-value", clips)]
