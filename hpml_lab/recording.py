@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpml_lab.core import machine, style
+from hpml_lab.core import machine, style, timing
 from hpml_lab.core.children import run_in_child
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
@@ -18,9 +18,18 @@ from hpml_lab.core.files import atomic_write
 from hpml_lab.core.paths import ROOT
 from hpml_lab.core.programs import run_python
 from hpml_lab.core.render import counted
+from hpml_lab.core.result import Result
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (
+    "all-switches",
+    "move-to-gpu",
+    "sparse-formats",
+    "inference-pipeline",
+    "lung-nodule-pipeline",
+    "profile-loop",
+    "io-vs-compute",
+    "gd-variants",
     "cudnn-benchmark",
     "gemm-tensor-cores",
     "amp-training",
@@ -97,16 +106,55 @@ def by_value(experiments: Iterable[Experiment], failed_before: Sequence[str] = (
 
 
 def is_recorded(experiment: Experiment, size: str, here: dict, folder: Path) -> bool:
-    """Whether `folder` has a run of this experiment, of this size, from a machine like this one (`machine.label`).
+    """Whether `folder` has a run of this experiment, of this size, from a machine like this one.
 
-    A run on a GPU counts on a machine without one, too: it must not be replaced by less.
+    Alike are machines with the same torch and the same GPU (as many of them, for an experiment that uses several), or the same
+    processor for an experiment that uses no GPU. A run on a GPU counts on a machine without one, too: it must not be replaced
+    by less.
     """
-    try:
-        recorded = experiment.load(folder / f"{experiment.slug}.json")
-    except LabError:  # none yet, or of an older version
+    recorded = _load(experiment, folder)
+    if recorded is None or recorded.size != size:
         return False
-    enough = machine.label(recorded.machine) == machine.label(here) or (recorded.machine["gpu"] and not here["gpu"])
-    return recorded.size == size and bool(enough)
+    there = recorded.machine | {"gpus": recorded.machine["gpus"] or int(recorded.machine["gpu"] is not None)}
+    if recorded.device.startswith("cuda") and not here["gpu"]:
+        return True
+    several = ["gpus"] * ("two-gpus" in experiment.uses)
+    unit = ["gpu"] if recorded.device.startswith("cuda") or "cuda" in experiment.uses else ["cpu", "cores"]
+    return all(there[key] == here[key] for key in ["torch", *unit, *several])
+
+
+def _load(experiment: Experiment, folder: Path) -> Result | None:
+    """The experiment's run in `folder`; None if there is none yet, or one of an older version."""
+    try:
+        return experiment.load(folder / f"{experiment.slug}.json")
+    except LabError:
+        return None
+
+
+def expected_seconds(experiment: Experiment, size: str, folder: Path) -> float:
+    """What the run that is recorded took, on whatever machine; 0 where none is, or one of another size."""
+    recorded = _load(experiment, folder)
+    return recorded.seconds if recorded is not None and recorded.size == size else 0.0
+
+
+def outdated(experiment: Experiment, folder: Path) -> str:
+    """The commit that has changed the experiment since its run was recorded, such as "1a2b3c4 of 2026-11-24"; "" if none has.
+
+    Its code is its module, and what that imports from its topic and from the clock. Answers "" outside a checkout.
+    """
+    recorded = _load(experiment, folder)
+    if recorded is None or machine.commit() is None:
+        return ""
+    module = sys.modules[experiment.function.__module__]
+    imported = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
+    own = {name for name in imported if name.startswith((f"hpml_lab.{experiment.topic}.", timing.__name__))}
+    files = [file for name in {module.__name__, *own} if (file := getattr(sys.modules[name], "__file__", None))]
+    if not files:  # made by hand
+        return ""
+    asked = ["log", "-1", "--format=%h of %cs"]
+    made = (recorded.machine["commit"] or "").rstrip("+")
+    since = machine.git(*asked, f"{made}..HEAD", "--", *files) if made else None  # None: a commit that this checkout lacks
+    return (machine.git(*asked, f"--since={recorded.when}", "--", *files) or "") if since is None else since
 
 
 def record(experiment: Experiment, size: str, device: str, folder: Path, pictures: Path, deadline_seconds: float) -> Outcome:
@@ -130,6 +178,10 @@ def record(experiment: Experiment, size: str, device: str, folder: Path, picture
             result = experiment.load(made)
         except LabError as unreadable:  # a row has a value that its class does not declare
             return Outcome(slug, FAILED, seconds, unreadable.problem)
+        if result.size != size:
+            return Outcome(
+                slug, SKIPPED, seconds, f"{result.size}: it does not fit into this GPU's memory, and a part is not recorded"
+            )
         broken = [claim for claim in [*result.claims, *result.checks] if claim.exact and not claim.holds]
         if broken:
             words = [f"exact claim fails: {claim.text} [{claim.measured}]" for claim in broken]
@@ -180,13 +232,19 @@ def save_outcomes(path: Path, outcomes: dict[str, Outcome]) -> None:
     atomic_write(path, json.dumps([asdict(outcome) for outcome in outcomes.values()], indent=1) + "\n")
 
 
-def page(outcomes: dict[str, Outcome], untried: Sequence[str], here: dict, size: str) -> str:
-    """One page in Markdown: what ran and how long, what was skipped and why, what failed and its traceback."""
+def page(outcomes: dict[str, Outcome], untried: Sequence[str], old: dict[str, str], here: dict, size: str) -> str:
+    """One page in Markdown: what ran and how long, what was skipped and why, what failed and its traceback.
+
+    old  {slug: commit} of recorded runs that are older than their experiment
+    """
     states = Counter(outcome.state for outcome in outcomes.values())
     counts = ", ".join(f"{count} {state}" for state, count in [*states.items(), ("not tried", len(untried))])
     lines = [f"# Runs at size {size} on {machine.label(here)}", "", f"{counts}.", ""]
     if untried:
         lines += [f"Not tried yet: {', '.join(untried)}.", ""]
+    if old:
+        changed = ", ".join(f"{slug} ({commit})" for slug, commit in old.items())
+        lines += [f"Recorded before their experiment last changed (`--again` records them anew): {changed}.", ""]
     if outcomes:
         lines += ["| experiment | outcome | seconds | |", "|---|---|---:|---|"]
     for outcome in outcomes.values():

@@ -176,7 +176,8 @@ def _seen(path: Path, habit: Habit) -> Seen | None:
         record = read_record(path)
         figures = {figure["label"]: figure for figure in record["key_figures"]}
         found = next((figures[label] for label in habit.figures if figures.get(label, {}).get("here") is not None), None)
-        return None if found is None else Seen(_words(found), f"{machine.label(record['machine'])}, {record['size']}")
+        where = f"{machine.label(record['machine'], record['device'])}, {record['size']}"
+        return None if found is None else Seen(_words(found), where)
     except (LabError, KeyError, TypeError, AttributeError):
         return None
 

@@ -23,6 +23,7 @@ def duration(text: str) -> float:
 def add_parser(commands) -> None:
     parser = commands.add_parser("reference", help="record experiments at full size, and run the tests that need a GPU")
     parser.add_argument("slugs", nargs="*", metavar="SLUG", help="names from `hpml-lab list` (default: all)")
+    parser.add_argument("--again", action="store_true", help="record also what is recorded already")
     parser.add_argument("--budget", type=duration, default="25m", metavar="TIME", help="time in all (default: 25m)")
     parser.add_argument("--deadline", type=duration, default="5m", metavar="TIME", help="time for each (default: 5m)")
     parser.add_argument("--size", default="full", help="full (default) or quick")
@@ -52,9 +53,9 @@ def record_references(chosen: argparse.Namespace) -> int:
     log = chosen.log / "outcomes.json"
     outcomes = recording.load_outcomes(log)
     failed_before = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]
-    left = [e for e in experiments if not recording.is_recorded(e, chosen.size, here, out)]
-    left = recording.by_value(left, failed_before)
-    print(f"{len(experiments) - len(left)} of {len(experiments)} are recorded; {len(left)} to run on {device}", file=sys.stderr)
+    recorded = [e for e in experiments if recording.is_recorded(e, chosen.size, here, out)]
+    left = recording.by_value([e for e in experiments if chosen.again or e not in recorded], failed_before)
+    print(f"{len(recorded)} of {len(experiments)} are recorded; {len(left)} to run on {device}", file=sys.stderr)
     untried = [experiment.slug for experiment in left]
 
     def keep(outcome: recording.Outcome) -> None:
@@ -67,6 +68,10 @@ def record_references(chosen: argparse.Namespace) -> int:
             remaining = end - time.monotonic()
             if remaining < recording.LEAST_SECONDS:
                 break
+            expected = recording.expected_seconds(experiment, chosen.size, out)
+            if expected > remaining:
+                print(f"[{index}/{len(left)}] {experiment.slug}: {expected:.0f} s do not fit any more", file=sys.stderr)
+                continue
             print(f"[{index}/{len(left)}] {experiment.slug} … ", end="", file=sys.stderr, flush=True)
             deadline = min(chosen.deadline, remaining)
             outcome = recording.record(experiment, chosen.size, chosen.device or "", out, chosen.log, deadline)
@@ -78,7 +83,8 @@ def record_references(chosen: argparse.Namespace) -> int:
         if not chosen.slugs:
             keep(recording.run_cuda_tests(device, end - time.monotonic()))
     finally:
-        text = recording.page(outcomes, untried, here, chosen.size)
+        old = {e.slug: commit for e in experiments if (commit := recording.outdated(e, out))}
+        text = recording.page(outcomes, untried, old, here, chosen.size)
         atomic_write(chosen.log / "page.md", text)
         print(text, flush=True)
     wrong = [outcome.slug for outcome in outcomes.values() if outcome.is_wrong]

@@ -112,7 +112,8 @@ def choose_device(requested: str | None = None) -> Device:
             device, reason = torch.device("cuda", reasons.index("")), "a CUDA GPU is usable here"
         else:
             build = f"a CUDA {torch.version.cuda} build" if torch.version.cuda else "a build without CUDA"
-            device, reason = torch.device("cpu"), f"no CUDA GPU is usable here ({reasons[0] if reasons else f'torch is {build}'})"
+            why = reasons[0] if reasons else f"torch is {build}"
+            device, reason = torch.device("cpu"), f"no CUDA GPU is usable here ({why})"
         return Device(device, reason, *_dtype_for(device))
     try:
         device = torch.device(name)
@@ -128,7 +129,8 @@ def choose_device(requested: str | None = None) -> Device:
             raise LabError(f"{name!r} was asked for, but torch sees 0 CUDA GPUs here: {_why_no_gpu()}.", doctor)
         if device.index >= count:
             mig = " A process sees one slice of a GPU that is divided by MIG." * ("MIG" in torch.cuda.get_device_name(0))
-            raise LabError(f"{name!r} was asked for, but torch sees {count} CUDA GPUs here.{mig}", f"Use cuda:{count - 1}. {doctor}")
+            seen = f"{name!r} was asked for, but torch sees {count} CUDA GPUs here.{mig}"
+            raise LabError(seen, f"Use cuda:{count - 1}. {doctor}")
         if why := without_kernels(device.index):
             raise LabError(f"{name!r} was asked for, but {why}.", doctor)
     return Device(device, "it was asked for", *_dtype_for(device))

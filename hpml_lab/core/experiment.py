@@ -1,5 +1,6 @@
 """The one shape of every experiment, and the registry through which everything else knows them."""
 
+import contextlib
 import difflib
 import os
 import random
@@ -18,10 +19,12 @@ import torch
 from hpml_lab.core import machine, style
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
 from hpml_lab.core.paths import REFERENCE
 from hpml_lab.core.records import read_record
 from hpml_lab.core.result import Result, load_record
 from hpml_lab.core.threads import one_thread
+from hpml_lab.core.timing import launch_seconds
 from hpml_lab.core.topics import import_topics
 
 SIZES = ("quick", "full")
@@ -49,6 +52,8 @@ class Experiment:
     quick: dict[str, Any]
     full: dict[str, Any]
     uses: tuple[str, ...]
+    fits: Fits | None = None
+    same_picture: bool = False
 
     @property
     def title(self) -> str:
@@ -92,18 +97,44 @@ class Experiment:
             raise LabError(f"{size!r} is not a valid size.", f"Use {' or '.join(SIZES)}.")
         machine.require_torch()
         chosen = choose_device(device)
+        gpu = chosen.torch if chosen.torch.type == "cuda" else None
+        params, notes = Params(size=size, device=chosen, **getattr(self, size)), []
+        if gpu and size == "full" and self.fits:
+            scaled, note = self.fits.to(params, free_bytes(gpu))
+            size, notes = (f"full, {scaled}", [note]) if scaled else (size, [])
         random.seed(SEED)
         np.random.seed(SEED)
         torch.manual_seed(SEED)
-        start = time.perf_counter()
-        with one_thread():  # an experiment that measures the whole processor asks for its threads itself
-            result = self.function(Params(size=size, device=chosen, **getattr(self, size)))
+        start, before = time.perf_counter(), allocations(gpu)
+        try:
+            with one_thread(), current_device(gpu):  # one that measures the whole processor asks for its threads itself
+                result = self.function(params)
+        except RuntimeError as error:
+            if gpu is None or not is_out_of_memory(error):
+                raise
+            raise out_of_memory(gpu) from error
         result.experiment = self
-        result.slug, result.size, result.device, result.seed = self.slug, size, str(chosen), SEED
+        result.slug, result.size, result.seed = self.slug, size, SEED
         result.seconds = time.perf_counter() - start
         result.when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-        result.machine = dict(machine.describe())
+        result.notes = [*notes, *result.notes]
+        several = "two-gpus" in self.uses and torch.cuda.device_count() > 1  # used by ranks, in processes of their own
+        result.device = str(chosen) if several or allocations(gpu) > before else "cpu"
+        result.machine = dict(machine.describe(gpu.index if gpu else 0))
+        if result.device != "cpu":
+            with current_device(gpu):
+                result.machine["launch_us"] = round(1e6 * launch_seconds(gpu), 1)
         return result
+
+
+def allocations(gpu: torch.device | None) -> int:
+    """How many blocks this process has asked a GPU's memory for so far: more after an experiment tells that it used it."""
+    return torch.cuda.memory_stats(gpu).get("allocation.all.allocated", 0) if gpu else 0
+
+
+def current_device(gpu: torch.device | None) -> contextlib.AbstractContextManager:
+    """A block in which what names no GPU means this one, such as the clock that waits for it."""
+    return torch.cuda.device(gpu) if gpu else contextlib.nullcontext()
 
 
 _REGISTRY: dict[str, Experiment] = {}
@@ -118,6 +149,8 @@ def experiment(
     quick: dict[str, Any] | None = None,
     full: dict[str, Any] | None = None,
     uses: Iterable[str] = (),
+    fits: Fits | None = None,
+    same_picture: bool = False,
 ) -> Callable[[Callable[[Params], Result]], Experiment]:
     """Register a function `(params) -> Result` as the experiment `slug`.
 
@@ -126,10 +159,12 @@ def experiment(
     draw          (Result) -> Figure; its docstring is the caption and the alternative text
     quick, full   the parameters of the two sizes; the function reads them as attributes of `params`
     uses          what it shows more with, as the doctor names it: "cuda", "graphviz", …
+    fits          how full size is made to fit into a GPU's memory, where it takes more than a few GB
+    same_picture  whether the picture is the same on every machine and at both sizes: a recorded run's is then not shown
     """
 
     def register(function: Callable[[Params], Result]) -> Experiment:
-        made = Experiment(slug, lecture, notebook, function, draw, quick or {}, full or {}, tuple(uses))
+        made = Experiment(slug, lecture, notebook, function, draw, quick or {}, full or {}, tuple(uses), fits, same_picture)
         if _REGISTRY.setdefault(slug, made) is not made:
             raise ValueError(f"two experiments are called {slug!r}")
         return made

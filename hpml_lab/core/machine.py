@@ -8,23 +8,35 @@ from pathlib import Path
 from typing import TypedDict
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.paths import ROOT
 
 OLDEST_TORCH = (2, 11)
 
 
 class MachineRecord(TypedDict):
-    """What a saved result says about where it ran; None for what this machine does not have or does not tell."""
+    """What a saved result says about where it ran; None for what this machine does not have or does not tell.
+
+    gpus        the number of GPUs that torch sees; `gpu` and the following are of the one that the experiment ran on
+    gpu_clocks  the highest, as nvidia-smi gives them
+    launch_us   µs to launch a small kernel, measured; ratios of work that is bound by its launches depend on it
+    commit      of this project when it ran
+    """
 
     cpu: str
     cores: int
     memory_gb: float | None
+    gpus: int | None
     gpu: str | None
     gpu_memory_gb: float | None
+    driver: str | None
+    gpu_clocks: str | None
+    launch_us: float | None
     system: str | None
     python: str | None
     torch: str
     cuda: str | None
     numpy: str | None
+    commit: str | None
 
 
 def cpu_name() -> str:
@@ -80,27 +92,70 @@ def memory_gb() -> float | None:
         return None
 
 
+def driver_and_clocks(uuid: str) -> tuple[str | None, str | None]:
+    """NVIDIA's driver and the highest clocks of the GPU `uuid`, as nvidia-smi gives them; None where it does not answer."""
+    names = "driver_version,clocks.max.sm,clocks.max.memory"
+    command = ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={names}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        driver, sm, memory = (cell.strip() for cell in done.stdout.strip().split(","))
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # absent, hangs, or does not know this GPU, as a slice by MIG
+        return None, None
+    return driver, f"{sm} SM, {memory} memory"
+
+
 @functools.cache
-def describe() -> MachineRecord:
-    """Machine and versions as a flat record: what a saved result says about where it ran (no names of users or hosts)."""
+def commit() -> str | None:
+    """The commit of this project's checkout, with + where code has changed since; None where there is no checkout."""
+    if not (ROOT / ".git").exists():  # installed, maybe into another project's checkout
+        return None
+    head, changed = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "-uno", "hpml_lab")
+    return None if head is None else head + "+" * bool(changed)
+
+
+def git(*words: str) -> str | None:
+    """What `git …` prints in this project's checkout; None where it fails, as without git."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@functools.cache
+def describe(index: int = 0) -> MachineRecord:
+    """Machine and versions as a flat record: what a saved result says about where it ran (no names of users or hosts).
+
+    index  the GPU that is described, where there is one
+    """
     import torch
 
-    gpu = torch.cuda.is_available()
+    gpu = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
+    driver, clocks = driver_and_clocks(gpu.uuid) if gpu else (None, None)
     return {
         "cpu": cpu_name(),
         "cores": cores(),
         "memory_gb": memory_gb(),
-        "gpu": torch.cuda.get_device_name(0) if gpu else None,
-        "gpu_memory_gb": round(torch.cuda.get_device_properties(0).total_memory / 1e9, 1) if gpu else None,
+        "gpus": torch.cuda.device_count() if gpu else 0,
+        "gpu": gpu.name if gpu else None,
+        "gpu_memory_gb": round(gpu.total_memory / 1e9, 1) if gpu else None,
+        "driver": driver,
+        "gpu_clocks": clocks,
+        "launch_us": None,  # measured by the experiment that uses the GPU
         "system": f"{platform.system()} {platform.machine()}",
         "python": platform.python_version(),
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
         "numpy": installed_version("numpy"),
+        "commit": commit(),
     }
 
 
-def label(machine: dict) -> str:
-    """One line that names a recorded machine: its GPU, or else its processor."""
-    unit = machine["gpu"] or f"{machine['cpu']}, {machine['cores']} cores"
+def label(machine: dict, device: str = "cuda") -> str:
+    """One line that names a recorded machine by what a run on `device` used of it: its GPUs, or else its processor."""
+    if machine["gpu"] and device.startswith("cuda"):
+        count = machine.get("gpus") or 1
+        unit = f"{count} × {machine['gpu']}" if count > 1 else machine["gpu"]
+    else:
+        unit = f"{machine['cpu']}, {machine['cores']} cores"
     return f"{unit} (torch {machine['torch']})"

@@ -98,11 +98,16 @@ class Result:
         return self._recorded[0]
 
     @property
+    def ran_on(self) -> str:
+        """The GPUs that it used, or else the processor, and torch's version."""
+        return machine.label(self.machine, self.device)
+
+    @property
     def where(self) -> str:
         """One line on where, when and how it ran."""
-        return (
-            f"{self.size} on {self.device}, {machine.label(self.machine)}, seed {self.seed}, {self.seconds:.1f} s, {self.when}"
-        )
+        launch = self.machine.get("launch_us")
+        launch = f", a launch takes {launch:g} µs" if launch else ""
+        return f"{self.size} on {self.device}, {self.ran_on}{launch}, seed {self.seed}, {self.seconds:.1f} s, {self.when}"
 
     def all_notes(self) -> list[str]:
         """The run's notes, and whose the recorded run is, or why it is not shown."""
@@ -110,14 +115,37 @@ class Result:
         note = damage if reference is None else f"The reference is a recorded run: {reference.where}."
         return [*self.notes, *([note] if note else [])]
 
+    def side_by_side(self) -> list[list[Any]]:
+        """[label with unit, lecture, here, recorded] of each key figure of this run or of the recorded one.
+
+        On a CPU, what only a GPU shows is a figure of the recorded run alone.
+        """
+        recorded = self.reference()
+        here = {figure.label: figure for figure in self.key_figures}
+        there = {figure.label: figure for figure in recorded.key_figures} if recorded else {}
+        return [
+            [found.heading, found.lecture, getattr(here.get(label), "here", None), getattr(there.get(label), "here", None)]
+            for label, found in [(label, here.get(label) or there[label]) for label in here | there]
+        ]
+
     def comparison(self) -> tuple[list[str], list[list[Any]]]:
         """Headings and rows that compare the key figures: lecture, here, reference; a column without a value is left out."""
-        recorded = self.reference()
-        reference = {figure.label: figure.here for figure in recorded.key_figures} if recorded else {}
-        rows = [[figure.heading, figure.lecture, figure.here, reference.get(figure.label)] for figure in self.key_figures]
-        names = ["", "lecture", "here", f"reference: {machine.label(recorded.machine)}" if recorded else "reference"]
+        recorded, rows = self.reference(), self.side_by_side()
+        names = ["", "lecture", self._column("here", recorded)]
+        names.append(f"{recorded._column('reference', self)}: {recorded.ran_on}" if recorded else "reference")
         kept = [0, *(i for i in (1, 2, 3) if any(row[i] is not None for row in rows))]
         return [names[i] for i in kept], [[row[i] for i in kept] for row in rows]
+
+    def _column(self, name: str, other: "Result | None") -> str:
+        """The name of this run's column, with size and data set where the other run's differ."""
+        if other is None or self.size == other.size or self.experiment.quick == self.experiment.full:
+            return name
+        return f"{name} ({', '.join([self.size, *self._data()])})"
+
+    def _data(self) -> list[str]:
+        """The data set that this run's size names, such as ["digits"]; none for most experiments."""
+        data = getattr(self.experiment, self.size.partition(",")[0], {}).get("data")
+        return [data] if isinstance(data, str) else []
 
     # ---- how it shows and saves itself ---------------------------------------------------------------------------
 
@@ -135,10 +163,10 @@ class Result:
         return render.card(self)
 
     def pictures(self) -> list[tuple[Any, str]]:
-        """(figure, caption): this run's, and the recorded run's if there is one."""
+        """(figure, caption): this run's, and the recorded run's if there is one and it may look different."""
         caption = self.experiment.caption
         figures = [(self.figure(), caption)]
-        if (reference := self.reference()) is not None:
+        if (reference := self.reference()) is not None and not self.experiment.same_picture:
             try:
                 figures.append((reference.figure(), f"Recorded run, {reference.where}: {caption}"))
             except Exception as error:  # its file is whole, but what it holds cannot be drawn: this run is shown all the same

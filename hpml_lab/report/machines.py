@@ -8,7 +8,7 @@ from hpml_lab.core.result import Result
 
 # Figures of a machine that experiments measure: (experiment, key figure, words on the card).
 MEASURED = (
-    ("cpu-vs-gpu", "CPU memory bandwidth (copy)", "memory bandwidth (copy)"),
+    ("cpu-vs-gpu", "CPU memory bandwidth (large copy)", "memory bandwidth (copy)"),
     ("cpu-vs-gpu", "host to GPU, pinned", "host to GPU, pinned memory"),
     ("gemm-tensor-cores", "best fp32", "best matrix product, fp32"),
     ("gemm-tensor-cores", "best bf16", "best matrix product, bf16"),

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core import kept, machine
+from hpml_lab.core import kept
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import all_experiments, load_result
 from hpml_lab.core.files import atomic_write
@@ -134,20 +134,18 @@ def _chapter(name: str, entries: list[Entry]) -> Chapter:
     figures = []
     for entry in entries:
         reference = entry.result.reference()
-        recorded = {figure.label: figure.here for figure in reference.key_figures} if reference else {}
-        for figure in entry.result.key_figures:
-            value = recorded.get(figure.label)
+        for heading, lecture, here, value in entry.result.side_by_side():
             letter = ""
             if value is not None:
-                label = f"{machine.label(reference.machine)}, {reference.size}"
+                label = f"{reference.ran_on}, {reference.size}"
                 letter = letters.setdefault(label, chr(ord("a") + len(letters)))
-            if figure.here is not None or value is not None:
+            if here is not None or value is not None:
                 figures.append(
                     {
                         "slug": entry.result.slug,
-                        "label": figure.heading,
-                        "lecture": _short(figure.lecture),
-                        "here": number(figure.here),
+                        "label": heading,
+                        "lecture": _short(lecture),
+                        "here": number(here),
                         "recorded": "" if value is None else number(value),
                         "letter": letter,
                     }

@@ -1,6 +1,5 @@
 """Why a claim may not have held: what it depends on, how it was run, and whether it held in the recorded run."""
 
-from hpml_lab.core import machine
 from hpml_lab.core.findings import Claim
 from hpml_lab.core.result import Result
 
@@ -43,6 +42,6 @@ def _recorded(result: Result, claim: Claim) -> str:
     same = next((other for other in reference.claims if other.text == claim.text), None) if reference else None
     if same is None:
         return ""
-    where = f"{machine.label(reference.machine)}, {reference.size}"
+    where = f"{reference.ran_on}, {reference.size}"
     figure = f": {same.measured}" if same.measured else ""
     return f"In the recorded run ({where}) it {'holds' if same.holds else 'does not hold either'}{figure}."

@@ -52,7 +52,7 @@ def cuda(answers: Answers) -> Finding:
             MISSING,
             f"{value}: not usable by this torch",
             facts["why"],
-            "install a torch that was built for this GPU: https://docs.pytorch.org has the commands",
+            f"install a torch that was built for it, or use a GPU of capability {facts.get('kernels') or 7.5} or more: https://docs.pytorch.org",
         )
     if not seen:
         return Finding(

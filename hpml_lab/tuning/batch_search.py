@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.counting import peak_bytes, synchronize
+from hpml_lab.core.fits import is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -49,25 +50,6 @@ def within_budget(step: Callable[[int], object], budget: int, device: torch.devi
     catch. The search tries up to about twice the budget, so that much memory must be free.
     """
     return lambda batch: peak_bytes(lambda: step(batch), device) <= budget
-
-
-# Only torch's own allocator raises OutOfMemoryError. Next to a nearly full GPU, libraries ask the driver themselves: for a
-# handle, a workspace, or a kernel that is loaded when it is first called.
-_OUT_OF_MEMORY = (
-    "CUDA error: out of memory",
-    "CUDA driver error: out of memory",
-    "CUBLAS_STATUS_ALLOC_FAILED",
-    "CUBLAS_STATUS_NOT_INITIALIZED when calling `cublasCreate",
-    "CUDNN_STATUS_ALLOC_FAILED",
-    "CUDNN_STATUS_INTERNAL_ERROR",
-)
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Whether an error of a step means that the GPU's memory is full: torch's own error, or a library's."""
-    if isinstance(error, torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OUT_OF_MEMORY)
 
 
 def until_out_of_memory(

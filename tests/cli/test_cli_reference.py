@@ -25,6 +25,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import all_experiments, find
 from hpml_lab.core.paths import ROOT
 from hpml_lab.core.programs import Finished
+from hpml_lab.core.result import Result
 from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
@@ -210,14 +211,92 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
     assert progress.index("[1/2] demo-two") < progress.index("[2/2] demo-wrong"), "what failed before comes last"
     assert (demo / "runs.txt").read_text() == "one\n", "the finished one did not run again"
     assert "3 recorded" in said, "the page covers both calls"
-    for gpu, kept in (("Some GPU", True), (None, False)):  # a run on a GPU is not replaced by one without
+    # a run on a GPU is not replaced by one without
+    for device, gpu, kept in (("cuda:0", "Some GPU", True), ("cpu", "Some GPU", False), ("cpu", None, False)):
         record = json.loads((demo / "out" / "demo-one.json").read_text())
         record["machine"] |= {"gpu": gpu, "cpu": "Another CPU"}
+        record["device"] = device
         (demo / "out" / "demo-one.json").write_text(json.dumps(record))
         assert is_recorded(registry.find("demo-one"), "quick", machine.describe(), demo / "out") is kept
     lab("demo-one")
     (demo / "out" / "demo-two.json").write_text("{")
     assert "2 of 3 are recorded" in lab("demo-one", "demo-wrong", "demo-two")[2], "a damaged file counts as none"
+
+
+@pytest.mark.usefixtures("forked")
+def test_what_is_recorded_can_be_recorded_again(lab, demo):
+    assert lab("demo-one")[0] == 0
+    assert "1 of 1 are recorded; 0 to run" in lab("demo-one")[2]
+    code, _, progress = lab("--again", "demo-one")
+    assert code == 0 and "1 of 1 are recorded; 1 to run" in progress
+    assert (demo / "runs.txt").read_text() == "one\none\n"
+
+
+@pytest.mark.usefixtures("forked")
+def test_what_took_longer_than_the_time_that_is_left_waits_for_the_next_call(lab, demo):
+    lab("demo-one", "demo-two")
+    record = json.loads((demo / "out" / "demo-one.json").read_text())
+    (demo / "out" / "demo-one.json").write_text(json.dumps(record | {"seconds": 4000.0}))
+    code, said, progress = lab("--again", "demo-one", "demo-two", "--budget", "1h")
+    assert code == 0 and "demo-one: 4000 s do not fit any more" in progress
+    assert "Not tried yet: demo-one." in said and (demo / "runs.txt").read_text().count("one") == 1
+
+
+def like(machine, **changes):
+    return machine.describe() | changes
+
+
+@pytest.mark.parametrize(
+    "uses, device, there, here, alike",
+    [
+        (("cuda",), "cuda:0", {"gpu": "A"}, {"gpu": "A", "gpus": 1}, True),
+        (("cuda",), "cuda:0", {"gpu": "A"}, {"gpu": "B", "gpus": 1}, False),
+        (("cuda",), "cpu", {"gpu": None}, {"gpu": "A", "gpus": 1}, False),
+        (("two-gpus",), "cuda:0", {"gpu": "A", "gpus": 1}, {"gpu": "A", "gpus": 2}, False),
+        (("cuda",), "cuda:0", {"gpu": "A", "gpus": 1}, {"gpu": "A", "gpus": 2}, True),
+        ((), "cpu", {"gpu": None}, {"gpu": "A", "gpus": 1}, True),  # the same processor: the GPU was not used
+        ((), "cpu", {"gpu": "A", "cpu": "Another"}, {"gpu": "A", "gpus": 1}, False),
+    ],
+)
+def test_a_recorded_run_counts_on_a_machine_that_is_like_its_own_in_what_it_used(monkeypatch, uses, device, there, here, alike):
+    result = Result(size="full", device=device, machine=like(machine, **{"gpus": None} | there))
+    monkeypatch.setattr(recording, "_load", lambda experiment, folder: result)
+    experiment = types.SimpleNamespace(uses=uses, slug="")
+    assert is_recorded(experiment, "full", like(machine, **here), Path()) is alike
+    assert not is_recorded(experiment, "quick", like(machine, **here), Path())
+
+
+def test_a_scaled_run_is_not_recorded(demo, monkeypatch, tmp_path):
+    """It does not show what full size shows."""
+    result = Result(slug="demo", size="full, scaled to a quarter", machine=dict(machine.describe()))
+    experiment = types.SimpleNamespace(slug="demo", load=lambda path: result)
+
+    def run_python(arguments, *, deadline_seconds):
+        result.save(arguments[-1])
+        return Finished("", "", 0, 1.0)
+
+    monkeypatch.setattr(recording, "run_python", run_python)
+    outcome = recording.record(experiment, "full", "cuda", tmp_path / "out", tmp_path / "log", 10.0)
+    assert outcome.state == recording.SKIPPED and "scaled to a quarter" in outcome.detail and not (tmp_path / "out").exists()
+
+
+def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
+    """Asked of git: by the commit that the run names, or, of older runs, by its time."""
+    experiment, asked = find("zero-grad"), []
+    result = Result(when="2026-11-23 05:38 UTC", machine=like(machine, commit="abc123+"))
+
+    def git(*words):
+        asked.append(words)
+        return "1a2b3c4 of 2026-11-24"
+
+    monkeypatch.setattr(recording, "_load", lambda experiment, folder: result)
+    monkeypatch.setattr(machine, "git", git)
+    monkeypatch.setattr(machine, "commit", lambda: "def456")
+    assert recording.outdated(experiment, Path()) == "1a2b3c4 of 2026-11-24"
+    assert asked[0][3] == "abc123..HEAD" and any(file.endswith("zero_grad.py") for file in asked[0])
+    result.machine["commit"] = None
+    recording.outdated(experiment, Path())
+    assert asked[1][3] == "--since=2026-11-23 05:38 UTC"
 
 
 def test_a_hanging_experiment_is_killed_at_its_deadline(lab, demo):
@@ -304,7 +383,8 @@ def test_the_page_is_one_table_and_the_tracebacks():
         "a": Outcome("a", "recorded", 1.0, "2 of 2 claims hold"),
         "b": Outcome("b", "failed", 2.0, "Traceback\nError: x|y"),
     }
-    text = page(outcomes, ["c"], {"gpu": "Some GPU", "torch": "2.15"}, "full")
+    text = page(outcomes, ["c"], {"d": "1a2b3c4 of 2026-11-24"}, {"gpu": "Some GPU", "torch": "2.15"}, "full")
+    assert "Recorded before their experiment last changed" in text and "d (1a2b3c4 of 2026-11-24)" in text
     assert "1 recorded, 1 failed, 1 not tried" in text and "| b | failed | 2.0 | Error: x/y |" in text
     assert text.count("Traceback") == 1
 

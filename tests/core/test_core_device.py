@@ -111,7 +111,9 @@ def test_a_gpu_that_another_process_holds_alone_is_one_clear_error(monkeypatch):
 
 def test_a_driver_that_is_too_old_is_named(monkeypatch):
     def init():
-        raise RuntimeError("The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …")
+        raise RuntimeError(
+            "The NVIDIA driver on your system is too old (found version 11040). Please update your GPU driver by …"
+        )
 
     hide_gpus(monkeypatch)
     monkeypatch.setattr(torch.cuda, "init", init)

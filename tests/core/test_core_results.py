@@ -237,17 +237,52 @@ def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch
     monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}
+    recorded.device = "cuda:0"
     recorded.key_figures[0] = replace(recorded.key_figures[0], here=99.0)
     recorded.save(tmp_path)
     result = sample("quick")
     headings, rows = result.comparison()
-    assert headings == ["", "lecture", "here", f"reference: Some GPU (torch {torch.__version__})"]
+    assert headings == ["", "lecture", "here (quick)", f"reference (full): Some GPU (torch {torch.__version__})"]
     assert rows == [["speed, m/s", "3 (by the slide)", 2.5, 99.0]]
-    assert "The reference is a recorded run: full on cpu, Some GPU" in result.text()
+    assert "The reference is a recorded run: full on cuda:0, Some GPU" in result.text()
     assert [caption.partition(",")[0] for _, caption in result.pictures()] == [
         "A line through the measured values",
         "Recorded run",
     ]
+
+
+def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(sample, tmp_path, monkeypatch):
+    """On a CPU a reader saw no bandwidth of pinned memory at all, and 1.14 of what a GPU gains."""
+    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    recorded = sample("full")
+    recorded.key_figure("on the GPU", 4.27, "times", lecture=4)
+    recorded.measured("It is faster", False, "1.01 times")
+    recorded.save(tmp_path)
+    result = sample("quick")
+    result.key_figure("only here", 5)
+    assert result.comparison()[1] == [
+        ["speed, m/s", "3 (by the slide)", 2.5, 2.5],
+        ["only here", None, 5, None],
+        ["on the GPU, times", 4, None, 4.27],
+    ]
+    page = result.html()
+    assert "Recorded run: 1 of 2 claims hold" in page and "It is faster. <code>1.01 times</code>" in page
+
+
+def test_runs_of_one_size_have_plain_columns_and_others_name_size_and_data(sample):
+    one, other = sample("quick"), sample("full")
+    assert one._column("here", sample("quick")) == "here"
+    one.experiment = replace(one.experiment, quick={"data": "digits"}, full={"data": "mnist"})
+    assert one._column("here", other) == "here (quick, digits)"
+
+
+def test_a_picture_that_is_the_same_everywhere_is_shown_once(sample, tmp_path, monkeypatch):
+    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    sample("full").save(tmp_path)
+    result = sample("quick")
+    assert len(result.pictures()) == 2
+    result.experiment = replace(result.experiment, same_picture=True)
+    assert len(result.pictures()) == 1
 
 
 def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
@@ -264,6 +299,7 @@ def test_above_the_recorded_picture_a_notebook_says_whose_it_is(sample, tmp_path
     monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}
+    recorded.device = "cuda:0"
     recorded.save(tmp_path)
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda data, **options: shown.append(data))

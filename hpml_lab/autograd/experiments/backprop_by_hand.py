@@ -94,7 +94,7 @@ def loss_curves(result: Result):
 # ---- measuring ---------------------------------------------------------------------------------------------
 
 
-@experiment("backprop-by-hand", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL)
+@experiment("backprop-by-hand", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def backprop_by_hand(params: Params) -> Result:
     """Backpropagation by hand through f = (x + y)z, and an engine that does it for any graph."""
     nodes = {name: Tensor(value, True, name) for name, value in INPUTS.items()}

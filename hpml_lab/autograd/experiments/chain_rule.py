@@ -48,7 +48,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("chain-rule", lecture="L2", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL)
+@experiment("chain-rule", lecture="L2", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def chain_rule(params: Params) -> Result:
     """w = xy + 2: engine, torch and differences agree."""
     side = np.linspace(-3.0, 3.0, 7)

@@ -170,7 +170,16 @@ def compile_gelu(elements: int, device: torch.device) -> tuple[CompileCost, str]
 # ---- the experiment ----------------------------------------------------------------------------------------
 
 
-@experiment("dynamic-graph", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "compiler"))
+@experiment(
+    "dynamic-graph",
+    lecture="L0",
+    notebook="02_autograd",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("cuda", "compiler"),
+    same_picture=True,
+)
 def dynamic_graph(params: Params) -> Result:
     """A graph that depends on the data, and what torch.compile makes of it."""
     device = params.device.torch

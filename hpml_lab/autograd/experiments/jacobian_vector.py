@@ -75,7 +75,7 @@ def grad_after_backward(function: Callable, x: torch.Tensor, v: torch.Tensor) ->
     return x.grad
 
 
-@experiment("jacobian-vector", lecture="L0", notebook="02_autograd", draw=draw)
+@experiment("jacobian-vector", lecture="L0", notebook="02_autograd", draw=draw, same_picture=True)
 def jacobian_vector(params: Params) -> Result:
     """backward(v) gives vᵀJ, not J: the slide's 13 is 26."""
     device = params.device.torch

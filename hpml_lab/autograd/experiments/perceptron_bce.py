@@ -67,7 +67,7 @@ def draw(result: Result):
 # ---- measuring ---------------------------------------------------------------------------------------------
 
 
-@experiment("perceptron-bce", lecture="L2", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL)
+@experiment("perceptron-bce", lecture="L2", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def perceptron_bce(params: Params) -> Result:
     """A perceptron with binary cross-entropy, and why its loss should start from the logit."""
     device = params.device.torch

@@ -87,7 +87,7 @@ def accumulation(result: Result):
 # ---- measuring ---------------------------------------------------------------------------------------------
 
 
-@experiment("requires-grad", lecture="L0", notebook="02_autograd", draw=draw)
+@experiment("requires-grad", lecture="L0", notebook="02_autograd", draw=draw, same_picture=True)
 def requires_grad(params: Params) -> Result:
     """Which tensors are tracked, and where gradients are kept."""
     device = params.device.torch

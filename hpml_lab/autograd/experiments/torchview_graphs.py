@@ -71,7 +71,16 @@ def recorded_networks(more: tuple[str, ...]) -> dict[str, tuple[nn.Module, torch
         return chosen | {name: (getattr(models, name)(weights=None), image, 3) for name in more}
 
 
-@experiment("torchview-graphs", lecture="L0", notebook="02_autograd", draw=draw, quick=QUICK, full=FULL, uses=("graphviz",))
+@experiment(
+    "torchview-graphs",
+    lecture="L0",
+    notebook="02_autograd",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("graphviz",),
+    same_picture=True,
+)
 def torchview_graphs(params: Params) -> Result:
     """Networks drawn from their modules, with shapes, with and without graphviz."""
     recorded: dict[str, ModelGraph] = {}

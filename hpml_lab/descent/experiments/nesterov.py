@@ -145,7 +145,7 @@ def nesterov_convergence(result: Result):
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
-@experiment("nesterov", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+@experiment("nesterov", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def nesterov(params: Params) -> Result:
     """Nesterov momentum: look ahead first, then correct."""
     valley = quadratic(25)

@@ -115,7 +115,7 @@ def comes_back_unchanged(x: torch.Tensor, device: torch.device) -> bool:
     return torch.equal(back, x) and moved.abs().sum().item() == 0 and not torch.equal(x, torch.zeros_like(x))
 
 
-@experiment("tensor-basics", lecture="L0 L2", notebook="01_tensors", draw=draw, uses=("cuda",))
+@experiment("tensor-basics", lecture="L0 L2", notebook="01_tensors", draw=draw, uses=("cuda",), same_picture=True)
 def tensor_basics(params: Params) -> Result:
     """Shapes, strides, views and copies, and the gradient of a sum."""
     device = params.device.torch
