@@ -143,7 +143,7 @@ def nothing_left(monkeypatch):
 def pytest_runtest_protocol(item):
     """A test marked `cuda` that hangs ends the whole run and leaves a traceback, which names it.
 
-    Not by an exception: a thread that waits for a kernel never gets to raise one. faulthandler's clock needs no thread of Python.
+    Not by an exception: a thread that waits for a kernel never gets to raise one. faulthandler's clock needs no Python.
     """
     marker = item.get_closest_marker("cuda")
     if marker is None:

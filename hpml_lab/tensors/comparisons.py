@@ -7,7 +7,7 @@ import torch
 
 from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.timing import PLACEBO, Timing, captured, interleaved, measure
+from hpml_lab.core.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
 from hpml_lab.tensors.workloads import Workload
 
 
@@ -22,22 +22,38 @@ class GpuGain(Row):
     verdict: str = column("the GPU is")
 
 
-def on_each_device(works: dict[str, Callable[[], object]], threads: int) -> tuple[dict[str, Timing], SpeedUp | None]:
-    """The time of the same work on each device, in turns; and how many times as fast the second device is, if there are two."""
-    if len(works) == 1:
-        return {name: measure(work, threads=threads) for name, work in works.items()}, None
-    first, second = works
+def processor_time(work: Callable[[], object]) -> Timing:
+    """The CPU's time for a piece of work: the better of one thread and all."""
+    return best_threads(work, samples=5)
+
+
+def on_each_device(
+    works: dict[str, Callable[[], object]], threads: int | None = None
+) -> tuple[dict[str, Timing], SpeedUp | None]:
+    """The time of the same work on each device, in turns; and how many times as fast the second device is, if there are two.
+
+    threads  of the CPU, which is the first device; by default the better of one and all
+    """
+    first, *others = works
+    if not others:
+        return {first: measure(works[first], threads=threads) if threads else processor_time(works[first])}, None
+    threads = threads or best_threads(works[first], samples=3).threads
     times = interleaved(works, threads=threads, placebo=first)
-    return {name: times[name] for name in works}, speed_up(times, first, second)
+    return {name: times[name] for name in works}, speed_up(times, first, others[0])
 
 
 COPIES = 50  # in one CUDA graph
+LAUNCHES = 10  # a copy that takes as many is not hidden by its launch
 
 
-def time_copy(copy: Callable[[], object], device: torch.device, threads: int) -> Timing:
-    """The time of a small or large copy; on a GPU many are replayed as one CUDA graph, or launching would hide the caches."""
+def time_copy(copy: Callable[[], object], device: torch.device) -> Timing:
+    """The time of a small or large copy: on a CPU the better of one thread and all; on a GPU small ones are replayed many in a
+    CUDA graph, or launching would hide the caches."""
     if device.type != "cuda":
-        return measure(copy, threads=threads)
+        return processor_time(copy)
+    timing = measure(copy)
+    if timing.seconds >= LAUNCHES * launch_seconds(device):
+        return timing
     timing = measure(captured(lambda: [copy() for _ in range(COPIES)], device))
     return replace(timing, samples=tuple(seconds / COPIES for seconds in timing.samples))
 

@@ -7,11 +7,13 @@ import torch
 
 from hpml_lab import tensors
 from hpml_lab.core.findings import Table
+from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.timing import PLACEBO, Ceiling, Timing
 from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
 from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, faster_from
+from hpml_lab.tensors.experiments import cpu_vs_gpu as module
 from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Measured, Product, Roofline, Transfer
 from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction, Expression, Move
 
@@ -48,7 +50,7 @@ def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs
     assert all(len(result.rows(kind)) >= 2 for kind in (Copy, Product, Roofline, Images)) and not result.rows(Transfer)
     assert all(row.microseconds > 0 and row.device == "cpu" for row in result.rows(Measured))
     assert result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") is None, "no GPU, no figure"
-    assert result.here("CPU memory bandwidth (copy)") > 0
+    assert result.here("CPU memory bandwidth (large copy)") > 0
     assert any("GPU half is not measured" in note for note in result.notes)
 
 
@@ -122,7 +124,7 @@ def test_the_figure_of_two_devices_is_drawn_without_a_gpu():
     assert [len(line.get_xdata()) for line in roof.lines if line.get_linestyle() == ":"] == [3, 3], "products of every size"
 
 
-def test_two_devices_are_timed_in_turns_with_a_placebo_of_the_first(monkeypatch):
+def test_two_devices_are_timed_in_turns_with_a_placebo_of_the_first_on_its_better_number_of_threads(monkeypatch):
     seconds = {"cpu": 4e-3, "cuda:0": 1e-3, PLACEBO: 4.4e-3}
 
     def timed(works, *, threads, placebo):
@@ -130,10 +132,13 @@ def test_two_devices_are_timed_in_turns_with_a_placebo_of_the_first(monkeypatch)
         return {name: Timing((value,) * 7, threads) for name, value in seconds.items()}
 
     monkeypatch.setattr(comparisons, "interleaved", timed)
-    times, gain = comparisons.on_each_device({"cpu": lambda: None, "cuda:0": lambda: None}, 1)
+    monkeypatch.setattr(comparisons, "best_threads", lambda work, **_: Timing((1.0,), 6))
+    works = {"cpu": lambda: None, "cuda:0": lambda: None}
+    times, gain = comparisons.on_each_device(works)
     assert set(times) == {"cpu", "cuda:0"} and gain.ratio == pytest.approx(4) and gain.noise == pytest.approx(0.1)
-    _, alone = comparisons.on_each_device({"cpu": lambda: None}, 1)
-    assert alone is None
+    assert times["cpu"].threads == 6 and comparisons.on_each_device(works, threads=3)[0]["cpu"].threads == 3
+    times, alone = comparisons.on_each_device({"cpu": lambda: None})
+    assert alone is None and times["cpu"].threads == 6
 
 
 def test_a_gain_per_byte_does_not_depend_on_how_many_bytes_there_are(monkeypatch):
@@ -143,12 +148,61 @@ def test_a_gain_per_byte_does_not_depend_on_how_many_bytes_there_are(monkeypatch
     assert comparisons.gain_per("bytes", large, small, 1).ratio == pytest.approx(1)
 
 
-def test_on_a_gpu_a_copy_is_timed_in_a_graph_of_many(monkeypatch):
+@pytest.mark.parametrize("launch, copies", [(1e-3, comparisons.COPIES), (1e-5, 0)])
+def test_on_a_gpu_a_copy_is_timed_in_a_graph_of_many_only_if_its_launch_would_hide_it(monkeypatch, launch, copies):
     copied = []
+    monkeypatch.setattr(comparisons, "launch_seconds", lambda device: launch)
     monkeypatch.setattr(comparisons, "captured", lambda work, device: work)
     monkeypatch.setattr(comparisons, "measure", lambda work, **_: (work(), Timing((1e-3, 2e-3), 1))[1])
-    timing = comparisons.time_copy(lambda: copied.append(1), torch.device("cuda"), threads=1)
-    assert len(copied) == comparisons.COPIES and timing.samples == pytest.approx((2e-5, 4e-5))
+    timing = comparisons.time_copy(lambda: copied.append(1), torch.device("cuda"))
+    assert len(copied) == 1 + copies and timing.samples == pytest.approx((2e-5, 4e-5) if copies else (1e-3, 2e-3))
+
+
+@pytest.mark.parametrize("devices, largest", [(["cpu"], 1024), (["cpu", "cuda:0"], 2048)])
+def test_a_product_that_would_take_too_long_on_the_cpu_is_left_out_there(monkeypatch, devices, largest):
+    """A CPU that needs 1 s for n = 1024, and 8 s for 2048."""
+    seen = {}
+
+    def timed(works, threads=None):
+        [n] = set(works.values())
+        seen[n] = list(works), threads
+        times = {device: Timing(((n / 1024) ** 3,) * 2, 1) for device in works}
+        return times, SpeedUp(2, 2, 2, 0) if len(works) == 2 else None
+
+    monkeypatch.setattr(module, "on_each_device", timed)
+    monkeypatch.setattr(workloads, "matmul", lambda n, device: workloads.Workload("matmul", n, 2.0 * n**3, 12.0 * n**2))
+    monkeypatch.setattr(module, "all_threads", lambda: 4)
+    limits = dict.fromkeys(devices, Ceiling(1.0, 1.0, 4))
+    rows, gains, left_out = module.multiply((512, 1024, 2048), [torch.device(name) for name in devices], limits)
+    assert left_out == {2048: pytest.approx(8)} and max(row.n for row in rows) == largest
+    assert max(row.n for row in rows if row.device == "cpu") == 1024
+    assert seen[512][1] is None and seen[1024] == (devices, 4), "one thread is not tried where all take long"
+    assert [n for (_, n), gain in gains.items() if gain] == ([512, 1024] if len(devices) == 2 else [])
+
+
+def recorded_copies(rates, cache):
+    """A result with copies of so many KiB at so many GB/s on a CPU with one cache of so many KiB."""
+    copies = [Copy("cpu", kib * 1024 / rate / 1e3, 0.0, kib << 10, rate) for kib, rate in rates.items()]
+    return Result([Table("Copies", copies), Table("Caches", [Cache("cpu", "L3", cache << 10, 1, cache << 10)])])
+
+
+def test_a_copy_that_is_said_to_fit_in_a_cache_fits_in_one(monkeypatch):
+    monkeypatch.setattr(module, "gain_per", lambda *_, **__: SpeedUp(2, 2, 2, 0))
+    result = recorded_copies({32: 50.0, 2048: 60.0, 8192: 70.0, 16384: 20.0}, cache=4096)
+    module._claim_cache(result)
+    assert result.claims[0].text == "Per byte, a copy within 2048 KiB, which fits in a cache, is faster than one within 16 MiB"
+    result = recorded_copies({32: 50.0, 16384: 20.0}, cache=1 << 20)
+    module._claim_cache(result)
+    assert not result.claims and "1024 MiB" in result.notes[0]
+
+
+def test_times_that_stay_equal_while_the_work_grows_fail_a_check(monkeypatch):
+    """The recorded run whose clock was cold: copies of 512 KB to 128 MB took 7.95 ms."""
+    monkeypatch.setattr(module, "launch_seconds", lambda device: 1e-6)
+    for microseconds, holds in (([7950, 7950, 7960], False), ([20, 300, 9000], True)):
+        copies = [Copy("cpu", us, 0.0, kib << 10, 1.0) for us, kib in zip(microseconds, (512, 8192, 131072), strict=True)]
+        module._check_clock(result := Result([Table("Copies", copies)]), [CPU])
+        assert [check.holds for check in result.checks] == [holds]
 
 
 def test_caches_are_read_from_the_system_and_shared_ones_counted_once(tmp_path):
@@ -198,5 +252,6 @@ def test_on_a_gpu_both_halves_and_the_transfers_are_measured():
         result.here("host to GPU, pinned") > 0
         and result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") > 0
     )
+    assert repr(result) == repr(replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cpu")), "the same text on both"
     assert [row.work for row in result.rows(GpuGain)] == ["product"] * 2 + ["inference"] * 2 + ["training"] * 2
     assert result.figure() is not None

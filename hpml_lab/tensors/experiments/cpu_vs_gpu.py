@@ -1,5 +1,6 @@
 """CPU against GPU: how fast each copies, multiplies and runs a small CNN, and where its kernels stand under the roofline."""
 
+import copy
 import itertools
 from collections.abc import Iterator
 
@@ -16,10 +17,10 @@ from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, measure
+from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, launch_seconds, measure, stuck
 from hpml_lab.tensors import workloads
 from hpml_lab.tensors.caches import Cache, caches
-from hpml_lab.tensors.comparisons import GpuGain, counted, faster_from, gain_per, on_each_device, time_copy
+from hpml_lab.tensors.comparisons import GpuGain, counted, faster_from, gain_per, on_each_device, processor_time, time_copy
 from hpml_lab.tensors.rows import Copy, Images, Measured, Product, Roofline, Transfer, times_of
 from hpml_lab.tensors.transfers import BETWEEN, PINNED, transfers
 from hpml_lab.tensors.workloads import Workload
@@ -41,6 +42,8 @@ FULL = {
     "transfer_mib": 1024,
 }
 
+ONE_IS_SLOWER = 0.1  # seconds of a product on all threads: from here on it is not tried on one
+TOO_LONG = 2.0  # seconds: a product that would take longer on the CPU is left out there
 INFERENCE, TRAINING, PRODUCT = "inference", "training", "product"
 CNN = {INFERENCE: workloads.cnn_inference, TRAINING: workloads.cnn_training}
 
@@ -107,21 +110,16 @@ def _measured(params: Params) -> Result:
     cpu, threads = torch.device("cpu"), all_threads()
     devices = [cpu, params.device.torch] if params.device.is_cuda else [cpu]
     limits = {str(device): ceiling(device, threads=threads) for device in devices}
-    kernels, images, gains = [], [], {}
+    kernels, images = [], []
     for device in devices:
+        clock = measure if device.type == "cuda" else processor_time
         for workload, kind, extent in progress(_workloads(params, device), f"kernels on {device}"):
-            timing = counted(
-                time_copy(workload.work, device, threads) if kind is Copy else measure(workload.work, threads=threads), workload
-            )
-            kernels.append(_row(kind, workload, extent, timing, device, limits[str(device)]))
-    for n in progress(params.matmul, "products"):
-        pieces = {str(device): workloads.matmul(n, device) for device in devices}
-        times, gains[PRODUCT, n] = on_each_device({name: piece.work for name, piece in pieces.items()}, threads)
-        for device in devices:
-            piece, timing = pieces[str(device)], times[str(device)]
-            kernels.append(_row(Product, piece, n, counted(timing, piece), device, limits[str(device)]))
+            timing = time_copy(workload.work, device) if kind is Copy else clock(workload.work)
+            kernels.append(_row(kind, workload, extent, counted(timing, workload), device, limits[str(device)]))
+    products, gains, left_out = multiply(params.matmul, devices, limits)
+    kernels += products
     for (work, make), batch in progress(list(itertools.product(CNN.items(), params.batches)), "small CNN"):
-        times, gains[work, batch] = on_each_device({str(device): make(batch, device) for device in devices}, threads)
+        times, gains[work, batch] = on_each_device({str(device): make(batch, device) for device in devices})
         images += [Images(name, *times_of(timing), work, batch, batch / timing.seconds) for name, timing in times.items()]
     gains = {key: gain for key, gain in gains.items() if gain is not None}
     copied = transfers(params.device.torch, params.transfer_mib) if params.device.is_cuda else []
@@ -146,13 +144,16 @@ def _measured(params: Params) -> Result:
     forward = speed_up(interleaved(passes, threads=threads, placebo=TRAINING), TRAINING, INFERENCE)
     _key_figures(result, gains, limits["cpu"].gb_per_s, forward.ratio)
     _claims(result, params, devices, threads)
+    _check_clock(result, devices)
     result.measured(
         f"With batches of {params.batches[-1]}, a forward pass is faster than a training step", forward.faster, str(forward)
     )
     _gpu_claims(result, params, gains)
+    for n, seconds in left_out.items():
+        result.notes.append(f"n = {n} was not multiplied on the CPU: one product would take about {seconds:.0f} s there.")
     if not sizes:
         result.notes.append("This system does not report the sizes of its caches.")
-    result.notes.append(f"On the CPU torch used {threads} threads.")
+    result.notes.append(f"The CPU's times are the better of one thread and all {threads}.")
     if not params.device.is_cuda:
         result.notes.append(NO_CUDA.format(what="the GPU half is not measured", slug="cpu-vs-gpu"))
     result.arrays["ceilings"] = {name: {"GB/s": limit.gb_per_s, "GFLOP/s": limit.gflop_per_s} for name, limit in limits.items()}
@@ -169,6 +170,27 @@ def _workloads(params: Params, device: torch.device) -> Iterator[tuple[Workload,
     yield workloads.add(params.elements, device), Roofline, params.elements
     yield workloads.matvec(params.matvec, device), Roofline, params.matvec
     yield workloads.conv(8, 64, 56, device), Roofline, 64
+
+
+def multiply(
+    sizes: tuple[int, ...], devices: list[torch.device], limits: dict[str, Ceiling]
+) -> tuple[list[Product], dict[tuple[str, int], SpeedUp | None], dict[int, float]]:
+    """Products by size, smallest first: rows, what the GPU gains at each size, and {size: seconds} of those that would have
+    taken too long on the CPU, by the largest one before."""
+    rows, gains, left_out, known = [], {}, {}, None
+    for n in progress(sizes, "products"):
+        seconds = known.microseconds * 1e-6 * (n / known.n) ** 3 if known else 0.0
+        if seconds > TOO_LONG:
+            left_out[n] = seconds
+        pieces = {device: workloads.matmul(n, device) for device in devices if device.type != "cpu" or n not in left_out}
+        if not pieces:
+            continue
+        works = {str(device): piece.work for device, piece in pieces.items()}
+        times, gains[PRODUCT, n] = on_each_device(works, all_threads() if seconds > ONE_IS_SLOWER else None)
+        for device, piece in pieces.items():
+            rows.append(_row(Product, piece, n, counted(times[str(device)], piece), device, limits[str(device)]))
+            known = rows[-1] if device.type == "cpu" else known
+    return rows, gains, left_out
 
 
 def _row(kind: type, workload: Workload, extent: int, timing: Timing, device: torch.device, limit: Ceiling) -> Measured:
@@ -210,7 +232,7 @@ def _key_figures(
     result.key_figure("training step / forward pass of the small CNN: time", training_over_forward)
     flops = workloads.SmallCNN.training_flops(1) / workloads.SmallCNN.flops(1)
     result.key_figure("training step / forward pass of the small CNN: FLOPs", flops)
-    result.key_figure("CPU memory bandwidth (copy)", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER)")
+    result.key_figure("CPU memory bandwidth (large copy)", cpu_gb_per_s, "GB/s", lecture="77 (x86), 170 (POWER)")
     result.key_figure(
         "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink 2.0 to the CPU)"
     )
@@ -234,21 +256,17 @@ def _claims(result: Result, params: Params, devices: list[torch.device], threads
         training.get_total_flops() == net.training_flops(batch),
         f"{net.training_flops(batch) / net.flops(batch):.3f} times",
     )
-    cpu = devices[0]
-    *in_caches, outside = _on("cpu", result.rows(Copy))
-    best = max(in_caches, key=lambda row: row.rate).bytes
-    by_cache = gain_per("bytes", *(workloads.copy(size // 8, cpu) for size in (outside.bytes, best)), threads)
-    result.measured(
-        f"Per byte, a copy within {best >> 10} KiB, which fits in a cache, is faster than one within {outside.bytes >> 20} MiB",
-        by_cache.faster,
-        str(by_cache),
+    difference = output_error(devices)
+    result.claim(
+        "On each device the CNN's outputs in float32 are those in float64, to 1e-3",
+        difference < 1e-3,
+        f"largest difference {difference:.1e}",
     )
-    small, large = (workloads.matmul(n, cpu) for n in (params.matmul[0], params.matmul[-1]))
-    by_size = gain_per("flops", small, large, threads)
+    _claim_cache(result)
+    smallest, *_, largest = sorted(_on("cpu", result.rows(Product)), key=lambda row: row.n)
+    by_size = gain_per("flops", workloads.matmul(smallest.n, devices[0]), workloads.matmul(largest.n, devices[0]), threads)
     result.measured(
-        f"Per FLOP, a product with n = {params.matmul[-1]} is faster than one with n = {params.matmul[0]}",
-        by_size.faster,
-        str(by_size),
+        f"Per FLOP, a product with n = {largest.n} is faster than one with n = {smallest.n}", by_size.faster, str(by_size)
     )
     for device in devices:
         additions = gain_per("bytes", workloads.copy(params.elements, device), workloads.add(params.elements, device), threads)
@@ -259,16 +277,50 @@ def _claims(result: Result, params: Params, devices: list[torch.device], threads
         )
 
 
+def output_error(devices: list[torch.device]) -> float:
+    """The largest difference of the CNN's outputs in float32 on any of the devices from those in float64 on the CPU."""
+    net, x = workloads.SmallCNN(), torch.randn(64, 1, 28, 28)
+    with torch.no_grad():
+        exact = copy.deepcopy(net).double()(x.double())
+        return max((net.to(device)(x.to(device)).cpu() - exact).abs().max().item() for device in devices)
+
+
+def _claim_cache(result: Result) -> None:
+    """Of the copies that fit in a cache of the CPU, the fastest, next to the largest copy of all; on one core."""
+    *smaller, outside = _on("cpu", result.rows(Copy))
+    cache = max((cache.used for cache in _on("cpu", result.rows(Cache))), default=smaller[0].bytes)
+    inside = [row for row in smaller if row.bytes <= cache]
+    if outside.bytes <= cache or not inside:
+        result.notes.append(f"No copy from main memory was measured: a cache of this CPU holds {cache >> 20} MiB.")
+        return
+    best = max(inside, key=lambda row: row.rate).bytes
+    large, small = (workloads.copy(size // 8, torch.device("cpu")) for size in (outside.bytes, best))
+    gain = gain_per("bytes", large, small, threads=1)
+    result.measured(
+        f"Per byte, a copy within {best >> 10} KiB, which fits in a cache, is faster than one within {outside.bytes >> 20} MiB",
+        gain.faster,
+        f"{gain}, on one thread",
+    )
+
+
+def _check_clock(result: Result, devices: list[torch.device]) -> None:
+    """Times that stay equal while the work grows are not those of the work."""
+    found = []
+    for device in devices:
+        copies, products = (_on(str(device), result.rows(kind)) for kind in (Copy, Product))
+        for rows, work in ((copies, [row.bytes for row in copies]), (products, [row.n**3 for row in products])):
+            found += stuck(work, [row.microseconds * 1e-6 for row in rows], launch_seconds(device))
+    result.check("No time stays the same while the work grows a hundredfold", not found, f"{len(found)} pairs of times")
+
+
 def _gpu_claims(result: Result, params: Params, gains: dict[tuple[str, int], SpeedUp]) -> None:
-    """Who wins where, and that both compute the same."""
+    """Who wins where."""
     if not params.device.is_cuda:
         return
-    small, large, batch = gains[PRODUCT, params.matmul[0]], gains[PRODUCT, params.matmul[-1]], params.batches[-1]
-    result.measured(f"The GPU is slower on a product with n = {params.matmul[0]}", small.slower, str(small))
-    result.measured(f"The GPU is faster on a product with n = {params.matmul[-1]}", large.faster, str(large))
+    sizes, batch = [n for work, n in gains if work == PRODUCT], params.batches[-1]
+    small, large = gains[PRODUCT, sizes[0]], gains[PRODUCT, sizes[-1]]
+    result.measured(f"The GPU is slower on a product with n = {sizes[0]}", small.slower, str(small))
+    result.measured(f"The GPU is faster on a product with n = {sizes[-1]}", large.faster, str(large))
     for work in CNN:
         gain = gains[work, batch]
         result.measured(f"The GPU is faster at {work} of the small CNN with batches of {batch}", gain.faster, str(gain))
-    net, x, device = workloads.SmallCNN(), torch.randn(64, 1, 28, 28), params.device.torch
-    difference = (net(x) - net.to(device)(x.to(device)).cpu()).abs().max().item()
-    result.claim("CPU and GPU compute the same outputs to 1e-3", difference < 1e-3, f"largest difference {difference:.1e}")
