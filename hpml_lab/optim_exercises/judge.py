@@ -203,8 +203,8 @@ def _judge_sizes(answer: Rule, right: Rule, look_ahead: bool, hyper: dict) -> No
     hyper, start = {**hyper, **({"eps": 1e-10} if "eps" in hyper else {})}, [torch.zeros(shape).double() for shape in SHAPES]
     for size in (1e-7, 1e5):
         grads = [[g * size for g in step] for step in _random_gradients(SHAPES, 3, 8)]
-        tracks = [torch.stack(list(_Run(rule, start, grads, hyper, look_ahead).steps(8))) for rule in (answer, right)]
-        if not same(*tracks, ROUNDED):
+        own, goal = (torch.stack(list(_Run(rule, start, grads, hyper, look_ahead).steps(8))) for rule in (answer, right))
+        if not same(own, goal, ROUNDED):
             raise Mistake(
                 "limits-the-size",
                 f"Right for gradients around 1, but not for gradients around {size:g}{' and ε = 1e-10' * ('eps' in hyper)}: "
