@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from hpml_lab.compression.dynamic_rows import ChangedModel, LayerCost, LeNetAccuracy, TimedForward
+from hpml_lab.compression.dynamic_times import COMPILED
 from hpml_lab.compression.quantizers import INT4, INT8, LEGACY, WEIGHT_ONLY
-from hpml_lab.core.noise import CLAIMED, interval
+from hpml_lab.core.noise import CLAIMED, SpeedUp, interval
 from hpml_lab.core.result import Result
 
 FC_WEIGHTS = 1000 * 512  # of ResNet-18's last layer
@@ -59,22 +60,17 @@ def judge_reach(result: Result, changed: Sequence[ChangedModel], costs: Sequence
 
 
 def judge_times(
-    result: Result, resnet: Sequence[TimedForward], linear: Sequence[TimedForward], extra: Sequence[float], base: str
+    result: Result, models: Sequence[TimedForward], linear: Sequence[TimedForward], extra: Sequence[float], base: str
 ) -> None:
-    """Where it gains time. extra: ms that torchao's int8 dynamic takes beyond the base on the smallest layer, turn by turn."""
-    call = next(row for row in resnet if row.format == LEGACY)
+    """Where it gains time on the CPU, where the lecture's call works. models: the rows of whole ones, ResNet-18 first."""
+    call, *suited = [row for row in models if row.format == LEGACY]
     result.key_figure("ResNet-18 after the call", str(call.speed_up))
+    for row in suited:
+        result.key_figure(f"{row.model} after the call, batch {row.batch}", str(row.speed_up))
     result.measured(
-        "ResNet-18 takes as long after the lecture's call as before",
-        call.speed_up.verdict not in CLAIMED,
-        str(call.speed_up),
+        "ResNet-18 takes as long after the lecture's call as before", call.speed_up.verdict not in CLAIMED, str(call.speed_up)
     )
-    single = {row: row.speed_up for row in linear if row.batch == 1 and row.gain is not None}
-
-    def found(name: str):
-        return [(row, gain) for row, gain in single.items() if row.format == name]
-
-    if legacy := found(LEGACY):
+    if legacy := _single(linear, LEGACY):
         (_, small), (row, large) = legacy[0], legacy[-1]
         result.key_figure(f"one layer of width {row.width:,}, batch 1, {LEGACY}", str(large))
         result.measured(
@@ -85,18 +81,40 @@ def judge_times(
             large.faster and large.low > small.high,
             f"{large}, compared with {small}",
         )
-    if slow := found(WEIGHT_ONLY):
+    _judge_not_compiled(result, linear, extra, base, "on the CPU")
+
+
+def judge_gpu(
+    result: Result, models: Sequence[TimedForward], linear: Sequence[TimedForward], extra: Sequence[float], base: str
+) -> None:
+    """Where torchao's formats gain time on a GPU: compiled, if anywhere. models: rows compared with the compiled base."""
+    _judge_not_compiled(result, linear, extra, base, "on the GPU")
+    for row in models:
+        if row.format == INT8 + COMPILED:
+            result.key_figure(f"{row.model} on the GPU, {INT8} and {base}, both compiled", str(row.speed_up))
+            text = f"On the GPU, compiled, {INT8} makes the {row.model} faster than {base}, batch {row.batch}"
+            result.measured(text, row.speed_up.faster, str(row.speed_up))
+
+
+def _single(linear: Sequence[TimedForward], name: str) -> list[tuple[TimedForward, SpeedUp]]:
+    """The rows of one format at batch 1."""
+    return [(row, row.speed_up) for row in linear if row.batch == 1 and row.gain is not None and row.format == name]
+
+
+def _judge_not_compiled(result: Result, linear: Sequence[TimedForward], extra: Sequence[float], base: str, where: str) -> None:
+    """What torchao's layers cost as they are. extra: ms that int8 dynamic takes beyond the base on the smallest, by turn."""
+    if slow := _single(linear, WEIGHT_ONLY):
         result.measured(
-            f"Not compiled, int8 weight-only is slower than {base} at batch 1, at every width",
+            f"Not compiled, int8 weight-only is slower than {base} at batch 1 {where}, at every width",
             all(gain.slower for _, gain in slow),
             "; ".join(f"width {row.width:,}: {gain.times_as_long}" for row, gain in slow),
         )
-    if dynamic := found(INT8):
+    if dynamic := _single(linear, INT8):
         row, gain = dynamic[0]
         low, high = interval(extra)
-        result.key_figure("torchao's int8 dynamic, extra time per small layer", f"{low:.3f} to {high:.3f}", "ms")
+        result.key_figure(f"torchao's int8 dynamic, extra time per small layer {where}", f"{low:.3f} to {high:.3f}", "ms")
         result.measured(
-            f"Not compiled, torchao's int8 dynamic costs a layer of width {row.width:,} more time than it saves",
+            f"Not compiled, torchao's int8 dynamic costs a layer of width {row.width:,} {where} more time than it saves",
             gain.slower,
             gain.times_as_long,
         )

@@ -10,17 +10,18 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.extras import torchao
-from hpml_lab.compression.quantizers import BF16, FP32, converted, legacy_dynamic, quantized_modules
+from hpml_lab.compression.quantizers import BF16, FP16, FP32, converted, legacy_dynamic, quantized_modules
 from hpml_lab.compression.sizes import sizes
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.counting import operators
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Row, column
+from hpml_lab.core.fits import is_out_of_memory
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.timing import Timing, interleaved
 from hpml_lab.core.warned import collect_warnings
 
-DTYPES = {FP32: torch.float32, BF16: torch.bfloat16}
+DTYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
 LAYERS = (nn.Linear, nn.Conv2d)
 
 
@@ -70,6 +71,7 @@ class TimedForward(Row):
     low: float = 1.0
     high: float = 1.0
     noise: float = 0.0
+    where: str = ""
 
     @property
     def speed_up(self) -> SpeedUp:
@@ -152,12 +154,14 @@ def distance(got: torch.Tensor, right: torch.Tensor) -> float:
 
 
 def outcome_of(work: Callable[[], object]) -> str:
-    """The type and the first line of what `work()` raises, or "runs"."""
+    """The type and the first line of what `work()` raises, or "runs". A lack of memory is raised: it says nothing of a tool."""
     try:
         work()
     except LabError as error:
         return error_message_of(error.__cause__ or error)
     except Exception as error:  # each tool has its own: AssertionError, ImportError, NotImplementedError, …
+        if is_out_of_memory(error):
+            raise
         return error_message_of(error)
     return "runs"
 
@@ -174,7 +178,7 @@ def runs_on(device: torch.device, dtype: torch.dtype, names: Iterable[str]) -> t
 
 @torch.no_grad()
 def timed_forwards(
-    label: str, nets: dict[str, nn.Module], x: torch.Tensor, samples: int, width: int = 0
+    label: str, nets: dict[str, nn.Module], x: torch.Tensor, samples: int, width: int = 0, where: str = "on the CPU"
 ) -> tuple[list[TimedForward], dict[str, Timing]]:
     """Time a forward pass of each of `nets`, {format: model}; the first is the base. `x` has the base's dtype."""
     base, *others = nets
@@ -183,11 +187,11 @@ def timed_forwards(
     works = {name: partial(net, inputs[name]) for name, net in nets.items()}
     times = interleaved(works, samples=samples, placebo=base, gpu=gpu)
     right = works[base]()
-    rows = [TimedForward(label, len(x), base, times[base].seconds * 1e3, width=width)]
+    rows = [TimedForward(label, len(x), base, times[base].seconds * 1e3, width=width, where=where)]
     for name in others:
         gain: SpeedUp = speed_up(times, base, name)
         ms, error = times[name].seconds * 1e3, distance(works[name](), right)
-        ends = {"low": gain.low, "high": gain.high, "noise": gain.noise}
+        ends = {"low": gain.low, "high": gain.high, "noise": gain.noise, "where": where}
         rows.append(TimedForward(label, len(x), name, ms, **gain.columns, error=error, width=width, **ends))
     return rows, times
 

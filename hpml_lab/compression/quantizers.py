@@ -17,11 +17,12 @@ from torch import nn
 from hpml_lab.compression.extras import torchao
 from hpml_lab.core.attempt import error_message_of
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.fits import is_out_of_memory
 from hpml_lab.core.warned import collect_warnings
 
 LEGACY, INT8, WEIGHT_ONLY, INT4 = "legacy int8 dynamic", "torchao int8 dynamic", "torchao int8 weight-only", "torchao 4-bit"
 FLOAT8, INT4_PACKED, FLOAT8_DYNAMIC = "torchao float8 weight-only", "torchao int4 packed", "torchao float8 dynamic"
-FP32, BF16 = "float32", "bfloat16"
+FP32, FP16, BF16 = "float32", "float16", "bfloat16"
 GROUP = 32  # weights that share a scale, in the 4-bit formats
 
 
@@ -71,6 +72,8 @@ def converted(model: nn.Module, name: str) -> nn.Module:
         with collect_warnings():
             return FORMATS[name](model)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
+        if is_out_of_memory(error):
+            raise
         raise LabError(f"{name} refuses this model: {error_message_of(error)}", "Choose another format.") from error
 
 

@@ -49,11 +49,12 @@ LARGEST = 8.0  # of a partial sum, in units of the root of the sum of squares: s
 
 
 def modes(device: Device) -> tuple[list[GemmMode], list[str]]:
-    """The modes to measure on `device`, fp32 first, and one sentence for each format that it cannot multiply."""
+    """The modes to measure on `device`, fp32 first, and a sentence on the formats that it cannot multiply, if there are any."""
     lacking = [mode for name, mode in UNITS.items() if not device.can(name)]
     where = "GPU" if device.is_cuda else "processor"
     able = [mode for mode in (FP32, TF32, FP16, BF16, FP8) if mode not in lacking]
-    return able, [f"this {where} has no units for {mode.name} that torch reports" for mode in lacking]
+    names = ", ".join(mode.name for mode in lacking)
+    return able, [f"this {where} has no units for {names} that torch reports"] if lacking else []
 
 
 @contextmanager

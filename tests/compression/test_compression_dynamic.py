@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpml_lab import compression
-from hpml_lab.compression.dynamic_claims import judge_reach, judge_times
+from hpml_lab.compression.dynamic_claims import judge_gpu, judge_reach, judge_times
 from hpml_lab.compression.dynamic_rows import (
     ChangedModel,
     LayerCost,
@@ -25,11 +25,13 @@ from hpml_lab.compression.dynamic_rows import (
     outcome_of,
     runs_on,
 )
+from hpml_lab.compression.dynamic_times import TimedPlace, model_times
 from hpml_lab.compression.equalities import compare_torchao
-from hpml_lab.compression.linear_models import torch_encoder, transformer
+from hpml_lab.compression.linear_models import mlp, torch_encoder, transformer
 from hpml_lab.compression.quantizers import (
     BF16,
     FORMATS,
+    FP16,
     FP32,
     INT4,
     INT8,
@@ -40,9 +42,10 @@ from hpml_lab.compression.quantizers import (
     quantized_modules,
 )
 from hpml_lab.compression.sizes import sizes
+from hpml_lab.core.device import Device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.exercises import check
-from hpml_lab.core.experiment import load_result
+from hpml_lab.core.experiment import Params, find, load_result
 from hpml_lab.core.result import Result
 
 SMALL = dict(samples=3, mlp=64, transformer=64, train_images=256, steps=2, test_images=200) | dict(
@@ -240,6 +243,7 @@ def test_which_layers_change(result):
 def test_what_runs_is_timed_in_turns_and_what_does_not_says_why(result):
     timed = result.rows(TimedForward)
     assert {(row.width, row.batch) for row in timed} == {(0, 1), (0, 16), *((w, b) for w in (32, 64) for b in (1, 4))}
+    assert {row.where for row in timed} == {"on the CPU"}
     assert all((row.gain is None) == (row.format == FP32) for row in timed)
     assert all(row.low <= row.gain <= row.high and row.noise >= 0 for row in timed if row.gain)
     said = {row.what: row.outcome for row in result.rows(RefusedModel)}
@@ -259,6 +263,67 @@ def test_the_warnings_are_those_of_today_whatever_ran_before(result):
     again = lectures_lines()[2]
     assert again == result.rows(SeenWarning)
     assert any(row.package.startswith("torchvision") and "'pretrained' is deprecated" in row.text for row in again)
+
+
+class SaidToBeT4(Device):
+    """16 bits are fp16; the work is a processor's."""
+
+    is_cuda = True
+
+
+@needs_torchao
+def test_on_a_gpu_the_lectures_layers_are_timed_on_the_cpu_too_and_torchaos_compiled(monkeypatch, without_mnist, result):
+    monkeypatch.setattr(torch, "compile", lambda net, **options: net)
+    device = SaidToBeT4(torch.device("cpu"), "", torch.float16, "")
+    gpu = find("dynamic-quantization").function(Params(size="quick", device=device, **SMALL))
+    assert gpu and [claim.text for claim in gpu.claims if claim.exact] == [claim.text for claim in result.claims if claim.exact]
+    cpu, there = ([row for row in gpu.rows(TimedForward) if row.where == f"on the {name}"] for name in ("CPU", "GPU"))
+    assert [(row.model, row.batch, row.format) for row in cpu] == [
+        (row.model, row.batch, row.format) for row in result.rows(TimedForward)
+    ]
+    assert {figure.label for figure in result.key_figures} <= {figure.label for figure in gpu.key_figures}
+    assert any(f"batch 1, {LEGACY}" in figure.label for figure in gpu.key_figures)
+    bases = {(row.model, row.width): row.format for row in there if row.gain is None}
+    assert bases == {("Linear 64", 64): FP16, ("MLP", 0): f"{FP16}, compiled", ("Transformer", 0): f"{FP16}, compiled"}
+    assert {row.format for row in there if row.model == "MLP"} >= {FP16, f"{INT8}, compiled", INT8, WEIGHT_ONLY}
+    assert gpu.here(f"MLP on the GPU, {INT8} and {FP16}, both compiled").startswith(
+        f"{next(row.gain for row in there if row.format == f'{INT8}, compiled'):.3g} times as fast"
+    )
+    gpu.experiment, gpu.slug = result.experiment, result.slug
+    assert [axes.get_title() for axes in gpu.figure().axes[1:]] == [
+        "One Linear layer on the CPU",
+        "One Linear layer on the GPU",
+    ]
+
+
+@needs_torchao
+def test_without_a_compiler_the_gpus_rows_are_compared_with_the_base_as_it_is(monkeypatch):
+    def refuse(net, **options):
+        def forward(x):
+            raise RuntimeError("Cannot find a working triton installation.")
+
+        return forward
+
+    monkeypatch.setattr(torch, "compile", refuse)
+    place = TimedPlace("on the GPU", torch.device("cpu"), FP16, [INT8], 2)
+    rows, refused = model_times(place, {"MLP": (mlp(64), (4, 64))}, compiled=True)
+    assert [(row.format, row.gain is None) for row in rows] == [(FP16, True), (INT8, False)]
+    assert {row.what: row.outcome for row in refused} == {
+        f"{name}, compiled: MLP on the GPU": "RuntimeError: Cannot find a working triton installation." for name in (FP16, INT8)
+    }
+    result = Result()
+    judge_gpu(result, rows, [], [], FP16)
+    assert result.claims == [], "nothing compiled, nothing claimed"
+
+
+def test_a_lack_of_memory_is_no_outcome_of_a_tool(monkeypatch):
+    def full(model):
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setitem(FORMATS, LEGACY, full)
+    for work in (lambda: converted(Mixed(), LEGACY), lambda: outcome_of(lambda: full(None))):
+        with pytest.raises(torch.OutOfMemoryError):
+            work()
 
 
 def test_without_torchao_the_rest_stands(on_digits, no_torchao):

@@ -7,9 +7,10 @@ calibrated or trained.
 import itertools
 
 import torch
+from matplotlib.axes import Axes
 from torch import nn
 
-from hpml_lab.compression.dynamic_claims import judge_accuracy, judge_reach, judge_times
+from hpml_lab.compression.dynamic_claims import judge_accuracy, judge_gpu, judge_reach, judge_times
 from hpml_lab.compression.dynamic_rows import (
     DTYPES,
     ChangedModel,
@@ -27,6 +28,7 @@ from hpml_lab.compression.dynamic_rows import (
     runs_on,
     timed_forwards,
 )
+from hpml_lab.compression.dynamic_times import TimedPlace, linear_times, model_times
 from hpml_lab.compression.lenet import trained
 from hpml_lab.compression.linear_models import mlp, torch_encoder, transformer
 from hpml_lab.compression.quantizers import (
@@ -64,9 +66,14 @@ LOOK |= {FP32: (style.INK, "*")}
 def draw(result: Result):
     """Left: the bytes of each model's weights in percent of float32: what stays float, what becomes int8, and what is saved.
     Right: how many times as fast each format is, by width and batch of one Linear layer, with intervals; above 1 is faster,
-    and in the gray boxes nothing but noise. Look for the formats that are below 1."""
-    figure = style.new_figure(10, 4)
-    share, speed = figure.subplots(1, 2, width_ratios=(1, 1.4))
+    and in the gray boxes nothing but noise. A GPU has a panel of its own. Look for the formats that are below 1."""
+    timed = [row for row in result.rows(TimedForward) if row.width]
+    where = list(dict.fromkeys(row.where for row in timed))
+    figure = style.new_figure(4 + 6 * len(where), 4)
+    share, *speeds = figure.subplots(1, 1 + len(where), width_ratios=(1, *[1.4] * len(where)))
+    for axes, name in zip(speeds, where, strict=True):
+        draw_speeds(axes, [row for row in timed if row.where == name])
+        axes.set_title(f"One Linear layer {name}".strip())
     rows = [row for row in result.rows(ChangedModel) if row.format == LEGACY][::-1]
     for i, row in enumerate(rows):
         parts = [100 * part / row.before for part in (row.stayed, row.after - row.stayed, row.before - row.after)]
@@ -80,7 +87,11 @@ def draw(result: Result):
     share.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.4, -0.2), ncols=3, handlelength=1, columnspacing=1)
     share.grid(False, axis="y")
     share.set_axisbelow(True)
-    timed = [row for row in result.rows(TimedForward) if row.width]
+    return figure
+
+
+def draw_speeds(speed: Axes, timed: list[TimedForward]) -> None:
+    """The formats next to each other at each width and batch, with intervals, and the noise as gray boxes."""
     places = list(dict.fromkeys((row.width, row.batch) for row in timed))
     names = list(dict.fromkeys(row.format for row in timed if row.gain))
     for x, place in enumerate(places):
@@ -95,10 +106,9 @@ def draw(result: Result):
     speed.set_xticks(
         range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places], fontsize=8 if len(places) < 6 else 6
     )
-    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="times as fast", title="One Linear layer")
+    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="times as fast")
     style.label_log_axis(speed.yaxis)
     speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    return figure
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -136,30 +146,23 @@ def lenet_accuracies(
     return rows, refused
 
 
-def linear_times(params: Params, names: list[str], base: str) -> tuple[list[TimedForward], list[float]]:
-    """One Linear layer over widths and batch sizes; and ms by which torchao takes longer than the base on the smallest."""
-    device, rows, extra = params.device.torch, [], []
-    widths, batches = (params.gpu_widths, params.gpu_batches) if params.device.is_cuda else (params.widths, params.batches)
-    for width in widths:
-        layer = nn.Sequential(nn.Linear(width, width)).to(device, DTYPES[base])
-        nets = {base: layer} | {name: converted(layer, name) for name in names}
-        for batch in batches:
-            x = torch.randn(batch, width, device=device, dtype=DTYPES[base])
-            found, times = timed_forwards(f"Linear {width:,}", nets, x, params.samples, width)
-            rows += found
-            if INT8 in times and not extra:
-                extra = [1e3 * (a - b) for a, b in zip(times[INT8].samples, times[base].samples, strict=True)]
-    return rows, extra
-
-
-def model_times(models: dict[str, tuple], params: Params, names: list[str], base: str) -> list[TimedForward]:
-    """The same for whole models, {label: (model, shape of the input)}."""
-    rows, device = [], params.device.torch
-    for label, (model, shape) in models.items():
-        model = model.to(device, DTYPES[base])
-        nets = {base: model} | {name: converted(model, name) for name in names}
-        rows += timed_forwards(label, nets, torch.randn(shape, device=device, dtype=DTYPES[base]), params.samples)[0]
-    return rows
+def time_on_gpu(result: Result, params: Params, models: dict[str, nn.Module], offered: list[str]) -> list[RefusedModel]:
+    """Time torchao's formats on the GPU in place of its own 16 bits, and add tables and claims; returns what does not run."""
+    dtype = params.device.dtype
+    base = next(name for name, found in DTYPES.items() if found == dtype)
+    found, refused = runs_on(params.device.torch, dtype, [name for name in offered if name != BF16])
+    names = [name for name in (INT8, WEIGHT_ONLY, FLOAT8_DYNAMIC, INT4_PACKED) if name in found]
+    place = TimedPlace("on the GPU", params.device.torch, base, names, params.samples)
+    linear, extra = linear_times(place, params.gpu_widths, params.gpu_batches)
+    rows = params.gpu_batches[-1]  # so many that the launches do not count
+    shapes = {"MLP": (rows, params.mlp), "Transformer": (max(1, rows // 64), 64, params.transformer)}
+    whole, more = model_times(place, {label: (models[label], shape) for label, shape in shapes.items()}, compiled=True)
+    result.tables += [
+        Table("Forward pass in evaluation mode, on the GPU, launched from Python", whole),
+        Table("One Linear layer, on the GPU, launched from Python", linear),
+    ]
+    judge_gpu(result, whole, linear, extra, base)
+    return refused + more
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
@@ -178,16 +181,8 @@ def dynamic_quantization(params: Params) -> Result:
     """The lecture's call changes one layer of ResNet-18; on models of Linear layers it pays."""
     missing = has_torchao()
     offered = [name for name in FORMATS if not missing or name in (LEGACY, BF16)]
-    here, refused = runs_on(torch.device("cpu"), torch.float32, offered)
-    base, device = (BF16, params.device.torch) if params.device.is_cuda else (FP32, torch.device("cpu"))
-    wanted = [LEGACY, INT8, WEIGHT_ONLY, BF16]
-    if params.device.is_cuda:
-        found, more = runs_on(device, DTYPES[base], [name for name in offered if name != BF16])
-        wanted, refused = [INT8, WEIGHT_ONLY, FLOAT8_DYNAMIC, INT4_PACKED], refused + more
-    else:
-        found = here
-    timed = [name for name in wanted if name in found]
-
+    cpu = torch.device("cpu")
+    here, refused = runs_on(cpu, torch.float32, offered)
     warnings: list[SeenWarning]
     resnet, call, warnings = lectures_lines()
     lenet, data = trained(params.train_images, params.steps)
@@ -200,17 +195,18 @@ def dynamic_quantization(params: Params) -> Result:
     refused += [RefusedModel("torch.gint8", attempt(lambda: torch.gint8)), *more]
     refused.append(encoder_in_evaluation(encoder, LEGACY, params.transformer))
     nets = {FP32: resnet, LEGACY: call} | ({} if missing else {INT8: converted(resnet, INT8)})
-    resnet_times, _ = timed_forwards("ResNet-18, on the CPU", nets, torch.randn(1, 3, 224, 224), params.samples)
-    linear, extra = linear_times(params, timed, base)
-    shapes = {"MLP": (models["MLP"], (16, params.mlp)), "Transformer": (models["Transformer"], (1, 64, params.transformer))}
-    whole = model_times(shapes, params, timed, base)
+    whole, _ = timed_forwards("ResNet-18", nets, torch.randn(1, 3, 224, 224), params.samples)
+    names = [name for name in (LEGACY, INT8, WEIGHT_ONLY, BF16) if name in here]
+    place = TimedPlace("on the CPU", cpu, FP32, names, params.samples)
+    linear, extra = linear_times(place, params.widths, params.batches)
+    shapes = {"MLP": (16, params.mlp), "Transformer": (1, 64, params.transformer)}
+    whole += model_times(place, {label: (models[label], shape) for label, shape in shapes.items()})[0]
 
-    where = "GPU, launched from Python" if params.device.is_cuda else "1 thread"
     result = Result(
         [
             Table("What was changed, and what it takes", changed),
-            Table(f"Forward pass in evaluation mode, {where}", resnet_times + whole),
-            Table(f"One Linear layer, {where}", linear),
+            Table("Forward pass in evaluation mode, on the CPU, 1 thread", whole),
+            Table("One Linear layer, on the CPU, 1 thread", linear),
             Table("One Linear layer of 256 → 256, on the CPU", costs),
             Table(f"LeNet, trained on {data.name}", accuracies),
             Table("What raises here", refused),
@@ -219,8 +215,10 @@ def dynamic_quantization(params: Params) -> Result:
         notes=[*data.notes],
     )
     judge_reach(result, changed, costs)
-    judge_times(result, resnet_times, linear, extra, base)
+    judge_times(result, whole, linear, extra, FP32)
     judge_accuracy(result, accuracies, costs)
+    if params.device.is_cuda:
+        refused.extend(time_on_gpu(result, params, models, offered))
     if missing:
         result.notes.append(f"The rows of torchao are missing. {missing}")
     if not params.device.is_cuda:
