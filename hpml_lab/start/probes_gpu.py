@@ -6,6 +6,7 @@ from hpml_lab.core.tools import find_tool
 from hpml_lab.start.finding import LIMITED, MISSING, OK, TORCH_FIRST, Answers, Finding
 
 CUDA_BUILD = "install a CUDA build of torch: https://docs.pytorch.org has the commands"
+OLDEST_DRIVER = {"12": "525", "13": "580"}  # by the major version of CUDA; NVIDIA's release notes of the toolkit
 NO_GPU = "The notebooks run on the CPU at quick size and show recorded GPU runs where there are any."
 
 
@@ -52,7 +53,7 @@ def cuda(answers: Answers) -> Finding:
             MISSING,
             f"{value}: not usable by this torch",
             facts["why"],
-            f"install a torch that was built for it, or use a GPU of capability {facts.get('kernels') or 7.5} or more: https://docs.pytorch.org",
+            f"use a GPU of compute capability {', '.join(facts['kernels']) or '7.5 or higher'}, or a torch that was built for this one",
         )
     if not seen:
         return Finding(
@@ -71,7 +72,9 @@ def cuda(answers: Answers) -> Finding:
         return Finding(
             "cuda", MISSING, f"{value}: hidden from torch", "CUDA_VISIBLE_DEVICES is set.", "unset CUDA_VISIBLE_DEVICES"
         )
+    needed = OLDEST_DRIVER.get(facts["cuda"].partition(".")[0])
     fix = f"update the driver ({seen[0]['driver_version']}) to one for CUDA {facts['cuda']}"
+    fix += f": {needed} or newer" if needed else ""
     return Finding("cuda", MISSING, f"{value}: not usable by torch", facts["why"], fix)
 
 

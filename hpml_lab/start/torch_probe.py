@@ -18,8 +18,11 @@ def torch() -> dict:
     machine.require_torch()
     import torch
 
+    from hpml_lab.core.device import capabilities
+
     facts = {"version": torch.__version__, "cuda": torch.version.cuda, "gpus": [], "why": ""}
     facts["cudnn"] = torch.backends.cudnn.version() if torch.version.cuda else None
+    facts["kernels"] = capabilities()
     try:
         torch.cuda.init()
         for index in range(torch.cuda.device_count()):

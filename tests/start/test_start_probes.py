@@ -21,7 +21,14 @@ SEEN = {"name": "Tesla T4", "memory.total": "15360", "compute_cap": "7.5", "driv
 def answers(**steps):
     """What the asked processes say on a healthy machine without a GPU, with `steps` replaced."""
     healthy = {
-        "torch": {"version": "2.15.0", "cuda": "13.2", "gpus": [], "why": "RuntimeError: no NVIDIA driver", "cudnn": 92600},
+        "torch": {
+            "version": "2.15.0",
+            "cuda": "13.2",
+            "gpus": [],
+            "why": "RuntimeError: no NVIDIA driver",
+            "cudnn": 92600,
+            "kernels": ["7.5", "8.0", "9.0"],
+        },
         "device": {"device": "cpu", "reason": "no GPU", "dtype": "float32", "dtype_reason": "an old processor"},
         "torchvision": {"version": "0.29.2"},
         "experiments": {"all": [{"slug": "xor", "notebook": "03_nets", "uses": []}], "failed": {}},
@@ -207,13 +214,13 @@ def test_a_gpu_that_torch_cannot_use_is_shown_with_the_reason(tools, monkeypatch
     assert "Tesla T4, 15360 MiB, compute capability 7.5" in without_cuda.value and "CUDA build of torch" in without_cuda.fix
     old = torch_with(why="RuntimeError: The NVIDIA driver on your system is too old (found version 12020)")
     old_driver = PROBES["cuda"](answers(torch=old, nvidia_smi=seen))
-    assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2" in old_driver.fix
+    assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2: 580 or newer" in old_driver.fix
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     hidden = PROBES["cuda"](answers(torch=torch_with(why="RuntimeError: No CUDA GPUs are available"), nvidia_smi=seen))
     assert hidden.fix == "unset CUDA_VISIBLE_DEVICES"
     kernels = torch_with(gpus=[H200], why="RuntimeError: CUDA error: no kernel image is available for execution on the device")
     too_new = PROBES["cuda"](answers(torch=kernels, nvidia_smi=seen))
-    assert too_new.state == MISSING and "no kernel image" in too_new.means
+    assert too_new.state == MISSING and "no kernel image" in too_new.means and "capability 7.5, 8.0, 9.0" in too_new.fix
     broken = PROBES["cuda"](answers(torch={"error": "ImportError"}, nvidia_smi=seen))
     assert broken.fix == "fix torch first"
 
