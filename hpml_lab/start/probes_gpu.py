@@ -48,12 +48,13 @@ def cuda(answers: Answers) -> Finding:
     if gpus and not facts["why"]:
         return Finding("cuda", OK, value)
     if gpus:
+        usable = ", ".join(facts["kernels"]) or "7.5 or higher"
         return Finding(
             "cuda",
             MISSING,
             f"{value}: not usable by this torch",
             facts["why"],
-            f"use a GPU of compute capability {', '.join(facts['kernels']) or '7.5 or higher'}, or a torch that was built for this one",
+            f"use a GPU of compute capability {usable}, or a torch that was built for this one",
         )
     if not seen:
         return Finding(

@@ -214,7 +214,8 @@ def test_a_gpu_that_torch_cannot_use_is_shown_with_the_reason(tools, monkeypatch
     assert "Tesla T4, 15360 MiB, compute capability 7.5" in without_cuda.value and "CUDA build of torch" in without_cuda.fix
     old = torch_with(why="RuntimeError: The NVIDIA driver on your system is too old (found version 12020)")
     old_driver = PROBES["cuda"](answers(torch=old, nvidia_smi=seen))
-    assert "too old" in old_driver.means and "update the driver (535.104.05) to one for CUDA 13.2: 580 or newer" in old_driver.fix
+    assert "too old" in old_driver.means
+    assert "update the driver (535.104.05) to one for CUDA 13.2: 580 or newer" in old_driver.fix
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     hidden = PROBES["cuda"](answers(torch=torch_with(why="RuntimeError: No CUDA GPUs are available"), nvidia_smi=seen))
     assert hidden.fix == "unset CUDA_VISIBLE_DEVICES"
