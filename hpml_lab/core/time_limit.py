@@ -2,10 +2,11 @@
 
 import contextlib
 import signal
+import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from types import FrameType
 
 
 class TimeLimitReached(BaseException):
@@ -27,20 +28,21 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
     It needs the main thread and a system with interval timers; elsewhere there is no limit. Limits may be nested. Python runs
     a signal's handler between two of its instructions: one call of C code that returns late, such as `sum(range(10**13))`, is
     not ended, neither by a limit nor by the stop button; the kernel must be restarted. Signals that the block ignores or
-    blocks end nothing, but the stop button works again afterwards.
+    blocks end nothing, but the stop button works again afterwards. A module that the block imports may compute ten times as
+    long: half imported, it would be of no use to this process any more.
     """
     if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
         yield
         return
 
-    started = time.thread_time()
+    started, imports = time.thread_time(), _imports(sys._getframe())
 
-    def stop(number: int, _: Any) -> None:
+    def stop(number: int, frame: FrameType | None) -> None:
         # The timer counts all threads of the process, of which torch may keep one per core busy with waiting.
         computed = time.thread_time() - started
         if number == signal.SIGALRM:
             raise TimeLimitReached(computed, wall_seconds)
-        if computed >= 0.9 * cpu_seconds:
+        if computed >= (10 if _imports(frame) > imports else 0.9) * cpu_seconds:
             raise TimeLimitReached(computed)
 
     limits = [(signal.ITIMER_VIRTUAL, signal.SIGVTALRM, cpu_seconds)]
@@ -62,3 +64,12 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         for (timer, number, _), handler, before in zip(limits, handlers, timers, strict=True):
             signal.signal(number, handler)
             signal.setitimer(timer, *before)
+
+
+def _imports(frame: FrameType | None) -> int:
+    """How many of the calls that led to `frame` are Python's own of an import."""
+    count = 0
+    while frame is not None:
+        count += frame.f_code.co_filename.startswith("<frozen importlib")
+        frame = frame.f_back
+    return count
