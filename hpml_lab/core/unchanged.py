@@ -2,7 +2,9 @@
 
 import builtins
 import contextlib
+import decimal
 import gc
+import logging
 import math
 import os
 import random
@@ -63,9 +65,28 @@ def _set_environment(before: dict[str, str]) -> None:
     os.environ.update(before)
 
 
+def _new_files_mask() -> int:
+    mask = os.umask(0o077)  # it can only be read by setting it; a file that a thread makes meanwhile is private, not public
+    os.umask(mask)
+    return mask
+
+
+def _root_logging() -> tuple[int, int, list[logging.Handler]]:
+    return logging.root.level, logging.root.manager.disable, logging.root.handlers[:]
+
+
+def _set_root_logging(before: tuple[int, int, list[logging.Handler]]) -> None:
+    level, disabled, handlers = before
+    logging.root.setLevel(level)
+    logging.disable(disabled)
+    logging.root.handlers[:] = handlers
+
+
 # Settings of the process: what reads each, and what sets it back.
 _SETTINGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (_working_directory, _change_directory),
+    (_new_files_mask, os.umask),
+    (_root_logging, _set_root_logging),
     (lambda: dict(os.environ), _set_environment),
     (lambda: sys.path[:], lambda before: sys.path.__setitem__(slice(None), before)),
     (lambda: [dict(hooks) for hooks in _HOOKS], _set_hooks),
@@ -106,6 +127,7 @@ def unchanged() -> Iterator[None]:
         one_thread(),
         _modes(),
         warnings.catch_warnings(),
+        decimal.localcontext(),
         np.errstate(),
         np.printoptions(),
         torch.random.fork_rng(devices=[]),

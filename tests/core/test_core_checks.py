@@ -2,7 +2,9 @@
 
 import asyncio
 import builtins
+import decimal
 import gc
+import logging
 import os
 import random
 import signal
@@ -187,6 +189,9 @@ def state():
     return {
         "directory": os.getcwd(),
         "environment": dict(os.environ),
+        "new files": unchanged._new_files_mask(),
+        "logging": (logging.root.level, logging.root.manager.disable, logging.root.handlers[:]),
+        "decimal": (id(decimal.getcontext()), repr(decimal.getcontext())),
         "path": sys.path[:],
         "recursion": sys.getrecursionlimit(),
         "trace": sys.gettrace(),
@@ -225,6 +230,12 @@ KEPT = []  # what was entered and never left
 CHANGES = {
     "directory": lambda folder: os.chdir(folder),
     "environment": lambda _: os.environ.update(HPML_SIZE="huge", NEW="1"),
+    "new files": lambda _: os.umask(0o777),
+    "logging's level": lambda _: logging.root.setLevel(logging.CRITICAL),
+    "logging is off": lambda _: logging.disable(),
+    "logging's handlers": lambda folder: logging.basicConfig(filename=folder / "log", force=True),
+    "decimal": lambda _: setattr(decimal.getcontext(), "prec", 3),
+    "decimal's context": lambda _: decimal.setcontext(decimal.Context(prec=3)),
     "path": lambda folder: sys.path.insert(0, str(folder)),
     "recursion": lambda _: sys.setrecursionlimit(50_000),
     "trace": lambda _: sys.settrace(lambda *_: None),
