@@ -90,7 +90,7 @@ def test_a_gpu_trains_a_larger_table_where_it_fits(little_memory, free, is_cuda,
     """The GPU is played by the CPU, with so many bytes free."""
     little_memory(free)
     device = SimpleNamespace(is_cuda=is_cuda, torch=torch.device("cpu"))
-    size = SMALL | dict(gpu_trained=(5000,), samples=1, unseen_steps=2)
+    size = SMALL | dict(vocabularies=(50, 1000), gpu_trained=(5000,), samples=1, unseen_steps=2)
     found = targets.one_hot_vs_embedding.function(Params(size="full", device=device, **size))
     assert [row.vocabulary for row in found.rows(EmbeddingStep)] == [n for n in trained for _ in OPTIMIZERS]
     assert any("Training 5,000 words needs" in note for note in found.notes) == (is_cuda and 5000 not in trained)
