@@ -192,7 +192,31 @@ def test_the_gain_per_flop_does_not_depend_on_how_much_is_computed(monkeypatch):
     flops = {"8": module.step_flops(narrow.net, 2), "64": module.step_flops(wide.net, 2)}
     flops[PLACEBO] = flops["8"]
     monkeypatch.setattr(module, "interleaved", lambda *_, **__: {n: Timing((f / 1e9,) * 5, 1) for n, f in flops.items()})
-    assert module.gain_per_flop(narrow, wide, 1, 5).ratio == pytest.approx(1)
+    assert module.gain_per_flop(narrow, wide, 5).ratio == pytest.approx(1)
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_move_to_gpu_takes_the_better_of_one_thread_and_all_where_no_number_is_given(monkeypatch, device):
+    from hpml_lab.nets.experiments import move_to_gpu as module
+
+    asked = []
+    monkeypatch.setattr(module, "best_threads", lambda *_, **__: Timing((5e-6,) * 5, threads=3))
+    monkeypatch.setattr(module, "measure", lambda *_, **__: Timing((9e-6,) * 5, 1))
+    both = {name: Timing((5e-6,) * 5, 1) for name in ("cpu", "gpu", PLACEBO)}
+    monkeypatch.setattr(module, "interleaved", lambda *_, threads, **__: (asked.append(threads), both)[1])
+    net = nets.ThreeLayerNet(hidden=(8, 8))
+    work = module.TrainingSetup("8", 8, net, torch.randn(2, 256), torch.randn(2, 10), torch.nn.MSELoss())
+    row, _ = module.timed(work, torch.device(device), None, 5)
+    assert row.cpu_us == pytest.approx(5) and asked == ([3] if device == "meta" else [])
+
+
+def test_move_to_gpu_does_not_believe_a_clock_that_gives_equal_times_for_unequal_work(monkeypatch):
+    from hpml_lab.nets.experiments import move_to_gpu as module
+
+    monkeypatch.setattr(module, "measure", lambda *_, **__: Timing((8e-3,) * 5, 1))
+    assert [check.text for check in small("move_to_gpu").checks if not check.holds] == [
+        "No step of the CPU takes as long as one with a hundredth of its work"
+    ]
 
 
 def test_step_flops_are_those_that_torch_counts():

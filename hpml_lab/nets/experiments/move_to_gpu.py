@@ -16,11 +16,12 @@ from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import PLACEBO, interleaved, measure
+from hpml_lab.core.timing import PLACEBO, best_threads, interleaved, launch_seconds, measure, stuck
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, train_one
 from hpml_lab.nets.networks import ThreeLayerNet, XorNet, parameter_count
 
 NOTEBOOK = "03_nets"
+OPERATORS = 40  # about so many does a training step call, however narrow the net
 QUICK = dict(widths=(16, 64, 256, 1024), batch=128, same_steps=500, threads=1, samples=5)
 FULL = dict(widths=(16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192), batch=128, same_steps=2000, threads=None, samples=7)
 
@@ -77,8 +78,11 @@ class TrainingSetup:
     criterion: nn.Module
 
 
-def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int) -> tuple[TrainingStep, SpeedUp | None]:
-    """Time a training step on the CPU and, if `device` is a GPU, on both in turns; and how many times as fast the GPU is."""
+def timed(work: TrainingSetup, device: torch.device, threads: int | None, samples: int) -> tuple[TrainingStep, SpeedUp | None]:
+    """Time a training step on the CPU and, if `device` is a GPU, on both in turns; and how many times as fast the GPU is.
+
+    threads  of the CPU; None: the better of one and all
+    """
     flops, on_cpu = step_flops(work.net, len(work.x)), copy.deepcopy(work.net)
     step = training_step(on_cpu, work.x, work.y, work.criterion)
 
@@ -87,7 +91,9 @@ def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int)
         return TrainingStep(*about, cpu_seconds * 1e6, flops / cpu_seconds / 1e9, **gpu)
 
     if device.type == "cpu":
-        return row(measure(step, samples=samples, threads=threads).seconds), None
+        timing = measure(step, samples=samples, threads=threads) if threads else best_threads(step, samples=samples)
+        return row(timing.seconds), None
+    threads = threads or best_threads(step, samples=3).threads
     on_gpu = training_step(copy.deepcopy(work.net).to(device), work.x.to(device), work.y.to(device), work.criterion)
     both = interleaved({"cpu": step, "gpu": on_gpu}, samples=samples, threads=threads, placebo="cpu")
     copying = measure(lambda: (work.x.to(device), work.y.to(device)), samples=samples)
@@ -102,10 +108,10 @@ def timed(work: TrainingSetup, device: torch.device, threads: int, samples: int)
     return measured, gain
 
 
-def gain_per_flop(narrow: TrainingSetup, wide: TrainingSetup, threads: int, samples: int) -> SpeedUp:
-    """How many times as fast the CPU computes a FLOP in a step of the wide net as in one of the narrow net."""
+def gain_per_flop(narrow: TrainingSetup, wide: TrainingSetup, samples: int) -> SpeedUp:
+    """How many times as fast one thread of the CPU computes a FLOP in a step of the wide net as in one of the narrow net."""
     works = {work.name: training_step(copy.deepcopy(work.net), work.x, work.y, work.criterion) for work in (narrow, wide)}
-    times = interleaved(works, samples=samples, threads=threads, placebo=narrow.name)
+    times = interleaved(works, samples=samples, placebo=narrow.name)
     flops = {PLACEBO: step_flops(narrow.net, len(narrow.x))} | {
         work.name: step_flops(work.net, len(work.x)) for work in (narrow, wide)
     }
@@ -149,7 +155,6 @@ def draw(result: Result):
 def move_to_gpu(params: Params) -> Result:
     """Model and data to the GPU: the same result, and when it is faster."""
     device = params.device.torch
-    threads = params.threads or all_threads()
 
     # The same result: float32 on the device and float64 on the CPU, from the same start.
     def make_optimizer(parameters):
@@ -172,7 +177,7 @@ def move_to_gpu(params: Params) -> Result:
     for width in params.widths:
         x, y = torch.randn(params.batch, 256), torch.randn(params.batch, 10)
         works.append(TrainingSetup(f"256-{width}-{width}-10", width, ThreeLayerNet(hidden=(width, width)), x, y, nn.MSELoss()))
-    found = [timed(work, device, threads, params.samples) for work in progress(works, "widths")]
+    found = [timed(work, device, params.threads, params.samples) for work in progress(works, "widths")]
     rows, gains = [row for row, _ in found], [gain for _, gain in found]
     result = Result([Table("One training step", rows)])
 
@@ -181,7 +186,7 @@ def move_to_gpu(params: Params) -> Result:
     on_gpu = device.type != "cpu"
     result.key_figure("XOR step on the CPU", tiny.cpu_us, "µs")
     result.key_figure("widest net's step on the CPU", wide.cpu_us, "µs")
-    result.key_figure("CPU threads", threads)
+    result.key_figure("CPU threads", params.threads or f"the better of 1 and {all_threads()}")
     result.key_figure("XOR step on the GPU", tiny.gpu_us, "µs")
     result.key_figure("widest net's step on the GPU", wide.gpu_us, "µs")
     result.key_figure("narrowest net for which the GPU is faster", faster_from if on_gpu else None, "units")
@@ -198,9 +203,14 @@ def move_to_gpu(params: Params) -> Result:
     result.claim(
         "A net and an input on two different devices raise RuntimeError", two_devices.startswith("RuntimeError"), two_devices
     )
-    per_flop = gain_per_flop(works[1], works[-1], threads, params.samples)
+    per_flop = gain_per_flop(works[1], works[-1], params.samples)
     result.measured(
         f"Per FLOP, the CPU's step of {works[-1].name} is faster than that of {works[1].name}", per_flop.faster, str(per_flop)
+    )
+    floor = OPERATORS * launch_seconds(torch.device("cpu"))
+    equal = stuck([row.mflop for row in rows], [row.cpu_us * 1e-6 for row in rows], floor)
+    result.check(
+        "No step of the CPU takes as long as one with a hundredth of its work", not equal, f"{len(equal)} pairs of steps"
     )
     if on_gpu:
         result.measured("The GPU is slower on the XOR net", gains[0].slower, str(gains[0]))
