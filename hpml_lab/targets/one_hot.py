@@ -14,6 +14,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.errors import LabError
+from hpml_lab.core.fits import free_bytes as free_gpu_bytes
 
 INT64 = 8  # bytes: what F.one_hot makes, whatever is asked for afterwards
 RESERVE = 0.2  # of the free memory stays for others
@@ -26,11 +27,9 @@ def one_hot_bytes(ids: int, vocabulary: int, itemsize: int = 4) -> int:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free on the device now; on the CPU not more than its container may have, on a GPU with what torch's
-    allocator keeps for the next tensor."""
+    """Memory that is free on the device now; on the CPU not more than its container may have."""
     if device.type == "cuda":
-        kept = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
-        return torch.cuda.mem_get_info(device)[0] + kept
+        return int(free_gpu_bytes(device))
     free = psutil.virtual_memory().available
     with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
         free = min(free, int(_CONTAINER.read_text(encoding="utf-8")) - psutil.Process().memory_info().rss)

@@ -99,6 +99,7 @@ def test_a_gpu_trains_a_larger_table_where_it_fits(little_memory, free, is_cuda,
 
 def test_memory_that_torch_keeps_for_the_next_tensor_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3_000, 80_000))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
     assert targets.free_bytes(torch.device("cuda:0")) == 3_400
