@@ -10,6 +10,7 @@ from torch import nn
 from hpml_lab.capstone import batch_run, detector, lecture_minutes, prepared, scans
 from hpml_lab.capstone.ct import synthetic
 from hpml_lab.capstone.lung_pictures import draw_ladder
+from hpml_lab.capstone.lung_pipeline import LungPipeline, PipelineSwitches
 from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, rung_row, slow_row  # noqa: F401  (a saved result's rows)
 from hpml_lab.capstone.pipeline_changes import (
     AHEAD,
@@ -67,7 +68,7 @@ def lung_nodule_pipeline(params: Params) -> Result:
         best = [rung for rung in kept if rung.change is None or rung.change.bound != SIXTEEN][-1]
         total = ladder.total(rungs[0], best)
         uses = watch_both(ladder, rungs[0], kept[-1], params)
-        ranks = batch_run.run_on_ranks(f"{folder}/scans", f"{folder}/results", network, in_one_thread(best), ranks=params.ranks)
+        on_ranks, alone = by_ranks_and_alone(folder, network, in_one_thread(best), params.ranks)
     waits = known_waits(params.waits)
 
     rows, below = [], rungs[0]
@@ -83,13 +84,12 @@ def lung_nodule_pipeline(params: Params) -> Result:
     result.notes += [*ladder.notes, *missing(params)]
     claim_minutes(result)
     claim_detections(result, rungs)
-    on_ranks = [ranks.detections[path.stem] for path in patients]
-    off = difference_of(best.detections, on_ranks) if not params.device.is_cuda else None
-    if off is not None:
-        result.claim(
-            f"{params.ranks} ranks that share a folder of patients leave the detections of one process",
-            off <= (ROUNDED if best.switches.compiled else EQUAL) and not ranks.failures,
-        )
+    names = [path.stem for path in patients]
+    off = difference_of(*([report.detections[name] for name in names] for report in (alone, on_ranks)))
+    result.claim(
+        f"{params.ranks} ranks that share a folder of patients leave the detections of one process",
+        off <= EQUAL and not on_ranks.failures,
+    )
     claim_speed(result, rungs, best, total, uses, waits)
     return result
 
@@ -112,6 +112,15 @@ def watch_both(ladder: PipelineLadder, slow: PipelineRung, fast: PipelineRung, p
         ladder.run(made, 1)
         found.append(watched(version, made, sources, shown=2 if rung is slow else 6))
     return found
+
+
+def by_ranks_and_alone(
+    folder: str, network: nn.Module, switches: PipelineSwitches, ranks: int
+) -> tuple[batch_run.FolderReport, batch_run.FolderReport]:
+    """The folder's patients by several processes, and by this one alone: the same work on the processor on every machine."""
+    scanned = f"{folder}/scans"
+    together = batch_run.run_on_ranks(scanned, f"{folder}/ranks", network, switches, ranks=ranks)
+    return together, batch_run.run_folder(scanned, f"{folder}/alone", LungPipeline(network, switches))
 
 
 def in_one_thread(rung: PipelineRung):
