@@ -6,8 +6,9 @@ Counts are the same on every run of the same code. Where a saving is real but to
 import functools
 import json
 import os
+import re
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import accumulate
@@ -129,6 +130,22 @@ def kernels(work: Callable[[], object], device: torch.device) -> list[Kernel]:
     else:
         found = [Kernel(e.key, e.count, e.self_cpu_time_total / 1e6) for e in events if e.key.startswith("aten::")]
     return sorted((kernel for kernel in found if kernel.seconds > 0), key=lambda kernel: -kernel.seconds)
+
+
+def short_kernel_names(names: Sequence[str], most: int = 40) -> list[str]:
+    """Kernels' names without namespaces and what they return; a long one is cut, with the part in which it differs from others
+    that begin alike."""
+    plain = [re.sub(r"\bvoid |\b(?:at|std|cudnn|cutlass\w*)::(?:\w+::)*|\(anonymous namespace\)::", "", name) for name in names]
+    short = []
+    for index, name in enumerate(plain):
+        alike = [
+            other for other in plain[:index] + plain[index + 1 :] if other != name and other[: most - 1] == name[: most - 1]
+        ]
+        differs = max((len(os.path.commonprefix([name, other])) for other in alike), default=0)
+        if len(name) > most and alike:
+            name = f"{name[: most // 2]}…{name[differs : differs + most // 2 - 2]}…"
+        short.append(name if len(name) <= most else name[: most - 1] + "…")
+    return short
 
 
 def _on_gpu(event: Any) -> bool:

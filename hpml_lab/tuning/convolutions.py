@@ -91,7 +91,7 @@ class Convolutions:
         return one_sample(self._replays[case, work], self.device)
 
     def longest_kernel(self, case: str, work: str) -> str:
-        return kernels(partial(self.run, case, work), self.device)[0].name[:60]
+        return kernels(partial(self.run, case, work), self.device)[0].name
 
     def output(self, case: str) -> np.ndarray:
         return self.run(case, "forward").detach().float().cpu().numpy()

@@ -51,3 +51,18 @@ def test_kernels_of_a_cpu_are_its_operators_the_most_expensive_first():
     found = counting.kernels(lambda: [torch.mm(a, a) for _ in range(3)] and torch.relu(a[:2]), CPU)
     assert found[0].name == "aten::mm" and found[0].calls == 3
     assert [kernel.seconds for kernel in found] == sorted((kernel.seconds for kernel in found), reverse=True)
+
+
+def test_kernels_whose_long_names_begin_alike_are_told_apart():
+    """cuDNN's choices with and without its search, and two of torch's own kernels of one template."""
+    names = [
+        "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize64x64x64",
+        "sm90_xmma_wgrad_indexed_implicit_gemm_f32f32_tf32f32_f32_nhwckrsc_nhwc_tilesize128x32x64",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::(anonymous namespace)::relu>(int)",
+        "aten::add_",
+    ]
+    first, second, third, fourth = counting.short_kernel_names(names, 60)
+    assert "64x64x64" in first and "128x32x64" in second and first != second
+    assert third == "vectorized_elementwise_kernel<4, relu>(int)" and fourth == "aten::add_"
+    assert max(map(len, (first, second))) <= 60
+    assert counting.short_kernel_names(names[:1] * 2, 60)[0].endswith("…"), "one kernel twice: nothing differs"

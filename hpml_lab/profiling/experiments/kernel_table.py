@@ -49,12 +49,6 @@ def train_epoch(net: nn.Module, data: DataSet, batch: int, device: torch.device)
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
 
-def short_kernel_name(name: str, most: int = 36) -> str:
-    """A kernel's name without what it returns, cut where it is long."""
-    name = name.removeprefix("void ")
-    return name if len(name) <= most else name[: most - 1] + "…"
-
-
 def draw(result: Result):
     """The most expensive rows of the kernel table by their share of the time, and for each the mean and the range from the
     shortest to the longest call. Host-to-device copies are red where a GPU has run."""
@@ -65,7 +59,7 @@ def draw(result: Result):
     positions = range(len(rows))
     bars = shares.barh(positions, [row.percent for row in rows], color=colors)
     shares.bar_label(bars, [plural(row.calls, "call") for row in rows], padding=3, fontsize=8)
-    shares.set_yticks(positions, [short_kernel_name(row.name) for row in rows], fontsize=8)
+    shares.set_yticks(positions, counting.short_kernel_names([row.name for row in rows]), fontsize=8)
     shares.invert_yaxis()
     shares.margins(x=0.2)
     shares.set(xlabel="share of the time in %")

@@ -12,6 +12,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core import style
+from hpml_lab.core.counting import short_kernel_names
 from hpml_lab.core.device import NO_CUDA, Device
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
@@ -108,7 +109,7 @@ def search_gain(params: Params) -> SearchGain:
         }
         first = [FirstCall(name, params.shapes, nets[name].first_calls(params.shapes) * 1e3) for name in ("off", "on")]
         # The profiler stays attached to a process and slows its launches, so it comes last.
-        kernels = {(name, *key): nets[name].longest_kernel(*key) for name in ("off", "on") for key in times}
+        kernels = {key: short_kernel_names([net.longest_kernel(*key) for net in nets.values()], 60) for key in times}
         outputs = {case: (nets["off"].output(case), nets["on"].output(case)) for case in cases}
     gains = {key: speed_up(turns, "off", "on") for key, turns in times.items()}
     rows = [
@@ -120,8 +121,8 @@ def search_gain(params: Params) -> SearchGain:
             off_spread_ms=turns["off"].spread * 1e3,
             on_ms=turns["on"].seconds * 1e3,
             on_spread_ms=turns["on"].spread * 1e3,
-            off_kernel=kernels["off", case, work],
-            on_kernel=kernels["on", case, work],
+            off_kernel=kernels[case, work][0],
+            on_kernel=kernels[case, work][1],
             **gains[case, work].columns,
         )
         for (case, work), turns in times.items()
