@@ -8,7 +8,8 @@ ends in the main thread, at a moment when it runs Python code of its own. Three 
 * An operator may be open too, if it calls Python code. The slice's file then says so, and no further slice begins.
 * A bound on events, not only on seconds: small operators give a million a second, and each costs 6 us and 1.7 KB at the end.
 
-A script that profiles itself comes first: the recorder ends. Standard library only.
+A script that profiles or traces itself comes first: the recorder ends, and is not in what the script measures. Standard
+library only.
 """
 
 import contextlib
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 SLICE, DEVICE_SLICE = 0.02, 0.1  # seconds; a GPU is waited for at the end of each
-EVENTS = 50_000  # no slice begins after so many; the last one may add as many as fit into it
+EVENTS = 20_000  # no slice begins after so many; the last one may add as many as fit into it
 WORK_SECONDS = 1.0  # a script that calls no module and no optimizer for so long is recorded all the same
 # Python calls it in the main thread as soon as that runs Python code: torch's profiler must stop in the thread that started it.
 _PENDING = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
@@ -48,6 +49,7 @@ class OperatorRecorder:
         self._call = _PENDING(self._next_slice)  # kept: C calls it
 
     def __enter__(self) -> "OperatorRecorder":
+        self._tracers = _tracers()  # where py-spy may not watch, cProfile does
         sys.meta_path.insert(0, self)
         return self
 
@@ -119,11 +121,17 @@ class OperatorRecorder:
     def _record_until(self, over: Callable[[], bool]) -> None:
         self._wanted = True
         while not self._over and (self._wanted or self._recording):
-            if not self._asked:
-                self._asked = True
-                ctypes.pythonapi.Py_AddPendingCall(self._call, None)
+            self._ask()
             time.sleep(DEVICE_SLICE if self._device else SLICE)
             self._wanted = not (over() or self._enough())
+
+    def _ask(self) -> None:
+        """Ask for a call of the main thread, one at a time: under a tracer, Python 3.11 never comes out of a pending call
+        during which another one is asked for.
+        """
+        if not self._asked:
+            self._asked = True
+            ctypes.pythonapi.Py_AddPendingCall(self._call, None)
 
     def _enough(self) -> bool:
         return self._recorded >= self.seconds or self._events >= EVENTS
@@ -132,15 +140,16 @@ class OperatorRecorder:
 
     def _next_slice(self, _: object) -> int:
         """End a slice and begin the next one: Python's pending call."""
-        self._asked = False
         try:
             self._pause()
+            self._over |= self._tracers != _tracers()
             if self._wanted and not (self._forking or self._over or self._enough() or os.getpid() != self._process):
                 self._start()
         except KeyboardInterrupt:  # came while this ran, and is the script's
             ctypes.pythonapi.PyErr_SetInterrupt()
         except BaseException:  # whatever goes wrong here, the script goes on
             self._over = True
+        self._asked = False  # the very last: no other thread runs between an assignment and the return
         return 0
 
     def _start(self) -> None:
@@ -186,9 +195,9 @@ class OperatorRecorder:
         if threading.current_thread() is threading.main_thread():
             self._pause()
         elif self._recording and os.getpid() == self._process:
-            ctypes.pythonapi.Py_AddPendingCall(self._call, None)
             end = time.monotonic() + 1.0
             while self._recording and time.monotonic() < end:
+                self._ask()
                 time.sleep(0.001)
 
     def _file(self, number: int) -> Path:
@@ -202,6 +211,12 @@ class OperatorRecorder:
             with _environment("PYTORCH_NVML_BASED_CUDA_CHECK", "1"):
                 self._device = torch.cuda.is_available()
         return self._device
+
+
+def _tracers() -> tuple[Any, ...]:
+    """Who profiles and traces this thread; from Python 3.12 on cProfile is known by its name only."""
+    monitoring = getattr(sys, "monitoring", None)
+    return sys.getprofile(), sys.gettrace(), monitoring and monitoring.get_tool(monitoring.PROFILER_ID)
 
 
 @contextlib.contextmanager

@@ -172,6 +172,7 @@ EVERYDAY = """
     os.register_at_fork(before=lambda: [time.sleep(0.001) for _ in range(60)])  # runs after the recorder's
     import torch
     from torch.profiler import ProfilerActivity, profile, record_function
+    torch.set_num_threads(1)
     net = torch.nn.Linear(64, 64)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
     def train(seconds=0.0):
@@ -196,7 +197,7 @@ EVERYDAY = """
         own = profile(activities=[ProfilerActivity.CPU])
         own.start()
         torch.ones(3).mean()
-    junk = [torch.randn(10) for _ in range(10_000)]
+    junk = [torch.randn(10) for _ in range(1_000)]
     own.stop()
     rows = {row.key: row.count for row in own.key_averages()}
     print("its own profile:", rows["aten::mean"], rows["aten::ones"], "aten::addmm" in rows)
@@ -218,40 +219,78 @@ def test_a_script_that_trains_forks_keeps_spans_open_and_profiles_itself_is_as_w
         assert found.stacks.imports.total > 0 and "importlib" not in frames
 
 
-def test_no_recording_follows_one_that_ended_within_an_operator(script):
-    found = profile_script([script("""
-        import time, torch
-        class Within(torch.autograd.Function):
-            @staticmethod
-            def forward(ctx, x):
-                end = time.monotonic() + 0.5
-                while time.monotonic() < end:
-                    x = x + 1
-                    time.sleep(0.001)
-                return x
-        torch.nn.Linear(2, 2)(torch.ones(2))
-        end = time.monotonic() + 0.2
+ENDS = """
+    import cProfile, faulthandler, pstats, threading, time
+    from pathlib import Path
+    import torch
+    from hpml_lab.profiling.operator_recorder import OperatorRecorder
+    faulthandler.dump_traceback_later(300, exit=True)
+    torch.set_num_threads(1)
+    net = torch.nn.Linear(2, 2)
+    def train(seconds):
+        end = time.monotonic() + seconds
         while time.monotonic() < end:
-            torch.ones(2).mean()
+            net(torch.ones(2)).mean()
             time.sleep(0.001)
+    class Within(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            train(0.5)
+            return x + 1
+    def within():
+        train(0.2)
         Within.apply(torch.ones(3))
         torch.ones(2).cumsum(0)
-    """)], rate=5)  # fmt: skip
-    operators = {row.operator for row in found.operators.rows}
-    assert found.exit_code == 0 and "Within" in operators and "cumsum" not in operators
-
-
-def test_small_operators_are_bounded_by_their_number(script):
-    found = profile_script([script("""
-        import torch
-        torch.set_num_threads(1)
-        x = torch.randn(4)
-        torch.nn.Identity()(x)
+    def small():
+        x = net(torch.ones(2))
         for _ in range(60_000):
             x = x * 1.0001 + 0.1
-    """)], rate=5)  # fmt: skip
+    def traced():
+        train(0.2)
+        main_thread = threading.main_thread
+        def slow():
+            time.sleep(0.1)  # longer than a slice: the next call is due
+            return main_thread()
+        threading.main_thread = slow
+        with cProfile.Profile() as own:
+            train(0.3)
+        threading.main_thread = main_thread
+        train(0.2)
+        torch.ones(2).cumsum(0)
+        print("in its profile:", sorted({name for _, _, name in pstats.Stats(own).stats} & {"forward", "_start", "save"}))
+    for case in (within, small, traced):
+        Path(case.__name__).mkdir()
+        with OperatorRecorder(Path(case.__name__), 3.0) as recorder:
+            recorder._torch_is_here()
+            case()
+"""
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory):
+    """Scripts during which a recording ends: the operators of each, and what they printed. torch is imported once."""
+    folder = tmp_path_factory.mktemp("recorded")
+    command = [sys.executable, "-c", textwrap.dedent(ENDS)]
+    done = subprocess.run(command, cwd=folder, env=python_environment(), capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return {name: operator_table((folder / name).glob("*.json")) for name in ("within", "small", "traced")}, done.stdout
+
+
+def test_no_recording_follows_one_that_ended_within_an_operator(recorded):
+    operators = {row.operator for row in recorded[0]["within"].rows}
+    assert "Within" in operators and "cumsum" not in operators
+
+
+def test_small_operators_are_bounded_by_their_number(recorded):
     largest = 1.5e6 * SLICE  # so many fit into a slice
-    assert found.exit_code == 0 and 1000 < found.operators.events < EVENTS + largest
+    assert 1000 < recorded[0]["small"].events < EVENTS + largest
+
+
+def test_a_script_that_traces_itself_ends_and_sees_no_recording(recorded):
+    """Python 3.11 never came out of a pending call during which another one was asked for, if a tracer was on."""
+    tables, printed = recorded
+    operators = {row.operator for row in tables["traced"].rows}
+    assert printed == "in its profile: ['forward']\n" and "mean" in operators and "cumsum" not in operators
 
 
 @pytest.mark.skipif(not find_tool("py-spy"), reason="py-spy is not installed")
@@ -263,9 +302,9 @@ def test_subprocesses_are_watched_with_the_main_process(script):
             while time.process_time() < end:
                 pass
         def child():
-            busy(0.6)
+            busy(0.4)
         def parent():
-            busy(0.6)
+            busy(0.4)
         if __name__ == "__main__":
             process = multiprocessing.get_context("fork").Process(target=child)
             process.start()
