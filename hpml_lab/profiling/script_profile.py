@@ -58,7 +58,7 @@ class ScriptProfile:
 
 
 def profile_script(
-    script: Sequence[str], *, rate: int = 100, operator_seconds: float = 3.0, subprocesses: bool = False
+    script: Sequence[str], *, rate: int = 25, operator_seconds: float = 3.0, subprocesses: bool = False
 ) -> ScriptProfile:
     """Run `script` (a path, or -m and a module, then its arguments) under a profiler.
 
