@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.counting import peak_bytes, synchronize
-from hpml_lab.core.fits import is_out_of_memory
+from hpml_lab.core.fits import free_bytes, is_out_of_memory
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def largest_batch(fits: Callable[[int], bool], most: int = 1 << 30) -> BatchSear
     return BatchSearch(good, tuple(tries))
 
 
-def within_budget(step: Callable[[int], object], budget: int, device: torch.device) -> Callable[[int], bool]:
+def within_budget(step: Callable[[int], object], budget: float, device: torch.device) -> Callable[[int], bool]:
     """A `fits` function for a budget in bytes: runs `step(batch)` and compares its peak memory with the budget.
 
     Use this on a CPU. Linux promises more memory than there is and kills a process that uses it, so there is no exception to
@@ -55,7 +55,8 @@ def within_budget(step: Callable[[int], object], budget: int, device: torch.devi
 def until_out_of_memory(
     step: Callable[[int], object], clear: Callable[[], object], device: torch.device
 ) -> Callable[[int], bool]:
-    """A `fits` function for a GPU: runs `step(batch)` and catches errors for a lack of memory, and no others.
+    """A `fits` function for a GPU: runs `step(batch)` within the memory that is free, catches errors for a lack of it, and no
+    others.
 
     clear  drops what a step leaves behind, such as the gradients of an interrupted backward pass
     """
@@ -63,8 +64,9 @@ def until_out_of_memory(
     def fits(batch: int) -> bool:
         free_memory(clear, device)
         try:
-            step(batch)
-            synchronize(device)
+            with capped_memory(None, device):
+                step(batch)
+                synchronize(device)
         except RuntimeError as error:  # the error's traceback holds the step's tensors until this block ends
             if not is_out_of_memory(error):
                 raise
@@ -89,14 +91,20 @@ def free_memory(clear: Callable[[], object], device: torch.device) -> None:
 
 
 @contextmanager
-def capped_memory(budget: int | None, device: torch.device) -> Iterator[None]:
-    """On a GPU, limit torch to `budget` bytes more than it holds now. The limit is removed afterwards."""
-    if budget is None or device.type != "cuda":
+def capped_memory(budget: float | None, device: torch.device) -> Iterator[None]:
+    """On a GPU, limit torch to `budget` bytes more than it holds now, or to what is free; afterwards to what it was limited to.
+
+    Without a limit a search need not end where the driver moves what does not fit into the host's memory, as on Windows.
+    """
+    if device.type != "cuda":
         yield
         return
+    budget = budget or free_bytes(device)
     total = torch.cuda.get_device_properties(device).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, (torch.cuda.memory_reserved(device) + budget) / total), device)
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    allowed = (torch.cuda.memory_allocated(device) + budget) / total
+    torch.cuda.set_per_process_memory_fraction(min(before, allowed), device)
     try:
         yield
     finally:
-        torch.cuda.set_per_process_memory_fraction(1.0, device)
+        torch.cuda.set_per_process_memory_fraction(before, device)

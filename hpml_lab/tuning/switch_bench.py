@@ -6,10 +6,11 @@ import torch
 
 from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.data import sets
-from hpml_lab.tuning.batch_search import free_memory
 from hpml_lab.tuning.networks import gradient_bytes
 from hpml_lab.tuning.switches import GuideSwitches, SwitchedRun
 from hpml_lab.tuning.turns import one_sample
+
+CHECKED = 8  # images of a batch on which losses are compared: an error shows in few, and float64 takes twice the memory
 
 
 @dataclass(frozen=True)
@@ -19,7 +20,7 @@ class SwitchCounts:
     operators  calls per step
     kept       bytes that the forward pass keeps for the backward pass
     peak       bytes of a step at its peak, beyond weights and Adam's state
-    losses     of the first steps, in float64
+    losses     of the first steps, in float64, of CHECKED images at a time
     """
 
     operators: int
@@ -36,28 +37,35 @@ class SwitchBench:
     ) -> None:
         self._data, self._sizes, self._device = sets.load(data, device), dict(channels=channels, blocks=blocks), device
         self._settings = runs
-        self._runs = {name: self._made(name, torch.float32) for name in runs}
-
-    def _made(self, name: str, dtype: torch.dtype) -> SwitchedRun:
-        switches, batch = self._settings[name]
-        return SwitchedRun(switches, self._data.train_x.to(dtype), self._data.train_y, batch=batch, **self._sizes)
+        self._runs = {
+            name: SwitchedRun(switches, self._data.train_x, self._data.train_y, batch=batch, **self._sizes)
+            for name, (switches, batch) in runs.items()
+        }
 
     def seconds(self, name: str) -> float:
         """One sample of the seconds of a step."""
-        return one_sample(self._runs[name].step)
-
-    def release(self) -> None:
-        """Return the memory that the allocator keeps for later: float64 takes most of a GPU, and other processes hold some."""
-        free_memory(lambda: None, self._device)
+        sample = one_sample(self._runs[name].step)
+        self._release()
+        return sample
 
     def counts(self, name: str, steps: int) -> SwitchCounts:
-        """What a step calls and keeps, and the losses of the first steps of a new run in float64."""
-        run, exact = self._runs[name], self._made(name, torch.float64)
-        losses = torch.stack([exact.step() for _ in range(steps)]).tolist()
-        del exact
-        counts = SwitchCounts(len(operators(run.step)), kept_bytes(run), peak_of_step(run), losses)
-        self.release()
+        """What a step calls and keeps, and the losses of so many first steps of a new run in float64."""
+        run = self._runs[name]
+        counts = SwitchCounts(len(operators(run.step)), kept_bytes(run), peak_of_step(run), self._losses(name, steps))
+        self._release()
         return counts
+
+    def _losses(self, name: str, steps: int) -> list[float]:
+        switches, batch = self._settings[name]
+        few = min(batch, CHECKED)
+        images, labels = (part[: steps * few] for part in (self._data.train_x, self._data.train_y))
+        exact = SwitchedRun(switches, images.double(), labels, batch=few, **self._sizes)
+        return [exact.step().item() for _ in range(steps)]
+
+    def _release(self) -> None:
+        """Return to a GPU what the allocator keeps for later: the steps of other processes need it."""
+        if self._device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
 def kept_bytes(run: SwitchedRun) -> int:

@@ -3,12 +3,14 @@
 import gc
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from hpml_lab.core.counting import peak_bytes
 from hpml_lab.core.timing import Timing
+from hpml_lab.tuning import batch_search
 from hpml_lab.tuning.batch_search import capped_memory, largest_batch, until_out_of_memory, within_budget
 from hpml_lab.tuning.experiments import batch_size, checkpointing
 from hpml_lab.tuning.experiments.batch_size import BatchCost, BatchLimit, BatchStep
@@ -140,6 +142,41 @@ def test_any_other_error_of_a_step_is_raised(error):
     with pytest.raises(type(error)) as raised:
         largest_batch(until_out_of_memory(step, lambda: None, CPU))
     assert raised.value is error
+
+
+@pytest.fixture
+def spilling_gpu(monkeypatch):
+    """A GPU of 8 GB, of which 2 GB are free, and whose driver raises no error for more, as on Windows.
+
+    The fixture is a list of the fractions of its memory that torch was limited to.
+    """
+    limits, gb = [0.9], 1e9
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(total_memory=8 * gb))
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda _: limits[-1])
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda fraction, _: limits.append(fraction))
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 1 * gb)
+    monkeypatch.setattr(batch_search, "free_bytes", lambda _: 2 * gb)
+    monkeypatch.setattr(batch_search, "synchronize", lambda _: None)
+    monkeypatch.setattr(batch_search, "free_memory", lambda *_: None)
+    return limits
+
+
+def test_a_search_ends_where_the_driver_would_move_memory_to_the_host(spilling_gpu):
+    def step(batch):  # of 0.1 GB for each sample
+        assert batch < 1000, "nothing stops the search"
+        if 1e9 + batch * 1e8 > spilling_gpu[-1] * 8e9:  # torch's own limit
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    search = largest_batch(until_out_of_memory(step, lambda: None, torch.device("cuda:0")))
+    assert search.batch == 20 and spilling_gpu[-1] == 0.9, "the limit that was there before is there again"
+
+
+@pytest.mark.parametrize("budget, fraction", [(0.6e9, 0.2), (None, 0.375), (80e9, 0.9)])
+def test_a_limit_of_memory_is_put_back_to_what_it_was(spilling_gpu, budget, fraction):
+    with pytest.raises(KeyError), capped_memory(budget, torch.device("cuda:0")):
+        assert spilling_gpu[-1] == pytest.approx(fraction)
+        raise KeyError
+    assert spilling_gpu == pytest.approx([0.9, fraction, 0.9])
 
 
 @pytest.mark.cuda

@@ -11,6 +11,7 @@ from hpml_lab.core.counting import peak_bytes, saved_tensors
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
+from hpml_lab.core.fits import free_bytes
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Timing
@@ -89,7 +90,7 @@ class BatchStep:
         return peak_bytes(partial(self, batch, amp), self.device)
 
 
-def search_limit(step: BatchStep, amp: bool, budget: int | None) -> tuple[BatchSearch, bool]:
+def search_limit(step: BatchStep, amp: bool, budget: float) -> tuple[BatchSearch, bool]:
     """The largest batch that fits, and whether that batch fits when it is tried once more."""
     run = partial(step, amp=amp)
     cuda = step.device.type == "cuda"
@@ -172,10 +173,12 @@ def batch_size(params: Params) -> Result:
     step = BatchStep(params.blocks, params.width, device, half)
     for amp in (False, True):  # momentum and library workspaces appear in the first steps and stay
         step(2, amp)
-    # At most a quarter of the free memory, because the search tries up to about twice the budget.
-    budget = params.gpu_budget if params.device.is_cuda else min(params.cpu_budget, psutil.virtual_memory().available // 4)
     free_memory(step.clear, device)
-    limit_mb = (torch.cuda.mem_get_info(device)[0] if budget is None else budget) / 1e6
+    if params.device.is_cuda:
+        budget = params.gpu_budget or free_bytes(device)
+    else:  # at most a quarter of the free memory, because the search tries up to about twice the budget
+        budget = min(params.cpu_budget, psutil.virtual_memory().available // 4)
+    limit_mb = budget / 1e6
     with capped_memory(budget, device):
         float32, float32_again = search_limit(step, False, budget)
         autocast, autocast_again = search_limit(step, True, budget)
