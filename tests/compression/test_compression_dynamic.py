@@ -297,19 +297,23 @@ def test_on_a_gpu_the_lectures_layers_are_timed_on_the_cpu_too_and_torchaos_comp
 
 
 @needs_torchao
-def test_without_a_compiler_the_gpus_rows_are_compared_with_the_base_as_it_is(monkeypatch):
+@pytest.mark.parametrize("which", [(FP16, INT8), (FP16,)])
+def test_where_the_base_does_not_compile_the_gpus_rows_are_compared_with_it_as_it_is(monkeypatch, which):
+    compiled = []
+
     def refuse(net, **options):
         def forward(x):
             raise RuntimeError("Cannot find a working triton installation.")
 
-        return forward
+        compiled.append(net)
+        return forward if len(compiled) <= len(which) else net
 
     monkeypatch.setattr(torch, "compile", refuse)
     place = TimedPlace("on the GPU", torch.device("cpu"), FP16, [INT8], 2)
     rows, refused = model_times(place, {"MLP": (mlp(64), (4, 64))}, compiled=True)
     assert [(row.format, row.gain is None) for row in rows] == [(FP16, True), (INT8, False)]
     assert {row.what: row.outcome for row in refused} == {
-        f"{name}, compiled: MLP on the GPU": "RuntimeError: Cannot find a working triton installation." for name in (FP16, INT8)
+        f"{name}, compiled: MLP on the GPU": "RuntimeError: Cannot find a working triton installation." for name in which
     }
     result = Result()
     judge_gpu(result, rows, [], [], FP16)
