@@ -1,6 +1,6 @@
 """gpu-prefetcher: the next batch is copied to the GPU during the current step (the idea of apex's data prefetcher)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
@@ -26,6 +26,7 @@ IN_TURN, AHEAD = "copy, then compute", "next copy during the step"
 AGAIN = "copy, then compute, again"  # the placebo
 COLORS = {"copy": style.SKY, "compute": style.ORANGE}
 DRAWN = 16  # spans: eight copies and eight steps
+BUFFERS = 3  # of pinned memory
 COLUMNS = 512  # of a batch as a matrix: one product of it takes a part of the time of its copy
 QUICK = dict(batches=12, megabytes=32, seconds=0.01, rounds=5)
 FULL = dict(batches=24, megabytes=154, seconds=0.02, rounds=9)  # 256 images of 3 × 224 × 224 float32
@@ -115,6 +116,23 @@ def spans_of_trace(events: list[dict[str, Any]], steps: int) -> list[Span]:
     return spans
 
 
+class NumberedBatches:
+    """Pinned batches (height, COLUMNS) whose last element is their number, as many times as one asks for them.
+
+    They share BUFFERS pieces of memory: one is copied ahead while up to two steps are in flight.
+    """
+
+    def __init__(self, batches: int, height: int) -> None:
+        self.batches = batches
+        self.buffers = [torch.ones(height, COLUMNS).pin_memory() for _ in range(min(batches, BUFFERS))]
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for number in range(self.batches):
+            batch = self.buffers[number % len(self.buffers)]
+            batch[-1, -1] = number
+            yield batch
+
+
 def on_gpu(batches: int, megabytes: int, device: torch.device, rounds: int) -> dict[str, ScheduleRun]:
     """The two schedules on a GPU: pinned batches, copied on the current stream or ahead on a side stream, then computed on.
 
@@ -122,7 +140,7 @@ def on_gpu(batches: int, megabytes: int, device: torch.device, rounds: int) -> d
     from the profiler's trace of a further loop, whose times the profiler has made longer.
     """
     height = max(1, (megabytes << 18) // COLUMNS)
-    host = [torch.full((height, COLUMNS), float(number)).pin_memory() for number in range(batches)]
+    host = NumberedBatches(batches, height)
     weight = torch.eye(COLUMNS, device=device)
 
     def step(batch: torch.Tensor, products: int) -> torch.Tensor:
@@ -131,8 +149,9 @@ def on_gpu(batches: int, megabytes: int, device: torch.device, rounds: int) -> d
         return batch[-1, -1].clone()  # a view would keep the whole batch
 
     # A step that takes about as long as a copy shows the overlap best.
-    first = host[0].to(device)
-    alone = {"copy": lambda: first.copy_(host[0], non_blocking=True), "step": lambda: step(first, 10)}
+    source = host.buffers[0]
+    first = source.to(device)
+    alone = {"copy": lambda: first.copy_(source, non_blocking=True), "step": lambda: step(first, 10)}
     seconds = {name: timing.seconds for name, timing in interleaved(alone, samples=3, gpu=device).items()}
     products = max(1, round(10 * seconds["copy"] / seconds["step"]))
 
@@ -144,6 +163,7 @@ def on_gpu(batches: int, megabytes: int, device: torch.device, rounds: int) -> d
             ends[-1].record()
             if len(ends) > 1:
                 ends[-2].synchronize()  # at most two steps in flight, or the loop would fill the GPU with batches
+        ends[-1].synchronize()  # or the next loop would write into what the last step reads
         return marks
 
     ahead = DevicePrefetcher(host, device)  # the same for all rounds: the allocator keeps blocks by their stream
