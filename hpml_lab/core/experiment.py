@@ -24,6 +24,7 @@ from hpml_lab.core.paths import REFERENCE
 from hpml_lab.core.records import read_record
 from hpml_lab.core.result import Result, load_record
 from hpml_lab.core.threads import one_thread
+from hpml_lab.core.time_limit import whole_imports
 from hpml_lab.core.timing import launch_seconds
 from hpml_lab.core.topics import import_topics
 
@@ -107,7 +108,8 @@ class Experiment:
         torch.manual_seed(SEED)
         start, before = time.perf_counter(), allocations(gpu)
         try:
-            with one_thread(), current_device(gpu):  # one that measures the whole processor asks for its threads itself
+            # One that measures the whole processor asks for its threads itself.
+            with one_thread(), current_device(gpu), whole_imports():
                 result = self.function(params)
         except RuntimeError as error:
             if gpu is None or not is_out_of_memory(error):

@@ -1,4 +1,5 @@
-"""A time limit for code that a student wrote: it may compute or wait forever, and the check must still answer."""
+"""A time limit for code that a student wrote: it may compute or wait forever, and the check must still answer. Neither a limit
+nor the stop button cuts an import in half: the first optimizer imports torch._dynamo, and half of it breaks every later one."""
 
 import contextlib
 import signal
@@ -64,6 +65,42 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         for (timer, number, _), handler, before in zip(limits, handlers, timers, strict=True):
             signal.signal(number, handler)
             signal.setitimer(timer, *before)
+
+
+@contextlib.contextmanager
+def whole_imports(most_seconds: float = 30.0) -> Iterator[None]:
+    """Within the block, Ctrl-C and the stop button act once the module that is being imported is whole.
+
+    most_seconds  for which they wait: an import may never end
+    """
+    handler, main = signal.getsignal(signal.SIGINT), threading.main_thread().ident
+    if threading.get_ident() != main or not callable(handler) or not hasattr(signal, "pthread_kill"):
+        yield
+        return
+    imports, end, timers = _imports(sys._getframe()), [], []
+
+    def wait(number: int, frame: FrameType | None) -> None:
+        end.append(time.monotonic() + most_seconds)
+        stop_asking()
+        if _imports(frame) > imports and time.monotonic() < end[0]:
+            timers.append(threading.Timer(0.05, signal.pthread_kill, (main, number)))  # a signal ends a sleep, too
+            timers[-1].start()
+        else:
+            end.clear()
+            handler(number, frame)
+
+    def stop_asking() -> None:
+        while timers:
+            timers.pop().cancel()
+
+    signal.signal(signal.SIGINT, wait)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        stop_asking()
+        if end:  # the block ended while the interrupt still waited
+            signal.raise_signal(signal.SIGINT)
 
 
 def _imports(frame: FrameType | None) -> int:

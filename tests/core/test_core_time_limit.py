@@ -1,11 +1,15 @@
-"""A time limit that strikes while a module is imported."""
+"""A time limit or an interrupt that strikes while a module is imported."""
 
 import importlib
+import importlib.util
+import signal
 import sys
+import time
+from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.time_limit import TimeLimitReached, time_limit, whole_imports
 
 COMPUTES = """
 import time
@@ -27,7 +31,7 @@ def written(tmp_path, monkeypatch):
         return name
 
     yield write
-    for name in ("computes_long", "never_ends", "imports_a_check"):
+    for name in ("computes_long", "never_ends", "imports_a_check", "interrupted"):
         sys.modules.pop(name, None)
 
 
@@ -60,3 +64,39 @@ def test_an_import_that_called_the_block_is_none_of_the_blocks_own(tmp_path, wri
             "    computed = error.cpu_seconds\n"
         )
     assert importlib.import_module(name).computed < 2.0, "ten times the limit is for imports in the block"
+
+
+def interrupted(written, seconds):
+    """The name of a module during whose import this process gets an interrupt; then it computes for some seconds."""
+    name = written("interrupted", seconds)
+    path = Path(importlib.util.find_spec(name).origin)
+    path.write_text("import signal\nsignal.raise_signal(signal.SIGINT)\n" + path.read_text())
+    return name
+
+
+def test_an_interrupt_waits_until_the_import_is_whole(written):
+    """Stopped in its first second, torch.optim.Adam could not be used any more in that kernel."""
+    before, name = signal.getsignal(signal.SIGINT), interrupted(written, 0.3)
+    with pytest.raises(KeyboardInterrupt), whole_imports():
+        importlib.import_module(name)
+        time.sleep(60)
+    assert sys.modules[name].whole and signal.getsignal(signal.SIGINT) is before
+
+
+def test_an_interrupt_that_still_waits_acts_at_the_end_of_the_block(written):
+    with pytest.raises(KeyboardInterrupt), whole_imports():
+        importlib.import_module(interrupted(written, 0))
+    time.sleep(0.2)  # and no second time
+
+
+def test_an_interrupt_outside_an_import_acts_at_once():
+    reached = False
+    with pytest.raises(KeyboardInterrupt), whole_imports():
+        signal.raise_signal(signal.SIGINT)
+        reached = True
+    assert not reached
+
+
+def test_an_import_that_does_not_end_is_interrupted(written):
+    with pytest.raises(KeyboardInterrupt), whole_imports(most_seconds=0.2):
+        importlib.import_module(interrupted(written, 60))
