@@ -15,6 +15,7 @@ ADAM_EDITS = [
     ("bias-exponent-off-by-one", ('t = state["t"] = state.get("t", 0) + 1', 't = state.get("t", 0); state["t"] = t + 1')),
     ("bias-exponent-off-by-one", ("**t)", "**(t + 1))")),
     ("bias-exponent-missing", ("**t)", ")")),
+    ("bias-exponent-outside", ("**t)", ") ** t")),
     ("second-moment-not-corrected", ("v / (1 - beta2**t)", "v")),
     ("first-moment-not-corrected", ("m / (1 - beta1**t)", "m")),
     (

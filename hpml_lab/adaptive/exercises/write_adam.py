@@ -45,6 +45,10 @@ def adam_mistakes(first: Sequence[str] = ()) -> WrongRules:
             wrong("s.m_hat = s.m / (1 - beta1)", "s.v_hat = s.v / (1 - beta2)"),
             "You divide by 1 - β in every step; the exponent t is missing.",
         ),
+        "bias-exponent-outside": (
+            wrong("s.m_hat = s.m / (1 - beta1) ** t", "s.v_hat = s.v / (1 - beta2) ** t"),
+            "You raise 1 - β to the power t. In 1 - βᵗ the exponent belongs to β alone.",
+        ),
         "second-moment-not-corrected": (wrong("s.v_hat = s.v"), "m is corrected, v is not: both start at zero."),
         "first-moment-not-corrected": (wrong("s.m_hat = s.m"), "v is corrected, m is not: both start at zero."),
         "betas-swapped": (

@@ -42,7 +42,7 @@ MISTAKES = {
     ),
     "accumulates": (
         lambda f, x: jacobian(f, x).cumsum(0),
-        "Each row contains all rows before it: x.grad was not cleared between the passes.",
+        "Each row contains all rows before it: what was not cleared between the passes, x.grad or the last 1 in v?",
     ),
     "one-tensor-for-all": (
         lambda f, x: jacobian(f, x).sum(0).expand(len(f(x)), len(x)),
@@ -64,7 +64,11 @@ MISTAKES = {
     ),
     "accumulates, from the last row": (
         lambda f, x: jacobian(f, x).flip(0).cumsum(0).flip(0),
-        "Each row contains others: x.grad was not cleared between the passes.",
+        "Each row contains others: what was not cleared between the passes, x.grad or the last 1 in v?",
+    ),
+    "one-tensor-for-all, subtracted": (
+        lambda f, x: torch.cat([jacobian(f, x)[:1], torch.zeros_like(jacobian(f, x)[1:])]),
+        "Only the first row is there. If you subtract the x.grad of the pass before: that is the same tensor, not a copy.",
     ),
     "diagonal-only": (
         lambda f, x: torch.diag(jacobian(f, x).diagonal()),

@@ -47,6 +47,10 @@ MISTAKES = {
         "You averaged over samples and inputs alike. Each weight needs a number of its own.",
     ),
     "input-missing": (lambda w, X, y: (torch.sigmoid(X @ w) - y).mean(), "That is ∂L/∂z. z = w·x: what does ∂z/∂w contribute?"),
+    "labels-as-signs": (
+        with_slope_of(lambda p, y, z: -y * torch.sigmoid(-y * z)),
+        "That is the gradient of log(1 + e^(-yz)), for labels -1 and 1; these are 0 and 1.",
+    ),
     "slope-twice": (
         with_slope_of(lambda p, y, z: (p - y) * p * (1 - p)),
         "p(1-p) is already in p - y: it canceled against ∂L/∂p.",

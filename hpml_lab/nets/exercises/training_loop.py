@@ -13,7 +13,7 @@ from hpml_lab.nets.networks import XorNet
 NOTEBOOK = "03_nets"
 ARGUMENTS = "The loss takes the prediction first, the target second."
 TORCH_ERRORS = {  # part of the message: (mistake, hint)
-    "second time": ("one-forward", "A graph can be used for one backward only. Compute output and loss in every step."),
+    "second time": ("one-forward", "A graph belongs to the weights of its forward pass. Compute output and loss in each step."),
     "inplace operation": (
         "step-before-backward",
         "The weights changed between a forward pass and its backward: the step comes last.",
@@ -164,7 +164,7 @@ def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer
     def bce_of_logits(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return F.binary_cross_entropy_with_logits(z, y)
 
-    sigmoid_twice = "binary_cross_entropy_with_logits applies the sigmoid itself; the net's output is a probability already."
+    sigmoid_twice = "Your loss takes a sigmoid, but the net's output is a probability already: it has gone through one."
     mistakes = {
         "accumulates": (
             _trained(make, steps, size, clear=False)[0],

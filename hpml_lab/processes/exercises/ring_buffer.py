@@ -107,7 +107,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
                 raise Mistake("empty-is-not-none", f"{story}the ring is empty: return None. Yours returns {got!r}.")
             if got is None:
                 raise Mistake("off-by-one-empty", f"{story}take reports empty, but item {wanted} is still in the ring.")
-            if got in right and wanted in [take() for _ in right]:
+            if got in right and wanted in [take() for _ in range(slots)]:
                 raise Mistake("wrong-order", f"{story}take returns {got}; the oldest item is {wanted}. First in, first out.")
             lost = " That is lost: another item was written over it." if got in right else ""
             raise Mistake(

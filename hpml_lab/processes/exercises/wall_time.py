@@ -67,6 +67,20 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
         ),
         "Waiting needs no core: a hundred threads can wait on one.",
     ),
+    "waiting-needs-cores, in processes": (
+        _wall_time(
+            lambda kind, on, workers, cores: min(workers, cores) if on == "processes" else _at_once(kind, on, workers, cores)
+        ),
+        "Waiting needs no core: as many processes can wait at the same time as threads.",
+    ),
+    "rounds-of-workers": (
+        lambda tasks, seconds, workers, cores, kind, on: (
+            seconds * tasks
+            if kind == "python" and on == "threads"
+            else seconds * math.ceil(tasks / workers) * math.ceil(workers / _at_once(kind, on, workers, cores))
+        ),
+        "You let the workers wait for each other after each round. A core that is free takes the next task at once.",
+    ),
     "workers-forgotten": (
         _wall_time(
             lambda kind, on, workers, cores: 1 if kind == "python" and on == "threads" else workers if kind == "wait" else cores
@@ -114,6 +128,10 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
     ),
     "part-of-a-round": (
         _wall_time(_at_once, rounds=float),
+        "9 tasks on 4 workers do not take 2.25 rounds: the last task takes its whole time. math.ceil",
+    ),
+    "part-of-a-round, at least one": (
+        lambda tasks, seconds, *rest: max(seconds, tasks * seconds / _at_once(rest[2], rest[3], rest[0], rest[1])),
         "9 tasks on 4 workers do not take 2.25 rounds: the last task takes its whole time. math.ceil",
     ),
     "full-rounds-only": (

@@ -231,3 +231,24 @@ def turned_if_square(f, x):
 
 
 WRONG += [("wrong-value", turned_if_square)]
+
+
+def ones_stay_in_v(f, x):
+    y = f(x)
+    v, rows = torch.zeros_like(y), []
+    for i in range(len(y)):
+        v[i] = 1
+        rows.append(torch.autograd.grad(y, x, v, retain_graph=True)[0])
+    return torch.stack(rows)
+
+
+def before_is_the_same_tensor(f, x):
+    y, rows, before = f(x), [], torch.zeros_like(x)
+    for i in range(len(y)):
+        y[i].backward(retain_graph=True)
+        rows.append(x.grad - before)
+        before = x.grad
+    return torch.stack(rows)
+
+
+WRONG += [("accumulates", ones_stay_in_v), ("one-tensor-for-all", before_is_the_same_tensor)]

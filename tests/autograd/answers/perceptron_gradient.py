@@ -164,3 +164,4 @@ ALSO_RIGHT = [
     lambda w, X, y: torch.einsum("n,ni->i", torch.sigmoid(X @ w) - y, X) / len(y),
     lambda w, X, y: with_numpy(w, X, y).tolist(),
 ]
+WRONG += [("labels-as-signs", lambda w, X, y: -(X.T @ (y * torch.sigmoid(-y * (X @ w)))) / len(y))]

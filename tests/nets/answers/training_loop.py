@@ -132,3 +132,4 @@ WRONG += wrong_answers(solution, [("clipped-gradients", (BACKWARD, BACKWARD + NO
 WRONG += wrong_answers(
     solution, [("clipped-gradients", (BACKWARD, BACKWARD + "        torch.nn.utils.clip_grad_value_(net.parameters(), 1.0)\n"))]
 )
+WRONG += wrong_answers(solution, [("wrong-loss", (LOSS, "F.binary_cross_entropy(torch.sigmoid(net(x)), y)"))])

@@ -613,3 +613,25 @@ def take_leaves_the_item(slots):
 
 
 WRONG += [("slot-stays-filled", take_leaves_the_item)]
+
+
+def take_moves_on_when_empty(slots):
+    places, count = [None] * slots, [0, 0]
+
+    def put(item):
+        if places[count[0] % slots] is not None:
+            return False
+        places[count[0] % slots] = item
+        count[0] += 1
+        return True
+
+    def take():
+        place = count[1] % slots
+        item, places[place] = places[place], None
+        count[1] += 1
+        return item
+
+    return put, take
+
+
+WRONG += [("wrong-order", take_moves_on_when_empty)]

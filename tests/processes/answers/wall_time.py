@@ -127,3 +127,25 @@ WRONG += [
 ]
 WRONG += [("wrong-value", lambda *case, digits=digits: round(solution(*case), digits)) for digits in (2, 3, 4)]
 WRONG += [("wrong-value", lambda tasks, seconds, *rest: solution(tasks, max(seconds, 0.1), *rest))]
+
+
+def processes_on_cores(tasks, seconds, workers, cores, kind, on):
+    return solution(tasks, seconds, min(workers, cores) if on == "processes" else workers, cores, kind, on)
+
+
+def workers_in_turns(tasks, seconds, workers, cores, kind, on):
+    if kind == "python" and on == "threads":
+        return tasks * seconds
+    turns = math.ceil(workers / at_once(kind, on, workers, cores))
+    return math.ceil(tasks / workers) * turns * seconds
+
+
+def at_least_one_task(tasks, seconds, workers, cores, kind, on):
+    return max(seconds, tasks * seconds / at_once(kind, on, workers, cores))
+
+
+WRONG += [
+    ("waiting-needs-cores", processes_on_cores),
+    ("rounds-of-workers", workers_in_turns),
+    ("part-of-a-round", at_least_one_task),
+]
