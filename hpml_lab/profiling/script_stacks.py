@@ -18,6 +18,7 @@ from hpml_lab.profiling.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, StackNode
 
 IMPORT_HOOK = "OperatorRecorder.find_spec"
+DEEPEST = 200  # frames of a stack in the trees: a recursive script has a thousand, and a tree is walked recursively
 OWN_THREADS = ("hpml-recorder", "hpml-sampler")
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')
@@ -71,12 +72,12 @@ def script_stacks(content: dict[str, Any], process_id: int = 0) -> ScriptStacks:
         share = shares.setdefault(thread, ThreadShare(thread, 0.0, 0.0, 0.0))
         if any(name in file for _, file, _ in stack for name in IMPORT_FRAMES):
             share.imports += seconds
-            found.imports.add([thread, *map(_function, stack)], 1)
+            found.imports.add([thread, *map(_function, stack[:DEEPEST])], 1)
         elif is_waiting(stack[-1]):
             share.waiting += seconds
         else:
             share.work += seconds
-            found.work.add([thread, *map(_function, stack)], 1)
+            found.work.add([thread, *map(_function, stack[:DEEPEST])], 1)
             in_line.update(dict.fromkeys((file, line) for _, file, line in stack if line and not _is_library(file)).keys())
             at_line[stack[-1][1:]] += 1
     for tree in (found.work, found.imports):

@@ -371,6 +371,13 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
     ]
 
 
+def test_a_script_of_a_thousand_frames_has_a_flame_graph_of_its_outermost():
+    deep = [("main", "/x/script.py", 1), *[("again", "/x/script.py", 2)] * 2000, ("innermost", "/x/script.py", 3)]
+    found = script_stacks(speedscope(('Thread 7 "MainThread"', [deep])), 7)
+    assert "again" in flame_svg(found.work) and frame_shares(found.work)
+    assert "/x/script.py:3" in {row.line for row in found.lines}, "its lines are all there"
+
+
 def test_a_sleep_is_waiting_and_a_function_of_that_name_is_not(tmp_path):
     (tmp_path / "nap.py").write_text("time.sleep(3)\nsleepless()\n")
     assert is_waiting(("nap", str(tmp_path / "nap.py"), 1)) and not is_waiting(("nap", str(tmp_path / "nap.py"), 2))
