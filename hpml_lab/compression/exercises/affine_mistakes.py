@@ -103,6 +103,14 @@ def _zero_rule(start: Callable = lambda bits: ends_of(bits)[0], rounding: Callab
 
 
 right_zero = _zero_rule()
+
+
+def _middle(x, low, high, bits):
+    """The zero point with which the integer 0 stands for the middle of the range."""
+    return -torch.round(sum(_extended(x, low, high)) / 2 / right_scale(x, low, high, bits))
+
+
+_MIDDLE = "Your zero point lets the middle of the range become 0. The middle of the integers is −½: begin at low, not there."
 _NEAREST = "The zero point is rounded to the nearest integer; yours is cut off."
 ZEROS = (
     {
@@ -144,6 +152,8 @@ ZEROS = (
         },
     )
     | {
+        "from-the-middle": (_middle, _MIDDLE),
+        "from-the-middle, clamped": (lambda *given: _middle(*given).clamp(*ends_of(given[-1])), _MIDDLE),
         "symmetric": (
             lambda *given: 0,
             "Without a zero point that is the symmetric scheme: half of a lopsided range is wasted.",

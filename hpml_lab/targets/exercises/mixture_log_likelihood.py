@@ -275,6 +275,18 @@ def _judge_far(answer: Callable) -> None:
         expect_function(answer, right, {f"targets {distance:g} away, in {dtype}": given}, tolerance=1e-5)
 
 
+def _explain_shift(answer: Callable) -> None:
+    """Raise Mistake if exp() is 0 for all components, since the largest density was subtracted and not the largest term."""
+    logits, mu, t = torch.tensor([[-1000.0, 0.0]]).double(), torch.tensor([[0.0, 20.0]]).double(), torch.zeros(1).double()
+    own, wanted = _two(answer, (logits, mu, torch.full_like(mu, 0.5), t))
+    if not own.isfinite().all():
+        hint = (
+            f"One component is at its target and has logit −1000, the other has logit 0 and is 40 σ away: yours is {own[0]:g}"
+        )
+        why = "Of each row, subtract the largest log π + log N before exp, not the largest of only one of the two"
+        raise Mistake("shifted-by-one-part", f"{hint}, not {wanted[0]:.0f}. {why}: else all exponentials can be 0.")
+
+
 def _two(answer: Callable, given: tuple[Tensor, ...]) -> tuple[Tensor, Tensor]:
     """What the answer gives, of the right shape, and what is right."""
     own, wanted = numbers(answer(*copy.deepcopy(given))), right(*given)
@@ -294,6 +306,7 @@ def _judge_rare(answer: Callable) -> None:
         hint = f"You keep its weight above a small number, so that {own[0]:g} stands for {wanted[0]:g}: use log_softmax."
         raise Mistake("epsilon-in-the-log", f"{where} {hint}")
     if not same(own, wanted, 1e-5):
+        _explain_shift(answer)
         hint = "softmax gives 0 for a very rare component, and log(0) is −inf: take both steps at once, log_softmax."
         raise Mistake("log-of-softmax", f"{where} {hint}")
     for dtype, size in ((torch.float32, 120.0), (torch.float64, 1200.0)):

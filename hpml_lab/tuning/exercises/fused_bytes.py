@@ -123,7 +123,7 @@ FUSED: dict[str, tuple[tuple[Rule, ...], str]] = {
         "A program can have several results: the fused kernel writes every tensor that none of its operators reads.",
     ),
     "inputs-read-again": (
-        (lambda t: t.input_reads + t.outputs, lambda t: t.input_operands + t.outputs),
+        (lambda t: t.input_reads + t.outputs, lambda t: t.input_operands + t.outputs, lambda t: t.input_reads + 1),
         "A fused kernel reads an input once, also if several operators need it: it stays in a register.",
     ),
     "saved-not-moved": (

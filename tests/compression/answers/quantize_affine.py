@@ -262,3 +262,16 @@ def unsigned_zero_point(x, low, high, bits):
 
 
 WRONG += [("no-quant-min", unsigned_zero_point)]
+
+
+def middle_becomes_0(clamped):
+    def quantized(x, low, high, bits):
+        q, scale, _ = solution(x, low, high, bits)
+        zero_point = -torch.round((low.clamp(max=0) + high.clamp(min=0)) / 2 / scale)
+        zero_point = zero_point.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if clamped else zero_point
+        return q, scale, zero_point.int()
+
+    return quantized
+
+
+WRONG += [("from-the-middle", middle_becomes_0(clamped)) for clamped in (False, True)]

@@ -252,3 +252,20 @@ WRONG += [
     ("wrong-value", lambda logits, mu, sigma, t: solution(logits, mu, sigma + 1e-6, t)),
     ("wrong-factor", lambda *given: solution(*(part.bfloat16() for part in given)).float()),
 ]
+
+
+def shifted_by_the_densities(log_of):
+    """The largest log N is subtracted before exp, and not the largest log π + log N."""
+
+    def log_likelihood(logits, mu, sigma, t):
+        log_normal = torch.distributions.Normal(mu, sigma).log_prob(t[:, None])
+        largest = log_normal.max(1, keepdim=True).values
+        return largest[:, 0] + (log_of(logits) + log_normal - largest).exp().sum(1).log()
+
+    return log_likelihood
+
+
+WRONG += [
+    ("shifted-by-one-part", shifted_by_the_densities(lambda logits: logits.softmax(1).log())),
+    ("shifted-by-one-part", shifted_by_the_densities(lambda logits: logits.log_softmax(1))),
+]

@@ -235,3 +235,11 @@ def operands_up_to(most):
 
 WRONG += [("wrong-value", fused_inputs_up_to(most)) for most in (2, 3, 4)]
 WRONG += [("wrong-value", operands_up_to(most)) for most in (2, 3)]
+
+
+def inputs_again_and_one_output(program, nbytes):
+    written = {out for _, out in program}
+    return solution(program, nbytes)[0], nbytes * (sum(len(set(names) - written) for names, _ in program) + 1)
+
+
+WRONG += [("inputs-read-again", inputs_again_and_one_output)]
