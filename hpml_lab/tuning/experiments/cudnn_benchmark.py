@@ -212,8 +212,8 @@ def claim_what_it_gains(result: Result, found: SearchGain) -> None:
     off, on = (row.first_ms for row in found.first_calls)
     gain, lecture, half = found.gains[found.best], found.gains[LECTURE, FORWARD], found.difference("float16")
     result.measured("The search makes the lecture's convolution faster", lecture.faster, str(lecture))
-    result.measured("It makes at least one of the convolutions faster", gain.faster, f"{', '.join(found.best)}: {gain}")
-    result.measured("In float16 it changes no output by more than 1e-2 of the largest", half <= 1e-2, f"{half:.1e}")
+    result.measured("The search makes at least one of the convolutions faster", gain.faster, f"{', '.join(found.best)}: {gain}")
+    result.measured("The search changes no output in float16 by more than 1e-2 of the largest", half <= 1e-2, f"{half:.1e}")
     result.measured(
         "With the search on, the first call with a new shape takes at least 1.5 times as long",
         on > 1.5 * off,
