@@ -153,9 +153,12 @@ def describe(index: int = 0) -> MachineRecord:
 
 def label(machine: dict, device: str = "cuda") -> str:
     """One line that names a recorded machine by what a run on `device` used of it: its GPUs, or else its processor."""
-    if machine["gpu"] and device.startswith("cuda"):
-        count = machine.get("gpus") or 1
-        unit = f"{count} × {machine['gpu']}" if count > 1 else machine["gpu"]
-    else:
-        unit = f"{machine['cpu']}, {machine['cores']} cores"
+    on_gpu = machine["gpu"] and device.startswith("cuda")
+    unit = gpus_of(machine) if on_gpu else f"{machine['cpu']}, {machine['cores']} cores"
     return f"{unit} (torch {machine['torch']})"
+
+
+def gpus_of(machine: dict) -> str:
+    """The GPUs of a recorded machine that has some: "2 × NVIDIA H100". Older records do not count them."""
+    count = machine.get("gpus") or 1
+    return f"{count} × {machine['gpu']}" if count > 1 else machine["gpu"]

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from itertools import groupby
 
+from hpml_lab.core.machine import gpus_of
 from hpml_lab.core.render import number, plural
 from hpml_lab.core.result import Result
 
@@ -40,8 +41,12 @@ def _identity(result: Result) -> str:
 def _card(results: list[Result]) -> MachineCard:
     """The card of one machine, from its results, newest first: versions are those of the newest."""
     found = results[0].machine
+    launches = [result.machine["launch_us"] for result in results if result.machine.get("launch_us")]
     facts = [
-        ("GPU", _with(found.get("gpu"), found.get("gpu_memory_gb"), "GB") or "none that torch can use"),
+        ("GPU", _with(found["gpu"] and gpus_of(found), found.get("gpu_memory_gb"), "GB") or "none that torch can use"),
+        ("driver", found.get("driver")),
+        ("clocks, at most", found.get("gpu_clocks")),
+        ("launch of a kernel", _with("", launches[0] if launches else None, "µs")),
         ("processor", f"{found['cpu']}, {plural(found['cores'], 'core')} used"),
         ("memory", _with("", found.get("memory_gb"), "GB")),
         ("system", found.get("system")),

@@ -172,7 +172,14 @@ def section(text, name):
 
 
 def test_the_card_of_the_machine_has_its_facts_and_what_was_run(folder):
-    gpu = MACHINE | {"gpu": "NVIDIA H200", "gpu_memory_gb": 140.1, "cuda": "13.2"}
+    gpu = MACHINE | {
+        "gpu": "NVIDIA H200",
+        "gpu_memory_gb": 140.1,
+        "cuda": "13.2",
+        "gpus": 2,
+        "driver": "580.65",
+        "launch_us": 13.8,
+    }
     result("beta", machine=gpu, seconds=600.0, when="2026-11-22 10:00 UTC").save(folder)
     result("zeta", seconds=30.0, when="2026-11-23 10:00 UTC").save(folder)
     result("alpha", seconds=31.0, when="2026-11-20 10:00 UTC").save(folder)
@@ -185,7 +192,9 @@ def test_the_card_of_the_machine_has_its_facts_and_what_was_run(folder):
         "2, 61 s in all",
         "2026-11-20 to 2026-11-23",
         "NVIDIA H200",
-        "NVIDIA H200, 140.1 GB",
+        "2 × NVIDIA H200, 140.1 GB",
+        "580.65",
+        "13.8 µs",
         "A CPU, 2 cores used",
         "2.15.0, CUDA 13.2",
         "1, 10 min in all",
