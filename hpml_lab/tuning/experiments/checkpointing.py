@@ -16,6 +16,7 @@ from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
+from hpml_lab.core.fits import Fits
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import Timing, interleaved, measure
@@ -194,7 +195,21 @@ def draw(result: Result):
     return figure
 
 
-@experiment("checkpointing", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def gpu_bytes(params: Params) -> float:
+    """The memory of a GPU at its peak: the input, the 47 activations that are kept, and two in the backward pass."""
+    return 50 * 4 * params.gpu_batch * params.width
+
+
+@experiment(
+    "checkpointing",
+    lecture="L4",
+    notebook="10_tuning",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("cuda",),
+    fits=Fits(gpu_bytes, scale="gpu_batch", least=1 << 14),
+)
 def checkpointing(params: Params) -> Result:
     """Keep less and compute it again: memory and time for right and wrong choices of what to checkpoint."""
     device = params.device.torch

@@ -14,6 +14,7 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
+from hpml_lab.core.fits import Fits
 from hpml_lab.core.noise import speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import copy_bandwidth, interleaved
@@ -69,7 +70,21 @@ def draw(result: Result):
     return figure
 
 
-@experiment("fused-layernorm", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "compiler"))
+def gpu_bytes(params: Params) -> float:
+    """The memory of a GPU at its peak: as much as 16 float32 tensors of the shape of x, most of it for the float64 pass."""
+    return 16 * 4 * params.rows * params.features
+
+
+@experiment(
+    "fused-layernorm",
+    lecture="L4",
+    notebook="10_tuning",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("cuda", "compiler"),
+    fits=Fits(gpu_bytes, scale="rows", least=2048),
+)
 def fused_layernorm(params: Params) -> Result:
     """Layer norm: composed of operators, torch's own kernel, and compiled."""
     device, notes = params.device.torch, []

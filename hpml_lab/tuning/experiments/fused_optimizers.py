@@ -12,6 +12,7 @@ from hpml_lab.core.device import NO_CUDA
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
+from hpml_lab.core.fits import Fits
 from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import copy_bandwidth, interleaved
@@ -119,7 +120,21 @@ def draw(result: Result):
     return figure
 
 
-@experiment("fused-optimizers", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+def gpu_bytes(params: Params) -> float:
+    """The memory of a GPU at its peak: p, g, m and v of four optimizers, and as much for what a step computes in between."""
+    return 5 * 16 * params.large
+
+
+@experiment(
+    "fused-optimizers",
+    lecture="L4",
+    notebook="10_tuning",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("cuda",),
+    fits=Fits(gpu_bytes, scale="large", least=10_000_000),
+)
 def fused_optimizers(params: Params) -> Result:
     """Adam as a for-loop, on lists of tensors, fused, and in one Triton kernel, against the memory limit."""
     device, notes = params.device.torch, []
