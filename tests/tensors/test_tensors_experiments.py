@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from hpml_lab import tensors
-from hpml_lab.core.findings import Table
+from hpml_lab.core.findings import KeyFigure, Table
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.result import Result
 from hpml_lab.core.timing import PLACEBO, Ceiling, Timing
+from hpml_lab.report.machines import machine_cards
 from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
 from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, faster_from
@@ -203,6 +204,15 @@ def test_times_that_stay_equal_while_the_work_grows_fail_a_check(monkeypatch):
         copies = [Copy("cpu", us, 0.0, kib << 10, 1.0) for us, kib in zip(microseconds, (512, 8192, 131072), strict=True)]
         module._check_clock(result := Result([Table("Copies", copies)]), [CPU])
         assert [check.holds for check in result.checks] == [holds]
+
+
+@pytest.mark.parametrize("label, shown", [("CPU memory bandwidth (copy)", False), ("CPU memory bandwidth (large copy)", True)])
+def test_a_machine_card_has_no_bandwidth_that_a_cold_clock_measured(label, shown):
+    """Runs of before have 45 GB/s under another name, for a memory that does over 100."""
+    result = tensors.cpu_vs_gpu.reference()
+    result.key_figures = [KeyFigure(label, 45.05, "GB/s")]
+    [card] = machine_cards([result])
+    assert card.measured == ([("memory bandwidth (copy)", "45.05 GB/s")] if shown else [])
 
 
 def test_caches_are_read_from_the_system_and_shared_ones_counted_once(tmp_path):
