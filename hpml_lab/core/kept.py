@@ -29,7 +29,7 @@ def results_folder() -> Path | None:
 
 
 def keep(result: Any) -> None:
-    """Save a result that a notebook shows, but do not replace a run at full size by a quick one.
+    """Save a result that a notebook shows, but do not replace a run at full size by a scaled or a quick one.
 
     A run at full size that cannot be read any more is set aside. That, and a folder that cannot be written, is reported on
     stderr: the notebook goes on.
@@ -41,7 +41,7 @@ def keep(result: Any) -> None:
     path = folder / f"{result.slug}.json"
     try:
         before = _read(path)
-        if result.size != "full" and isinstance(before, dict) and before.get("size") == "full":
+        if isinstance(before, dict) and _how_full(str(before.get("size"))) > _how_full(result.size):
             try:
                 result.experiment.load(path)
                 return
@@ -51,6 +51,11 @@ def keep(result: Any) -> None:
         (folder / f"{result.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
     except (LabError, OSError) as error:
         print(f"This result was not kept: {error}", file=sys.stderr)
+
+
+def _how_full(size: str) -> tuple[bool, bool]:
+    """Sizes in order: quick, "full, scaled to a quarter", full."""
+    return size.startswith("full"), size == "full"
 
 
 def keep_prediction(guess: float, measured: float, unit: str) -> None:

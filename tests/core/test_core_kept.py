@@ -56,8 +56,12 @@ def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder):
     (folder / "xor.png").write_bytes(b"the picture of an older run")
     kept.keep(made(notes=["second"]))
     assert notes() == ["second"] and not (folder / "xor.png").exists()
+    kept.keep(made("full, scaled to a half", notes=["scaled"]))
+    kept.keep(made(notes=["quick again"]))
+    assert notes() == ["scaled"]
     kept.keep(made("full", notes=["third"]))
     kept.keep(made(notes=["fourth"]))
+    kept.keep(made("full, scaled to a half", notes=["scaled"]))
     assert notes() == ["third"]
     kept.keep(made("full", notes=["fifth"]))
     assert notes() == ["fifth"]
