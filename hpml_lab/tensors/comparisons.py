@@ -24,7 +24,7 @@ class GpuGain(Row):
 
 def processor_time(work: Callable[[], object]) -> Timing:
     """The CPU's time for a piece of work: the better of one thread and all."""
-    return best_threads(work, samples=5)
+    return best_threads(work, samples=3)
 
 
 def on_each_device(
@@ -65,7 +65,7 @@ def counted(timing: Timing, workload: Workload) -> Timing:
 
 def gain_per(unit: str, base: Workload, changed: Workload, threads: int) -> SpeedUp:
     """How many times as many `unit`s ("bytes" or "flops") a second `changed` gets done as `base`."""
-    times = interleaved({"base": base.work, "changed": changed.work}, threads=threads, placebo="base")
+    times = interleaved({"base": base.work, "changed": changed.work}, samples=5, threads=threads, placebo="base")
     done = {"base": getattr(base, unit), "changed": getattr(changed, unit), PLACEBO: getattr(base, unit)}
     return speed_up_of(*([s / done[name] for s in times[name].samples] for name in ("base", "changed", PLACEBO)))
 

@@ -141,7 +141,7 @@ def _measured(params: Params) -> Result:
         ]
     )
     passes = {work: make(params.batches[-1], params.device.torch) for work, make in CNN.items()}
-    forward = speed_up(interleaved(passes, threads=threads, placebo=TRAINING), TRAINING, INFERENCE)
+    forward = speed_up(interleaved(passes, samples=5, threads=threads, placebo=TRAINING), TRAINING, INFERENCE)
     _key_figures(result, gains, limits["cpu"].gb_per_s, forward.ratio)
     _claims(result, params, devices, threads)
     _check_clock(result, devices)
@@ -269,7 +269,7 @@ def _claims(result: Result, params: Params, devices: list[torch.device], threads
         f"Per FLOP, a product with n = {largest.n} is faster than one with n = {smallest.n}", by_size.faster, str(by_size)
     )
     for device in devices:
-        additions = gain_per("bytes", workloads.copy(params.elements, device), workloads.add(params.elements, device), threads)
+        additions = gain_per("bytes", workloads.copy(params.elements, device), workloads.add(params.elements, device), 1)
         result.measured(
             f"Adding two long vectors moves at least half as many bytes a second as a copy, on {device.type}",
             min(additions.low, additions.ratio / (1 + additions.noise)) > 0.5,
