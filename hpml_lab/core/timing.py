@@ -79,12 +79,14 @@ class _Sampler:
         if not callable(work):
             raise LabError(f"{name}: {work!r} is not a function.", "Give one without arguments, such as lambda: net(x).")
         self._work, self._timer, self._threads, self._gpu = work, timeit.Timer(work, timer=timer), threads, gpu
-        self._sleeps = False
+        self._sleeps, self._usual = False, 0.0
         self._run(1)  # allocations, lazy imports and kernel selection happen in the first call
         self._sleeps = threads > 1 or (gpu is None and torch.cuda.is_initialized())
         calls, took = 1, self._run(1)
+        self._usual = took
         # Twice each, because one may have been held up: too few calls would make every sample a cold one.
         while took < 5 * SAMPLE_SECONDS and (took := min(took, self._run(calls))) < SAMPLE_SECONDS / 4:
+            self._usual = took / calls
             calls *= 2
             took = self._run(calls)
         self._calls = max(1, round(calls * SAMPLE_SECONDS / took))
@@ -107,8 +109,9 @@ class _Sampler:
         they start to work (copying 1 MB on two busy cores: the first call 36 ms, the second 7 ms, the twentieth 39 µs)."""
         end = timer() + 5 * SAMPLE_SECONDS
         for _ in range(20):
+            start = timer()
             self._work()
-            if timer() > end:
+            if timer() - start < 2 * self._usual or timer() > end:
                 break
 
     def _repeat(self, calls: int) -> None:
