@@ -25,7 +25,6 @@ from hpml_lab.core.records import read_record
 from hpml_lab.core.result import Result, load_record
 from hpml_lab.core.threads import one_thread
 from hpml_lab.core.time_limit import whole_imports
-from hpml_lab.core.timing import launch_seconds
 from hpml_lab.core.topics import import_topics
 
 SIZES = ("quick", "full")
@@ -124,6 +123,8 @@ class Experiment:
         result.device = str(chosen) if several or allocations(gpu) > before else "cpu"
         result.machine = dict(machine.describe(gpu.index if gpu else 0))
         if result.device != "cpu":
+            from hpml_lab.core.timing import launch_seconds  # with torch's benchmark module, which a list does not need
+
             with current_device(gpu):
                 result.machine["launch_us"] = round(1e6 * launch_seconds(gpu), 1)
         return result

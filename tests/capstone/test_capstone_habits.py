@@ -76,7 +76,7 @@ def test_without_any_run_it_says_so(tmp_path, reference):
 def test_own_and_recorded_figures_stand_side_by_side_with_their_machines(tmp_path, reference):
     saved(tmp_path, "xor", [KeyFigure("seeds right after 5000 epochs", 71.5, "%")])
     gpu = MACHINE | {"gpu": "NVIDIA H100"}
-    saved(reference, "xor", [KeyFigure("seeds right after 5000 epochs", 63.9, "%")], gpu, size="full")
+    saved(reference, "xor", [KeyFigure("seeds right after 5000 epochs", 63.9, "%")], gpu, size="full", device="cuda:0")
     shown = take_home(tmp_path)
     [row] = [row for row in rows(shown) if row[2].startswith("xor")]
     assert row[3:] == ["71.5 %A <CPU>, 2 cores (torch 2.15.0), quick", "63.9 %NVIDIA H100 (torch 2.15.0), full"]

@@ -266,7 +266,7 @@ def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(samp
         ["on the GPU, times", 4, None, 4.27],
     ]
     page = result.html()
-    assert "Recorded run: 1 of 2 claims hold" in page and "It is faster. <code>1.01 times</code>" in page
+    assert "Recorded run: 1 of 3 claims hold" in page and "It is faster. <code>1.01 times</code>" in page
 
 
 def test_runs_of_one_size_have_plain_columns_and_others_name_size_and_data(sample):
