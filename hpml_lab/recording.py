@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import re
 import sys
 import tempfile
 from collections import Counter
@@ -127,7 +128,8 @@ def is_recorded(experiment: Experiment, size: str, here: dict, folder: Path) -> 
     if recorded.device.startswith("cuda") and not here["gpu"]:
         return True
     several = ["gpus"] * ("two-gpus" in experiment.uses)
-    unit = ["gpu"] if recorded.device.startswith("cuda") or "cuda" in experiment.uses else ["cpu", "cores"]
+    on_gpu = recorded.device.startswith("cuda") or ("cuda" in experiment.uses and here["gpu"])
+    unit = ["gpu"] if on_gpu else ["cpu", "cores"]
     return all(there[key] == here[key] for key in ["torch", *unit, *several])
 
 
@@ -160,8 +162,8 @@ def outdated(experiment: Experiment, folder: Path) -> str:
     if not files:  # made by hand
         return ""
     asked = ["log", "-1", "--format=%h of %cs"]
-    made = (recorded.machine["commit"] or "").rstrip("+")
-    since = machine.git(*asked, f"{made}..HEAD", "--", *files) if made else None  # None: a commit that this checkout lacks
+    made = re.fullmatch(r"([0-9a-f]{7,40})\+?", recorded.machine["commit"] or "")  # what a file says is no option of git
+    since = machine.git(*asked, f"{made[1]}..HEAD", "--", *files) if made else None  # None: a commit that this checkout lacks
     return (machine.git(*asked, f"--since={recorded.when}", "--", *files) or "") if since is None else since
 
 

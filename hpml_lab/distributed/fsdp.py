@@ -67,7 +67,7 @@ class _Gather(torch.autograd.Function):
 
 
 class FullyShardedDataParallel(nn.Module):
-    """`module`, its parameters shared out among the ranks; `parameters()` are this rank's parts, for its optimizer.
+    """`module`, its parameters partitioned among the ranks; `parameters()` are this rank's parts, for its optimizer.
 
         model = FullyShardedDataParallel(module); optimizer = Adam(model.parameters())
         loss(model(x), y).backward(); model.finish_gradient_synchronization(); optimizer.step()

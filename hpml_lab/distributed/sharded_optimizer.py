@@ -16,7 +16,7 @@ from torch import distributed as dist
 
 
 class ShardedOptimizer(torch.optim.Optimizer):
-    """`optimizer_class(params, **options)`, its state shared out among the ranks.
+    """`optimizer_class(params, **options)`, its state partitioned among the ranks.
 
     params           tensors, named tensors or groups, the same on every rank and in the same order
     optimizer_class  any class of torch.optim; `options` are its own

@@ -111,7 +111,7 @@ def cheap_images(result: Result):
     """Seconds of an epoch of cheap images by the number of workers, fetched one by one and in whole batches. On a GPU each
     batch also trains a net, as in the lecture; without one it is only loaded.
 
-    Look whether workers cost more than they save one by one, and what whole batches in the main process need.
+    See whether workers cost more than they save one by one, and what whole batches in the main process need.
     """
     figure = style.new_figure(7, 3)
     axes = figure.subplots()

@@ -62,7 +62,7 @@ class UnseenRow(Row):
     moves: bool = column("a row seen once moves on")
     statistics: bool | None = column("its statistics change", default=None)
     never_seen_moves: bool = column("a row never seen moves", default=False)
-    path: float = column("its whole way", "first steps", 1.0)
+    path: float = column("its whole path", "first steps", 1.0)
     by_step: list[float] = field(default_factory=list)
 
 

@@ -252,6 +252,7 @@ def like(machine, **changes):
         (("cuda",), "cuda:0", {"gpu": "A"}, {"gpu": "A", "gpus": 1}, True),
         (("cuda",), "cuda:0", {"gpu": "A"}, {"gpu": "B", "gpus": 1}, False),
         (("cuda",), "cpu", {"gpu": None}, {"gpu": "A", "gpus": 1}, False),
+        (("cuda",), "cpu", {"gpu": None, "cpu": "Another"}, {"gpu": None, "gpus": 0}, False),
         (("two-gpus",), "cuda:0", {"gpu": "A", "gpus": 1}, {"gpu": "A", "gpus": 2}, False),
         (("cuda",), "cuda:0", {"gpu": "A", "gpus": 1}, {"gpu": "A", "gpus": 2}, True),
         ((), "cpu", {"gpu": None}, {"gpu": "A", "gpus": 1}, True),  # the same processor: the GPU was not used
@@ -283,7 +284,7 @@ def test_a_scaled_run_is_not_recorded(demo, monkeypatch, tmp_path):
 def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
     """Asked of git: by the commit that the run names, or, of older runs, by its time."""
     experiment, asked = find("zero-grad"), []
-    result = Result(when="2026-11-23 05:38 UTC", machine=like(machine, commit="abc123+"))
+    result = Result(when="2026-11-23 05:38 UTC", machine=like(machine, commit="abc1234+"))
 
     def git(*words):
         asked.append(words)
@@ -293,10 +294,11 @@ def test_a_run_is_outdated_once_its_experiment_has_changed(monkeypatch):
     monkeypatch.setattr(machine, "git", git)
     monkeypatch.setattr(machine, "commit", lambda: "def456")
     assert recording.outdated(experiment, Path()) == "1a2b3c4 of 2026-11-24"
-    assert asked[0][3] == "abc123..HEAD" and any(file.endswith("zero_grad.py") for file in asked[0])
-    result.machine["commit"] = None
-    recording.outdated(experiment, Path())
-    assert asked[1][3] == "--since=2026-11-23 05:38 UTC"
+    assert asked[0][3] == "abc1234..HEAD" and any(file.endswith("zero_grad.py") for file in asked[0])
+    for commit in (None, "--output=/tmp/written"):  # a file's words are no options
+        result.machine["commit"] = commit
+        recording.outdated(experiment, Path())
+        assert asked[-1][3] == "--since=2026-11-23 05:38 UTC"
 
 
 def test_a_hanging_experiment_is_killed_at_its_deadline(lab, demo):

@@ -15,7 +15,7 @@ CASES = {
 Kinds = tuple[float, ...]  # of parameters, gradients and optimizer state
 Rule = Callable[[int, int, int], Kinds]
 SIZES = (2, 2, 12)  # bytes per parameter on one rank alone
-FROM = (3, 2, 1)  # the stage from which on each is shared out
+FROM = (3, 2, 1)  # the stage from which on each is partitioned
 
 
 def share(n: float, ranks: float, stage: int, sizes: Kinds = SIZES, start: tuple[int, ...] = FROM) -> Kinds:
@@ -52,7 +52,7 @@ NO_COPY = (
     "You count 8 bytes of optimizer state for each parameter. It is three float32 numbers: two moments, and the copy of the "
     "parameters, which it updates."
 )
-ORDER = "First the optimizer's state, the largest part, is shared out; then the gradients; and last the parameters."
+ORDER = "First the optimizer's state, the largest part, is partitioned; then the gradients; and last the parameters."
 UNIT = "Return bytes: the number of parameters times the bytes that each of them needs, in no other unit."
 MISTAKES: dict[str, tuple[Rule, str]] = {
     "eight-bytes-of-state": (_sizes(2, 2, 8), NO_COPY),
@@ -70,7 +70,7 @@ MISTAKES: dict[str, tuple[Rule, str]] = {
     ),
     "copy-with-the-parameters": (
         _sizes(6, 2, 8),
-        "The float32 copy belongs to the optimizer's state and is shared out with it, from stage 1 on.",
+        "The float32 copy belongs to the optimizer's state and is partitioned with it, from stage 1 on.",
     ),
     "copy-never-shared": (
         _whole_copy,

@@ -212,7 +212,7 @@ def zero_memory(params: Params) -> Result:
         math.isclose(waits - drops, 4, abs_tol=1e-3) and math.isclose(ours, drops, abs_tol=1e-3),
     )
     result.claim(
-        "However the memory is shared out, training computes the same weights",
+        "However the memory is partitioned, training computes the same weights",
         all(torch.allclose(weights[name], weights[DDP], rtol=1e-4, atol=1e-5) for name in WAYS if "bf16" not in name),
     )
     result.claim(

@@ -1,4 +1,4 @@
-"""Answers to `bytes-per-rank`: mixed precision with Adam, 2, 2 and 12 bytes per parameter, shared out stage by stage."""
+"""Answers to `bytes-per-rank`: mixed precision with Adam, 2, 2 and 12 bytes per parameter, partitioned stage by stage."""
 
 
 def solution(parameters, ranks, stage):
@@ -23,7 +23,7 @@ def of_sizes(weights, gradients, state):
 
 
 def in_order(first, second, third):
-    """Right but for the stage from which on each kind is shared out."""
+    """Right but for the stage from which on each kind is partitioned."""
 
     def answer(parameters, ranks, stage):
         w, g, s = 2 * parameters, 2 * parameters, 12 * parameters
