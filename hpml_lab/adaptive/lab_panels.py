@@ -20,7 +20,7 @@ from hpml_lab.optim.formulas import FORMULAS
 
 WIDTH, HEIGHT = 9.6, 5.5  # inches
 LOWEST_LOSS, LOWEST_STEP = 1e-6, 1e-5  # where the logarithmic axes end
-_HEIGHTS = LinearSegmentedColormap.from_list("heights", ["white", "#cdd3dd"])
+_HEIGHTS = LinearSegmentedColormap.from_list("heights", ["#80808000", "#80808060"])
 _SMALL = 8.5  # points
 
 # Forms of one rule have its color and a line and marker of their own.
@@ -42,7 +42,7 @@ def look(optimizer: str) -> dict:
 
 
 # Parameters x and y, in every panel that shows both.
-_PARAMETERS = (("x", "#117733"), ("y", "#AA4499"))  # colors that no optimizer has
+_PARAMETERS = (("x", "#1c7f3c"), ("y", "#AA4499"))  # colors that no optimizer has
 # The state's entries that are kept from step to step, in TeX; the others are computed anew in each step.
 _STATE_SYMBOLS = {"b": "b", "G": "G", "E_g2": "E[g^2]", "E_delta2": r"E[\Delta^2]", "v": "v", "m": "m", "u": "u"}
 
@@ -271,10 +271,10 @@ def _contours(axes: Axes, surface: Surface) -> list[Artist]:
     levels = np.unique(np.quantile(heights, [0, 0.01, 0.03, 0.07, 0.15, 0.25, 0.37, 0.5, 0.63, 0.76, 0.88, 1]))
     colors = _HEIGHTS(np.linspace(0, 1, len(levels) - 1))
     filled = axes.contourf(xs, ys, heights, levels=levels, colors=colors, zorder=0.5)
-    lines = axes.contour(xs, ys, heights, levels=levels[1:-1], colors="#8b95a5", linewidths=0.6, zorder=0.6)
+    lines = axes.contour(xs, ys, heights, levels=levels[1:-1], colors=style.GREY, linewidths=0.6, zorder=0.6)
     filled.top = _decade(float(heights.max()))
     stars = axes.plot(
-        *zip(*surface.minima, strict=True), ls="", marker="*", ms=13, mfc="#F0E442", mec=style.INK, mew=1, zorder=2
+        *zip(*surface.minima, strict=True), ls="", marker="*", ms=13, mfc=style.YELLOW, mec=style.INK, mew=1, zorder=2
     )
     return [filled, lines, *stars]
 

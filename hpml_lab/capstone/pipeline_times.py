@@ -26,7 +26,7 @@ class PipelineThroughput(Row):
     rate: float = column("throughput", "requests/s")
     batch: float = column("mean batch")
     outputs: str = column("outputs next to one stream's")
-    gain: float | None = column("times as fast", default=None)
+    gain: float | None = column("speed-up", default=None)
     interval: str | None = column("90 % interval", default=None)
     verdict: str | None = column("verdict", default=None)
 

@@ -107,7 +107,7 @@ def _judge_not_compiled(result: Result, linear: Sequence[TimedForward], extra: S
         result.measured(
             f"Not compiled, int8 weight-only is slower than {base} at batch 1 {where}, at every width",
             all(gain.slower for _, gain in slow),
-            "; ".join(f"width {row.width:,}: {gain.times_as_long}" for row, gain in slow),
+            "; ".join(f"width {row.width:,}: {gain.slowdown_text}" for row, gain in slow),
         )
     if dynamic := _single(linear, INT8):
         row, gain = dynamic[0]
@@ -116,7 +116,7 @@ def _judge_not_compiled(result: Result, linear: Sequence[TimedForward], extra: S
         result.measured(
             f"Not compiled, torchao's int8 dynamic costs a layer of width {row.width:,} {where} more time than it saves",
             gain.slower,
-            gain.times_as_long,
+            gain.slowdown_text,
         )
 
 

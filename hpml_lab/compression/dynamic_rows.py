@@ -63,7 +63,7 @@ class TimedForward(Row):
     batch: int = column("batch")
     format: str = column("format")
     ms: float = column("time", "ms")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     error: float | None = column("relative error", "", None)

@@ -33,7 +33,7 @@ class FormatTime(Row):
     kilobytes: float = column("memory", "kB")
     share: float = column("of the dense bytes", "%")
     time_ms: float = column("time", "ms")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     error: float = column("largest error", "of the bound", 0.0)

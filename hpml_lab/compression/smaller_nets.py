@@ -26,7 +26,7 @@ class SmallerNet(Row):
     parameters: int | None = column("parameters")
     kilobytes: float | None = column("file", "kB")
     time_ms: float | None = column("time", "ms")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str = column("verdict", "", "")
 

@@ -34,7 +34,7 @@ class StaticNet(Row):
     batch_ms: float = column("a batch", "ms")
     low_ms: float
     high_ms: float
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     accuracy: float | None = column("test accuracy", "%", None)

@@ -150,7 +150,7 @@ def draw_graph(
     for node, (x, y) in layout.centers.items():
         fill, edge = KINDS[graph.nodes[node].get("kind", "plain")]
         outline = {"boxstyle": "round,pad=0.35", "facecolor": fill, "edgecolor": edge, "linewidth": 1.4}
-        text = {"ha": "center", "va": "center", "fontsize": font_size, "zorder": 3}
+        text = {"ha": "center", "va": "center", "fontsize": font_size, "color": style.DARK, "zorder": 3}
         boxes[node] = axes.text(x, y, graph.nodes[node]["label"], bbox=outline, **text)
     line = {"color": style.GREY, "linewidth": 1.2}
     for start, end in graph.edges:

@@ -16,6 +16,13 @@ LEAST_EFFECT = 0.02  # a quiet machine tells 0.3 % from nothing; a difference is
 CLAIMED = ("faster", "slower")  # the verdicts that claim a difference
 
 
+def times_faster(ratio: float) -> str:
+    """A ratio of times without an interval in words: "1.7× faster", "0.95× (slower)", or "1×" within 2 %."""
+    if max(ratio, 1 / ratio) < 1 + LEAST_EFFECT:
+        return f"{ratio:.3g}×"
+    return f"{ratio:.3g}× {'faster' if ratio > 1 else '(slower)'}"
+
+
 @dataclass(frozen=True)
 class SpeedUp:
     """How many times as fast the changed code is: seconds before / seconds after, pair by pair.
@@ -54,21 +61,24 @@ class SpeedUp:
 
     @property
     def slowdown(self) -> "SpeedUp":
-        """The same read the other way, for a change that costs time: 2 times as long where it is 0.5 times as fast."""
+        """The same read the other way, for a change that costs time: 2, where the changed code takes twice the time."""
         return SpeedUp(1 / self.ratio, 1 / self.high, 1 / self.low, self.noise)
 
     @property
-    def times_as_long(self) -> str:
-        """The slowdown in words."""
-        return self.slowdown._in_words("times as long")
+    def slowdown_text(self) -> str:
+        """The slowdown in words: "1.3× slower (1.2 to 1.4; noise ±2 %)"."""
+        return self.slowdown._text(CLAIMED[::-1])
 
     def __str__(self) -> str:
-        return self._in_words("times as fast")
+        """ "1.7× faster (1.6 to 1.8; noise ±2 %)", "0.95× (slower; …)" or "1.01× (within noise; …)"."""
+        return self._text(CLAIMED)
 
-    def _in_words(self, unit: str) -> str:
+    def _text(self, words: Sequence[str]) -> str:
         percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
-        words = f"{self.ratio:.3g} {unit} ({self.interval}; noise ±{percent} %)"
-        return words if self.verdict in CLAIMED else f"{words}: {self.verdict}"
+        band = f"{self.interval}; noise ±{percent} %"
+        if self.faster:
+            return f"{self.ratio:.3g}× {words[0]} ({band})"
+        return f"{self.ratio:.3g}× ({words[1] if self.slower else self.verdict}; {band})"
 
     @property
     def columns(self) -> dict[str, float | str]:

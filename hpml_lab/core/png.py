@@ -12,24 +12,22 @@ import numpy as np
 
 
 def encode_png(pixels: np.ndarray) -> bytes:
-    """`pixels` (height, width, 3 or 4), uint8, as PNG; a fourth channel is left out.
+    """`pixels` (height, width, 3 or 4), uint8, as PNG; a fourth channel is the opacity.
 
     Each row is stored as its difference to the row above, which in a drawing is mostly zeros: half of Pillow's time, which
     tries five filters a row.
     """
-    height, width = pixels.shape[:2]
-    above = np.zeros((height + 1, width, 3), np.uint8)  # the row above the first counts as zeros
-    for channel in range(3):  # one at a time: five times faster than leaving out the fourth of all at once
-        above[1:, :, channel] = pixels[..., channel]
-    flat = above.reshape(height + 1, 3 * width)
-    rows = np.empty((height, 1 + 3 * width), np.uint8)
+    height, width, channels = pixels.shape
+    flat = pixels.reshape(height, channels * width)
+    rows = np.empty((height, 1 + channels * width), np.uint8)
     rows[:, 0] = 2  # the filter "Up"
-    np.subtract(flat[1:], flat[:-1], out=rows[:, 1:])
+    rows[0, 1:] = flat[0]  # the row above the first counts as zeros
+    np.subtract(flat[1:], flat[:-1], out=rows[1:, 1:])
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
-    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)  # 8 bits a channel, RGB, no interlace
+    header = struct.pack(">IIBBBBB", width, height, 8, 6 if channels == 4 else 2, 0, 0, 0)  # 8 bits a channel, no interlace
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
 
 

@@ -22,7 +22,7 @@ def draw_rungs(rungs: Sequence[Any], colors: Mapping[str, str], unit: str):
     times.plot(*zip(*[(row.ms, i) for i, row in enumerate(rungs) if kept[i]], strict=True), "o-", color=style.BLUE)
     for index, row in enumerate(rungs):
         if not kept[index]:
-            times.plot(row.ms, index, "o", color=style.BLUE, markerfacecolor="white")
+            times.plot(row.ms, index, "o", color=style.BLUE, markerfacecolor="none")
         label = f"{row.ms:.3g} ms" if row.ms < 1000 else f"{row.ms:,.0f} ms"
         times.annotate(label, (row.ms, index), (6, 0), textcoords="offset points", va="center", fontsize=8)
     times.set_xscale("log")

@@ -28,7 +28,7 @@ class SynchronizedStep(Row):
     messages: int = column("messages")
     step_ms: float = column("step", "ms")
     hidden: float = column("transfer hidden", "%")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 

@@ -118,7 +118,7 @@ def compare_computed(result: Result, run: ComputedRun, waiting: dict[int, SpeedU
     for row in run.rows:
         row.waiting_gain = waiting[row.workers].ratio
     most = max(run.gains)
-    result.key_figure(f"{most} workers, samples that compute", run.gains[most].ratio, "times as fast")
+    result.key_figure(f"{most} workers, samples that compute", run.gains[most].ratio, "speed-up")
     result.key_figure("cores here", machine.cores())
     result.claim(
         "No epoch of samples that compute is faster than their processor time divided by the cores",

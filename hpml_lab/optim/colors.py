@@ -2,7 +2,7 @@
 
     axes.plot(steps, losses, **optimizer_style("momentum"), label="momentum")
 
-Colors are Okabe and Ito's and Tol's, which people with common forms of color blindness can tell apart. There are too many
+Colors are near Okabe and Ito's and Tol's, which people with common forms of color blindness can tell apart. There are too many
 optimizers to rely on color alone, so lines and markers differ as well.
 """
 
@@ -16,10 +16,10 @@ OPTIMIZER_COLORS = {
     "Adadelta": style.ORANGE,
     "RMSprop": style.PURPLE,
     "Adam": style.RED,
-    "AdamW": "#882255",
-    "Adamax": "#999933",
-    "NAdam": "#332288",
-    "SparseAdam": "#7F4F24",
+    "AdamW": "#a8487a",
+    "Adamax": "#8f8f1e",
+    "NAdam": "#7a5ad0",
+    "SparseAdam": "#a06a32",
     "LARS": style.GREEN,
     "LAMB": style.ORANGE,
     "NovoGrad": style.PURPLE,

@@ -23,7 +23,7 @@ class ProfilerUse(Row):
 
     use: str = column("torch.profiler")
     step_ms: float = column("a step", "ms")
-    times: float = column("against no profiler", "times as long")
+    times: float = column("against no profiler", "slowdown")
     interval: str = column("interval")
     noise: float = column("noise, ±", "%")
 

@@ -29,7 +29,7 @@ class SparseStepCost(Row):
     sparse_bytes: int = column("sparse gradient", "bytes")
     adam_us: float = column("step of Adam", "µs")
     sparse_adam_us: float = column("step of SparseAdam", "µs")
-    gain: float = column("SparseAdam compared with Adam", "times as fast")
+    gain: float = column("SparseAdam compared with Adam", "speed-up")
     interval: str = column("90 % interval")
     verdict: str = column("SparseAdam is")
 

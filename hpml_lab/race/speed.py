@@ -35,7 +35,7 @@ class WayToTrain(Row):
 
     way: str = column("way")
     ms: float = column("one iteration of all seven nets", "ms")
-    gain: float = column("compared with the loader loop", "times as fast")
+    gain: float = column("compared with the loader loop", "speed-up")
     interval: str = column("90 % interval")
 
 

@@ -21,7 +21,7 @@ class LookUp(Row):
     embedding_us: float = column("embedding", "µs")
     product_us: float | None = column("product alone", "µs", None)
     one_hot_us: float | None = column("one-hot and product", "µs", None)
-    times_as_long: float | None = column("times as long", default=None)
+    times_as_long: float | None = column("slowdown", default=None)
     interval: str | None = column("90 % interval", default=None)
     embedding_bytes: int = column("embedding, peak", "bytes", 0)
     one_hot_bytes: int = column("one-hot, peak by formula", "bytes", 0)

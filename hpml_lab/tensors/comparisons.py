@@ -17,7 +17,7 @@ class GpuGain(Row):
 
     work: str = column("work")
     extent: int = column("n, or batch size")
-    gain: float = column("GPU, times as fast")
+    gain: float = column("GPU, speed-up")
     interval: str = column("interval")
     verdict: str = column("the GPU is")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of
+from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster
 from hpml_lab.core.timing import PLACEBO, Timing, interleaved
 
 
@@ -45,21 +45,21 @@ def test_a_real_gain_is_seen() -> None:
     ]
     assert sum(one.faster for one in found) > 195
     assert not any(one.slower for one in found)
-    assert "times as fast" in str(found[0]) and "within noise" not in str(found[0])
+    assert "× faster (" in str(found[0]) and "within noise" not in str(found[0])
 
 
 def test_a_gain_inside_the_band_is_not_claimed() -> None:
     """The change gains 4 % in every pair, but the placebo moves by 10 %."""
     gain = speed_up_of([1.0] * 7, [0.96] * 7, [1.1, 0.9, 1.0, 1.1, 0.9, 1.0, 1.0])
     assert gain.low > 1 and not gain.faster
-    assert str(gain).endswith("within noise")
+    assert "(within noise;" in str(gain)
 
 
 def test_a_gain_of_one_percent_is_seen_and_not_claimed() -> None:
     """The search of cuDNN gained 1.3 % on a machine whose noise was 0.2 %, next to the 1.7 times of the lecture."""
     gain = SpeedUp(1.0131, 1.01, 1.02, noise=0.0021)
     assert not gain.faster and not gain.slowdown.slower
-    assert str(gain) == "1.01 times as fast (1.01 to 1.02; noise ±0.21 %): less than 2 %"
+    assert str(gain) == "1.01× (less than 2 %; 1.01 to 1.02; noise ±0.21 %)"
     assert gain.slowdown.verdict == gain.verdict == "less than 2 %"
     assert SpeedUp(1.02, 1.01, 1.03, noise=0.0021).faster and SpeedUp(0.98, 0.97, 0.99, noise=0.0021).slower
 
@@ -81,5 +81,20 @@ def test_the_placebo_sets_the_band_of_speed_up() -> None:
 
 def test_large_noise_is_a_plain_number_and_the_columns_are_those_of_a_row() -> None:
     gain = SpeedUp(2.0, 1.9, 2.1, noise=1.8)
-    assert str(gain) == "2 times as fast (1.9 to 2.1; noise ±180 %): within noise"
+    assert str(gain) == "2× (within noise; 1.9 to 2.1; noise ±180 %)"
     assert gain.columns == {"gain": 2.0, "interval": "1.9 to 2.1", "verdict": "within noise"}
+
+
+@pytest.mark.parametrize(
+    ("ratio", "words"),
+    [(1.7, "1.7× faster"), (0.95, "0.95× (slower)"), (1.01, "1.01×"), (0.99, "0.99×"), (49.21, "49.2× faster")],
+)
+def test_a_ratio_in_words(ratio, words):
+    assert times_faster(ratio) == words
+
+
+def test_a_slowdown_in_words():
+    slower = SpeedUp(0.5, 0.4, 0.6, noise=0.1)
+    assert str(slower) == "0.5× (slower; 0.4 to 0.6; noise ±10 %)"
+    assert slower.slowdown_text == "2× slower (1.67 to 2.5; noise ±10 %)"
+    assert slower.slowdown.slowdown_text == "0.5× (faster; 0.4 to 0.6; noise ±10 %)"

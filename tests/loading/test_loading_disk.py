@@ -192,12 +192,12 @@ def test_with_known_rates_the_experiment_reports_them_and_who_measured_them(tmp_
     exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
     assert [claim.text for claim in exact if not claim.holds] == []
     measured = {claim.text.split(":")[0].split(" (")[0]: claim.measured for claim in result.claims}
-    deeper = "depth 4 over 1: 3 times as fast (3 to 3; noise ±0 %)"
+    deeper = "depth 4 over 1: 3× faster (3 to 3; noise ±0 %)"
     assert measured["More outstanding requests give more IOPS"] == deeper
     larger = measured["Large blocks give more bandwidth than small ones, at fewer requests a second"]
-    assert larger == "bandwidth: 4.27 times as fast (4.27 to 4.27; noise ±20 %); 3000 and 47 requests a second"
+    assert larger == "bandwidth: 4.27× faster (4.27 to 4.27; noise ±20 %); 3000 and 47 requests a second"
     assert measured["Little's law"] == "median 1.00 of the depth"
-    assert measured["The second buffered read is faster than the first"] == "4 times as fast (4 to 4; noise ±5.3 %)"
+    assert measured["The second buffered read is faster than the first"] == "4× faster (4 to 4; noise ±5.3 %)"
     assert PLACEBO not in [row.way for row in result.rows(CacheRate)]
     assert result.here("IOPS with many requests outstanding over one") == 3
     assert result.here("random reads of 4 KiB, depth 1") == 1000

@@ -73,12 +73,12 @@ def test_with_known_times_every_number_of_the_products_is_what_they_say(monkeypa
     assert result.here("best fp32") == fp32.tflops
     assert result.here("16-bit over fp32, highest rate of each") == pytest.approx(2)
     assert (half.gain, half.interval, fp32.gain) == (pytest.approx(2), "2 to 2", None)
-    assert result.here("multiples of 8 over the sizes between") == "3 times as fast (3 to 3; noise ±1 %)"
+    assert result.here("multiples of 8 over the sizes between") == "3× faster (3 to 3; noise ±1 %)"
     neighbors = result.rows(NeighborSize)
     assert [row.n for row in neighbors] == list(range(96, 105)), "both multiples of 8 and all between"
     assert neighbors[0].time_ms == pytest.approx(0.5 * 2 * 96**3 * 1e-9 * 1e3), "the shortest of the samples"
     [shapes] = [claim for claim in result.claims if "long K" in claim.text]
-    assert shapes.holds and shapes.measured.startswith("2 times as fast (2 to 2; noise ±1 %)")
+    assert shapes.holds and shapes.measured.startswith("2× faster (2 to 2; noise ±1 %)")
     assert all(row.error < 1 for row in result.rows(SumError)), "relative: a sum that stops growing is off by less than itself"
 
 

@@ -59,7 +59,7 @@ def test_with_known_times_the_amp_row_says_how_many_times_faster(monkeypatch):
     default = result.here("AMP over torch's default, fp32 with TF32 in convolutions")
     assert result.here("AMP over fp32") == default == 4, "a CPU has no TF32"
     [claim] = [claim for claim in result.claims if claim.text == "AMP is faster than fp32"]
-    assert claim.holds and "4 times as fast" in claim.measured
+    assert claim.holds and "4× faster" in claim.measured
 
 
 def test_on_a_gpu_all_loops_are_timed_between_events_and_fp32_with_and_without_tf32(monkeypatch):

@@ -136,8 +136,8 @@ def test_a_profilers_overhead_is_a_speed_up_read_the_other_way_round():
     gain = speed_up_of(plain, [3.0, 3.3, 3.0, 2.7, 3.3], again)
     slow = gain.slowdown
     assert slow.ratio == pytest.approx(3.0) and slow.low <= slow.ratio <= slow.high
-    assert "times as long" in gain.times_as_long and "within noise" not in gain.times_as_long
-    assert speed_up_of(plain, again, again).times_as_long.endswith("within noise")
+    assert "× slower" in gain.slowdown_text and "within noise" not in gain.slowdown_text
+    assert "× (within noise; " in speed_up_of(plain, again, again).slowdown_text
 
 
 def test_every_way_of_using_the_profiler_is_timed():

@@ -115,8 +115,8 @@ def test_a_time_is_in_the_column_of_the_state_it_was_measured_with(searched):
 def test_the_key_figure_is_the_lectures_case_and_the_one_that_gains_most(searched, sound):
     result = searched()
     sound(result)
-    assert result.here(f"forward, {LECTURE}, times as fast") == pytest.approx(1.01)
-    assert result.here("the most that the search gains").startswith("3 times as fast")
+    assert result.here(f"forward, {LECTURE}, speed-up") == pytest.approx(1.01)
+    assert result.here("the most that the search gains").startswith("3× faster")
     assert "float16, channels last" in result.here("the most that the search gains")
     claims = {claim.text: claim for claim in result.claims}
     assert not claims["The search makes the lecture's convolution faster"].holds, "1 % is not claimed"
@@ -193,7 +193,7 @@ def test_turns_alternate():
 def test_on_a_cpu_there_is_no_search_and_no_gain():
     result = replace(cudnn_benchmark.cudnn_benchmark, quick=SEARCH)("quick", device="cpu")
     assert all(row.off_ms > 0 and row.on_ms is row.gain is row.verdict is None for row in result.rows(SearchTiming))
-    assert result.here(f"forward, {LECTURE}, times as fast") is result.here("the most that the search gains") is None
+    assert result.here(f"forward, {LECTURE}, speed-up") is result.here("the most that the search gains") is None
     assert [claim for claim in result.claims if not claim.exact] == []
 
 

@@ -274,7 +274,7 @@ def test_with_known_times_recomputing_costs_what_they_say(known_times, monkeypat
     result = replace(checkpointing.checkpointing, quick=small)("quick", device="cpu")
     steps = {row.checkpointed: (row.step_ms, row.times_as_long, row.extra_forwards) for row in result.rows(CheckpointedStep)}
     assert steps["none"] == (500, 1, 0) and steps["8 segments"] == steps["GELU + next linear"] == (2000, 4, 6)
-    assert result.here("8 segments, times as long") == 4 and result.here("8 segments, extra time") == 6
+    assert result.here("8 segments, slowdown") == 4 and result.here("8 segments, extra time") == 6
     values = {row.operator: row for row in result.rows(OperatorValue)}
     output_mb = 8 * 32 * 4 / 1e6
     assert (values["ReLU"].output_mb, values["ReLU"].time_ms) == (output_mb, 4)

@@ -57,7 +57,7 @@ class CompileCost(Row):
     eager: float = column("eager call", "s")
     compiled: float = column("compiled call", "s")
     largest_difference: float = column("largest difference of the results")
-    gain: float = column("compiled, times as fast")
+    gain: float = column("compiled, speed-up")
     interval: str = column("interval")
     verdict: str = column("compiled is")
 

@@ -151,7 +151,7 @@ def judge_equality(result: Result, equalities: list[OnnxEquality], gains: Mappin
     for batch, gain in gains.items():
         what = "one slice" if batch == 1 else f"{batch} slices"
         result.measured(f"ONNX Runtime ({provider}) computes {what} faster than torch in eager mode", gain.faster, str(gain))
-        result.key_figure(f"ONNX Runtime next to torch, {what}", gain.ratio, "times as fast")
+        result.key_figure(f"ONNX Runtime next to torch, {what}", gain.ratio, "speed-up")
 
 
 def judge_traffic(result: Result, served: Mapping[tuple[str, str], Served], calm: str, busy: str) -> None:

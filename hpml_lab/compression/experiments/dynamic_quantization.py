@@ -106,7 +106,7 @@ def draw_speeds(speed: Axes, timed: list[TimedForward]) -> None:
     speed.set_xticks(
         range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places], fontsize=8 if len(places) < 6 else 6
     )
-    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="times as fast")
+    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="speed-up")
     style.label_log_axis(speed.yaxis)
     speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 

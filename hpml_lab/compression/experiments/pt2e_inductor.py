@@ -177,7 +177,7 @@ def report_times(result: Result, label: str, rows: list[StaticNet], times: dict[
         result.measured(
             f"{label}: not compiled, the converted graph is slower than the float32 net",
             reference.slower,
-            reference.times_as_long,
+            reference.slowdown_text,
         )
     if OLD in by_form:
         result.key_figure(f"{label}: int8 in eager mode, with stubs", str(compared(EAGER, OLD)))

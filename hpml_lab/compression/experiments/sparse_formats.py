@@ -163,7 +163,7 @@ def judge_times(result: Result, matrix: str, gains: Gains) -> None:
         result.measured(
             f"{matrix}: CSR is slower than dense at the fewest zeros, and faster at the most",
             csr[0].slower and csr[-1].faster,
-            f"{csr[0].times_as_long}; {csr[-1]}",
+            f"{csr[0].slowdown_text}; {csr[-1]}",
         )
     if rows := [gain for (name, _), gain in gains.items() if name == ROWS]:
         result.measured(

@@ -73,14 +73,14 @@ def scaling(params: Params) -> Result:
     result.key_figure("twice the ranks, the same batch", str(two), lecture="less than 2 times as fast")
     result.key_figure("the same without the all-reduce", str(compute_only))
     result.key_figure("twice the ranks, twice the batch: samples per second", str(gains[WEAK, 2]))
-    result.key_figure("CPU time of two ranks for the work of one", cpu.times_as_long)
+    result.key_figure("CPU time of two ranks for the work of one", cpu.slowdown_text)
     result.key_figure("bandwidth found", link.bandwidth * 8 / 1e9, "Gbit/s")
     result.key_figure("latency found", link.latency * 1e6, "µs")
     _claim_model(result, {(row.algorithm, row.ranks): row for row in far}, max(t.error for t in found))
     result.measured("Doubling the ranks makes the step less than twice as fast", _below_two(two), str(two))
     result.measured("Two ranks are faster than one", two.faster, str(two))
     result.measured("Even without the all-reduce doubling gains less than twice", _below_two(compute_only), str(compute_only))
-    result.measured("Two ranks use more CPU time than one for the same batch", cpu.slower, cpu.times_as_long)
+    result.measured("Two ranks use more CPU time than one for the same batch", cpu.slower, cpu.slowdown_text)
     ratio = seconds[large[-1]] / lines[large[-1]]
     result.measured(
         "The line predicts a message twice as large as those that it was fitted to within 25 %",

@@ -174,7 +174,7 @@ def sync_batch_norm(params: Params) -> Result:
     result.key_figure("averaged variances, difference of the gradient", wrong[1].gradient)
     result.key_figure("variance of the whole batch, one channel", shares[-1].variance)
     result.key_figure("average of the ranks' variances", shares[-2].variance)
-    result.key_figure("a step with four SyncBatchNorms", cost.times_as_long)
+    result.key_figure("a step with four SyncBatchNorms", cost.slowdown_text)
 
     result.claim(
         "SyncBatchNorm on several ranks equals one process on the whole batch to 1e-14 in float64: output, gradient, running "
@@ -224,6 +224,6 @@ def sync_batch_norm(params: Params) -> Result:
     if where.device == "cuda":
         own = max(row.largest for row in rows if row.norm == TORCHS)
         result.measured("torch.nn.SyncBatchNorm equals the whole batch, too", own < 1e-12, f"largest difference {own:.1e}")
-    result.measured("The all-reduces make a step longer", cost.slower, cost.times_as_long)
+    result.measured("The all-reduces make a step longer", cost.slower, cost.slowdown_text)
     result.notes += [where.note] * bool(where.note) + crowded(where.ranks) * (where.device == "cpu")
     return result

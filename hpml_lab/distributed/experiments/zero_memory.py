@@ -236,7 +236,7 @@ def zero_memory(params: Params) -> Result:
         depends_on="the allocator, and when the threads that send let go of what they sent",
     )
     slowdown = gain(DDP, ZERO_3)
-    result.measured("Sharding everything makes a small network's step slower", slowdown.slower, slowdown.times_as_long)
+    result.measured("Sharding everything makes a small network's step slower", slowdown.slower, slowdown.slowdown_text)
     for name in (OURS_1, OURS_3):
         text = f"{name} takes less than twice as long for a step as torch's {WAYS[name].twin}"
         result.measured(text, gains[name].low > 0.5, str(gains[name]))

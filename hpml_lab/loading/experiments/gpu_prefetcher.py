@@ -206,7 +206,7 @@ def gpu_prefetcher(params: Params) -> Result:
     timelines = {name: timeline_rows(run.spans)[:DRAWN] for name, run in runs.items()}
     result = Result([Table("A loop with each schedule", rows)], notes=notes, arrays={"timelines": timelines, "kind": kind})
     suffix = "" if params.device.is_cuda else " (emulated)"
-    result.key_figure(f"copying ahead{suffix}", gains[AHEAD].ratio, "times as fast")
+    result.key_figure(f"copying ahead{suffix}", gains[AHEAD].ratio, "speed-up")
     result.key_figure(f"share of the copies that is hidden{suffix}", ahead.hidden)
     result.claim(
         "Both schedules give the same batches in the same order", orders[0] == orders[1] == list(range(params.batches))

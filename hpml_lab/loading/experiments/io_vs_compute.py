@@ -57,8 +57,8 @@ class PredictedGain(Row):
     """What a change of the loop gains, predicted from the split and measured."""
 
     change: str = column("change")
-    predicted: float = column("predicted, times as fast")
-    measured: float = column("measured, times as fast")
+    predicted: float = column("predicted, speed-up")
+    measured: float = column("measured, speed-up")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     low: float
@@ -96,7 +96,7 @@ def draw_io_vs_compute(result: Result):
     right.axhline(2, color=style.INK, linestyle=":", linewidth=1)
     right.set_xticks(range(len(changes)), [row.change.replace(", ", ",\n") for row in changes])
     right.set_ylim(0, max(2.4, 1.25 * max([*heights["predicted"], *(row.high for row in changes)])))
-    right.set(ylabel="times as fast")
+    right.set(ylabel="speed-up")
     right.grid(axis="x", visible=False)
     right.legend(loc="upper left", ncols=2)
     for axes in (left, right):
@@ -275,9 +275,9 @@ def _compare(result: Result, split: TimedEpoch, changes: list[PredictedGain]) ->
     overlapped, doubled = changes
     ratio = split.mean(LOAD_PARTS) / split.mean(STEP_PARTS)
     result.key_figure("loading over computing", ratio, "ratio", lecture="about 1 (“as expensive”)")
-    result.key_figure("overlap, at most", overlapped.predicted, "times as fast")
-    result.key_figure("overlap, measured", overlapped.measured, "times as fast")
-    result.key_figure("step twice as fast", doubled.measured, "times as fast", lecture="less than 2")
+    result.key_figure("overlap, at most", overlapped.predicted, "speed-up")
+    result.key_figure("overlap, measured", overlapped.measured, "speed-up")
+    result.key_figure("step twice as fast", doubled.measured, "speed-up", lecture="less than 2")
     result.measured(
         "A step twice as fast gains less than a factor of 2", doubled.high < 2, f"{doubled.measured:.2f} ({doubled.interval})"
     )

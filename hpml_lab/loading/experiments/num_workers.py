@@ -259,7 +259,7 @@ def _compare(
     waiting = (warm.waiting + warm.collate + warm.queue) / warm.compute
     result.key_figure("loading here", load, "s")
     result.key_figure("compute here", compute, "s")
-    result.key_figure("8 workers", eight.gain, "times as fast", lecture="6.40 (129.17 / 20.17 s)")
+    result.key_figure("8 workers", eight.gain, "speed-up", lecture="6.40 (129.17 / 20.17 s)")
     result.key_figure("8 workers, waiting over computing", waiting, "ratio", lecture="0.32 (4.84 / 15.33 s)")
     result.key_figure("8 workers, share of the epoch beyond the bound", 1 - eight.bound / eight.warm)
     result.measured(

@@ -38,7 +38,7 @@ class DeviceCopy(Row):
     megabytes: float = column("size", "MB")
     pageable: float = column("pageable", "GB/s")
     pinned: float = column("pinned", "GB/s")
-    gain: float = column("pinned, times as fast")
+    gain: float = column("pinned, speed-up")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     pageable_call: float = column("pageable: call returns after", "µs")
@@ -109,7 +109,7 @@ def pinned_memory(params: Params) -> Result:
     if device_copies:
         _compare(result, device_copies[-1], gains[-1].gain, copy_during_compute(pageable.pin_memory(), device))
     else:
-        result.key_figure("pinned over pageable", unit="times as fast", lecture="“almost always better”, no figure")
+        result.key_figure("pinned over pageable", unit="speed-up", lecture="“almost always better”, no figure")
         refused = attempt(lambda: torch.zeros(4).pin_memory())
         result.notes.append(
             NO_CUDA.format(what="only copies within the host's memory were measured", slug="pinned-memory")
@@ -123,7 +123,7 @@ def _compare(result: Result, largest: DeviceCopy, gain: SpeedUp, turns: CopyDuri
     hidden, (low, high) = median(turns.hidden), interval(turns.hidden)
     result.key_figure("pageable to GPU, largest copy", largest.pageable, "GB/s")
     result.key_figure("pinned to GPU, largest copy", largest.pinned, "GB/s")
-    result.key_figure("pinned over pageable", gain.ratio, "times as fast", lecture="“almost always better”, no figure")
+    result.key_figure("pinned over pageable", gain.ratio, "speed-up", lecture="“almost always better”, no figure")
     result.key_figure("share of a copy hidden behind compute", hidden)
     result.measured("The largest copy is faster from pinned memory", gain.faster, str(gain))
     result.measured(

@@ -50,8 +50,8 @@ class RatioGain(Row):
     """One thread ahead of the loop compared with the plain loop, both measured or both simulated, for one ratio."""
 
     ratio: float = column("compute / load")
-    simulated: float = column("simulated, times as fast")
-    gain: float = column("measured, times as fast")
+    simulated: float = column("simulated, speed-up")
+    gain: float = column("measured, speed-up")
     interval: str = column("90 % interval")
     low: float
     high: float
@@ -101,7 +101,7 @@ def prefetch_gain(result: Result):
     axes.errorbar(at, measured, reach, fmt="o", color=style.BLUE, markersize=8, capsize=4, label="measured")
     axes.set_xscale("log", base=2)
     axes.xaxis.set_major_formatter("{x:g}")
-    axes.set(xlabel="compute C / load L", ylabel="times as fast")
+    axes.set(xlabel="compute C / load L", ylabel="speed-up")
     axes.set_ylim(min(0.9, 0.95 * min(gain.low for gain in gains)), max(2.1, 1.05 * max(gain.high for gain in gains)))
     axes.legend(loc="upper right", fontsize=9)
     return figure
@@ -206,8 +206,8 @@ def _compare(
     deepest, shallowest = by_way[f"thread, depth {max(params.depths)}"], by_way[f"thread, depth {min(params.depths)}"]
     result.key_figure("loading", load, "s")
     result.key_figure("plain loop", loops[0].seconds, "s")
-    result.key_figure("one thread ahead", by_way[AHEAD].gain, "times as fast")
-    result.key_figure("best way", max(row.gain for row in loops), "times as fast")
+    result.key_figure("one thread ahead", by_way[AHEAD].gain, "speed-up")
+    result.key_figure("best way", max(row.gain for row in loops), "speed-up")
     result.claim(
         "In the plain loop loading and computing never overlap; with one thread ahead they do",
         loops[0].both < 1e-6 < shallowest.both,

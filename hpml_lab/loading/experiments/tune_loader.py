@@ -33,7 +33,7 @@ class GridSetting(Row):
     setting: str = column("setting")
     chosen: bool = column("the tuner's choice")
     seconds: float = column("epoch", "s")
-    gain: float = column("times as fast as the choice")
+    gain: float = column("speed-up over the choice")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 
@@ -129,7 +129,7 @@ def _compare(result: Result, name: str, rows: list[GridSetting], gains: list[Spe
     mine = [row for row in rows if row.data == name]
     best = max(range(len(mine)), key=lambda index: mine[index].gain)
     result.key_figure(f"{name}: workers chosen", chosen["num_workers"])
-    result.key_figure(f"{name}: best of the grid", gains[best].ratio, "times as fast as the choice")
+    result.key_figure(f"{name}: best of the grid", gains[best].ratio, "speed-up over the choice")
     beaten = [row.setting for row, gain in zip(mine, gains, strict=True) if gain.faster and gain.ratio > 1 / (1 - GAIN)]
     result.measured(
         f"{name}: no setting of the grid beats the tuner's choice by more than the noise and 5 %",

@@ -39,7 +39,7 @@ class TrainingStep(Row):
     cpu_gflops: float = column("CPU", "GFLOP/s")
     gpu_us: float | None = column("GPU step", "µs", default=None)
     gpu_gflops: float | None = column("GPU", "GFLOP/s", default=None)
-    gain: float | None = column("GPU, times as fast", default=None)
+    gain: float | None = column("GPU, speed-up", default=None)
     interval: str | None = column("interval", default=None)
     verdict: str | None = column("the GPU is", default=None)
     copy_us: float | None = column("copy of the batch", "µs", default=None)

@@ -21,7 +21,7 @@ from hpml_lab.processes.timelines import draw_timelines, legend_entries
 QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.01, rounds=5)
 FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=9)
 ON = ("threads", "processes")
-FAST = "times as fast"
+FAST = "speed-up"
 TIMELINES = (("loop", "threads"), ("loop", "processes"), ("sleep", "threads"), ("numpy", "threads"))
 
 
@@ -69,7 +69,7 @@ def draw(result: Result):
             unsure = [row for row in line if row.verdict not in CLAIMED]
             look = dict(color=color, marker=marker, linestyle="none", markerfacecolor="white")
             axes.plot([row.workers for row in unsure], [row.gain for row in unsure], **look)
-        axes.set(title=f"on {on}", xlabel=on, ylabel="times as fast", xticks=workers)
+        axes.set(title=f"on {on}", xlabel=on, ylabel="speed-up", xticks=workers)
     figure.supxlabel(f"(this machine has {result.arrays['cores']} cores)", fontsize=9)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure

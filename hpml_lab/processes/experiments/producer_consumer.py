@@ -44,7 +44,7 @@ class RelayRow(Row):
     use: float = column("time to use all", "s")
     seconds: float = column("both at once", "s")
     in_turn: float = column("one after the other", "s")
-    speedup: float = column("times as fast")
+    speedup: float = column("speed-up")
     producer_waits: float = column("producer waits", "s")
     consumer_waits: float = column("consumer waits", "s")
     most_in_ring: int = column("most items in the ring")
@@ -145,7 +145,7 @@ def producer_consumer(params: Params) -> Result:
     result = Result([Table("A producer and a consumer, at once", table)])
     result.key_figure("producer waits if the consumer is slow", producer_share, "% of its time")
     result.key_figure("consumer waits if the producer is slow", consumer_share, "% of its time")
-    result.key_figure("uneven work, more slots compared with one", gain.ratio, "times as fast")
+    result.key_figure("uneven work, more slots compared with one", gain.ratio, "speed-up")
 
     right, small = relay.stream_checksum(params.items, shape), relay.stream_checksum(params.items, (1024,))
     in_order = list(range(params.items))

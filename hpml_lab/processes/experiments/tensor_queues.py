@@ -95,10 +95,10 @@ def tensor_queues(params: Params) -> Result:
         ],
         notes=notes,
     )
-    result.key_figure("handles over pickle at the largest size", handles_large.ratio, "times as fast", lecture="efficient")
-    result.key_figure("handles over pickle at the smallest size", handles_small.ratio, "times as fast")
-    result.key_figure("reused over new tensors at the largest size", reused_large.ratio, "times as fast", lecture="nearly free")
-    result.key_figure("ring over handles at the smallest size", ring_small.ratio, "times as fast")
+    result.key_figure("handles over pickle at the largest size", handles_large.ratio, "speed-up", lecture="efficient")
+    result.key_figure("handles over pickle at the smallest size", handles_small.ratio, "speed-up")
+    result.key_figure("reused over new tensors at the largest size", reused_large.ratio, "speed-up", lecture="nearly free")
+    result.key_figure("ring over handles at the smallest size", ring_small.ratio, "speed-up")
     result.key_figure("message of a handle", max(lengths), "bytes")
     result.key_figure("handles win from", crossover_kilobytes(rates), "KB")
     _claim_messages(result, lengths)

@@ -46,7 +46,7 @@ class ProfilerCost(Row):
     """How much processor time a tight loop takes under a profiler."""
 
     profiler: str = column("profiler")
-    times: float = column("tight loop under it", "times as long")
+    times: float = column("tight loop under it", "slowdown")
     interval: str = column("interval")
     noise: float = column("noise, ±", "%")
 
@@ -246,12 +246,12 @@ def add_costs(result: Result, params: Params) -> None:
     rows = [ProfilerCost(name, cost.slowdown.ratio, cost.slowdown.interval, 100 * cost.noise) for name, cost in costs.items()]
     result.tables.append(Table("What a profiler costs", rows))
     for profiler, name in COST_FIGURES.items():
-        result.key_figure(name, costs[profiler].slowdown.ratio if profiler in costs else None, unit="times as long")
+        result.key_figure(name, costs[profiler].slowdown.ratio if profiler in costs else None, unit="slowdown")
     for profiler in [name for name in costs if name != SAMPLER]:
         result.measured(
             f"{profiler.partition(',')[0]} makes a tight loop at least 1.5 times as long, and longer than the sampler does",
             costs[profiler].slowdown.low > max(1.5, costs[SAMPLER].slowdown.high),
-            f"{costs[profiler].times_as_long}; sampler {costs[SAMPLER].times_as_long}",
+            f"{costs[profiler].slowdown_text}; sampler {costs[SAMPLER].slowdown_text}",
         )
 
 

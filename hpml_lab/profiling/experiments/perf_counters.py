@@ -202,7 +202,7 @@ def perf_counters(params: Params) -> Result:
     result.measured(
         "The shuffled walk takes longer than the ordered one, beyond what the ordered one differs from itself",
         shuffled.slower,
-        shuffled.times_as_long,
+        shuffled.slowdown_text,
     )
     if perf and perf["touch"].page_faults is not None:
         faults, counted = perf["touch"].page_faults, runs["touch"].minor_faults

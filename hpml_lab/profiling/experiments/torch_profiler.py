@@ -287,10 +287,10 @@ def add_costs(result: Result, uses: dict[str, tuple[float, SpeedUp]]) -> None:
     ]
     result.tables.append(Table("What the profiler costs a step of small operators", rows))
     for use, (_, cost) in uses.items():
-        result.key_figure(f"step under the profiler: {use}", cost.times_as_long)
+        result.key_figure(f"step under the profiler: {use}", cost.slowdown_text)
     left_on, restarted = uses[LEFT_ON][1], uses[RESTARTED][1]
     result.measured(
         "A profiler that is left on costs a step less than a new profiler for each step",
         left_on.slowdown.high < restarted.slowdown.low,
-        f"{left_on.times_as_long}; {restarted.times_as_long}",
+        f"{left_on.slowdown_text}; {restarted.slowdown_text}",
     )

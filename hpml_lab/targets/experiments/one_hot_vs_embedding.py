@@ -157,7 +157,7 @@ def judge_look_ups(result: Result, rows: list[LookUp], gains: list[SpeedUp | Non
     )
     few, many = rows[0].vocabulary, rows[-1].vocabulary
     result.measured(
-        f"From {few:,} to {many:,} words a look-up takes less than 10 times as long", far.slowdown.high < 10, far.times_as_long
+        f"From {few:,} to {many:,} words a look-up takes less than 10 times as long", far.slowdown.high < 10, far.slowdown_text
     )
     result.key_figure(f"one-hot at {many:,} words, peak", one_hot_bytes(params.batch, many) / 1e6, "MB")
     if not ran:
@@ -174,10 +174,10 @@ def judge_look_ups(result: Result, rows: list[LookUp], gains: list[SpeedUp | Non
     result.measured(
         "From 1,000 words on, one-hot vectors take longer than a look-up",
         bool(longer) and all(gain.slower for gain in longer.values()),
-        "; ".join(f"{vocabulary:,}: {gain.times_as_long}" for vocabulary, gain in longer.items()),
+        "; ".join(f"{vocabulary:,}: {gain.slowdown_text}" for vocabulary, gain in longer.items()),
     )
     result.key_figure("the largest vocabulary with one-hot vectors", ran[-1].vocabulary, "words")
-    result.key_figure("one-hot next to a look-up there", ran[-1].times_as_long, "times as long")
+    result.key_figure("one-hot next to a look-up there", ran[-1].times_as_long, "slowdown")
 
 
 def judge_training(
@@ -232,7 +232,7 @@ def judge_training(
         str(gains[SPARSE_ADAM]),
     )
     result.key_figure(
-        f"a step of SparseAdam next to Adam, {steps[-1].vocabulary:,} words", gains[SPARSE_ADAM].ratio, "times as fast"
+        f"a step of SparseAdam next to Adam, {steps[-1].vocabulary:,} words", gains[SPARSE_ADAM].ratio, "speed-up"
     )
 
 

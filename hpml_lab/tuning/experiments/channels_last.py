@@ -31,7 +31,7 @@ class LayoutTiming(Row):
     nhwc_ms: float = column("NHWC", "ms")
     nchw_spread_ms: float = column("spread, NCHW", "ms")
     nhwc_spread_ms: float = column("spread, NHWC", "ms")
-    gain: float = column("NHWC, times as fast")
+    gain: float = column("NHWC, speed-up")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 

@@ -50,7 +50,7 @@ class CheckpointedStep(Row):
     products: int = column("products, forward")
     gelus: int = column("GELUs, forward")
     step_ms: float = column("step", "ms")
-    times_as_long: float = column("times as long")
+    times_as_long: float = column("slowdown")
     interval: str = column("90 % interval")
     extra_forwards: float = column("extra time", "forward passes")
     gradients_equal: bool = column("gradients bitwise equal")
@@ -239,7 +239,7 @@ def checkpointing(params: Params) -> Result:
     result.key_figure("peak memory, GELU + next linear", gelu.peak_mb, unit="MB")
     result.key_figure("activations kept, GELU + next linear", gelu.kept)
     for row in (steps["8 segments"], gelu):
-        result.key_figure(f"{row.checkpointed}, times as long", row.times_as_long)
+        result.key_figure(f"{row.checkpointed}, slowdown", row.times_as_long)
         result.key_figure(f"{row.checkpointed}, extra time", row.extra_forwards, unit="forward passes")
 
     result.claim("Every choice gives bitwise identical gradients", all(row.gradients_equal for row in steps.values()))
@@ -282,13 +282,13 @@ def checkpointing(params: Params) -> Result:
     result.measured(
         "Nor does it take more time than one more forward pass, in 8 segments",
         steps["8 segments"].extra_forwards <= 1,
-        f"{steps['8 segments'].extra_forwards:.2f} forward passes; {gains['8 segments'].times_as_long}",
+        f"{steps['8 segments'].extra_forwards:.2f} forward passes; {gains['8 segments'].slowdown_text}",
     )
     gelu_gain, block_gain = gains["GELU + next linear"], gains["each block"]
     result.measured(
         "Computing GELU again costs less time than computing whole blocks again",
         gelu_gain.low > block_gain.high,
-        f"{gelu_gain.times_as_long}, compared with {block_gain.times_as_long}",
+        f"{gelu_gain.slowdown_text}, compared with {block_gain.slowdown_text}",
     )
     result.measured(
         "ReLU, sigmoid and upsampling save more memory per millisecond than a deep product",

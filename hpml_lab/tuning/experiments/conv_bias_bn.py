@@ -35,7 +35,7 @@ class BiasedStep(Row):
     kernels: int | None = column("kernels")
     step_ms: float = column("step", "ms")
     spread_ms: float = column("spread", "ms")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 

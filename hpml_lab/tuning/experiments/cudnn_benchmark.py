@@ -41,7 +41,7 @@ class SearchTiming(Row):
     off_spread_ms: float = column("spread, search off", "ms")
     on_ms: float | None = column("search on", "ms", None)
     on_spread_ms: float | None = column("spread, search on", "ms", None)
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     off_kernel: str | None = column("longest kernel, search off", "", None)
@@ -186,7 +186,7 @@ def cudnn_benchmark(params: Params) -> Result:
     result = Result([Table("3×3 convolutions", rows)])
     result.key_figure(f"forward, {LECTURE}, search off", lecture.off_ms * 1e3, unit="µs", lecture=1430)
     result.key_figure(f"forward, {LECTURE}, search on", found and lecture.on_ms * 1e3, unit="µs", lecture=840)
-    result.key_figure(f"forward, {LECTURE}, times as fast", lecture.gain, lecture=1.7)
+    result.key_figure(f"forward, {LECTURE}, speed-up", lecture.gain, lecture=1.7)
     best = f"{found.gains[found.best]}, {', '.join(found.best)}" if found else None
     result.key_figure("the most that the search gains", best, lecture=1.7)
     differences = [ways_differ(params.device), *([found.difference("float32")] if found else [])]

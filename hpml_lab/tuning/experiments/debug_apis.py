@@ -38,7 +38,7 @@ class DebugCost(Row):
     net: str = column("network")
     plain_ms: float = column("without", "ms")
     debug_ms: float = column("with", "ms")
-    slowdown: float = column("times as long")
+    slowdown: float = column("slowdown")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     kernels_ms: float | None = column("kernels alone, without", "ms", None)
@@ -166,12 +166,12 @@ def debug_apis(params: Params) -> Result:
     ]
     reports: list[AnomalyReport] = [anomaly_report(fault, device) for fault in FAULTS]
     nan, infinite, lost, sound = reports
-    in_words = {key: gain.times_as_long for key, gain in gains.items()}
+    in_words = {key: gain.slowdown_text for key, gain in gains.items()}
     small_slowdown, large_slowdown = slowdown["anomaly mode", SMALL], slowdown["anomaly mode", LARGE]
 
     result = Result([Table("One training step", rows), Table("What anomaly mode reports", reports)])
     for row in rows:
-        result.key_figure(f"{row.tool}, {row.net}, times as long", row.slowdown)
+        result.key_figure(f"{row.tool}, {row.net}, slowdown", row.slowdown)
     result.key_figure("gradcheck, calls of the function", needed)
     result.claim("Debugging tools do not change gradients, within 1e-3 of each parameter's largest", all(unchanged))
     result.claim(

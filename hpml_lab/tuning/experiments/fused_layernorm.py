@@ -38,7 +38,7 @@ class LayerNormRun(Row):
     time_us: float = column("time", "µs")
     bandwidth_share: float | None = column("share of the copy bandwidth")
     error: float = column("largest relative error")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 

@@ -47,7 +47,7 @@ class GeluRun(Row):
     alone_us: float | None = column("kernels alone", "µs")
     bandwidth_share: float | None = column("share of the copy bandwidth")
     error: float = column("largest error")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     alone_gain: float | None = column("times as fast, kernels alone", "", None)

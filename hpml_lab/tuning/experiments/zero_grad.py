@@ -52,7 +52,7 @@ class ClearingTime(Row):
     work: str = column("time of")
     way: str = column("gradients cleared by")
     time_us: float = column("time", "µs")
-    gain: float | None = column("times as fast", "", None)
+    gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 
