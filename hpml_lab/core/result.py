@@ -163,12 +163,16 @@ class Result:
         return render.card(self)
 
     def pictures(self) -> list[tuple[Any, str]]:
-        """(figure, caption): this run's, and the recorded run's if there is one and it may look different."""
+        """(figure, caption): this run's, and the recorded run's if there is one and it may look different.
+
+        Of two pictures each caption says whose it is.
+        """
         caption = self.experiment.caption
         figures = [(self.figure(), caption)]
         if (reference := self.reference()) is not None and not self.experiment.same_picture:
             try:
                 figures.append((reference.figure(), f"Recorded run, {reference.where}: {caption}"))
+                figures[0] = figures[0][0], f"This run, {self.size}: {caption}"
             except Exception as error:  # its file is whole, but what it holds cannot be drawn: this run is shown all the same
                 self._recorded = None, f"The recorded run cannot be shown: {type(error).__name__}: {error}."
         return [(figure, words) for figure, words in figures if figure is not None]
@@ -178,7 +182,7 @@ class Result:
 
         kept.keep(self)
         for figure, caption in self.pictures():
-            if label := caption.removesuffix(self.experiment.caption).strip():  # "Recorded run, ...:"
+            if label := caption.removesuffix(self.experiment.caption).strip():  # "This run, ...:"
                 render.show_line(label)
             render.show_picture(figure, caption)
         display({"text/html": self.html(), "text/plain": repr(self)}, raw=True)

@@ -246,7 +246,7 @@ def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch
     assert rows == [["speed, m/s", "3 (by the slide)", 2.5, 99.0]]
     assert "The reference is a recorded run: full on cuda:0, Some GPU" in result.text()
     assert [caption.partition(",")[0] for _, caption in result.pictures()] == [
-        "A line through the measured values",
+        "This run",
         "Recorded run",
     ]
 
@@ -295,7 +295,7 @@ def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
     assert card["text/plain"].startswith("sample-row") and "<table" in card["text/html"]
 
 
-def test_above_the_recorded_picture_a_notebook_says_whose_it_is(sample, tmp_path, monkeypatch):
+def test_above_each_of_two_pictures_a_notebook_says_whose_it_is(sample, tmp_path, monkeypatch):
     monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}
@@ -304,9 +304,10 @@ def test_above_the_recorded_picture_a_notebook_says_whose_it_is(sample, tmp_path
     shown = []
     monkeypatch.setattr("IPython.display.display", lambda data, **options: shown.append(data))
     sample("quick")._ipython_display_()
-    assert ["image/png" in data for data in shown] == [True, False, True, False]
+    assert ["image/png" in data for data in shown] == [False, True, False, True, False]
+    assert shown[0]["text/plain"] == "This run, quick:"
     label = f"Recorded run, {recorded.where}:"
-    assert shown[1] == {"text/html": f"<p><em>{label}</em></p>", "text/plain": label} and "Some GPU" in label
+    assert shown[2] == {"text/html": f"<p><em>{label}</em></p>", "text/plain": label} and "Some GPU" in label
 
 
 def test_an_unknown_slug_suggests_the_nearest(sample):
