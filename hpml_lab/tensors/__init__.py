@@ -3,6 +3,7 @@
 Experiments, in the order of the notebook:
     tensor_basics   shapes, strides, views and copies, and the gradient of a sum
     cpu_vs_gpu      bandwidth, matrix products and a small CNN on both devices, and the roofline
+    GpuGain, Images  rows of its tables: how much faster the GPU is, and the CNN at one batch size
 Tools:
     shares_memory   whether two tensors lie in the same storage
     positions       the positions in its storage that a tensor reads
@@ -15,6 +16,8 @@ from hpml_lab.core.lazy import attach
 if TYPE_CHECKING:
     from hpml_lab.tensors.experiments.tensor_basics import tensor_basics as tensor_basics
     from hpml_lab.tensors.experiments.cpu_vs_gpu import cpu_vs_gpu as cpu_vs_gpu
+    from hpml_lab.tensors.comparisons import GpuGain as GpuGain
+    from hpml_lab.tensors.rows import Images as Images
     from hpml_lab.tensors.memory import shares_memory as shares_memory, positions as positions
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -9,14 +9,15 @@ from hpml_lab import tensors
 from hpml_lab.core.findings import KeyFigure, Table
 from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Ceiling, Timing
+from hpml_lab.core.timing import PLACEBO, Timing
 from hpml_lab.report.machines import machine_cards
 from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
 from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, faster_from
 from hpml_lab.tensors.experiments import cpu_vs_gpu as module
-from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Measured, Product, Roofline, Transfer
+from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Product, Roofline, Transfer
 from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction, Expression, Move
+from hpml_lab.tensors.rows import Measured
 
 CPU = torch.device("cpu")
 
@@ -50,8 +51,9 @@ def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs
     assert result
     assert all(len(result.rows(kind)) >= 2 for kind in (Copy, Product, Roofline, Images)) and not result.rows(Transfer)
     assert all(row.microseconds > 0 and row.device == "cpu" for row in result.rows(Measured))
-    assert result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") is None, "no GPU, no figure"
-    assert result.here("CPU memory bandwidth (large copy)") > 0
+    assert result.here("small CNN, inference: the GPU's best images/s over the CPU's") is None, "no GPU, no figure"
+    largest = max(result.rows(Copy), key=lambda row: row.bytes)
+    assert result.here("CPU memory bandwidth (large copy)") == largest.rate == result.arrays["ceilings"]["cpu"]["GB/s"] > 0
     assert any("GPU half is not measured" in note for note in result.notes)
 
 
@@ -173,8 +175,7 @@ def test_a_product_that_would_take_too_long_on_the_cpu_is_left_out_there(monkeyp
     monkeypatch.setattr(module, "on_each_device", timed)
     monkeypatch.setattr(workloads, "matmul", lambda n, device: workloads.Workload("matmul", n, 2.0 * n**3, 12.0 * n**2))
     monkeypatch.setattr(module, "all_threads", lambda: 4)
-    limits = dict.fromkeys(devices, Ceiling(1.0, 1.0, 4))
-    rows, gains, left_out = module.multiply((512, 1024, 2048), [torch.device(name) for name in devices], limits)
+    rows, gains, left_out = module.multiply((512, 1024, 2048), [torch.device(name) for name in devices])
     assert left_out == {2048: pytest.approx(8)} and max(row.n for row in rows) == largest
     assert max(row.n for row in rows if row.device == "cpu") == 1024
     assert seen[512][1] is None and seen[1024] == (devices, 4), "one thread is not tried where all take long"
@@ -203,7 +204,31 @@ def test_times_that_stay_equal_while_the_work_grows_fail_a_check(monkeypatch):
     for microseconds, holds in (([7950, 7950, 7960], False), ([20, 300, 9000], True)):
         copies = [Copy("cpu", us, 0.0, kib << 10, 1.0) for us, kib in zip(microseconds, (512, 8192, 131072), strict=True)]
         module._check_clock(result := Result([Table("Copies", copies)]), [CPU])
-        assert [check.holds for check in result.checks] == [holds]
+        assert [check.holds for check in result.checks] == [holds] and bool(result.notes) is not holds
+
+
+def test_the_recorded_run_has_no_time_of_a_clock_that_was_cold(monkeypatch):
+    """Its CPU times of short work on all threads were one constant: they are left out, and so is what followed from them."""
+    monkeypatch.setattr(module, "launch_seconds", lambda device: 1e-6)
+    recorded = tensors.cpu_vs_gpu.reference()
+    module._check_clock(again := Result(recorded.tables), [CPU])
+    assert again and recorded.here("CPU memory bandwidth (large copy)") is None
+    assert not [row for row in recorded.rows(Product) if row.device == "cpu" and 32 < row.n < 4096]
+    for work in module.CNN:
+        label = f"small CNN, {work}: the GPU's best images/s over the CPU's"
+        assert recorded.here(label) == pytest.approx(module.best_rates(recorded.rows(Images), work))
+
+
+def test_best_rates_compare_each_device_at_its_own_best_batch_size():
+    rates = {"cpu": {1: 10.0, 64: 40.0, 1024: 20.0}, "cuda:0": {1: 5.0, 64: 400.0, 1024: 800.0}}
+    rows = [Images(device, 1.0, 0.0, "training", n, rate) for device, found in rates.items() for n, rate in found.items()]
+    assert module.best_rates(rows, "training") == 20.0 and module.best_rates(rows, "inference") is None
+
+
+def test_a_line_has_a_gap_where_only_the_other_device_was_measured():
+    rows = [Product(device, 1.0, 0.0, n, 1.0, n / 6) for device, n in (("cpu", 32), ("cpu", 128), ("gpu", 64))]
+    sizes, rates = module._line("cpu", rows, "n")
+    assert sizes == [32, 64, 128] and [rate == rate for rate in rates] == [True, False, True]
 
 
 @pytest.mark.parametrize("label, shown", [("CPU memory bandwidth (copy)", False), ("CPU memory bandwidth (large copy)", True)])
@@ -260,7 +285,7 @@ def test_on_a_gpu_both_halves_and_the_transfers_are_measured():
     assert {row.device for row in result.rows(Product)} == {"cpu", "cuda:0"}
     assert (
         result.here("host to GPU, pinned") > 0
-        and result.here("small CNN, inference: GPU over CPU, largest over the batch sizes") > 0
+        and result.here("small CNN, inference: the GPU's best images/s over the CPU's") > 0
     )
     assert repr(result) == repr(replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cpu")), "the same text on both"
     assert [row.work for row in result.rows(GpuGain)] == ["product"] * 2 + ["inference"] * 2 + ["training"] * 2

@@ -3,6 +3,7 @@
 import copy
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -17,16 +18,16 @@ from hpml_lab.core.noise import SpeedUp, speed_up
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.timing import ceiling, interleaved, launch_seconds, measure, stuck
 from hpml_lab.tensors import workloads
 from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, counted, faster_from, gain_per, on_each_device, processor_time, time_copy
-from hpml_lab.tensors.rows import Copy, Images, Measured, Product, Roofline, Transfer, times_of
+from hpml_lab.tensors.rows import Copy, Images, Product, Roofline, Transfer, times_of
 from hpml_lab.tensors.transfers import BETWEEN, PINNED, transfers
 from hpml_lab.tensors.workloads import Workload
 
 QUICK = {
-    "copy_kib": (32, 256, 2048, 16384, 131072, 262144),
+    "copy_kib": (32, 256, 2048, 16384, 131072, 524288),
     "matmul": (32, 128, 512, 1024),
     "batches": (1, 8, 64),
     "elements": 1 << 25,
@@ -54,30 +55,29 @@ def draw(result: Result):
     each kernel is a point, and the small points on a dotted line are the products by size."""
     figure = style.new_figure(9, 7.5)
     (bandwidth, product), (cnn, roof) = figure.subplots(2, 2)
-    for i, (device, limit) in enumerate(result.arrays["ceilings"].items()):
+    for i, device in enumerate(devices := list(dict.fromkeys(row.device for row in result.rows(Images)))):
         look = {"marker": style.MARKERS[i], "color": style.CYCLE[i]}
-        copies, products = _on(device, result.rows(Copy)), _on(device, result.rows(Product))
-        bandwidth.plot([row.bytes for row in copies], [row.rate for row in copies], label=device, **look)
-        product.plot([row.n for row in products], [row.rate for row in products], label=device, **look)
+        bandwidth.plot(*_line(device, result.rows(Copy), "bytes"), label=device, **look)
+        product.plot(*_line(device, result.rows(Product), "n"), label=device, **look)
         for work, line in ((INFERENCE, "-"), (TRAINING, "--")):
             rows = [row for row in _on(device, result.rows(Images)) if row.work == work]
             cnn.plot([row.batch for row in rows], [row.rate for row in rows], line, label=f"{device}, {work}", **look)
-        intensities = np.geomspace(0.03, 5000, 200)
-        reachable = np.minimum(limit["GFLOP/s"], limit["GB/s"] * intensities)
-        roof.plot(intensities, reachable, color=look["color"], label=f"{device}: measured limits")
-        points = [(row.kernel, row.intensity, row.rate) for row in _on(device, result.rows(Roofline))]
+        products = _on(device, result.rows(Product))
+        if limit := result.arrays["ceilings"].get(device):
+            intensities = np.geomspace(0.03, 5000, 200)
+            reachable = np.minimum(limit["GFLOP/s"], limit["GB/s"] * intensities)
+            roof.plot(intensities, reachable, color=look["color"], label=f"{device}: measured limits")
+        points = [(row.kernel.split(",")[0], row.intensity, row.rate) for row in _on(device, result.rows(Roofline))]
         points.append((f"matmul, n={products[-1].n}", products[-1].intensity, products[-1].rate))
         roof.plot([x for _, x, _ in points], [y for _, _, y in points], linestyle="none", markersize=7, **look)
-        by_size = [row.intensity for row in products], [row.rate for row in products]
-        roof.plot(*by_size, ".:", color=look["color"], linewidth=1, markersize=5)
-        roof.annotate(f"n={products[0].n}", (by_size[0][0], by_size[1][0]), (6, -4), textcoords="offset points", fontsize=8)
+        roof.plot(*_line(device, result.rows(Product), "intensity"), ".:", color=look["color"], linewidth=1, markersize=5)
+        points.append((f"n={products[0].n}", products[0].intensity, products[0].rate))
         for kernel, x, y in points:
-            below = (6, -23 if "conv" in kernel else -11)  # the convolution lies next to the matrix product
+            below = {"conv": (-20, -16), "matm": (-20, 7)}.get(kernel[:4], (6, -11))
             roof.annotate(kernel, (x, y), xytext=below, textcoords="offset points", fontsize=8)
-    colors = dict(zip(result.arrays["ceilings"], style.CYCLE, strict=False))
-    for i, cache in enumerate(
-        result.rows(Cache)
-    ):  # each name on a line of its own: caches of two devices may lie close together
+    colors = dict(zip(devices, style.CYCLE, strict=False))
+    # Each name on a line of its own: caches of two devices may lie close together.
+    for i, cache in enumerate(result.rows(Cache)):
         bandwidth.axvline(cache.used, color=colors[cache.device], linestyle=":", linewidth=1)
         at = (cache.used, 0.02 + 0.05 * i), (2, 0), bandwidth.get_xaxis_transform(), "offset points"
         bandwidth.annotate(cache.name, *at, fontsize=8, color=colors[cache.device])
@@ -86,7 +86,8 @@ def draw(result: Result):
     cnn.set(xscale="log", yscale="log", xlabel="batch size", ylabel="images/s", title="Small CNN, 28 × 28 images")
     roof.set(xscale="log", yscale="log", xlabel="arithmetic intensity, FLOP/byte", ylabel="GFLOP/s", title="Roofline")
     for axes in (bandwidth, product, cnn, roof):
-        axes.legend(fontsize=8, loc="upper left" if axes is roof else "best")
+        axes.legend(fontsize=8, loc="lower right" if axes is roof else "best")
+    roof.set(xlim=(None, 3e4), ylim=(None, 3 * roof.get_ylim()[1]))  # room for names
     if len(colors) == 1:
         bandwidth.set_ylim(bottom=0)
     else:  # a GPU's memory is ten times as fast and more
@@ -96,6 +97,13 @@ def draw(result: Result):
 
 def _on(device: str, rows: list) -> list:
     return [row for row in rows if row.device == device]
+
+
+def _line(device: str, rows: list, size: str) -> tuple[list[float], list[float]]:
+    """Sizes and rates of a device, with a gap at each size that only another device has."""
+    rates = {getattr(row, size): row.rate for row in _on(device, rows)}
+    sizes = sorted({getattr(row, size) for row in rows})
+    return sizes, [rates.get(size, np.nan) for size in sizes]
 
 
 @experiment("cpu-vs-gpu", lecture="L0 L2 L1", notebook="01_tensors", draw=draw, uses=("cuda",), quick=QUICK, full=FULL)
@@ -109,14 +117,20 @@ def cpu_vs_gpu(params: Params) -> Result:
 def _measured(params: Params) -> Result:
     cpu, threads = torch.device("cpu"), all_threads()
     devices = [cpu, params.device.torch] if params.device.is_cuda else [cpu]
-    limits = {str(device): ceiling(device, threads=threads) for device in devices}
-    kernels, images = [], []
+    limits, kernels, images = {}, [], []
     for device in devices:
+        for kib in progress(params.copy_kib, f"copies on {device}"):
+            work = workloads.copy(kib * 1024 // 8, device)  # source and target together fill the working set
+            timing = counted(time_copy(work.work, device), work)
+            kernels.append(Copy(str(device), *times_of(timing), kib * 1024, timing.gb_per_s))
+        # The slope of the roofline is the largest of these copies.
+        limits[str(device)] = replace(ceiling(device, threads=threads), gb_per_s=kernels[-1].rate)
         clock = measure if device.type == "cuda" else processor_time
-        for workload, kind, extent in progress(_workloads(params, device), f"kernels on {device}"):
-            timing = time_copy(workload.work, device) if kind is Copy else clock(workload.work)
-            kernels.append(_row(kind, workload, extent, counted(timing, workload), device, limits[str(device)]))
-    products, gains, left_out = multiply(params.matmul, devices, limits)
+        for work in progress(_kernels(params, device), f"kernels on {device}"):
+            timing = counted(clock(work.work), work)
+            rates = timing.gflop_per_s, timing.gb_per_s, timing.intensity, limits[str(device)].fraction(timing)
+            kernels.append(Roofline(str(device), *times_of(timing), work.name, *rates))
+    products, gains, left_out = multiply(params.matmul, devices)
     kernels += products
     for (work, make), batch in progress(list(itertools.product(CNN.items(), params.batches)), "small CNN"):
         times, gains[work, batch] = on_each_device({str(device): make(batch, device) for device in devices})
@@ -142,7 +156,7 @@ def _measured(params: Params) -> Result:
     )
     passes = {work: make(params.batches[-1], params.device.torch) for work, make in CNN.items()}
     forward = speed_up(interleaved(passes, samples=5, threads=threads, placebo=TRAINING), TRAINING, INFERENCE)
-    _key_figures(result, gains, limits["cpu"].gb_per_s, forward.ratio)
+    _key_figures(result, limits["cpu"].gb_per_s, forward.ratio)
     _claims(result, params, devices, threads)
     _check_clock(result, devices)
     result.measured(
@@ -163,17 +177,15 @@ def _measured(params: Params) -> Result:
 # ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-def _workloads(params: Params, device: torch.device) -> Iterator[tuple[Workload, type, int]]:
-    """(workload, its row type, its size), one at a time so that the tensors of one are freed before the next."""
-    for kib in params.copy_kib:
-        yield workloads.copy(kib * 1024 // 8, device), Copy, kib * 1024  # source and target together fill the working set
-    yield workloads.add(params.elements, device), Roofline, params.elements
-    yield workloads.matvec(params.matvec, device), Roofline, params.matvec
-    yield workloads.conv(8, 64, 56, device), Roofline, 64
+def _kernels(params: Params, device: torch.device) -> Iterator[Workload]:
+    """The kernels under the roofline, one at a time so that the tensors of one are freed before the next."""
+    yield workloads.add(params.elements, device)
+    yield workloads.matvec(params.matvec, device)
+    yield workloads.conv(8, 64, 56, device)
 
 
 def multiply(
-    sizes: tuple[int, ...], devices: list[torch.device], limits: dict[str, Ceiling]
+    sizes: tuple[int, ...], devices: list[torch.device]
 ) -> tuple[list[Product], dict[tuple[str, int], SpeedUp | None], dict[int, float]]:
     """Products by size, smallest first: rows, what the GPU gains at each size, and {size: seconds} of those that would have
     taken too long on the CPU, by the largest one before."""
@@ -188,47 +200,31 @@ def multiply(
         works = {str(device): piece.work for device, piece in pieces.items()}
         times, gains[PRODUCT, n] = on_each_device(works, all_threads() if seconds > ONE_IS_SLOWER else None)
         for device, piece in pieces.items():
-            rows.append(_row(Product, piece, n, counted(times[str(device)], piece), device, limits[str(device)]))
+            timing = counted(times[str(device)], piece)
+            rows.append(Product(str(device), *times_of(timing), n, timing.gflop_per_s, timing.intensity))
             known = rows[-1] if device.type == "cpu" else known
     return rows, gains, left_out
-
-
-def _row(kind: type, workload: Workload, extent: int, timing: Timing, device: torch.device, limit: Ceiling) -> Measured:
-    times = str(device), *times_of(timing)
-    if kind is Copy:
-        return Copy(*times, extent, timing.gb_per_s)
-    if kind is Product:
-        return Product(*times, extent, timing.gflop_per_s, timing.intensity)
-    rates = timing.gflop_per_s, timing.gb_per_s, timing.intensity
-    return Roofline(*times, workload.name, *rates, limit.fraction(timing))
 
 
 # ---- what the lecture's figures are compared with --------------------------------------------------------------------
 
 
-def _key_figures(
-    result: Result, gains: dict[tuple[str, int], SpeedUp], cpu_gb_per_s: float, training_over_forward: float
-) -> None:
+def _key_figures(result: Result, cpu_gb_per_s: float, training_over_forward: float) -> None:
     rates = {row.way: row.rate for row in result.rows(Transfer)}
-
-    def largest(work: str) -> float | None:
-        return max((gain.ratio for (name, _), gain in gains.items() if name == work), default=None)
-
     result.key_figure(
-        "small CNN, inference: GPU over CPU, largest over the batch sizes",
-        largest(INFERENCE),
+        "small CNN, inference: the GPU's best images/s over the CPU's",
+        best_rates(result.rows(Images), INFERENCE),
         "times",
         lecture="up to 23 (GoogLeNet, P100 with TensorRT against one Xeon E5-2690v4)",
     )
     result.key_figure(
-        "small CNN, training: GPU over CPU, largest over the batch sizes",
-        largest(TRAINING),
+        "small CNN, training: the GPU's best images/s over the CPU's",
+        best_rates(result.rows(Images), TRAINING),
         "times",
         lecture="a bar chart of K80, M40 and P100 whose figures the text does not give",
     )
-    result.key_figure(
-        "n from which on the GPU multiplies faster", faster_from(result.rows(GpuGain), PRODUCT) if gains else None
-    )
+    products = [row for row in result.rows(GpuGain) if row.work == PRODUCT]
+    result.key_figure("n from which on the GPU multiplies faster", faster_from(products, PRODUCT) if products else None)
     result.key_figure("training step / forward pass of the small CNN: time", training_over_forward)
     flops = workloads.SmallCNN.training_flops(1) / workloads.SmallCNN.flops(1)
     result.key_figure("training step / forward pass of the small CNN: FLOPs", flops)
@@ -237,6 +233,12 @@ def _key_figures(
         "host to GPU, pinned", rates.get(PINNED), "GB/s", lecture="16 each way (PCIe); 75 each way (NVLink 2.0 to the CPU)"
     )
     result.key_figure("GPU to GPU", rates.get(BETWEEN), "GB/s one way", lecture="75 each way (NVLink 2.0)")
+
+
+def best_rates(rows: list[Images], work: str) -> float | None:
+    """The GPU's rate at its best batch size over the CPU's at its own; None if only one of them was measured."""
+    cpu, gpu = ([row.rate for row in rows if row.work == work and (row.device == "cpu") is on_cpu] for on_cpu in (True, False))
+    return max(gpu) / max(cpu) if cpu and gpu else None
 
 
 def _claims(result: Result, params: Params, devices: list[torch.device], threads: int) -> None:
@@ -311,6 +313,8 @@ def _check_clock(result: Result, devices: list[torch.device]) -> None:
         for rows, work in ((copies, [row.bytes for row in copies]), (products, [row.n**3 for row in products])):
             found += stuck(work, [row.microseconds * 1e-6 for row in rows], launch_seconds(device))
     result.check("No time stays the same while the work grows a hundredfold", not found, f"{len(found)} pairs of times")
+    if found:
+        result.notes.append("Some times stay the same while the work grows a hundredfold: do not read copies and products.")
 
 
 def _gpu_claims(result: Result, params: Params, gains: dict[tuple[str, int], SpeedUp]) -> None:
