@@ -17,11 +17,11 @@ Tools for your own code:
     classify, decide        name what bounds a training loop: a Diagnosis, one of BOUNDS, with the Evidence
     PartClock               seconds by part of a loop
     by_function, by_line, by_sample     run a function under cProfile, line_profiler or a sampler
-    function_rows, line_rows, profile_markers   what they measured, as rows; what @profile does
+    function_rows, line_rows  what they measured, as rows
     record_stacks, record_training      let py-spy watch a process, or the training program of the notebook
     read_stacks, read_speedscope, split_imports, frame_shares   what it saw, as a tree and as rows
     icicle, draw_icicle, flame_svg      what it saw, as a figure or a flame graph for a browser
-    named_regions, kernel_rows, read_nvprof, LECTURE_LOG        torch's traces and nvprof's logs as tables
+    named_regions, kernel_rows, short_names, read_nvprof, LECTURE_LOG   torch's traces and nvprof's logs as tables
     process_usage, perf_stat, perf_functions, perf_rows         what the system and the processor count for a command
     show_rows               rows as a table in a notebook
 On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
@@ -73,7 +73,6 @@ if TYPE_CHECKING:
         by_sample as by_sample,
         function_rows as function_rows,
         line_rows as line_rows,
-        profile_markers as profile_markers,
     )
     from hpml_lab.profiling.stacks import (
         read_stacks as read_stacks,
@@ -85,7 +84,12 @@ if TYPE_CHECKING:
     from hpml_lab.profiling.py_spy import record_stacks as record_stacks, read_speedscope as read_speedscope
     from hpml_lab.profiling.watched_training import record_training as record_training
     from hpml_lab.profiling.traces import named_regions as named_regions
-    from hpml_lab.profiling.nvprof import kernel_rows as kernel_rows, read_nvprof as read_nvprof, LECTURE_LOG as LECTURE_LOG
+    from hpml_lab.profiling.nvprof import (
+        kernel_rows as kernel_rows,
+        read_nvprof as read_nvprof,
+        short_names as short_names,
+        LECTURE_LOG as LECTURE_LOG,
+    )
     from hpml_lab.profiling.counters import (
         process_usage as process_usage,
         perf_stat as perf_stat,

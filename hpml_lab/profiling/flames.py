@@ -6,7 +6,8 @@ from hpml_lab.profiling.stacks import StackNode, function_name
 
 WIDTH, ROW, FONT = 1180, 18, 12  # pixels
 LEAST_PERCENT = 0.1  # narrower boxes are not drawn: nobody would see them
-COLORS = ("#E69F00", "#F0E442")  # neighbors in depth; black letters have a contrast of 9 or more on both
+COLORS = ("#E69F00", "#F0E442")  # neighbors in depth; dark letters have a contrast of 6 or more on both, on a page of any color
+INK, LINE = "#111111", "#9ca3af"
 
 # Each box knows its left edge and its width in % of all samples. Zooming moves and widens boxes; letters are never stretched.
 SCRIPT = """
@@ -50,13 +51,13 @@ def flame_svg(root: StackNode, unit: str = "samples", script: bool = True) -> st
         letters = int((width / 100 * WIDTH - 6) / 7)
         text = "" if letters < 3 else name if len(name) <= letters else name[: letters - 1] + "…"
         x, y = left / 100 * WIDTH, height - ROW * (level + 1)
-        color = "#d1d5db" if level == 0 else COLORS[level % 2]
+        color = LINE if level == 0 else COLORS[level % 2]
         tip = f"{node.frame}: {node.total:,} {unit} ({width:.1f} %), itself {node.own:,}"
         boxes.append(
             f'<g class="box" tabindex="0" data-left="{left:.4f}" data-width="{width:.4f}" data-name="{escape(name)}">'
             f"<title>{escape(tip)}</title>"
-            f'<rect x="{x:.2f}" y="{y}" width="{width / 100 * WIDTH:.2f}" height="{ROW - 1}" fill="{color}" stroke="white"/>'
-            f'<text x="{x + 3:.2f}" y="{y + ROW - 5}">{escape(text)}</text></g>'
+            f'<rect x="{x:.2f}" y="{y}" width="{width / 100 * WIDTH:.2f}" height="{ROW - 1}" fill="{color}" stroke="{LINE}"/>'
+            f'<text fill="{INK}" x="{x + 3:.2f}" y="{y + ROW - 5}">{escape(text)}</text></g>'
         )
         for child in sorted(node.children.values(), key=lambda child: child.frame):
             draw(child, left, level + 1)
@@ -67,7 +68,7 @@ def flame_svg(root: StackNode, unit: str = "samples", script: bool = True) -> st
     return (
         f'<svg class="flame" xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="100%" '
         f'font-family="monospace" font-size="{FONT}" role="img" aria-label="Flame graph of {root.total} {unit}">'
-        f"<style>.box{{cursor:pointer}} .box:hover rect{{stroke:#0072B2}}</style>{''.join(boxes)}{code}</svg>\n"
+        f"<style>.box{{cursor:pointer}} .box:hover rect{{stroke:{INK}}}</style>{''.join(boxes)}{code}</svg>\n"
     )
 
 

@@ -14,13 +14,12 @@ def draw_icicle(axes, root: StackNode, hot: str = "") -> None:
     def box(node: StackNode, left: float, depth: int) -> None:
         width = 100 * node.total / root.total
         name = function_name(node.frame)
-        color = style.RED if name == hot else style.GREY if depth == 0 else (style.ORANGE, style.YELLOW)[depth % 2]
+        color = style.RED if name == hot else style.GREY if depth == 0 else (style.BLUE, style.PURPLE)[depth % 2]
         axes.barh(depth, width, 0.96, left, align="center", color=color, edgecolor="white", linewidth=0.8)
         room = int(width)  # letters of this size in a box of this width, in a figure nine inches wide
         if room >= 4:
             text = name if len(name) <= room else f"{name[: room - 1]}…"
-            ink = "white" if name == hot or depth == 0 else style.INK
-            axes.text(left + 0.4, depth, text, va="center", fontsize=8, color=ink, clip_on=True)
+            axes.text(left + 0.4, depth, text, va="center", fontsize=8, color="white", clip_on=True)
         for child in sorted(node.children.values(), key=lambda child: child.frame):
             box(child, left, depth + 1)
             left += 100 * child.total / root.total

@@ -82,7 +82,7 @@ class TemptingMistake(Row):
 
     mistake: str = column("mistake")
     what_is_done: str = column("what is done")
-    gain: float = column("looks faster", "times")
+    gain: float = column("seeming speed-up")
     interval: str = column("interval")
     verdict: str = column("looks")
     difference: float = column("largest difference of a loss")

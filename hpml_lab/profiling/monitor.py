@@ -13,10 +13,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
+from statistics import mean
 from typing import IO, Any
 
 import psutil
 
+from hpml_lab.core import style
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.files import atomic_write
 from hpml_lab.core.timeline import CLOCK
@@ -25,6 +27,7 @@ from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 # As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.
 GPU_COLUMNS = ("pci.bus_id", "utilization.gpu [%]", "utilization.memory [%]", "memory.used [MiB]", "power.draw [W]")
 LIVE_SECONDS = 0.5  # between two drawings of the live table
+FINISHED = "finished"
 NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
 
 
@@ -147,7 +150,7 @@ class Monitor:
                 self._file.close()
         self.seconds = self._before.at - self._start.at
         if self._display:
-            self._display.update(_picture(self, "finished"), raw=True)
+            self._display.update(_picture(self, FINISHED), raw=True)
 
     def _sample_on(self) -> None:
         began, drawn, period = time.thread_time(), 0.0, 1 / self.rate
@@ -286,21 +289,32 @@ def _bundle(html: str) -> dict[str, str]:
     return {"text/plain": "Monitor: its live table", "text/html": html}
 
 
+def _mean_cores(samples: list[MonitorSample]) -> list[float]:
+    """Use of each core over all samples in %, each sample weighted with its seconds."""
+    seconds = sum(sample.seconds for sample in samples) or 1.0
+    return [sum(use) / seconds for use in zip(*([s.seconds * c for c in s.cores] for s in samples), strict=True)]
+
+
 def _picture(monitor: Monitor, state: str) -> dict[str, str]:
-    last = monitor.samples[-1]
-    lines = [(f"core {number}", value, f"{value:.0f} %") for number, value in enumerate(last.cores)]
-    for number, gpu in enumerate(last.gpus):
-        if gpu.utilization is not None:
-            lines.append((f"GPU {number}", gpu.utilization, f"{gpu.utilization} %"))
+    """The last sample while the block runs; at its end, when a last sample may cover a few milliseconds, the whole run."""
+    last, finished = monitor.samples[-1], state == FINISHED
+    samples = monitor.samples if finished else [last]
+    lines = [(f"core {number}", value) for number, value in enumerate(_mean_cores(samples))]
+    for number in range(len(last.gpus)):
+        known = [use for sample in samples if (use := sample.gpus[number].utilization) is not None]
+        if known:
+            lines.append((f"GPU {number}", mean(known)))
     rows = "".join(
-        f"<tr><td>{name}</td><td><div style='width:{value * 1.5:.0f}px;height:0.8em;background:#0072B2'></div></td>"
-        f"<td>{text}</td></tr>"
-        for name, value, text in lines
+        f"<tr><td>{name}</td><td><div style='width:{value * 1.5:.0f}px;height:0.8em;background:{style.BLUE}'></div></td>"
+        f"<td>{value:.0f} %</td></tr>"
+        for name, value in lines
     )
-    disk = (
-        "" if last.disk_read is None else f", disk {last.disk_read / 1e6:.1f} MB read, {last.disk_written / 1e6:.1f} MB written"
-    )
+    disk = ""
+    if last.disk_read is not None:
+        read, written = (sum(getattr(sample, name) or 0 for sample in samples) for name in ("disk_read", "disk_written"))
+        disk = f", disk {read / 1e6:.1f} MB read, {written / 1e6:.1f} MB written"
+    averages = ", averages over the run" if finished else ""
     return _bundle(
-        f"<p>Monitor, {state}: {last.at:.1f} s, {len(monitor.samples)} samples; this process {last.rss:.0f} MiB, "
+        f"<p>Monitor, {state}{averages}: {last.at:.1f} s, {len(monitor.samples)} samples; this process {last.rss:.0f} MiB, "
         f"all {last.memory:.0f} MiB{disk}</p><table>{rows}</table>"
     )

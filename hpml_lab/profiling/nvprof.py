@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from hpml_lab.core.counting import short_kernel_names
 from hpml_lab.core.findings import Row, column
 from hpml_lab.profiling.traces import GPU, nested, of_categories
 
@@ -49,6 +50,13 @@ def nvprof_name(event: dict[str, Any]) -> str:
     if event["cat"] == "gpu_memcpy" and copy:
         return f"[CUDA memcpy {copy[1]}]"
     return "[CUDA memset]" if event["cat"] == "gpu_memset" else event["name"]
+
+
+def short_names(rows: Iterable[KernelRow], most: int = 64) -> list[KernelRow]:
+    """The rows with names that fit into a table, cut where they agree with others and not where they differ."""
+    rows = list(rows)
+    names = short_kernel_names([row.name for row in rows], most)
+    return [replace(row, name=name) for row, name in zip(rows, names, strict=True)]
 
 
 def htod_rows(rows: Iterable[KernelRow]) -> list[KernelRow]:

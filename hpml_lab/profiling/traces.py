@@ -122,13 +122,19 @@ def draw_lanes(axes, rows: Iterable[dict[str, Any]]) -> None:
     """Draw the rows of `lanes`: a lane calls what lies below it. The longer regions are named."""
     rows = list(rows)
     drawn = {row["lane"] for row in rows}
-    gantt(axes, rows, COLORS, [lane for lane in LANES if lane in drawn])
+    names = {lane: lane for lane in LANES if lane in drawn}
+    gantt(axes, rows, COLORS, names)
+    for lane, what in (("GPU: kernels", "kernels"), ("GPU: copies", "copies")):
+        if lane in drawn:
+            own = [row["end"] - row["start"] for row in rows if row["lane"] == lane]
+            names[lane] = f"GPU: {len(own)} {what},\n{1e3 * sum(own):.2g} ms together"
+    axes.set_yticks(range(len(names)), names.values())
     whole = axes.get_xlim()[1]
     for bar in axes.patches:
-        if bar.get_width() < 0.01 * whole:  # too narrow for an edge or a hatch: they would hide the color
-            bar.set(hatch=None, linewidth=0)
+        if bar.get_width() < 0.01 * whole:  # too narrow for a white edge or a hatch; its own color keeps it in sight
+            bar.set(hatch=None, linewidth=0.3, edgecolor=bar.get_facecolor())
     scale = whole / max(row["end"] for row in rows)
-    shown = [lane for lane in LANES if lane in drawn]
+    shown = list(names)
     for row in rows:
         if row["what"] == "region" and row["end"] - row["start"] > 0.09 * whole / scale:
             middle = scale * (row["start"] + row["end"]) / 2

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 from hpml_lab.core import style
 
@@ -47,13 +48,15 @@ def horizontal_bars(
     color: str | Sequence[str] = style.BLUE,
     number: str | Callable[[float], str] = "{:,.4g}",
 ) -> None:
-    """One bar per name, from top to bottom, with its value at the end."""
-    bars = axes.barh(range(len(names)), values, color=color, edgecolor="white")
-    # The white background keeps a value readable where a vertical line crosses it.
-    axes.bar_label(bars, fmt=number, fontsize=8, padding=3, zorder=4, bbox=style.WHITE_GROUND)
+    """One bar per name, from top to bottom, with its value at the right edge."""
+    axes.barh(range(len(names)), values, color=color, edgecolor="white")
+    written = number if callable(number) else number.format
+    for index, value in enumerate(values):  # in a column of their own, where no vertical line crosses them
+        axes.text(0.995, index, written(value), fontsize=8, ha="right", va="center", transform=axes.get_yaxis_transform())
+    axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    axes.margins(x=0.22)
+    axes.margins(x=0.3)
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
 

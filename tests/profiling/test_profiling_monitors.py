@@ -104,19 +104,18 @@ def test_the_row_monitors_is_sound(sound):
     assert each.least <= whole.least <= each.most
 
 
-def judged(whole, known, fast_cost, slow_cost):
-    """Whether each of the two claims holds."""
+def judged(whole, known, cost):
+    """Whether the claim holds."""
     result = Result()
-    fast, slow = (types.SimpleNamespace(rate=rate, cost=cost) for rate, cost in ((50.0, fast_cost), (10.0, slow_cost)))
-    monitors_module.judge_use(result, whole, known, fast, slow)
+    monitors_module.judge_use(result, whole, known, types.SimpleNamespace(cost=cost))
     return [claim.holds for claim in result.claims]
 
 
 def test_claims_of_use_are_about_the_load_and_not_about_how_slow_the_host_is():
-    assert judged(55.4, 50.0, 0.0444, 0.0114) == [True, True], "the recorded H100's host"
-    assert judged(67.0, 50.0, 0.16, 0.034) == [True, True], "a slower one: its sampler's time is none of the load's"
-    assert judged(26.0, 24.0, 0.01, 0.002) == [True, True], "a busy one, where each burst takes twice as long"
-    assert judged(80.0, 50.0, 0.01, 0.01) == [False, False]
+    assert judged(55.4, 50.0, 0.0444) == [True], "the recorded H100's host"
+    assert judged(67.0, 50.0, 0.16) == [True], "a slower one: its sampler's time is none of the load's"
+    assert judged(26.0, 24.0, 0.01) == [True], "a busy one, where each burst takes twice as long"
+    assert judged(80.0, 50.0, 0.01) == [False]
 
 
 def test_a_sample_is_taken_at_the_end_also_of_a_block_shorter_than_a_period(no_gpu):
@@ -263,6 +262,19 @@ def test_the_live_table_is_updated_and_its_stored_text_has_no_figures(two_gpus, 
     assert {bundle["text/plain"] for bundle in shown} == {"Monitor: its live table"}
     assert "core 0" in shown[-1]["text/html"] and "GPU 0" in shown[-1]["text/html"] and "finished" in shown[-1]["text/html"]
     assert "GPU 1" not in shown[-1]["text/html"]  # it does not give its utilization
+
+
+def test_the_live_table_ends_on_the_averages_of_the_run_and_not_on_its_last_milliseconds():
+    gpu = ("bus", 0, 0.0, 0.0)
+    values = [(1.0, (80.0, 40.0), 100), (0.001, (0.0, 0.0), 0)]
+    samples = [
+        module.MonitorSample("", 1.0, seconds, cores, 0.0, 0.0, 0.0, disk, 0, (GpuReading(gpu[0], use, *gpu[1:]),))
+        for (seconds, cores, disk), use in zip(values, (90, 30), strict=True)
+    ]
+    watched = types.SimpleNamespace(samples=samples)
+    html = module._picture(watched, module.FINISHED)["text/html"]
+    assert "80 %" in html and "40 %" in html and "60 %" in html and "averages over the run" in html
+    assert "0 %</td>" in module._picture(watched, "running")["text/html"]
 
 
 @pytest.mark.cuda

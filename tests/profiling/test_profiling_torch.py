@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core import counting
+from hpml_lab.core import counting, style
 from hpml_lab.core.noise import speed_up_of
 from hpml_lab.core.result import Result
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
@@ -157,6 +157,22 @@ def test_the_lanes_stand_under_each_other_as_the_calls_do():
     assert rows["gemm"]["start"] == pytest.approx(70e-6) and rows["gemm"]["end"] == pytest.approx(270e-6)
     assert {row["lane"] for row in rows.values()} <= set(traces.LANES)
     assert traces.lanes([]) == []
+
+
+def test_a_table_s_names_are_cut_where_they_agree():
+    names = [f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}>" for name in ("AddFunctor", "MulFunctor")]
+    rows = [nvprof.KernelRow(name, 50.0, 1.0, 1, 1.0, 1.0, 1.0) for name in names]
+    short = [row.name for row in nvprof.short_names(rows, most=30)]
+    assert len(set(short)) == 2 and "Add" in short[0] and "Mul" in short[1] and max(map(len, short)) <= 30
+    assert rows[0].name == names[0]
+
+
+def test_a_lane_of_a_gpu_says_for_how_long_it_works():
+    lane = {"lane": "GPU: kernels", "what": "convolution", "name": "k", "start": 0.010, "end": 0.012}
+    rows = [{"lane": "operators", "what": "region", "name": "o", "start": 0.0, "end": 0.05}, lane]
+    axes = style.new_figure().subplots()
+    traces.draw_lanes(axes, rows)
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["operators", "GPU: 1 kernels,\n2 ms together"]
 
 
 def test_lanes_begin_with_the_first_event_and_a_call_s_lane_says_how_many_operators_called_it():

@@ -55,7 +55,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
 
 @exercise("fix-the-timing", notebook="09_profiling")
 def judge_fix_the_timing(answer: Callable) -> None:
-    """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them."""
+    """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them but one, where it is 25 ms."""
     right = 0.010
     plain = ScriptedDevice((right,))
     _check_plain(_timed(answer, plain), right, plain)
@@ -72,6 +72,8 @@ def judge_fix_the_timing(answer: Callable) -> None:
             "On a device that works only when it must, your answer is too short: nobody held the result of work(), so the work"
             " was never done. Keep the result until you have synchronized.",
         )
+    if not _close(_timed(answer, ScriptedDevice((2.5 * right,))), 2.5 * right):
+        raise Mistake("constant", "On a device whose calls take 25 ms your answer is not 25 ms: return what you measure.")
     queued = ScriptedDevice((right,), queued=True)
     for seconds in (got, _timed(answer, queued)):
         if not _close(seconds, right):

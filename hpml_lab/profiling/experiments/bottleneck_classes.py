@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 
 import torch
+from matplotlib.patches import Rectangle
 
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
@@ -62,18 +63,20 @@ def draw(result: Result):
     """A confusion table of loops whose bound is known: one row for the known bound, one column for the bound that the
     classifier named, and in each cell the number of loops.
 
-    What lies on the diagonal is right. The last row holds loops of which nothing can be said, the last column answers
-    that say so.
+    What lies on the diagonal is right (blue), and red is a wrong name. The last row holds loops of which nothing can be
+    said, the last column answers that say so.
     """
     names = [*BOUNDS, CANNOT_TELL]
     seen = Counter((row.known, row.named) for row in result.rows(LoopDiagnosis))
     counts = [[seen[known, named] for named in names] for known in names]
     figure = style.new_figure(7, 5)
     axes = figure.subplots()
-    axes.imshow(counts, cmap="Blues", vmin=0, vmax=2 * max(map(max, counts)))
+    axes.set(xlim=(-0.5, len(names) - 0.5), ylim=(len(names) - 0.5, -0.5), aspect="equal")
     for i, j in itertools.product(range(len(names)), repeat=2):
         if counts[i][j]:
-            axes.text(j, i, str(counts[i][j]), ha="center", va="center", color=style.INK if i == j else style.RED)
+            color = style.BLUE if i == j else style.GREY if j == len(names) - 1 else style.RED
+            axes.add_patch(Rectangle((j - 0.46, i - 0.46), 0.92, 0.92, color=color))
+            axes.text(j, i, str(counts[i][j]), ha="center", va="center", color="white", weight="bold")
     axes.set_xticks(range(len(names)), names, rotation=35, ha="right")
     axes.set_yticks(range(len(names)), names)
     axes.grid(visible=False)

@@ -111,7 +111,7 @@ def draw(result: Result):
     axes.bar_label(bars, [f"{row.times:.1f}" for row in costs], padding=3)
     axes.axvline(1, color=style.GREY, linestyle="--", linewidth=1.2)
     axes.margins(x=0.1)
-    axes.set(xlabel="processor time of a tight loop, times as long as without a profiler", ylabel="profiler")
+    axes.set(xlabel="slowdown of a tight loop, in processor time", ylabel="profiler")
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     return figure

@@ -18,9 +18,10 @@ from hpml_lab.profiling.bursts import Bursts
 from hpml_lab.profiling.gpu_use import KNOWN, QUERIED, SAMPLED, GpuHistory, GpuUse
 from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, MonitorSample, read_csv
 
-QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20, slow_rate=10.0)
-FULL = dict(seconds=20.0, duty=0.5, cycle=0.5, rate=50.0, together=50, slow_rate=10.0)
+QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20)
+FULL = dict(seconds=20.0, duty=0.5, cycle=0.5, rate=50.0, together=50)
 TICKS_SECONDS = 0.05  # some ticks of the coarsest clock by which a system counts processor time
+SAMPLER = "of which the sampler's own"
 SHORT, LONG = "short windows", "long windows"
 
 
@@ -82,7 +83,7 @@ def draw(result: Result):
         at, use = zip(*points, strict=True)
         axes.step(at, use, where="pre", color=color, linewidth=width, marker=marker, label=name)
     axes.axhline(result.arrays["duty"], linestyle="--", color=style.ORANGE, label="known duty cycle")
-    axes.set(xlabel="time in s", ylabel="use of one core in %", ylim=(-4, 135))
+    axes.set(xlabel="time in s", ylabel="use of one core in %", ylim=(-4, 150))
     axes.legend(ncols=3, loc="upper right", fontsize=9)
     for panel in below:
         draw_gpu(panel, {use.source: use.points for use in gpu})
@@ -118,8 +119,6 @@ def monitors(params: Params) -> Result:
         gpu = history.uses(fast.samples, load.spans, fast.seconds)
         # The duty cycle, on a quiet machine; on a busy one a burst waits for the core, and the run takes longer.
         known = 100 * len(load.spans) * params.duty * params.cycle / fast.seconds
-    with Monitor(params.slow_rate) as slow:
-        load.run(params.seconds / 2)
 
     samples, rows, spread, duty = fast.samples, [], [], 100 * params.duty
     for name, together in (("each sample", 1), ("some cycles", params.together), ("whole run", len(samples))):
@@ -134,8 +133,7 @@ def monitors(params: Params) -> Result:
     result.arrays |= {SHORT: averaged(samples, 1), LONG: averaged(samples, params.together), "duty": duty}
     result.key_figure("known duty cycle", duty, unit="%")
     result.key_figure("average over the run", whole, unit="% of a core")
-    result.key_figure("sampler's processor time at 10 samples a second", 100 * slow.cost, unit="%")
-    result.key_figure("sampler's processor time at 50 samples a second", 100 * fast.cost, unit="%")
+    result.key_figure(SAMPLER, 100 * fast.cost, unit="% of a core")
     result.key_figure("process's resident memory at the end", samples[-1].rss, unit="MiB")
     result.key_figure("cores", len(samples[0].cores))
     queried = next((use.average for use in gpu if use.source == QUERIED), None)
@@ -154,7 +152,7 @@ def monitors(params: Params) -> Result:
         abs(summed - own) <= TICKS_SECONDS,
         f"{summed:.3f} s and {own:.3f} s",
     )
-    judge_use(result, whole, known, fast, slow)
+    judge_use(result, whole, known, fast)
     result.measured(
         "Single samples vary at least three times as much as averages over some cycles (standard deviation)",
         spread[0] > 3 * spread[1],
@@ -170,19 +168,10 @@ def monitors(params: Params) -> Result:
     return result
 
 
-def judge_use(result: Result, whole: float, known: float, fast: Monitor, slow: Monitor) -> None:
-    """What watching costs, and whether the average is right.
-
-    whole, known  % of a core: the process's use over the run, its sampler included, and what the load is known to take
-    fast, slow    the monitor of that run, and one that sampled less often
-    """
-    own, less = 100 * fast.cost, 100 * slow.cost
-    result.measured(
-        f"Each sample costs: at {fast.rate:g} a second the sampler takes at least twice the processor time that it takes at"
-        f" {slow.rate:g}",
-        own > 2 * less,
-        f"{own:.2f} % and {less:.2f} % of a core",
-    )
+def judge_use(result: Result, whole: float, known: float, monitor: Monitor) -> None:
+    """Whether the average is right: `whole`, the process's use over the run in % of a core with its sampler's, and `known`,
+    what the load is known to take."""
+    own = 100 * monitor.cost
     result.measured(
         "Without the sampler's own time, the average over the run is what the load is known to take, to 10 points",
         abs(whole - own - known) < 10,

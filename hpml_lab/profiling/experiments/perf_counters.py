@@ -125,7 +125,7 @@ def where_the_time_went(result: Result):
         "system": ([row.system_seconds for row in rows], style.ORANGE, "///"),
         "not on a core": (
             [max(0.0, row.elapsed_seconds - row.user_seconds - row.system_seconds) for row in rows],
-            "#d1d5db",
+            style.GREY,
             "...",
         ),
     }

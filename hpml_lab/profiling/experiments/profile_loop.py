@@ -22,7 +22,7 @@ QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled
 # A third of an epoch of MNIST, about 5 minutes on a slow processor, with a GPU or without: the slow rungs wait for Python.
 FULL = dict(data="mnist", train=20000, test=250, batch=64, iterations=310, profiled=31, look=31, turns=7, compile=True)
 TOTAL = "slow trainer / best trainer"
-TEN = 10.0  # times as fast
+TEN = 10.0
 SMALLEST = 1e-9  # where "bitwise identical" is drawn: a logarithmic axis has no 0
 
 
@@ -48,10 +48,10 @@ class RungRow(Row):
     largest_before: str = column("largest before")
     part_ms_before: float = column("the part before", "ms")
     part_ms_after: float = column("the part after", "ms")
-    gain: float = column("gain", "times")
+    gain: float = column("speed-up")
     interval: str = column("interval")
     verdict: str = column("against the rung below")
-    most_by_part: float = column("most by that part alone", "times")
+    most_by_part: float = column("most by that part alone")
     ms: float = column("an iteration", "ms")
     once_seconds: float = column("once before", "s")
     difference: float = column("largest difference of a loss")
@@ -87,7 +87,8 @@ def rung_row(rung: Rung, below: Rung) -> RungRow:
 def draw(result: Result):
     """Down the ladder, one change per rung. Left: milliseconds of one iteration on a logarithmic axis. Right: which part takes
     what share of the iteration. Each change attacks the largest share of the rung above it for which a change is left. A
-    change in brackets was wrong, or not faster beyond noise, and was taken back."""
+    change in brackets was wrong, or not faster beyond noise, and was taken back. Each time is of one run; the key figure
+    takes the slow and the best trainer in turns."""
     colors = dict(zip(PARTS, (*style.CYCLE, style.GREY), strict=True))
     return draw_rungs([*result.rows(SlowStart), *result.rows(RungRow)], colors, "an iteration")
 
@@ -186,7 +187,7 @@ def claim_outputs(
         ", ".join(f"{rung.step.switch} {rung.difference:.1g} of {rung.bound:g}" for rung in rounded),
     )
     result.claim(
-        "A comparison of losses turns down all four tempting mistakes, though nothing fails and nothing warns",
+        "A comparison of losses finds all four tempting mistakes, though nothing fails and nothing warns",
         len(mistakes) == 4 and all(not row.difference <= row.allowed for row in mistakes),
         ", ".join(f"{row.mistake} {row.difference:.2g} (looks {row.verdict})" for row in mistakes),
     )

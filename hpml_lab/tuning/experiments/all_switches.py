@@ -31,7 +31,7 @@ class SwitchedStep(Row):
 
     switches: str = column("switched on")
     step_ms: float = column("step", "ms")
-    gain: float = column("times as fast as all off, per sample")
+    gain: float = column("speed-up over all off, per sample")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     operators: int = column("operators per step")
@@ -96,9 +96,9 @@ def gain_per_sample(times: dict[str, Timing], name: str) -> SpeedUp:
 
 
 def draw(result: Result):
-    """Each switch alone, and several together, on one training run. Left: throughput relative to the run with all switches off;
-    gray bars are within noise, orange ones are slower. Right: memory that the forward pass keeps for the backward pass. The
-    first bar is the run with anomaly mode left on."""
+    """Each switch alone, and several together, on one training run. Left: speed-up over the run with all switches off, per
+    sample; gray bars are within noise, orange ones are slower. Right: memory that the forward pass keeps for the backward
+    pass. The first bar is the run with anomaly mode left on."""
     rows = result.rows(SwitchedStep)
     figure = style.new_figure(8.5, 0.32 * len(rows) + 1.2)
     speedups, memory = figure.subplots(1, 2, sharey=True)
@@ -106,7 +106,7 @@ def draw(result: Result):
     speedups.barh(names, [row.gain for row in rows], color=[VERDICTS.get(row.verdict, style.GREY) for row in rows])
     speedups.axvline(1, color=style.INK, linewidth=1, linestyle=":")
     speedups.invert_yaxis()
-    speedups.set(xlabel="throughput relative to all off", ylabel="switched on")
+    speedups.set(xlabel="speed-up over all off, per sample", ylabel="switched on")
     memory.barh(names, [row.kept_mb for row in rows], color=style.GREEN)
     memory.set_xlabel("kept for the backward pass in MB")
     for axes in (speedups, memory):

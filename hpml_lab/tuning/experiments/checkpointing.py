@@ -280,7 +280,7 @@ def checkpointing(params: Params) -> Result:
         [steps[name].products for name in SEGMENTS] == [32, *(64 - segments for segments in (2, 4, 8, 16))],
     )
     result.measured(
-        "Nor does it take more time than one more forward pass, in 8 segments",
+        "In 8 segments a step takes at most one more forward pass of time",
         steps["8 segments"].extra_forwards <= 1,
         f"{steps['8 segments'].extra_forwards:.2f} forward passes; {gains['8 segments'].slowdown_text}",
     )

@@ -105,7 +105,7 @@ def gradcheck_times(inputs: int, samples: int, device: torch.device) -> tuple[di
 
 
 def draw(result: Result):
-    """How many times as long a training step takes with each debugging tool left on, for a network of many small layers and
+    """The slowdown of a training step by each debugging tool that is left on, for a network of many small layers and
     for ResNet-18 (gradcheck: one layer). The dashed line is the step without a tool; gray bars do not differ from it by more
     than noise. The scale is logarithmic."""
     rows = result.rows(DebugCost)
@@ -119,7 +119,7 @@ def draw(result: Result):
     axes.set_xscale("log")
     axes.set_xlim(left=0.8)
     style.label_log_axis(axes.xaxis)
-    axes.set(xlabel="times as long as the step without it", ylabel="debugging tool")
+    axes.set(xlabel="slowdown of a step", ylabel="debugging tool")
     return figure
 
 

@@ -37,7 +37,7 @@ class AdamStep(Row):
     limit_us: float = column("memory limit", "µs")
     time_us: float | None = column("time", "µs")
     limit_share: float | None = column("memory limit / time")
-    gain: float | None = column("times as fast as the for-loop", "", None)
+    gain: float | None = column("speed-up over the for-loop", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 
@@ -101,7 +101,7 @@ def draw(result: Result):
     bandwidth needs for 28 bytes per parameter. Right: operator calls."""
     rows = result.rows(AdamStep)
     models = {model: [row for row in rows if row.model == model] for model in dict.fromkeys(row.model for row in rows)}
-    figure = style.new_figure(9, 3.6)
+    figure = style.new_figure(11, 3.6)
     *panels, calls = figure.subplots(1, 3)
     for axes, (model, steps) in zip(panels, models.items(), strict=True):
         timed = [row for row in steps if row.time_us is not None]
@@ -112,7 +112,7 @@ def draw(result: Result):
     panels[1].set_yticklabels([])
     names = [row.implementation for row in next(iter(models.values()))]
     grouped_bars(calls, names, {model: [row.calls for row in steps] for model, steps in models.items()}, labels=True)
-    calls.tick_params(axis="x", rotation=45)
+    calls.set_xticks(range(len(names)), names, rotation=30, ha="right")
     calls.set_yscale("log")
     calls.set(ylabel="operator calls per step")
     calls.legend(fontsize=8)

@@ -50,7 +50,7 @@ class GeluRun(Row):
     gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
-    alone_gain: float | None = column("times as fast, kernels alone", "", None)
+    alone_gain: float | None = column("speed-up, kernels alone", "", None)
 
 
 def scripted_gelu() -> tuple[Callable[[Tensor], Tensor], str]:
@@ -174,7 +174,9 @@ def draw(result: Result):
         timed_bars(axes, *columns, limit=timed[0].limit_us)
         alone = [(row.alone_us, index) for index, row in enumerate(timed) if row.alone_us is not None]
         if alone:
-            axes.plot(*zip(*alone, strict=True), "D", color=style.INK, markeredgecolor="white", label="kernels alone", zorder=5)
+            axes.plot(
+                *zip(*alone, strict=True), "D", color=style.ORANGE, markeredgecolor="white", label="kernels alone", zorder=5
+            )
         axes.set_title(f"GELU of {elements:,} numbers")
     times[0].set_ylabel("implementation")
     for axes in times[1:]:

@@ -143,8 +143,8 @@ def draw(result: Result):
     groups = {"zero_": "zero_calls", "_foreach\n_zero_": "foreach_zero_calls", "add_": "add_calls", "operators": "operators"}
     if rows[0].kernels is not None:
         groups |= {"kernels\nthat fill": "fill_kernels", "kernels": "kernels"}
-    figure = style.new_figure(11, 3.6)
-    calls, time, memory = figure.subplots(1, 3, width_ratios=(2.2, 1.1, 0.9))
+    figure = style.new_figure(12.5, 3.6)
+    calls, time, memory = figure.subplots(1, 3, width_ratios=(3.2, 1.2, 0.7))
     grouped_bars(calls, list(groups), {row.way: [getattr(row, name) for name in groups.values()] for row in rows}, labels=True)
     calls.set_ylabel("number in one step")
     calls.legend(fontsize=8, loc="upper left")

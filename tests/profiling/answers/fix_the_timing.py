@@ -106,6 +106,11 @@ def no_work(work, device):
     return 0.01
 
 
+def a_constant(work, device):
+    kept = samples_of(work, device)
+    return 0.01 if kept else 0.0
+
+
 def no_return(work, device):
     samples_of(work, device)
 
@@ -125,6 +130,7 @@ WRONG = [
     ("another-clock", real_clock),
     ("too-few-samples", one_sample),
     ("never-called", no_work),
+    ("constant", a_constant),
     ("returns-nothing", no_return),
 ]
 
