@@ -143,8 +143,8 @@ class Result:
         return f"{name} ({', '.join([self.size, *self._data()])})"
 
     def _data(self) -> list[str]:
-        """The data set that this run's size names, such as ["digits"]; none for most experiments."""
-        data = getattr(self.experiment, self.size.partition(",")[0], {}).get("data")
+        """The data set that this run used or that its size names, such as ["digits"]; none for most experiments."""
+        data = self.arrays.get("data") or getattr(self.experiment, self.size.partition(",")[0], {}).get("data")
         return [data] if isinstance(data, str) else []
 
     # ---- how it shows and saves itself ---------------------------------------------------------------------------

@@ -108,7 +108,7 @@ class Form:
 
 
 FORMS: Sequence[Form] = (
-    Form("LARS", "rate outside the velocity", "timm; Apex's LARC", "LARS(…)", lars, lars),
+    Form("LARS", "rate outside the velocity", "timm; Apex's LARC with clip=False", "LARS(…)", lars, lars),
     Form("LARS", "rate inside the velocity", "the paper (2017)", "large_batch.PaperLARS(…)",
             partial(PaperLARS, **lars.keywords), lars),
     Form("LARS", "nothing adapted where λ = 0", "timm", "always_adapt=False",
@@ -130,6 +130,34 @@ FORMS: Sequence[Form] = (
 )  # fmt: skip
 
 TINY = 1e-10  # what rounding in float64 may leave
+
+
+def with_timms() -> dict[str, tuple[Make, Make]]:
+    """Each rule of this package and timm's, with the same options. Raises ImportError where timm is not installed."""
+    from timm.optim import Lamb, Lars, NvNovoGrad
+
+    decayed = {"lr": 0.01, "weight_decay": DECAY}
+    return {
+        "LARS": (partial(LARS, momentum=0.9, **decayed), partial(Lars, momentum=0.9, **decayed)),
+        "LAMB": (partial(LAMB, max_grad_norm=1.0, **decayed), partial(Lamb, **decayed)),
+        "NovoGrad": (partial(NovoGrad, **decayed), partial(NvNovoGrad, **decayed)),
+    }
+
+
+def compare_with_timm(result) -> None:
+    """Add to an experiment's result how far the three rules are from timm's, which others wrote; a note where it is missing."""
+    try:
+        pairs = with_timms()
+    except ImportError:
+        result.notes.append("timm is not installed, so LARS, LAMB and NovoGrad were not compared with it: pip install timm.")
+        return
+    differences = {name: distance(path(here, falls=True), path(theirs, falls=True)) for name, (here, theirs) in pairs.items()}
+    result.measured(
+        "LARS, LAMB and NovoGrad take the same steps as timm's, to seven digits",
+        max(differences.values()) < 1e-7,
+        ", ".join(f"{name} {difference:.0e}" for name, difference in differences.items()),
+        depends_on="timm's version",
+    )
 
 
 def by_layer(t: int, i: int) -> float:

@@ -1,5 +1,6 @@
 """The batched trainings, the forms of LARS, LAMB and NovoGrad, and the experiment that compares them."""
 
+import sys
 from functools import partial
 
 import pytest
@@ -13,7 +14,7 @@ from hpml_lab.core.result import Result
 from hpml_lab.data import load
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images, ordinary_net, warmed_up
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import SMALL, LargeBatchRun, LayerRatio, StateSize, judge
-from hpml_lab.large_batch.forms import FORMS, check_forms, distance, path
+from hpml_lab.large_batch.forms import FORMS, check_forms, compare_with_timm, distance, path
 from hpml_lab.large_batch.recipes import FIRST_SEED
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, matrices_and_rest
 
@@ -134,6 +135,20 @@ def test_the_exact_claims_hold_on_other_data_and_few_seeds(result, tmp_path):
     assert "digits stand in" in result.notes[0]
     again = load_result(result.save(tmp_path))
     assert again.rows(LargeBatchRun) == result.rows(LargeBatchRun) and again.figure() is not None
+
+
+def test_timm_agrees_and_a_missing_timm_is_a_note(monkeypatch):
+    found = Result()
+    compare_with_timm(found)
+    assert [claim.holds for claim in found.claims] == [True] and not found.notes
+    monkeypatch.setattr("hpml_lab.large_batch.forms.NovoGrad", lambda params, lr, weight_decay: SGD(params, lr=lr))
+    wrong = Result()
+    compare_with_timm(wrong)
+    assert not wrong.claims[0].holds
+    monkeypatch.setitem(sys.modules, "timm.optim", None)
+    without = Result()
+    compare_with_timm(without)
+    assert not without.claims and "timm is not installed" in without.notes[0]
 
 
 def test_all_runs_have_seen_as_many_images(result):

@@ -18,7 +18,7 @@ from hpml_lab.large_batch.exercises import accumulate_gradients, rate_from_range
 from hpml_lab.large_batch.exercises.watched_training import small_batches
 from hpml_lab.large_batch.experiments import large_batch_gap as gap
 from hpml_lab.large_batch.experiments import lr_finder_one_cycle as finder
-from hpml_lab.large_batch.range_test import choose, growing_rates, range_test, smoothed
+from hpml_lab.large_batch.range_test import TENTH, RateReading, choose, growing_rates, range_test, smoothed
 from hpml_lab.large_batch.scaling import KEPT, LINEAR, ROOT, RULES, SHARP, WARM, schedule, sharpen
 from hpml_lab.large_batch.scaling import scaled_rate as scaled
 from hpml_lab.large_batch.seeds import gain, median_range, points
@@ -185,6 +185,15 @@ def test_all_batch_sizes_have_seen_as_many_images(gap_result):
     plan = [(KEPT, 1), *((rule, k) for k in (2, 4, 8) for rule in RULES), (LINEAR, 4), (WARM, 4)]
     assert [(row.rule, row.k) for row in rows] == plan and rows[-1].lost is None
     assert [row.rate for row in rows if row.k == 4][:4] == pytest.approx([0.005, 0.01, 0.02, 0.02])
+
+
+def test_the_rate_that_the_range_test_finds_is_trained_with(finder_result):
+    rows = {row.where: row for row in finder_result.rows(RateReading)}
+    [found] = finder.trained(finder_result, 16, finder.FOUND)
+    assert found.rate == rows[TENTH].middle and len(found.by_seed) == 2
+    assert finder_result.here("accuracy with the rate that the range test finds") == found.accuracy
+    heading = finder_result.comparison()[0]
+    assert heading[1].endswith("digits)") and "mnist): " in heading[2], heading
 
 
 def judged(**changes):

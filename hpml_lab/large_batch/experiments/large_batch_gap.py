@@ -89,20 +89,24 @@ def errors(row: ScaledTraining) -> list[float]:
 
 @picture
 def large_batch_losses(result: Result):
-    """The training loss step by step, with and without warm-up: medians over the seeds, bands from the lowest seed to the
-    highest. Left: at the largest batch. Right: at half of it, from initial weights that are far too large. Look at the first
-    steps: where does the loss rise, and does it come down again?"""
-    figure = style.new_figure(9.5, 3.8)
-    panels = figure.subplots(1, 2)
-    for axes, (title, curves) in zip(panels, result.arrays["losses"].items(), strict=True):
-        for rule, (low, middle, high) in curves.items():
+    """The training loss step by step, without warm-up above and with it below: medians over the seeds, bands from the lowest
+    seed to the highest. Left: at the largest batch. Right: at half of it, from initial weights that are far too large. Look at
+    the first steps: where does the loss rise, and does it come down again?"""
+    figure = style.new_figure(9.5, 5.2)
+    panels = figure.subplots(2, 2, sharex="col", sharey=True)
+    for column_axes, (title, curves) in zip(panels.T, result.arrays["losses"].items(), strict=True):
+        column_axes[0].set_title(title)
+        column_axes[-1].set_xlabel("step")
+        for axes, (rule, (low, middle, high)) in zip(column_axes, curves.items(), strict=True):
             steps = np.arange(1, len(middle) + 1)
-            axes.plot(steps, middle, label=rule, **LOOK[rule] | {"marker": None})
-            axes.fill_between(steps, low, high, color=COLORS[rule], alpha=0.15, linewidth=0)
-        axes.set(xlabel="step", yscale="log", ylim=(0.02, 100), title=title)
-        style.label_log_axis(axes.yaxis, "{x:g}")
-    panels[0].legend(fontsize=9, loc="upper right")
-    panels[0].set_ylabel("training loss")
+            axes.plot(steps, middle, color=COLORS[rule])
+            axes.fill_between(steps, low, high, color=COLORS[rule], alpha=0.3, linewidth=0)
+            axes.set(yscale="log", ylim=(0.01, 300))
+            axes.text(0.98, 0.93, rule, transform=axes.transAxes, ha="right", va="top", color=COLORS[rule], weight="bold")
+    for axes in panels[:, 0]:
+        axes.set_ylabel("training loss")
+        axes.set_yticks([0.01, 0.1, 1, 10, 100], ["0.01", "0.1", "1", "10", "100"])
+        axes.minorticks_off()
     return figure
 
 
@@ -207,7 +211,7 @@ def large_batch_gap(params: Params) -> Result:
             Table(f"{most} steps of η on {params.small} images each, and one step of {most} η on all of them", steps),
         ],
         notes=data.notes,
-        arrays={"losses": curves},
+        arrays={"data": data.name, "losses": curves},
     )
     result.key_figure(f"accuracy at batch {params.small}", median_range(base), "%")
     for rule in RULES:

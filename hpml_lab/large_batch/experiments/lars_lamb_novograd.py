@@ -16,7 +16,7 @@ from hpml_lab.core.findings import Row, Table, column
 from hpml_lab.core.progress import progress
 from hpml_lab.core.result import Result
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images, warmed_up
-from hpml_lab.large_batch.forms import FORMS, check_forms, distance, path
+from hpml_lab.large_batch.forms import check_forms, compare_with_timm
 from hpml_lab.large_batch.recipes import FIRST_SEED, LAYERWISE, OPTIMIZERS, SMALL_RATE, peak_rate
 from hpml_lab.large_batch.seeds import SEEDS, median_range, points, span
 from hpml_lab.optim import Adam
@@ -63,17 +63,6 @@ class StateSize(Row):
     numbers: int = column("numbers per tensor")
     kb: float = column("state", "kB")
     ratio: float = column("state / parameters")
-
-
-@dataclass
-class FormRow(Row):
-    """One of the rules that bear a name, and how far it leads from the one with this package's defaults."""
-
-    rule: str = column("name")
-    form: str = column("form")
-    meant_by: str = column("meant by")
-    here: str = column("here")
-    distance: float = column("largest distance in 20 steps, of the path's extent")
 
 
 # ---- training --------------------------------------------------------------------------------------------------------
@@ -164,11 +153,10 @@ def draw(result: Result):
     for axes, name in ((lars, "LARS"), (lamb, "LAMB")):
         _draw_ratios(axes, np.array(result.arrays[name]), name)
     lars.set_ylabel("trust ratio r")
-    lars.legend(fontsize=8, ncols=2)
+    lars.legend(fontsize=9, ncols=2)
     runs = result.rows(LargeBatchRun)
     base, large = 100 * np.array(runs[0].by_seed), runs[1:]
     accuracy.axhspan(base.min(), base.max(), color=style.GREY, alpha=0.3, linewidth=0)
-    accuracy.text(len(large) - 0.5, base.max() + 0.15, f"batch {runs[0].batch}", ha="right", va="bottom", color=style.GREY)
     for x, row in enumerate(large):
         values, look = 100 * np.array(row.by_seed), optimizer_style(row.optimizer, marker=True)
         spread = x + np.linspace(-0.25, 0.25, len(values))
@@ -176,7 +164,8 @@ def draw(result: Result):
         accuracy.hlines(np.median(values), x - 0.35, x + 0.35, color=look["color"], linewidth=2)
     accuracy.set_xticks(range(len(large)), [row.optimizer for row in large])
     lowest = min(min(row.by_seed) for row in large)
-    accuracy.set(ylabel="test accuracy (%)", ylim=(100 * lowest - 1, base.max() + 1.5), title=f"Batch {large[0].batch:,}")
+    accuracy.set(ylabel="test accuracy (%)", ylim=(100 * lowest - 1, base.max() + 1.5))
+    accuracy.set_title(f"Batch {large[0].batch:,} (gray: batch {runs[0].batch})")
     sizes = result.rows(StateSize)
     bars = state.barh(
         [row.optimizer for row in sizes], [row.ratio for row in sizes], color=[_color(row.optimizer) for row in sizes]
@@ -224,19 +213,14 @@ def lars_lamb_novograd(params: Params) -> Result:
     start = BatchedTrainings(data, seeds_of(params), 1, OPTIMIZERS["SGD"]).parameters[0::2]
     norms = [W.flatten(1).norm(dim=1).median().item() for W in start]
     sizes = [state_size(name, make, data) for name, make in {**OPTIMIZERS, "Adam": Adam}.items()]
-    forms = [
-        FormRow(form.rule, form.form, form.meant_by, form.here, distance(path(form.base, True), path(form.make, True)))
-        for form in FORMS
-    ]
     result = Result(
         [
             Table(f"{data.name}: {params.seen:,} images seen, {params.seeds} seeds", [row(name) for name in found]),
             Table("Trust ratios", [row for name in WITH_RATIO for row in layer_ratios(name, ratios[name], norms)]),
             Table("State", sizes),
-            Table("Which form is meant", forms),
         ],
         notes=data.notes,
-        arrays={name: ratios[name].tolist() for name in WITH_RATIO},
+        arrays={"data": data.name} | {name: ratios[name].tolist() for name in WITH_RATIO},
     )
     result.key_figure("large batch", params.large, lecture="32868 (LAMB, BERT)")
     for name, accuracy in found.items():
@@ -246,6 +230,7 @@ def lars_lamb_novograd(params: Params) -> Result:
     result.key_figure("state of NovoGrad / state of LAMB", kb["NovoGrad"] / kb["LAMB"], lecture="less")
 
     check_forms(result)
+    compare_with_timm(result)
     result.claim(
         "SGD with momentum, LARS and NovoGrad keep one copy of the parameters, LAMB and Adam two; the rest is at most two "
         "numbers per tensor",

@@ -1,4 +1,4 @@
-"""The range test and one-cycle: a rate read from one short run, and what the schedule gains over the best constant rate.
+"""The range test and one-cycle: a rate read from one short run and trained with, and what one-cycle gains over constant rates.
 
 Each schedule has the best of the rates that were tried, found with the test images.
 """
@@ -21,6 +21,7 @@ from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images
 from hpml_lab.large_batch.range_test import (
     LEAST,
     STEEPEST,
+    TENTH,
     RateReading,
     choose,
     growing_rates,
@@ -35,7 +36,7 @@ from hpml_lab.optim.schedules import one_cycle, one_cycle_momentum
 QUICK = dict(images=8192, batches=(32, 128), steps=128, seeds=8, low=1e-4, high=3.0, test_steps=100)
 FULL = dict(images=16_384, batches=(32, 256), steps=192, seeds=16, low=1e-4, high=3.0, test_steps=100)
 
-CONSTANT, ONE_CYCLE = "constant", "one-cycle"
+CONSTANT, ONE_CYCLE, FOUND = "constant", "one-cycle", "constant, the found rate"
 SCHEDULES, RATES = (CONSTANT, ONE_CYCLE), (0.02, 0.05, 0.1, 0.2)
 COLORS = {CONSTANT: style.ORANGE, ONE_CYCLE: style.BLUE}
 MARKERS = {CONSTANT: "s", ONE_CYCLE: "o"}
@@ -58,7 +59,7 @@ class RateTraining(Row):
 def train(data: ImageRows, params: Params, batch: int, schedule: str, rate: float) -> list[float]:
     """The accuracy of each seed after params.steps steps; one-cycle moves the momentum, too."""
     trainings = BatchedTrainings(data, range(params.seeds), batch, partial(SGD, lr=rate, momentum=0.9))
-    if schedule == CONSTANT:
+    if schedule != ONE_CYCLE:
         return trainings.run(params.steps).accuracy()
     trainings.set(momentum=one_cycle_momentum(0, params.steps))
     return trainings.run(
@@ -89,10 +90,10 @@ def largest_difference(steps: int) -> float:
 def draw(result: Result):
     """Left: the range test, smoothed losses while the rate grows; the line is the median of the seeds, the band reaches from
     the lowest to the highest, triangles are the rates at which each seed's loss is least, and bars where it falls fastest.
-    Right: test accuracy by (peak) rate, constant and one-cycle, after the same number of steps at two batch sizes. Look at how
-    far the seeds' choices lie apart, and at which rates each schedule survives."""
-    figure = style.new_figure(9.5, 4.2)
-    left, right = figure.subplots(1, 2)
+    Middle and right: test error by (peak) rate, constant and one-cycle, after the same number of steps at two batch sizes;
+    bands from the best seed to the worst. The star is training with the rate that the range test finds."""
+    figure = style.new_figure(10.5, 4.2)
+    left, *right = figure.subplots(1, 3, width_ratios=(1.2, 1, 1))
     rates, losses = np.array(result.arrays["rates"]), np.array(result.arrays["losses"])
     curves = np.nan_to_num([smoothed(column) for column in losses.T.tolist()], nan=1e9, posinf=1e9)
     left.plot(rates, np.median(curves, 0), color=style.BLUE)
@@ -106,29 +107,37 @@ def draw(result: Result):
         )
     left.set(xscale="log", ylim=(0, top), xlabel="learning rate", ylabel="training loss, smoothed", title="Range test")
     left.legend(fontsize=9, loc="upper left")
-    small, large = batches_of(result)
-    for batch, line in ((small, "-"), (large, "--")):
+    for axes, batch in zip(right, batches_of(result), strict=True):
+        axes.sharey(right[0])
         for schedule in SCHEDULES:
             rows = trained(result, batch, schedule)
-            values, at = 100 * np.array([row.by_seed for row in rows]), [row.rate for row in rows]
-            look = {"color": COLORS[schedule], "marker": MARKERS[schedule], "linestyle": line, "markersize": 5}
-            right.plot(at, np.median(values, 1), label=f"{schedule}, batch {batch}", **look)
-            if batch == small:
-                right.fill_between(at, values.min(1), values.max(1), color=COLORS[schedule], alpha=0.2, linewidth=0)
-    right.set(xscale="log", ylim=(0, 100), xlabel="(peak) rate", ylabel="test accuracy (%)")
-    right.set_title("After the same steps")
-    right.legend(fontsize=9, loc="lower left")
-    for axes in (left, right):
-        style.label_log_axis(axes.xaxis, "{x:g}")
-    left.set_xticks([10.0**power for power in range(-4, 1)])
+            values, at = [errors(row) for row in rows], [row.rate for row in rows]
+            look = {"color": COLORS[schedule], "marker": MARKERS[schedule], "markersize": 5}
+            axes.plot(at, np.median(values, 1), label=schedule, **look)
+            axes.fill_between(at, np.min(values, 1), np.max(values, 1), color=COLORS[schedule], alpha=0.2, linewidth=0)
+        for row in trained(result, batch, FOUND):
+            star = {"color": style.GREEN, "marker": "*", "markersize": 13, "linestyle": ""}
+            axes.plot(row.rate, np.median(errors(row)), label="the found rate", **star)
+        axes.set(xscale="log", yscale="log", xlabel="(peak) rate", title=f"Batch {batch}")
+        axes.set_xticks(RATES, [f"{rate:g}" for rate in RATES])
+        axes.minorticks_off()
+    right[0].set_ylabel("test error (%)")
+    style.label_log_axis(right[0].yaxis)
+    right[0].legend(fontsize=9, loc="upper left")
+    left.set_xticks([10.0**power for power in range(-4, 1)], ["0.0001", "0.001", "0.01", "0.1", "1"])
     return figure
+
+
+def errors(row: RateTraining) -> list[float]:
+    """The test error of each seed in percent."""
+    return [max(100 * (1 - accuracy), 0.05) for accuracy in row.by_seed]
 
 
 @picture
 def one_cycle_gains(result: Result):
     """What one-cycle at its best peak gains over each constant rate, seed by seed, in points of accuracy, at two batch sizes.
-    Lines are medians; below 0 the constant rate was better. Rates that do not train are left out. The last column is the
-    hardest opponent: the best constant rate of that very seed."""
+    Lines are medians; below 0 the constant rate was better. Rates that do not train are left out. In the last column each seed
+    is compared with its own best constant rate."""
     figure = style.new_figure(9.5, 3.8)
     panels = figure.subplots(1, 2, sharey=True)
     for axes, batch in zip(panels, batches_of(result), strict=True):
@@ -179,6 +188,19 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
         f"{least.low:.3g} to {least.high:.3g}, a factor of {least.factor:.1f}; where it falls fastest {steepest.factor:.1f}",
         depends_on=SEEDS,
     )
+    best = best_of(result, batches_of(result)[0], CONSTANT)
+    result.key_figure("rate that the range test finds (a tenth of the least, median)", round(readings[TENTH].middle, 4))
+    result.key_figure(f"best constant rate of those tried, batch {best.batch}", best.rate)
+    result.key_figure("accuracy with that rate", best.accuracy, "%")
+    for found in trained(result, best.batch, FOUND):
+        behind = gain(found.by_seed, best.by_seed)
+        result.key_figure("accuracy with the rate that the range test finds", found.accuracy, "%")
+        result.measured(
+            "Training with the found rate ends within a point of the best constant rate, median over the seeds",
+            behind.median > -1,
+            f"{behind}, at {found.rate:.2g} against {best.rate:g}",
+            depends_on=SEEDS,
+        )
     gains = {}
     for batch in batches_of(result):
         best, cycle = best_of(result, batch, CONSTANT), best_of(result, batch, ONE_CYCLE)
@@ -187,7 +209,6 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
             f"batch {batch}: one-cycle over the best constant rate, median (interval)", str(gains[batch]), "points"
         )
     small, large = gains
-    best = best_of(result, small, CONSTANT)
     result.measured(
         f"At batch {small} one-cycle at its best peak is better than the best constant rate",
         gains[small].certain,
@@ -222,6 +243,7 @@ def lr_finder_one_cycle(params: Params) -> Result:
     losses = range_test(testing, rates)
     readings = read_rates([choose(rates, column) for column in losses.T.tolist()])
     plan = [(batch, schedule, rate) for batch in params.batches for schedule in SCHEDULES for rate in RATES]
+    plan.append((params.batches[0], FOUND, readings[TENTH].middle))
     rows = []
     for setting in progress(plan, "trainings, all seeds at once"):
         accuracy = train(data, params, *setting)
@@ -234,7 +256,7 @@ def lr_finder_one_cycle(params: Params) -> Result:
             Table(f"{data.name}: {params.steps} steps, {params.seeds} seeds", rows),
         ],
         notes=data.notes,
-        arrays={"rates": rates, "losses": losses.tolist()},
+        arrays={"data": data.name, "rates": rates, "losses": losses.tolist()},
     )
     least = readings[LEAST]
     result.key_figure("rate with the least loss, smallest to largest", f"{least.low:.3g} to {least.high:.3g}")
