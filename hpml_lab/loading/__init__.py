@@ -12,7 +12,7 @@ Experiments, in the order of the notebook:
     disk_iops         requests a second and bandwidth of a disk
     dali              the same photographs by PIL, torchvision and DALI
 Further figures of their results:
-    lengths_in_batches, rare_class_share    of samplers
+    lengths_in_batches                      of samplers
     prefetch_gain                           of prefetch
     core_bound_workers, cheap_images        of num_workers
     disk_against_fio, disk_page_cache       of disk_iops
@@ -25,7 +25,7 @@ For your own loaders:
     Ring              a queue of arrays in shared memory between two processes
     run_epoch         where an epoch's time goes; stamped_loader divides the wait further, Fetch does it for threads
     simulate, lower_bound, expected_time, lecture_time    how long an epoch should take
-    overlap           seconds in which two lists of spans are under way at once
+    overlap           seconds in which two lists of spans are under way at the same time
     allow_oversubscription    more workers than cores, without the warnings
     LengthBuckets     a sampler that puts samples of similar length into one batch; padding is what a batch wastes
     disk_file, run_job, DiskJob    a disk benchmark: the test file, and one job on it
@@ -40,6 +40,7 @@ Data sets and parts that the notebook builds on:
     KnownCost, FaultyData                              samples of known cost, and samples that go wrong
     PictureStore, SlowPictures, augment, decode, stage_times    the exercise on a slow stage
     make_photographs, pil_image, tensor_image, resized          photographs and their decoders
+    training_pipeline, DaliBatches                              DALI's pipeline for them, on the CPU or decoding on a GPU
     box_scene, move_together, bright_extent                     boxes that have to move with the image
 """
 
@@ -49,11 +50,7 @@ from hpml_lab.core.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.loading.experiments.face_landmarks import face_landmarks as face_landmarks
-    from hpml_lab.loading.experiments.samplers import (
-        samplers as samplers,
-        lengths_in_batches as lengths_in_batches,
-        rare_class_share as rare_class_share,
-    )
+    from hpml_lab.loading.experiments.samplers import samplers as samplers, lengths_in_batches as lengths_in_batches
     from hpml_lab.loading.experiments.prefetch import prefetch as prefetch, prefetch_gain as prefetch_gain
     from hpml_lab.loading.experiments.num_workers import num_workers as num_workers
     from hpml_lab.loading.experiments.pinned_memory import pinned_memory as pinned_memory
@@ -116,6 +113,7 @@ if TYPE_CHECKING:
     from hpml_lab.loading.disk_benchmark import DiskJob as DiskJob, run_job as run_job
     from hpml_lab.loading.photographs import make_photographs as make_photographs
     from hpml_lab.loading.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
+    from hpml_lab.loading.dali_pipelines import training_pipeline as training_pipeline, DaliBatches as DaliBatches
     from hpml_lab.loading.boxes import box_scene as box_scene, move_together as move_together, bright_extent as bright_extent
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

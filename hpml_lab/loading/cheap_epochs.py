@@ -42,7 +42,7 @@ class CheapEpoch(Row):
     samples: dict[str, list[float]]
 
     def gain(self, changed: "CheapEpoch", way: str) -> SpeedUp:
-        """How many times as fast the `way` with the other number of workers is as one by one with this number."""
+        """The speed-up of the `way` with the other number of workers over one by one with this number."""
         return speed_up_of(self.samples[ONE], changed.samples[way], self.samples[AGAIN])
 
 

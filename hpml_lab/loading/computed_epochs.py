@@ -46,7 +46,7 @@ class ComputedEpoch(Row):
 
     workers: int = column("workers")
     seconds: float = column("epoch", "s")
-    gain: float = column("times as fast as without")
+    gain: float = column("speed-up over no workers")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     waiting_gain: float | None = column("the same for samples that wait", default=None)
@@ -94,7 +94,7 @@ def measure_computed(workers: Sequence[int], rounds: int, seconds: float) -> Com
 
 @picture
 def core_bound_workers(result: Result):
-    """How many times as fast an epoch becomes with N workers: samples that wait, and samples that compute.
+    """How much faster an epoch becomes with N workers: samples that wait, and samples that compute.
 
     The dashed line is the number of cores: samples that compute cannot rise above it, samples that wait can.
     """
@@ -106,7 +106,7 @@ def core_bound_workers(result: Result):
     axes.plot(where, [row.gain for row in rows], "s-", color=style.ORANGE, label="samples that compute")
     axes.axhline(cores, color=style.GREY, linestyle="--", label=f"cores here: {cores}")
     axes.set_xticks(where, [str(row.workers) for row in rows])
-    axes.set(xlabel="workers N", ylabel="times as fast as without")
+    axes.set(xlabel="workers N", ylabel="speed-up over no workers")
     axes.set_ylim(bottom=0)
     axes.legend(fontsize=9)
     return figure

@@ -44,7 +44,7 @@ def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu:
     """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalize.
 
     gpu  a CUDA device's number: decoding ends there, and the rest runs there. None keeps everything on the CPU.
-    Give it to `Batches`.
+    Give it to `DaliBatches`.
     """
     pipeline_def, fn, types = parts_of_dali()
 
@@ -78,7 +78,7 @@ def plain_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: in
     return graph()
 
 
-class Batches:
+class DaliBatches:
     """A pipeline's (images, labels) batch by batch, an epoch at a time, the last batch partial, as a DataLoader gives them.
 
     The readers pad the last batch: else it is filled from the next epoch, which then begins in the middle.

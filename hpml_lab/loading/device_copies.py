@@ -18,7 +18,7 @@ SIDE = 2048  # of the matrices whose products compute during a copy
 class CopyTimes:
     """Seconds of a copy to the GPU from pageable and from pinned memory, by CUDA's events; and until the call returned.
 
-    gain  how many times as fast the pinned copy is
+    gain  the speed-up of the pinned copy
     """
 
     pageable: float
@@ -58,7 +58,7 @@ def _call_seconds(work: Callable[[], object], device: torch.device, samples: int
 
 @dataclass(frozen=True)
 class CopyDuringCompute:
-    """Seconds of a copy, of compute, and of both begun at once, turn by turn."""
+    """Seconds of a copy, of compute, and of both begun together, turn by turn."""
 
     copy: tuple[float, ...]
     compute: tuple[float, ...]
@@ -66,13 +66,13 @@ class CopyDuringCompute:
 
     @property
     def hidden(self) -> tuple[float, ...]:
-        """The share of the shorter of the two that ran during the other: 0 one after the other, 1 both at once."""
+        """The share of the shorter of the two that ran during the other: 0 one after the other, 1 both at the same time."""
         turns = zip(self.copy, self.compute, self.both, strict=True)
         return tuple((copy + compute - both) / min(copy, compute) for copy, compute, both in turns)
 
 
 def copy_during_compute(source: torch.Tensor, device: torch.device, samples: int = SAMPLES) -> CopyDuringCompute:
-    """Time a copy on a side stream, matrix products on the current one that take as long, and both begun at once, in turns."""
+    """Time a copy on a side stream, matrix products on the current one that take as long, and both begun together, in turns."""
     target = torch.empty_like(source, device=device)
     with torch.cuda.device(device):
         side, current = torch.cuda.Stream(), torch.cuda.current_stream()

@@ -55,7 +55,7 @@ def loading_ways(params: Params, folder: Path) -> dict[tuple[str, str], Any]:
         for gpu in gpus_of(params):
             for threads in params.threads:
                 pipeline = dali_pipelines.training_pipeline(folder, params.batch, params.side, threads, gpu=gpu)
-                ways[DALI if gpu is None else MIXED, plural(threads, "thread")] = dali_pipelines.Batches(pipeline)
+                ways[DALI if gpu is None else MIXED, plural(threads, "thread")] = dali_pipelines.DaliBatches(pipeline)
     return ways
 
 

@@ -20,11 +20,11 @@ class ThreadPrefetcher:
     """Loads batches in threads, up to `depth` ahead of the loop that consumes them, and gives them in order.
 
         for batch in ThreadPrefetcher(loader): …                                a thread runs any loader or iterable ahead
-        for batch in ThreadPrefetcher(list_of_indices, fetch, threads=4): …     threads call fetch(indices) at once
+        for batch in ThreadPrefetcher(list_of_indices, fetch, threads=4): …     threads call fetch(indices)
 
     batches  an iterable over batches; with `fetch`, over requests, such as the lists of indices of a BatchSampler
     fetch    fetch(request) loads one batch; threads overlap where it waits or releases the GIL (files, sockets, decoders)
-    threads  how many batches are loaded at once; an iterable without `fetch` can be run by one thread only
+    threads  how many batches are loaded at the same time; an iterable without `fetch` can be run by one thread only
     depth    how many batches are loaded or being loaded ahead (default: `threads`); more of them smooth uneven times
     An error is raised at its batch. Leaving the loop early waits for the batches under way, no longer. Batches are loaded under
     the consumer's gradient mode, which would otherwise be the thread's own.

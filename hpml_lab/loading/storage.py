@@ -134,7 +134,7 @@ class CheapImages(Dataset):
 
 
 class BatchedImages(CheapImages):
-    """The same images, a whole batch at once: DataLoader calls `__getitems__` if a data set has it.
+    """The same images, a whole batch in one call: DataLoader calls `__getitems__` if a data set has it.
 
     It returns the batch ready made, so the DataLoader needs `collate_fn=ready_made`.
     """

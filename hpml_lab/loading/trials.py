@@ -67,7 +67,7 @@ class Trials:
 
     def trial(self, options: dict[str, Any]) -> LoaderTrial:
         workers = options["num_workers"]
-        settle = max(1, workers)  # the first batches of all workers come at once
+        settle = max(1, workers)  # the first batches of all workers come together
         ahead = workers * options.get("prefetch_factor", 0)
         wanted = min(settle + max(TIMED, 2 * workers), max(2, len(self.order) // self.batch_size))
         settle = min(settle, wanted - 1)

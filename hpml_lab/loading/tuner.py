@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.noise import SpeedUp, speed_up_of, times_faster
 from hpml_lab.core.progress import progress
 from hpml_lab.core.render import table_html, table_text
 from hpml_lab.core.timeline import CLOCK
@@ -28,7 +28,7 @@ from hpml_lab.loading.trials import LoaderTrial, Trials, median_trial
 
 GAIN = 0.05  # a setting has to be so much better than a simpler one, or the simpler one stays
 HIDDEN = 0.10  # a loop that takes so much longer than its steps alone has its loading hidden
-ROUNDS = 5  # trials of the best and of the default, in turns
+ROUNDS = 5  # trials of the best, of the setting that it replaced and of the default, in turns
 CHOSEN = ("num_workers", "prefetch_factor", "persistent_workers", "sampler", "batch_sampler")  # each trial has its own
 KEPT = ("collate_fn", "drop_last", "worker_init_fn", "multiprocessing_context")  # of a DataLoader that is tuned
 
@@ -81,9 +81,11 @@ class Tuned:
     @property
     def gain(self) -> str:
         """How much faster an epoch is than without workers, in words; with the interval, if both settings took turns."""
-        words = f"{self.speed_up:.2f} times as fast as without workers"
-        met = in_turns(self.trials, self.options, self.batches, self.epochs)
-        return f"{words} ({met.interval}; noise ±{100 * met.noise:.2g} %)" if met else words
+        default = self.trials[0].options
+        if self.options == default:
+            return "the default"
+        met = in_turns(self.trials, default, self.options, self.batches, self.epochs)
+        return f"{met or times_faster(self.speed_up)} compared with no workers"
 
     def __repr__(self) -> str:
         return f"Tuned: {_named(self.options)}; {self.reason}"
@@ -168,7 +170,7 @@ def tune(
     search = _Search(run, -(-len(data) // batch_size), epochs, limit)
     with restored(trained_by(step) if restore is None else restore):
         trials = list(progress(search.trials(), "tune: trials"))
-    return Tuned(search.best.options, trials, search.reason, search.batches, epochs, batch_size)
+    return Tuned(search.best[-1].options, trials, search.reason, search.batches, epochs, batch_size)
 
 
 def is_data(value: Any) -> bool:
@@ -187,27 +189,32 @@ def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, An
     return loader.dataset, size, {**kept, **given}
 
 
-def in_turns(trials: list[LoaderTrial], options: dict[str, Any], batches: int, epochs: int) -> SpeedUp | None:
-    """How many times as fast an epoch with `options` is as with the default, the first trial, pair by pair.
+def in_turns(
+    trials: list[LoaderTrial], base: dict[str, Any], options: dict[str, Any], batches: int, epochs: int
+) -> SpeedUp | None:
+    """The speed-up of an epoch with `options` over one with the options `base`, pair by pair.
 
-    None for fewer than two pairs. The placebo is the default's next trial.
+    None for fewer than two pairs. The placebo is the base's next trial.
     """
-    default, changed = (
-        [trial.epoch(batches, epochs) for trial in trials if trial.options == wanted] for wanted in (trials[0].options, options)
+    before, after = (
+        [trial.epoch(batches, epochs) for trial in trials if trial.options == wanted] for wanted in (base, options)
     )
-    pairs = min(len(default), len(changed))
-    if pairs < 2 or options == trials[0].options:
+    pairs = min(len(before), len(after))
+    if pairs < 2:
         return None
-    default, changed = default[:pairs], changed[-pairs:]
-    return speed_up_of(default, changed, [*default[1:], default[0]])
+    before, after = before[-pairs:], after[-pairs:]
+    return speed_up_of(before, after, [*before[1:], before[0]])
 
 
 class _Search:
-    """The order of the trials, and which one is best so far."""
+    """The order of the trials, from simple settings to others, and which setting is best so far.
+
+    best  the trials that won so far, each simpler than the next: the default first, the best last
+    """
 
     def __init__(self, run: Trials, batches: int, epochs: int, limit: int) -> None:
         self.run, self.batches, self.epochs, self.limit = run, batches, epochs, limit
-        self.best: LoaderTrial | None = None
+        self.best: list[LoaderTrial] = []
         self.reason = ""
         self._done: list[LoaderTrial] = []
 
@@ -216,24 +223,24 @@ class _Search:
         for trial in self._plan():
             self._done.append(trial)
             yield trial
-        self._settle()
 
     def _cost(self, trial: LoaderTrial) -> float:
         return trial.epoch(self.batches, self.epochs)
 
     def _improves(self, trial: LoaderTrial) -> bool:
-        better = self._cost(trial) < (1 - GAIN) * self._cost(self.best)
+        """Whether a new trial, the last that was done, is better than all before, which are simpler."""
+        better = _better(self._cost(trial), min(self._cost(other) for other in self._done[:-1]))
         if better:
-            self.best = trial
+            self.best.append(trial)
         return better
 
     def _plan(self) -> Iterator[LoaderTrial]:
         run = self.run
-        self.best = run.trial({"num_workers": 0})
-        yield self.best
-        default, alone, worse = self.best, run.step_seconds, 0  # alone: the steps by themselves
+        self.best = [run.trial({"num_workers": 0})]
+        yield self.best[0]
+        alone, worse = run.step_seconds, 0  # alone: the steps by themselves
         for workers in _ladder(self.limit):
-            if self.best.steady <= alone * (1 + HIDDEN):
+            if self.best[-1].steady <= alone * (1 + HIDDEN):
                 self.reason = "the loading is hidden behind the steps"
                 break
             if run.over:
@@ -246,33 +253,43 @@ class _Search:
                 self.reason = "more workers gain nothing"
                 break
         self.reason = self.reason or f"{self.limit} workers were allowed"
-        if self.best.workers and self.best.steady > alone * (1 + HIDDEN) and not run.over:
-            trial = run.trial(
-                loader_options(self.best.workers, 4, self.epochs)
-            )  # uneven batches want more of them loaded ahead
+        best = self.best[-1]
+        if best.workers and best.steady > alone * (1 + HIDDEN) and not run.over:
+            trial = run.trial(loader_options(best.workers, 4, self.epochs))  # uneven batches want more of them loaded ahead
             yield trial
             self._improves(trial)
         if torch.cuda.is_available() and not run.over:
-            trial = run.trial({**self.best.options, "pin_memory": True})
+            trial = run.trial({**self.best[-1].options, "pin_memory": True})
             yield trial
             self._improves(trial)
-        # The best was chosen for being the best of several: chance helped it. So it meets the default again, in turns.
-        for _ in range(ROUNDS - 1):
-            if self.best is default or run.over:
+        # The best was chosen for being the best of several: chance helped it. So it meets what it replaced again, in turns.
+        while len(self.best) > 1:
+            simpler = self.best[:1] + self.best[1:-1][-1:]  # the default, and the last that was best before
+            for _ in range(ROUNDS - 1):
+                if run.over:
+                    break
+                for trial in (*simpler, self.best[-1]):
+                    yield run.trial(trial.options)
+            objections = [objection for trial in simpler if (objection := self._objection(trial))]
+            if not objections:
                 break
-            yield run.trial(default.options)
-            yield run.trial(self.best.options)
+            self.reason = f"{self.reason}; {objections[-1]}"
+            self.best.pop()
 
-    def _settle(self) -> None:
-        default = self._done[0]
-        if self.best is default:
-            return
-        met = in_turns(self._done, self.best.options, self.batches, self.epochs)
-        again = [self._cost(median_trial(self._done, trial.options)) for trial in (self.best, default)]
-        if again[0] >= (1 - GAIN) * again[1]:
-            self.best, self.reason = default, f"{self.reason}; in turns with it, the default was as fast"
-        elif met and not met.faster:
-            self.best, self.reason = default, f"{self.reason}; in turns with the default, its gain was within the noise"
+    def _objection(self, simpler: LoaderTrial) -> str:
+        """Why the best is not to be preferred to a simpler setting that took turns with it; empty if it is."""
+        best = self.best[-1].options
+        met = in_turns(self._done, simpler.options, best, self.batches, self.epochs)
+        cost, before = (self._cost(median_trial(self._done, options)) for options in (best, simpler.options))
+        name = "the default" if simpler is self.best[0] else _named(simpler.options)
+        if not _better(cost, before):
+            return f"in turns with {_named(best)}, {name} was as fast"
+        return f"in turns with {name}, the gain of {_named(best)} was within the noise" if met and not met.faster else ""
+
+
+def _better(cost: float, simpler: float) -> bool:
+    """Whether a setting costs so much less than a simpler one that it is worth it."""
+    return cost < (1 - GAIN) * simpler
 
 
 def _ladder(limit: int) -> list[int]:

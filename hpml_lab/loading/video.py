@@ -12,7 +12,7 @@ import torch
 from hpml_lab.core.errors import LabError
 from hpml_lab.loading.dali_pipelines import parts_of_dali
 
-FIX = "pip install av"
+FIX = "In the project's folder: .venv/bin/uv pip install av (about 100 MB)."
 SIDE, STRIPE = 64, 8  # pixels; the frame's number stands in stripes, which survive lossy compression
 BITS = SIDE // STRIPE
 

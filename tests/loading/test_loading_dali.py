@@ -23,7 +23,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:
 needs_dali = pytest.mark.skipif(
     not dali_pipelines.available(), reason="DALI is not installed: .venv/bin/uv pip install -e '.[dali]'"
 )
-needs_av = pytest.mark.skipif(not video.available(), reason="PyAV is not installed: pip install av")
+needs_av = pytest.mark.skipif(not video.available(), reason="PyAV is not installed: .venv/bin/uv pip install av")
 
 
 @pytest.fixture(scope="module")
@@ -264,7 +264,7 @@ def test_without_pyav_it_is_said_which_readers_are_left_out(monkeypatch, tmp_pat
 @needs_dali
 def test_dali_gives_every_epoch_whole_and_in_order(photographs):
     by_pil, labels = resized(photographs, pil_image, 64)
-    batches = dali_pipelines.Batches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1))
+    batches = dali_pipelines.DaliBatches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1))
     for _ in range(3):  # a reader that does not pad begins its second epoch in the middle
         pairs = list(batches)
         assert [len(numbers) for _, numbers in pairs] == [5, 5, 2]
@@ -281,6 +281,6 @@ def test_dalis_boxes_stay_on_their_objects():
 @needs_dali
 def test_mixed_decoding_gives_the_pictures_of_the_cpu(photographs):
     by_pil, labels = resized(photographs, pil_image, 64)
-    pairs = list(dali_pipelines.Batches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1, gpu=0)))
+    pairs = list(dali_pipelines.DaliBatches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1, gpu=0)))
     assert [int(number) for _, numbers in pairs for number in numbers] == labels
     assert picture_difference(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= LEVELS_DALI

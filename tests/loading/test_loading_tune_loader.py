@@ -41,10 +41,29 @@ def test_a_setting_that_beats_the_choice_is_named(monkeypatch, two_workers, kept
     monkeypatch.setattr(Trials, "trial", trial)
     monkeypatch.setattr(experiment, "tune", lambda *_, **__: Tuned(chosen, [], "", 2, experiment.EPOCHS))
     result = replace(tune_loader, quick=SMALL | dict(workers=(1, 2)))("quick", device="cpu")
-    assert [claim.holds for claim in result.claims if not claim.exact] == [kept] * 3
+    assert [claim.holds for claim in result.claims if "beats the tuner" in claim.text] == [kept] * 3
     assert result.here("samples wait: workers chosen") == 1
     rows = {row.setting: row for row in result.rows(GridSetting) if row.data == "samples wait"}
     assert rows["1"].chosen and rows["1"].gain == 1
     assert rows["2"].gain == pytest.approx(1 / two_workers) and rows["0"].verdict == "slower"
     best = speed_up_of([1.0] * 2, [two_workers] * 2, [1.0] * 2)
     assert str(best) in result.claims[0].measured
+
+
+@pytest.mark.parametrize("one_worker, simplest", [(0.6, True), (0.52, False)])
+def test_a_simpler_setting_that_is_as_fast_as_the_choice_is_named(monkeypatch, one_worker, simplest):
+    """The tuner chooses two workers; one worker takes this many seconds, two take half a second."""
+    seconds = {0: 4.0, 1: one_worker, 2: 0.5, 4: 0.5}
+    monkeypatch.setattr(Trials, "trial", lambda self, options: LoaderTrial(options, 0.0, seconds[options["num_workers"]]))
+    chosen = loader_options(2, 2, experiment.EPOCHS)
+    monkeypatch.setattr(experiment, "tune", lambda *_, **__: Tuned(chosen, [], "", 2, experiment.EPOCHS))
+    result = replace(tune_loader, quick=SMALL | dict(workers=(1, 2, 4)))("quick", device="cpu")
+    claims = [claim for claim in result.claims if "simpler" in claim.text]
+    assert [claim.holds for claim in claims] == [simplest] * 3
+    assert ("; 1 is 0.962×" in claims[0].measured) != simplest
+
+
+def test_the_recorded_choice_is_not_the_simplest_of_equals_and_says_so():
+    recorded = tune_loader.reference()
+    assert [claim.text[:15] for claim in recorded.claims if not claim.holds] == ["samples compute"]
+    assert any("with the default only" in note for note in recorded.notes)

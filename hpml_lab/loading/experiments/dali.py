@@ -24,6 +24,7 @@ from hpml_lab.loading.photographs import CLASSES, make_photographs
 
 NOTEBOOK = "08_loading"
 CLIP, STEP = 4, 7  # frames of a clip, and from the start of one to the next
+LEVELS_DRAWN = 16  # a level or two of 255 is not to be seen in a picture, and not on this scale either
 LEVELS_TENSOR, LEVELS_DALI = 2, 1  # of 255: the largest difference of any pixel; the mean difference of any picture
 QUICK = dict(images=32, batch=16, side=224, rounds=5, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
 FULL = dict(
@@ -38,7 +39,7 @@ class LoadingRate(Row):
     pipeline: str = column("pipeline")
     workers: str = column("workers or threads")
     rate: float = column("photographs/s")
-    relative: float = column("times as fast as PIL without workers")
+    relative: float = column("speed-up over PIL without workers")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 
@@ -54,7 +55,7 @@ class FormerOperator(Row):
 def draw_dali(result: Result):
     """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
 
-    The dashed line is PIL without workers, and the number at each bar says how many times that rate it reaches.
+    The dashed line is PIL without workers, and the number at each bar is the speed-up over it.
     """
     rows = result.rows(LoadingRate)
     figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
@@ -85,18 +86,18 @@ def draw_dali(result: Result):
 @picture
 def decoded_pictures(result: Result):
     """One photograph, decoded and resized by each decoder with nothing random, and below it its distance from PIL's picture:
-    the largest difference in each block of 4 × 4 pixels."""
+    the largest difference in each block of 4 × 4 pixels, on one scale from 0 to 16 of 255 levels."""
     pictures = {name: pixels_of(text) for name, text in result.arrays["pictures"].items()}
     base = pictures[PIL].astype(float)
     gaps = {name: block_maxima(np.abs(pixels - base)) for name, pixels in pictures.items()}
-    largest = max(gap.max() for gap in gaps.values()) or 1.0
+    largest = max(LEVELS_DRAWN, *(gap.max() for gap in gaps.values()))
     figure = style.new_figure(2.0 + 2.2 * len(pictures), 4.8)
     panels = figure.subplots(2, len(pictures), squeeze=False)
     for (above, below), (name, pixels) in zip(panels.T, pictures.items(), strict=True):
         above.imshow(pixels)
         above.set_title(name.split(",")[0], fontsize=9)
         drawn = below.imshow(gaps[name], vmin=0, vmax=largest)
-        below.set_title("difference to PIL", fontsize=9)
+        below.set_title(f"at most {gaps[name].max():.0f} from PIL" if name != PIL else "PIL itself: 0", fontsize=9)
         for axes in (above, below):
             axes.set_axis_off()
     figure.colorbar(drawn, ax=panels[1, :].tolist(), location="bottom", label="largest difference, levels of 255", aspect=30)
@@ -180,7 +181,8 @@ def _compare(params: Params, folder: Path) -> Result:
     _check_video(result, folder.parent / "numbered.mp4", params)
     if not params.device.is_cuda:
         result.notes.append(
-            "No CUDA GPU here: decoding there is left out; run `hpml-lab run dali --size full` on a machine with one."
+            "No CUDA GPU here: the mixed pipeline and DALI's video reader, which decode on a GPU, are left out; "
+            "run `hpml-lab run dali --size full` on a machine with one."
         )
     result.arrays["pictures"] = {name: png_text(pixels.numpy()) for name, pixels in pictures.items()}
     return result
@@ -241,7 +243,7 @@ def _add_dali(
     for gpu in gpus_of(params):
         name, images, given = DALI if gpu is None else MIXED, [], []
         pipeline = dali_pipelines.plain_pipeline(folder, params.batch, params.side, threads=1, gpu=gpu)
-        for batch, numbers in dali_pipelines.Batches(pipeline):
+        for batch, numbers in dali_pipelines.DaliBatches(pipeline):
             images += list(batch.cpu())
             given += numbers.tolist()
         largest, mean = picture_difference(by_pil, images)

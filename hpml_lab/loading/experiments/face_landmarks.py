@@ -96,7 +96,9 @@ def _transforms(side: int, crop: int) -> tuple[dict[str, Any], dict[str, Any]]:
     return drawn, measured
 
 
-@experiment("face-landmarks", lecture="L0", notebook=NOTEBOOK, draw=draw_face_landmarks, quick=QUICK, full=FULL)
+@experiment(
+    "face-landmarks", lecture="L0", notebook=NOTEBOOK, draw=draw_face_landmarks, quick=QUICK, full=FULL, same_picture=True
+)
 def face_landmarks(params: Params) -> Result:
     """A Dataset over a CSV and an image folder, with transforms that move image and landmarks together."""
     from torchvision.transforms import v2
@@ -125,7 +127,7 @@ def face_landmarks(params: Params) -> Result:
         result = Result(arrays={"steps": steps})
         _claim_moves(result, moved)
         _claim_batches(result, params, crop, plain, loader)
-        former = _claim_former_call(result, plain)
+        former = _former_call(plain)
         damaged = _claim_damage(result, params, folder, table)
     result.tables += [
         Table("Image and key points after a transform", rows),
@@ -187,16 +189,8 @@ def _claim_batches(result: Result, params: Params, crop: int, plain: Any, loader
     )
 
 
-def _claim_former_call(result: Result, plain: Any) -> FormerCall:
-    row = plain.landmarks_frame.iloc[0, 1:]
-    error, values = error_of(lambda: row.as_matrix()), row.to_numpy(dtype=float).reshape(-1, 2)
-    result.claim("pandas no longer has as_matrix", error.startswith("AttributeError"), error)
-    result.claim(
-        "to_numpy(dtype=float).reshape(-1, 2) gives the table's row as x, y",
-        values.shape == (len(faces.NAMES), 2) and values.dtype == np.float64,
-        f"{values.shape}, {values.dtype}",
-    )
-    return FormerCall(".as_matrix()", error, ".to_numpy(dtype=float)")
+def _former_call(plain: Any) -> FormerCall:
+    return FormerCall(".as_matrix()", error_of(lambda: plain.landmarks_frame.as_matrix()), ".to_numpy(dtype=float)")
 
 
 def _claim_damage(result: Result, params: Params, folder: Path, table: Path) -> list[DamagedRow]:

@@ -25,7 +25,7 @@ NOTEBOOK = "08_loading"
 IN_TURN, AHEAD = "copy, then compute", "next copy during the step"
 AGAIN = "copy, then compute, again"  # the placebo
 COLORS = {"copy": style.SKY, "compute": style.ORANGE}
-DRAWN = 16  # spans: eight copies and eight steps
+DRAWN = 8  # copies and steps
 BUFFERS = 3  # of pinned memory
 COLUMNS = 512  # of a batch as a matrix: one product of it takes a part of the time of its copy
 QUICK = dict(batches=12, megabytes=32, seconds=0.01, rounds=5)
@@ -41,7 +41,7 @@ class CopySchedule(Row):
     copy: float = column("copy", "ms")
     compute: float = column("compute", "ms")
     hidden: float = column("share of the copies that is hidden")
-    gain: float = column("times as fast as in turn")
+    gain: float = column("speed-up over in turn")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 
@@ -67,7 +67,11 @@ def draw_gpu_prefetcher(result: Result):
     """
     figure = style.new_figure(8, 4.4)
     grid = figure.subplots(2, 1)
-    timelines = result.arrays["timelines"]
+    drawn = min(sum(span["what"] == what for span in spans) for spans in result.arrays["timelines"].values() for what in COLORS)
+    timelines = {
+        name: [span for what in COLORS for span in [span for span in spans if span["what"] == what][:drawn]]
+        for name, spans in result.arrays["timelines"].items()
+    }  # of each lane as many: a record may hold one copy more than steps
     longest = max(span["end"] for timeline in timelines.values() for span in timeline)
     for axes, (name, timeline) in zip(grid, timelines.items(), strict=True):
         gantt(axes, timeline, COLORS, ("copy", "compute"))
@@ -187,7 +191,7 @@ def gpu_prefetcher(params: Params) -> Result:
         runs, kind = emulated(params.batches, params.seconds, params.rounds), "emulated: a thread and waits"
         notes.append(
             NO_CUDA.format(what="the two schedules are emulated, a thread stands for the copy engine", slug="gpu-prefetcher")
-            + " The rows show the order of work, not the speed of any GPU."
+            + " The milliseconds are those of the waits, not of any GPU."
         )
     again = runs.pop(AGAIN).samples
     gains = {name: speed_up_of(runs[IN_TURN].samples, run.samples, again) for name, run in runs.items()}
@@ -203,11 +207,12 @@ def gpu_prefetcher(params: Params) -> Result:
         rows.append(CopySchedule(f"{name} ({kind})", *(seconds * 1e3 for seconds in times), hidden, *compared))
     in_turn, ahead = rows
     orders = [run.order for run in runs.values()]
-    timelines = {name: timeline_rows(run.spans)[:DRAWN] for name, run in runs.items()}
+    timelines = {name: timeline_rows([*run.of("copy")[:DRAWN], *run.of("compute")[:DRAWN]]) for name, run in runs.items()}
     result = Result([Table("A loop with each schedule", rows)], notes=notes, arrays={"timelines": timelines, "kind": kind})
-    suffix = "" if params.device.is_cuda else " (emulated)"
-    result.key_figure(f"copying ahead{suffix}", gains[AHEAD].ratio, "speed-up")
-    result.key_figure(f"share of the copies that is hidden{suffix}", ahead.hidden)
+    for name, row in zip((IN_TURN, AHEAD), rows, strict=True):
+        result.key_figure(f"a batch: {name}", row.step, "ms")
+    result.key_figure("copying ahead", gains[AHEAD].ratio, "speed-up")
+    result.key_figure("share of the copies that is hidden", ahead.hidden)
     result.claim(
         "Both schedules give the same batches in the same order", orders[0] == orders[1] == list(range(params.batches))
     )

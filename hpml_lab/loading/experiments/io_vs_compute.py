@@ -67,7 +67,7 @@ class PredictedGain(Row):
 
 def draw_io_vs_compute(result: Result):
     """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step, which repeats its
-    passes until it takes about as long as loading. Right: how many times as fast the loop becomes if loading runs during
+    passes until it takes about as long as loading. Right: how much faster the loop becomes if loading runs during
     compute, and if a step takes half as long, predicted and measured with its 90 % interval.
 
     The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.

@@ -63,7 +63,7 @@ class WorkerCount(Row):
     workers: int = column("workers")
     cold: float = column("cold", "s")
     warm: float = column("warm", "s")
-    gain: float = column("times as fast as without (warm)")
+    gain: float = column("speed-up over no workers (warm)")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
     simulated: float = column("simulated", "s")
@@ -218,8 +218,8 @@ def num_workers(params: Params) -> Result:
         result.notes.append(NO_CUDA.format(what=what, slug="num-workers"))
     if params.scale < 1:
         result.notes.append(
-            f"Waits are {1 / params.scale:g} times shorter than the lecture's, starting a worker is not: its share is larger "
-            "here. `--size full` has longer waits (about ten minutes)."
+            f"Waits are {1 / params.scale:g} times shorter than in the lecture, but a worker takes as long to start: its "
+            "share is larger here. `--size full` has longer waits (about ten minutes)."
         )
     if multiprocessing.get_start_method() != "fork":
         result.notes.append("Workers start with spawn or forkserver here: each imports torch first, which takes seconds.")
@@ -238,7 +238,7 @@ def _redo_the_lecture(result: Result) -> None:
     result.key_figure("bound for 8 workers with the lecture's figures", lower_bound(LECTURE_LOAD, LECTURE_COMPUTE, 8), "s")
     result.key_figure("8 workers simulated at the lecture's latencies", simulated, "s", lecture="20.17 (15.33 + 4.84)")
     result.key_figure("workers that suffice", enough, lecture="8 workers were tried")
-    result.key_figure("workers' worth that 8 workers delivered there", LECTURE_LOAD / (LECTURE_COMPUTE_8 + LECTURE_WAIT_8))
+    result.key_figure("the lecture's 8 workers, effective number", LECTURE_LOAD / (LECTURE_COMPUTE_8 + LECTURE_WAIT_8))
     result.claim(
         "With the lecture's own figures, its formula promises less than the compute alone from 9 workers on",
         beyond == 9 and enough == 8,
@@ -246,7 +246,7 @@ def _redo_the_lecture(result: Result) -> None:
 
 
 def _gain(epochs: dict[int | str, list[Epoch]], workers: int) -> SpeedUp:
-    """How many times as fast as without workers, over the warm epochs."""
+    """The speed-up over no workers, over the warm epochs."""
     return speed_up_of(*([epoch.seconds for epoch in epochs[name][1:]] for name in (0, workers, AGAIN)))
 
 

@@ -37,10 +37,10 @@ class LoopTime(Row):
     way: str = column("way")
     seconds: float = column("epoch", "s")
     simulated: float = column("simulated", "s")
-    gain: float = column("times as fast as the plain loop")
+    gain: float = column("speed-up over the plain loop")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
-    both: float = column("load and compute at once", "s")
+    both: float = column("load and compute together", "s")
     start_up: float = column("start-up", "s")
     waiting: float = column("waiting", "s")
 
@@ -84,7 +84,7 @@ def draw_prefetch(result: Result):
 
 @picture
 def prefetch_gain(result: Result):
-    """How many times as fast one thread ahead makes the loop, by the ratio of compute to load, on a logarithmic axis, with 90 %
+    """How much faster one thread ahead makes the loop, by the ratio of compute to load, on a logarithmic axis, with 90 %
     intervals.
 
     The line is the limit (L + C) / max(L, C): it peaks at 2, where load and compute take equally long.
@@ -187,7 +187,7 @@ def prefetch(params: Params) -> Result:
 
 
 def _gain(epochs: dict[str, list[Epoch]], way: str) -> SpeedUp:
-    """How many times as fast as the plain loop."""
+    """The speed-up over the plain loop."""
     return speed_up_of(*([epoch.seconds for epoch in epochs[name]] for name in (PLAIN, way, AGAIN)))
 
 
@@ -211,7 +211,7 @@ def _compare(
     result.claim(
         "In the plain loop loading and computing never overlap; with one thread ahead they do",
         loops[0].both < 1e-6 < shallowest.both,
-        f"{shallowest.both:.2f} s at once with a thread",
+        f"{shallowest.both:.2f} s together with a thread",
     )
     result.claim(
         "With one loader ahead, no epoch is faster than max(load, compute)", all(gain.seconds >= gain.bound for gain in gains)
@@ -226,7 +226,7 @@ def _compare(
     result.measured("One thread ahead gains less than a factor of 2", best.high < 2, f"{best.gain:.2f} ({best.interval})")
     result.measured("One thread ahead is faster than the plain loop", faster[AHEAD].faster, str(faster[AHEAD]))
     result.measured("Two threads ahead are faster than the plain loop", faster[THREADS].faster, str(faster[THREADS]))
-    depths = f"{shallowest.gain:.2f} ({shallowest.interval}) → {deepest.gain:.2f} ({deepest.interval}) times as fast"
+    depths = f"{shallowest.gain:.2f} ({shallowest.interval}) → {deepest.gain:.2f} ({deepest.interval})"
     result.measured(
         "A deeper queue smooths uneven reads: the deepest gains more than the shallowest",
         faster[deepest.way].low > faster[shallowest.way].high,

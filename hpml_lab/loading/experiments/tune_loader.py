@@ -41,7 +41,8 @@ class GridSetting(Row):
 def draw_tune_loader(result: Result):
     """Seconds of an epoch by the setting, one panel for each data set; the tuner's choice is hatched and orange.
 
-    No bar should be clearly shorter than the hatched one; a setting within the noise of it is as good.
+    No bar should be clearly shorter than the hatched one. A simpler setting, with fewer workers or fewer batches ahead, should
+    be more than 5 % longer.
     """
     rows = result.rows(GridSetting)
     names = list(dict.fromkeys(row.data for row in rows))
@@ -108,7 +109,7 @@ def tune_loader(params: Params) -> Result:
             median = sorted(taken)[len(taken) // 2]
             fields = (options == tuned.options, median, gain.ratio, gain.interval, gain.verdict)
             rows.append(GridSetting(name, _label(options), *fields))
-        _compare(result, name, rows, gains, tuned.options)
+        _compare(result, name, settings, gains, tuned.options)
     result.tables.append(Table("Every setting of the grid", rows))
     samples, _ = data_sets(params.samples, 0.0)["samples are there"]
     given = [_batches(samples, {"num_workers": 0}), *(_batches(samples, loader_options(2, ahead, 1)) for ahead in params.ahead)]
@@ -120,22 +121,35 @@ def tune_loader(params: Params) -> Result:
 def _gains(
     settings: list[dict[str, Any]], times: list[list[float]], chosen: dict[str, Any], again: list[float]
 ) -> list[SpeedUp]:
-    """How many times as fast each setting is as the chosen one."""
+    """The speed-up of each setting over the chosen one."""
     base = times[settings.index(chosen)]
     return [speed_up_of(base, taken, again) for taken in times]
 
 
-def _compare(result: Result, name: str, rows: list[GridSetting], gains: list[SpeedUp], chosen: dict[str, Any]) -> None:
-    mine = [row for row in rows if row.data == name]
-    best = max(range(len(mine)), key=lambda index: mine[index].gain)
+def _compare(result: Result, name: str, settings: list[dict[str, Any]], gains: list[SpeedUp], chosen: dict[str, Any]) -> None:
+    best = max(range(len(settings)), key=lambda index: gains[index].ratio)
     result.key_figure(f"{name}: workers chosen", chosen["num_workers"])
     result.key_figure(f"{name}: best of the grid", gains[best].ratio, "speed-up over the choice")
-    beaten = [row.setting for row, gain in zip(mine, gains, strict=True) if gain.faster and gain.ratio > 1 / (1 - GAIN)]
+    pairs = list(zip(settings, gains, strict=True))
+    beaten = [options for options, gain in pairs if gain.faster and gain.ratio > 1 / (1 - GAIN)]
     result.measured(
         f"{name}: no setting of the grid beats the tuner's choice by more than the noise and 5 %",
         not beaten,
-        f"the choice has {_label(chosen)}; the best, {mine[best].setting}, is {gains[best]}",
+        f"the choice has {_label(chosen)}; the best, {_label(settings[best])}, is {gains[best]}",
     )
+    equals = [(options, gain) for options, gain in pairs if _is_simpler(options, chosen) and gain.ratio > 1 - GAIN]
+    measured = [f"{_label(options)} is {gain}" for options, gain in equals] or ["each takes longer"]
+    result.measured(
+        f"{name}: the choice is at least 5 % faster than each simpler setting",
+        not equals,
+        f"the choice has {_label(chosen)}; {', '.join(measured) if chosen['num_workers'] else 'none is simpler'}",
+    )
+
+
+def _is_simpler(options: dict[str, Any], than: dict[str, Any]) -> bool:
+    """Whether options ask for no more workers, batches ahead or pinned memory than others, and are not the same."""
+    names = ("num_workers", "prefetch_factor", "pin_memory")
+    return options != than and all(options.get(name, 0) <= than.get(name, 0) for name in names)
 
 
 def _batches(dataset: Dataset, options: dict[str, Any]) -> list[Any]:
