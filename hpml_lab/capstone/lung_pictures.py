@@ -1,7 +1,7 @@
 """The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
 
 from hpml_lab.capstone.lung_pipeline import PARTS
-from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart
+from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, in_ms
 from hpml_lab.capstone.pipeline_use import MachineUse
 from hpml_lab.core import style
 from hpml_lab.core.picture import picture
@@ -21,16 +21,16 @@ COLORS = dict(
 def draw_ladder(result: Result):
     """Down the ladder, one change per rung. Left: milliseconds a patient, on a logarithmic axis. Right: how much of the work
     each part is. Each change attacks the largest part of the rung above it for which a change is left. A change in brackets was
-    not faster beyond noise, or changed what it must not, and was taken back. Look at which part is the largest at the top, and
-    which one at the bottom."""
+    taken back: the whole was not faster beyond noise, or its output was not good enough. Changes of method come last. Look at
+    which part is the largest at the top, and which one at the bottom."""
     return draw_rungs([*result.rows(LungSlowStart), *result.rows(LungRung)], COLORS, "a patient")
 
 
 @picture
 def stages_before_and_after(result: Result):
-    """Who did what when, for a few patients. Top: the slow pipeline, one stage after the other. Bottom: the fast one, on a
-    shorter axis. A gap in a lane is a thread that waits. Look for the network, in blue: for how much of the time is it at work
-    above, and for how much below?"""
+    """Who did what when, for a few patients. Top: the first script, one stage after the other. Bottom: the fast pipeline of the
+    same method, on a shorter axis. A gap in a lane is a thread that waits. Look for the network, in blue. Each ran once, under
+    the monitor; the ladder's times are medians of turns, so the two differ by what else the machine did."""
     uses = result.rows(MachineUse)
     heights = [1 + 0.45 * len({row["lane"] for row in use.spans}) for use in uses]
     figure = style.new_figure(9, 1.0 + sum(heights))
@@ -77,8 +77,3 @@ def use_before_and_after(result: Result):
     shares.grid(axis="x", visible=False)
     shares.legend(fontsize=8, ncols=2, loc="upper center")
     return figure
-
-
-def in_ms(ms: float) -> str:
-    """Three digits, or all of a large number."""
-    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"

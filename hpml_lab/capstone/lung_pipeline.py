@@ -10,7 +10,7 @@ PartClock, of SpanClock for a Gantt chart, or of none.
 import contextlib
 import copy
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
@@ -20,12 +20,12 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hpml_lab import loading
-from hpml_lab.capstone import slow_stages, stages
+from hpml_lab.capstone import patients, slow_stages, stages
 from hpml_lab.capstone.ct import Scan
 from hpml_lab.core.timeline import CLOCK, Span
 
-PARTS = ("read", "resample", "components", "closing", "normalize", "patches", "network", "boxes")
-BEFORE = PARTS[:6]  # before the network
+PARTS = ("read", "resample", "components", "closing", "patches", "network", "boxes", "patient")
+BEFORE = PARTS[:5]  # before the network
 BATCH = 16  # patches; on a GPU, which has more to do at once, GPU_BATCH
 GPU_BATCH = 64
 
@@ -37,13 +37,11 @@ class PipelineSwitches:
     components   one table of sizes for all components, instead of a comparison of the volume with each label
     transforms   closing by two distance transforms, instead of one pass with a ball of 925 voxels
     bytes        closing by squared distances in bytes, up to the radius only
+    matrices     cubic splines by one matrix product along each axis, instead of a sum over 64 voxels for each voxel
+    on_device    that on the device, as DALI moves work to it (CUDA)
     linear       linear interpolation instead of cubic splines: another method
-    interpolate  linear interpolation by torch in float32, instead of scipy in float64
-    on_device    linear interpolation on the device, as DALI moves work to it (CUDA)
-    arrays       normalize whole arrays, instead of voxel by voxel
     windows      patches from a view of all windows, instead of a list
-    candidates   all cells at once in decoding and merging, instead of one by one
-    single       the network in float32, on the device, without a graph for a gradient, instead of float64 with one
+    candidates   all patches together in decoding, and one comparison with all candidates in merging
     batches      patches in batches through the network, instead of one by one
     folded       batch norm folded into the convolutions
     bfloat16     the network in the device's 16-bit type (autocast)
@@ -58,13 +56,11 @@ class PipelineSwitches:
     components: bool = False
     transforms: bool = False
     bytes: bool = False
-    linear: bool = False
-    interpolate: bool = False
+    matrices: bool = False
     on_device: bool = False
-    arrays: bool = False
+    linear: bool = False
     windows: bool = False
     candidates: bool = False
-    single: bool = False
     batches: bool = False
     folded: bool = False
     bfloat16: bool = False
@@ -89,11 +85,10 @@ class PipelineSwitches:
         return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen) or "slow"
 
 
-# What the ladder leads to on a processor: nothing here changes a detection by more than rounding, but for `linear`.
+# What the ladder leads to on a processor: nothing here changes a detection by more than rounding.
 FAST = PipelineSwitches(
-    components=True, transforms=True, bytes=True, linear=True, interpolate=True, arrays=True, windows=True, candidates=True,
-    single=True, batches=True, ahead=1,
-)  # fmt: skip
+    components=True, transforms=True, bytes=True, matrices=True, windows=True, candidates=True, batches=True, ahead=1
+)
 
 
 @dataclass
@@ -108,10 +103,14 @@ class ReadyPatches:
 
 @dataclass
 class PatientOutcome:
-    """One patient on the way through the pipeline, and at its end: detections (n, 5) in mm, or the error and its stage."""
+    """One patient on the way through the pipeline, and at its end: detections (n, 5) in mm, or the error and its stage.
+
+    sick  whether the patient is, where the pipeline has a classifier
+    """
 
     source: Any
     detections: np.ndarray | None = None
+    sick: bool | None = None
     error: Exception | None = None
     stage: str = ""
     prepared: ReadyPatches | None = None
@@ -151,13 +150,16 @@ class SpanClock:
 
 
 class LungPipeline:
-    """From scans to detections, as the switches say. The network is copied, and the copy prepared for the device."""
+    """From scans to detections, as the switches say. The network is copied, and the copy prepared for the device.
+
+    classifier  says of detections whether the patient is sick (`patients.fit_patients`); without one nobody asks
+    """
 
     def __init__(
         self, network: nn.Module, switches: PipelineSwitches | None = None, device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.bfloat16,
+        dtype: torch.dtype = torch.bfloat16, classifier: Any = None,
     ) -> None:  # fmt: skip
-        self.switches = switches or PipelineSwitches()
+        self.switches, self.classifier = switches or PipelineSwitches(), classifier
         self.device, self.dtype = torch.device(device), dtype
         network = copy.deepcopy(network).eval()
         self.weights = {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
@@ -175,25 +177,27 @@ class LungPipeline:
         """Everything before the network."""
         on, clock = self.switches, clock or NoClock()
         with clock.timed("resample"):
-            volume = (stages if on.interpolate else slow_stages).hounsfield(scan)
-            if on.on_device:
-                volume = stages.interpolated(torch.from_numpy(volume).to(self.device), scan.spacing).cpu().numpy()
-            elif on.interpolate:
-                volume = stages.resample(volume, scan.spacing)
-            else:
-                volume = slow_stages.resample(volume, scan.spacing, order=1 if on.linear else 3)
+            volume = self._resampled(stages.hounsfield(scan), scan.spacing)
         with clock.timed("components"):
             mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR_BELOW)
         with clock.timed("closing"):
             mask = self._closing()(mask, stages.CLOSING)
-        with clock.timed("normalize"):
-            normalized = (stages if on.arrays else slow_stages).normalize(volume, mask)
         with clock.timed("patches"):
+            normalized = stages.normalize(volume, mask)
             patches, corners = (stages if on.windows else slow_stages).cut_patches(normalized)
             patches = torch.from_numpy(patches)
             if on.pinned:
                 patches = patches.pin_memory()
         return ReadyPatches(patches, corners, mask, stages.voxel_size(scan.stored.shape, scan.spacing))
+
+    def _resampled(self, volume: np.ndarray, spacing: Sequence[float]) -> np.ndarray:
+        on = self.switches
+        if not (on.matrices or on.linear):
+            return slow_stages.resample(volume, spacing)
+        if not on.on_device:
+            return stages.resample(volume, spacing, order=1 if on.linear else 3)
+        by = stages.linear if on.linear else stages.cubic
+        return by(torch.from_numpy(volume).to(self.device), stages.resampled_shape(volume.shape, spacing)).cpu().numpy()
 
     def _closing(self) -> Callable[[np.ndarray, int], np.ndarray]:
         if self.switches.bytes:
@@ -204,10 +208,7 @@ class LungPipeline:
         """The network, and what makes detections (n, 5) of its outputs: z, y, x, radius in mm, score."""
         on, clock = self.switches, clock or NoClock()
         with clock.timed("network"):
-            if on.single:
-                outputs = self._outputs(prepared.patches)
-            else:
-                outputs = slow_stages.apply_network(self.network, prepared.patches.numpy())
+            outputs = self._outputs(prepared.patches)
         boxes = stages if on.candidates else slow_stages
         with clock.timed("boxes"):
             return boxes.merge(boxes.decode(outputs, prepared.corners, prepared.mask, prepared.voxel))
@@ -263,6 +264,9 @@ class LungPipeline:
         if outcome.error is None:
             try:
                 outcome.detections = self.detect(outcome.prepared, watch)
+                if self.classifier is not None:
+                    with watch.timed("patient"):
+                        [outcome.sick] = patients.classify_patients(self.classifier, [outcome.detections])
             except Exception as error:
                 outcome.error, outcome.stage = error, watch.stage
         outcome.prepared = None  # its memory is free for the next patient

@@ -1,15 +1,19 @@
 """The rows of lung-nodule-pipeline."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from hpml_lab.capstone.lung_pipeline import BEFORE
 from hpml_lab.capstone.pipeline_changes import KINDS, LANES, PREPARATION, lane_seconds
 from hpml_lab.capstone.pipeline_ladder import PipelineRung
+from hpml_lab.capstone.pipeline_use import MachineUse
 from hpml_lab.core.findings import Row, column
+from hpml_lab.core.machine import cores
 
 
 @dataclass
 class LungSlowStart(Row):
-    """The slow pipeline, at the foot of the ladder."""
+    """The first script, from which the ladder starts."""
 
     ms: float = column("a patient", "ms")
     largest: str = column("largest part")
@@ -18,7 +22,7 @@ class LungSlowStart(Row):
     network_ms: float = column("network", "ms")
     profile: dict[str, float] = field(default_factory=dict)  # seconds a patient by part
 
-    name = "slow"
+    name = "script"
 
 
 @dataclass
@@ -39,9 +43,46 @@ class LungRung(Row):
     promised: str = column("detections: promised")
     position_mm: float = column("off by", "mm")
     score: float = column("score off by")
-    same: bool = column("as promised")
+    same: bool = column("as promised, or valid")
     kept: bool = column("kept")
     profile: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class NextToTheLecture(Row):
+    """A line of the lecture's slide, and the same of this pipeline: the first script, and the fast one with the same method."""
+
+    what: str = column("")
+    lecture_before: str = column("lecture, before")
+    before: str = column("here, before")
+    after: str = column("here, after")
+    lecture_after: str = column("lecture, after")
+
+
+def next_to_the_lecture(slow: PipelineRung, fast: PipelineRung, uses: Sequence[MachineUse]) -> list[NextToTheLecture]:
+    """The lecture's pipeline of minutes next to this one of milliseconds."""
+
+    def lane(*parts: str) -> list[str]:
+        return [in_ms(1e3 * sum(rung.profile[part] for part in parts)) for rung in (slow, fast)]
+
+    before, after = uses
+    network = [f"{use.gpu_percent or use.network_percent:.0f} %" for use in uses]
+    processor = f"{before.core_percent:.0f} % of one core", f"{after.all_percent:.0f} % of {cores()} cores"
+    rows = [
+        ("preprocessing", "3' on one thread, Python", *lane(*BEFORE), ""),
+        ("network and boxes", "1' on a GPU", *lane("network", "boxes"), ""),
+        ("the patient, by scikit-learn", "10 ms", *lane("patient"), ""),
+        ("an image, inference", "4' in sequence", in_ms(1e3 * slow.seconds), in_ms(1e3 * fast.seconds), "1'"),
+        ("an image, training", "7' in sequence", "–", "–", "3'"),
+        ("GPU, or network, at work", "25 % of one GPU", *network, "90 % of 4 GPUs"),
+        ("processor", "75 % of one thread", *processor, "75 % of 40 threads"),
+    ]
+    return [NextToTheLecture(*row) for row in rows]
+
+
+def in_ms(ms: float) -> str:
+    """Three digits, or all of a large number."""
+    return f"{ms:,.0f} ms" if ms >= 100 else f"{ms:.3g} ms"
 
 
 def slow_row(rung: PipelineRung) -> LungSlowStart:
@@ -73,7 +114,7 @@ def rung_row(rung: PipelineRung, below: PipelineRung) -> LungRung:
         promised=KINDS[change.bound],
         position_mm=position,
         score=score,
-        same=rung.same,
+        same=rung.validated.passed if rung.validated else rung.same,
         kept=rung.kept,
         profile=rung.profile,
     )

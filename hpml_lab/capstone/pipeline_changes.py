@@ -13,9 +13,9 @@ from hpml_lab.core.machine import cores
 
 # What the detections of two rungs may differ by: mm in position and radius, and score.
 # EQUAL: every operation on every voxel stays, or is exact. ROUNDED: float32 for float64, or sums in another order.
-# SIXTEEN: bfloat16 has 8 significant bits; a quarter of a millimeter is an eighth of a voxel. METHOD: another method, no bound.
-EQUAL, ROUNDED, SIXTEEN, METHOD = (0.0, 0.0), (1e-3, 1e-3), (0.25, 0.02), (float("inf"), float("inf"))
-KINDS = {EQUAL: "bitwise", ROUNDED: "rounding", SIXTEEN: "16 bits", METHOD: "another method"}
+# METHOD: another method, declared as such; it has no bound, and is validated instead.
+EQUAL, ROUNDED, METHOD = (0.0, 0.0), (1e-3, 1e-3), (float("inf"), float("inf"))
+KINDS = {EQUAL: "bitwise", ROUNDED: "rounding", METHOD: "another method"}
 PREPARATION, NETWORK, CORES = "preparation lane", "network lane", "idle cores"  # what is attacked once stages overlap
 LANES = {PREPARATION: BEFORE, NETWORK: tuple(part for part in PARTS if part not in BEFORE)}
 
@@ -27,7 +27,7 @@ class PipelineChange:
     values   the switches that it sets
     needs    "cuda", "half" (16 bits in hardware), "compile" or "cores", where the change means nothing without
     on       a switch that must be on before
-    overlap  it is for a pipeline whose stages overlap already; `last`: only once no other is left
+    overlap  it is for a pipeline whose stages overlap already
     """
 
     switch: str
@@ -38,7 +38,11 @@ class PipelineChange:
     needs: str = ""
     on: str = ""
     overlap: bool = False
-    last: bool = False
+
+    @property
+    def declared(self) -> bool:
+        """Whether it is another method: tried once no other change is left."""
+        return self.bound == METHOD
 
     def suits(self, switches: PipelineSwitches) -> bool:
         """Whether it adds to these switches: threads that prepare patients add nothing to threads with whole ones."""
@@ -54,16 +58,13 @@ AHEAD = PipelineChange(
 CHANGES = (
     PipelineChange("transforms", "closing", "two distance transforms, not one pass with a ball", EQUAL),
     PipelineChange("bytes", "closing", "squared distances in bytes, up to the radius only", EQUAL, on="transforms"),
-    PipelineChange("linear", "resample", "linear interpolation, not cubic splines", METHOD),
-    PipelineChange("interpolate", "resample", "by torch in float32, not by scipy in float64", ROUNDED, on="linear"),
-    PipelineChange("on_device", "resample", "on the GPU", ROUNDED, needs="cuda", on="interpolate"),
+    PipelineChange("matrices", "resample", "cubic splines as one matrix along each axis", ROUNDED),
+    PipelineChange("on_device", "resample", "on the GPU", ROUNDED, needs="cuda", on="matrices"),
     PipelineChange("components", "components", "one table of sizes, not a search for each component", EQUAL),
-    PipelineChange("arrays", "normalize", "whole arrays, not voxel by voxel", ROUNDED),
     PipelineChange("windows", "patches", "a view of all windows, not a list of copies", EQUAL),
-    PipelineChange("candidates", "boxes", "all cells at once, not one by one", ROUNDED),
-    PipelineChange("single", "network", "float32 on the device without a graph, not float64", ROUNDED),
-    PipelineChange("batches", "network", "patches in batches, not one by one", ROUNDED, on="single"),
-    PipelineChange("folded", "network", "batch norm folded into the convolutions", ROUNDED, on="single"),
+    PipelineChange("candidates", "boxes", "all candidates together, not one by one", ROUNDED),
+    PipelineChange("batches", "network", "patches in batches, not one by one", ROUNDED),
+    PipelineChange("folded", "network", "batch norm folded into the convolutions", ROUNDED),
     PipelineChange("channels_last", "network", "channels_last_3d", ROUNDED, needs="cuda", on="batches"),
     PipelineChange("pinned", "network", "page-locked patches, copied without waiting", EQUAL, needs="cuda", on="batches"),
     AHEAD,
@@ -73,9 +74,8 @@ CHANGES = (
     ),
     PipelineChange("workers", PREPARATION, "several threads prepare patients", EQUAL, needs="cores", overlap=True),
     PipelineChange("whole", CORES, "a thread a core, each with whole patients", EQUAL, needs="cores", overlap=True),
-    PipelineChange(
-        "bfloat16", NETWORK, "the network in 16 bits (AMP)", SIXTEEN, needs="half", on="batches", overlap=True, last=True
-    ),
+    PipelineChange("linear", PREPARATION, "linear interpolation, not cubic splines", METHOD, overlap=True),
+    PipelineChange("bfloat16", NETWORK, "the network in 16 bits (AMP)", METHOD, needs="half", overlap=True),
 )
 
 
@@ -111,10 +111,10 @@ def next_change(profile: dict[str, float], left: Iterable[PipelineChange], switc
         if AHEAD in left:
             return AHEAD
     lanes = sorted(LANES, key=lambda lane: -lane_seconds(profile, lane))
-    for last in (False, True):
+    for declared in (False, True):
         for part in (*lanes, CORES):
             for change in left:
-                if change.part == part and change.overlap and change.last == last and change.suits(switches):
+                if change.part == part and change.overlap and change.declared == declared and change.suits(switches):
                     return change
     return None
 

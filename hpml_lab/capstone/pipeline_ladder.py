@@ -13,18 +13,10 @@ from torch import nn
 
 from hpml_lab import profiling
 from hpml_lab.capstone import scans
+from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.lung_pipeline import PARTS, LungPipeline, PipelineSwitches, SpanClock
-from hpml_lab.capstone.pipeline_changes import (
-    EQUAL,
-    METHOD,
-    NETWORK,
-    SIXTEEN,
-    PipelineChange,
-    applicable,
-    difference_of,
-    next_change,
-    overlaps,
-)
+from hpml_lab.capstone.pipeline_changes import EQUAL, NETWORK, PipelineChange, applicable, difference_of, next_change, overlaps
+from hpml_lab.capstone.validation import Validated, Validation
 from hpml_lab.core.device import Device
 from hpml_lab.core.noise import SpeedUp, speed_up_of
 
@@ -53,6 +45,7 @@ class PipelineRung:
     gain        how many times as fast as the rung below, timed in turns; None at the bottom
     part_gain   the same of the part that the change attacks; None where it attacks a lane or idle cores
     difference  the largest of positions in mm and of scores against the rung below
+    validated   of a change of method: what it finds in patients of known nodules
     """
 
     change: PipelineChange | None
@@ -63,6 +56,7 @@ class PipelineRung:
     gain: SpeedUp | None = None
     part_gain: SpeedUp | None = None
     difference: tuple[float, float] = (0.0, 0.0)
+    validated: Validated | None = None
 
     @property
     def largest(self) -> str:
@@ -76,18 +70,12 @@ class PipelineRung:
 
     @property
     def kept(self) -> bool:
-        """Whether the change stays: right first, and faster beyond noise second; one that gives up digits, by 5 %.
-
-        A change touches one part, so that it is judged by that part, where noise of the others does not hide it, as long as the
-        whole does not become slower.
-        """
+        """Whether the change stays: the whole is faster beyond noise, and detections are as promised or, of a declared change
+        of method, pass the validation."""
         if self.gain is None:
             return True
-        if not self.same or self.gain.slower:
-            return False
-        if self.change.bound == SIXTEEN:
-            return self.gain.faster and self.gain.low > 1.05
-        return self.gain.faster or (self.part_gain is not None and self.part_gain.faster)
+        good = self.validated is not None and self.validated.passed if self.change.declared else self.same
+        return self.gain.faster and good
 
     def share(self, part: str) -> float:
         """What part of the profile's time `part` takes, 0 to 1."""
@@ -98,11 +86,17 @@ class PipelineLadder:
     """Climbs: profile, take the largest part's next change, assess; a change that is wrong or no faster is taken back."""
 
     def __init__(
-        self, network: nn.Module, patients: Sequence[Path], device: Device, plan: ClimbPlan, *, compile: bool = False
-    ) -> None:
+        self, network: nn.Module, patients: Sequence[Path], device: Device, plan: ClimbPlan, *, compile: bool = False,
+        validation: tuple[Sequence[Scan], Sequence[Scan]],
+    ) -> None:  # fmt: skip
+        """validation  scans that set the threshold and fit the classifier, and scans that are counted"""
         self.network, self.patients, self.device, self.plan = network, list(patients), device, plan
         self.changes = applicable(device, compile)
         self.notes: list[str] = []
+        self.classifier = None
+        with self.exact():
+            self.validate = Validation(lambda: self.make(PipelineSwitches()), *validation)
+        self.classifier = self.validate.classifier
 
     def exact(self) -> contextlib.AbstractContextManager:
         """On a GPU: sums in a fixed order, and no TF32, so that detections can be compared."""
@@ -111,7 +105,7 @@ class PipelineLadder:
         return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
 
     def make(self, switches: PipelineSwitches) -> LungPipeline:
-        return LungPipeline(self.network, switches, self.device.torch, self.device.dtype)
+        return LungPipeline(self.network, switches, self.device.torch, self.device.dtype, self.classifier)
 
     def climb(self) -> Iterator[PipelineRung]:
         """The rungs from the slow pipeline up, those that were taken back among them."""
@@ -148,7 +142,7 @@ class PipelineLadder:
         if change is None:
             return found
         alone = change.part in PARTS and not overlaps(made.switches)
-        before, after = self.in_turns(below, made, rung.seconds, change.part if alone else WHOLE)
+        before, after = self.in_turns(below, made, rung.seconds)
         gain = gain_in(WHOLE, before, after)
         part_gain = gain_in(change.part, before, after) if alone else None
         return replace(
@@ -158,6 +152,7 @@ class PipelineLadder:
             gain=gain,
             part_gain=part_gain,
             difference=difference_of(rung.detections, detections),
+            validated=self.validate(change.switch, made) if change.declared else None,
         )
 
     def sample(
@@ -192,11 +187,11 @@ class PipelineLadder:
             outcome.checked()
 
     def in_turns(
-        self, below: LungPipeline, made: LungPipeline, seconds: float, part: str = WHOLE
+        self, below: LungPipeline, made: LungPipeline, seconds: float
     ) -> tuple[list[dict[str, float]], list[dict[str, float]]]:
         """Samples of two pipelines in turns, A B A B … A; `below` takes about so many seconds a patient.
 
-        They end early where even the least of three is a clear gain, of the part or of the whole.
+        They end early where even the least of three is a clear gain.
         """
         count = self.stream(below, max(1, round(self.plan.sample_seconds / seconds)))
         if seconds < self.plan.sample_seconds:  # cheap enough: both take as many patients as a stream needs
@@ -206,15 +201,15 @@ class PipelineLadder:
         while True:
             after.append(self.sample(made, others))
             before.append(self.sample(below, sources))
-            gains = [gain_in(name, before, after) for name in (part, WHOLE)]
-            clear = len(after) >= 3 and any(gain.faster and gain.low > CLEAR for gain in gains)
+            gain = gain_in(WHOLE, before, after)
+            clear = len(after) >= 3 and gain.faster and gain.low > CLEAR
             if clear or len(after) >= self.plan.turns:
                 return before, after
 
-    def total(self, slow: PipelineRung, best: PipelineRung) -> SpeedUp:
-        """How many times as fast the pipeline of a rung is as the slow one."""
+    def total(self, switches: PipelineSwitches, slow: PipelineRung) -> SpeedUp:
+        """The speed-up of a pipeline with these switches over the first script."""
         with self.exact():
-            return gain_in(WHOLE, *self.in_turns(self.make(slow.switches), self.make(best.switches), slow.seconds))
+            return gain_in(WHOLE, *self.in_turns(self.make(slow.switches), self.make(switches), slow.seconds))
 
 
 def gain_in(name: str, before: Sequence[dict[str, float]], after: Sequence[dict[str, float]]) -> SpeedUp:
@@ -223,12 +218,9 @@ def gain_in(name: str, before: Sequence[dict[str, float]], after: Sequence[dict[
     return speed_up_of(a[:-1], b, a[1:])
 
 
-def unchanged_since(rungs: Sequence[PipelineRung]) -> tuple[float, float]:
-    """The largest difference of detections between the last of `rungs` that was kept and the first after which the method
-    stayed the same: what all changes together did."""
-    kept = [rung for rung in rungs if rung.kept]
-    start = max((i for i, rung in enumerate(kept) if rung.change and rung.change.bound == METHOD), default=0)
-    return difference_of(kept[start].detections, kept[-1].detections)
+def same_method(rungs: Sequence[PipelineRung]) -> PipelineRung:
+    """The last rung that was kept without a declared change of method."""
+    return [rung for rung in rungs if rung.kept and not (rung.change and rung.change.declared)][-1]
 
 
 def by_kind(rungs: Sequence[PipelineRung], kind: tuple[float, float] = EQUAL) -> list[PipelineRung]:

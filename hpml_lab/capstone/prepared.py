@@ -47,21 +47,17 @@ class PreparedScan:
         return np.argwhere(self.mask[::4, ::4, ::4]) * 4
 
 
-def prepare(scan: ct.Scan) -> PreparedScan:
-    """Hounsfield units, resampling, lung mask and normalization, by the fast stages."""
-    volume = stages.resample(stages.hounsfield(scan), scan.spacing)
+def prepare(scan: ct.Scan, order: int = 1) -> PreparedScan:
+    """Hounsfield units, resampling (1: linear, 3: by cubic splines), lung mask and normalization, by the fast stages."""
+    volume = stages.resample(stages.hounsfield(scan), scan.spacing, order=order)
     mask = stages.lung_mask(volume)
     voxel = stages.voxel_size(scan.stored.shape, scan.spacing)
     return PreparedScan(scan.name, stages.normalize(volume, mask), mask, voxel, scan.nodules)
 
 
-def patients(seeds: Iterable[int], **options) -> list[PreparedScan]:
+def patients(seeds: Iterable[int], order: int = 1, **options) -> list[PreparedScan]:
     """Synthetic patients, one for each seed, prepared; `options` are those of `synthetic`."""
-    return side_by_side(partial(_patient, options=options), seeds)
-
-
-def _patient(seed: int, options: dict) -> PreparedScan:
-    return prepare(ct.synthetic(seed, **options))
+    return side_by_side(lambda seed: prepare(ct.synthetic(seed, **options), order), seeds)
 
 
 def detect(network: nn.Module, patient: PreparedScan) -> np.ndarray:

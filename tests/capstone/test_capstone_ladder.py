@@ -12,14 +12,15 @@ import torch
 from torch import nn
 
 import hpml_lab
-from hpml_lab.capstone import lecture_minutes, scans
+from hpml_lab.capstone import lecture_minutes, patients, scans, slow_stages
 from hpml_lab.capstone import overlap_arithmetic as arithmetic
 from hpml_lab.capstone.ct import synthetic
 from hpml_lab.capstone.detector import Detector
-from hpml_lab.capstone.experiments.lung_nodule_pipeline import TOTAL, lung_nodule_pipeline
+from hpml_lab.capstone.experiments.lung_nodule_pipeline import LINEAR, TOTAL, lung_nodule_pipeline
 from hpml_lab.capstone.lung_pictures import stages_before_and_after, use_before_and_after
 from hpml_lab.capstone.lung_pipeline import (
     BEFORE,
+    FAST,
     PARTS,
     LungPipeline,
     PipelineSwitches,
@@ -27,7 +28,7 @@ from hpml_lab.capstone.lung_pipeline import (
     StageWatch,
     fold_batch_norm,
 )
-from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, found_by
+from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, NextToTheLecture, found_by
 from hpml_lab.capstone.pipeline_changes import (
     AHEAD,
     CHANGES,
@@ -38,13 +39,13 @@ from hpml_lab.capstone.pipeline_changes import (
     NETWORK,
     PREPARATION,
     ROUNDED,
-    SIXTEEN,
     applicable,
     difference_of,
     next_change,
 )
-from hpml_lab.capstone.pipeline_ladder import PipelineRung, unchanged_since
+from hpml_lab.capstone.pipeline_ladder import PipelineRung, same_method
 from hpml_lab.capstone.pipeline_use import MachineUse, known_waits
+from hpml_lab.capstone.validation import Validated, Validation, good_enough
 from hpml_lab.core.device import choose_device
 from hpml_lab.core.errors import LabError
 from hpml_lab.core.noise import SpeedUp
@@ -203,20 +204,17 @@ def detected(network, chest):
     return detect
 
 
-# The network in float32 batches and the fast masks: what is compared does not have to wait for the slowest parts.
-QUICKER = dict(transforms=True, bytes=True, single=True, batches=True, arrays=True)
-
+# The network in batches and the fast masks: what is compared does not have to wait for the slowest parts.
+QUICKER = dict(transforms=True, bytes=True, batches=True)
 
 ON_A_CPU = [change.switch for change in CHANGES if not change.overlap and not change.needs and change.switch != "bytes"]
 
 
-@pytest.mark.parametrize("switch", ON_A_CPU)
+@pytest.mark.parametrize("switch", [*ON_A_CPU, "linear"])
 def test_a_change_alters_detections_by_no_more_than_it_promises(switch, detected):
-    before = {name: True for name in QUICKER if name != switch and not (switch == "single" and name == "batches")}
+    before = {name: True for name in QUICKER if name != switch}
     if switch == "transforms":
         before = {name: True for name in QUICKER if name not in ("transforms", "bytes")}
-    if switch == "interpolate":
-        before["linear"] = True
     slow, fast = detected(**before), detected(**before | {switch: True})
     off = difference_of([slow], [fast])
     assert len(slow) > 5
@@ -225,13 +223,28 @@ def test_a_change_alters_detections_by_no_more_than_it_promises(switch, detected
     assert (bound != METHOD) or off > ROUNDED, "another method, and seen as one"
 
 
+def test_without_switches_the_pipeline_is_the_first_script(network, chest, detected):
+    with one_thread():
+        assert np.array_equal(slow_stages.find_nodules(chest, network), detected())
+
+
+def test_a_classifier_answers_for_the_patient_last(network, chest):
+    found = [np.array([[0.0, 0, 0, 4, 0.9]]), np.zeros((0, 5))]
+    classifier = patients.fit_patients(found * 3, [True, False] * 3)
+    clock = SpanClock()
+    [outcome] = LungPipeline(network, FAST.method, classifier=classifier).run([chest], lambda scan: scan, clock)
+    assert outcome.sick in (True, False) and clock.spans[-1].what == "patient"
+    [outcome] = LungPipeline(network, FAST.method).run([chest], lambda scan: scan)
+    assert outcome.sick is None
+
+
 def test_closing_in_bytes_is_bitwise_the_ball(detected):
     before = {name: True for name in QUICKER if name not in ("transforms", "bytes")}
     assert np.array_equal(detected(**before), detected(**QUICKER))
 
 
 def test_compiling_and_16_bits_only_change_the_network(network, chest):
-    made = LungPipeline(network, PipelineSwitches(**QUICKER, linear=True, interpolate=True, bfloat16=True))
+    made = LungPipeline(network, PipelineSwitches(**QUICKER, matrices=True, bfloat16=True))
     prepared = made.prepare(chest)
     half = made._outputs(prepared.patches)
     whole = LungPipeline(network, PipelineSwitches(**QUICKER))._outputs(prepared.patches)
@@ -262,17 +275,17 @@ def test_switches_name_what_is_on_and_what_is_method():
 
 def test_clocks_see_every_part_and_a_watch_knows_the_last(network, chest, tmp_path):
     path = scans.save(chest, tmp_path)
-    fast = PipelineSwitches(**QUICKER, linear=True, interpolate=True, candidates=True, ahead=1)
+    fast = PipelineSwitches(**QUICKER, matrices=True, candidates=True, ahead=1)
     clock = SpanClock()
     [outcome] = LungPipeline(network, fast).run([path], scans.load, clock)
-    assert tuple(span.what for span in clock.spans) == PARTS
+    assert tuple(span.what for span in clock.spans) == PARTS[:-1], "nobody asks for the patient"
     lanes = {span.what: span.lane for span in clock.spans}
     assert {lanes[part] for part in BEFORE} == {"thread 0"} and lanes["network"] == lanes["boxes"] == "main"
     assert len(outcome.checked())
     watch = StageWatch(clock)
     with pytest.raises(ValueError), watch.timed("read"), watch.timed("closing"):
         raise ValueError
-    assert watch.stage == "closing" and len(clock.spans) == len(PARTS) + 2
+    assert watch.stage == "closing" and len(clock.spans) == len(PARTS) + 1
 
 
 # ---- the ladder ------------------------------------------------------------------------------------------------------
@@ -284,19 +297,19 @@ def test_the_largest_part_with_a_change_left_is_next():
     profile = PROFILE | {"closing": 0.5, "network": 0.3, "resample": 0.2}
     left, switches = list(CHANGES), PipelineSwitches()
     order = []
-    for _ in range(5):
+    for _ in range(4):
         change = next_change(profile, left, switches)
         order.append(change.switch)
         left.remove(change)
         switches = change.applied(switches)
-    assert order == ["transforms", "bytes", "single", "batches", "folded"]
+    assert order == ["transforms", "bytes", "batches", "folded"]
     assert next_change(PROFILE | {"boxes": 1.0}, left, switches).switch == "candidates"
-    assert next_change(profile, [BY_NAME["batches"]], PipelineSwitches()) is None, "what it builds on is off"
+    assert next_change(profile, [BY_NAME["bytes"]], PipelineSwitches()) is None, "what it builds on is off"
 
 
-def test_once_stages_overlap_the_longer_lane_decides_and_16_bits_come_last():
+def test_once_stages_overlap_the_longer_lane_decides_and_other_methods_come_last():
     left = [change for change in CHANGES if change.overlap]
-    switches = PipelineSwitches(single=True, batches=True, pinned=True)
+    switches = PipelineSwitches(batches=True, pinned=True)
     assert next_change(PROFILE, left, switches) is AHEAD
     left.remove(AHEAD)
     ahead = AHEAD.applied(switches)
@@ -312,7 +325,7 @@ def test_once_stages_overlap_the_longer_lane_decides_and_16_bits_come_last():
 
 def test_a_rejected_thread_ahead_does_not_end_the_climb():
     left = [BY_NAME["whole"], BY_NAME["bfloat16"]]
-    switches = PipelineSwitches(single=True, batches=True)
+    switches = PipelineSwitches(batches=True)
     assert [next_change(PROFILE, left[i:], switches).switch for i in (0, 1)] == ["whole", "bfloat16"]
 
 
@@ -330,23 +343,45 @@ def test_changes_for_a_gpu_and_a_compiler_are_left_out_where_there_is_none(monke
     assert found["whole"].applied(PipelineSwitches(ahead=1)) == PipelineSwitches(workers=12, whole=True)
 
 
-def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), part_gain=None, **profile):
+def rung(switch, gain=None, difference=(0.0, 0.0), detections=(), validated=None, **profile):
     change = BY_NAME[switch] if switch else None
-    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, list(detections), gain, part_gain, difference)
+    return PipelineRung(change, PipelineSwitches(), PROFILE | profile, 1.0, list(detections), gain, None, difference, validated)
 
 
-def test_a_change_is_kept_if_it_is_as_promised_and_faster_beyond_noise():
-    faster, slightly, noise = SpeedUp(1.5, 1.4, 1.6, 0.02), SpeedUp(1.04, 1.03, 1.05, 0.01), SpeedUp(1.1, 0.95, 1.2, 0.1)
+def looked_at(found, false, passed=True):
+    return Validated("linear", 10, 20, found, found / 20, false, false / 10, 8, passed)
+
+
+def test_a_change_is_kept_if_the_whole_is_faster_beyond_noise_and_detections_are_as_promised():
+    faster, noise = SpeedUp(1.5, 1.4, 1.6, 0.02), SpeedUp(1.1, 0.95, 1.2, 0.1)
     assert rung(None).kept and rung("windows", faster).kept and rung("batches", faster, (9e-4, 9e-4)).kept
     assert not rung("windows", noise).kept
     assert not rung("windows", faster, (1e-12, 0.0)).kept, "bitwise is bitwise"
     assert not rung("batches", faster, (2e-3, 0.0)).kept and not rung("batches", faster, (0.0, 2e-3)).kept
-    assert rung("linear", faster, (30.0, 0.5)).kept, "declared as another method"
-    assert rung("batches", slightly).kept and not rung("bfloat16", slightly).kept, "16 bits have to be worth it"
-    assert not rung("bfloat16", faster, (0.3, 0.0)).kept
-    assert rung("windows", noise, part_gain=faster).kept, "noise of the other parts does not hide what it gains"
-    assert not rung("windows", noise, part_gain=noise).kept and not rung("bfloat16", noise, part_gain=faster).kept
-    assert not rung("windows", SpeedUp(0.8, 0.7, 0.9, 0.02), part_gain=faster).kept, "what another part pays counts"
+    assert not rung("windows", SpeedUp(0.8, 0.7, 0.9, 0.02)).kept
+
+
+@pytest.mark.parametrize("switch", ["linear", "bfloat16"])
+def test_another_method_is_kept_if_it_is_faster_and_passes_the_same_validation(switch):
+    faster, noise = SpeedUp(1.5, 1.4, 1.6, 0.02), SpeedUp(1.1, 0.95, 1.2, 0.1)
+    assert rung(switch, faster, (30.0, 0.5), validated=looked_at(19, 10)).kept
+    assert not rung(switch, faster, (1e-9, 0.0), validated=looked_at(10, 10, passed=False)).kept
+    assert not rung(switch, noise, validated=looked_at(19, 10)).kept
+    assert not rung(switch, faster).kept, "nobody has looked"
+
+
+def test_good_enough_is_95_percent_of_the_nodules_and_10_percent_more_false_positives():
+    before = looked_at(20, 20)
+    assert good_enough(before, 19, 22) and good_enough(before, 20, 0)
+    assert not good_enough(before, 18, 0) and not good_enough(before, 20, 23)
+
+
+def test_the_threshold_and_the_classifier_come_from_other_patients_than_the_count(network):
+    chests = [synthetic(seed, **SMALL, sick=seed % 2 == 0) for seed in range(2000, 2006)]
+    validate = Validation(lambda: LungPipeline(network, FAST.method), chests[:4], chests[4:])
+    assert validate.before.scans == 2 and validate.before.nodules == sum(len(scan.nodules) for scan in chests[4:])
+    again = validate("again", LungPipeline(network, FAST.method))
+    assert again == replace(validate.before, version="again") and again.passed
 
 
 DETECTIONS = np.array([[10.0, 20.0, 30.0, 4.0, 0.9], [50.0, 20.0, 30.0, 3.0, 0.4]])
@@ -365,24 +400,18 @@ def test_differences_compare_each_detection_with_the_nearest():
     assert difference_of([DETECTIONS, DETECTIONS], [DETECTIONS, moved]) == pytest.approx((3e-4, 2e-5))
 
 
-def test_unchanged_means_since_the_last_change_of_method():
+def test_the_same_method_ends_where_a_declared_change_was_kept():
     gain = SpeedUp(2.0, 1.9, 2.1, 0.01)
-    other, last = DETECTIONS + 5.0, DETECTIONS + 5.0 + 1e-5
-    rungs = [
-        rung(None, detections=[DETECTIONS]),
-        rung("linear", gain, METHOD, [other]),
-        rung("batches", gain, (1e-5, 1e-5), [last]),
-        rung("bfloat16", SpeedUp(1.0, 0.9, 1.1, 0.2), (9.0, 9.0), [DETECTIONS]),
-    ]
-    assert unchanged_since(rungs) == pytest.approx((1e-5, 1e-5)), "what was taken back does not count"
-    assert unchanged_since(rungs[:1]) == (0.0, 0.0)
+    rungs = [rung(None), rung("batches", gain), rung("windows", SpeedUp(1.0, 0.9, 1.1, 0.2)), rung("linear", gain, METHOD,
+             validated=looked_at(20, 20))]  # fmt: skip
+    assert rungs[-1].kept and same_method(rungs) is rungs[1]
 
 
 def test_a_rung_says_how_it_was_found():
     below = rung(None, closing=0.5, network=0.3)
     assert found_by(below, "closing").endswith("largest") and found_by(below, "network").endswith("number 2")
     assert "preparation" in found_by(below, NETWORK) and "idle" in found_by(below, CORES)
-    assert set(LANES) == {NETWORK, PREPARATION} and BY_NAME["bfloat16"].bound == SIXTEEN
+    assert set(LANES) == {NETWORK, PREPARATION} and BY_NAME["bfloat16"].declared and BY_NAME["linear"].declared
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
@@ -393,8 +422,8 @@ def climbed(on_digits, network):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.trained_quickly", lambda params: network)
         return on_digits(
-            "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, turns=1, sample_seconds=0.01, stream=2,
-            watched=(1, 4), waits=2, ranks=2, compile=False,
+            "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, fitting=4, validation=2, turns=1,
+            sample_seconds=0.01, stream=2, watched=(1, 4), waits=2, ranks=2, compile=False,
         )  # fmt: skip
 
 
@@ -406,7 +435,10 @@ def test_the_ladder_is_sound_and_ends_with_unchanged_detections(climbed, sound):
     needing_nothing = {change.switch for change in CHANGES if not (change.on or change.needs)}
     assert {row.name for row in rows} >= needing_nothing, "each change is tried, whatever was kept before"
     assert all(row.same for row in rows if row.promised in ("bitwise", "rounding"))
-    assert climbed.here(TOTAL) > 0 and len([claim for claim in climbed.claims if claim.exact]) >= 10
+    assert climbed.here(TOTAL) > 0 and climbed.here(LINEAR) > 0
+    assert [row.version for row in climbed.rows(Validated)][:3] == ["first script", "same method", "linear"]
+    assert climbed.rows(NextToTheLecture)[2].lecture_before == "10 ms" and climbed.here("the patient, scikit-learn") > 0
+    assert len([claim for claim in climbed.claims if claim.exact]) >= 10
 
 
 def test_the_further_figures_draw_both_versions(climbed):
