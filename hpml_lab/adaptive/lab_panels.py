@@ -95,7 +95,7 @@ class Panels:
 
         top, slots = self.surface_axes, range(MOST_OPTIMIZERS)
         self.marks = [axes.axvline(0, color=style.GREY, lw=1, zorder=1.5) for axes in (self.loss, self.sizes, self.state)]
-        head = {"mec": "white", "zorder": 3}  # a marker at the chosen step, on each line
+        head = {"mec": "none", "zorder": 3}  # a marker at the chosen step, on each line
         self.paths = [line(top, lw=1.8, ms=9, mew=1.2, **head) for _ in slots]
         self.dots = line(top, ls="", marker=".", ms=4, zorder=2.9)  # each step of the followed optimizer
         self.begin = line(top, ls="", marker="+", ms=12, mew=2, color=style.INK, zorder=4)
@@ -180,7 +180,7 @@ class Panels:
         for legend in self._legends:
             legend.remove()
         names, follow = list(chosen.hyper), label(chosen.follow)
-        handles = [Line2D([], [], mec="white", label=label(name), **look(name)) for name in names]
+        handles = [Line2D([], [], mec="none", label=label(name), **look(name)) for name in names]
         small = {"frameon": False, "fontsize": _SMALL, "borderaxespad": 0, "handletextpad": 0.4, "columnspacing": 1.0}
         columns = len(names) if len(names) < 4 else 3
         names_box = {"handlelength": 1.8, "labelspacing": 0.3, "bbox_to_anchor": (0.99, 0.995)}

@@ -121,7 +121,7 @@ def test_adams_table_and_costs_are_the_closed_forms(results):
     assert result.arrays["costs"]["Adam"]["median"][0] == pytest.approx(0.5 * 10 * 1e-6, rel=1e-4)
 
 
-def test_a_rule_turns_round_in_the_step_that_first_goes_back(results):
+def test_a_rule_changes_sign_in_the_step_that_first_goes_back(results):
     result = results["adamax_nadam"]
     for row in result.rows():
         for turn, delay in (("30", row.early_delay), ("20000", row.late_delay)):

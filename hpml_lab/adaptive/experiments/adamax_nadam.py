@@ -22,20 +22,20 @@ LR, BETA1, BETA2 = 0.002, 0.9, 0.999
 EXPONENTS = (2, 4, 8, 16, 32, 64, 128, 256)
 RULES = {"Adam": "adam", "Adamax": "adamax", "NAdam": "nadam", "NAdam, Ruder's form": "ruder_nadam"}
 EARLY, LATE = 30, 20_000  # the gradient changes its sign after this step: NAdam's momentum is still low, or has warmed up
-BEFORE, AFTER = 15, 30  # steps drawn before and after the turn
+BEFORE, AFTER = 15, 30  # steps drawn before and after the change of sign
 
 
 @dataclass
 class RuleSteps(Row):
-    """The steps of one rule under a constant gradient, and how many it takes to turn round once the gradient has."""
+    """The steps of one rule under a constant gradient, and how many they take to change their sign once the gradient has."""
 
     rule: str = column("rule")
     formula: str = column("formula of the step")
     first: float = column("first step / α")
     tenth: float = column("step 10 / α")
     last: float = column("last step / α")
-    early_delay: int = column(f"turns round after step {EARLY}", "steps later")
-    late_delay: int = column(f"turns round after step {LATE}", "steps later")
+    early_delay: int = column(f"changes sign after step {EARLY}", "steps later")
+    late_delay: int = column(f"changes sign after step {LATE}", "steps later")
 
 
 def draw(result: Result):
@@ -62,8 +62,8 @@ def draw(result: Result):
             turned.plot(range(1 - BEFORE, AFTER + 1), steps, label=name, **look)
         turned.axhline(0, color=style.GREY, linewidth=1)
         turned.axvline(0.5, color=style.GREY, linestyle=":")
-        turned.set(xlabel="steps after the turn", ylabel="step / α", title=f"Turn after step {turn}")
-    panels[str(EARLY)].legend(fontsize=8, loc="lower left")
+        turned.set(xlabel="steps after the change", ylabel="step / α", title=f"Sign change after step {int(turn):,}")
+    panels[str(EARLY)].legend(fontsize=9, loc="lower left")
     return figure
 
 
@@ -187,7 +187,7 @@ def _nadam(result: Result, gradients: torch.Tensor) -> dict[str, list[float]]:
     names = ("Adam", "NAdam", "NAdam, Ruder's form")
     adam, nadam, without_schedule = names
     result.claim(
-        f"When a constant gradient turns round after step {EARLY}, NAdam turns round at least five steps sooner than Adam",
+        f"When a constant gradient changes sign after step {EARLY}, NAdam changes sign at least five steps sooner than Adam",
         early[adam] - early[nadam] >= 5,
         ", ".join(f"{name} {early[name]}" for name in names),
     )

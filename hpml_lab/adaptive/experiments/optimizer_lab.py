@@ -31,15 +31,7 @@ class OptimizerPaths(Row):
     worst_surface: str = column("on")
 
 
-def draw(result: Result):
-    """Left: the paths of three optimizers on Beale's function, whose height is drawn as contours. Right, over the steps: the
-    loss of each, then how far Adam moves x and y in a step, and the state that Adam keeps for them."""
-    from hpml_lab.adaptive.lab_widget import draw_lab  # loads the widgets
-
-    return draw_lab(**result.arrays["settings"])
-
-
-@experiment("optimizer-lab", lecture="own", notebook="05_adaptive", draw=draw, quick=QUICK, full=FULL)
+@experiment("optimizer-lab", lecture="own", notebook="05_adaptive", quick=QUICK, full=FULL)
 def optimizer_lab(params: Params) -> Result:
     """The optimizer lab: its paths, its single steps and its speed."""
     need("ipywidgets")
@@ -58,17 +50,10 @@ def optimizer_lab(params: Params) -> Result:
         largest <= 1e-11,
         f"{largest:.1e}",
     )
-    slowest = max(row.p95 for row in timings)
-    result.measured(
-        "From a slider's event to the new picture the kernel takes at most 20 ms in 95 of 100 moves",
-        slowest <= 20,
-        f"{slowest:.1f} ms",
-    )
     missed = lab_checks.steps_that_miss(params.steps)
     result.check("In step mode the last line of every step gives exactly the path's next point", missed == 0, f"{missed} miss")
     result.check("Steps back and forward show the same pictures and the same numbers", lab_checks.back_and_forth(8))
     result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", lab_checks.drawn_anew(6))
-    result.arrays["settings"] = {"surface": "beale", "step": 10}
     return result
 
 

@@ -209,6 +209,7 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
             f"batch {batch}: one-cycle over the best constant rate, median (interval)", str(gains[batch]), "points"
         )
     small, large = gains
+    best = best_of(result, small, CONSTANT)
     result.measured(
         f"At batch {small} one-cycle at its best peak is better than the best constant rate",
         gains[small].certain,
