@@ -5,10 +5,11 @@ Experiments, in the order of the notebook:
     sparse_data             whether adaptive methods win on sparse data, and what a sparse gradient saves
     schedules_vs_adaptive   SGD with a schedule compared with adaptive methods
 Further figures of their results:
-    race_at_best_rates, race_sweep, race_by_time, race_by_seed   of mnist_three_nets
+    race_at_best_rates, race_sweep, race_by_seed   of mnist_three_nets
     sparse_step_costs                              of sparse_data
     schedule_shapes                                the four schedules; needs no result
     SparseStepCost                                 a row of sparse_data: a dense and a sparse step for one vocabulary
+    Ranking                                        a row of mnist_three_nets: the order of the optimizers on a net
     WayToTrain                                     a row of mnist_three_nets: a loop's or the program's time and speed-up
 Tools:
     Program                 many trainings of a net as one batched program
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 from hpml_lab.core.lazy import attach
 
 if TYPE_CHECKING:
-    from hpml_lab.race.experiments.mnist_three_nets import mnist_three_nets as mnist_three_nets
+    from hpml_lab.race.experiments.mnist_three_nets import mnist_three_nets as mnist_three_nets, Ranking as Ranking
     from hpml_lab.race.experiments.sparse_data import sparse_data as sparse_data
     from hpml_lab.race.experiments.schedules_vs_adaptive import (
         schedules_vs_adaptive as schedules_vs_adaptive,
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     from hpml_lab.race.curves import (
         race_at_best_rates as race_at_best_rates,
         race_sweep as race_sweep,
-        race_by_time as race_by_time,
         race_by_seed as race_by_seed,
     )
     from hpml_lab.race.sparse_steps import sparse_step_costs as sparse_step_costs, SparseStepCost as SparseStepCost

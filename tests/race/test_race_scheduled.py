@@ -9,7 +9,7 @@ from hpml_lab.core.result import Result
 from hpml_lab.data import load
 from hpml_lab.optim.schedules import SCHEDULES
 from hpml_lab.race import checkpoints, contest
-from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry, contest_entries, judge_contest
+from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry, contest_entries, judge_contest, schedules_vs_adaptive
 from hpml_lab.race.ordinary import check_schedules
 from hpml_lab.race.program import NETS, flat_inputs
 
@@ -147,3 +147,12 @@ def test_the_best_of_each_optimizer_is_over_its_schedules_and_rates():
     accuracy[contest.PLAN.index(("Adam", "cosine", 0.01))] = torch.tensor([0.5, 0.7, 0.9])
     best = contest.best_of_each(accuracy)
     assert best["Adam"] == pytest.approx(0.7) and best["SGD"] == 0 and set(best) == set(contest.PEAKS)
+
+
+def test_the_figure_has_one_row_an_entrant_the_best_on_top():
+    figure = schedules_vs_adaptive.reference().figure()
+    final, reached = figure.axes
+    names = [label.get_text() for label in final.get_yticklabels()]
+    assert sorted(names) == sorted(f"{optimizer}, {schedule}" for optimizer, schedule in contest.ENTRANTS)
+    medians = [line.get_xdata()[0] for line in final.get_lines() if len(line.get_xdata()) == 1]
+    assert medians == sorted(medians) and len(medians) == len(reached.get_lines()) / 2 == len(names)

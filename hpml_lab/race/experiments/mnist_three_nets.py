@@ -255,7 +255,7 @@ def _notes(params: Params, race: _Race) -> list[str]:
             "`hpml-lab data fetch mnist`, then `hpml-lab run mnist-three-nets --size full`."
         )
     if race.trainer.inputs.x.device.type != "cuda":
-        notes.append("No CUDA GPU here: full takes about 40 minutes on 2 cores. It can be stopped and continues where it was.")
+        notes.append("No CUDA GPU here: full takes about 65 minutes on 2 cores. It can be stopped and continues where it was.")
     return notes
 
 

@@ -9,7 +9,6 @@ from math import inf, isfinite
 from statistics import median
 
 import numpy as np
-from matplotlib.lines import Line2D
 
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
@@ -138,52 +137,28 @@ def schedule_shapes():
 
 
 def draw(result: Result):
-    """Left: test accuracy of SGD with momentum and of Adam under each schedule, median over the seeds; the band of the constant
-    rate goes from the smallest to the largest. Right: final accuracy over the iterations to the dotted accuracy, medians with
-    bars from the smallest to the largest. Look for entrants to the upper left: early and high. One that did not get there in
-    every seed is at the right edge."""
-    figure = style.new_figure(9.0, 4.4)
-    over_time, finish = figure.subplots(1, 2)
-    iterations, level = np.array(result.arrays["iterations"]), 100 * result.arrays["threshold"]
-    rows = result.rows(ContestEntry)
-    for row in rows:
-        _draw_curves(over_time, row, iterations)
-        _draw_finish(finish, row, 1.15 * iterations[-1])
-    over_time.axhline(level, color=style.INK, linestyle=":", linewidth=1)
-    last = [100 * np.median(np.array(row.curve)[:, -1]) for row in rows]
-    over_time.set_ylim(max(0, 2 * level - 104), max(last) + 2)
-    over_time.set(xlabel="iterations", ylabel="test accuracy (%)", title="Momentum and Adam, best peak rates")
-    finish.set(xlabel=f"iterations to {level:g} % (validation)", ylabel="final test accuracy (%)")
-    finish.set_title("How soon, and how well")
-    handles = [Line2D([], [], marker="o", linestyle="", color=_color(name), label=name) for name in PEAKS]
-    handles += [
-        Line2D([], [], marker=MARKS[name], linestyle=LINES[name], color=style.GREY, label=name, linewidth=1.4)
-        for name in SCHEDULES
-    ]
-    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8, columnspacing=1.0)
+    """One row an entrant, from the best final accuracy down: medians over the seeds, with bars from the smallest to the
+    largest. Left: final accuracy on the test images. Right: iterations to the threshold on the validation images; an arrow
+    marks a median that never got there. Look for bars on the left that do not overlap, and for who is first on the right."""
+    rows = sorted(result.rows(ContestEntry), key=lambda row: median(row.final_by_seed))
+    figure = style.new_figure(9.0, 4.6)
+    final, reached = figure.subplots(1, 2, sharey=True)
+    last = result.arrays["iterations"][-1]
+    for y, row in enumerate(rows):
+        _draw_bar(final, y, percent(row.final_by_seed), row)
+        _draw_bar(reached, y, [min(value, 1.1 * last) for value in row.reached_by_seed], row, never=1.1 * last)
+    final.set_yticks(range(len(rows)), [row.name for row in rows])
+    final.set(xlabel="final test accuracy (%)", ylabel="optimizer, schedule", title="How well")
+    level = 100 * result.arrays["threshold"]
+    reached.set(xlabel=f"iterations to {level:g} % (validation)", title="How soon", xlim=(0, None))
     return figure
 
 
-def _color(optimizer: str) -> str:
-    return OPTIMIZER_COLORS[optimizer_key(optimizer)]
-
-
-def _draw_curves(axes, row: ContestEntry, iterations: np.ndarray) -> None:
-    if row.optimizer not in ("Momentum", "Adam"):
-        return
-    curve, color = 100 * np.array(row.curve), _color(row.optimizer)
-    axes.plot(iterations[1:], np.median(curve, 0)[1:], linestyle=LINES[row.schedule], color=color, linewidth=1.6)
-    if row.schedule == "constant":
-        axes.fill_between(iterations[1:], curve.min(0)[1:], curve.max(0)[1:], color=color, alpha=0.15, linewidth=0)
-
-
-def _draw_finish(axes, row: ContestEntry, edge: float) -> None:
-    final, reached = 100 * np.array(row.final_by_seed), np.array(row.reached_by_seed, dtype=float)
-    reached = np.where(np.isfinite(reached), reached, edge)
-    x, y, color = np.median(reached), np.median(final), _color(row.optimizer)
-    axes.plot([reached.min(), reached.max()], [y, y], color=color, linewidth=0.8, alpha=0.7)
-    axes.plot([x, x], [final.min(), final.max()], color=color, linewidth=0.8, alpha=0.7)
-    axes.plot(x, y, MARKS[row.schedule], color=color, markersize=7, markeredgecolor="white")
+def _draw_bar(axes, y: int, values: list[float], row: ContestEntry, never: float = inf) -> None:
+    """The median of `values` as a marker and their range as a bar; an arrow if the median is `never`."""
+    middle, color = median(values), OPTIMIZER_COLORS[optimizer_key(row.optimizer)]
+    axes.plot([min(values), max(values)], [y, y], color=color, linewidth=2, alpha=0.6)
+    axes.plot(middle, y, ">" if middle == never else MARKS[row.schedule], color=color, markersize=7)
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
