@@ -151,13 +151,12 @@ def ways_differ(device: Device) -> float:
 def draw(result: Result):
     """Time of a convolution with the search for the fastest algorithm off and on, for each case and pass, and the lecture's
     pair. A time with the search is in color only if it differs from the one above it by more than noise and by 2 % or more.
-    The scale is logarithmic. Without cuDNN there is no search, and no picture."""
+    The scale is logarithmic. A CPU has no search: it shows its own times alone."""
     rows = result.rows(SearchTiming)
-    if all(row.on_ms is None for row in rows):
-        return None
     works = list(dict.fromkeys(row.work for row in rows))
     panels = {work: [bar for row in rows if row.work == work for bar in search_bars(row)] for work in works}
-    panels[works[0]] += [(f"lecture's GPU, batch 32, search {state}", ms, None) for state, ms in LECTURE_MS.items()]
+    if any(row.on_ms for row in rows):
+        panels[works[0]] += [(f"lecture's GPU, batch 32, search {state}", ms, None) for state, ms in LECTURE_MS.items()]
     slots, all_ms = len(panels[works[0]]), [ms for bars in panels.values() for _, ms, _ in bars]
     figure = style.new_figure(12, 1.4 + 0.26 * slots)
     for axes, (work, bars) in zip(figure.subplots(1, len(panels), sharex=True), panels.items(), strict=True):
