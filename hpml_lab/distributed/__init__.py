@@ -5,9 +5,9 @@ Experiments, in the order of the notebook:
     dp_vs_ddp              one process with threads, and one process per replica
     load_balance           what a slow rank costs all others, and batches of sentences of similar length
     scaling                strong and weak scaling, measured and extrapolated
+    sync_batch_norm        batch norm over all ranks
     zero_memory            what each rank keeps: DDP, ZeRO's stages and fully sharded training
     deepspeed_training     the lecture's DeepSpeed JSON and loop: what they train, and what makes them the plain loop
-    sync_batch_norm        batch norm over all ranks
     elastic                a rank is killed, and training ends with bitwise identical weights
     many_machines          two hosts, the link between them, and the loss of one
 Further figures of their results:
@@ -27,9 +27,9 @@ Tools:
     best_interval          the work between two snapshots that wastes least time
     meaning_of             the training that a DeepSpeed JSON asks for, with all that it leaves unsaid
     LECTURE_JSON, changed  the lecture's JSON, and a copy of one with other settings
+    train_with_ddp         a plain training loop with torch's DDP, to read
 For the notebook:
     collectives_drawn      what five collectives move, from a real run
-    fork_hang              a forked child on one thread and on two
     ring_all_reduce        the sum of a tensor over ranks, on a ring; gather_and_broadcast does it by way of rank 0
     ring_schedule, ring_states, ring_stepper, ring_picture   the steps of the ring, in one process, on a slider, as a picture
     assign_buckets, GradientBucket, last_arrival             which parameters share a message, and when the last one arrives
@@ -60,9 +60,9 @@ if TYPE_CHECKING:
     from hpml_lab.distributed.experiments.dp_vs_ddp import dp_vs_ddp as dp_vs_ddp
     from hpml_lab.distributed.experiments.load_balance import load_balance as load_balance
     from hpml_lab.distributed.experiments.scaling import scaling as scaling
+    from hpml_lab.distributed.experiments.sync_batch_norm import sync_batch_norm as sync_batch_norm
     from hpml_lab.distributed.experiments.zero_memory import zero_memory as zero_memory
     from hpml_lab.distributed.experiments.deepspeed_training import deepspeed_training as deepspeed_training
-    from hpml_lab.distributed.experiments.sync_batch_norm import sync_batch_norm as sync_batch_norm
     from hpml_lab.distributed.experiments.elastic import elastic as elastic
     from hpml_lab.distributed.experiments.many_machines import many_machines as many_machines
     from hpml_lab.distributed.overlap_pictures import bucket_sizes as bucket_sizes
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from hpml_lab.distributed.balance_pictures import balance_and_randomness as balance_and_randomness
     from hpml_lab.distributed.ranks import launch as launch, need_cores as need_cores
     from hpml_lab.distributed.rank_errors import RankError as RankError
+    from hpml_lab.distributed.ddp_loop import train_with_ddp as train_with_ddp
     from hpml_lab.distributed.ddp import OverlappingDDP as OverlappingDDP
     from hpml_lab.distributed.sharded_optimizer import ShardedOptimizer as ShardedOptimizer
     from hpml_lab.distributed.fsdp import FullyShardedDataParallel as FullyShardedDataParallel
@@ -89,7 +90,6 @@ if TYPE_CHECKING:
     )
     from hpml_lab.distributed.deepspeed_config import meaning_of as meaning_of, LECTURE_JSON as LECTURE_JSON, changed as changed
     from hpml_lab.distributed.collectives import collectives_drawn as collectives_drawn
-    from hpml_lab.distributed.forked_threads import fork_hang as fork_hang
     from hpml_lab.distributed.ring import (
         ring_all_reduce as ring_all_reduce,
         gather_and_broadcast as gather_and_broadcast,

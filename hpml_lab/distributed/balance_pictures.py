@@ -32,8 +32,8 @@ class OrderCost(Row):
     useful: float = column("useful", "% of the time")
     padding: float = column("padding", "% of the time")
     waiting: float = column("waiting", "% of the time")
-    predicted: float = column("times as many words, predicted")
-    gain: float | None = column("times as many words, measured", "", None)
+    predicted: float = column("speed-up in words, predicted")
+    gain: float | None = column("speed-up in words, measured", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     design_effect: float = column("design effect", "", 0.0)
@@ -52,7 +52,12 @@ def draw(result: Result):
     ]
     lanes = sorted({row["lane"] for row in spans}, key=lambda lane: (not lane.startswith(LANES[RANDOM]), lane))
     gantt(steps, spans, {COMPUTES: style.BLUE, WAITS: style.ORANGE}, lanes)
-    steps.set_title("the first steps")
+    for order, name in LANES.items():  # a step ends for all ranks together
+        own = [index for index, lane in enumerate(lanes) if lane.startswith(name)]
+        ends = [row["end"] for row in result.arrays["timelines"][order] if row["lane"] == "rank 0" and row["what"] == WAITS]
+        scale, _ = style.time_unit(max(row["end"] for row in spans))
+        steps.vlines([scale * end for end in ends], own[0] - 0.45, own[-1] + 0.45, color=style.INK, linewidth=1.2)
+    steps.set_title("the first steps; a thin line ends a step for all ranks")
     steps.legend(loc="lower center", bbox_to_anchor=(0.5, -0.2), ncols=2, fontsize=8)
     late, bars = figure.add_subplot(grid[0, 1]), figure.add_subplot(grid[1, 1])
     found = result.rows(LateRank)
@@ -80,7 +85,7 @@ def draw(result: Result):
 @picture
 def balance_and_randomness(result: Result):
     """Left: the share of the time in which a rank does not wait, by the number of ranks; the line is the formula for random
-    batches, points are simulated epochs. Right: what larger pools gain in speed, and what they cost in randomness."""
+    batches, points are simulated epochs. Right: what larger pools, of 1 to 32 steps, gain in speed and cost in randomness."""
     figure = style.new_figure(10, 3.8)
     busy, pools = figure.subplots(1, 2)
     many = result.arrays["many"]
@@ -97,8 +102,10 @@ def balance_and_randomness(result: Result):
     pools.axhline(1, color=COLORS[RANDOM], linestyle="--", label=RANDOM)
     pools.plot(found["design_effect"], found["gain"], "o-", color=COLORS[TOGETHER])
     for pool, x, y in zip(found["pool"], found["design_effect"], found["gain"], strict=True):
-        pools.annotate(f"pool {pool}", (x, y), xytext=(7, 4), textcoords="offset points", fontsize=8)
-    pools.set(xlabel="design effect (1: as random as a shuffle)", ylabel="times as many words per second, predicted")
+        pools.annotate(
+            f"{pool} step{'s' * (pool > 1)}", (x, y), xytext=(-6, 6), textcoords="offset points", fontsize=8, ha="right"
+        )
+    pools.set(xlabel="design effect (1: as random as a shuffle)", ylabel="speed-up in words per second, predicted")
     pools.legend(fontsize=8, loc="lower right")
     pools.margins(x=0.15, y=0.12)
     return figure

@@ -65,14 +65,14 @@ def collectives_drawn(ranks: int = 3):
     """Five collectives of a real run, one row per rank: its numbers before the call, in its own color, and after it. Sums of
     all ranks are dark."""
     found = launch(call_all, ranks=ranks)
-    figure = style.new_figure(10, 0.5 + 0.45 * ranks)
+    figure = style.new_figure(11, 0.5 + 0.45 * ranks)
     for axes, name in zip(figure.subplots(1, len(COLLECTIVES)), COLLECTIVES, strict=True):
         for rank, row in enumerate(found):
             before, after = row[name]
-            _boxes(axes, before, 0, rank, ranks)
+            _boxes(axes, before, ranks - len(before), rank, ranks)  # next to the arrow
             _boxes(axes, after, ranks + 1, rank, ranks)
-        axes.text(ranks + 0.5, (ranks - 1) / 2, "→", ha="center", va="center", fontsize=14, color=style.INK)
-        axes.set(xlim=(-0.1, 2 * ranks + 1.1), ylim=(ranks - 0.4, -0.6), title=name, xticks=[])
+            axes.text(ranks + 0.5, rank, "→", ha="center", va="center", fontsize=12, color=style.INK)
+        axes.set(xlim=(-0.7, 2 * ranks + 1.7), ylim=(ranks - 0.4, -0.6), title=name, xticks=[])
         axes.set_yticks(range(ranks), [f"rank {rank}" for rank in range(ranks)] if name == "broadcast" else [""] * ranks)
         axes.tick_params(length=0)
         axes.spines[:].set_visible(False)
@@ -85,6 +85,6 @@ def _boxes(axes, numbers: list[int], left: int, rank: int, ranks: int) -> None:
         digits = str(number)
         is_sum = ranks > 1 and len(digits) == ranks and "0" not in digits
         color = style.INK if is_sum else style.CYCLE[len(digits) - 1]
-        ink = style.INK if color == style.ORANGE else "white"
+        ink = style.DARK if color == style.ORANGE else "white"
         axes.barh(rank, 0.94, left=left + i, height=0.8, color=color)
         axes.text(left + i + 0.47, rank, digits, ha="center", va="center", fontsize=8, color=ink)

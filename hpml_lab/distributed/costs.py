@@ -46,7 +46,7 @@ LINKS = {
             250e-6,
             1.18e9,
             "latency: half of a round trip of 500 µs in a data center (J. Dean, Numbers everyone should know); bandwidth: "
-            "1,448 of the 1,538 bytes of an Ethernet frame are TCP's payload",
+            "1,448 of the 1,538 bytes that a frame takes on an Ethernet cable are TCP's payload",
         ),
     )
 }
@@ -123,7 +123,7 @@ def strong_efficiency(ranks: int, compute_seconds: float, nbytes: float, link: I
 
 
 def speed_up_on(ranks: int, compute_seconds: float, nbytes: float, link: Interconnect, algorithm: str = "ring") -> float:
-    """How many times as fast N ranks do the work of one."""
+    """The speed-up of N ranks that do the work of one."""
     return ranks * strong_efficiency(ranks, compute_seconds, nbytes, link, algorithm)
 
 

@@ -3,6 +3,7 @@
 import copy
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 from torch import distributed as dist
@@ -10,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.timeline import Span, busy, rows, span
+from hpml_lab.core.timeline import CLOCK, Span, busy, rows, span
 from hpml_lab.distributed.data_parallel import ThreadedDataParallel, TimedDataParallel
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 
@@ -97,8 +98,20 @@ def _stages(
 
 
 def _ddp_timeline(ddp: nn.Module, batch: list[torch.Tensor], rank: int) -> list[Span]:
-    """One step of DDP on this rank, after one that shows when the ranks are in step."""
+    """One step of DDP on this rank, after one that shows when the ranks are in step.
+
+    On a CPU the backward pass ends when the last bucket is ready; from then on the rank waits for the all-reduce.
+    """
     device = batch[0].device
+    asked: list[float] = []
+
+    def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        asked.append(CLOCK())
+        summed = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
+        return summed.get_future().then(lambda future: future.value()[0])
+
+    if device.type == "cpu":
+        ddp.register_comm_hook(None, average)
     for _ in range(2):
         spans: list[Span] = []
         _meet(device)
@@ -108,6 +121,10 @@ def _ddp_timeline(ddp: nn.Module, batch: list[torch.Tensor], rank: int) -> list[
         with span(spans, f"rank {rank}", "backward"):
             loss.backward()
             wait_for(device)
+    if asked:
+        whole = spans.pop()
+        spans.append(replace(whole, end=asked[-1]))
+        spans.append(replace(whole, what="all-reduce", start=asked[-1]))
     return spans
 
 

@@ -8,12 +8,12 @@ from hpml_lab.distributed.one_of_many import WIDTH
 
 
 def memory_by_way(result: Result) -> Figure:
-    """Left: bytes per parameter that each rank keeps when the gradients are ready, by kind; the diamond is the formula, the
-    cross the peak of a step. Right: what rank 0 of N keeps: cut by numbers it follows the formula, cut by rows it stops
-    shrinking."""
+    """Left: bytes per parameter that each rank keeps when the gradients are ready, by ZeRO's stages, first in float32 and then
+    in bf16; the diamond is the formula, the cross the peak of a step. Right: what rank 0 of N keeps: cut by numbers it follows
+    the formula, cut by rows it stops shrinking."""
     figure = style.new_figure(10.5, 4.8)
     bars, many = figure.subplots(1, 2, width_ratios=(1.7, 1))
-    rows = result.tables[0].rows
+    rows = sorted(result.tables[0].rows, key=lambda row: ("bf16" in row.way, row.stage))
     positions = range(len(rows))
     left = [0.0] * len(rows)
     kinds = (("parameters", style.BLUE, None), ("gradients", style.ORANGE, "///"), ("state", style.GREEN, "..."))
@@ -24,7 +24,9 @@ def memory_by_way(result: Result) -> Figure:
         left = [a + b for a, b in zip(left, values, strict=True)]
     bars.plot([row.formula for row in rows], positions, "D", color=style.INK, markersize=6, label="formula")
     bars.plot([row.peak for row in rows], positions, "x", color=style.RED, markersize=7, label="peak of a step")
-    bars.set_yticks(positions, [row.way.replace(" (", "\n(") for row in rows], fontsize=8)
+    bars.set_yticks(
+        positions, [f"stage {row.stage}: {row.way}".replace(" (this package", "\n(this package") for row in rows], fontsize=8
+    )
     bars.invert_yaxis()
     bars.grid(axis="y", visible=False)
     bars.set_axisbelow(True)

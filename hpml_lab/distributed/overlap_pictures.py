@@ -34,7 +34,7 @@ class SynchronizedStep(Row):
 
 
 def steps_and_gains(reports: list[OverlapReport]) -> tuple[list[SynchronizedStep], dict[tuple[float, str], SpeedUp]]:
-    """The rows, and how many times as fast a way is than one message after the backward pass over the same link."""
+    """The rows, and the speed-up of each way over one message after the backward pass over the same link."""
     slowest = slowest_rank(reports)
     found, gains = [], {}
     for run in reports[0].runs:
@@ -88,7 +88,9 @@ def draw_gains(axes, result: Result) -> None:
     found = result.rows(SynchronizedStep)
     ratios = np.geomspace(found[0].traffic / 1.5, found[-1].traffic * 1.5, 200)
     forward, buckets = result.arrays["forward"], result.arrays["buckets"]
-    axes.plot(ratios, [modelled_gain(x, forward, buckets) for x in ratios], "--", color=style.INK, label="theory")
+    axes.plot(ratios, [modelled_gain(x, forward, buckets) for x in ratios], "--", color=style.INK, label="formula for buckets")
+    bound = (forward + 1 + ratios) / (forward + np.maximum(1, ratios))
+    axes.plot(ratios, bound, ":", color=style.INK, label="bound")
     for way, color, marker, shift in ((result.arrays["way"], style.ORANGE, "o", 0.96), (DDP, style.GREEN, "s", 1.04)):
         measured = [row for row in found if row.way == way]
         for row in measured:
@@ -98,24 +100,36 @@ def draw_gains(axes, result: Result) -> None:
             axes.plot(row.traffic * shift, row.gain, marker, color=shown, markersize=9)
         axes.plot([], [], marker, color=color, markersize=9, label=way.partition(",")[0])
     axes.axhline(1, color=style.GREY, linewidth=1)
-    axes.set(xscale="log", xlabel="transfer of all gradients, in backward passes", ylabel="times as fast as without overlap")
+    axes.set(
+        xscale="log",
+        xlabel="transfer of all gradients, in backward passes",
+        ylabel="speed-up over one message after the backward pass",
+    )
     style.label_log_axis(axes.xaxis)
-    axes.legend(fontsize=9, ncols=3, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=1)
+    axes.legend(fontsize=9, ncols=2, loc="lower center", bbox_to_anchor=(0.5, 1), columnspacing=1)
 
 
 @picture
 def bucket_sizes(result: Result):
-    """The time of a step over the balanced link by the number of buckets: one bucket per parameter pays a latency for each of
-    them, one bucket for all cannot start before the backward pass ends. The dashed line is one message without overlap."""
+    """Over the balanced link: the speed-up of OverlappingDDP over one message after the backward pass, by its buckets, with
+    intervals (gray: within noise). Dashed is the formula: one bucket cannot start before the backward pass ends, and one
+    bucket per parameter pays a latency for each."""
     balanced = [row for row in result.rows(SynchronizedStep) if row.traffic == 1]
-    after = next(row for row in balanced if row.way == AFTER)
     found = sorted((row for row in balanced if row.way not in (AFTER, DDP)), key=lambda row: row.messages)
     figure = style.new_figure(6, 3.4)
     axes = figure.subplots()
-    colors = [style.ORANGE if row.verdict == "faster" else style.GREY for row in found]
-    axes.bar([str(row.messages) for row in found], [row.step_ms for row in found], color=colors)
-    axes.axhline(after.step_ms, color=style.INK, linestyle="--", label="no overlap")
-    axes.set(xlabel="buckets (orange: faster than without overlap, beyond noise)", ylabel="step in ms")
-    axes.set_axisbelow(True)
-    axes.legend(fontsize=9, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0)
+    messages = [row.messages for row in found]
+    counts = range(1, max(messages) + 1)
+    forward = result.arrays["forward"]
+    axes.plot(counts, [modelled_gain(1, forward, count) for count in counts], "--", color=style.INK, label="formula")
+    for row in found:
+        low, high = (float(number) for number in row.interval.split(" to "))
+        color = style.ORANGE if row.verdict in CLAIMED else style.GREY
+        axes.plot([row.messages] * 2, [low, high], color=color)
+        axes.plot(row.messages, row.gain, "o", color=color, markersize=9)
+    axes.axhline(1, color=style.GREY, linewidth=1)
+    axes.set(xscale="log", xlabel="buckets", ylabel="speed-up over one message\nafter the backward pass")
+    axes.set_xticks(messages, [str(count) for count in messages])
+    axes.minorticks_off()
+    axes.legend(fontsize=9)
     return figure

@@ -1,4 +1,4 @@
-"""What each way to share out memory holds on a rank, how long its step takes, and how much of its communication is hidden."""
+"""What each way to shard the memory holds on a rank, how long its step takes, and how much of its communication is hidden."""
 
 import contextlib
 import gc

@@ -17,7 +17,7 @@ from hpml_lab.core.picture import picture
 from hpml_lab.distributed.ring import ring_schedule, ring_states
 
 MOST_RANKS = 6  # each has a color
-LETTERS = dict(zip(style.CYCLE, ("white", style.INK, "white", "white", style.INK, style.INK, style.INK), strict=True))
+LETTERS = dict(zip(style.CYCLE, ("white", style.DARK, "white", "white", style.DARK, style.DARK, style.DARK), strict=True))
 WIDTH, HEIGHT = 0.72, 0.62  # of a chunk's box, where ranks and chunks are 1 apart
 SUMMED = "#d9f0e6"  # a chunk that contains all ranks
 
@@ -88,7 +88,7 @@ class RingDrawing:
         for (rank, chunk), box in self.boxes.items():
             contained = self.contained[step][rank][chunk].tolist()
             received = bool(sends) and sends[(rank - 1) % self.ranks] == chunk
-            box.set_facecolor(SUMMED if all(contained) else "white")
+            box.set_facecolor(SUMMED if all(contained) else "none")
             box.set_edgecolor(style.INK if received else style.GREY)
             box.set_linewidth(3 if received else 1)
             number = self.numbers[rank, chunk]

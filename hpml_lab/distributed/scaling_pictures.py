@@ -9,10 +9,11 @@ from hpml_lab.core.findings import Row, column
 from hpml_lab.core.noise import CLAIMED, SpeedUp
 from hpml_lab.core.picture import picture
 from hpml_lab.core.result import Result
-from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds
+from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds, strong_efficiency, weak_efficiency
+from hpml_lab.distributed.extrapolation import COUNTS, label_ranks
 from hpml_lab.distributed.scaling_times import ALONE, COMPUTE_ONLY, STRONG, WEAK, RankTimes, cpu_of_all, slowest
 
-WORKS = {STRONG: "same batch, shared", COMPUTE_ONLY: "same, without all-reduce", WEAK: "a batch for each rank"}
+WORKS = {STRONG: "same batch, divided", COMPUTE_ONLY: "same, without all-reduce", WEAK: "a batch for each rank"}
 
 
 @dataclass
@@ -22,7 +23,7 @@ class ScalingRow(Row):
     work: str = column("step")
     ranks: int = column("ranks")
     time_ms: float = column("time", "ms")
-    gain: float | None = column("times the samples per second", "", None)
+    gain: float | None = column("speed-up in samples per second", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
     efficiency: float | None = column("efficiency", "%", None)
@@ -66,6 +67,7 @@ def draw_measured(axes, rows: list[ScalingRow]) -> None:
     alone, *rows = rows
     counts = sorted({row.ranks for row in rows})
     looks = dict(zip(WORKS.values(), zip(style.CYCLE, (None, "///", "..."), strict=False), strict=True))
+    unsure = "(gray: within noise)"
     for row in rows:
         color, hatch = looks[row.work]
         x = counts.index(row.ranks) + 0.3 * (list(looks).index(row.work) - 1)
@@ -74,37 +76,62 @@ def draw_measured(axes, rows: list[ScalingRow]) -> None:
         axes.bar(x, row.gain, width=0.27, color=fill, hatch=hatch, edgecolor="white")
         axes.vlines(x - 0.05, low, high, color=style.INK, lw=1.5)
         batches = row.ranks if row.work == WORKS[WEAK] else 1
-        axes.plot(x + 0.05, row.cpu_ms / batches / alone.cpu_ms, "D", color="white", markeredgecolor=style.INK)
+        axes.plot(x + 0.05, row.cpu_ms / batches / alone.cpu_ms, "D", color=style.YELLOW, markeredgecolor=style.INK)
     for work, (color, hatch) in looks.items():
-        axes.bar([0], [0], color=color, hatch=hatch, edgecolor="white", label=work)
-    axes.plot([], [], "D", color="white", markeredgecolor=style.INK, label="CPU time for the same work")
+        axes.bar(
+            [0], [0], color=color, hatch=hatch, edgecolor="white", label=f"{work} {unsure}" if work == WORKS[STRONG] else work
+        )
+    axes.plot([], [], "D", color=style.YELLOW, markeredgecolor=style.INK, label="CPU time for the same work")
     for index, count in enumerate(counts):
         axes.hlines(count, index - 0.48, index + 0.48, color=style.INK, lw=2.5, label="ideal" if index == 0 else None)
     axes.set_xticks(range(len(counts)), [f"{count} ranks" for count in counts])
-    axes.set(ylabel="times that of one rank", xlabel="measured on this machine", ylim=(0, 1.25 * max(counts)))
+    axes.set(ylabel="speed-up over one rank", xlabel="measured on this machine", ylim=(0, 1.25 * max(counts)))
     axes.grid(axis="x", visible=False)
     axes.set_axisbelow(True)
 
 
 @picture
 def all_reduce_fit(result: Result):
-    """The time of an all-reduce by the size of the message. Full dots are in the fit, open dots are not: small messages, and
-    the largest, which tests the line. The line is the ring's cost with the latency and the bandwidth that were found."""
+    """Left: the time of an all-reduce by the size of the message. Full dots are in the fit, open dots are not: small messages,
+    and the largest, which tests the line. Right: the efficiency of this machine's training step by the fitted line, for a ring
+    of up to 8,192 such ranks; the dots are what was measured."""
     rows = result.rows(AllReduceRow)
-    figure = style.new_figure(7, 3.8)
-    axes = figure.subplots()
+    figure = style.new_figure(11, 3.8)
+    axes, far = figure.subplots(1, 2)
     sizes = np.geomspace(rows[0].nbytes, rows[-1].nbytes, 100)
     line = np.interp(sizes, [row.nbytes for row in rows], [row.line_ms for row in rows])
     axes.plot(sizes / MIB, line, color=style.ORANGE, label="fitted line")
-    for fitted, fill in ((True, style.BLUE), (False, "white")):
+    for fitted, fill in ((True, style.BLUE), (False, "none")):
         dots = [row for row in rows if row.fitted == fitted]
         label = "in the fit" if fitted else "not in the fit"
         x, y = [row.nbytes / MIB for row in dots], [row.time_ms for row in dots]
-        axes.plot(x, y, "o", color=fill, markeredgecolor=style.BLUE, ms=8, label=label)
+        axes.plot(x, y, "o", markerfacecolor=fill, markeredgecolor=style.BLUE, ms=8, label=label)
     axes.set(xscale="log", yscale="log", xlabel="message", ylabel="all-reduce in ms")
     axes.set_xticks([1 / 256, 1 / 16, 1, 4, 16, 64], ["4 KiB", "64 KiB", "1 MiB", "4 MiB", "16 MiB", "64 MiB"])
     axes.set_xlim(0.7 * sizes[0] / MIB, 1.4 * sizes[-1] / MIB)
     axes.minorticks_off()
     style.label_log_axis(axes.yaxis)
-    axes.legend()
+    axes.legend(fontsize=9)
+    _draw_drawn_out(far, result)
     return figure
+
+
+def _draw_drawn_out(axes, result: Result) -> None:
+    """This machine's step on more and more ranks, by the latency and the bandwidth that were fitted; measured steps as dots."""
+    alone, *steps = result.rows(ScalingRow)
+    fitted = result.arrays["fitted"]
+    link, compute = Interconnect("fitted", *fitted["link"]), alone.time_ms / 1e3
+    kinds = (
+        ("weak", weak_efficiency, WEAK, style.BLUE, "-", "o"),
+        ("strong", strong_efficiency, STRONG, style.ORANGE, "--", "s"),
+    )
+    for kind, of, work, color, line, marker in kinds:
+        model = [100 * of(count, compute, fitted["nbytes"], link) for count in COUNTS]
+        axes.plot(COUNTS, model, line, color=color, label=f"{kind} scaling, fitted line")
+        found = [row for row in steps if row.work == WORKS[work]]
+        axes.plot(
+            [row.ranks for row in found], [row.efficiency for row in found], marker, color=color, label=f"{kind}, measured"
+        )
+    axes.set(xlabel="ranks of this machine's kind", ylabel="efficiency in %", ylim=(0, 105))
+    label_ranks(axes)
+    axes.legend(fontsize=8)

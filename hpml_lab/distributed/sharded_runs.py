@@ -1,4 +1,4 @@
-"""Ways to share out the memory of training among ranks, each as a run of the same training.
+"""Ways to shard the memory of training over ranks, each as a run of the same training.
 
 The functions run on the ranks that `launch` starts. torch's sharded classes, which load much, are imported where they are used;
 `load_torch_classes` does so before ranks are forked, once instead of on each.

@@ -14,7 +14,7 @@ from hpml_lab.distributed.zero import FLOAT32, MIXED, STAGES, zero_formula
 SIZES = {f"{n:g} billion": n * 1e9 for n in (0.1, 0.35, 1.5, 3, 7.5, 13, 70, 175, 405, 1000)}
 RANKS = [2**power for power in range(14)]
 PRECISIONS = {"16-bit with float32 copy": MIXED, "float32": FLOAT32}
-NAMES = ("0: every rank keeps all", "1: optimizer state shared", "2: gradients, too", "3: parameters, too")
+NAMES = ("0: every rank keeps all", "1: optimizer state sharded", "2: gradients, too", "3: parameters, too")
 GPUS = {"24 GB": 24, "141 GB": 141}  # a large consumer's card, and an H200
 LEAST, MOST = 0.05, 1e5  # GB, of the axis
 
@@ -40,7 +40,7 @@ def _build(figure: Figure) -> Iterable[Artist]:
     axes = figure.subplots()
     bars = axes.barh(STAGES, [1.0] * len(STAGES), left=LEAST, color=style.BLUE)
     texts = [  # the white ground keeps a value readable on a line
-        axes.text(1.0, stage, "", va="center", fontsize=9, bbox=style.WHITE_GROUND) for stage in STAGES
+        axes.text(1.0, stage, "", va="center", fontsize=9, color=style.DARK, bbox=style.WHITE_GROUND) for stage in STAGES
     ]
     for name, size in GPUS.items():
         axes.axvline(size, color=style.RED, linestyle="--", linewidth=1)

@@ -106,7 +106,7 @@ def test_the_experiment_is_sound(sound):
     assert pictures.all_reduce_fit(result).figure.axes[0].get_ylabel() == "all-reduce in ms"
     said = result.here("twice the ranks, the same batch")
     doubled = next(row for row in result.rows() if row.ranks == 2)
-    assert said.startswith(f"{doubled.gain:.3g} times as fast ({doubled.interval}"), "the number with its interval"
+    assert said.startswith(f"{doubled.gain:.3g}×") and doubled.interval in said, "the number with its interval"
     in_fit = [row for row in result.rows(pictures.AllReduceRow) if row.fitted]
     assert min(row.nbytes for row in in_fit) >= MIB and len(in_fit) >= 3
 

@@ -78,7 +78,7 @@ MISTAKES: dict[str, tuple[Rule, str]] = {
     ),
     "never-shared": (_start(NEVER, NEVER, NEVER), "This is stage 0 at every stage. What does each further stage share out?"),
     "everything-shared": (_start(0, 0, 0), "Only stage 3 shares out everything. Which part does each stage add?"),
-    "all-or-nothing": (_start(1, 1, 1), "Stages 1 and 2 share out only a part: first the state, then also the gradients."),
+    "all-or-nothing": (_start(1, 1, 1), "Stages 1 and 2 shard only a part: first the state, then also the gradients."),
     "one-kind-each": (_one_kind, "The stages build on each other: stage 2 shares out the state as well, stage 3 all three."),
     "stage-too-high": (_start(2, 1, 0), "Your stages are one too far: stage 0 shares out nothing, stage 1 the state alone."),
     "stage-too-low": (_start(4, 3, 2), "Your stages lag by one: stage 1 shares out the optimizer's state already."),

@@ -40,6 +40,7 @@ LEFT_IN = {
     "corrected, but clipped": changed(AS_GIVEN, **L2),
     "corrected, but AdamW": changed(AS_GIVEN, **NO_CLIPPING),
 }
+LABELS = {"corrected, but clipped": "corrected, except for clipping", "corrected, but AdamW": "corrected, except for AdamW"}
 LINEAR, ON_TIME = "corrected; plain loop with linear warm-up", "corrected; plain loop without the late start"
 ONE_STEP = {"train_batch_size": 4, "optimizer": {"type": "SGD", "params": {"lr": 1.0}}}
 
@@ -67,8 +68,9 @@ class Trap(Row):
 
 def draw(result: Result):
     """Left: the rate of each step with the lecture's WarmupLR, and a linear warm-up to the same rate. Right: how far the
-    weights are from the plain loop's after each step, as a fraction of its way: with each trap left in alone (solid), with the
-    lecture's JSON as it is, and with the corrected JSON in four ZeRO stages, in the gray band of rounding errors."""
+    weights are from the plain loop's after each step, as a fraction of its way: with one setting uncorrected or one change of
+    the plain loop (solid), with the lecture's JSON as it is (dashed, on the line of AdamW), and with the corrected JSON in four
+    ZeRO stages (green, on one line), in the gray band of rounding errors."""
     if not result.tables:
         return None
     figure = style.new_figure(10, 4.2)
@@ -91,7 +93,13 @@ def draw(result: Result):
         shown = [(step, value) for step, value in enumerate(values, start=1) if value > 0]
         line = "--" if name == GIVEN else "-"  # it nearly covers another
         apart.plot(
-            *zip(*shown, strict=True), line, marker=marker, markevery=every, color=color, label=name, zorder=3 + (name == GIVEN)
+            *zip(*shown, strict=True),
+            line,
+            marker=marker,
+            markevery=every,
+            color=color,
+            label=LABELS.get(name, name),
+            zorder=3 + (name == GIVEN),
         )
     for number, name in enumerate(CORRECTED_STAGES):
         values = [max(value, 1e-8) for value in result.arrays["distances"][name]]
@@ -177,7 +185,7 @@ def deepspeed_training(params: Params) -> Result:
         gradient.norm() > 1 and abs(steps["clipped"].norm() - 1) < 1e-3,
         f"norm {gradient.norm():.3g} → {steps['clipped'].norm():.4g}",
     )
-    result.claim(
+    result.check(
         "With gradient_clipping 0 a step of SGD is the gradient of the whole batch",
         (steps["not clipped"] - gradient).norm() < 1e-4 * gradient.norm(),
     )
@@ -200,10 +208,10 @@ def deepspeed_training(params: Params) -> Result:
         "By default stage 3 asks for one buffer of 2 GB, for a network of 2,410 parameters",
         buffers == [2_000_000_000] and len(gradient) == 2410,
     )
-    result.claim(
+    result.check(
         "A batch that does not divide by the ranks is refused", "train_batch_size" in said and _refused(uneven, ranks), said
     )
-    result.claim(
+    result.check(
         "Where nothing is compiled at the start, the lock that a killed run left behind stops no later run", compiled == []
     )
     result.measured(

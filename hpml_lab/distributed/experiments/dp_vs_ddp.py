@@ -40,8 +40,12 @@ FULL = dict(
 )
 GPU_LARGE = dict(layers=8, width=4096, batch=4096)  # on a GPU a product must be larger before it takes longer than its launch
 CHECKED = dict(ranks=3, samples=[12, 7], width=16)
+TRANSFER = "all-reduce"
 ONLY_DP = ("scatter", "replicate", "gather", "reduce")
-COLORS = dict(zip(STAGES, (style.SKY, style.ORANGE, style.BLUE, style.PURPLE, style.GREEN, style.RED), strict=True))
+SHOWN = (*STAGES, TRANSFER)
+COLORS = dict(
+    zip(SHOWN, (style.SKY, style.ORANGE, style.BLUE, style.PURPLE, style.GREEN, style.RED, style.YELLOW), strict=True)
+)
 
 
 @dataclass
@@ -53,7 +57,7 @@ class ParallelSpeed(Row):
     replicas: int = column("replicas")
     step_ms: float = column("step", "ms")
     samples_per_s: float = column("samples per second")
-    gain: float | None = column("times as many samples", "", None)
+    gain: float | None = column("speed-up in samples per second", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
 
@@ -76,7 +80,7 @@ class StageTime(Row):
 def speed_rows(
     net: str, batch: int, replicas: int, seconds: dict[str, list[float]]
 ) -> tuple[list[ParallelSpeed], dict[str, SpeedUp]]:
-    """The rows of DataParallel and DDP with this many replicas, and how many times as many samples they process."""
+    """The rows of DataParallel and DDP with this many replicas, and their speed-ups in samples per second."""
     alone, again = ([value / batch for value in seconds[way]] for way in (ALONE, AGAIN))
     found, gains = [], {}
     for way in (THREADS, RANKS):
@@ -111,8 +115,9 @@ def typical(timelines: Sequence[list[dict]]) -> list[dict]:
 
 def draw(result: Result):
     """One network in each row. Left: samples per second of N replicas, as a multiple of one process, with intervals; the dashed
-    line is the ideal, hollow markers are within the noise. Right: one step of DataParallel (threads of one process) and of DDP
-    (one process per rank), with the time of each stage."""
+    line is the ideal, hollow markers are within the noise. Right: one step of DataParallel (threads of one process) and, below
+    the line, of DDP (one process per rank). An outline is the time that a thread needs for its stage, the height of the color
+    in it the share of this time in which it computes; the rest it waits for the lock or a core."""
     nets = list(result.arrays["timelines"])
     figure = style.new_figure(11, 2.9 * len(nets))
     for (speed, timeline), net in zip(figure.subplots(len(nets), 2, width_ratios=(1, 2.1)), nets, strict=True):
@@ -125,7 +130,9 @@ def draw(result: Result):
             for row in (row for row in found if row.way == way and row.interval):
                 speed.plot([row.replicas] * 2, [float(end) for end in row.interval.split(" to ")], color=color, lw=1)
             unsure = [(n, gain) for n, gain, verdict in line if verdict not in ("", *CLAIMED)]
-            speed.plot(*zip(*unsure, strict=True) if unsure else ([], []), marker, color=color, markerfacecolor="white")
+            speed.plot(
+                *zip(*unsure, strict=True) if unsure else ([], []), marker, color=color, markerfacecolor="none", markersize=11
+            )
         speed.set(
             title=net,
             xlabel="replicas",
@@ -135,10 +142,30 @@ def draw(result: Result):
         )
         speed.legend(fontsize=8)
         spans = result.arrays["timelines"][net]
-        gantt(timeline, spans, COLORS, lanes=list(dict.fromkeys(sorted((row["lane"] for row in spans), key=_lane_order))))
+        lanes = list(dict.fromkeys(sorted((row["lane"] for row in spans), key=_lane_order)))
+        gantt(timeline, spans, COLORS, lanes)
+        _show_waiting(timeline, spans, lanes, {row.stage: row.at_once for row in result.rows(StageTime) if row.net == net})
+        timeline.axhline(sum(not lane.startswith("rank") for lane in lanes) - 0.5, color=style.INK, linewidth=1)
         timeline.set_title(f"one step, {replicas[-1]} replicas: {THREADS} above, {RANKS} below")
-    figure.legend(*_all_entries(figure.axes[1::2]), loc="outside lower center", ncols=len(STAGES))
+    figure.legend(*_all_entries(figure.axes[1::2]), loc="outside lower center", ncols=len(SHOWN))
     return figure
+
+
+def _show_waiting(axes, spans: list[dict], lanes: list[str], at_once: dict[str, float | None]) -> None:
+    """Lower the bars of the threads' stages to the share of their time in which they compute, inside an outline."""
+    scale, _ = style.time_unit(max(row["end"] for row in spans))
+    for bars in axes.containers:
+        stage = bars.get_label()
+        own = [row for row in spans if row["what"] == stage]
+        threads = [Span(**row) for row in own if row["lane"].startswith("thread")]
+        if not threads or not at_once.get(stage):
+            continue
+        share = min(1.0, at_once[stage] * busy(threads) / sum(each.seconds for each in threads))
+        for row, bar in zip(own, bars, strict=True):
+            if row["lane"].startswith("thread"):
+                left, width = row["start"] * scale, (row["end"] - row["start"]) * scale
+                axes.barh(lanes.index(row["lane"]), width, left=left, height=0.7, fill=False, edgecolor=style.INK, linewidth=1)
+                bar.set(y=bar.get_y() + 0.7 * (1 - share), height=0.7 * share)
 
 
 def _lane_order(lane: str) -> tuple[bool, bool, str]:
@@ -147,7 +174,7 @@ def _lane_order(lane: str) -> tuple[bool, bool, str]:
 
 def _all_entries(panels) -> tuple[list, list[str]]:
     entries = {label: handle for axes in panels for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    return [entries[stage] for stage in STAGES if stage in entries], [stage for stage in STAGES if stage in entries]
+    return [entries[stage] for stage in SHOWN if stage in entries], [stage for stage in SHOWN if stage in entries]
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------------
@@ -183,12 +210,15 @@ def dp_vs_ddp(params: Params) -> Result:
     speeds.sort(key=lambda row: list(works).index(row.net))
 
     result = Result(
-        [Table("Samples per second", speeds), Table(f"Where DataParallel's step goes, {numbers[-1]} replicas", stages)]
+        [
+            Table("Samples per second; a speed-up is the median over pairs of steps", speeds),
+            Table(f"Where DataParallel's step goes, {numbers[-1]} replicas", stages),
+        ]
     )
     result.arrays["timelines"] = timelines
     for net in works:
         for way in (THREADS, RANKS):
-            result.key_figure(f"{net}, {way}, 2 replicas", gains[net, 2][way].ratio, "times as many samples per second")
+            result.key_figure(f"{net}, {way}, 2 replicas", gains[net, 2][way].ratio, "times one process's samples per second")
     for net in works:
         only = sum(row.share for row in stages if row.net == net and row.stage in ONLY_DP)
         result.key_figure(f"{net}: scatter, replicate, gather and reduce", only, "% of DataParallel's step")
@@ -196,15 +226,15 @@ def dp_vs_ddp(params: Params) -> Result:
     _claim_gradients(result)
     small = {way: gains[SMALL, 2][way] for way in (THREADS, RANKS)}
     result.measured(
-        "With many small layers, two threads of one process stay below 1.5 times as many samples: the interpreter's lock lets"
-        " only one of them launch kernels",
+        "With many small layers, two threads of one process process less than 1.5 times the samples of one: the interpreter's"
+        " lock lets only one of them run Python",
         small[THREADS].high < 1.5,
         str(small[THREADS]),
     )
-    result.measured("Two processes do gain there", small[RANKS].faster, str(small[RANKS]))
-    for net in works:
-        dp, ddp = gains[net, 2][THREADS], gains[net, 2][RANKS]
-        result.measured(f"With {net}, DDP is ahead of DataParallel", ddp.low > dp.high, f"{ddp}, compared with {dp}")
+    dp, ddp = small[THREADS], small[RANKS]
+    result.measured(f"With {SMALL}, DDP is ahead of DataParallel", ddp.low > dp.high, f"{ddp}, compared with {dp}")
+    dp, ddp = gains[LARGE, 2][THREADS], gains[LARGE, 2][RANKS]
+    result.measured(f"With {LARGE}, two threads gain as well", dp.faster, f"{dp}; DDP {ddp}")
     if not cuda:
         measure_lock(result, at_once)
         result.notes += crowded(numbers[-1])

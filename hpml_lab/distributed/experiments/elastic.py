@@ -82,12 +82,12 @@ def draw(result: Result):
             label = f"{attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if rank == 0 else None
             y = rank + 0.24 * (number - 1)
             bars.barh(y, kept - attempt.start, left=attempt.start, color=color, label=label, **bar)
-            bars.barh(y, attempt.end - kept, left=kept, color="white", hatch="////", **bar)
+            bars.barh(y, attempt.end - kept, left=kept, color="none", hatch="////", **bar)
         if attempt.killed is not None:
             bars.plot(attempt.end, attempt.killed + 0.24 * (number - 1), "X", color=style.INK, markersize=11)
             bars.axvline(kept, color=style.GREY, linestyle=":", linewidth=1.2)
     bars.plot([], [], "X", color=style.INK, label="killed")
-    bars.barh(0, 0, color="white", edgecolor=style.GREY, hatch="////", label="lost, done again")
+    bars.barh(0, 0, color="none", edgecolor=style.GREY, hatch="////", label="lost, done again")
     ranks = max(attempt.ranks for attempt in attempts)
     bars.set(xlabel="step", ylabel="rank", yticks=range(ranks), ylim=(ranks - 0.4, -0.5))
     bars.grid(axis="y", visible=False)

@@ -64,16 +64,6 @@ class RingTraffic(Row):
     others: float = column("each other rank", "payloads")
 
 
-@dataclass
-class SummationOrder(Row):
-    """Whether a way to average float32 gradients is bitwise identical to torch's DDP."""
-
-    way: str = column("average")
-    two: bool = column("N = 2")
-    three: bool = column("N = 3")
-    four: bool = column("N = 4")
-
-
 # ---- from the ranks' reports to rows ------------------------------------------------------------------------------------
 
 
@@ -95,8 +85,9 @@ def ring_traffic(ranks: int, reports: list[RankReport]) -> list[RingTraffic]:
 
 def draw(result: Result):
     """Left: one step of rank 0 over a fast, a balanced and a slow link; for each, all gradients in one message after the
-    backward pass (upper two lanes), and in buckets while it goes on (lower two). Right: how many times as fast buckets make the
-    step, by how long the link needs for all gradients, measured with intervals (gray: within noise) and by theory."""
+    backward pass (upper two lanes), and in buckets while it goes on (lower two). Right: the speed-up by buckets, measured with
+    intervals (gray: within noise), by how long the link needs for all gradients. Dashed is the formula endₖ, with 4 % of a
+    backward pass as the latency of each message; dotted is the bound, in which messages have none and nothing is left over."""
     figure = style.new_figure(11, 7)
     grid = figure.add_gridspec(3, 2, width_ratios=(1.5, 1))
     draw_timelines(figure, grid, result)
@@ -125,11 +116,7 @@ def gradient_aggregation(params: Params) -> Result:
                 [row for n, report in first.items() for row in differences(n, report)],
             ),
             Table("What ranks send", [row for n, reports in checked.items() for row in ring_traffic(n, reports)]),
-            Table(
-                "Which average is bitwise identical to DDP's",
-                [SummationOrder(way, *(first[n].bits[way] for n in (2, 3, 4))) for way in first[2].bits],
-            ),
-            Table("Steps over links of chosen speed", steps),
+            Table("Steps over links of chosen speed; a speed-up is the median over pairs of steps", steps),
         ]
     )
     claim_equality(result, checked)
@@ -151,7 +138,7 @@ def claim_equality(result: Result, checked: dict[int, list[RankReport]]) -> None
     )
     even = [max(report.errors["float64", "even", "mean"].values()) for report in every]
     result.claim("With real data in float64 it is equal to 1e-12", max(even) < SMALL, f"{max(even):.1e}")
-    result.claim("All ranks hold bitwise the same gradient", all(report.same_bits for report in every))
+    result.check("All ranks hold bitwise the same gradient", all(report.same_bits for report in every))
     wrong = [error for report in first.values() for error in report.errors["float64", "uneven", "mean"].values()]
     result.claim(
         "Over uneven shares the mean of means is wrong, by Σ (1/N − nᵣ/G)·gᵣ to 1e-12",
@@ -161,13 +148,13 @@ def claim_equality(result: Result, checked: dict[int, list[RankReport]]) -> None
     right = max(error for report in every for error in report.errors["float64", "uneven", "sum · N/G"].values())
     result.claim("N/G times the sum over a rank's samples is right for any shares, to 1e-12", right < SMALL, f"{right:.1e}")
     awkward = {way: max(report.awkward_errors[way] for report in every) for way in ("DDP", "OverlappingDDP")}
-    result.claim(
+    result.check(
         "Tied, frozen and unused parameters train with OverlappingDDP, and with DDP that looks for unused ones, as in one "
         "process on the whole batch, to 1e-12",
         max(awkward.values()) < SMALL,
         f"{awkward['OverlappingDDP']:.1e} and {awkward['DDP']:.1e}",
     )
-    result.claim(
+    result.check(
         "With OverlappingDDP a tied weight stays tied, and a layer that is frozen, or that no rank uses, stays as it was",
         all(all(report.awkward.values()) for report in every),
     )
@@ -175,18 +162,11 @@ def claim_equality(result: Result, checked: dict[int, list[RankReport]]) -> None
         result.key_figure(
             f"mean of means is off, {n} uneven ranks", 100 * report.errors["float64", "uneven", "mean"]["DDP"], "%"
         )
-    result.claim(
+    result.check(
         "DDP multiplies by 1/N and then sums with all_reduce: for 2, 3 and 4 ranks this is bitwise identical",
         all(report.bits["all_reduce(g · 1/N)"] for report in every),
     )
-    result.claim("For 2 ranks every order of the sum is bitwise identical, because a + b = b + a", all(first[2].bits.values()))
-    order = "g/N, rank after rank"
-    result.measured(
-        "For 3 and 4 ranks, adding rank after rank gives other bits",
-        not (first[3].bits[order] or first[4].bits[order]),
-        ", ".join(f"N = {n}: {'equal' if report.bits[order] else 'different'}" for n, report in first.items()),
-        depends_on="the data and how gloo cuts them into chunks",
-    )
+    result.check("For 2 ranks every order of the sum is bitwise identical, because a + b = b + a", all(first[2].bits.values()))
 
 
 def claim_traffic(result: Result, checked: dict[int, list[RankReport]], report: OverlapReport, params: Params) -> None:
@@ -201,12 +181,12 @@ def claim_traffic(result: Result, checked: dict[int, list[RankReport]], report: 
     parameters = list(deep_network(params.width, params.depth).parameters())
     nbytes = sum(parameter.nbytes for parameter in parameters)
     flags = 4 * len(parameters)
-    result.claim(
+    result.check(
         "A step sends every gradient once: DDP exactly its bytes, OverlappingDDP one number per parameter more",
         all(sum(run.messages) == nbytes + (0 if run.way in (AFTER, PLACEBO, DDP) else flags) for run in report.runs),
         f"{nbytes} bytes and {flags} more",
     )
-    result.claim(
+    result.check(
         "From its second step on, DDP's buckets are those of the rule: from the last parameter to the first, closed as soon as "
         "they hold bucket_cap_mb",
         report.ddp_buckets == assign_buckets(parameters, params.bucket_mb),
@@ -230,34 +210,22 @@ def measure_overlap(
     for name, traffic in (("fast", fast), ("balanced", 1), ("slow", slow)):
         result.key_figure(f"overlap, {name} link", str(gains[traffic, way]))
         result.key_figure(f"transfer hidden, {name} link", hidden[traffic], "%")
-    balanced, least = gains[1, way], gains[1, way].low
+    balanced = gains[1, way]
     result.measured("Overlap pays where the link needs about as long as the backward pass", balanced.faster, str(balanced))
     result.measured(
         "Over a slow link it pays as well, but the backward pass is too short to hide even half of the transfer",
         gains[slow, way].faster and hidden[slow] < 50,
         f"{gains[slow, way]}; {hidden[slow]:.0f} % of the transfer is hidden",
     )
-    most = 1 + fast / (1 + report.forward / report.backward)  # the whole transfer is hidden, and nothing else changes
-    result.measured(
-        "Over a fast link it cannot pay much: there is little to hide",
-        gains[fast, way].ratio < least,
-        f"{gains[fast, way]}; {most:.3g} if the whole transfer were hidden",
-    )
     seconds = slowest_rank(reports)
     # The placebo of this link is the step without overlap, twice.
     with_theirs = replace(speed_up_of(seconds[1, DDP], seconds[1, way], seconds[1, DDP]), noise=balanced.noise)
-    result.measured(
-        "A step with OverlappingDDP does not take longer than with torch's DDP", not with_theirs.slower, str(with_theirs)
-    )
+    result.key_figure("OverlappingDDP, compared with torch's DDP", str(with_theirs))
     theirs = next(row.hidden for row in steps if (row.traffic, row.way) == (1, DDP))
-    result.measured(
-        "It hides as much of the transfer as torch's DDP, to 15 % of it",
-        abs(hidden[1] - theirs) <= 15,
-        f"{hidden[1]:.0f} % and {theirs:.0f} %",
-    )
+    result.key_figure("transfer hidden by torch's DDP, balanced link", theirs, "%")
     each, whole = gains[1, own(0)], gains[1, own(max(params.further_mb))]
     result.measured(
         "A few buckets beat one bucket per parameter and one bucket for all",
         balanced.low > each.ratio and balanced.low > whole.ratio,
-        f"{balanced.ratio:.3g}, {each.ratio:.3g} and {whole.ratio:.3g} times as fast as without overlap",
+        f"speed-ups {balanced.ratio:.3g}, {each.ratio:.3g} and {whole.ratio:.3g}",
     )

@@ -55,7 +55,7 @@ class RankMemory(Row):
     after_forward: float = column("after the forward pass", "B")
     peak: float = column("peak of a step", "B")
     step_ms: float | None = column("step", "ms", None)
-    gain: float | None = column("times as fast as DDP", default=None)
+    gain: float | None = column("speed-up over DDP", default=None)
     interval: str | None = column("90 % interval", default=None)
     verdict: str | None = None
 
@@ -82,7 +82,7 @@ class Twins(Row):
     torchs_peak: float = column("torch's peak", "B")
     own_hidden: float = column("communication hidden", "%")
     torchs_hidden: float = column("torch's hidden", "%")
-    gain: float = column("times as fast as torch's")
+    gain: float = column("speed-up over torch's")
     interval: str = column("90 % interval")
     verdict: str | None = None
 
@@ -170,7 +170,7 @@ def zero_memory(params: Params) -> Result:
 
     result.tables = [
         Table(f"Bytes per parameter on each of {ranks} ranks; {count:,} parameters, Adam", list(rows.values())),
-        Table("From scratch, next to torch's own", twins),
+        Table("From scratch, next to torch's own; a speed-up is the median over pairs of steps", twins),
         Table("One rank of many", many),
     ]
     result.arrays["ranks"] = ranks
@@ -187,7 +187,7 @@ def zero_memory(params: Params) -> Result:
         "DDP keeps 16 bytes per parameter on every rank: 4 of parameters, 4 of gradients and 8 of Adam's state",
         all((item.parameters, item.gradients, item.state) == (4 * count, 4 * count, state) for item in kept(DDP)),
     )
-    result.claim(
+    result.check(
         "ZeRO-1 keeps parameters and gradients whole, and the ranks' states together are exactly one process's state",
         all(
             all((item.parameters, item.gradients) == (4 * count, 4 * count) for item in kept(name))
@@ -207,7 +207,7 @@ def zero_memory(params: Params) -> Result:
         ),
     )
     waits, drops, ours = (rows[name].after_forward for name in (WHOLE, ZERO_3, OURS_3))
-    result.claim(
+    result.check(
         "Kept whole until the backward pass, the parameters take 4 bytes more each after the forward pass",
         math.isclose(waits - drops, 4, abs_tol=1e-3) and math.isclose(ours, drops, abs_tol=1e-3),
     )
@@ -215,7 +215,7 @@ def zero_memory(params: Params) -> Result:
         "However the memory is partitioned, training computes the same weights",
         all(torch.allclose(weights[name], weights[DDP], rtol=1e-4, atol=1e-5) for name in WAYS if "bf16" not in name),
     )
-    result.claim(
+    result.check(
         "Rank 0 of N keeps ⌈rows/N⌉ rows of each tensor with fully_shard, ⌈numbers/N⌉ numbers if it is cut as a flat list",
         [(bytes_by_rows(n), bytes_by_numbers(n)) for n in params.many] == first,
     )
@@ -224,22 +224,13 @@ def zero_memory(params: Params) -> Result:
         len({a for n, (a, _) in zip(params.many, first, strict=True) if n >= WIDTH}) == 1 and first[-1][1] < first[-2][1],
     )
     result.measured(
-        "The peak of a step falls as well: fully sharded lies below shared state, and that below DDP",
+        "The peak of a step falls as well: fully sharded lies below sharded state, and that below DDP",
         rows[OURS_3].peak < rows[OURS_1].peak < rows[DDP].peak,
         ", ".join(f"{rows[name].peak:.1f}" for name in (OURS_3, OURS_1, DDP)) + " bytes per parameter",
         depends_on="the allocator and the optimizer's temporaries",
     )
-    result.measured(
-        "At its peak, what is written from scratch needs at most a tenth more memory than torch's own",
-        all(row.own_peak <= 1.1 * row.torchs_peak for row in twins),
-        ", ".join(f"{row.own_peak:.1f} and {row.torchs_peak:.1f}" for row in twins) + " bytes per parameter",
-        depends_on="the allocator, and when the threads that send let go of what they sent",
-    )
     slowdown = gain(DDP, ZERO_3)
     result.measured("Sharding everything makes a small network's step slower", slowdown.slower, slowdown.slowdown_text)
-    for name in (OURS_1, OURS_3):
-        text = f"{name} takes less than twice as long for a step as torch's {WAYS[name].twin}"
-        result.measured(text, gains[name].low > 0.5, str(gains[name]))
     if "DeepSpeed 1" in rows:
         sharing = [rows[f"DeepSpeed {stage}"] for stage in (1, 2, 3)]
         bucket = 4 * params.width**2 / count
