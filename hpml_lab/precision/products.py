@@ -209,7 +209,7 @@ def long_and_short(n: int) -> tuple[tuple[int, int, int], tuple[int, int, int]]:
 
 
 def gain_of_long_k(params: Params, mode: gemm.GemmMode) -> SpeedUp:
-    """How many times as fast the product with the long K is as the one with the short K, in turns.
+    """The speed-up of the product with the long K over the one with the short K, in turns.
 
     A GPU lowers its clock under such a load, and raises it again: single turns differ by a tenth, so it takes more of them.
     """

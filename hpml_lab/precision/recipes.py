@@ -51,7 +51,7 @@ RECIPES = {
 
 
 class BatchedScaler:
-    """The rule of torch.amp.GradScaler for many trainings at once: `scale` (R,) is halved after a gradient that is not finite,
+    """The rule of torch.amp.GradScaler for many trainings together: `scale` (R,) is halved after a gradient that is not finite,
     and doubled after `interval` steps without one."""
 
     def __init__(self, trainings: int, device: torch.device, start: float = 2.0**16, interval: int = 2000) -> None:
@@ -133,7 +133,7 @@ def loss_gradients(
 
 
 class Trainings:
-    """One recipe trained from several seeds at once: SGD with momentum, the rate falling linearly to 0 over `steps`.
+    """One recipe trained from several seeds together: SGD with momentum, the rate falling linearly to 0 over `steps`.
 
     Each seed has its own initial weights and its own order of the images. `lost` is the mean share of weights that did not
     change although their update was not zero, `zeros` that of gradients that were zero; both are measured at every tenth step.

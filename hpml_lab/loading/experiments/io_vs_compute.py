@@ -66,9 +66,9 @@ class PredictedGain(Row):
 
 
 def draw_io_vs_compute(result: Result):
-    """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step, which repeats its
-    passes until it takes about as long as loading. Right: how much faster the loop becomes if loading runs during
-    compute, and if a step takes half as long, predicted and measured with its 90 % interval.
+    """Left: a batch's time, in the order of its parts, from reading the files to the optimizer's step; passes that take less
+    time than loading are repeated. Right: how much faster the loop becomes if loading runs during compute, and if a step takes
+    half the time, predicted and measured with its 90 % interval.
 
     The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.
     """
@@ -88,7 +88,7 @@ def draw_io_vs_compute(result: Result):
     ):
         where = [index + shift for index in range(len(changes))]
         bars = right.bar(where, values, 0.36, color=color, hatch=hatch, edgecolor="white", label=label)
-        right.bar_label(bars, fmt="%.2f", fontsize=9, label_type="center", bbox=style.WHITE_GROUND)
+        right.bar_label(bars, fmt="%.2f", fontsize=9, label_type="center", color=style.DARK, bbox=style.WHITE_GROUND)
     reach = [[row.measured - row.low for row in changes], [row.high - row.measured for row in changes]]
     right.errorbar(
         [index + 0.2 for index in range(len(changes))], heights["measured"], reach, fmt="none", color=style.INK, capsize=4

@@ -1,7 +1,7 @@
 """Automatic mixed precision: the fp32 loop and the AMP loop next to each other, their results, speed and memory."""
 
 from dataclasses import dataclass
-from statistics import median
+from statistics import mean, median
 
 import torch
 import torch.nn.functional as F
@@ -36,6 +36,7 @@ QUICK = dict(data="digits", seeds=3, epochs=3, batch=64, rate=0.1, channels=32, 
 FULL = dict(data="mnist", seeds=3, epochs=3, batch=128, rate=0.1, channels=128, blocks=6, images=128, side=32, samples=7)
 CLOSE_LOSS, CLOSE_DIRECTION = 0.01, 0.99
 COLORS = (style.BLUE, style.ORANGE, style.GREEN)
+POINTS = 60  # of a curve: single steps would hide the curves behind their noise
 
 
 @dataclass
@@ -80,21 +81,22 @@ def gradient_shares(data: DataSet) -> tuple[GradientShares, float]:
 
 
 def over_default(times: dict[str, Timing], gains: dict[str, SpeedUp], amp: str) -> SpeedUp:
-    """How many times as fast an AMP loop is as float32 by torch's default: with TF32 in convolutions where it was timed."""
+    """The speed-up of an AMP loop over float32 by torch's default: with TF32 in convolutions where it was timed."""
     default = times[FP32_WITH_TF32 if FP32_WITH_TF32 in times else FP32].samples
     ratios = [before / after for before, after in zip(default, times[amp].samples, strict=True)]
     return SpeedUp(median(ratios), *interval(ratios), noise=gains[amp].noise)
 
 
 def draw(result: Result):
-    """Left: training loss of the fp32 loop and of both AMP loops, median over the seeds with a band from lowest to highest.
-    Right: bytes kept for the backward pass, peak memory and time of one step, relative to the fp32 loop. A loop that was not
-    timed has no bar for time."""
+    """Left: training loss of the fp32 loop and of both AMP loops, each point a mean of some steps: the median over the seeds
+    with a band from lowest to highest. Right: bytes kept for the backward pass, peak memory and time of one step, relative to
+    the fp32 loop. A loop that was not timed has no bar for time."""
     figure = style.new_figure(9, 3.8)
     losses, shares = figure.subplots(1, 2)
     for (name, runs), color, dash in zip(result.arrays["losses"].items(), COLORS, ("-", "--", ":"), strict=True):
-        steps = list(zip(*runs, strict=True))
-        numbers = range(1, len(steps) + 1)
+        window = max(1, len(runs[0]) // POINTS)
+        numbers = range(0, len(runs[0]), window)
+        steps = [[mean(losses[first : first + window]) for losses in runs] for first in numbers]
         losses.plot(numbers, [median(values) for values in steps], dash, color=color, label=name)
         losses.fill_between(numbers, [min(v) for v in steps], [max(v) for v in steps], color=color, alpha=0.15)
     losses.set(xlabel="step", ylabel="training loss", title="Loss")
