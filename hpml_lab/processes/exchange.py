@@ -29,7 +29,7 @@ WRITTEN = -7.0  # what the consumer writes into an item to see whose memory it i
 class RouteRate(Row):
     """Messages of one size over one route: medians over the rounds, in each of which all routes take their turn.
 
-    gain, interval  how many times as fast as a pickled array of that size
+    gain, interval  speed-up over a pickled array of that size
     """
 
     route: str = column("route")
@@ -38,7 +38,7 @@ class RouteRate(Row):
     per_second: float = column("messages/s")
     microseconds: float = column("time of a message", "µs")
     megabytes_per_second: float = column("MB/s")
-    gain: float = column("times as fast as pickled")
+    gain: float = column("speed-up over pickled")
     interval: str = column("90 % interval")
 
 
@@ -56,7 +56,7 @@ class Throughput:
     samples: dict[int, dict[str, list[float]]]
 
     def gain(self, nbytes: int, changed: str, base: str) -> SpeedUp:
-        """How many times as fast the route `changed` is as `base`, a route of AGAIN, for messages of `nbytes`."""
+        """The speed-up of the route `changed` over `base`, a route of AGAIN, for messages of `nbytes`."""
         times = self.samples[nbytes]
         return speed_up_of(times[base], times[changed], times[AGAIN[base]])
 

@@ -11,7 +11,7 @@ from hpml_lab.core.timeline import CLOCK, Span, span
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
 PARENT, THREAD, CHILD = "the parent", "its other thread", "the child"
-HOLDS, STARTS, WAITS, NEVER = "holds the lock", "is in start()", "waits for the lock", "waits in vain"
+HOLDS, STARTS, WAITS, NEVER = "holds the lock", "is in start()", "waits for the lock", "waits forever"
 GETS, GETS_NOT = "gets the lock", "never gets the lock"
 GETS_SECONDS = 30.0
 HELD_LOCK_CASES = ("fork", "fork with hooks", "spawn")

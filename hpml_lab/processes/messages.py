@@ -31,9 +31,9 @@ ROUTES = ("pickle", "bytes", "torch", "reused", "ring")
 class RouteCopies(Row):
     """How often a route copies the bytes of a tensor of one size after it was written, stage by stage.
 
-    pack    blocks of the tensor's size that making the message needs at once (tracemalloc), or whether the tensor moved
+    pack    blocks of the tensor's size that making the message needs together (tracemalloc), or whether the tensor moved
     pipe    the tensor's bytes in the message: they are copied into the pipe; and out of it, which counts as read
-    read    blocks that receiving the message needs at once
+    read    blocks that receiving the message needs together
     unpack  blocks that making an array of the message needs
     """
 

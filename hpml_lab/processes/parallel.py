@@ -160,7 +160,8 @@ def on_processes(connections: Sequence[Any], shares: Sequence[int], times: int) 
 
 def on_threads(kind: str, shares: Sequence[int], seconds: float, times: int) -> list[list[Trace]]:
     """The same on threads of this process."""
-    barrier = threading.Barrier(len(shares))
+    released: list[float] = []
+    barrier = threading.Barrier(len(shares), action=lambda: released.append(CLOCK()))
     done: list[list[Trace]] = [[] for _ in shares]
 
     def work(worker: int) -> None:
@@ -168,6 +169,8 @@ def on_threads(kind: str, shares: Sequence[int], seconds: float, times: int) -> 
         unit()
         barrier.wait()
         done[worker] = [trace_units(unit, times, kind != "sleep") for _ in range(shares[worker])]
+        for first in done[worker][:1]:  # before it a thread waits for the lock too
+            first.insert(0, (WAITS, released[0], first[0][1]))
 
     threads = [threading.Thread(target=work, args=(worker,)) for worker in range(len(shares))]
     for thread in threads:

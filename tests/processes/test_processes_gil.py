@@ -166,6 +166,22 @@ def test_each_thread_does_its_share():
     assert [len(worker) for worker in traces] == [2, 1, 1]
 
 
+def test_a_thread_that_gets_the_lock_late_waits_from_the_common_start():
+    traces = parallel.on_threads("loop", [1, 1], 0.01, 20)
+    starts = {worker[0][0][1] for worker in traces}
+    assert len(starts) == 1, "all lanes of the picture begin together"
+    assert all(worker[0][0][0] == parallel.WAITS for worker in traces)
+
+
+def test_the_figure_has_a_line_for_the_loop_without_the_lock(result):
+    work = "Python loop, free-threaded Python 3.14"
+    rows = [SharedWork(work, "threads", count, 1.0, float(count), "", "faster") for count in (1, 2, 4)]
+    table = replace(result.tables[0], rows=[*result.rows(SharedWork), *rows])
+    threads, _ = replace(result, tables=[table]).figure().axes
+    assert [1, 2, 4] in [list(line.get_ydata()) for line in threads.get_lines() if line.get_linestyle() == "-"]
+    assert work in threads.get_legend_handles_labels()[1]
+
+
 def test_each_process_does_its_share_again_and_again(nothing_left):
     with parallel.worker_processes("sleep", 3, 0.01) as (connections, units):
         assert units == 1

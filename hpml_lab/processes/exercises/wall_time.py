@@ -1,4 +1,4 @@
-"""`wall-time`: ⌈tasks / how many run at once⌉ · seconds, for threads and for processes."""
+"""`wall-time`: ⌈tasks / how many run at the same time⌉ · seconds, for threads and for processes."""
 
 import math
 from collections.abc import Callable
@@ -28,7 +28,7 @@ def _at_once(kind: str, on: str, workers: int, cores: int) -> int:
 
 
 def _wall_time(at_once: Callable[[str, str, int, int], int], rounds: Callable[[float], float] = math.ceil) -> Callable:
-    """The right function with one part replaced: how many run at once, or how the number of rounds is rounded."""
+    """The right function with one part replaced: how many run at the same time, or how the number of rounds is rounded."""
 
     def wall_time(tasks: int, seconds: float, workers: int, cores: int, kind: str, on: str) -> float:
         return rounds(tasks / at_once(kind, on, workers, cores)) * seconds
@@ -85,7 +85,7 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
         _wall_time(
             lambda kind, on, workers, cores: 1 if kind == "python" and on == "threads" else workers if kind == "wait" else cores
         ),
-        "Fewer workers than cores leave cores idle: no more tasks run at once than there are workers.",
+        "Fewer workers than cores leave cores idle: no more tasks run at the same time than there are workers.",
     ),
     "gil-between-processes": (
         _wall_time(lambda kind, on, workers, cores: 1 if kind == "python" else _at_once(kind, on, workers, cores)),
@@ -140,7 +140,7 @@ MISTAKES: dict[str, tuple[Callable, str]] = {
     ),
     "speed-up-for-time": (
         lambda tasks, seconds, workers, cores, kind, on: float(_at_once(kind, on, workers, cores)),
-        "That is how many run at once. The time until all are done is wanted.",
+        "That is how many run at the same time. The time until all are done is wanted.",
     ),
 }
 

@@ -33,7 +33,7 @@ class SharedWork(Row):
     on: str = column("on")
     workers: int = column("workers")
     milliseconds: float = column("time", "ms")
-    gain: float = column("times as fast as 1 thread")
+    gain: float = column("speed-up over 1 thread")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 
@@ -51,26 +51,28 @@ class ThreadExit(Row):
 
 
 def draw(result: Result):
-    """How many times as fast as on one thread the same work is done, by the number of threads (left) and of processes (right).
+    """The speed-up of the same work over one thread, by the number of threads (left) and of processes (right).
 
-    The dashed line is the ideal: N workers, N times as fast. Look for the Python loop: on threads it cannot rise, on processes
-    it can, up to the number of cores. Hollow markers are within the noise.
+    The dashed line is the ideal: a speed-up of N on N workers. Look for the Python loop: on threads it can rise only in an
+    interpreter without the lock, which is drawn where one was found; on processes it can, up to the number of cores. Hollow
+    markers are within the noise.
     """
     figure = style.new_figure(8.5, 4)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
-    shown = [row for row in result.rows(SharedWork) if "free-threaded" not in row.work]
+    shown = result.rows(SharedWork)
     workers = sorted({row.workers for row in shown})
     for axes, on in zip(panels, ON, strict=True):
         axes.plot(workers, workers, "--", color=style.GREY, label="ideal")
         works = dict.fromkeys(row.work for row in shown)
         for work, color, marker in zip(works, style.CYCLE, style.MARKERS, strict=False):
             line = [row for row in shown if (row.work, row.on) == (work, on)]
-            axes.plot(workers, [row.gain for row in line], color=color, marker=marker, label=work)
-            unsure = [row for row in line if row.verdict not in CLAIMED]
-            look = dict(color=color, marker=marker, linestyle="none", markerfacecolor="white")
-            axes.plot([row.workers for row in unsure], [row.gain for row in unsure], **look)
+            axes.plot([row.workers for row in line], [row.gain for row in line], color=color)
+            axes.plot([], [], color=color, marker=marker, label=work)
+            for row in line:
+                face = color if row.verdict in CLAIMED else "none"
+                axes.plot(row.workers, row.gain, color=color, marker=marker, markerfacecolor=face)
         axes.set(title=f"on {on}", xlabel=on, ylabel="speed-up", xticks=workers)
-    figure.supxlabel(f"(this machine has {result.arrays['cores']} cores)", fontsize=9)
+    figure.supxlabel(f"({result.arrays['cores']} cores)", fontsize=9)
     figure.legend(*panels[0].get_legend_handles_labels(), loc="outside upper center", ncols=3)
     return figure
 
@@ -79,8 +81,8 @@ def draw(result: Result):
 def gil_timelines(result: Result):
     """When each of two workers ran, slept, or waited for the lock or for a core.
 
-    In a Python loop two threads take turns of a few milliseconds. Threads that sleep do so at once. Two processes, and threads
-    that multiply matrices, wait only if the machine has no core free for them.
+    In a Python loop two threads take turns of a few milliseconds. Two threads sleep at the same time. Two processes, and
+    threads that multiply matrices, wait only if the machine has no core free for them.
     """
     colors = {RUNS: style.BLUE, SLEEPS: style.SKY, WAITS: style.ORANGE}
     timelines = result.arrays["timelines"]
@@ -174,7 +176,7 @@ def _add_free_threaded(result: Result, shared: list[SharedWork], parameters: dic
 
 
 def _gains(runs: Sequence[WorkersRun], kind: str) -> dict[tuple[str, int], SpeedUp]:
-    """{(on, workers): how many times as fast as one thread}."""
+    """{(on, workers): the speed-up over one thread}."""
     samples = {(run.on, run.workers): run.samples for run in runs if run.kind == kind}
     again = samples.pop((AGAIN, 1))
     return {turn: speed_up_of(samples["threads", 1], times, again) for turn, times in samples.items()}

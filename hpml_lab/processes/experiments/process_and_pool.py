@@ -45,7 +45,7 @@ class MethodRun(Row):
     busy_workers: int = column("workers that got work")
     first_ready: float = column("first worker ready", "ms")
     ready: float = column("all workers ready", "ms")
-    gain: float = column("times as fast as the first row")
+    gain: float = column("speed-up over the first row")
     interval: str = column("90 % interval")
     verdict: str = column("verdict")
 
@@ -75,7 +75,7 @@ def draw(result: Result):
     """Pool(5).map over three numbers with each start method: when each worker was ready, and which worker did which square.
 
     Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do. Look
-    at the ends of the gray bars: forked workers are ready one after the other, the others nearly at once.
+    at the ends of the gray bars: forked workers are ready one after the other, the others at nearly the same time.
     """
     timelines = result.arrays["timelines"]
     colors = {STARTS: style.GREY, SQUARES: style.BLUE}

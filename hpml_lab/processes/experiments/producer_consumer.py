@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from hpml_lab.core import style
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import speed_up_of
+from hpml_lab.core.noise import speed_up_of, times_faster
 from hpml_lab.core.result import Result
 from hpml_lab.core.ring import Ring
 from hpml_lab.core.timeline import busy, rows
@@ -42,7 +42,7 @@ class RelayRow(Row):
     slots: int = column("slots")
     make: float = column("time to make all", "s")
     use: float = column("time to use all", "s")
-    seconds: float = column("both at once", "s")
+    seconds: float = column("both at the same time", "s")
     in_turn: float = column("one after the other", "s")
     speedup: float = column("speed-up")
     producer_waits: float = column("producer waits", "s")
@@ -142,7 +142,7 @@ def producer_consumer(params: Params) -> Result:
     fast_producer, fast_consumer, *_ = table
     producer_share = _share(runs[0], WAITS_FREE, FILLS)
     consumer_share = _share(runs[1], WAITS_ITEM, READS)
-    result = Result([Table("A producer and a consumer, at once", table)])
+    result = Result([Table("A producer and a consumer at the same time", table)])
     result.key_figure("producer waits if the consumer is slow", producer_share, "% of its time")
     result.key_figure("consumer waits if the producer is slow", consumer_share, "% of its time")
     result.key_figure("uneven work, more slots compared with one", gain.ratio, "speed-up")
@@ -189,7 +189,7 @@ def producer_consumer(params: Params) -> Result:
     result.measured(
         "Both together take little longer than the slower side alone",
         all(row.seconds < 1.25 * max(row.make, row.use) for row in (fast_producer, fast_consumer)),
-        f"{fast_producer.speedup:.2f} and {fast_consumer.speedup:.2f} times as fast as one after the other",
+        f"{times_faster(fast_producer.speedup)} and {times_faster(fast_consumer.speedup)} than one after the other",
     )
     result.measured("With uneven work, more slots are faster than one", gain.faster, str(gain))
     result.check(

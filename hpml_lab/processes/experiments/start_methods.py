@@ -76,7 +76,7 @@ _MOMENTS = ((held_lock.STARTS, "start", ">", "start() is called"), (held_lock.WA
 def held_lock_timelines(result: Result):
     """A process is started while another thread of the parent holds a lock.
 
-    A forked child waits in vain, long after the thread has released it. With hooks around the fork, start() waits for the lock
+    A forked child waits forever, long after the thread has released it. With hooks around the fork, start() waits for the lock
     before it forks, and the child gets it. A spawned child has a lock of its own.
     """
     colors = {
@@ -165,7 +165,7 @@ def _lock_case(case: str, outcome: ChildOutcome) -> LockCase:
 
 
 def _gains(costs: list[StartCost], base: str) -> dict[str, SpeedUp]:
-    """{way: how many times as fast as the method `base`}, of the ways that took turns with it; also set in the rows."""
+    """{way: its speed-up over the method `base`}, of the ways that took turns with it; also set in the rows."""
     samples = {row.way: row.samples for row in costs}
     gains = {}
     for row in costs:

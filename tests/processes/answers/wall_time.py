@@ -1,4 +1,4 @@
-"""Answers to `wall-time`: rounds of as many tasks as really run at once."""
+"""Answers to `wall-time`: rounds of as many tasks as really run at the same time."""
 
 import math
 from fractions import Fraction
