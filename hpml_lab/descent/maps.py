@@ -37,6 +37,6 @@ def rate_map(ax, arrays: dict, which: str, title: str):
     image = ax.pcolormesh(arrays["lr"], arrays["momentum"], rates, vmin=0.65, vmax=1.05, rasterized=True)
     ax.plot(arrays["boundary"], arrays["momentum"], color=style.RED, linewidth=2, label="boundary in theory")
     ax.set(xlim=(0, max(arrays["lr"])), xlabel="learning rate × λmax", ylabel="momentum γ", title=title)
-    ax.legend(fontsize=8, loc="upper left", labelcolor="white")
+    ax.legend(fontsize=8, loc="upper left", labelcolor=style.DARK)
     ax.grid(False)
     return image

@@ -138,8 +138,9 @@ def test_nadam_turns_early_only_while_its_momentum_is_low():
         assert (went_back.index(True) + 1 == 1) == sooner
 
 
-def test_the_labs_result_is_sound(sound):
-    sound(replace(adaptive.optimizer_lab, quick=dict(steps=10, moves=8))("quick", device="cpu"))
+def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture():
+    result = replace(adaptive.optimizer_lab, quick=dict(steps=10, moves=8))("quick", device="cpu")
+    assert result and result.figure() is None
 
 
 def test_the_conformance_table_is_saved_with_its_counts(tmp_path):
@@ -176,7 +177,7 @@ def test_the_labs_table_has_each_optimizers_worst_surface_and_both_latencies(mon
     result = adaptive.optimizer_lab("quick", device="cpu")
     [row] = result.rows()
     assert (row.surfaces, row.distance, row.worst_surface) == (3, 3e-11, "s1")
-    assert [claim.holds for claim in result.claims] == [False, False]
+    assert [claim.holds for claim in result.claims] == [False]
     assert [check.holds for check in result.checks] == [False, True, False]
     # 95 of 100 moves take at most 95.95 ms (interpolated), and twice that
     assert [figure.here for figure in result.key_figures] == pytest.approx([50.5, 95.95, 101, 191.9])

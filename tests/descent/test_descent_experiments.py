@@ -50,7 +50,13 @@ def test_every_further_figure_is_that_of_the_file_and_readable(results, name, sa
         assert same_picture(here.figure, from_file.figure) and len(here.caption) > 40
         assert here.figure.get_size_inches()[0] <= 9
         panels = [axes for axes in here.figure.axes if axes.get_label() != "<colorbar>"]
-        assert len(panels) <= 4 and all(axes.get_xlabel() for axes in panels)
+        assert len(panels) <= (16 if draw is descent.paths_on_surfaces else 4)
+        assert all(axes.get_xlabel() for axes in panels if axes.get_subplotspec().is_last_row())
+
+
+def test_axes_that_show_an_angle_have_one_scale(results):
+    for figure in (results["nesterov"].figure(), descent.paths_on_surfaces(results["saddle_and_minima"]).figure):
+        assert all(axes.get_aspect() == 1 for axes in figure.axes)
 
 
 def test_gd_variants_compares_the_three_in_noise_cost_and_progress(results):

@@ -46,7 +46,7 @@ class Variant(Row):
     updates_per_epoch: int = column("updates per epoch")
     samples_to_level: float = column(f"samples to loss {LEVEL}")
     seconds_to_level: float = column(f"to loss {LEVEL}", "s")
-    gain: float | None = column(f"to loss {LEVEL}, times as fast as the whole batch", default=None)
+    gain: float | None = column(f"to loss {LEVEL}, speed-up over the whole batch", default=None)
     interval: str | None = column("interval", default=None)
     verdict: str | None = column("than the whole batch", default=None)
 
@@ -75,7 +75,7 @@ def again(variant: str) -> str:
 
 
 def gain(times: dict[str, Timing], base: str, changed: str, per: Sequence[float] = (1, 1)) -> SpeedUp:
-    """How many times as fast `changed` is as `base`; an update of each counts `per` times."""
+    """The speed-up of `changed` over `base`; an update of each counts `per` times."""
     before, after, placebo = (
         [seconds * times_counted for seconds in times[name].samples]
         for name, times_counted in ((base, per[0]), (changed, per[1]), (again(base), per[0]))
@@ -113,26 +113,21 @@ def draw(result: Result):
 
 @picture
 def noise_and_cost(result: Result):
-    """Left: the noise of a gradient by batch size; the dashed line is the formula, and the whole batch has no noise. Right: the
-    time of one update by batch size. Both axes are logarithmic: look at how much slower the time grows than the batch."""
-    figure = style.new_figure(9, 3.4)
-    noise, cost = figure.subplots(1, 2)
+    """What a less noisy gradient costs: the noise of a gradient by the time of one update. The arrow is the whole batch, which
+    has no noise. Both axes are logarithmic."""
+    figure = style.new_figure(7, 3.6)
+    axes = figure.subplots()
     rows = result.rows(Variant)
-    noisy = [row for row in rows if row.noise_formula > 0]
-    formula = [row.noise_formula for row in noisy]
-    noise.plot([row.batch for row in noisy], formula, color=style.GREY, linestyle="--", label="σ²/B · (N − B)/(N − 1)")
+    noises = [row.noise for row in rows if row.noise_formula > 0]
     for index, row in enumerate(rows):
-        look = {"color": style.CYCLE[index], "marker": style.MARKERS[index], "linestyle": "", "markersize": 8}
-        if row in noisy:
-            noise.plot(row.batch, row.noise, **look)
-        cost.plot(row.batch, row.update_us, label=row.name, **look)
-    noise.set(
-        xscale="log", yscale="log", xlabel="samples in a batch", ylabel="|g_B − g|² / |g|²", title="Noise of the gradient"
-    )
-    noise.legend(fontsize=9)
-    cost.set(xscale="log", yscale="log", xlabel="samples in a batch", ylabel="one update (µs)", title="Time of an update")
-    style.label_log_axis(cost.yaxis)
-    cost.legend(fontsize=9)
+        look = {"color": style.CYCLE[index], "marker": style.MARKERS[index], "linestyle": "", "markersize": 9}
+        height = row.noise if row.noise_formula > 0 else min(noises) / 5
+        axes.plot(row.update_us, height, **look | ({} if row.noise_formula > 0 else {"marker": "v"}))
+        words = f"{row.name}: {row.batch:,} {'sample' if row.batch == 1 else 'samples'}"
+        axes.annotate(words, (row.update_us, height), (0, 10), textcoords="offset points", ha="center")
+    axes.set(xscale="log", yscale="log", xlabel="time of one update (µs)", ylabel="noise |g_B − g|² / |g|²")
+    axes.set_ylim(min(noises) / 10, 5 * max(noises))
+    axes.margins(x=0.25)
     return figure
 
 

@@ -49,21 +49,17 @@ def draw(result: Result):
 
 @picture
 def momentum_paths(result: Result):
-    """Paths of 60 steps in the valley x² + 25 y² at one learning rate and three momenta. With a larger momentum the path turns
-    less often; 0.9 is too much for this short valley, and the path overshoots the minimum (the star)."""
-    figure = style.new_figure(7.5, 4)
-    ax = figure.subplots()
-    surface_map(ax, quadratic(25))
-    looks = (
-        optimizer_style("SGD", marker=True),
-        optimizer_style("momentum") | {"marker": "v", "linestyle": ":"},
-        optimizer_style("momentum", marker=True),
-    )
-    for (name, points), look in zip(result.arrays["paths"].items(), looks, strict=True):
-        ax.plot(*zip(*points, strict=True), label=name, markersize=3, linewidth=1.1, **look)
-    ax.plot(0, 0, "*", color=style.INK, markersize=11)
-    ax.set_title("60 steps at α = 0.07")
-    ax.legend(fontsize=8, loc="upper right")
+    """Paths of 60 steps at α = 0.07 in the valley x² + 25 y², a marker at each step: the larger the momentum, the fewer sign
+    changes of y. With γ = 0.9 the path overshoots the minimum (the star) by far."""
+    figure = style.new_figure(9, 6.5)
+    panels = figure.subplots(3, 1, sharex=True, sharey=True)
+    for ax, (name, points) in zip(panels, result.arrays["paths"].items(), strict=True):
+        surface_map(ax, quadratic(25), (-4.5, 4.5, -1.2, 1.2))
+        look = optimizer_style("SGD" if name == "γ = 0" else "momentum", marker=True)
+        ax.plot(*zip(*points, strict=True), markersize=4, linewidth=1, **look | {"linestyle": "-"})
+        ax.plot(0, 0, "*", color=style.RED, markersize=12)
+        ax.set_title(f"{name}: y changes its sign {sign_changes(points)} times", loc="left")
+        ax.set_xlabel("x" if ax is panels[-1] else "")
     return figure
 
 

@@ -96,16 +96,16 @@ def theorem_difference(surface: Surface, steps: int, lr: float) -> float:
 
 
 def draw(result: Result):
-    """One step from the same point and the same velocity, classical momentum above and Nesterov below. The momentum step and
-    the gradient step add up to the whole step. Look at the circle: classical momentum takes its gradient at the start,
-    Nesterov at the end of the momentum step."""
-    figure = style.new_figure(9, 4.6)
-    panels = figure.subplots(2, 1, sharex=True, sharey=True)
+    """One step from the same point and the same velocity in the valley x² + 25 y², classical momentum left and Nesterov
+    right; both axes have one scale. The momentum step and the gradient step add up to the whole step. Look at the circle:
+    classical momentum takes its gradient at the start, Nesterov at the end of the momentum step."""
+    figure = style.new_figure(9, 5)
+    panels = figure.subplots(1, 2, sharex=True, sharey=True)
     arrows = {name: {label: np.array(v) for label, v in step.items()} for name, step in result.arrays["arrows"].items()}
-    ends = [step["start"] + step[label] for step in arrows.values() for label in ("momentum", "gradient", "whole")]
+    ends = [step["start"] + step[label] for step in arrows.values() for label in ("momentum", "whole")]
     corners = np.array([*(step["start"] for step in arrows.values()), *ends])
-    edge = 0.15 * np.ptp(corners, 0) + 0.02
-    (x0, y0), (x1, y1) = corners.min(0) - edge, corners.max(0) + edge
+    half = 0.65 * np.ptp(corners, 0).max()
+    (x0, y0), (x1, y1) = (middle := (corners.min(0) + corners.max(0)) / 2) - half, middle + half
     for ax, (name, step) in zip(panels, arrows.items(), strict=True):
         surface_map(ax, quadratic(25), (x0, x1, y0, y1), levels=30)
         start = step["start"]
@@ -121,9 +121,9 @@ def draw(result: Result):
         ax.plot(*start, "o", color=style.INK, markersize=6)
         circle = {"markerfacecolor": "none", "color": style.BLUE, "markersize": 10, "linestyle": ""}
         ax.plot(*gradient_point, "o", label="gradient taken here", **circle)
-        ax.set_title(name)
-    panels[0].set_xlabel("")
-    panels[0].legend(fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5))
+        ax.set(title=name, aspect="equal")
+    panels[1].set_ylabel("")
+    figure.legend(*panels[0].get_legend_handles_labels(), fontsize=9, loc="outside lower center", ncols=4)
     return figure
 
 

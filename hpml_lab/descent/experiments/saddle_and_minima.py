@@ -23,6 +23,7 @@ QUICK = dict(steps=500, rates=40, side=80, basin_steps=300, escape_steps=400)
 FULL = dict(steps=5000, rates=100, side=400, basin_steps=1000, escape_steps=2000)
 
 SURFACES_DRAWN = ("rosenbrock", "beale", "himmelblau", "saddle")  # with the path of each optimizer
+RULES_DRAWN = ("gradient_descent", "momentum", "rmsprop", "adam")  # those of which notebook 04 shows the paths
 
 
 @dataclass
@@ -80,11 +81,11 @@ def best_of_sweep(surface: Surface, rule: str, steps: int, rates: int, device: t
 
 
 def draw(result: Result):
-    """Which of Himmelblau's four minima each start reaches, under three rules; white: none of them. The markers are the
+    """Which of Himmelblau's four minima each start reaches, under three rules; left blank: none of them. The markers are the
     minima. Compare how smooth the edges of the regions are."""
     figure = style.new_figure(9, 3.4)
     hill = SURFACES["himmelblau"]
-    colors = ListedColormap(["white", style.BLUE, style.ORANGE, style.GREEN, style.PURPLE])
+    colors = ListedColormap(["none", style.BLUE, style.ORANGE, style.GREEN, style.PURPLE])
     norm = BoundaryNorm(np.arange(-1.5, 4), 5)
     axes = figure.subplots(1, 3, sharey=True)
     for ax, (rule, basins) in zip(axes, result.arrays["basins"].items(), strict=True):
@@ -99,19 +100,23 @@ def draw(result: Result):
 
 @picture
 def paths_on_surfaces(result: Result):
-    """Contour lines of four surfaces, evenly spaced in the logarithm of the height, and the path of every optimizer at the best
-    rate of its sweep. The stars are minima. Look for paths that cross the contours, and for paths that follow a valley."""
-    figure = style.new_figure(9, 7)
-    axes = figure.subplots(2, 2)
-    for ax, (name, paths) in zip(axes.flat, result.arrays["paths"].items(), strict=True):
+    """Contour lines of four surfaces (columns), evenly spaced in the logarithm of the height, and the paths of four rules
+    (rows), each at the best rate of its sweep, with a marker at each of the first 75 steps. Both axes have one scale. Stars
+    are minima."""
+    figure = style.new_figure(9, 8.6)
+    axes = figure.subplots(len(RULES_DRAWN), len(SURFACES_DRAWN), sharex="col", sharey="col")
+    for column_axes, (name, paths) in zip(axes.T, result.arrays["paths"].items(), strict=True):
         surface = SURFACES[name]
-        surface_map(ax, surface)
-        for rule, points in paths.items():
-            ax.plot(*zip(*points, strict=True), label=FORMULAS[rule].title, linewidth=1.2, **optimizer_style(rule))
-        ax.plot(*zip(*surface.minima, strict=True), "*", color=style.INK, markersize=10)
-        ax.plot(*surface.start, "o", color=style.INK, markersize=5)
-        ax.set_title(surface.title)
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), fontsize=8, loc="outside lower center", ncols=5)
+        column_axes[0].set_title(surface.title.removesuffix(" between two minima"), fontsize=10)
+        for ax, rule in zip(column_axes, RULES_DRAWN, strict=True):
+            surface_map(ax, surface)
+            look = optimizer_style(rule, marker=True) | {"linestyle": "-", "linewidth": 1, "markersize": 3.5}
+            ax.plot(*zip(*paths[rule], strict=True), markevery=range(min(75, len(paths[rule]))), **look)
+            ax.plot(*zip(*surface.minima, strict=True), "*", color=style.ORANGE, markersize=9)
+            ax.plot(*surface.start, "o", color=style.INK, markersize=6)
+            ax.set(aspect="equal", xlabel="x" if ax is column_axes[-1] else "", ylabel="")
+    for ax, rule in zip(axes[:, 0], RULES_DRAWN, strict=True):
+        ax.set_ylabel(FORMULAS[rule].title)
     return figure
 
 
