@@ -204,7 +204,7 @@ def _judge_order(answer: Callable, one: str, other: str) -> None:
         raise Mistake(
             "opposite-order",
             f"From {one} to {other} the locks are taken in the order {', '.join(forward)}; from {other} to {one} "
-            f"{', '.join(backward)}. Two threads that do both at the same time hold one lock each and wait for the other forever. "
+            f"{', '.join(backward)}. Two threads that do both hold one lock each and wait for the other forever. "
             "Choose an order that does not depend on the direction.",
         )
 
