@@ -53,8 +53,8 @@ def slices(
 
 @picture
 def _slices(scan: Scan, at: np.ndarray, mask: np.ndarray | None, found: np.ndarray, boxes: np.ndarray, window: tuple) -> Any:
-    """Axial, coronal and sagittal slice of a CT scan, air black and tissue white. Nodules are solid orange circles, detections
-    dashed blue ones; lines are where the other two slices are."""
+    """Axial, coronal and sagittal slice of a CT scan, air black and tissue white. Nodules are solid orange circles; lines are
+    where the other two slices are. Detections, where they are given, are dashed blue circles, and a mask has a green border."""
     figure = style.new_figure(10.0, 3.9)
     panels = figure.subplots(1, 3)
     for across, axes in enumerate(panels):

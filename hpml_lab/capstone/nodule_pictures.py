@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 from matplotlib.patches import Circle, Rectangle
+from matplotlib.patheffects import withStroke
 
 from hpml_lab.capstone import ct, froc, stages
 from hpml_lab.capstone.prepared import PreparedScan
@@ -135,4 +136,7 @@ def mark(axes, shown: dict[str, Any], z: float) -> None:
                 (x - half, y - half), 2 * half, 2 * half, fill=False, edgecolor=FOUND, linewidth=1.5, linestyle=line
             )
             axes.add_patch(box)
-            axes.annotate(f"{score:.2f}", (x + half, y - half), color=FOUND, fontsize=8)
+            axes.annotate(
+                f"{score:.2f}", (x + half + 2, y - half), color="white", fontsize=10, weight="bold", va="center",
+                path_effects=[withStroke(linewidth=2.5, foreground="black")],
+            )  # fmt: skip

@@ -46,7 +46,7 @@ def explore_queue(result: Result | None = None) -> LiveFigure:
     def build(figure) -> list:
         queue, shares = figure.subplots(1, 2)
         (line,) = queue.step([], [], where="post", color=style.BLUE, linewidth=1.2)
-        queue.set(xlim=(0, span), ylim=(0, 30), xlabel="time (ms)", ylabel="requests in the system", title="The queue")
+        queue.set(xlim=(0, span), xlabel="time (ms)", ylabel="requests in the system", title="The queue")
         (curve,) = shares.plot([], [], color=style.BLUE)
         shares.set(xscale="log", xlim=(shortest, LONGEST * 1e3 / single), ylim=(0, 101), title="Latency")
         shares.set(xlabel="latency from the moment due (ms)", ylabel="requests answered (%)")
@@ -63,6 +63,7 @@ def explore_queue(result: Result | None = None) -> LiveFigure:
         moments, numbers = number_in_system(trace.arrivals, trace.departures)
         shown = np.searchsorted(moments, ticks(span / 1e3), side="right")
         line.set_data(moments[:shown] / 1e3, numbers[:shown])
+        line.axes.set_ylim(0, max(5, 1.15 * numbers[:shown].max(initial=0)))
         latencies = np.sort(trace.sojourns) / 1e3
         curve.set_data(latencies, np.arange(1, len(latencies) + 1) / len(latencies) * 100)
         steady = rate < model.capacity

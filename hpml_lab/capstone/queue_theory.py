@@ -167,10 +167,11 @@ def stages_overlap() -> bool:
 @picture
 def theory_and_ticks(result: Result):
     """Left: mean time in the system without batches, the formula as a line and the virtual clock as dots; it takes off well
-    before the load reaches 1. Right: p99 of the latency when a batch of n takes 8 + n ms, by rate, for three batch limits; the
-    dotted lines are the capacities n / (8 + n), and no curve crosses its own. The triangles have a window of 10 ms."""
-    figure = style.new_figure(9.5, 4.0)
-    single, batched = figure.subplots(1, 2)
+    before the load reaches 1. Middle: p99 of the latency when a batch of n takes 8 + n ms, by rate, for three batch limits; the
+    dotted lines are the capacities n / (8 + n), and no curve crosses its own. Right: batches up to 8 without a window and with
+    one of 10 ms, the median and p99. At which rates does the window make the median longer?"""
+    figure = style.new_figure(11, 4.0)
+    single, batched, windows = figure.subplots(1, 3)
     load = np.linspace(0, 0.95, 200)
     single.plot(load, 1 + load / (2 * (1 - load)), color=style.GREY, label="S·(1 + ρ / (2·(1 − ρ)))")
     rows = result.rows(SimulatedQueue)
@@ -184,17 +185,17 @@ def theory_and_ticks(result: Result):
         rows = [row for row in found if row.limit == limit and not row.window and row.p99 is not None]
         batched.plot([row.rate for row in rows], [row.p99 for row in rows], marker, color=color)
         batched.axvline(limit * MS / (BASE + PER_REQUEST * limit), color=color, linestyle=":", linewidth=1.2)
-    windowed = [row for row in found if row.window and row.p99 is not None]
-    batched.plot(
-        [row.rate for row in windowed],
-        [row.p99 for row in windowed],
-        "v",
-        color=style.INK,
-        markerfacecolor="white",
-        label="up to 8, window 10 ms",
-    )
     batched.set(xlabel="rate (requests/ms)", ylabel="p99 of the latency (ms)", ylim=(0, 150), title="In batches, 8 + n ms")
     batched.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
+    for window, color, marker in ((0, style.ORANGE, "o"), (10, style.BLUE, "v")):
+        rows = [row for row in found if row.limit == 8 and row.window == window and row.p50 is not None]
+        for which, line in (("p50", "-"), ("p99", ":")):
+            label = f"{which}, {f'window {window} ms' if window else 'no window'}"
+            windows.plot(
+                [row.rate for row in rows], [getattr(row, which) for row in rows], line, marker=marker, color=color, label=label
+            )
+    windows.set(xlabel="rate (requests/ms)", ylabel="latency (ms)", ylim=(0, None), title="Up to 8: what a window costs")
+    windows.legend(fontsize=9, loc="upper center", bbox_to_anchor=(0.5, -0.18), ncols=2)
     return figure
 
 

@@ -22,7 +22,7 @@ from hpml_lab.core.timing import captured
 Models = tuple[torch.nn.Module, torch.nn.Module]  # detector, segmenter
 Outputs = tuple[Tensor, Tensor]  # heat, mask
 
-ONE_STREAM, AT_ONCE, GRAPH = "one stream", "two models at once", "two models, one CUDA graph"
+ONE_STREAM, AT_ONCE, GRAPH = "one stream", "two models in parallel", "two models, one CUDA graph"
 OVERLAPPED, BATCHED, BOTH = "overlapped", "batched", "overlapped and batched"
 
 

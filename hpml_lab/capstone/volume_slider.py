@@ -27,7 +27,8 @@ MOST = 40  # circles at most: more detections than this are those of a detector 
 
 def explore_scan(scan: Scan, mask: np.ndarray | None = None, detections: np.ndarray | None = None) -> LiveFigure:
     """A CT scan, slice by slice. Left: the axial slice at the slider's z. Right: a coronal slice, in which a yellow line is the
-    slider's z. Nodules are solid orange circles, detections dashed blue ones, and the mask of the lungs is tinted green."""
+    slider's z. Nodules are solid orange circles; detections, where they are given, dashed blue ones, and a mask is tinted
+    green."""
     mask, found = check_mask(mask), as_balls(detections)
     if len(found) > MOST:
         best = np.argsort(-found[:, 4] if found.shape[1] > 4 else -found[:, 3], kind="stable")

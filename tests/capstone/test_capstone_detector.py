@@ -1,6 +1,7 @@
 """The detector's training batches, loss and training; the file it is kept in; and the experiment on few patients."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -198,6 +199,21 @@ def test_the_experiment_is_saved_read_and_drawn(result, tmp_path):
     slices = nodule_pictures.found_nodules(loaded)
     assert len(slices.figure.axes) == 1 + len(result.arrays["shown"]["slices"])
     assert all(len(axes.images) == 1 for axes in slices.figure.axes) and "lung mask" in slices.caption
+
+
+def test_false_positives_between_the_lungs_are_in_what_closing_both_adds():
+    chest = ct.synthetic(20_000, shape=(64, 96, 96), spacing=(2.5, 2.0, 2.0))
+    between = nodule_detector.added_between(chest)
+    patient = prepared.prepare(chest)
+    assert between.any() and (between <= patient.mask).all()
+    bridge, lung = (np.argwhere(inside)[0] for inside in (between, patient.mask & ~between))
+    middle = np.array(patient.voxel) * np.array([bridge, lung])
+    found = np.column_stack([middle, np.full(2, 4.0), [0.9, 0.8]])
+    patient = replace(patient, nodules=np.zeros((0, 4)))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ct, "synthetic", lambda seed: chest)
+        assert nodule_detector.false_between([patient], [found], 0.85, 0) == (1, 1)
+        assert nodule_detector.false_between([patient], [found], 0.5, 0) == (1, 2)
 
 
 def test_curves_of_many_seeds_have_looks_of_their_own(result):

@@ -126,7 +126,7 @@ def test_a_small_run_holds_its_exact_claims_and_draws(result, tmp_path):
     for shown in (result, saved):
         assert [len(axes.lines) > 0 or len(axes.patches) > 0 for axes in shown.figure().axes] == [True] * 3
         assert len(modes_in_time(shown).figure.axes) == len(modes(choose_device("cpu"), 2))
-        assert len(theory_and_ticks(shown).figure.axes) == 2
+        assert len(theory_and_ticks(shown).figure.axes) == 3
 
 
 def test_stages_are_seen_in_each_mode(result):

@@ -4,6 +4,7 @@ import textwrap
 from contextlib import ExitStack
 
 import numpy as np
+from matplotlib.ticker import LogLocator
 
 from hpml_lab.capstone.ct import synthetic
 from hpml_lab.capstone.pipeline_times import (
@@ -94,9 +95,9 @@ LANES = {"all": style.SKY} | LANES
 
 
 def draw(result: Result):
-    """Left: throughput when all requests wait at once. Middle: at the same load, 0.7 of what one stream can serve, the share of
-    requests that were answered within so many milliseconds from the moment they were due. Right: p95 by load, measured
-    (markers) and on the virtual clock with the same services (lines); the dotted lines are the capacities."""
+    """Left: throughput when all requests wait from the start. Middle: at the same load, 0.7 of what one stream can serve, the
+    share of requests that were answered within so many milliseconds from the moment they were due. Right: p95 by load,
+    measured (markers) and on the virtual clock with the same services (lines); the dotted lines are the capacities."""
     figure = style.new_figure(11.0, 4.3)
     bars, shares, loads = figure.subplots(1, 3, width_ratios=(1, 1.1, 1.2))
     rows = result.rows(PipelineThroughput)[::-1]
@@ -104,7 +105,7 @@ def draw(result: Result):
     bars.grid(axis="y", visible=False)
     bars.set_axisbelow(True)
     bars.set_yticks(range(len(rows)), [textwrap.fill(row.mode, 15) for row in rows])
-    bars.set(xlabel="throughput (requests/s)", title="All at once")
+    bars.set(xlabel="throughput (requests/s)", title="All wait from the start")
     traffic = result.rows(LatencyAtLoad)
     for row, line in zip((row for row in traffic if row.load == MAIN), [*style.LINES] * 2, strict=False):
         count = len(row.latencies)
@@ -121,6 +122,7 @@ def draw(result: Result):
         xscale="log", xlabel="latency (ms)", ylabel="requests answered (%)", ylim=(0, 101), title=f"Latency at a load of {MAIN}"
     )
     style.label_log_axis(shares.xaxis, "{x:g}")
+    shares.xaxis.set_major_locator(LogLocator(subs=(1, 1.5, 2, 3, 5, 7)))
     shares.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2)
     for mode, marker in ((ONE_STREAM, "o"), (BATCHED, "s")):
         curve = result.arrays["virtual"][mode]
@@ -149,8 +151,8 @@ def draw(result: Result):
 
 @picture
 def modes_in_time(result: Result):
-    """Six slices that wait at once, in each mode on one time axis: which stage works when. In one stream nothing runs side by
-    side; then the models do; then the stages do; batches take several slices at once. Look for idle lanes."""
+    """Six slices that wait from the start, in each mode on one time axis: which stage works when. In one stream nothing runs
+    side by side; then the models do; then the stages do; batches take several slices together. Look for idle lanes."""
     spans = result.arrays["spans"]
     figure = style.new_figure(9.5, 1.1 + 1.15 * len(spans))
     panels = figure.subplots(len(spans), 1, sharex=True, squeeze=False)[:, 0]
@@ -242,7 +244,7 @@ def inference_pipeline(params: Params) -> Result:
                 spans[mode.name] = spans_of(SlicePipeline(mode, models, device, **scale, spans=recorded), recorded, slices[:6])
     result = Result(
         [
-            Table(f"Throughput: {len(slices)} slices at once", rates),
+            Table(f"Throughput: {len(slices)} slices that wait from the start", rates),
             Table("Latency under Poisson traffic, from the moment due", traffic),
             Table("Service of a batch, all stages in one thread", services),
             Table(

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+from scipy import ndimage
 
 from hpml_lab.capstone import ct, detector, froc, patients, prepared, stages
 from hpml_lab.capstone.nodule_pictures import draw_froc, shown_patient
@@ -27,6 +28,7 @@ SECONDS = 60.0
 KNOWN = 20  # training patients that are looked at again
 UNCLOSED = 12  # patients whose mask is looked at before closing too
 RADII = (3.0, 4.0, 5.0, 6.0, 7.0)  # mm
+BETWEEN = "false positives between the lungs, seed 0"
 SEEDS = "the seeds of network and patients"
 
 
@@ -57,6 +59,14 @@ class NodulesOfSize(Row):
     interval: str = column("95 % interval")
     low: float = 0.0
     high: float = 0.0
+
+
+@dataclass
+class FalsePositives(Row):
+    """Detections that hit no nodule, of seed 0 in the test patients, at one false positive per scan."""
+
+    where: str = column("where")
+    count: int = column("false positives")
 
 
 @dataclass
@@ -94,6 +104,28 @@ def lungs_of(seed: int) -> np.ndarray:
     """The mask of a synthetic patient before closing."""
     scan = ct.synthetic(seed)
     return stages.lungs(stages.resample(stages.hounsfield(scan), scan.spacing) < stages.AIR_BELOW)
+
+
+def added_between(scan: ct.Scan) -> np.ndarray:
+    """The tissue that closing adds between the lungs: what is in the closed mask of both, and of neither closed alone."""
+    lungs = stages.lungs(stages.resample(stages.hounsfield(scan), scan.spacing) < stages.AIR_BELOW)
+    labels, count = ndimage.label(lungs)
+    alone = [stages.closing(labels == k) for k in range(1, count + 1)]
+    return stages.closing(lungs) & ~np.any(alone, axis=0)
+
+
+def false_between(
+    scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float, first_seed: int
+) -> tuple[int, int]:
+    """Of the false positives of at least this score: how many lie in tissue that closing adds between the lungs, and all."""
+    wrong = {}
+    for i, (scan, ours) in enumerate(zip(scans, found, strict=True)):
+        certain = ours[ours[:, 4] >= score]
+        if len(missed := certain[froc.hits(certain, scan.nodules) == froc.MISS, :3]):
+            wrong[i] = np.rint(missed / scan.voxel).astype(int)
+    masks = prepared.side_by_side(lambda i: added_between(ct.synthetic(first_seed + i)), wrong)
+    inside = [mask[tuple(np.minimum(at, np.array(mask.shape) - 1).T)] for mask, at in zip(masks, wrong.values(), strict=True)]
+    return int(sum(part.sum() for part in inside)), sum(map(len, inside))
 
 
 def center_in_mask(scans: Sequence[prepared.PreparedScan], masks: Sequence[np.ndarray]) -> list[bool]:
@@ -219,6 +251,14 @@ def nodule_detector(params: Params) -> Result:
     result.key_figure(f"recall on {len(known)} of its own training patients, seed 0", round(seen.recall_at(ACCEPTED), 3))
     result.key_figure("base rate of patients", round(base, 3))
     result.key_figure("time of one training", round(parts["train"] / params.seeds, 1), "s")
+    between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
+    result.key_figure(BETWEEN, f"{between} of {false}")
+    result.tables.append(
+        Table(
+            "False positives of seed 0",
+            [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)],
+        )
+    )
     few = training[:UNCLOSED]
     result.claim(
         "Nodules are not air: before closing no nodule's center is in the mask, and after closing every one is",

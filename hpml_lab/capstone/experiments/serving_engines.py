@@ -55,7 +55,7 @@ from hpml_lab.core.timing import interleaved
 
 QUICK = dict(
     calm=(100, 30),  # requests a second, and requests in a turn
-    busy=(400, 120),
+    busy=(400, 400),
     turns=2,
     limit=16,
     window_seconds=0.002,
@@ -113,8 +113,8 @@ def draw(result: Result):
 @picture
 def busy_latency_over_time(result: Result):
     """One turn at the busy load: the latency of each request over the moment it was due. A server that keeps up stays flat; one
-    that does not lets its queue grow, and every further request waits longer: its percentiles then say how long the traffic
-    lasted, more than anything else."""
+    that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly how long the
+    traffic lasted."""
     figure = style.new_figure(8.5, 4.0)
     axes = figure.subplots()
     for name, color, line in zip(SERVERS, style.CYCLE, style.LINES, strict=False):
