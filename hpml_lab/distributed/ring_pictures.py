@@ -94,6 +94,7 @@ class RingDrawing:
             number = self.numbers[rank, chunk]
             number.set_text(str(self.values[step][rank][chunk].item()))
             number.set_fontweight("bold" if all(contained) else "normal")
+            number.set_color(style.DARK if all(contained) else style.INK)
             for index, artist in enumerate(self.slots[rank, chunk]):
                 artist.set_visible(bool(contained[index // 2]))
             for arrow in self.arrows[rank, chunk]:

@@ -8,12 +8,14 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import distributed
+from hpml_lab.core import style
 from hpml_lab.core.experiment import load_result
 from hpml_lab.core.result import Result
+from hpml_lab.core.timeline import gantt
 from hpml_lab.distributed import sentences
 from hpml_lab.distributed.data_parallel import STAGES, ThreadedDataParallel
 from hpml_lab.distributed.data_parallel_trials import LARGE, SMALL, flat_gradient, make_batch, make_net
-from hpml_lab.distributed.experiments.dp_vs_ddp import measure_lock, stage_rows
+from hpml_lab.distributed.experiments.dp_vs_ddp import COLORS, _show_waiting, measure_lock, stage_rows
 from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row, left_early
 
 LENGTHS = sentences.sentence_lengths(1000)
@@ -120,6 +122,19 @@ def test_the_locks_share_is_claimed_only_where_the_intervals_are_apart(small, ho
     assert result.here(f"{SMALL}: threads that compute at once in the forward pass").startswith(f"{small:.2f} (")
 
 
+@pytest.mark.parametrize("at_once, height", [(1.0, 0.35), (2.0, 0.7), (2.4, 0.7)])
+def test_a_threads_bar_is_as_high_as_the_share_of_its_time_in_which_it_computes(at_once, height):
+    lanes = ["main thread", "thread 0", "thread 1"]
+    spans = [{"lane": lane, "what": "forward", "start": 0.0, "end": 1.0} for lane in lanes]
+    axes = style.new_figure(4, 2).subplots()
+    gantt(axes, spans, COLORS, lanes)
+    main, *threads = axes.containers[0]
+    _show_waiting(axes, spans, lanes, {"forward": at_once})
+    assert main.get_height() == pytest.approx(0.7)
+    assert [bar.get_height() for bar in threads] == pytest.approx([height, height])
+    assert [bar.get_y() + bar.get_height() for bar in threads] == pytest.approx([1.35, 2.35]), "it stands on its lane's floor"
+
+
 FEW_ROUNDS = {
     "dp_vs_ddp": {"rounds": 2, "steps": 2},
     "load_balance": {"rounds": 2},
@@ -135,5 +150,11 @@ def test_an_experiment_holds_its_exact_claims_draws_and_can_be_saved(name, tmp_p
     assert sum(claim.exact for claim in result.claims) >= 3
     again = load_result(result.save(tmp_path))
     assert again.tables == result.tables and again.figure() is not None
+    assert len(result.claims) <= 8
+    if name == "dp_vs_ddp":
+        for spans in result.arrays["timelines"].values():
+            of = {row["what"]: row for row in spans if row["lane"] == "rank 1"}
+            assert list(of) == ["forward", "backward", "all-reduce"]
+            assert of["backward"]["end"] == of["all-reduce"]["start"] < of["all-reduce"]["end"]
     if name == "load_balance":
         assert distributed.balance_and_randomness(again).figure.axes

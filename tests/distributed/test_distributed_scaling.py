@@ -103,7 +103,15 @@ def test_more_ranks_than_cores_are_said(monkeypatch):
 def test_the_experiment_is_sound(sound):
     result = module.scaling("quick")
     sound(result)
-    assert pictures.all_reduce_fit(result).figure.axes[0].get_ylabel() == "all-reduce in ms"
+    line, drawn_out = pictures.all_reduce_fit(result).figure.axes
+    assert line.get_ylabel() == "all-reduce in ms"
+    shared = next(row for row in result.rows(pictures.ScalingRow) if row.work == pictures.WORKS[STRONG])
+    _, strong = (found for found in drawn_out.lines if len(found.get_xdata()) == 14)
+    by_the_line = 100 * result.rows()[0].time_ms / 2 / shared.predicted_ms
+    assert strong.get_ydata()[1] == pytest.approx(by_the_line), "two ranks by the line: compute / 2 + ring"
+    assert len(result.claims) <= 8
+    key = "one hop of a message of 4 KiB"
+    assert result.here(key) == pytest.approx(500 * result.rows(pictures.AllReduceRow)[0].time_ms)
     said = result.here("twice the ranks, the same batch")
     doubled = next(row for row in result.rows() if row.ranks == 2)
     assert said.startswith(f"{doubled.gain:.3g}×") and doubled.interval in said, "the number with its interval"
