@@ -12,7 +12,7 @@ from hpml_lab.core.noise import SpeedUp
 from hpml_lab.core.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling import part_clock, profile_loop, rung_checks
-from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, rung_row
+from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import Ladder, LadderPlan, Rung, largest_difference
 from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, next_step
@@ -291,6 +291,7 @@ def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
     assert len(rows) >= 6 and result.here(TOTAL) > 1
     assert all(row.verdict == "faster" for row in rows if row.kept)
     assert len(rung_checks(result).figure.axes) == 2
+    assert averaged([4.0, 2.0, 3.0, 1.0, 5.0], points=2) == ([1.5, 3.5, 5.0], [3.0, 2.0, 5.0])
     assert any("No CUDA GPU" in note for note in result.notes)
 
 

@@ -3,6 +3,7 @@
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 
 from hpml_lab.core import style
 from hpml_lab.core.device import NO_CUDA
@@ -93,19 +94,26 @@ def draw(result: Result):
     return draw_rungs([*result.rows(SlowStart), *result.rows(RungRow)], colors, "an iteration")
 
 
+def averaged(losses: list[float], points: int = 40) -> tuple[list[float], list[float]]:
+    """Iterations and losses, each point the mean over as many neighbors as leave about `points` of them."""
+    step = max(1, len(losses) // points)
+    groups = [losses[start : start + step] for start in range(0, len(losses), step)]
+    return [step * index + (len(group) + 1) / 2 for index, group in enumerate(groups)], [mean(group) for group in groups]
+
+
 @picture
 def rung_checks(result: Result):
-    """The check of every change. Left: the training losses of all rungs, one over the other, and of the tempting mistakes.
-    Right: the largest difference of a loss from the rung below (dots) against what is allowed (bars); mistakes are the crosses,
-    and lie outside their bars."""
+    """The check of every change. Left: the training losses of all rungs, one over the other, and of the tempting mistakes,
+    averaged over neighboring iterations. Right: the largest difference of a loss from the rung below (dots) against what is
+    allowed (bars); mistakes are the crosses, and lie outside their bars."""
     rungs, mistakes = result.rows(RungRow), result.rows(TemptingMistake)
     figure = style.new_figure(9, 1.4 + 0.27 * (len(rungs) + len(mistakes)))
     losses, off = figure.subplots(1, 2)
     for row in [*result.rows(SlowStart), *rungs]:
-        losses.plot(range(1, 1 + len(row.losses)), row.losses, color=style.BLUE, linewidth=1, alpha=0.6)
+        losses.plot(*averaged(row.losses), color=style.BLUE, linewidth=3, alpha=0.6, zorder=3)
     losses.plot([], [], color=style.BLUE, label="every rung")
     for row, color, line in zip(mistakes, style.CYCLE[1:], style.LINES[1:], strict=False):
-        losses.plot(range(1, 1 + len(row.losses)), row.losses, color=color, linestyle=line, label=row.mistake)
+        losses.plot(*averaged(row.losses), color=color, linestyle=line, label=row.mistake, zorder=4)
     losses.set(xlabel="iteration", ylabel="training loss", title="losses")
     losses.legend(fontsize=8)
     rows, largest = [*rungs, *mistakes], 50.0
@@ -115,10 +123,10 @@ def rung_checks(result: Result):
         found = [min(max(row.difference, SMALLEST), largest) for row in kind]
         off.plot(found, [rows.index(row) for row in kind], marker, color=color, label=label)
     off.set_yticks(positions, [*(row.name for row in rungs), *(row.mistake for row in mistakes)], fontsize=8)
-    off.set(xscale="log", xlim=(SMALLEST / 2, 1e2), ylabel="change", title="differences")
+    off.set(xscale="log", xlim=(SMALLEST / 2, 1e2), ylabel="change")
     off.set_xlabel(f"largest difference of a loss ({SMALLEST:g} stands for 0)", fontsize=9)
     off.invert_yaxis()
-    off.legend(fontsize=8, loc="upper right")
+    off.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.4, 1), ncols=3)
     return figure
 
 

@@ -134,8 +134,8 @@ def scheduled_steps(steps: int, **plan: int) -> int:
 
 def draw(result: Result):
     """One forward pass of DenseNet-121 as a trace, time from left to right. Each lane is called by the lane above it: the
-    net's blocks, the operators, what they call in turn, and the GPU's kernels where there is a GPU. Look for bars that repeat:
-    a dense block is the same layer many times."""
+    net's blocks, the operators, what they call in turn, and, where there is a GPU, its kernels, each a hairline that is wider
+    than it is. Look for bars that repeat: a dense block is the same layer many times."""
     figure = style.new_figure(9, 3.4)
     axes = figure.subplots()
     traces.draw_lanes(axes, result.arrays["lanes"])
