@@ -46,7 +46,7 @@ def draw_surface(ax, parameters: list):
     if p.min() < 0.5 < p.max():
         ax.contour(side, side, p, levels=[0.5], colors="white", linewidths=1.5)
     for (x1, x2), y in zip(INPUTS.tolist(), TARGETS[:, 0].tolist(), strict=True):
-        marker, fill = ("s", style.INK) if y else ("o", "white")
+        marker, fill = ("s", style.DARK) if y else ("o", "white")
         ax.plot(x1, x2, marker, color=fill, markeredgecolor=style.RED, markersize=7)
     ax.set(xticks=[0, 1], yticks=[0, 1])
     ax.grid(False)

@@ -247,7 +247,7 @@ def add_compile_cost(result: Result, elements: int, device: torch.device) -> Non
     calls = cost.calls_to_break_even
     result.key_figure("compile latency", cost.latency, "s")
     result.key_figure("first compilation in this process", cost.first, "s")
-    result.key_figure("compiled call, times as fast as an eager one", cost.gain)
+    result.key_figure("compiled call, speed-up over an eager one", cost.gain)
     result.key_figure("calls until compiling has paid", "never" if calls is None else round(calls))
     result.measured(
         "The compiled function gives the same values to 1e-5", cost.largest_difference < 1e-5, f"{cost.largest_difference:.1e}"

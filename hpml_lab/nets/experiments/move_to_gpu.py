@@ -135,7 +135,7 @@ def draw(result: Result):
             continue
         look = {"color": color, "marker": marker}
         ax.plot(widths, [getattr(row, field) for row in wider], label=f"256-width-width-10 on the {device}", **look)
-        hollow = {"linestyle": "none", "markersize": 10, "markerfacecolor": "white"}
+        hollow = {"linestyle": "none", "markersize": 10, "markerfacecolor": "none"}
         ax.plot(tiny.width, getattr(tiny, field), label=f"XOR net 2-4-1 on the {device}", **hollow, **look)
     title = "When the GPU is faster" if measured else "A training step on the CPU (no GPU was measured)"
     ax.set(xscale="log", yscale="log", title=title)
