@@ -54,7 +54,7 @@ def _draw_matrix(axes, values: np.ndarray, largest: float) -> None:
     """A matrix as shaded cells with their numbers in them."""
     axes.imshow(values, cmap="Blues", vmin=0, vmax=1.8 * largest)
     for (i, j), value in np.ndenumerate(values):
-        axes.text(j, i, f"{value:g}", ha="center", va="center")
+        axes.text(j, i, f"{value:g}", ha="center", va="center", color=style.DARK)
     axes.set(xticks=[], yticks=[])
     axes.spines[:].set_visible(False)
     axes.grid(False)

@@ -64,10 +64,11 @@ def draw(result: Result):
     axes = figure.subplots()
     for line, read in enumerate(views.values()):
         for cell in range(12):
-            color = style.SKY if cell in read else "#f3f4f6"
-            axes.add_patch(Rectangle((cell, -line), 0.94, 0.8, facecolor=color, edgecolor="white"))
+            color = style.BLUE if cell in read else "none"
+            axes.add_patch(Rectangle((cell, -line), 0.94, 0.8, facecolor=color, edgecolor=style.GREY))
             if cell in read:
-                axes.text(cell + 0.47, 0.4 - line, read.index(cell), ha="center", va="center", fontsize=9)
+                at = cell + 0.47, 0.4 - line
+                axes.text(*at, read.index(cell), ha="center", va="center", fontsize=9, color="white")
     axes.set_yticks([0.4 - line for line in range(len(views))], list(views))
     axes.set_xticks([cell + 0.47 for cell in range(12)], range(12))
     axes.set(xlim=(-0.1, 12.1), ylim=(0.8 - len(views), 1), xlabel="position in memory, in elements")
