@@ -12,7 +12,7 @@ from hpml_lab.core.timeline import gantt
 COLORS = dict(
     zip(
         PARTS,
-        (style.GREY, style.SKY, style.YELLOW, style.ORANGE, style.PURPLE, style.GREEN, style.BLUE, style.RED),
+        (style.GREY, style.SKY, style.YELLOW, style.ORANGE, style.PURPLE, style.BLUE, style.GREEN, style.RED),
         strict=True,
     )
 )
@@ -71,7 +71,7 @@ def use_before_and_after(result: Result):
         given = [value for value in values if value is not None]
         drawn = shares.bar(at, given, 0.2, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=label,
                            alpha=0.55 if hatch else 1.0)  # fmt: skip
-        shares.bar_label(drawn, fmt="{:.0f}", fontsize=7)
+        shares.bar_label(drawn, fmt="{:.0f}", fontsize=8)
     shares.set_xticks(range(len(bars)), [bar[0] for bar in bars], fontsize=8)
     shares.set(ylim=(0, 135), ylabel="%", title="Shares")
     shares.grid(axis="x", visible=False)

@@ -1,4 +1,4 @@
-"""Profile, change, assess: takes the slow pipeline up a ladder, one change per rung, each chosen from the profile before it."""
+"""Profile, change, assess: takes the first script up a ladder, one change per rung, each chosen from the profile before it."""
 
 import contextlib
 import time
@@ -42,7 +42,7 @@ class PipelineRung:
     seconds     of a patient: at the bottom the sum of the profile, above it divided by each gain that was kept, so that two
                 rungs compare as they did in turns
     detections  of each patient, (n, 5)
-    gain        how many times as fast as the rung below, timed in turns; None at the bottom
+    gain        the speed-up over the rung below, timed in turns; None at the bottom
     part_gain   the same of the part that the change attacks; None where it attacks a lane or idle cores
     difference  the largest of positions in mm and of scores against the rung below
     validated   of a change of method: what it finds in patients of known nodules
@@ -108,7 +108,7 @@ class PipelineLadder:
         return LungPipeline(self.network, switches, self.device.torch, self.device.dtype, self.classifier)
 
     def climb(self) -> Iterator[PipelineRung]:
-        """The rungs from the slow pipeline up, those that were taken back among them."""
+        """The rungs from the first script up, those that were taken back among them."""
         left = list(self.changes)
         with self.exact():
             made = self.make(PipelineSwitches())

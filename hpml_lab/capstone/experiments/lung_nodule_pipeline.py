@@ -169,7 +169,7 @@ def claim_minutes(result: Result) -> None:
         lecture_minutes.sequence_is_the_lectures(),
     )
     result.claim(
-        "Overlapped, each further image takes max(3', 1') = 3', 4/3 times as fast; a faster network would not change that",
+        "Overlapped, each further image takes max(3', 1') = 3', a speed-up of 4/3; a faster network would not change that",
         lecture_minutes.overlap_gives_three(),
     )
     result.claim(
