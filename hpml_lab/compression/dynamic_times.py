@@ -8,6 +8,7 @@ from torch import nn
 
 from hpml_lab.compression.dynamic_rows import DTYPES, RefusedModel, TimedForward, outcome_of, timed_forwards
 from hpml_lab.compression.quantizers import INT8, converted
+from hpml_lab.core.warned import collect_warnings
 
 COMPILED = ", compiled"
 
@@ -55,6 +56,19 @@ def model_times(
             refused += [RefusedModel(f"{name}: {label} {place.where}", outcome) for name, outcome in more.items()]
         rows += timed_forwards(label, nets, x, place.samples, where=place.where)[0]
     return rows, refused
+
+
+def compiled_times(
+    place: TimedPlace, label: str, model: nn.Module, shape: tuple[int, ...]
+) -> tuple[list[TimedForward], list[RefusedModel]]:
+    """A model and torchao's int8 dynamic, both by torch.compile, timed in turns; empty where either is missing."""
+    if INT8 not in place.names:
+        return [], []
+    x = torch.randn(shape, device=place.device)
+    with collect_warnings():  # torchao's tensors cannot be cached
+        fast, said = compiled_nets({place.base: model, INT8: converted(model, INT8)}, x)
+    refused = [RefusedModel(f"{name}: {label} {place.where}", outcome) for name, outcome in said.items()]
+    return (timed_forwards(label, fast, x, place.samples, where=place.where)[0] if len(fast) == 2 else []), refused
 
 
 @torch.no_grad()

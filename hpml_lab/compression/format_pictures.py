@@ -31,6 +31,7 @@ def format_bytes(result: Result):
     zeros = [40, 50, 60, 70, 80, 85, 90, 95, 97, 99]
     lines = {COO: formats.coo_bytes, CSR: formats.csr_bytes, INT32: formats.csr_int32_bytes, BSR: formats.bsr_bytes}
     axes.axhline(100, color=style.INK, linewidth=1.5, label="dense, with or without zeros")
+    lead = dict(arrowstyle="-", color=style.GREY, shrinkB=4)
     for name, formula in {**lines, ROWS: formats.kept_bytes}.items():
         look = LOOK[name] | {"marker": None}
         shares = [100 * formula(n, n, round(n * n * (1 - z / 100))) / base.formula for z in zeros]
@@ -38,13 +39,15 @@ def format_bytes(result: Result):
         even = 100 * formats.most_kept(formula, n, n) / n**2
         if even < 60:
             axes.plot(even, 100, "o", color=look["color"], markersize=7, zorder=5)
-            axes.annotate(f"{100 - even:.0f} %", (even, 100), xytext=(5, 6), textcoords="offset points")
+            axes.annotate(
+                f"{100 - even:.0f} %", (even, 100), xytext=(0, 46), textcoords="offset points", ha="center", arrowprops=lead
+            )
     for row in result.rows(FormatTime):
         if row.matrix == base.matrix and row.format in (CSR, BSR, ROWS):
             axes.plot(100 - row.zeros, row.share, **LOOK[row.format] | {"linestyle": ""}, markersize=5)
     half = 100 * formats.two_of_four_bytes(n, n, n * n // 2, formats.VALUE) / base.formula
     axes.plot(50, half, label=SEMI, **LOOK[SEMI])
-    axes.set(yscale="log", ylabel="bytes, % of the dense matrix", ylim=(0.8, 400), title=f"Weights {base.matrix}")
+    axes.set(yscale="log", ylabel="bytes, % of the dense matrix", ylim=(0.8, 700), title=f"Weights {base.matrix}")
     style.label_log_axis(axes.yaxis, "{x:g}")
     zeros_axis(axes, [50, 70, 80, 90, 95, 99])
     axes.legend(fontsize=8.5, loc="lower left")

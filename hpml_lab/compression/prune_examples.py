@@ -120,9 +120,9 @@ def count_zeros(result: Result, drawn: dict[str, dict[str, Tensor]]) -> None:
     by_layer = result.rows(PrunedLayer)
     count, fresh, trained = (sum(getattr(row, name) for row in by_layer) for name in ("weights", "fresh", "trained"))
     whole = {example: (tensors["weight"] == 0).flatten(1).all(1) for example, tensors in drawn.items()}
-    result.claim("30 % at random: 16 of conv1's 54 weights are 0, which is 16.2 rounded", found[RANDOM].zeros == 16)
-    result.claim("Three biases of conv1 are 0", found[BIAS].zeros == 3)
-    result.claim(
+    result.check("30 % at random: 16 of conv1's 54 weights are 0, which is 16.2 rounded", found[RANDOM].zeros == 16)
+    result.check("Three biases of conv1 are 0", found[BIAS].zeros == 3)
+    result.check(
         "Half of the channels by L2: 27 zeros, which are 3 whole channels",
         (found[CHANNELS].zeros, int(whole[CHANNELS].sum())) == (27, 3),
     )
@@ -137,7 +137,7 @@ def count_zeros(result: Result, drawn: dict[str, dict[str, Tensor]]) -> None:
         (fresh, trained, count) == (11_968, 11_968, 59_838),
     )
     most = max(by_layer, key=lambda row: row.fresh_share)
-    result.claim(
+    result.check(
         "In the fresh net fc1 loses the largest share: its weights are drawn from the smallest range, up to 1 / sqrt(400)",
         most.layer == "fc1" and most.bound == min(row.bound for row in by_layer),
     )

@@ -78,12 +78,12 @@ def compare_files(result: Result, equal: bool) -> None:
     """Claim what masks add to a net, and what prune.remove changes; `equal`: not its values."""
     dense, masked, removed, _ = rows = result.rows(PrunedFile)
     weights = sum(row.weights for row in result.rows(PrunedLayer))
-    result.claim(
+    result.check(
         "A masked net holds weight_orig and weight_mask: 4 bytes more for each weight, on which zeros save nothing",
         masked.tensor_bytes == dense.tensor_bytes + 4 * weights and masked.hooks == 5,
         f"{dense.tensor_bytes:,} and {masked.tensor_bytes:,} bytes",
     )
-    result.claim(
+    result.check(
         "After prune.remove names, hooks and bytes are those of the dense net, and the weights are what the masks had left",
         equal
         and {row.tensor_bytes for row in rows if row is not masked} == {dense.tensor_bytes}

@@ -20,19 +20,26 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.fits import is_out_of_memory
 from hpml_lab.core.warned import collect_warnings
 
+CONVOLUTIONS = "legacy int8 dynamic, convolutions too"
 LEGACY, INT8, WEIGHT_ONLY, INT4 = "legacy int8 dynamic", "torchao int8 dynamic", "torchao int8 weight-only", "torchao 4-bit"
 FLOAT8, INT4_PACKED, FLOAT8_DYNAMIC = "torchao float8 weight-only", "torchao int4 packed", "torchao float8 dynamic"
 FP32, FP16, BF16 = "float32", "float16", "bfloat16"
 GROUP = 32  # weights that share a scale, in the 4-bit formats
 
 
-def legacy_dynamic(model: nn.Module, kinds: Iterable[type[nn.Module]] = (nn.Linear,)) -> nn.Module:
-    """The lecture's call: a copy of `model` with int8 weights, for the layers of these `kinds` that torch knows how to do."""
+def legacy_dynamic(model: nn.Module, kinds: Iterable[type[nn.Module]] = (nn.Linear,), convolutions: bool = False) -> nn.Module:
+    """The lecture's call: a copy of `model` with int8 weights, for the layers of these `kinds` that its mapping names.
+
+    convolutions  add torch's dynamic convolution to the mapping, which the default leaves out
+    """
     try:
+        import torch.ao.nn.quantized.dynamic as dynamic
         from torch.ao.quantization import quantize_dynamic
+        from torch.ao.quantization.quantization_mappings import get_default_dynamic_quant_module_mappings
     except ImportError as error:
         raise LabError(f"torch {torch.__version__} has no torch.ao.quantization any more.", f"Use {INT8!r}.") from error
-    return quantize_dynamic(model, set(kinds), dtype=torch.qint8)
+    mapping = get_default_dynamic_quant_module_mappings() | ({nn.Conv2d: dynamic.Conv2d} if convolutions else {})
+    return quantize_dynamic(model, set(kinds), dtype=torch.qint8, mapping=mapping)
 
 
 def _torchao(config: str, model: nn.Module, **options: Any) -> nn.Module:
@@ -91,7 +98,7 @@ def quantized(model: nn.Module, name: str, kinds: Iterable[type[nn.Module]] = (n
     ]
     if left and name != BF16:
         path, kind = left[0]
-        fix = f"It cannot quantize a {kind}: leave that kind out of `kinds`, or quantize it statically."
+        fix = f"By default it quantizes no {kind}: leave that kind out of `kinds`, or quantize it statically."
         if not path:
             fix = "It replaces the layers within a model: give it nn.Sequential(layer)."
         more = f", and {len(left) - 1} more layers" if len(left) > 1 else ""

@@ -69,14 +69,14 @@ def check_scaling(result: Result, net: LeNet, x: torch.Tensor) -> None:
         torch.equal(scaled(x), right) and not torch.equal(scaled.conv1.weight, net.conv1.weight),
     )
     again = equalized_lenet(scaled, powers_of_two=True)
-    result.claim(
+    result.check(
         "Then equalized by powers of two: bitwise identical again",
         torch.equal(again(x), right) and not torch.equal(again.conv1.weight, scaled.conv1.weight),
     )
     scaled, x = scaled.double(), x.double()
     right, other = scaled(x), equalized_lenet(scaled)(x)
     error = ((other - right).abs().max() / right.abs().max()).item()
-    result.claim("Equalized by any factors: equal within rounding (10⁻¹² of the largest output, in float64)", error <= 1e-12)
+    result.check("Equalized by any factors: equal within rounding (10⁻¹² of the largest output, in float64)", error <= 1e-12)
 
 
 def scaled_net(name: str, nets: Sequence[LeNet], by_seed: dict[str, list[float]]) -> ScaledNet:

@@ -19,7 +19,7 @@ DENSE, RANDOM, LAYER, GLOBAL = "dense", "random", "L1 in each layer", "L1 over a
 ITERATIVE, LONGER = "L1 over all layers, iterative", "L1 over all layers, as many steps"
 ONE_SHOT = (RANDOM, LAYER, GLOBAL)
 LOOK = {
-    RANDOM: (style.GREY, "o", "-"),
+    RANDOM: (style.RED, "o", "-"),
     LAYER: (style.ORANGE, "s", "--"),
     GLOBAL: (style.BLUE, "^", "-"),
     ITERATIVE: (style.GREEN, "D", "-."),
@@ -154,9 +154,9 @@ def _points(ahead: SparseAccuracy, behind: SparseAccuracy, when: str) -> list[fl
 @picture
 def accuracy_by_sparsity(result: Result):
     """Test accuracy by the share of weights that is pruned: left as pruned, right after the same number of steps of tuning
-    (iterative pruning tunes at each point, and the cross has as many steps as it has in all). Lines are medians over the seeds,
-    bands reach from the lowest to the highest; the gray line is the dense net, on the right with the same tuning. Look for the
-    sparsity at which each way falls, and for how far tuning moves that."""
+    (iterative pruning tunes at each point, and the cross has as many steps as it has in all). Lines are medians over the
+    seeds, with bands from the lowest to the highest where there are several; the dotted line is the dense net, on the right
+    with the same tuning. Look for the sparsity at which each way falls, and for how far tuning moves that."""
     figure = style.new_figure(9.5, 4.4)
     panels = figure.subplots(1, 2, sharey=True)
     rows = result.rows(SparseAccuracy)
@@ -175,7 +175,7 @@ def accuracy_by_sparsity(result: Result):
             axes.plot(x, np.median(values, 1), color=color, marker=marker, linestyle=line, label=way, markersize=6)
             axes.fill_between(x, values.min(1), values.max(1), color=color, alpha=0.15, linewidth=0)
         axes.set_xticks(range(len(sparsities)), [f"{sparsity:g}" for sparsity in sparsities])
-        axes.set(xlabel="pruned (%)", ylim=(0, 101), title="Pruned" if when == "before" else "Pruned and tuned")
+        axes.set(xlabel="pruned (%)", ylim=(0, 103), title="Pruned" if when == "before" else "Pruned and tuned")
     panels[0].set_ylabel("test accuracy (%)")
     figure.legend(*panels[1].get_legend_handles_labels(), loc="outside lower center", ncols=3, fontsize=9)
     return figure

@@ -54,12 +54,15 @@ def exported(net: nn.Module, x: Tensor, strict: bool = True, any_batch: bool = T
         return torch.export.export(net, (x,), dynamic_shapes=shapes, strict=strict).module()
 
 
-def prepared(graph: nn.Module) -> nn.Module:
-    """An exported graph with the observers that inductor's int8 operators for x86 processors ask for."""
+def prepared(graph: nn.Module, qat: bool = False) -> nn.Module:
+    """An exported graph with the observers that inductor's int8 operators for x86 processors ask for.
+
+    qat  round, too, so that the net can be trained with it
+    """
     pt2e, x86 = torchao("quantization.pt2e.quantize_pt2e"), torchao("quantization.pt2e.quantizer.x86_inductor_quantizer")
     with without_torchaos_warnings():
-        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
-        return pt2e.prepare_pt2e(graph, quantizer)
+        quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config(is_qat=qat))
+        return (pt2e.prepare_qat_pt2e if qat else pt2e.prepare_pt2e)(graph, quantizer)
 
 
 @torch.no_grad()

@@ -23,7 +23,8 @@ LOOK = {GAUSSIAN: (style.ORANGE, "--"), MIXTURE: (style.BLUE, "-"), BINS: (style
 
 def explore_density(regression: Result, discretized: Result) -> LiveFigure:
     """p(t | x) at the x of the slider. Left: the exact density as an image. Right: a cut through it at this x, gray, and what
-    three models predict: the squared error read as a Gaussian of one width, the mixture, and the bins. Move x into the fold."""
+    three models predict: the squared error read as a Gaussian of one width, the mixture, and the bins. Move x into
+    the fold, along the dashed line of the image."""
     for result, slug in ((regression, "regression-targets"), (discretized, "discretized-targets")):
         if result.slug != slug:
             raise LabError(f"this is a result of {result.slug!r}.", f"Hand over the result of {slug} here.")
@@ -37,7 +38,7 @@ def explore_density(regression: Result, discretized: Result) -> LiveFigure:
         density_image(image, grid, T, exact(grid).density(T), "exact p(t | x), and 400 samples")
         show_samples(image, 400)
         image.set_ylabel("t")
-        line = image.axvline(0, color=style.RED, linewidth=1.5)
+        line = image.axvline(0, color=style.SKY, linewidth=2, linestyle="--")
         cut.set(xlim=(0, HIGHEST), xlabel="p(t | x)", title="at this x")
         shade = cut.add_patch(Polygon([(0, 0), (0, 1)], color=style.GREY, alpha=0.35, linewidth=0, label="exact"))
         curves = [cut.plot([], [], line, color=color, linewidth=1.8, label=name)[0] for name, (color, line) in LOOK.items()]

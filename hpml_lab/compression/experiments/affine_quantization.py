@@ -1,6 +1,7 @@
 """Affine quantization: what rounding to 2 to 8 bits costs, and whether our arithmetic is that of torch, bit for bit."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -96,20 +97,24 @@ def count(rows: list[EqualityCheck]) -> str:
 def judge_equalities(result: Result, rows: dict[str, list[EqualityCheck]]) -> None:
     """Add the claims that hold bit for bit, and those that depend on libraries and engines."""
 
-    def equal(text: str, *kinds: str) -> None:
-        found = [row for kind in kinds for row in rows[kind]]
-        result.claim(text, not any(row.differ for row in found), count(found))
+    def equal(text: str, kind: str, add: Callable[..., None] = result.check) -> None:
+        found = rows[kind]
+        add(text, not any(row.differ for row in found), count(found))
 
-    equal("Values and gradients of fake_quantize are bitwise identical to torch's, per tensor and per channel", "fake")
+    equal(
+        "Values and gradients of fake_quantize are bitwise identical to torch's, per tensor and per channel",
+        "fake",
+        result.claim,
+    )
     equal("quantize gives the integers of torch.quantize_per_tensor, signed and unsigned", "integers")
     equal("Scales and zero points are bitwise identical to those of MinMaxObserver in both schemes", "observers")
     int_mm, short, long = rows["products"]
-    result.claim(
+    result.check(
         "Sums of products of int8 in int32 are those of torch._int_mm, and of float32 with at most 1,023 products in a sum",
         int_mm.differ + short.differ == 0,
         count([int_mm, short]),
     )
-    result.claim(
+    result.check(
         "With 2,049 products in a sum, float32 cannot hold every integer", long.differ == 1, f"off by {long.largest:g}"
     )
     inside, values, gradients = rows["one line"]
@@ -144,13 +149,13 @@ def judge_equalities(result: Result, rows: dict[str, list[EqualityCheck]]) -> No
 def judge_rounding(result: Result, errors: list[RoundingError]) -> None:
     """Add what rounding costs."""
     found = {(row.data, row.scheme, row.bits): row for row in errors}
-    result.claim(
+    result.check(
         "Within the range no value moves by more than half a step",
         all(row.largest <= 0.5 + 2.0**-23 * 2**row.bits for row in errors),  # and the rounding of float32
         f"at most {max(row.largest for row in errors):.6f} steps",
     )
     steps = found[NORMAL, AFFINE, 4].scale / found[NORMAL, AFFINE, 8].scale
-    result.claim(
+    result.check(
         "On the same range 4 bits have 17 times the step of 8 bits", math.isclose(steps, 17, rel_tol=1e-6), f"{steps:.6f}"
     )
     twice = {found[RELU, SYMMETRIC, bits].scale / found[RELU, AFFINE, bits].scale for bits in BITS}

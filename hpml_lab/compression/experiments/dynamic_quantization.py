@@ -10,7 +10,14 @@ import torch
 from matplotlib.axes import Axes
 from torch import nn
 
-from hpml_lab.compression.dynamic_claims import judge_accuracy, judge_gpu, judge_reach, judge_times
+from hpml_lab.compression.dynamic_claims import (
+    judge_accuracy,
+    judge_compiled,
+    judge_convolutions,
+    judge_gpu,
+    judge_reach,
+    judge_times,
+)
 from hpml_lab.compression.dynamic_rows import (
     DTYPES,
     ChangedModel,
@@ -28,11 +35,12 @@ from hpml_lab.compression.dynamic_rows import (
     runs_on,
     timed_forwards,
 )
-from hpml_lab.compression.dynamic_times import TimedPlace, linear_times, model_times
+from hpml_lab.compression.dynamic_times import TimedPlace, compiled_times, linear_times, model_times
 from hpml_lab.compression.lenet import trained
 from hpml_lab.compression.linear_models import mlp, torch_encoder, transformer
 from hpml_lab.compression.quantizers import (
     BF16,
+    CONVOLUTIONS,
     FLOAT8,
     FLOAT8_DYNAMIC,
     FORMATS,
@@ -43,6 +51,7 @@ from hpml_lab.compression.quantizers import (
     LEGACY,
     WEIGHT_ONLY,
     converted,
+    legacy_dynamic,
     quantized_modules,
 )
 from hpml_lab.compression.sizes import sizes
@@ -53,6 +62,7 @@ from hpml_lab.core.errors import LabError
 from hpml_lab.core.experiment import Params, experiment
 from hpml_lab.core.findings import Table
 from hpml_lab.core.result import Result
+from hpml_lab.core.warned import collect_warnings
 
 # A GPU needs larger layers before anything but the launches takes time.
 QUICK = dict(samples=5, mlp=1024, transformer=256, train_images=8000, steps=150, test_images=4000)
@@ -65,8 +75,9 @@ LOOK |= {FP32: (style.INK, "*")}
 
 def draw(result: Result):
     """Left: the bytes of each model's weights in percent of float32: what stays float, what becomes int8, and what is saved.
-    Right: how many times as fast each format is, by width and batch of one Linear layer, with intervals; above 1 is faster,
-    and in the gray boxes nothing but noise. A GPU has a panel of its own. Look for the formats that are below 1."""
+    Right: the speed-up of each format over the one that the axis names (float32 on the CPU, the 16 bits of a GPU), by width
+    and batch of one Linear layer, not compiled, with intervals; in the gray boxes is nothing but noise. Look for the formats
+    that are below 1."""
     timed = [row for row in result.rows(TimedForward) if row.width]
     where = list(dict.fromkeys(row.where for row in timed))
     figure = style.new_figure(4 + 6 * len(where), 4)
@@ -77,7 +88,7 @@ def draw(result: Result):
     rows = [row for row in result.rows(ChangedModel) if row.format == LEGACY][::-1]
     for i, row in enumerate(rows):
         parts = [100 * part / row.before for part in (row.stayed, row.after - row.stayed, row.before - row.after)]
-        looks = ({"color": style.GREY}, {"color": style.BLUE}, {"color": "white", "edgecolor": style.GREY, "hatch": "//"})
+        looks = ({"color": style.GREY}, {"color": style.BLUE}, {"color": "none", "edgecolor": style.GREY, "hatch": "//"})
         for left, width, look, label in zip(
             itertools.accumulate([0, *parts]), parts, looks, ("stays float32", "int8", "saved"), strict=False
         ):
@@ -94,6 +105,7 @@ def draw_speeds(speed: Axes, timed: list[TimedForward]) -> None:
     """The formats next to each other at each width and batch, with intervals, and the noise as gray boxes."""
     places = list(dict.fromkeys((row.width, row.batch) for row in timed))
     names = list(dict.fromkeys(row.format for row in timed if row.gain))
+    base = next(row.format for row in timed if not row.gain)
     for x, place in enumerate(places):
         found = {row.format: row for row in timed if (row.width, row.batch) == place and row.gain}
         noise = 1 + max(row.noise for row in found.values())
@@ -103,10 +115,13 @@ def draw_speeds(speed: Axes, timed: list[TimedForward]) -> None:
             ends = [[row.gain - row.low], [row.high - row.gain]]
             speed.errorbar(at, row.gain, ends, fmt=marker, color=color, markersize=7, label=name if x == 0 else None)
     speed.axhline(1, color=style.INK, linewidth=1)
-    speed.set_xticks(
-        range(len(places)), [f"{width:,}\n{batch:,}" for width, batch in places], fontsize=8 if len(places) < 6 else 6
-    )
-    speed.set(yscale="log", xlabel="width, and below it the batch size", ylabel="speed-up")
+    speed.set_xticks(range(len(places)), [f"{batch:,}" for _, batch in places], fontsize=8)
+    widths = [width for width, _ in places]
+    for width in dict.fromkeys(widths):
+        middle = widths.index(width) + (widths.count(width) - 1) / 2
+        speed.text(middle, -0.1, f"width {width:,}", transform=speed.get_xaxis_transform(), ha="center", va="top", fontsize=9)
+    speed.set(yscale="log", ylabel=f"speed-up over {base}")
+    speed.set_xlabel("batch size, and below it the width of the layer", labelpad=16)
     style.label_log_axis(speed.yaxis)
     speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 
@@ -175,7 +190,7 @@ def time_on_gpu(result: Result, params: Params, models: dict[str, nn.Module], of
     draw=draw,
     quick=QUICK,
     full=FULL,
-    uses=("mnist", "cuda", "torchao"),
+    uses=("mnist", "cuda", "compiler", "torchao"),
 )
 def dynamic_quantization(params: Params) -> Result:
     """The lecture's call changes one layer of ResNet-18; on models of Linear layers it pays."""
@@ -194,13 +209,18 @@ def dynamic_quantization(params: Params) -> Result:
     accuracies, more = lenet_accuracies(lenet, *test, [name for name in here if name != FLOAT8])
     refused += [RefusedModel("torch.gint8", attempt(lambda: torch.gint8)), *more]
     refused.append(encoder_in_evaluation(encoder, LEGACY, params.transformer))
-    nets = {FP32: resnet, LEGACY: call} | ({} if missing else {INT8: converted(resnet, INT8)})
+    with collect_warnings():
+        reached = legacy_dynamic(resnet, {nn.Conv2d, nn.Linear}, convolutions=True)
+    changed.insert(1, changed_model("ResNet-18", CONVOLUTIONS, resnet, reached))
+    nets = {FP32: resnet, LEGACY: call, CONVOLUTIONS: reached} | ({} if missing else {INT8: converted(resnet, INT8)})
     whole, _ = timed_forwards("ResNet-18", nets, torch.randn(1, 3, 224, 224), params.samples)
     names = [name for name in (LEGACY, INT8, WEIGHT_ONLY, BF16) if name in here]
     place = TimedPlace("on the CPU", cpu, FP32, names, params.samples)
     linear, extra = linear_times(place, params.widths, params.batches)
     shapes = {"MLP": (16, params.mlp), "Transformer": (1, 64, params.transformer)}
     whole += model_times(place, {label: (models[label], shape) for label, shape in shapes.items()})[0]
+    fast, more = compiled_times(place, "MLP", models["MLP"], shapes["MLP"])
+    whole, refused = whole + fast, refused + more
 
     result = Result(
         [
@@ -215,7 +235,9 @@ def dynamic_quantization(params: Params) -> Result:
         notes=[*data.notes],
     )
     judge_reach(result, changed, costs)
+    judge_convolutions(result, changed, whole)
     judge_times(result, whole, linear, extra, FP32)
+    judge_compiled(result, fast, FP32, "on the CPU")
     judge_accuracy(result, accuracies, costs)
     if params.device.is_cuda:
         refused.extend(time_on_gpu(result, params, models, offered))

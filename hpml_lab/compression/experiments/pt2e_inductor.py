@@ -106,7 +106,7 @@ def claim_pt2e(result: Result, net: nn.Module, graph: nn.Module, x: torch.Tensor
         "PT2E makes int8 weights for all five convolutions, equal to symmetric affine quantization per output channel",
         len(weights) == 5 and all(torch.equal(a, b) for a, b in zip(weights, scratch, strict=True)),
     )
-    result.claim(
+    result.check(
         "Not compiled, the converted graph runs five float32 convolutions and fifteen operators that quantize or dequantize",
         [called.count(name) for name in ("convolution", *PAIRS)] == [5, 5, 5, 5],
     )
@@ -115,15 +115,15 @@ def claim_pt2e(result: Result, net: nn.Module, graph: nn.Module, x: torch.Tensor
         "Its state_dict is larger than the float net's: it holds the weights twice, in float32 and in int8",
         state == {torch.float32, torch.int8} and sizes(graph).tensor_bytes > sizes(net).tensor_bytes,
     )
-    result.claim(
+    result.check(
         "eval() and train() of an exported net raise NotImplementedError",
         all(traps[name].outcome.startswith("NotImplementedError") for name in ("eval", "train")),
     )
-    result.claim(
+    result.check(
         "An export takes only the batch size that it has seen, unless dynamic_shapes leaves it open",
         "Guard failed" in traps["batch"].outcome and traps["any batch"].outcome == WORKS,
     )
-    result.claim(
+    result.check(
         "Exported with strict=True, a net that calls one ReLU twice can be prepared; exported by default, with two ReLUs",
         traps["strict"].outcome == traps["apart"].outcome == WORKS,
     )
@@ -137,11 +137,11 @@ def claim_pt2e(result: Result, net: nn.Module, graph: nn.Module, x: torch.Tensor
 
 def claim_eager_mode(result: Result, old: nn.Module, traps: dict[str, StaticTrap]) -> None:
     """Add what holds of torch's eager mode on every machine: the lecture's lines and what they lack."""
-    result.claim(
+    result.check(
         "The lecture's prepare_qat raises an AssertionError for a net in eval mode, and works in training mode",
         traps["lecture"].outcome.startswith("AssertionError") and traps["training"].outcome == WORKS,
     )
-    result.claim(
+    result.check(
         "Converted without stubs, a net stops at its first convolution, which gets float32",
         "quantized::conv2d" in traps["stubs"].outcome,
     )

@@ -92,16 +92,17 @@ def draw(result: Result):
 @picture
 def mixture_plateau(result: Result):
     """The loss of each seed's mixture, step by step, from the two initializations; the rate and the batches are the same. The
-    dashed line above is the best single Gaussian whose width depends on x, the one below the exact floor. How long does a seed
-    stay at the upper line?"""
+    dashed line above is the best single Gaussian whose width depends on x, the one below the exact floor. Which seeds
+    cross the upper line, and when?"""
     figure = style.new_figure(7.5, 3.8)
     axes = figure.subplots()
     for model in (ALIKE, APART):
         for i, curve in enumerate(result.arrays["losses"][model]):
             steps = result.arrays["loss_steps"]
             axes.plot(steps, curve, color=COLORS[model], linewidth=1.2, alpha=0.8, label=model if i == 0 else None)
-    for level in (floors().nll, floors().own_width):
+    for level, name in ((floors().nll, "exact floor"), (floors().own_width, "single Gaussian")):
         axes.axhline(level, color=style.INK, linestyle="--", linewidth=1)
+        axes.text(steps[-1], level, name, ha="right", va="bottom", fontsize=9)
     axes.set(xlabel="step", ylabel="−log-likelihood (nats)", ylim=(floors().nll - 0.05, 0.3))
     axes.legend(loc="upper right")
     return figure
