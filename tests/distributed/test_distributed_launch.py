@@ -113,7 +113,7 @@ def test_collectives_move_what_their_figure_says():
     assert after["all_gather"] == [[1, 10, 100]] * 3 and after["all_to_all"] == [[1, 10, 100], [2, 20, 200], [3, 30, 300]]
     shown = collectives_drawn()
     texts = [text.get_text() for axes in shown.figure.axes for text in axes.texts]
-    assert texts.count("→") == 5 and texts.count("333") == 3 + 1 and "rank" in shown.caption
+    assert texts.count("→") == 15 and texts.count("333") == 3 + 1 and "rank" in shown.caption
 
 
 # ---- one error for each fault --------------------------------------------------------------------------------------------
