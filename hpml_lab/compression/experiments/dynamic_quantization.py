@@ -121,7 +121,7 @@ def draw_speeds(speed: Axes, timed: list[TimedForward]) -> None:
         middle = widths.index(width) + (widths.count(width) - 1) / 2
         speed.text(middle, -0.1, f"width {width:,}", transform=speed.get_xaxis_transform(), ha="center", va="top", fontsize=9)
     speed.set(yscale="log", ylabel=f"speed-up over {base}")
-    speed.set_xlabel("batch size, and below it the width of the layer", labelpad=16)
+    speed.set_xlabel("batch size, and below it the width of the layer", labelpad=20)
     style.label_log_axis(speed.yaxis)
     speed.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
 

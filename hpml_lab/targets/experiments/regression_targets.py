@@ -102,7 +102,7 @@ def mixture_plateau(result: Result):
             axes.plot(steps, curve, color=COLORS[model], linewidth=1.2, alpha=0.8, label=model if i == 0 else None)
     for level, name in ((floors().nll, "exact floor"), (floors().own_width, "single Gaussian")):
         axes.axhline(level, color=style.INK, linestyle="--", linewidth=1)
-        axes.text(steps[-1], level, name, ha="right", va="bottom", fontsize=9)
+        axes.text(1.01, level, name, transform=axes.get_yaxis_transform(), va="center", fontsize=9)
     axes.set(xlabel="step", ylabel="−log-likelihood (nats)", ylim=(floors().nll - 0.05, 0.3))
     axes.legend(loc="upper right")
     return figure
