@@ -181,7 +181,7 @@ def judged(result, look_ups=lambda row: row, steps=lambda row: row, unseen=lambd
     experiment.judge_look_ups(again, rows, [GAIN if row.counted_bytes else None for row in rows], GAIN, params)
     rows = [steps(row) for row in result.rows(EmbeddingStep)]
     experiment.judge_training(again, rows, {"SparseAdam": GAIN}, [unseen(row) for row in result.rows(UnseenRow)], params)
-    return [claim.text for claim in again.claims if claim.exact and not claim.holds]
+    return [claim.text for claim in [*again.claims, *again.checks] if claim.exact and not claim.holds]
 
 
 def changed(name=None, **values):
