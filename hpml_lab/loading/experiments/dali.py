@@ -55,7 +55,7 @@ class FormerOperator(Row):
 def draw_dali(result: Result):
     """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
 
-    The dashed line is PIL without workers, and the number at each bar is the speed-up over it.
+    The dashed line is PIL without workers, and the number to the right of each bar is the speed-up over it.
     """
     rows = result.rows(LoadingRate)
     figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
@@ -64,8 +64,9 @@ def draw_dali(result: Result):
     for index, row in enumerate(rows):
         color, hatch = looks[row.pipeline]
         axes.barh(index, row.rate, color=color, hatch=hatch, edgecolor="white")
-        axes.annotate(f"{row.relative:.2f}×", (row.rate, index), (4, 0), va="center", fontsize=8, textcoords="offset points")
-    axes.margins(x=0.12)
+        axes.text(
+            1.01, index, f"{row.relative:.2f}×", va="center", fontsize=8, transform=axes.get_yaxis_transform(), clip_on=False
+        )
     axes.set_yticks(range(len(rows)), [f"{row.pipeline}\n{row.workers}" for row in rows], fontsize=8)
     axes.invert_yaxis()
     axes.axvline(rows[0].rate, color=style.GREY, linestyle="--", linewidth=1)
