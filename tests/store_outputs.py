@@ -1,6 +1,7 @@
 """Run notebooks and store their outputs, cleaned, for people who only read: `make outputs [ARGS=notebooks/01_tensors.ipynb]`.
 
-Stored are pictures, with 256 colors at most, tables and text; not stderr, widget state, timings of cells or paths, which differ from run to run.
+Stored are pictures, with 256 colors at most, tables and text; not stderr, widget state, timings of cells or paths, which
+differ from run to run.
 """
 
 import base64

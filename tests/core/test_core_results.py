@@ -245,10 +245,7 @@ def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch
     assert headings == ["", "lecture", "here (quick)", f"reference (full): Some GPU (torch {torch.__version__})"]
     assert rows == [["speed, m/s", "3 (by the slide)", 2.5, 99.0]]
     assert "The reference is a recorded run: full on cuda:0, Some GPU" in result.text()
-    assert [caption.partition(",")[0] for _, caption in result.pictures()] == [
-        "This run",
-        "Recorded run",
-    ]
+    assert [caption.partition(",")[0] for _, caption in result.pictures()] == ["This run", "Recorded run"]
 
 
 def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(sample, tmp_path, monkeypatch):
