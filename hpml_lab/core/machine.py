@@ -154,7 +154,7 @@ def describe(index: int = 0) -> MachineRecord:
 def label(machine: dict, device: str = "cuda") -> str:
     """One line that names a recorded machine by what a run on `device` used of it: its GPUs, or else its processor."""
     on_gpu = machine["gpu"] and device.startswith("cuda")
-    unit = gpus_of(machine) if on_gpu else f"{machine['cpu']}, {machine['cores']} cores"
+    unit = gpus_of(machine) if on_gpu else f"{machine['cpu']}, {machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
     return f"{unit} (torch {machine['torch']})"
 
 

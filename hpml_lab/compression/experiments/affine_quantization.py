@@ -187,7 +187,14 @@ def halfway() -> tuple[int, int, int]:
 
 
 @experiment(
-    "affine-quantization", lecture="own", notebook="14_compression", draw=draw, quick=QUICK, full=FULL, uses=("torchao",)
+    "affine-quantization",
+    lecture="own",
+    notebook="14_compression",
+    draw=draw,
+    quick=QUICK,
+    full=FULL,
+    uses=("torchao",),
+    same_picture=True,
 )
 def affine_quantization(params: Params) -> Result:
     """Affine quantization from scratch: rounding error by bits, and equality with torch, torchao and the int8 engines."""

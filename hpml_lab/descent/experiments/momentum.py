@@ -80,7 +80,7 @@ def two_forms(result: Result):
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
-@experiment("momentum", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+@experiment("momentum", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def momentum(params: Params) -> Result:
     """Momentum in an ill-conditioned valley: fewer steps, where it converges, and two ways to write it."""
     rows, ratios = [], {}

@@ -99,7 +99,7 @@ def draw(result: Result):
     """One step from the same point and the same velocity in the valley x² + 25 y², classical momentum left and Nesterov
     right; both axes have one scale. The momentum step and the gradient step add up to the whole step. Look at the circle:
     classical momentum takes its gradient at the start, Nesterov at the end of the momentum step."""
-    figure = style.new_figure(9, 5)
+    figure = style.new_figure(9, 6)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     arrows = {name: {label: np.array(v) for label, v in step.items()} for name, step in result.arrays["arrows"].items()}
     ends = [step["start"] + step[label] for step in arrows.values() for label in ("momentum", "whole")]

@@ -174,7 +174,7 @@ def lowest_losses(result: Result):
 # ---- the experiment ------------------------------------------------------------------------------------------------
 
 
-@experiment("saddle-and-minima", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL)
+@experiment("saddle-and-minima", lecture="L0", notebook=NOTEBOOK, draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def saddle_and_minima(params: Params) -> Result:
     """Saddles and local minima: every surface, every optimizer, many starts."""
     device = params.device.torch

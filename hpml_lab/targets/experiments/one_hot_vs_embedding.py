@@ -134,7 +134,7 @@ def way_of_an_unseen_row(result: Result):
     for name, color, line in zip(shown, style.CYCLE, ("-", "-.", "--", ":"), strict=False):
         way = rows[name].by_step
         axes.plot(range(1, len(way) + 1), way, color=color, linestyle=line, label=name, linewidth=4 if line == ":" else 2)
-    axes.set(xlabel="step", ylabel="way from its start (first steps)", ylim=(0, None))
+    axes.set(xlabel="step", ylabel="distance from the start (in first steps)", ylim=(0, None))
     axes.legend(fontsize=9, loc="center right", bbox_to_anchor=(1, 0.36))
     return figure
 
