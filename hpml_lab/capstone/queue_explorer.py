@@ -16,6 +16,7 @@ GAPS = due_times(1.0, REQUESTS)  # the same randomness at every rate: only what 
 EXAMPLE = (8e-3, 1e-3)  # seconds: a batch of n takes 8 + n ms
 LIMITS = (1, 2, 4, 8, 16, 32)
 SHOWN = 60  # services of the queue over time
+ENDS = (5, 10, 20, 50, 100, 200, 500, REQUESTS)  # of the axis of requests in the system
 LONGEST = 300.0  # services of one request on the latency axis
 
 
@@ -56,14 +57,15 @@ def explore_queue(result: Result | None = None) -> LiveFigure:
         figure.get_layout_engine().set(rect=(0, 0.07, 1, 0.93))
         return [line, curve, *marks, words]
 
-    def update(artists: list, rate: float, limit: int, window: int) -> None:
+    def update(artists: list, rate: float, limit: int, window: int) -> int:
         line, curve, middle, tail, words = artists
         model = ServiceModel(base, per_request, limit)
         trace = served(rate, base, per_request, limit, window / 1e3)
         moments, numbers = number_in_system(trace.arrivals, trace.departures)
         shown = np.searchsorted(moments, ticks(span / 1e3), side="right")
         line.set_data(moments[:shown] / 1e3, numbers[:shown])
-        line.axes.set_ylim(0, max(5, 1.15 * numbers[:shown].max(initial=0)))
+        highest = next((end for end in ENDS if end > numbers[:shown].max(initial=0)), ENDS[-1])
+        line.axes.set_ylim(0, highest)
         latencies = np.sort(trace.sojourns) / 1e3
         curve.set_data(latencies, np.arange(1, len(latencies) + 1) / len(latencies) * 100)
         steady = rate < model.capacity
@@ -79,6 +81,7 @@ def explore_queue(result: Result | None = None) -> LiveFigure:
                 else "NO STEADY STATE, the queue grows without end"
             )
         )
+        return highest
 
     return LiveFigure(build, update, controls, " ".join(explore_queue.__doc__.split()), width=9.5, height=4.2)
 

@@ -94,7 +94,8 @@ class LiveFigure(PictureBox):
     """Controls above a figure that is redrawn whenever one of them moves.
 
     build     (figure) -> the artists that move; everything else it draws stays as it is
-    update    (artists, **values of the controls) sets the artists' data; where it raises, the last good picture stays
+    update    (artists, **values of the controls) sets the artists' data; where it raises, the last good picture stays; if
+              it changes what does not move, such as the end of an axis, it returns a name for this ground, else None
     controls  {name: ipywidgets control}
     alt       the caption, and the text for those who do not see the figure
     """
@@ -102,7 +103,7 @@ class LiveFigure(PictureBox):
     def __init__(
         self,
         build: Callable[[Any], Iterable[Artist]],
-        update: Callable[..., None],
+        update: Callable[..., Hashable],
         controls: dict[str, ipywidgets.Widget],
         alt: str,
         width: float = 7.0,
@@ -111,8 +112,7 @@ class LiveFigure(PictureBox):
         frame = Frame(build, width, height)
 
         def render() -> bytes:
-            update(frame.artists, **{name: control.value for name, control in controls.items()})
-            return frame.png()
+            return frame.png(update(frame.artists, **{name: control.value for name, control in controls.items()}))
 
         wide, high = frame.size
         layout = ipywidgets.Layout(width=f"{wide}px", height=f"{high}px", max_width="100%")

@@ -2,11 +2,12 @@
 
 import io
 
+import ipywidgets
 import numpy as np
 import pytest
 from PIL import Image
 
-from hpml_lab.core.live_figure import GROUNDS, Frame, encode_png
+from hpml_lab.core.live_figure import GROUNDS, Frame, LiveFigure, encode_png
 
 
 def decoded(png):
@@ -51,3 +52,23 @@ def test_grounds_do_not_pile_up(frame):
         frame.png(number)
     assert len(frame._grounds) <= GROUNDS
     assert frame.size == (300, 200) and decoded(frame.png()).shape == (200, 300, 4)
+
+
+def test_an_axis_that_follows_a_slider_is_drawn_anew_with_its_numbers():
+    """The queue's axis kept the numbers of its first range, -0.05 to 0.05, under a line drawn from 0 to 5."""
+
+    def build(figure):
+        axes = figure.subplots()
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        return axes.plot([], [])
+
+    def update(artists, top):
+        artists[0].axes.set_ylim(0, top)
+        return top
+
+    live = LiveFigure(build, update, {"top": ipywidgets.IntSlider(5, 1, 100)}, "an axis", 3, 2)
+    small = decoded(live.image.value)
+    live.children[0].value = 80
+    large = decoded(live.image.value)
+    live.children[0].value = 5
+    assert (small != large).any() and (decoded(live.image.value) == small).all()
