@@ -116,12 +116,15 @@ def test_no_notebook_gives_a_solution_away(exercise):
     assert not all(line in stored for line in body)
 
 
+RESULTS = {"result", "recorded", "regression"}  # the names that notebooks give to results
+
+
 def of_an_experiment(source, notebook):
     """True for a cell that calls an experiment of the notebook by its topic's front door, or uses its result."""
     calls = {(found.topic, found.function.__name__) for found in all_experiments() if found.notebook == notebook}
     return any(
         isinstance(node, ast.Name)
-        and node.id == "result"
+        and node.id in RESULTS
         or isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
         and (node.value.id, node.attr) in calls
