@@ -1,4 +1,4 @@
-"""The capstone: a whole workload made fast (notebook 16).
+"""The capstone: a whole workload made fast (notebook 19).
 
 Experiments, in the order of the notebook:
     nodule_detector       a 3-D network is trained to find nodules: FROC over seeds, nodules by size, patients

@@ -101,7 +101,7 @@ def run_on_ranks(
     device: str = "cpu",
     deadline_seconds: float = 600.0,
 ) -> FolderReport:
-    """`run_folder` on N ranks of notebook 12's launcher: rank r takes every N-th patient; with "cuda" each rank has a GPU."""
+    """`run_folder` on N ranks of notebook 13's launcher: rank r takes every N-th patient; with "cuda" each rank has a GPU."""
     paths = scans.find_scans(folder)
     _by_name(paths)  # an error is raised here, before any rank starts
     reports = distributed.launch(

@@ -41,7 +41,7 @@ HABITS = (
     Habit(
         "Profile, change one thing, assess; then again.",
         "profile-loop",
-        "09_profiling",
+        "10_profiling",
         "profile-loop",
         ("slow trainer / best trainer",),
         "a slow trainer's step compared with its best one's",
@@ -49,7 +49,7 @@ HABITS = (
     Habit(
         "Check that the fast version computes the same. What is wrong may run without a warning.",
         "gradient-aggregation",
-        "12_distributed",
+        "13_distributed",
         "gradient-aggregation-text",
         ("mean of means is off, 2 uneven ranks",),
         "how far an average over two uneven ranks is off",
@@ -57,7 +57,7 @@ HABITS = (
     Habit(
         "Stop the clock when the work is done, not when the call returns.",
         "async-timing",
-        "09_profiling",
+        "10_profiling",
         "async-timing",
         ("GPU: naive share of loss.item()", "simulation: naive share of loss.item()"),
         "share of a step that a naive clock gives to `loss.item()`",
@@ -65,7 +65,7 @@ HABITS = (
     Habit(
         "Time in turns, next to the same code twice. A gain inside that noise is no gain.",
         "conv-bias-bn",
-        "10_tuning",
+        "11_tuning",
         "conv-bias-bn",
         ("step without bias",),
         "a step without 20 useless biases, with interval and noise",
@@ -81,7 +81,7 @@ HABITS = (
     Habit(
         "Count launches and bytes. Fewer of both is faster on every machine.",
         "fused-optimizers",
-        "10_tuning",
+        "11_tuning",
         "fused-optimizers",
         ("many tensors, fused over the for-loop",),
         "one fused Adam step compared with a loop over the tensors",
@@ -89,7 +89,7 @@ HABITS = (
     Habit(
         "Take the number format that the hardware is built for, and protect what it cannot hold.",
         "amp-training",
-        "11_precision",
+        "12_precision",
         "amp-training",
         ("AMP over fp32",),
         "a mixed-precision step compared with float32",
@@ -105,7 +105,7 @@ HABITS = (
     Habit(
         "List what a tool has changed before you believe its name.",
         "dynamic-quantization",
-        "14_compression",
+        "16_compression",
         "dynamic-quantization-text",
         ("layers of ResNet-18 that change",),
         "layers that the lecture's call quantizes",
@@ -113,7 +113,7 @@ HABITS = (
     Habit(
         "Save everything that the next step depends on, and try what happens after a failure.",
         "elastic",
-        "12_distributed",
+        "13_distributed",
         "elastic-text",
         ("steps repeated after the kill",),
         "steps that are done again after a rank was killed",

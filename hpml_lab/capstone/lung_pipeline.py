@@ -3,7 +3,7 @@
     pipeline = LungPipeline(network, PipelineSwitches(components=True))
     for outcome in pipeline.run(paths, scans.load): outcome.detections
 
-Without switches it is a researcher's first script (`slow_stages`). A clock sees each part: `timed(part)` of notebook 09's
+Without switches it is a researcher's first script (`slow_stages`). A clock sees each part: `timed(part)` of notebook 10's
 PartClock, of SpanClock for a Gantt chart, or of none.
 """
 

@@ -160,7 +160,7 @@ class PipelineLadder:
     ) -> dict[str, float]:
         """Seconds a patient of one run, of the whole and of each part; detections are appended.
 
-        In sequence by notebook 09's PartClock, which waits for the device at each border; where several threads work, by spans.
+        In sequence by notebook 10's PartClock, which waits for the device at each border; where several threads work, by spans.
         """
         clock = SpanClock() if overlaps(made.switches) else profiling.PartClock(self.device.torch, PARTS)
         start = time.perf_counter()

@@ -22,7 +22,7 @@ WAITS = {"preprocessing": 0.030, "network": 0.010}  # seconds: the lecture's 3' 
 
 @dataclass
 class MachineUse(Row):
-    """One version of the pipeline, watched by notebook 09's monitor.
+    """One version of the pipeline, watched by notebook 10's monitor.
 
     points  (time in s, cores that the run keeps busy); spans: what each thread did when
     """

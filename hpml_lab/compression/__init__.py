@@ -1,4 +1,4 @@
-"""Smaller models: quantization and pruning (notebook 14).
+"""Smaller models: quantization and pruning (notebook 16).
 
 Experiments, in the order of the notebook:
     affine_quantization     floats as integers with a scale and a zero point: rounding error by bits, and equality with torch

@@ -1,4 +1,4 @@
-"""Packages that notebook 14 can use and that not every environment has: the extra `compression`."""
+"""Packages that notebook 16 can use and that not every environment has: the extra `compression`."""
 
 import logging
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""The lecture's LeNet: the net that notebook 14 quantizes and prunes.
+"""The lecture's LeNet: the net that notebook 16 quantizes and prunes.
 
     net, data = trained(train_images=20_000, steps=300)
     accuracy(net, data)  # of the test images, in percent

@@ -1,4 +1,4 @@
-"""Distributed training: ranks, and what is sent, kept and lost on many processes (notebook 12).
+"""Distributed training: ranks, and what is sent, kept and lost on many processes (notebook 13).
 
 Experiments, in the order of the notebook:
     gradient_aggregation   averaged gradients: equal to the whole batch's, summed on a ring, hidden behind the backward pass

@@ -1,4 +1,4 @@
-"""Large batches: why they train worse without care, and what helps (notebook 13).
+"""Large batches: why they train worse without care, and what helps (notebook 15).
 
 Experiments, in the order of the notebook:
     large_batch_gap      the same images in fewer, larger batches: what is lost, and what rules for the rate recover

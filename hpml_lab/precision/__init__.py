@@ -1,4 +1,4 @@
-"""Mixed precision: matrix products in 16 bits, automatic mixed precision, loss scaling, number formats (notebook 11).
+"""Mixed precision: matrix products in 16 bits, automatic mixed precision, loss scaling, number formats (notebook 12).
 
 Experiments, in the order of the notebook:
     gemm_tensor_cores  matrix products by number format: rate, kernel, error

@@ -1,4 +1,4 @@
-"""Profiling: where the time goes, what a profiler can and cannot see, and what bounds a loop (notebook 09).
+"""Profiling: where the time goes, what a profiler can and cannot see, and what bounds a loop (notebook 10).
 
 Experiments, in the order of the notebook:
     profile_loop            a slow trainer made fast, one checked change at a time

@@ -1,4 +1,4 @@
-"""Inputs and targets: how categories enter a net, and how a distribution leaves it (notebook 15).
+"""Inputs and targets: how categories enter a net, and how a distribution leaves it (notebook 18).
 
 Experiments, in the order of the notebook:
     one_hot_vs_embedding  time, memory and equality of both by vocabulary; optimizers with dense and sparse gradients

@@ -1,4 +1,4 @@
-"""Tuning: the PyTorch performance tuning guide, one optimization at a time (notebook 10).
+"""Tuning: the PyTorch performance tuning guide, one optimization at a time (notebook 11).
 
 Experiments, in the order of the notebook:
     cudnn_benchmark    cuDNN's search for the fastest convolution

@@ -1,4 +1,4 @@
-"""What the loops and devices of notebook 09's exercises are."""
+"""What the loops and devices of notebook 10's exercises are."""
 
 from statistics import median
 

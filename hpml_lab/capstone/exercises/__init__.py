@@ -1,1 +1,1 @@
-"""The exercises of notebook 16, one module each."""
+"""The exercises of notebook 19, one module each."""

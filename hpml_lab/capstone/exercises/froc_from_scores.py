@@ -274,7 +274,7 @@ MISTAKES |= {
 }
 
 
-@exercise("froc-from-scores", notebook="16_capstone")
+@exercise("froc-from-scores", notebook="19_capstone")
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
     try:

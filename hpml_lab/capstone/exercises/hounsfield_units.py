@@ -264,7 +264,7 @@ _CASES = {
 }
 
 
-@exercise("hounsfield-units", notebook="16_capstone")
+@exercise("hounsfield-units", notebook="19_capstone")
 def judge_hounsfield_units(answer: Callable) -> None:
     """slope · stored + intercept in float32, and −1000 where stored is the padding."""
     try:

@@ -211,7 +211,7 @@ _SPACED = [10.0 * i for i in range(20)]
 _STALL = [1.0] * 5 + [100.0] + [1.0] * 14
 
 
-@exercise("latency-from-due-time", notebook="16_capstone")
+@exercise("latency-from-due-time", notebook="19_capstone")
 def judge_latency_from_due_time(answer: Callable) -> None:
     """Nearest-rank percentiles of done − sent and done − due, with sent = max(due, done before)."""
     uneven = [0.0, 1.0, 2.0, 9.0, 10.0, 30.0, 31.0], [4.0, 2.0, 6.0, 1.0, 3.0, 5.0, 2.0]

@@ -239,7 +239,7 @@ MISTAKES["equal-scores-dropped"] = (
 )
 
 
-@exercise("non-maximum-suppression", notebook="16_capstone")
+@exercise("non-maximum-suppression", notebook="19_capstone")
 def judge_non_maximum_suppression(answer: Callable) -> None:
     """Indices of the candidates that no better kept one is near to, the largest score first."""
 

@@ -198,7 +198,7 @@ for _name, (_keys, _hint) in KEYS.items():
     MISTAKES[f"{_name}, the lowest by it"] = (_build(keys=_keys, kept=ways.lowest_of_each_key), _hint)
 
 
-@exercise("order-the-slices", notebook="16_capstone")
+@exercise("order-the-slices", notebook="19_capstone")
 def judge_order_the_slices(answer: Callable) -> None:
     """Indices of the headers, by position along the normal, of a repeated slice the first alone."""
     series = cases()

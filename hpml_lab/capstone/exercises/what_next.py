@@ -259,7 +259,7 @@ def _near(a: float, b: float) -> bool:
     return a == b or math.isclose(a, b, rel_tol=TOLERANCE)
 
 
-@exercise("what-next", notebook="16_capstone")
+@exercise("what-next", notebook="19_capstone")
 def judge_what_next(answer: Callable) -> None:
     """(the part whose time gains most, max over lanes of sum / workers before / the same without that part)."""
     given, changed = {}, ""

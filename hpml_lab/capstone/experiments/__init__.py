@@ -1,1 +1,1 @@
-"""The experiments of notebook 16, one module each."""
+"""The experiments of notebook 19, one module each."""

@@ -215,7 +215,7 @@ def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: di
     result.key_figure(f"p95 at a load of {MAIN}, overlapped and batched", at[BOTH, MAIN].p95, "ms")
 
 
-@experiment("inference-pipeline", lecture="L1", notebook="16_capstone", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("inference-pipeline", lecture="L1", notebook="19_capstone", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def inference_pipeline(params: Params) -> Result:
     """Two models between pre- and postprocessing: one stream, overlapped, batched; latency from the moment due."""
     device = params.device.torch

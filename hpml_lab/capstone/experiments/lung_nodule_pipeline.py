@@ -46,7 +46,7 @@ def draw(result: Result):
 draw.__doc__ = draw_ladder.__doc__
 
 
-@experiment(SLUG, lecture="L1", notebook="16_capstone", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(SLUG, lecture="L1", notebook="19_capstone", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def lung_nodule_pipeline(params: Params) -> Result:
     """A whole workload made fast: from CT scans to nodules, one measured change at a time, detections unchanged."""
     chest = dict(shape=params.shape, spacing=params.spacing)

@@ -201,7 +201,7 @@ def judge(result: Result, params: Params, parts: dict[str, float], right: np.nda
     )
 
 
-@experiment("nodule-detector", lecture="L1", notebook="16_capstone", draw=draw_froc, quick=QUICK, full=FULL)
+@experiment("nodule-detector", lecture="L1", notebook="19_capstone", draw=draw_froc, quick=QUICK, full=FULL)
 def nodule_detector(params: Params) -> Result:
     """A 3-D network learns to find nodules in 60 patients: recall by false positives per scan, and patients by detections."""
     parts, start = {}, time.perf_counter()

@@ -213,7 +213,7 @@ def programs(path: Path, provider: str, params: Params) -> tuple[dict, dict[str,
 @experiment(
     "serving-engines",
     lecture="own",
-    notebook="16_capstone",
+    notebook="19_capstone",
     draw=draw,
     quick=QUICK,
     full=FULL,

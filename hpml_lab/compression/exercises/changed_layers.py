@@ -169,7 +169,7 @@ _MISTAKES: dict[str, tuple[Names, str]] = {
 )
 
 
-@exercise("changed-layers", notebook="14_compression")
+@exercise("changed-layers", notebook="16_compression")
 def judge_changed_layers(answer: Callable) -> None:
     """The paths of all modules whose weights are quantized, in any order."""
     cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})

@@ -144,7 +144,7 @@ def _with_zeros(weight: Tensor, channel: int) -> Tensor:
     return weight.index_fill(0, torch.tensor([channel]), 0.0)
 
 
-@exercise("channel-scales", notebook="14_compression")
+@exercise("channel-scales", notebook="16_compression")
 def judge_channel_scales(answer: Callable) -> None:
     """s = max|w| / ((2^bits - 1) / 2) over everything but `axis`, and 1 for a channel of zeros."""
     cases = {

@@ -177,7 +177,7 @@ def _dead(layers: Layers, first: int, second: int) -> Layers:
     return w1, b1, w2
 
 
-@exercise("cross-layer-equalization", notebook="14_compression")
+@exercise("cross-layer-equalization", notebook="16_compression")
 def judge_equalized(answer: Callable) -> None:
     """(s W₁, s b₁, W₂ / s), all new, with s = √(r₂ / r₁) for each channel, and 1 where a range is 0."""
     cases = {

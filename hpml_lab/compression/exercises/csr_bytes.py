@@ -254,7 +254,7 @@ ZEROS_MISTAKES["missing-zeros, or none"] = (
 )
 
 
-@exercise("csr-bytes", notebook="14_compression")
+@exercise("csr-bytes", notebook="16_compression")
 def judge_csr_bytes(answer: Callable[[Tensor, torch.dtype], Any]) -> None:
     """kept · (value + index) + (rows + 1) · index bytes, and the fewest zeros that make them fewer than the dense matrix's."""
 

@@ -252,7 +252,7 @@ right = _train()
 _KNOWN = {name: (functools.cache(_path(train)), hint) for name, (train, hint) in MISTAKES.items()}  # each is trained once
 
 
-@exercise("keep-the-mask", notebook="14_compression")
+@exercise("keep-the-mask", notebook="16_compression")
 def judge_keep_the_mask(answer: Train) -> None:
     try:
         expect_function(_path(answer), _path(right), {words: (words,) for words in _CASES}, mistakes=_KNOWN)

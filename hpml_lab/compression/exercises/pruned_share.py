@@ -210,7 +210,7 @@ _ERRORS = {
 }
 
 
-@exercise("pruned-share", notebook="14_compression")
+@exercise("pruned-share", notebook="16_compression")
 def judge_pruned_share(answer: Callable) -> None:
     """The zeros of all convolutions' and Linear layers' weights, over the number of these weights."""
     try:

@@ -45,7 +45,7 @@ def _cases() -> dict[str, Given]:
     }
 
 
-@exercise("quantize-affine", notebook="14_compression")
+@exercise("quantize-affine", notebook="16_compression")
 def judge_quantize_affine(answer: Callable) -> None:
     """(q, scale, zero_point) for signed integers, in torch's arithmetic; low and high are tensors with one number."""
     stages = (

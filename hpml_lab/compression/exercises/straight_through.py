@@ -209,7 +209,7 @@ def _cases() -> dict[str, tuple]:
     }
 
 
-@exercise("straight-through", notebook="14_compression")
+@exercise("straight-through", notebook="16_compression")
 def judge_straight_through(answer: Callable) -> None:
     """The values of fake quantization; the gradient that arrives where x is rounded to one of the integers, 0 where clamped."""
     values = {f"the values of {case}": given[:-1] for case, given in _cases().items()}

@@ -189,7 +189,7 @@ def halfway() -> tuple[int, int, int]:
 @experiment(
     "affine-quantization",
     lecture="own",
-    notebook="14_compression",
+    notebook="16_compression",
     draw=draw,
     quick=QUICK,
     full=FULL,

@@ -186,7 +186,7 @@ def time_on_gpu(result: Result, params: Params, models: dict[str, nn.Module], of
 @experiment(
     "dynamic-quantization",
     lecture="L2",
-    notebook="14_compression",
+    notebook="16_compression",
     draw=draw,
     quick=QUICK,
     full=FULL,

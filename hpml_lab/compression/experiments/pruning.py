@@ -91,7 +91,7 @@ def _draw_weight(axes, x: float, y: float, value: float, largest: float) -> None
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment("pruning", lecture="L2", notebook="14_compression", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
+@experiment("pruning", lecture="L2", notebook="16_compression", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def pruning(params: Params) -> Result:
     """Pruning sets weights to 0: exact counts, what a file then holds, and the accuracy that is left."""
     nets, data = dense_nets(params.images, params.steps, params.seeds, params.device.torch)

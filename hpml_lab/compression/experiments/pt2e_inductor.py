@@ -215,7 +215,7 @@ def add_resnet(result: Result, samples: int) -> list[StaticNet]:
 @experiment(
     "pt2e-inductor",
     lecture="own",
-    notebook="14_compression",
+    notebook="16_compression",
     draw=draw,
     quick=QUICK,
     full=FULL,

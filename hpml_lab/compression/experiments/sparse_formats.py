@@ -263,7 +263,7 @@ def gpu_bytes(params: Params) -> int:
 @experiment(
     "sparse-formats",
     lecture="own",
-    notebook="14_compression",
+    notebook="16_compression",
     draw=draw,
     quick=QUICK,
     full=FULL,

@@ -165,7 +165,7 @@ def judge(result: Result, floats: dict[str, list[float]], found: dict[tuple[int,
 
 
 @experiment(
-    "static-and-qat", lecture="L2", notebook="14_compression", draw=draw, quick=QUICK, full=FULL, uses=("mnist", "torchao")
+    "static-and-qat", lecture="L2", notebook="16_compression", draw=draw, quick=QUICK, full=FULL, uses=("mnist", "torchao")
 )
 def static_and_qat(params: Params) -> Result:
     """Fewer bits after training, or during training: accuracy, next to a float net that is trained as long."""

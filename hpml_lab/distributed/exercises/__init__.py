@@ -1,1 +1,1 @@
-"""The exercises of notebook 12, one module each. No check starts a process or looks at a clock."""
+"""The exercises of notebook 13, one module each. No check starts a process or looks at a clock."""

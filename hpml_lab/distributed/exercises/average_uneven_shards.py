@@ -90,7 +90,7 @@ NOT_DIFFERENTIABLE = Mistake(
 )
 
 
-@exercise("average-uneven-shards", notebook="12_distributed")
+@exercise("average-uneven-shards", notebook="13_distributed")
 def judge_average_uneven_shards(answer: Callable) -> None:
     """losses.sum() · N/G, differentiable, for any shares, also an empty one."""
     cases = {

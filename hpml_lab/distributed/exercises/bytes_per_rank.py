@@ -127,7 +127,7 @@ MISTAKES: dict[str, tuple[Rule, str]] = {
 }
 
 
-@exercise("bytes-per-rank", notebook="12_distributed")
+@exercise("bytes-per-rank", notebook="13_distributed")
 def judge_bytes_per_rank(answer: Callable[[int, int, int], Any]) -> None:
     """2n, 2n and 12n bytes: divided by the ranks are the state from stage 1 on, the gradients from 2, the parameters at 3."""
 

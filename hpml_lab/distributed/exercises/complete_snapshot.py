@@ -30,7 +30,7 @@ FORGOTTEN = {
 }
 
 
-@exercise("complete-snapshot", notebook="12_distributed")
+@exercise("complete-snapshot", notebook="13_distributed")
 def judge_complete_snapshot(answer: Callable) -> None:
     """A dictionary from which a new run continues bitwise identical, also at the start and at the end of an epoch."""
     for before in (BEFORE, BATCHES, 1):

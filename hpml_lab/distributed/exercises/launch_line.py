@@ -13,7 +13,7 @@ from torch.distributed.run import get_args_parser
 
 from hpml_lab.core.exercises import Mistake, exercise
 
-NOTEBOOK = "12_distributed"
+NOTEBOOK = "13_distributed"
 NODES, GPUS, SCRIPT = 2, 4, "train.py"
 HOSTS = ("node17", "gpu-a.cluster")
 NODE_RANK_HINT = "Give it --node-rank, or let the nodes find out by --rdzv-backend c10d."

@@ -80,7 +80,7 @@ class PlayedRanks:
         return start
 
 
-@exercise("overlap-one-parameter", notebook="12_distributed")
+@exercise("overlap-one-parameter", notebook="13_distributed")
 def judge_overlap_one_parameter(answer: Callable) -> None:
     """Three steps on 2 and on 3 ranks, with the gradient cleared in two ways; then two parameters at once."""
     for ranks in (2, 3):

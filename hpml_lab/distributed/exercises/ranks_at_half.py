@@ -207,7 +207,7 @@ _MISTAKES: dict[str, tuple[Callable[..., object], str]] = {
 }
 
 
-@exercise("ranks-at-half", notebook="12_distributed")
+@exercise("ranks-at-half", notebook="13_distributed")
 def judge_ranks_at_half(answer: Callable) -> None:
     """The first N with compute / (N · (compute / N + ring(N))) < 1/2."""
     found = []

@@ -180,7 +180,7 @@ def _numbers(got: Any) -> Any:
     return got if numbers(got) is None else numbers(got)
 
 
-@exercise("ring-step", notebook="12_distributed")
+@exercise("ring-step", notebook="13_distributed")
 def judge_ring_step(answer: Callable) -> None:
     """The step number 0 … 2N − 3 of the ring, for several N; and 2(N−1) of them in a row give every rank the sum."""
     generator = torch.Generator().manual_seed(0)

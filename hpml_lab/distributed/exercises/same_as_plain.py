@@ -10,7 +10,7 @@ from hpml_lab.core.exercises import Mistake, exercise
 from hpml_lab.core.same import plain
 from hpml_lab.distributed.deepspeed_config import Hyperparameters, meaning_of
 
-NOTEBOOK = "12_distributed"
+NOTEBOOK = "13_distributed"
 RANKS, STEPS = 2, 300
 READ = {"lr", "betas", "eps", "weight_decay", "adam_w_mode", "torch_adam", "bias_correction", "amsgrad"}  # of the optimizer
 # What DeepSpeed 0.19 reads. Any other name is ignored without a word, and in "zero_optimization" refused.

@@ -8,7 +8,7 @@ import torch
 from hpml_lab.core.exercises import Mistake, exercise, expect_function
 from hpml_lab.core.same import same, shown
 
-NOTEBOOK = "12_distributed"
+NOTEBOOK = "13_distributed"
 
 Pair = tuple[torch.Tensor, torch.Tensor]
 

@@ -194,7 +194,7 @@ def _explain(found: Any, sizes: list[int], cap: float, case: str) -> None:
             raise Mistake("closed-too-late", hint)
 
 
-@exercise("which-bucket-first", notebook="12_distributed")
+@exercise("which-bucket-first", notebook="13_distributed")
 def judge_which_bucket_first(answer: Callable) -> None:
     """From the last parameter to the first, closed as soon as a bucket holds at least the cap."""
 

@@ -20,7 +20,7 @@ from hpml_lab.distributed.json_runs import Trained, deepspeed_runs, first_gradie
 from hpml_lab.distributed.placement import placement
 from hpml_lab.distributed.ranks import launch
 
-NOTEBOOK = "12_distributed"
+NOTEBOOK = "13_distributed"
 QUICK = dict(ranks=2, steps=20)
 FULL = dict(ranks=4, steps=200)
 

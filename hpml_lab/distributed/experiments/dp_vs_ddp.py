@@ -180,7 +180,7 @@ def _all_entries(panels) -> tuple[list, list[str]]:
 # ---- the experiment --------------------------------------------------------------------------------------------------------
 
 
-@experiment("dp-vs-ddp", lecture="L3 L4", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
+@experiment("dp-vs-ddp", lecture="L3 L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def dp_vs_ddp(params: Params) -> Result:
     """DataParallel and DDP: where the time of one process with many threads goes."""
     where = placement(params)

@@ -201,7 +201,7 @@ def snapshot_seconds(params: Params) -> tuple[float, int]:
 # ---- the experiment ------------------------------------------------------------------------------------------------------
 
 
-@experiment("elastic", lecture="own", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, same_picture=True)
+@experiment("elastic", lecture="own", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, same_picture=True)
 def elastic(params: Params) -> Result:
     """A rank is killed, and training continues from its snapshot, bitwise identical to an undisturbed run."""
     every = params.every

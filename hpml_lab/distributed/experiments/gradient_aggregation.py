@@ -98,7 +98,7 @@ def draw(result: Result):
 # ---- the experiment -----------------------------------------------------------------------------------------------------
 
 
-@experiment("gradient-aggregation", lecture="L2 L4", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL)
+@experiment("gradient-aggregation", lecture="L2 L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL)
 def gradient_aggregation(params: Params) -> Result:
     """Averaged gradients: equal to the whole batch's, summed on a ring, hidden behind the backward pass."""
     digits = data.load("digits")

@@ -86,7 +86,7 @@ def deals_each_once(plan: list, ranks: int, batch: int) -> bool:
 # ---- the experiment --------------------------------------------------------------------------------------------------------
 
 
-@experiment("load-balance", lecture="L4", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
+@experiment("load-balance", lecture="L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def load_balance(params: Params) -> Result:
     """Ranks wait for the slowest; length buckets shorten the wait and the padding, and cost randomness."""
     where = placement(params)

@@ -129,7 +129,7 @@ def draw(result: Result):
 # ---- the experiment ---------------------------------------------------------------------------------------------------------
 
 
-@experiment("many-machines", lecture="own", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, uses=("namespaces",))
+@experiment("many-machines", lecture="own", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("namespaces",))
 def many_machines(params: Params) -> Result:
     """Two machines: what their link costs, and what remains when one of them disappears."""
     if sys.platform != "linux":

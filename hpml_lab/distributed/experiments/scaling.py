@@ -46,7 +46,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("scaling", lecture="L1 L2", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
+@experiment("scaling", lecture="L1 L2", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def scaling(params: Params) -> Result:
     """Strong and weak scaling: measured, fitted, and drawn out to thousands of ranks."""
     where = placement(params)

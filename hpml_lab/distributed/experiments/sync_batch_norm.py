@@ -122,7 +122,7 @@ def _draw_batch(axes, result: Result) -> None:
     axes.legend(fontsize=8, loc="upper left", ncols=2)
 
 
-@experiment("sync-batch-norm", lecture="L4", notebook="12_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
+@experiment("sync-batch-norm", lecture="L4", notebook="13_distributed", draw=draw, quick=QUICK, full=FULL, uses=("two-gpus",))
 def sync_batch_norm(params: Params) -> Result:
     """Batch norm over all ranks equals one process on the whole batch."""
     where = placement(params)

@@ -130,7 +130,7 @@ def emulated(device: Device, placed: str) -> str:
 @experiment(
     "zero-memory",
     lecture="L3",
-    notebook="12_distributed",
+    notebook="13_distributed",
     draw=memory_by_way,
     quick=QUICK,
     full=FULL,

@@ -1,1 +1,1 @@
-"""The exercises of notebook 13, one module each."""
+"""The exercises of notebook 15, one module each."""

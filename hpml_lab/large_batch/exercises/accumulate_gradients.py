@@ -244,7 +244,7 @@ _SIZES = {
 }
 
 
-@exercise("accumulate-gradients", notebook="13_large_batch")
+@exercise("accumulate-gradients", notebook="15_large_batch")
 def judge_accumulate_gradients(answer: Train) -> None:
     cases = {words: (small_batches(sizes), k) for words, (sizes, k) in _SIZES.items()}
     try:

@@ -294,7 +294,7 @@ _CASES = {
 }
 
 
-@exercise("rate-from-range-test", notebook="13_large_batch")
+@exercise("rate-from-range-test", notebook="15_large_batch")
 def judge_rate_from_range_test(answer: Rate) -> None:
     try:
         expect_function(answer, right, _CASES, mistakes=MISTAKES)

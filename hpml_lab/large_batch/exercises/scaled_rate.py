@@ -227,7 +227,7 @@ _SETTINGS = [
 ]
 
 
-@exercise("scaled-rate", notebook="13_large_batch")
+@exercise("scaled-rate", notebook="15_large_batch")
 def judge_scaled_rate(answer: Rate) -> None:
     cases = [(t, *setting) for setting, steps in _SETTINGS for t in range(steps)]
     try:

@@ -36,7 +36,7 @@ def _zeroed(tensors: list[Tensor], index: int) -> list[Tensor]:
     return [torch.zeros_like(x) if i == index else x for i, x in enumerate(tensors)]
 
 
-@exercise("trust-ratio", notebook="13_large_batch")
+@exercise("trust-ratio", notebook="15_large_batch")
 def judge_trust_ratio(answer: Callable) -> None:
     """[w − α r (g + λ w) for each matrix, w − α g for each bias], all new, with r = 1 where a norm is 0."""
     net = _case(0, ((3, 4), (3,), (2, 3), (2,)), (0.1, 1.0, 5.0, 1.0))

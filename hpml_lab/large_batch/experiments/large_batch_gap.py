@@ -171,7 +171,7 @@ def judge(result: Result, base: Sequence[float], found: dict[tuple, list[float]]
     result.key_figure(f"warm-up's gain at k = {most}, median (interval)", str(gains[most]), "points")
 
 
-@experiment("large-batch-gap", lecture="L3 L4", notebook="13_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
+@experiment("large-batch-gap", lecture="L3 L4", notebook="15_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def large_batch_gap(params: Params) -> Result:
     """Large batches train worse without care: the same images, by batch size and rule for the rate."""
     data, (*_, edge, most) = images(params.images, params.device.torch), params.factors

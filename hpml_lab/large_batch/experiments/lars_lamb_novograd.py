@@ -195,7 +195,7 @@ def _draw_ratios(axes, ratios: np.ndarray, name: str) -> None:
 
 
 @experiment(
-    "lars-lamb-novograd", lecture="L3 L4", notebook="13_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",)
+    "lars-lamb-novograd", lecture="L3 L4", notebook="15_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",)
 )
 def lars_lamb_novograd(params: Params) -> Result:
     """LARS, LAMB and NovoGrad: a rate for every layer, and a large batch recovered."""

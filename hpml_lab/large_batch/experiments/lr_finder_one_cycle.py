@@ -235,7 +235,7 @@ def judge(result: Result, readings: dict[str, RateReading]) -> None:
     )
 
 
-@experiment("lr-finder-one-cycle", lecture="L3", notebook="13_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
+@experiment("lr-finder-one-cycle", lecture="L3", notebook="15_large_batch", draw=draw, quick=QUICK, full=FULL, uses=("mnist",))
 def lr_finder_one_cycle(params: Params) -> Result:
     """Choose the rate by a range test, and let it rise and fall once."""
     data = images(params.images, params.device.torch)

@@ -22,7 +22,7 @@ BATCHES = (
 )
 
 
-@exercise("clip-with-scaler", notebook="11_precision")
+@exercise("clip-with-scaler", notebook="12_precision")
 def judge_clip_with_scaler(answer: Callable) -> None:
     """A training step with GradScaler that clips the norm of the gradient, recorded call by call."""
     model = torch.nn.Linear(3, 1)

@@ -311,7 +311,7 @@ def same_numbers(a: list[Row], b: list[Row]) -> bool:
     return same([values for values, _ in a], [values for values, _ in b])
 
 
-@exercise("loss-scaler", notebook="11_precision")
+@exercise("loss-scaler", notebook="12_precision")
 def judge_loss_scaler(answer: Callable) -> None:
     """One step of dynamic loss scaling, compared with torch.amp.GradScaler over known gradients."""
     given = []

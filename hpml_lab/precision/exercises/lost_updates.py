@@ -112,7 +112,7 @@ def is_truth_value(value: Any) -> bool:
     return isinstance(value, bool | np.bool_) or (isinstance(value, int | np.integer) and value in (0, 1))
 
 
-@exercise("lost-updates", notebook="11_precision")
+@exercise("lost-updates", notebook="12_precision")
 def judge_lost_updates(answer: Callable[[float, float, torch.dtype], Any]) -> None:
     """Whether weight + update is the weight again in a 16-bit format, for weights and updates around the limit."""
     with DtypeRecorder() as recorder:

@@ -105,7 +105,7 @@ MISTAKES: dict[str, tuple[Step, str]] = {
 }
 
 
-@exercise("master-weights", notebook="11_precision")
+@exercise("master-weights", notebook="12_precision")
 def judge_master_weights(answer: Step) -> None:
     """One step of gradient descent with fp16 weights for the network and an fp32 master copy for the updates."""
     for lr in RATES:

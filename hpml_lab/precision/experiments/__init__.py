@@ -1,1 +1,1 @@
-"""The experiments of notebook 11, one module each."""
+"""The experiments of notebook 12, one module each."""

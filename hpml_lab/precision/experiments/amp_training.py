@@ -117,7 +117,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("amp-training", lecture="L1 L2", notebook="11_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
+@experiment("amp-training", lecture="L1 L2", notebook="12_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def amp_training(params: Params) -> Result:
     """Automatic mixed precision: the fp32 loop and the AMP loop next to each other."""
     device = params.device.torch

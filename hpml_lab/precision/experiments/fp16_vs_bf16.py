@@ -116,7 +116,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("fp16-vs-bf16", lecture="L1", notebook="11_precision", draw=draw, quick=QUICK, full=FULL)
+@experiment("fp16-vs-bf16", lecture="L1", notebook="12_precision", draw=draw, quick=QUICK, full=FULL)
 def fp16_vs_bf16(params: Params) -> Result:
     """fp16 and bf16: range, rounding, and when an update is lost."""
     stored = [form for form in FORMATS if form.dtype]

@@ -89,7 +89,7 @@ def fp16_products_are_exact() -> bool:
 @experiment(
     "gemm-tensor-cores",
     lecture="L1",
-    notebook="11_precision",
+    notebook="12_precision",
     draw=draw,
     quick=QUICK,
     full=FULL,

@@ -121,7 +121,7 @@ def draw(result: Result):
 # ---- measuring --------------------------------------------------------------------------------------------------------------
 
 
-@experiment("loss-scaling", lecture="L1", notebook="11_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
+@experiment("loss-scaling", lecture="L1", notebook="12_precision", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def loss_scaling(params: Params) -> Result:
     """Loss scaling: what underflows in fp16, and the lecture's five recipes."""
     with torch.backends.cudnn.flags(enabled=True, benchmark=True, allow_tf32=False):

@@ -1,1 +1,1 @@
-"""The judges of notebook 09's exercises, one a file. They read no clock: devices, loops and their times are given."""
+"""The judges of notebook 10's exercises, one a file. They read no clock: devices, loops and their times are given."""

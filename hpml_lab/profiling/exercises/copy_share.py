@@ -156,7 +156,7 @@ MISTAKES = {
 }
 
 
-@exercise("copy-share", notebook="09_profiling")
+@exercise("copy-share", notebook="10_profiling")
 def judge_copy_share(answer: Callable) -> None:
     """The share of GPU time that host-to-device copies take, as a fraction."""
     for case, rows in TABLES.items():

@@ -53,7 +53,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
     expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
 
 
-@exercise("fix-the-timing", notebook="09_profiling")
+@exercise("fix-the-timing", notebook="10_profiling")
 def judge_fix_the_timing(answer: Callable) -> None:
     """Median seconds of one call on devices that each punish one mistake: 10 ms on all of them but one, where it is 25 ms."""
     right = 0.010

@@ -34,7 +34,7 @@ _ROWS = {
 _NAMES = {name.casefold(): name for name in BOUNDS}
 
 
-@exercise("name-the-bottleneck", notebook="09_profiling")
+@exercise("name-the-bottleneck", notebook="10_profiling")
 def judge_name_the_bottleneck(answer: dict[str, str]) -> None:
     """The bound of each profile, by its name."""
     if not hasattr(answer, "keys") or set(answer.keys()) != set(PROFILES):

@@ -105,7 +105,7 @@ def check_type(got: Any, names: set[str], story: str) -> None:
         raise Mistake("unknown-part", f"{story}{got!r} is no part of the profile.")
 
 
-@exercise("next-step", notebook="09_profiling")
+@exercise("next-step", notebook="10_profiling")
 def judge_next_step(answer: Callable) -> None:
     """The name of the part to fix next, on loops that are made from a seed."""
     loops = [loop_profile(seed) for seed in range(LOOPS)]

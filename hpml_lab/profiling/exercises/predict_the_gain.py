@@ -127,7 +127,7 @@ MISTAKES = {
 }
 
 
-@exercise("predict-the-gain", notebook="09_profiling")
+@exercise("predict-the-gain", notebook="10_profiling")
 def judge_predict_the_gain(answer: Callable) -> None:
     """Amdahl's law from a profile of seconds a part."""
     cases = {f"{loop[0]}, {loop[1]} {loop[2]:g} times as fast": loop for loop in (*LOOPS, INFINITELY_FAST)}

@@ -1,1 +1,1 @@
-"""The experiments of notebook 09, one a file."""
+"""The experiments of notebook 10, one a file."""

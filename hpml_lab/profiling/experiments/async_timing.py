@@ -74,7 +74,7 @@ def draw(result: Result):
 
 
 @experiment(
-    "async-timing", lecture="L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+    "async-timing", lecture="L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
 def async_timing(params: Params) -> Result:
     """Clocks that stop before the work is done: naive, synchronized and event timing."""

@@ -108,7 +108,7 @@ def judge_loops(result: Result, measured: list[LoopDiagnosis]) -> None:
 
 
 @experiment(
-    "bottleneck-classes", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+    "bottleneck-classes", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
 def bottleneck_classes(params: Params) -> Result:
     """Bottlenecks: a classifier that names the bound of a loop, judged on loops whose bound is known."""

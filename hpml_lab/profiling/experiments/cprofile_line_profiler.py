@@ -151,7 +151,7 @@ def random_walk_profile(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment("cprofile-line-profiler", lecture="L1 L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL)
+@experiment("cprofile-line-profiler", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL)
 def cprofile_line_profiler(params: Params) -> Result:
     """Which function, which line: cProfile and line_profiler on the lecture's random walk.
 

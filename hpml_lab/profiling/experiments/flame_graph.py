@@ -79,7 +79,7 @@ def draw(result: Result):
 
 
 @experiment(
-    "flame-graph", lecture="L1 L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy",)
+    "flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy",)
 )  # fmt: skip
 def flame_graph(params: Params) -> Result:
     """Flame graph: where a running training program spends its time, seen from outside."""

@@ -104,7 +104,7 @@ def draw_gpu(axes, points: dict[str, list[tuple[float, float]]]) -> None:
 
 
 @experiment(
-    "monitors", lecture="L1 L3", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+    "monitors", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
 def monitors(params: Params) -> Result:
     """Monitors: what the machine does while a run goes, at an instant and on average."""

@@ -145,7 +145,7 @@ def where_the_time_went(result: Result):
 
 
 @experiment(
-    "perf-counters", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("perf",)
+    "perf-counters", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("perf",)
 )  # fmt: skip
 def perf_counters(params: Params) -> Result:
     """What the machine counts while a native program runs: page faults, switches, cycles.

@@ -133,7 +133,7 @@ def rung_checks(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment("profile-loop", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
+@experiment("profile-loop", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist"))
 def profile_loop(params: Params) -> Result:
     """A slow trainer, brought to its best by profile, change and assess.
 

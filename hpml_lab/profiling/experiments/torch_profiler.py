@@ -170,7 +170,7 @@ def operators_and_memory(result: Result):
 
 
 @experiment(
-    "torch-profiler", lecture="L1", notebook="09_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
+    "torch-profiler", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
 )  # fmt: skip
 def torch_profiler(params: Params) -> Result:
     """torch.profiler on DenseNet-121: a table of operators, a trace, memory over time."""

@@ -1,1 +1,1 @@
-"""The exercises of notebook 15, one module each."""
+"""The exercises of notebook 18, one module each."""

@@ -198,7 +198,7 @@ def _rare() -> tuple:
 _UNEVEN = [-1.0, 0.0, 0.25, 1.0, 4.0]
 
 
-@exercise("density-in-a-bin", notebook="15_targets")
+@exercise("density-in-a-bin", notebook="18_targets")
 def judge_density_in_a_bin(answer: Callable) -> None:
     """log(p_k / (e_{k+1} − e_k)) for the bin k that holds the target; −inf outside and where p_k is 0."""
     cases = {

@@ -190,7 +190,7 @@ def _scaled(factor: float, case: tuple) -> tuple:
     return ids, factor * grad, *more
 
 
-@exercise("embedding-backward", notebook="15_targets")
+@exercise("embedding-backward", notebook="18_targets")
 def judge_embedding_backward(answer: Callable) -> None:
     """zeros(V, d).index_add(0, ids, grad_output), and 0 in the row padding_idx."""
     cases = {

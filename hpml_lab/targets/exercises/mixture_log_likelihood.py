@@ -170,7 +170,7 @@ def _case(seed: int, samples: int, components: int, dtype: torch.dtype = torch.f
     return tuple(part.to(dtype) for part in (logits, mu, width.abs() / 2 + 0.4, t))
 
 
-@exercise("mixture-log-likelihood", notebook="15_targets")
+@exercise("mixture-log-likelihood", notebook="18_targets")
 def judge_mixture_log_likelihood(answer: Callable) -> None:
     """log Σ_k π_k N(t; μ_k, σ_k²) of each sample, by log-sum-exp: finite wherever the logarithm is."""
     cases = {

@@ -158,7 +158,7 @@ _STEPS = [0.0, 1.0, 2.0, 4.0, 7.0, 11.0, 16.0, 22.0, 29.0]
 _DRAWN = torch.rand(57, generator=torch.Generator().manual_seed(0), dtype=torch.float64).mul(4).exp().tolist()
 
 
-@exercise("quantile-edges", notebook="15_targets")
+@exercise("quantile-edges", notebook="18_targets")
 def judge_quantile_edges(answer: Callable) -> None:
     """unique(quantile(targets, linspace(0, 1, bins + 1)))."""
     cases = {

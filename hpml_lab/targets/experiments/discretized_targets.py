@@ -223,7 +223,7 @@ def judge(result: Result, counts: Sequence[int], same: bool) -> None:
     )
 
 
-@experiment("discretized-targets", lecture="L3", notebook="15_targets", draw=draw, quick=QUICK, full=FULL)
+@experiment("discretized-targets", lecture="L3", notebook="18_targets", draw=draw, quick=QUICK, full=FULL)
 def discretized_targets(params: Params) -> Result:
     """A classifier over bins predicts a density: which edges, how many bins, and how it compares with a mixture."""
     seeds, device = range(params.seeds), params.device.torch

@@ -246,7 +246,7 @@ def judge_training(
     )
 
 
-@experiment("one-hot-vs-embedding", lecture="L3", notebook="15_targets", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("one-hot-vs-embedding", lecture="L3", notebook="18_targets", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def one_hot_vs_embedding(params: Params) -> Result:
     """Never one-hot: the same rows and gradients from an embedding, by vocabulary, and optimizers for its sparse gradients."""
     device = params.device.torch

@@ -213,7 +213,7 @@ def judge(result: Result) -> None:
     )
 
 
-@experiment("regression-targets", lecture="L3", notebook="15_targets", draw=draw, quick=QUICK, full=FULL)
+@experiment("regression-targets", lecture="L3", notebook="18_targets", draw=draw, quick=QUICK, full=FULL)
 def regression_targets(params: Params) -> Result:
     """The squared error predicts a mean that may be no solution; a mixture density network predicts the density."""
     seeds, device, K = range(params.seeds), params.device.torch, params.components

@@ -1,1 +1,1 @@
-"""The exercises of notebook 10, one module each."""
+"""The exercises of notebook 11, one module each."""

@@ -116,7 +116,7 @@ MISTAKES = {
 }
 
 
-@exercise("choose-checkpoints", notebook="10_tuning")
+@exercise("choose-checkpoints", notebook="11_tuning")
 def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
     """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
 

@@ -133,7 +133,7 @@ FUSED: dict[str, tuple[tuple[Rule, ...], str]] = {
 }
 
 
-@exercise("fused-bytes", notebook="10_tuning")
+@exercise("fused-bytes", notebook="11_tuning")
 def judge_fused_bytes(answer: Callable[[Program, int], Any]) -> None:
     """Bytes that a chain of pointwise operators moves, one kernel per operator and fused into one kernel."""
     pairs: list[tuple[Program, int, list[Any]]] = []

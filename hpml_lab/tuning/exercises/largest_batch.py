@@ -53,7 +53,7 @@ def whole(batch: Any) -> int:
     return size
 
 
-@exercise("largest-batch", notebook="10_tuning")
+@exercise("largest-batch", notebook="11_tuning")
 def judge_largest_batch(answer: Callable[[Callable[[int], bool]], int]) -> None:
     """The largest batch that fits, found by doubling and bisection in about 2·log₂ tries."""
     searches = {limit: counted_search(answer, limit) for limit in LIMITS}

@@ -142,7 +142,7 @@ ERRORS = {
 }
 
 
-@exercise("wasted-biases", notebook="10_tuning")
+@exercise("wasted-biases", notebook="11_tuning")
 def judge_wasted_biases(answer: Callable[[nn.Sequential], Any]) -> None:
     """The layers of a Sequential whose bias is wasted, because the batch norm right after them subtracts it again."""
     nets, changed = networks(), []

@@ -124,7 +124,7 @@ def gpu_bytes(params: Params) -> float:
 @experiment(
     "all-switches",
     lecture="L4",
-    notebook="10_tuning",
+    notebook="11_tuning",
     draw=draw,
     quick=QUICK,
     full=FULL,

@@ -165,7 +165,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("batch-size", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("batch-size", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def batch_size(params: Params) -> Result:
     """Throughput and memory against the batch size, up to the largest batch that fits."""
     device = params.device.torch

@@ -69,7 +69,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("channels-last", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("channels-last", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def channels_last(params: Params) -> Result:
     """NCHW and NHWC: the same images and the same numbers in a different order in memory."""
     device = params.device.torch

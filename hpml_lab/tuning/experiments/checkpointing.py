@@ -203,7 +203,7 @@ def gpu_bytes(params: Params) -> float:
 @experiment(
     "checkpointing",
     lecture="L4",
-    notebook="10_tuning",
+    notebook="11_tuning",
     draw=draw,
     quick=QUICK,
     full=FULL,

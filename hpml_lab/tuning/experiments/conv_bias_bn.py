@@ -106,7 +106,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("conv-bias-bn", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("conv-bias-bn", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def conv_bias_bn(params: Params) -> Result:
     """A bias before batch norm: computed, subtracted again, and trained with a gradient of zero."""
     device = params.device.torch

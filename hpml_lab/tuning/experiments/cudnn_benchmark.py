@@ -177,7 +177,7 @@ def search_bars(row: SearchTiming) -> list[tuple[str, float, str | None]]:
     return bars
 
 
-@experiment("cudnn-benchmark", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("cudnn-benchmark", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def cudnn_benchmark(params: Params) -> Result:
     """cuDNN's search for the fastest convolution: what it gains, and what it costs when shapes change."""
     found = search_gain(params) if params.device.is_cuda else None

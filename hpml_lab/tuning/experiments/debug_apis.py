@@ -123,7 +123,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("debug-apis", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("debug-apis", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def debug_apis(params: Params) -> Result:
     """What debugging tools cost when they are left on, and what anomaly mode finds and does not find."""
     device = params.device.torch

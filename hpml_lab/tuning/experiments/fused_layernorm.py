@@ -78,7 +78,7 @@ def gpu_bytes(params: Params) -> float:
 @experiment(
     "fused-layernorm",
     lecture="L4",
-    notebook="10_tuning",
+    notebook="11_tuning",
     draw=draw,
     quick=QUICK,
     full=FULL,

@@ -128,7 +128,7 @@ def gpu_bytes(params: Params) -> float:
 @experiment(
     "fused-optimizers",
     lecture="L4",
-    notebook="10_tuning",
+    notebook="11_tuning",
     draw=draw,
     quick=QUICK,
     full=FULL,

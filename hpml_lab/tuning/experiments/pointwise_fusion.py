@@ -189,7 +189,7 @@ def draw(result: Result):
 
 
 @experiment(
-    "pointwise-fusion", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "compiler")
+    "pointwise-fusion", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "compiler")
 )
 def pointwise_fusion(params: Params) -> Result:
     """GELU: five trips through memory, or one fused kernel."""

@@ -157,7 +157,7 @@ def draw(result: Result):
     return figure
 
 
-@experiment("zero-grad", lecture="L4", notebook="10_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("zero-grad", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def zero_grad(params: Params) -> Result:
     """Clearing gradients: one memset per parameter, or set to None."""
     device = params.device.torch
