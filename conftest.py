@@ -44,7 +44,7 @@ def pytest_collection_finish():
 @pytest.fixture(scope="module")
 def without_mnist():
     """MNIST was not fetched."""
-    from hpml_lab.core.errors import LabError
+    from hpml_lab.core.system.errors import LabError
 
     def absent():
         raise LabError("MNIST was not found.", "Fetch it.")
@@ -57,9 +57,9 @@ def without_mnist():
 @pytest.fixture(scope="module")
 def on_digits(without_mnist):
     """(slug, parameters) -> result: run an experiment on a small part of digits."""
-    from hpml_lab.core import machine
-    from hpml_lab.core.device import choose_device
-    from hpml_lab.core.experiment import Params, find
+    from hpml_lab.core.experiment.registry import Params, find
+    from hpml_lab.core.system import machine
+    from hpml_lab.core.system.device import choose_device
 
     def run(slug, **parameters):
         experiment = find(slug)
@@ -83,7 +83,7 @@ def same_picture():
     import numpy as np
     from PIL import Image
 
-    from hpml_lab.core import style
+    from hpml_lab.core.show import style
 
     def pixels(figure):
         return np.asarray(Image.open(io.BytesIO(style.png(figure))).convert("L"), dtype=float)
@@ -101,8 +101,8 @@ def sound(tmp_path, same_picture):
     figure of the saved file is the figure of the run, with labeled axes."""
     import re
 
-    from hpml_lab.core import machine
-    from hpml_lab.core.experiment import load_result
+    from hpml_lab.core.experiment.registry import load_result
+    from hpml_lab.core.system import machine
 
     def check(result):
         result.machine = result.machine or dict(machine.describe())  # the registry adds it, where it runs the experiment

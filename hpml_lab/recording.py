@@ -10,16 +10,18 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from hpml_lab.core import machine, style, timing
-from hpml_lab.core.children import run_in_child
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Experiment, find
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import ROOT
-from hpml_lab.core.programs import run_python
-from hpml_lab.core.render import counted
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Experiment, find
+from hpml_lab.core.experiment.render import counted
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure import timing
+from hpml_lab.core.show import style
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.system.programs import run_python
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (

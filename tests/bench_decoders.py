@@ -7,9 +7,9 @@ import tempfile
 from statistics import median
 from types import SimpleNamespace
 
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.threads import one_thread
-from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
 from hpml_lab.loading import photograph_loaders
 from hpml_lab.loading.photographs import make_photographs
 

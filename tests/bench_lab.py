@@ -7,8 +7,8 @@ from statistics import median, quantiles
 
 from hpml_lab.adaptive import draw_lab, lab
 from hpml_lab.adaptive.lab_checks import slider_seconds
-from hpml_lab.core import style
-from hpml_lab.core.timing import measure
+from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.show import style
 
 MOVES, ROUNDS = 60, 5
 OPTIMIZERS = {

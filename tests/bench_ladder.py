@@ -3,8 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.threads import one_thread
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.system.device import choose_device
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import Ladder, LadderPlan

@@ -4,10 +4,10 @@ The network is that of `amp-training`, at three widths. On a CPU: one thread, an
 fp16 with its scaler and bf16, compared with float32 without TF32.
 """
 
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.noise import speed_up
-from hpml_lab.core.timing import PLACEBO
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.noise import speed_up
+from hpml_lab.core.measure.timing import PLACEBO
+from hpml_lab.core.system.device import choose_device
 from hpml_lab.precision.loop_measurements import FP32, step_times
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.threads import all_threads, one_thread
+from hpml_lab.core.measure.threads import all_threads, one_thread
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import DataSet, load
 from hpml_lab.race.program import NETS, Setting
 from hpml_lab.race.records import LECTURE_LR

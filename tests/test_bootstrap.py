@@ -13,7 +13,7 @@ from collections import namedtuple
 
 import pytest
 
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.system.paths import ROOT
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.system.paths import ROOT
 
 SOURCES = sorted((ROOT / "hpml_lab").glob("*/**/*.py"))
 

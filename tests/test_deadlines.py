@@ -1,7 +1,7 @@
 """A test that hangs on a GPU ends with a word: what waits for a kernel cannot be interrupted."""
 
-from hpml_lab.core.paths import ROOT
-from hpml_lab.core.programs import run_python
+from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.system.programs import run_python
 
 HANGS = """
 import sys, threading, types, pytest

@@ -20,12 +20,12 @@ import torch
 from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import all_exercises, check
-from hpml_lab.core.experiment import all_experiments
-from hpml_lab.core.paths import NOTEBOOKS
-from hpml_lab.core.prediction import predicted
-from hpml_lab.core.same import same
+from hpml_lab.core.experiment.registry import all_experiments
+from hpml_lab.core.judge.exercises import all_exercises, check
+from hpml_lab.core.judge.prediction import predicted
+from hpml_lab.core.judge.same import same
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import NOTEBOOKS
 
 TESTS = Path(__file__).resolve().parent
 EXERCISES = all_exercises()

@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.counting import peak_bytes
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, all_experiments, find
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.registry import Params, all_experiments, find
+from hpml_lab.core.measure.counting import peak_bytes
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.experiments import all_switches, checkpointing, fused_layernorm, fused_optimizers
 from hpml_lab.tuning.switch_bench import peak_of_step
 from hpml_lab.tuning.switches import GuideSwitches, SwitchedRun

@@ -11,9 +11,9 @@ import nbformat
 import pytest
 
 import hpml_lab
-from hpml_lab.core.exercises import all_exercises
-from hpml_lab.core.experiment import Experiment, all_experiments, find, topics_that_do_not_load
-from hpml_lab.core.paths import NOTEBOOKS, REFERENCE, ROOT
+from hpml_lab.core.experiment.registry import Experiment, all_experiments, find, topics_that_do_not_load
+from hpml_lab.core.judge.exercises import all_exercises
+from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 from hpml_lab.recording import LARGEST_FILE
 
 PACKAGE = Path(hpml_lab.__file__).parent

@@ -11,8 +11,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from hpml_lab.core.experiment import all_experiments
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.experiment.registry import all_experiments
+from hpml_lab.core.system.paths import ROOT
 
 # What a GPU machine without Jupyter has.
 LEAN = ("torch", "torchvision", "numpy", "pandas", "matplotlib", "scikit-learn", "psutil", "nvidia-ml-py", "jinja2")
@@ -21,7 +21,7 @@ NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom", "onnxr
 LOAD = """
 import json, importlib.util
 from hpml_lab.adaptive.torch_inputs import suite
-from hpml_lab.core.experiment import all_experiments, topics_that_do_not_load
+from hpml_lab.core.experiment.registry import all_experiments, topics_that_do_not_load
 visible = [name for name in {names} if importlib.util.find_spec(name)]
 print(json.dumps([[row.slug for row in all_experiments()], topics_that_do_not_load(), visible, len(suite("Adam")[0])]))
 """

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from hpml_lab.core.paths import NOTEBOOKS
+from hpml_lab.core.system.paths import NOTEBOOKS
 
 LINK = re.compile(r"\]\((\d\d_\w+\.ipynb)(?:#cell-id=([\w.-]+))?\)")
 COURSE = sorted(path.name for path in NOTEBOOKS.glob("*.ipynb"))

@@ -8,7 +8,7 @@ import nbformat
 import pytest
 from PIL import Image
 
-from hpml_lab.core.paths import NOTEBOOKS
+from hpml_lab.core.system.paths import NOTEBOOKS
 
 PATHS = sorted(NOTEBOOKS.glob("*.ipynb"))
 WORDS_A_CELL, WORDS_A_MINUTE = 120, 200

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.system.paths import ROOT
 
 # What the reader of the block has already.
 GIVEN = """

@@ -21,7 +21,7 @@ Tools:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.adaptive.experiments.adagrad import adagrad as adagrad

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import SimpleNamespace
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, Surface
 from hpml_lab.optim import schedules
 from hpml_lab.optim.formulas import FORMULAS

@@ -17,9 +17,9 @@ from hpml_lab.adaptive.lab_panels import HEIGHT, WIDTH, Panels, label
 from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, LabSettings, first_rate, settings
 from hpml_lab.adaptive.lab_picture import ClickablePicture
 from hpml_lab.adaptive.lab_steps import step_table
-from hpml_lab.core import style
-from hpml_lab.core.live_figure import Frame, PictureBox
-from hpml_lab.core.picture import Picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import Frame, PictureBox
+from hpml_lab.core.show.picture import Picture
 from hpml_lab.landscape.surfaces import SURFACES
 from hpml_lab.optim.formulas import FORMULAS
 

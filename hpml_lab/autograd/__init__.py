@@ -27,7 +27,7 @@ Tools:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.autograd.experiments.backprop_by_hand import backprop_by_hand as backprop_by_hand, loss_curves as loss_curves

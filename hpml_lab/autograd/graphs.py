@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from PIL import Image
 from torch import nn
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.graph import chain_figure
-from hpml_lab.core.picture import picture
-from hpml_lab.core.tools import find_tool, need
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import chain_figure
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool, need
 
 RENDERERS = ("networkx", "graphviz")
 

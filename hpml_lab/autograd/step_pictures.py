@@ -20,10 +20,10 @@ from matplotlib.transforms import offset_copy
 
 from hpml_lab.autograd.engine import Tensor
 from hpml_lab.autograd.steps import GraphPass, pass_graph
-from hpml_lab.core import style
-from hpml_lab.core.graph import Edge, GraphLayout, draw_graph, layered_positions
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import Edge, GraphLayout, draw_graph, layered_positions
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.show.picture import picture
 
 FONT, LINE = 9, 11.5  # points: the letters in a box, and from one of its lines to the next
 BOX, HEADER = 0.62, 0.85  # inches: the height of a box, and of the text above the graph

@@ -43,7 +43,7 @@ The end of the course:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.capstone.ct import Scan as Scan, synthetic as synthetic

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 DTYPE = np.dtype("<f4")  # little-endian float32
 

@@ -23,8 +23,8 @@ from hpml_lab import distributed
 from hpml_lab.capstone import scans
 from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 
 RESULT_FORMAT = 1  # of a result's file
 FAILED = ".failed.json"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 # Hounsfield units: water is 0, air -1000.
 AIR, LUNG, FAT, MUSCLE, BLOOD, SOLID, BONE = -1000, -850, -90, 45, 30, 40, 400

@@ -6,9 +6,9 @@ import numpy as np
 from matplotlib.patches import Circle, Rectangle
 
 from hpml_lab.capstone.ct import Scan
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.picture import Picture, picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import Picture, picture
+from hpml_lab.core.system.errors import LabError
 
 LUNG_WINDOW, TISSUE_WINDOW = (-1350.0, 150.0), (-160.0, 240.0)  # HU of black and white, as radiologists set them
 PLANES = ("axial", "coronal", "sagittal")  # across z, across y, across x

@@ -24,9 +24,9 @@ from torch.nn import functional as F
 from hpml_lab.capstone import ct, prepared, stages
 from hpml_lab.capstone.prepared import PreparedScan, patients, side_by_side
 from hpml_lab.capstone.stages import CELL, SPACING
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import RESULTS
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import RESULTS
 
 FOLDER = RESULTS / "detectors"
 WIDTH = 8

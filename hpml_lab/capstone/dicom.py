@@ -16,7 +16,7 @@ from hpml_lab.capstone.read_errors import unreadable
 from hpml_lab.capstone.scans import checked, is_dicom, unannotated
 from hpml_lab.capstone.slice_order import Slice, in_order
 from hpml_lab.capstone.world import ANNOTATIONS, COLUMNS, Frame3D, annotations_csv, is_orthonormal, read_annotations
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 # Attributes that all slices of one volume share, with what it means where they do not.
 SHARED = {

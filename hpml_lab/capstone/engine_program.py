@@ -24,8 +24,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment, started
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment, started
 
 START_SECONDS, STOP_SECONDS, ANSWER_SECONDS = 120.0, 5.0, 2.0
 POLL_SECONDS = 0.02

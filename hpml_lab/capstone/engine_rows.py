@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hpml_lab.capstone.serving import Load, Served
 from hpml_lab.capstone.traffic import summary
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 
 SHOWN = 400  # points of a curve that are kept
 

@@ -14,7 +14,7 @@ from math import sqrt
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 HIT = 5.0  # mm: a smaller nodule is hit at this distance too
 RATES = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0)  # false positives per scan at which LUNA16 reads the curve, without its 8

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.kept import results_folder
-from hpml_lab.core.paths import REFERENCE
-from hpml_lab.core.render import number, prose_html
-from hpml_lab.core.result import read_record
+from hpml_lab.core.experiment.kept import results_folder
+from hpml_lab.core.experiment.render import number, prose_html
+from hpml_lab.core.experiment.result import read_record
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import REFERENCE
 
 NOWHERE = "not run yet"
 

@@ -7,7 +7,7 @@ import socket
 import threading
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 class HttpClient:

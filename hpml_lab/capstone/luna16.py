@@ -17,8 +17,8 @@ from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.read_errors import LARGEST_UNPACKED, check_file, unreadable
 from hpml_lab.capstone.scans import checked, unannotated
 from hpml_lab.capstone.world import ANNOTATIONS, Frame3D, is_orthonormal, read_annotations
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.paths import data_folders
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import data_folders
 
 TYPES = {
     "MET_CHAR": "i1",

@@ -3,11 +3,11 @@
 from hpml_lab.capstone.lung_pipeline import PARTS
 from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, in_ms
 from hpml_lab.capstone.pipeline_use import MachineUse
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.rungs import draw_rungs
-from hpml_lab.core.timeline import gantt
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.show import style
+from hpml_lab.core.show.ladder import draw_rungs
+from hpml_lab.core.show.picture import picture
 
 COLORS = dict(
     zip(

@@ -22,7 +22,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 from hpml_lab import loading
 from hpml_lab.capstone import patients, slow_stages, stages
 from hpml_lab.capstone.ct import Scan
-from hpml_lab.core.timeline import CLOCK, Span
+from hpml_lab.core.measure.timeline import CLOCK, Span
 
 PARTS = ("read", "resample", "components", "closing", "patches", "network", "boxes", "patient")
 BEFORE = PARTS[:5]  # before the network

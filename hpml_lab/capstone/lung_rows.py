@@ -7,8 +7,8 @@ from hpml_lab.capstone.lung_pipeline import BEFORE
 from hpml_lab.capstone.pipeline_changes import KINDS, LANES, PREPARATION, lane_seconds
 from hpml_lab.capstone.pipeline_ladder import PipelineRung
 from hpml_lab.capstone.pipeline_use import MachineUse
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.machine import cores
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.machine import cores
 
 
 @dataclass

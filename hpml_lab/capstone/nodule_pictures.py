@@ -9,9 +9,9 @@ from matplotlib.patheffects import withStroke
 
 from hpml_lab.capstone import ct, froc, stages
 from hpml_lab.capstone.prepared import PreparedScan
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 
 SLICES = 2  # with boxes
 FOUND, TRUTH, MASK = style.ORANGE, style.SKY, style.GREEN  # on black

@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from hpml_lab.capstone.detector import Detector
 from hpml_lab.capstone.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
 from hpml_lab.capstone.slice_stages import SIDE, slice_models
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.tools import need
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import need
 
 TOLERANCE = 1e-5  # of the largest output
 PATCH = (1, 32, 32, 32)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.tools import need
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import need
 
 INPUT, OUTPUT = "x", "y"
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"

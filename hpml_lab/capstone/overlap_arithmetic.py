@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from numbers import Rational
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 Number = int | float | Fraction
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 BEST = 3  # scores that are looked at
 

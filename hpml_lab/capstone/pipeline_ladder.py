@@ -17,8 +17,8 @@ from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.lung_pipeline import PARTS, LungPipeline, PipelineSwitches, SpanClock
 from hpml_lab.capstone.pipeline_changes import EQUAL, NETWORK, PipelineChange, applicable, difference_of, next_change, overlaps
 from hpml_lab.capstone.validation import Validated, Validation
-from hpml_lab.core.device import Device
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.system.device import Device
 
 CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
 WHOLE = "whole"

@@ -12,9 +12,9 @@ from hpml_lab import loading, profiling
 from hpml_lab.capstone import overlap_arithmetic as arithmetic
 from hpml_lab.capstone import scans
 from hpml_lab.capstone.lung_pipeline import LungPipeline, SpanClock
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.machine import cores
-from hpml_lab.core.timeline import busy, rows
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timeline import busy, rows
+from hpml_lab.core.system.machine import cores
 
 RATE = 50.0  # samples a second
 WAITS = {"preprocessing": 0.030, "network": 0.010}  # seconds: the lecture's 3' and 1'

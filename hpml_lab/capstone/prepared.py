@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from hpml_lab.capstone import ct, stages
-from hpml_lab.core.machine import cores
+from hpml_lab.core.system.machine import cores
 
 Item, Value = TypeVar("Item"), TypeVar("Value")
 

@@ -6,10 +6,10 @@ import numpy as np
 from hpml_lab.capstone.pipeline_times import ServiceModel
 from hpml_lab.capstone.traffic import due_times, percentiles
 from hpml_lab.capstone.virtual_queue import TICKS_PER_SECOND, QueueTrace, number_in_system, simulate, ticks
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.system.errors import LabError
 
 REQUESTS = 3_000
 GAPS = due_times(1.0, REQUESTS)  # the same randomness at every rate: only what the sliders change changes

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 STAGE = "read"
 # Bytes that a compressed file may unpack to, 2,048 slices of 1,024 × 1,024: what asks for more is a bomb and no scan.

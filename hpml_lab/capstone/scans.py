@@ -15,8 +15,8 @@ import numpy as np
 
 from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.read_errors import LARGEST_UNPACKED, check_file, unreadable
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 
 FORMATS = ("npz", "npy", "dicom")
 META = ("spacing", "slope", "intercept", "nodules")

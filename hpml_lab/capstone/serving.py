@@ -18,7 +18,7 @@ from hpml_lab.capstone.http_program import batched
 from hpml_lab.capstone.onnx_models import relative_difference
 from hpml_lab.capstone.stage_server import ServerStage, StageServer
 from hpml_lab.capstone.traffic import Request, TrafficSummary, due_times, open_loop, summary
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 WARM_UP = 16  # requests before each turn
 TIMEOUT_SECONDS = 10.0

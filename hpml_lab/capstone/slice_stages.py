@@ -15,7 +15,7 @@ from scipy import ndimage
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 SIDE = 64  # pixels of a model's input
 WINDOW = (-1000.0, 400.0)  # HU: from air to bone

@@ -20,7 +20,7 @@ from scipy import ndimage
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 SPACING = 2.0  # mm between voxels after resampling
 AIR_BELOW = -400.0  # HU: what is below is air, of the lungs or around the patient

@@ -15,7 +15,7 @@ from functools import partial
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 CLOCK = time.perf_counter  # seconds
 SHARES = (50, 95, 99)  # the percentiles that are reported

@@ -12,7 +12,7 @@ import numpy as np
 from hpml_lab.capstone import froc, patients
 from hpml_lab.capstone.ct import Scan
 from hpml_lab.capstone.lung_pipeline import LungPipeline
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 
 ACCEPTED = 1.0  # false positive per scan, where the threshold is set
 FOUND, FALSE = 0.95, 1.10  # of the nodules found before at least, and of the false positives at most

@@ -18,8 +18,8 @@ from hpml_lab.capstone.ct_pictures import (
     mask_slice,
     show_slice,
 )
-from hpml_lab.core import style
-from hpml_lab.core.live_figure import LiveFigure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
 
 WINDOWS = {"lung": LUNG_WINDOW, "soft tissue": TISSUE_WINDOW}
 MOST = 40  # circles at most: more detections than this are those of a detector without a threshold

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from hpml_lab import __version__
 from hpml_lab.cli import bottleneck, data, doctor, listing, monitor, profile, reference, report, run, tune
 from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_error
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 COMMANDS = (listing, run, reference, report, doctor, data, profile, monitor, bottleneck, tune)
 

@@ -28,7 +28,7 @@ def add_parser(commands) -> None:
 def bottleneck(chosen: argparse.Namespace) -> int:
     """Print the diagnosis on stderr, and return the command's own exit code (0 with --pid)."""
     from hpml_lab.cli.foreign import foreign_command, output_file
-    from hpml_lab.core.errors import LabError
+    from hpml_lab.core.system.errors import LabError
     from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 
     if chosen.seconds is not None and not chosen.seconds > 0:
@@ -43,7 +43,7 @@ def bottleneck(chosen: argparse.Namespace) -> int:
         diagnosis, code = diagnose_command(command, chosen.seconds)
     print(f"hpml-lab: {diagnosis.text()}", file=sys.stderr, flush=True)
     if path is not None:
-        from hpml_lab.core.files import atomic_write
+        from hpml_lab.core.system.files import atomic_write
 
         atomic_write(path, json.dumps(diagnosis.as_dict(), indent=1) + "\n")
     return code

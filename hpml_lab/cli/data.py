@@ -4,8 +4,8 @@ import argparse
 from pathlib import Path
 
 from hpml_lab.cli.shared import FINE
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 
 def add_parser(commands) -> None:

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def foreign_command(words: list[str], example: str) -> list[str]:

@@ -11,7 +11,7 @@ def add_parser(commands) -> None:
 
 
 def list_experiments(_: argparse.Namespace) -> int:
-    from hpml_lab.core.paths import REFERENCE
+    from hpml_lab.core.system.paths import REFERENCE
 
     rows = [("slug", "notebook", "lectures", "reference", "title")]
     for found in load_registry().all_experiments():

@@ -39,8 +39,8 @@ def monitor(chosen: argparse.Namespace) -> int:
         code, usage = wait_with_usage(process)
         used = usage.ru_utime + usage.ru_stime
         watched.ended(used)
-    from hpml_lab.core import style  # only now: the command does not wait for matplotlib
-    from hpml_lab.core.files import atomic_write
+    from hpml_lab.core.show import style  # only now: the command does not wait for matplotlib
+    from hpml_lab.core.system.files import atomic_write
     from hpml_lab.profiling.monitor_picture import monitored_run
 
     atomic_write(picture, style.png(monitored_run(watched.samples, shlex.join(command)).figure))

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from hpml_lab.cli.shared import FAILED, FINE, load_registry, print_error, require_writable
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 UNITS = {"s": 1, "m": 60, "h": 3600}
 
@@ -40,8 +40,8 @@ def record_references(chosen: argparse.Namespace) -> int:
     end = time.monotonic() + chosen.budget
     registry = load_registry()
     from hpml_lab import recording
-    from hpml_lab.core.files import atomic_write
-    from hpml_lab.core.paths import REFERENCE
+    from hpml_lab.core.system.files import atomic_write
+    from hpml_lab.core.system.paths import REFERENCE
 
     if chosen.size not in registry.SIZES:
         raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")

@@ -21,7 +21,7 @@ def add_parser(commands) -> None:
 
 def make_report(chosen: argparse.Namespace) -> int:
     load_registry()
-    from hpml_lab.core.kept import results_folder
+    from hpml_lab.core.experiment.kept import results_folder
     from hpml_lab.report import write_report
 
     here = Path("results")

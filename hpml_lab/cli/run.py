@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 
 from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, load_registry, print_error, require_writable
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def add_parser(commands) -> None:
@@ -28,8 +28,8 @@ def run_experiments(chosen: argparse.Namespace) -> int:
         for experiment in experiments:
             experiment(chosen.size, chosen.device)
         return FINE
-    from hpml_lab.core import style
-    from hpml_lab.core.files import atomic_write
+    from hpml_lab.core.show import style
+    from hpml_lab.core.system.files import atomic_write
 
     out, start, total = chosen.out, time.perf_counter(), len(experiments)
     finished, crashed, failing = [], [], []
@@ -93,7 +93,7 @@ def _rank() -> int:
 def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     """The experiments and the device that were asked for, all checked before the first one runs; raises LabError."""
     registry = load_registry()
-    from hpml_lab.core.device import choose_device
+    from hpml_lab.core.system.device import choose_device
 
     if chosen.size not in registry.SIZES:
         raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")

@@ -5,8 +5,8 @@ import tempfile
 from pathlib import Path
 from types import ModuleType
 
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
 
@@ -35,13 +35,13 @@ def load_registry() -> ModuleType:
     """
     machine.require_torch()
     try:
-        from hpml_lab.core import experiment
+        from hpml_lab.core.experiment import registry
 
-        experiment.all_experiments()
+        registry.all_experiments()
     except Exception as error:  # a broken installation fails in many ways
         raise LabError(
             f"the experiments do not load ({type(error).__name__}: {error}).", "Run `hpml-lab doctor` to see what to fix."
         ) from error
-    for topic, why in experiment.topics_that_do_not_load().items():
+    for topic, why in registry.topics_that_do_not_load().items():
         print_error(f"the experiments of {topic} do not load here ({why}).", "The other topics work.")
-    return experiment
+    return registry

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from hpml_lab.cli.shared import FAILED, FINE, print_error
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 BATCH_SIZE = 32  # for a data set, which has none of its own
 EXAMPLE = "For example `hpml-lab tune train:make_dataset`, with train.py in the current folder."

@@ -28,7 +28,7 @@ Tools:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.compression.experiments.affine_quantization import affine_quantization as affine_quantization

@@ -11,7 +11,7 @@ output channel of a weight, for example) has a scale and a zero point of its own
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 Tensor = torch.Tensor
 LEAST_SCALE = torch.finfo(torch.float32).eps  # torch's observers take no smaller one: 1 / scale has to stay finite

@@ -9,9 +9,9 @@ from torch import nn
 
 from hpml_lab.compression.affine import affine_parameters, dequantize, quantize, value_range
 from hpml_lab.compression.lenet import LabeledImages
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.live_figure import LiveFigure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.system.errors import LabError
 
 IMAGES = 400  # of the test set: two passes of them fit into one move of a slider
 CHANNELS = 6  # number lines

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from hpml_lab.compression.lenet import LeNet
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 WEIGHT_BITS, IMAGE_BITS = 6, 4  # after the binary point, in the net without rounding
 

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from hpml_lab.compression.dynamic_rows import ChangedModel, LayerCost, LeNetAccuracy, TimedForward
 from hpml_lab.compression.dynamic_times import COMPILED
 from hpml_lab.compression.quantizers import CONVOLUTIONS, INT4, INT8, LEGACY, WEIGHT_ONLY
-from hpml_lab.core.noise import CLAIMED, SpeedUp, interval
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval
 
 FC_WEIGHTS = 1000 * 512  # of ResNet-18's last layer
 

@@ -12,14 +12,14 @@ from torch import nn
 from hpml_lab.compression.extras import torchao
 from hpml_lab.compression.quantizers import BF16, FP16, FP32, converted, legacy_dynamic, quantized_modules
 from hpml_lab.compression.sizes import sizes
-from hpml_lab.core.attempt import error_message_of
-from hpml_lab.core.counting import operators
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.fits import is_out_of_memory
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import Timing, interleaved
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.fits import is_out_of_memory
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import Timing, interleaved
+from hpml_lab.core.system.attempt import error_message_of
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 DTYPES = {FP32: torch.float32, FP16: torch.float16, BF16: torch.bfloat16}
 LAYERS = (nn.Linear, nn.Conv2d)

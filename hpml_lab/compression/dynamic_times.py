@@ -8,7 +8,7 @@ from torch import nn
 
 from hpml_lab.compression.dynamic_rows import DTYPES, RefusedModel, TimedForward, outcome_of, timed_forwards
 from hpml_lab.compression.quantizers import INT8, converted
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.system.warned import collect_warnings
 
 COMPILED = ", compiled"
 

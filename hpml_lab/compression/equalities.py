@@ -8,9 +8,9 @@ from torch import nn
 
 from hpml_lab.compression.affine import affine_parameters, fake_quantize, quantize, value_range
 from hpml_lab.compression.extras import torchao
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 Tensor = torch.Tensor
 ONE_LINE = "x + (fake_quantize(x) - x).detach()"

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import torch
 from torch import nn
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 ROUNDS = 50
 

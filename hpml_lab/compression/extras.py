@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from types import ModuleType
 
-from hpml_lab.core.tools import need
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.warned import collect_warnings
 
 
 def torchao(part: str = "quantization") -> ModuleType:

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.affine import affine_parameters, fake_quantize, value_range
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 KINDS = (nn.Linear, nn.Conv2d)
 FOLLOWED = 0.01  # of the difference between a batch's range and the recorded one is added in each training step

@@ -3,9 +3,9 @@
 from hpml_lab.compression import formats
 from hpml_lab.compression.format_times import FormatTime
 from hpml_lab.compression.formats import BSR, CSR, ROWS, SEARCHED, SEMI, ZEROS
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 
 LOOK = {
     name: {"color": color, "marker": marker, "linestyle": line}

@@ -9,13 +9,13 @@ from torch import Tensor
 
 from hpml_lab.compression import formats
 from hpml_lab.compression.formats import FORMATS, SEARCHED, SEMI, SparseFormat, dense_bytes, most_kept, stored_bytes
-from hpml_lab.core.attempt import error_message_of
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.device import Device
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.fits import is_out_of_memory
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.fits import is_out_of_memory
+from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.system.attempt import error_message_of
+from hpml_lab.core.system.device import Device
 
 DENSE = "dense"
 NEVER = "at none of these"

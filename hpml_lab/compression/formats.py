@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.sparse import to_sparse_semi_structured
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 BLOCK = 32  # rows and columns of a block in BSR
 VALUE = 4  # bytes of a float32

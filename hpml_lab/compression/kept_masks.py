@@ -11,10 +11,10 @@ from torch.nn.utils import prune
 
 from hpml_lab.compression.lenet import LabeledImages, LeNet
 from hpml_lab.compression.masks import Tensor, apply_masks, global_masks, weights_of
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 
 Optimizer = torch.optim.Optimizer
 LR = 1e-3

@@ -15,7 +15,7 @@ from numbers import Integral, Real
 import torch
 from torch import nn
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 Tensor = torch.Tensor
 Rule = Callable[[Tensor, float, Tensor | None], Tensor]  # (weight, amount, keep) -> mask

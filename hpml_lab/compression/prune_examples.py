@@ -9,8 +9,8 @@ from torch.nn.utils import prune
 
 from hpml_lab.compression.lenet import LeNet
 from hpml_lab.compression.masks import Tensor, channel_mask, global_masks, l1_mask, random_mask, weights_of, zeros
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
 
 RANDOM, BIAS, STACKED, CHANNELS = "30 % at random", "3 biases by L1", "random, then 3 channels by L2", "3 channels by L2"
 AMOUNT = 0.2  # of all weights, in the lecture's example of global pruning

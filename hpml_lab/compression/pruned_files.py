@@ -12,8 +12,8 @@ from torch.nn.utils import prune
 from hpml_lab.compression.lenet import LeNet
 from hpml_lab.compression.masks import weights_of
 from hpml_lab.compression.prune_examples import AMOUNT, PrunedLayer, pairs, prune_globally
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
 
 
 @dataclass

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.extras import torchao
-from hpml_lab.core.attempt import error_message_of
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.fits import is_out_of_memory
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.fits import is_out_of_memory
+from hpml_lab.core.system.attempt import error_message_of
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 CONVOLUTIONS = "legacy int8 dynamic, convolutions too"
 LEGACY, INT8, WEIGHT_ONLY, INT4 = "legacy int8 dynamic", "torchao int8 dynamic", "torchao int8 weight-only", "torchao 4-bit"

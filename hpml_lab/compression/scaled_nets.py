@@ -11,10 +11,10 @@ from torch import nn
 from hpml_lab.compression.equalize import equalize_layers, ranges, scale_channels
 from hpml_lab.compression.fake_quantized import calibrate, with_fake_quantization
 from hpml_lab.compression.lenet import SEEDS, LeNet
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 
 TENSOR, CHANNEL = "per tensor", "per channel"
 TRAINED, SCALED, EQUALIZED = "as trained", "channels scaled", "scaled, then equalized"

@@ -13,7 +13,7 @@ from torch import nn
 
 from hpml_lab.compression.extras import torchao, without_torchaos_warnings
 from hpml_lab.compression.static_int8 import exported, int8_weights, prepared, pt2e_int8
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 
 GRAPH = "int8, also convolutions: PT2E"
 

@@ -8,11 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from hpml_lab.compression.sizes import sizes
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import interleaved
-from hpml_lab.core.tools import need
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.system.tools import need
+from hpml_lab.core.system.warned import collect_warnings
 
 FULL_NET, ZEROED, SMALLER = "as it was", "half of the channels are 0", "half of the channels taken out"
 

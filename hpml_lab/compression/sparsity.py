@@ -9,11 +9,11 @@ import numpy as np
 
 from hpml_lab.compression.lenet import SEEDS, LabeledImages, LeNet, accuracy, train, trained
 from hpml_lab.compression.masks import Rule, Tensor, apply_masks, global_masks, l1_mask, random_mask, weights_of
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
 
 DENSE, RANDOM, LAYER, GLOBAL = "dense", "random", "L1 in each layer", "L1 over all layers"
 ITERATIVE, LONGER = "L1 over all layers, iterative", "L1 over all layers, as many steps"

@@ -11,12 +11,12 @@ from torch import nn
 from hpml_lab.compression.lenet import LabeledImages, accuracy
 from hpml_lab.compression.sizes import sizes
 from hpml_lab.compression.static_int8 import compiled_for, pt2e_int8
-from hpml_lab.core import style
-from hpml_lab.core.counting import profiled
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import interval, speed_up
-from hpml_lab.core.timing import Timing, interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import profiled
+from hpml_lab.core.measure.noise import interval, speed_up
+from hpml_lab.core.measure.timing import Timing, interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 
 EAGER, FROZEN = "float32, eager", "float32, compiled, frozen"
 REFERENCE, INT8, OLD = "int8 by PT2E, eager", "int8 by PT2E, compiled", "int8, eager mode (older)"

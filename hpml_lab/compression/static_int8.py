@@ -16,8 +16,8 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.extras import torchao, without_torchaos_warnings
-from hpml_lab.core.compilation import QUICKLY, compiler_missing, no_compiler
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.measure.compilation import QUICKLY, compiler_missing, no_compiler
+from hpml_lab.core.system.warned import collect_warnings
 
 Tensor = torch.Tensor
 WIDTH = 64  # channels of each hidden layer

@@ -7,10 +7,10 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.static_int8 import eager_mode_int8, exported, int8_weights, lecture_qat, prepared
-from hpml_lab.core.attempt import EXPECTED, attempt
-from hpml_lab.core.compilation import QUICKLY
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.compilation import QUICKLY
+from hpml_lab.core.system.attempt import EXPECTED, attempt
+from hpml_lab.core.system.warned import collect_warnings
 
 WORKS = "works"
 

@@ -3,6 +3,7 @@
 For notebooks:
     check, predicted             judge an exercise; compare a prediction with what was measured
     choose_device                the device to run on, and why
+    source                       the code of a lesson, as it stands in its file
 For your own code:
     measure, compare, interleaved    honest timing: warm-up, synchronization, several samples, turns
     speed_up, speed_up_of, SpeedUp   a ratio of times with its interval, and the noise band of a placebo
@@ -17,21 +18,27 @@ For experiments:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
-    from hpml_lab.core.exercises import check as check
-    from hpml_lab.core.prediction import predicted as predicted
-    from hpml_lab.core.device import choose_device as choose_device
-    from hpml_lab.core.timing import measure as measure, interleaved as interleaved, ceiling as ceiling
-    from hpml_lab.core.noise import compare as compare, SpeedUp as SpeedUp, speed_up as speed_up, speed_up_of as speed_up_of
-    from hpml_lab.core.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
-    from hpml_lab.core.children import run_in_child as run_in_child
-    from hpml_lab.core.live_curve import LiveCurve as LiveCurve
-    from hpml_lab.core.threads import one_thread as one_thread, all_threads as all_threads
-    from hpml_lab.core.experiment import find as find, all_experiments as all_experiments, load_result as load_result
-    from hpml_lab.core.result import Result as Result
-    from hpml_lab.core.findings import Row as Row, Table as Table, column as column
-    from hpml_lab.core.errors import LabError as LabError
+    from hpml_lab.core.judge.exercises import check as check
+    from hpml_lab.core.judge.prediction import predicted as predicted
+    from hpml_lab.core.system.device import choose_device as choose_device
+    from hpml_lab.core.show.source import source as source
+    from hpml_lab.core.measure.timing import measure as measure, interleaved as interleaved, ceiling as ceiling
+    from hpml_lab.core.measure.noise import (
+        compare as compare,
+        SpeedUp as SpeedUp,
+        speed_up as speed_up,
+        speed_up_of as speed_up_of,
+    )
+    from hpml_lab.core.measure.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
+    from hpml_lab.core.system.children import run_in_child as run_in_child
+    from hpml_lab.core.show.live_curve import LiveCurve as LiveCurve
+    from hpml_lab.core.measure.threads import one_thread as one_thread, all_threads as all_threads
+    from hpml_lab.core.experiment.registry import find as find, all_experiments as all_experiments, load_result as load_result
+    from hpml_lab.core.experiment.result import Result as Result
+    from hpml_lab.core.experiment.findings import Row as Row, Table as Table, column as column
+    from hpml_lab.core.system.errors import LabError as LabError
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

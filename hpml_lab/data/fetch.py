@@ -7,10 +7,10 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import data_folders
-from hpml_lab.core.tools import need
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import data_folders
+from hpml_lab.core.system.tools import need
 from hpml_lab.data import mnist
 
 SILENCE_SECONDS = 30  # without a byte from the server, after which it is given up

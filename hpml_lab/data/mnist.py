@@ -9,9 +9,9 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import data_folders
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import data_folders
 from hpml_lab.data.dataset import DataSet
 
 # Of the unpacked content: archives of the same content differ in their headers and compression.

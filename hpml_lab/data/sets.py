@@ -2,7 +2,7 @@
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.data.mnist import read_mnist
 

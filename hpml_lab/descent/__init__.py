@@ -19,7 +19,7 @@ From hpml_lab.landscape and hpml_lab.optim:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.descent.experiments.gd_variants import gd_variants as gd_variants, noise_and_cost as noise_and_cost

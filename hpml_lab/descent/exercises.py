@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.landscape import largest_stable_rate
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import as_rule

@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from hpml_lab.core import style
+from hpml_lab.core.show import style
 from hpml_lab.landscape import StabilityMap, Surface, largest_stable_rate
 
 

@@ -8,7 +8,7 @@ W (…, D, C), x (…, B, D), labels as one-hot (…, B, C): leading axes are se
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import load
 from hpml_lab.landscape.stability import best_settings
 

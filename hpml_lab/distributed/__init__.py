@@ -53,7 +53,7 @@ For the notebook:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.distributed.experiments.gradient_aggregation import gradient_aggregation as gradient_aggregation

@@ -10,7 +10,7 @@ import torch
 from torch import distributed as dist
 from torch.nn import functional as F
 
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 from hpml_lab.distributed.sentences import Plan, SentenceClassifier, padded_batch
 

@@ -21,7 +21,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 class AllReduceSum(torch.autograd.Function):

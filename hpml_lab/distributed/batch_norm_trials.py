@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.attempt import error_message_of
+from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.distributed.batch_norm import AllReduceSum, SyncBatchNorm, convert_batch_norm, merge_moments, moments
 from hpml_lab.distributed.placement import device_of_rank
 

@@ -5,8 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import distributed as dist
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.distributed.ranks import launch
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 MIB = 1 << 20
 NODE = 8  # GPUs that share NVLink in the usual node

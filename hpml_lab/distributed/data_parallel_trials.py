@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.timeline import CLOCK, Span, busy, rows, span
+from hpml_lab.core.measure.timeline import CLOCK, Span, busy, rows, span
 from hpml_lab.distributed.data_parallel import ThreadedDataParallel, TimedDataParallel
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 

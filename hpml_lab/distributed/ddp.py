@@ -15,7 +15,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.buckets import GradientBucket, assign_buckets
 
 start_all_reduce = partial(dist.all_reduce, async_op=True)

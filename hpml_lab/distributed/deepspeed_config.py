@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from math import log
 from typing import Any
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 # The lecture's file, word by word.
 LECTURE_JSON: dict[str, Any] = {

@@ -22,7 +22,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.children import end_with_parent
+from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.distributed.recovery import Snapshots, average_in_order, fingerprint, my_shards, snapshot_bytes
 
 SHARDS, PER_SHARD, BATCHES = 4, 16, 6  # samples of a shard; batches of an epoch

@@ -6,8 +6,8 @@ then sum their gradients. Nothing overlaps, so real trainings do better.
 
 from dataclasses import dataclass
 
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.show import style
 from hpml_lab.distributed.costs import ALGORITHMS, Interconnect, efficiency, transformer_seconds
 
 COUNTS = tuple(2**power for power in range(14))  # of ranks

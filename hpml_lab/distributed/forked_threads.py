@@ -2,7 +2,7 @@
 
 import torch
 
-from hpml_lab.core.children import run_in_child
+from hpml_lab.core.system.children import run_in_child
 
 
 def fork_hang(threads: int, deadline_seconds: float = 3.0) -> str:

@@ -24,9 +24,9 @@ from torch import nn
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
-from hpml_lab.core.children import end_with_parent
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.programs import python_environment, started
+from hpml_lab.core.system.children import end_with_parent
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.programs import python_environment, started
 from hpml_lab.distributed.hosts import TwoHosts, pull_the_cable, shape
 
 BATCH, FEATURES, HIDDEN, RATE = 64, 64, 512, 0.01

@@ -18,8 +18,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import started
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import started
 
 ADDRESSES = ("10.91.7.1", "10.91.7.2")
 START_SECONDS = 60.0

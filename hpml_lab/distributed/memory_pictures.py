@@ -2,8 +2,8 @@
 
 from matplotlib.figure import Figure
 
-from hpml_lab.core import style
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.distributed.one_of_many import WIDTH
 
 

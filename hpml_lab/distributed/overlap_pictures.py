@@ -5,13 +5,13 @@ from statistics import median
 
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import gantt, rows
-from hpml_lab.core.timing import PLACEBO
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import gantt, rows
+from hpml_lab.core.measure.timing import PLACEBO
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.distributed.buckets import last_arrival
 from hpml_lab.distributed.overlap_runs import AFTER, DDP, MESSAGE, OverlapReport, slowest_rank
 

@@ -11,8 +11,8 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.timeline import CLOCK, Span, busy, overlap, span
-from hpml_lab.core.timing import PLACEBO
+from hpml_lab.core.measure.timeline import CLOCK, Span, busy, overlap, span
+from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.distributed.buckets import Link, ddp_hook
 from hpml_lab.distributed.ddp import OverlappingDDP
 

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.machine import cores
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.system.machine import cores
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from hpml_lab.core.children import ChildOutcome
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.children import ChildOutcome
+from hpml_lab.core.system.errors import LabError
 
 SAME_ORDER = "Every rank has to call the same collectives in the same order."
 SAME_TENSORS = "All ranks have to hand over tensors of the same size and dtype; gloo aborts where they do not."

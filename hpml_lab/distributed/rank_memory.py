@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch import distributed as dist
 
-from hpml_lab.core.counting import peak_bytes, profiled, trace_events
-from hpml_lab.core.timeline import Span, busy, overlap
+from hpml_lab.core.measure.counting import peak_bytes, profiled, trace_events
+from hpml_lab.core.measure.timeline import Span, busy, overlap
 from hpml_lab.distributed import sharded_runs as runs
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 from hpml_lab.distributed.zero import FLOAT32, MIXED, Footprint, footprint

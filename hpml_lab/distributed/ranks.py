@@ -37,9 +37,9 @@ import torch
 import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
-from hpml_lab.core.children import end_with_parent, run_in_children, shield_children_from_sigint
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.machine import cores
+from hpml_lab.core.system.children import end_with_parent, run_in_children, shield_children_from_sigint
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.machine import cores
 from hpml_lab.distributed.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it

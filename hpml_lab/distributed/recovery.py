@@ -32,8 +32,8 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 from hpml_lab.distributed.rank_errors import RankError
 from hpml_lab.distributed.ranks import launch
 

@@ -10,10 +10,10 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch, Rectangle
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.ring import ring_schedule, ring_states
 
 MOST_RANKS = 6  # each has a color

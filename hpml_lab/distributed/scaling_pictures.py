@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import CLAIMED, SpeedUp
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds, strong_efficiency, weak_efficiency
 from hpml_lab.distributed.extrapolation import COUNTS, label_ranks
 from hpml_lab.distributed.scaling_times import ALONE, COMPUTE_ONLY, STRONG, WEAK, RankTimes, cpu_of_all, slowest

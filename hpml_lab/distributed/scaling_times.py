@@ -10,7 +10,7 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.distributed.placement import device_of_rank, wait_for
 
 ALONE, AGAIN = "1 rank", "1 rank again"

@@ -2,8 +2,8 @@
 
 import ipywidgets
 
-from hpml_lab.core import style
-from hpml_lab.core.live_figure import LiveFigure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.distributed.costs import ALGORITHMS, LINKS, efficiency
 from hpml_lab.distributed.extrapolation import COUNTS, STRONG_KIND, WEAK_KIND, label_ranks, step_seconds
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 @dataclass(frozen=True)

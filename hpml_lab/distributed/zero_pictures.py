@@ -7,8 +7,8 @@ from matplotlib.artist import Artist
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from hpml_lab.core import style
-from hpml_lab.core.live_figure import LiveFigure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.distributed.zero import FLOAT32, MIXED, STAGES, zero_formula
 
 SIZES = {f"{n:g} billion": n * 1e9 for n in (0.1, 0.35, 1.5, 3, 7.5, 13, 70, 175, 405, 1000)}

@@ -15,7 +15,7 @@ Theory on quadratics:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.landscape.surfaces import SURFACES as SURFACES, Surface as Surface, quadratic as quadratic

@@ -3,9 +3,9 @@
 import ipywidgets
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.large_batch.range_test import BETA, choose, smoothed
 
 

@@ -15,7 +15,7 @@ from statistics import median
 
 import torch
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.large_batch.batched import BatchedTrainings
 
 BETA = 0.9  # of the smoothing

@@ -10,10 +10,10 @@ from functools import partial
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.large_batch.batched import HIDDEN, BatchedTrainings, ImageRows
 from hpml_lab.large_batch.scaling import RATE
 from hpml_lab.optim import SGD

@@ -46,7 +46,7 @@ Data sets and parts that the notebook builds on:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.loading.experiments.face_landmarks import face_landmarks as face_landmarks
@@ -66,9 +66,9 @@ if TYPE_CHECKING:
     from hpml_lab.loading.tuner import tune as tune
     from hpml_lab.loading.deadline import with_deadline as with_deadline
     from hpml_lab.loading.prefetchers import ThreadPrefetcher as ThreadPrefetcher, DevicePrefetcher as DevicePrefetcher
-    from hpml_lab.core.ring import Ring as Ring
-    from hpml_lab.core.timeline import overlap as overlap
-    from hpml_lab.core.workers import allow_oversubscription as allow_oversubscription
+    from hpml_lab.core.system.ring import Ring as Ring
+    from hpml_lab.core.measure.timeline import overlap as overlap
+    from hpml_lab.core.system.workers import allow_oversubscription as allow_oversubscription
     from hpml_lab.loading.pipeline import (
         run_epoch as run_epoch,
         stamped_loader as stamped_loader,

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.png import encode_png
+from hpml_lab.core.show.png import encode_png
 from hpml_lab.loading import dali_pipelines
 
 HEIGHT, WIDTH = 180, 240

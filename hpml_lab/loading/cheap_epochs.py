@@ -12,15 +12,15 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from hpml_lab.core import style
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.render import plural
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import shutdown_workers
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.workers import shutdown_workers
 from hpml_lab.loading.pipeline import DEADLINE
 from hpml_lab.loading.storage import BatchedImages, CheapImages, ready_made
 

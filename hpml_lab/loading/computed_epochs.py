@@ -8,12 +8,13 @@ from typing import Any
 
 from torch.utils.data import Dataset
 
-from hpml_lab.core import machine, style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system import machine
 from hpml_lab.loading.pipeline import stamped_loader
 
 BATCHES, BATCH_SIZE = 16, 4

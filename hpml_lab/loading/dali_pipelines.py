@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 FIX = "On Linux, in the project's folder: .venv/bin/uv pip install -e '.[dali]' (about 500 MB)."
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet's images, for values in 0 … 1

@@ -17,8 +17,8 @@ from unittest import mock
 
 from torch.utils.data import DataLoader, _utils, get_worker_info
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import allow_oversubscription, needs_shared_memory, shutdown_workers
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import allow_oversubscription, needs_shared_memory, shutdown_workers
 
 FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
 FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."

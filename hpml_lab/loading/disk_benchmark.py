@@ -16,8 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.progress import progress
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading.uncached_file import BUFFERED, MIB, NAME, PAGE, TAG, DiskFile, page_words
 
 STUCK_SECONDS = 60.0  # a disk that does not answer for so long is given up

@@ -3,7 +3,7 @@
 import csv
 from pathlib import Path
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def damage(folder: Path, table: Path) -> dict[str, int]:

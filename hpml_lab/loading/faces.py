@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 # Name and position of each landmark in an average face.
 LANDMARKS = {

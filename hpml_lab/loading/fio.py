@@ -5,8 +5,8 @@ import subprocess
 from collections.abc import Sequence
 from functools import cache
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate
 from hpml_lab.loading.uncached_file import DIRECT, DiskFile
 

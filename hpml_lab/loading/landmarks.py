@@ -11,7 +11,7 @@ import torch
 from PIL import Image, UnidentifiedImageError
 from torch.utils.data import Dataset
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 MARGIN = 0.25  # of a side: the well-known table guesses where the landmarks of a face lie that the image's edge cuts
 

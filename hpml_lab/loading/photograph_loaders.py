@@ -7,11 +7,11 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.render import plural
-from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import allow_oversubscription
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading import dali_pipelines
 from hpml_lab.loading.decoders import pil_image, tensor_image, training_set
 from hpml_lab.loading.photographs import CLASSES

@@ -5,7 +5,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 CLASSES = ("china", "flower")  # the two photographs, 640 × 427 pixels each
 SIDES = (256, 420)  # of a crop, in pixels

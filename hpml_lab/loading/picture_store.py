@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
-from hpml_lab.core.png import decode_png, encode_png
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.png import decode_png, encode_png
 
 STAGES = ("label", "read", "decode", "augment")
 

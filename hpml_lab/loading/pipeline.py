@@ -12,8 +12,8 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, default_collate, get_worker_info
 
-from hpml_lab.core.timeline import CLOCK, Span, span
-from hpml_lab.core.workers import shutdown_workers, sleep_until
+from hpml_lab.core.measure.timeline import CLOCK, Span, span
+from hpml_lab.core.system.workers import shutdown_workers, sleep_until
 
 LECTURE_LOAD, LECTURE_COMPUTE = 114.07, 15.10  # seconds an epoch of UCF101 without workers
 LECTURE_COMPUTE_8, LECTURE_WAIT_8 = 15.33, 4.84  # with 8 workers: compute, and what the loop still waits

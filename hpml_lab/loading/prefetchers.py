@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.nn.utils.rnn import PackedSequence
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 _END = object()
 

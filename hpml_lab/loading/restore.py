@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 LONGEST = 1000  # a longer list holds data, not models
 DEPTH = 4  # how far references are followed: a step, an object that it uses, that object's attributes, and a list in one

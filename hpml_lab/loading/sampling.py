@@ -15,8 +15,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from hpml_lab.core.attempt import error_message_of
-from hpml_lab.core.workers import allow_oversubscription
+from hpml_lab.core.system.attempt import error_message_of
+from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.data.lengths import LengthBuckets
 
 SAMPLERS = ("sequential", "random", "subset", "weighted", "length buckets")

@@ -16,13 +16,13 @@ from typing import Any
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of, times_faster
-from hpml_lab.core.progress import progress
-from hpml_lab.core.render import table_html, table_text
-from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import sleep_until
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.render import table_html, table_text
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of, times_faster
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.loading.restore import restored, trained_by
 from hpml_lab.loading.trials import LoaderTrial, Trials, median_trial
 

@@ -20,9 +20,9 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.paths import RESULTS
-from hpml_lab.core.progress import progress
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import RESULTS
 
 try:
     import fcntl

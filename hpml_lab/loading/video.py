@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading.dali_pipelines import parts_of_dali
 
 FIX = "In the project's folder: .venv/bin/uv pip install av (about 100 MB)."

@@ -23,7 +23,7 @@ Training on real images:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.nets.experiments.three_layer_net import three_layer_net as three_layer_net

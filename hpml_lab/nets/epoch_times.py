@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.optim import SGD
 
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, batched_gradients, stack_of_nets
 from hpml_lab.nets.networks import XorNet
 

@@ -3,9 +3,9 @@
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, Parameters, batched_forward
 
 DRAWN = (1000, 4000, 5000, 10_000)  # the epochs of the figure

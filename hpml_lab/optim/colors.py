@@ -6,7 +6,7 @@ Colors are near Okabe and Ito's and Tol's, which people with common forms of col
 optimizers to rely on color alone, so lines and markers differ as well.
 """
 
-from hpml_lab.core import style
+from hpml_lab.core.show import style
 
 OPTIMIZER_COLORS = {
     "SGD": style.INK,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim.lines import formula_lines
 
 

@@ -14,7 +14,8 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, same
+from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.same import same
 from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules
 
 STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows

@@ -20,7 +20,7 @@ For the notebook:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.precision.experiments.gemm_tensor_cores import gemm_tensor_cores as gemm_tensor_cores

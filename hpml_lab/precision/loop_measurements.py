@@ -6,9 +6,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hpml_lab.core.counting import peak_bytes, saved_tensors
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.timing import Timing, interleaved
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.counting import peak_bytes, saved_tensors
+from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.data.batches import batches
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops

@@ -7,10 +7,10 @@ from statistics import median
 import torch
 from torch.utils.flop_counter import mm_flop
 
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.timing import PLACEBO, captured, interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, captured, interleaved
 from hpml_lab.precision import gemm
 
 CHECKED_ROWS = 64  # of each product; they show as much about rounding as all rows

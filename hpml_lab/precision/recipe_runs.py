@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.progress import progress
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.show.progress import progress
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision.recipes import RECIPES, Trainings, loss_gradients
 from hpml_lab.precision.underflow import LOSS_FACTOR, histogram, vanished_share

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.precision.formats import BF16, FP16, Format, is_lost
 
 # A sum, or with start 0 a conversion, and its result: (format, start, added, result).

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.precision.recipes import BatchedScaler
 
 

@@ -25,7 +25,7 @@ Tools:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.processes.experiments.gil import gil as gil, gil_timelines as gil_timelines
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from hpml_lab.processes.experiments.process_and_pool import process_and_pool as process_and_pool
     from hpml_lab.processes.experiments.tensor_queues import tensor_queues as tensor_queues
     from hpml_lab.processes.experiments.producer_consumer import producer_consumer as producer_consumer
-    from hpml_lab.core.ring import Ring as Ring
+    from hpml_lab.core.system.ring import Ring as Ring
     from hpml_lab.processes.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
     from hpml_lab.processes.held_lock import start_while_held as start_while_held
     from hpml_lab.processes.pool import (

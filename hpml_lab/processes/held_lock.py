@@ -6,8 +6,8 @@ import threading
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 
-from hpml_lab.core.children import START_SECONDS, child_process
-from hpml_lab.core.timeline import CLOCK, Span, span
+from hpml_lab.core.measure.timeline import CLOCK, Span, span
+from hpml_lab.core.system.children import START_SECONDS, child_process
 
 LOCK = threading.Lock()  # a library's lock: every process has its own, and fork copies it as it is at that moment
 PARENT, THREAD, CHILD = "the parent", "its other thread", "the child"
@@ -45,7 +45,7 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
     hold_seconds      how long the thread holds the lock
     patience_seconds  how long a plainly forked child waits for it after the thread has released it; the others, which are to
                       get it, have as long as a busy machine may need
-    Call it in a child (core.children.run_in_child): the hooks cannot be removed.
+    Call it in a child (core.system.children.run_in_child): the hooks cannot be removed.
     """
     context = multiprocessing.get_context("spawn" if case == "spawn" else "fork")
     if case == "fork with hooks":

@@ -16,10 +16,10 @@ from functools import partial
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.children import child_process
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.programs import call_python_module
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.system.children import child_process
+from hpml_lab.core.system.programs import call_python_module
 from hpml_lab.processes.work import send_time
 
 PATIENCE_SECONDS = 120.0  # for one start; importing torch takes a few seconds, on a busy machine many
@@ -164,7 +164,7 @@ def measure_starts(deadline_seconds: float = 600.0, **parameters: Any) -> list[S
 
 
 def starts_with_torch(called: float, samples: int, patience_seconds: float, cuda: bool) -> ForkWithTorch:
-    """Measure what torch adds to a start and does to a fork; call it in a spawned child (core.children.run_in_child).
+    """Measure what torch adds to a start and does to a fork; call it in a spawned child (core.system.children.run_in_child).
 
     called            CLOCK when the parent called start()
     patience_seconds  how long a forked child with all threads has for one matrix product before it counts as hung

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 
-from hpml_lab.core.programs import Finished, run_python
+from hpml_lab.core.system.programs import Finished, run_python
 
 THREAD_KINDS = ("plain", "daemon", "joined")
 SHORT_SECONDS, LONG_SECONDS = 0.2, 60.0  # of work; an interpreter that waited for the long one would miss its deadline

@@ -36,7 +36,7 @@ What the notebook looks at:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.profiling.experiments.profile_loop import profile_loop as profile_loop, rung_checks as rung_checks

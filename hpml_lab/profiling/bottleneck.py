@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.counting import synchronize, trace_events
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.render import table_text
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.render import table_text
+from hpml_lab.core.measure.counting import synchronize, trace_events
 from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profiling.watching import Watch
 

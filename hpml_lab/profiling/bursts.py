@@ -7,8 +7,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.profiling.known_loops import BLOCK
 
 PRODUCTS = 16  # matrix products in a row, so that the GPU computes for nearly all of a burst and waits for no launch

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.profiling.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
 from hpml_lab.profiling.foreground import exit_code, in_foreground, wait_with_usage
 from hpml_lab.profiling.nvml import Gpus

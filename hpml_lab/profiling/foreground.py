@@ -7,7 +7,7 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.profiling.tracing_access import allow_tracing
 
 END_SECONDS = 5.0  # for a command that is left before it has ended

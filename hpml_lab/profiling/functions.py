@@ -17,10 +17,10 @@ from pathlib import Path
 from subprocess import DEVNULL, PIPE
 from typing import TYPE_CHECKING, Any
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.programs import started
-from hpml_lab.core.tools import need
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import started
+from hpml_lab.core.system.tools import need
 from hpml_lab.profiling.sampler import StackSampler
 
 if TYPE_CHECKING:

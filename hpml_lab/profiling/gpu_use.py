@@ -7,8 +7,8 @@ from statistics import mean
 
 import torch
 
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.profiling.monitor import MonitorSample
 from hpml_lab.profiling.nvml import Gpus
 

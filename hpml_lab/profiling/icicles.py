@@ -1,7 +1,7 @@
 """A tree of stacks drawn as an icicle, the flame graph upside down."""
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.profiling.stacks import StackNode, function_name
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from hpml_lab.core.timeline import Span
+from hpml_lab.core.measure.timeline import Span
 from hpml_lab.profiling.bottleneck import CANNOT_TELL, Evidence
 from hpml_lab.profiling.device_work import device_evidence
 from hpml_lab.profiling.known_loops import KnownLoop

@@ -13,7 +13,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-from hpml_lab.core.children import shield_children_from_sigint
+from hpml_lab.core.system.children import shield_children_from_sigint
 from hpml_lab.profiling.bottleneck import CANNOT_TELL
 
 BLOCK = bytes(1 << 18)  # hashing it takes a few tenths of a millisecond without the interpreter's lock

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from hpml_lab.core.device import Device
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.system.device import Device
 from hpml_lab.profiling.habits import TrainingFiles
 from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, TrainerChange, applicable, next_step
 from hpml_lab.profiling.part_clock import PartClock

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.device import Device
+from hpml_lab.core.system.device import Device
 from hpml_lab.profiling import habits
 from hpml_lab.profiling.slow_trainer import PARTS, TrainerSwitches
 

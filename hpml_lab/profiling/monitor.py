@@ -18,10 +18,10 @@ from typing import IO, Any
 
 import psutil
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
 
 # As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.

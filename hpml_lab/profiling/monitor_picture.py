@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.profiling.monitor import MonitorSample
 
 LONGEST_TITLE = 90  # characters

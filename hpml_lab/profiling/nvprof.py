@@ -5,8 +5,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hpml_lab.core.counting import short_kernel_names
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import short_kernel_names
 from hpml_lab.profiling.traces import GPU, nested, of_categories
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 
 ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import synchronize
 
 
 @dataclass

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
-from hpml_lab.core.counting import synchronize
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 
 OFF, OFF_AGAIN = "off", "off, again"
 LEFT_ON, SCHEDULED, RESTARTED = "left on", "schedule, 2 steps recorded", "a new profiler for each step"

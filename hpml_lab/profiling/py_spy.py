@@ -10,9 +10,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profiling.flames import flame_svg
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, read_stacks, split_imports
 

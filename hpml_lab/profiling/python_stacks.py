@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profiling.process_tree import LOCK, PROC, RUNNING, ProcessTree
 from hpml_lab.profiling.watching import ThreadKey
 

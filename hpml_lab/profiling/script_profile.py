@@ -17,11 +17,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.programs import started
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.programs import started
+from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profiling import launcher
 from hpml_lab.profiling.flames import SCRIPT, flame_svg
 from hpml_lab.profiling.foreground import exit_code, in_foreground

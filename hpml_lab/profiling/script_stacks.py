@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.profiling import launcher
 from hpml_lab.profiling.python_stacks import LIBRARIES, PATIENT
 from hpml_lab.profiling.stacks import IMPORT_FRAMES, StackNode

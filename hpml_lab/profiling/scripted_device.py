@@ -3,7 +3,7 @@
 import weakref
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake
+from hpml_lab.core.judge.exercises import Mistake
 
 
 class Handle:

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from hpml_lab.core.findings import Table
-from hpml_lab.core.render import table_html
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.render import table_html
 
 
 def show_rows(rows: Sequence[Any], description: str) -> None:

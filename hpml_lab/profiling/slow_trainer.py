@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from hpml_lab.core.counting import synchronize
+from hpml_lab.core.measure.counting import synchronize
 from hpml_lab.profiling import habits
 from hpml_lab.profiling.habits import TrainingFiles
 from hpml_lab.profiling.part_clock import NoPartClock, PartClock

@@ -6,8 +6,8 @@ Folded text has one line a stack: the frames from the outermost inwards with sem
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.errors import LabError
 
 IMPORT_FRAMES = ("<frozen importlib", "importlib/_bootstrap")  # in the frames that py-spy writes while Python imports a module
 

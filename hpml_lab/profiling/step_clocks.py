@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core import counting
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.measure import counting
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.profiling.queued import QueuedDevice
 
 ITEM = "loss.item()"

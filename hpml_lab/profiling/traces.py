@@ -1,6 +1,6 @@
 """Reading torch's traces: calls within calls, self times, named regions, and lanes to draw.
 
-Events are those of `core.counting.trace_events`: dicts in Chrome's trace format, with ts and dur in µs.
+Events are those of `core.measure.counting.trace_events`: dicts in Chrome's trace format, with ts and dur in µs.
 """
 
 from collections.abc import Iterable
@@ -10,8 +10,8 @@ from typing import Any
 from torch import nn
 from torch.profiler import record_function
 
-from hpml_lab.core import style
-from hpml_lab.core.timeline import gantt
+from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.show import style
 
 HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
 GPU = ("kernel", "gpu_memcpy", "gpu_memset")

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment, started
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment, started
 from hpml_lab.data import DataSet
 from hpml_lab.profiling import training_program
 from hpml_lab.profiling.py_spy import record_stacks

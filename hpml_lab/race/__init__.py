@@ -24,7 +24,7 @@ Tools:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.race.experiments.mnist_three_nets import mnist_three_nets as mnist_three_nets, Ranking as Ranking

@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from hpml_lab import __version__
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.paths import RESULTS
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.paths import RESULTS
 
 FOLDER = RESULTS / "checkpoints"
 FORMAT = 1  # of the file and of the numbers in it; raise it when a change of the program changes either

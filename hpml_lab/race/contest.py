@@ -8,8 +8,8 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.live_curve import LiveCurve
-from hpml_lab.core.progress import progress
+from hpml_lab.core.show.live_curve import LiveCurve
+from hpml_lab.core.show.progress import progress
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.optim.schedules import factor
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of

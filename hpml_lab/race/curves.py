@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.style import INK, new_figure
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.style import INK, new_figure
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race.program import CLASSES
 

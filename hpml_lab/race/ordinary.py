@@ -3,7 +3,7 @@
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
 from hpml_lab.optim.schedules import factor, torch_scheduler
 from hpml_lab.race.program import CLASSES, NETS, FullyConnected, Program, Setting
 from hpml_lab.race.records import LECTURE_LR

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.optim import Adam, SparseAdam
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race.words import WordVectors, gradient_bytes, zipf_words

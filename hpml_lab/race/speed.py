@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.data import DataSet
 from hpml_lab.race.program import GATHER, FullyConnected, Program, Setting
 

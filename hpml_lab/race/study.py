@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from statistics import median
 
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
 from hpml_lab.race.rates import Sweeps
 from hpml_lab.race.records import Group, against_best_other
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.progress import progress
+from hpml_lab.core.show.progress import progress
 from hpml_lab.data import DataSet
 from hpml_lab.race import ranks
 from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of

@@ -5,7 +5,7 @@ write_report  write the page from a folder of results
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.report.page import write_report as write_report

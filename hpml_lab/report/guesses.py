@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 
-from hpml_lab.core.kept import read_predictions
-from hpml_lab.core.prediction import Prediction
-from hpml_lab.core.render import plural
+from hpml_lab.core.experiment.kept import read_predictions
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.judge.prediction import Prediction
 from hpml_lab.report.lessons import Question, questions
 
 WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured

@@ -5,7 +5,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpml_lab.core.paths import NOTEBOOKS
+from hpml_lab.core.system.paths import NOTEBOOKS
 
 GUESS = re.compile(r"^\w*guess\w* = \.\.\.\s*#?(.*)$", re.MULTILINE)
 HEADING = re.compile(r"^## .*`([a-z0-9-]+)`\s*$", re.MULTILINE)

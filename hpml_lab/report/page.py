@@ -9,13 +9,13 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from hpml_lab.core import kept
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import all_experiments, load_result
-from hpml_lab.core.files import atomic_write
-from hpml_lab.core.findings import Claim
-from hpml_lab.core.render import counted, data_uri, number, prose_html
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import kept
+from hpml_lab.core.experiment.findings import Claim
+from hpml_lab.core.experiment.registry import all_experiments, load_result
+from hpml_lab.core.experiment.render import counted, data_uri, number, prose_html
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
 from hpml_lab.report.guesses import Guess, read_guesses, summary
 from hpml_lab.report.lessons import title
 from hpml_lab.report.machines import machine_cards

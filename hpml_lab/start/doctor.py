@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from hpml_lab.core.paths import NOTEBOOKS
+from hpml_lab.core.system.paths import NOTEBOOKS
 from hpml_lab.start.asking import ask
 from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
 from hpml_lab.start.probes import PROBES

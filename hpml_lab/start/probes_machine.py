@@ -4,8 +4,8 @@ import os
 import shutil
 from pathlib import Path
 
-from hpml_lab.core import machine
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.paths import ROOT
 from hpml_lab.start.asking import run_tool
 from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
 

@@ -4,7 +4,7 @@ import platform
 import re
 import sys
 
-from hpml_lab.core import machine
+from hpml_lab.core.system import machine
 from hpml_lab.start.finding import LIMITED, MISSING, OK, REINSTALL, TORCH_FIRST, Answers, Finding
 
 PYTHONS = ((3, 11), (3, 13))  # oldest and newest that the workbook is tested with

@@ -8,9 +8,9 @@ import json
 import re
 import sys
 
-from hpml_lab.core import machine
-from hpml_lab.core.children import end_with_parent
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.children import end_with_parent
+from hpml_lab.core.system.errors import LabError
 
 
 def torch() -> dict:
@@ -18,7 +18,7 @@ def torch() -> dict:
     machine.require_torch()
     import torch
 
-    from hpml_lab.core.device import capabilities
+    from hpml_lab.core.system.device import capabilities
 
     facts = {"version": torch.__version__, "cuda": torch.version.cuda, "gpus": [], "why": ""}
     facts["cudnn"] = torch.backends.cudnn.version() if torch.version.cuda else None
@@ -43,7 +43,7 @@ def torch() -> dict:
 
 def device() -> dict:
     """The device and the dtype that the workbook chooses here, with the reasons."""
-    from hpml_lab.core.device import choose_device
+    from hpml_lab.core.system.device import choose_device
 
     chosen = choose_device()
     return {
@@ -67,7 +67,7 @@ def torchvision() -> dict:
 
 def experiments() -> dict:
     """Slug, notebook and needs of every experiment, and the topics that do not load here."""
-    from hpml_lab.core.experiment import all_experiments, topics_that_do_not_load
+    from hpml_lab.core.experiment.registry import all_experiments, topics_that_do_not_load
 
     rows = [{"slug": row.slug, "notebook": row.notebook, "uses": row.uses} for row in all_experiments()]
     return {"all": rows, "failed": topics_that_do_not_load()}

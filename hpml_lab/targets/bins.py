@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def cdf_edges(targets: Tensor, bins: int) -> Tensor:

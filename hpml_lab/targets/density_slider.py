@@ -7,10 +7,10 @@ import numpy as np
 import torch
 from matplotlib.patches import Polygon
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.targets import bins, mdn
 from hpml_lab.targets.inverse_problem import exact
 from hpml_lab.targets.pictures import density_image, show_samples

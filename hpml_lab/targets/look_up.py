@@ -6,10 +6,10 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.counting import peak_bytes
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import peak_bytes
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes, product
 
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 LEAST_WIDTH = 0.02  # of a component: a width of 0 on one sample would be an infinite likelihood
 START_WIDTH = -2.0  # softplus(−2) = 0.127

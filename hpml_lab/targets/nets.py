@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 HIDDEN = 64
 BATCH = 256

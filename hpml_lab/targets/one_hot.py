@@ -13,8 +13,8 @@ import psutil
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.fits import free_bytes as free_gpu_bytes
+from hpml_lab.core.experiment.fits import free_bytes as free_gpu_bytes
+from hpml_lab.core.system.errors import LabError
 
 INT64 = 8  # bytes: what F.one_hot makes, whatever is asked for afterwards
 RESERVE = 0.2  # of the free memory stays for others

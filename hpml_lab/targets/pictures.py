@@ -7,7 +7,7 @@ import torch
 from matplotlib.colors import PowerNorm
 from torch import Tensor
 
-from hpml_lab.core import style
+from hpml_lab.core.show import style
 from hpml_lab.targets.inverse_problem import draw
 
 SHOWN_X = torch.linspace(-0.08, 1.08, 117)  # where the trained densities are kept

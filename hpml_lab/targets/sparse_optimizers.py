@@ -11,10 +11,10 @@ from functools import partial
 import torch
 from torch import nn, optim
 
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.system.attempt import attempt
 
 Make = Callable[[list[nn.Parameter]], optim.Optimizer]
 MOMENTUM = partial(optim.SGD, lr=0.1, momentum=0.9)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.findings import Row, column
+from hpml_lab.core.experiment.findings import Row, column
 
 CPU0 = Path("/sys/devices/system/cpu/cpu0/cache")
 UNITS = {"K": 1 << 10, "M": 1 << 20}

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
 from hpml_lab.tensors.workloads import Workload
 
 

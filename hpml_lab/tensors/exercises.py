@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function, expect_keys_and_type, expect_no_loop
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function, expect_keys_and_type, expect_no_loop
 from hpml_lab.tensors.memory import shares_memory
 
 NOTEBOOK = "01_tensors"

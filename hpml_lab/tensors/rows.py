@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timing import Timing
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import torch
 
-from hpml_lab.core.timing import measure
+from hpml_lab.core.measure.timing import measure
 from hpml_lab.tensors.rows import Transfer, times_of
 
 PAGEABLE, PINNED, BETWEEN = "pageable host to GPU", "pinned host to GPU", "GPU to GPU, one way"

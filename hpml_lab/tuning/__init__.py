@@ -26,7 +26,7 @@ For the notebook:
 
 from typing import TYPE_CHECKING
 
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.tuning.experiments.cudnn_benchmark import cudnn_benchmark as cudnn_benchmark
@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.anomaly import FAULTS as FAULTS
     from hpml_lab.tuning.compositions import gelu as gelu, layer_norm as layer_norm
     from hpml_lab.tuning.networks import MlpBlock as MlpBlock, deep_mlp as deep_mlp
-    from hpml_lab.core.attempt import attempt as attempt
-    from hpml_lab.core.warned import collect_warnings as collect_warnings
-    from hpml_lab.core.counting import saved_tensors as saved_tensors
+    from hpml_lab.core.system.attempt import attempt as attempt
+    from hpml_lab.core.system.warned import collect_warnings as collect_warnings
+    from hpml_lab.core.measure.counting import saved_tensors as saved_tensors
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.warned import collect_warnings
 
 
 def hidden_root(x: torch.Tensor) -> torch.Tensor:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from hpml_lab.core import style
+from hpml_lab.core.show import style
 
 COLORS, HATCHES = (style.ORANGE, style.BLUE, style.GREEN), (None, "///", "...")
 LIMIT = "memory limit"
@@ -72,7 +72,7 @@ def timed_bars(
 ) -> None:
     """Bars of measured times; a dashed line at `limit`, the time that memory bandwidth allows.
 
-    verdicts  as core.noise.SpeedUp gives them: only a time that differs from the base by more than noise has a color
+    verdicts  as core.measure.noise.SpeedUp gives them: only a time that differs from the base by more than noise has a color
     """
     horizontal_bars(axes, names, times, color=[VERDICTS.get(verdict, style.GREY) for verdict in verdicts], number=_rounded)
     if limit is not None:

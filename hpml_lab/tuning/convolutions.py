@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.counting import kernels, synchronize
-from hpml_lab.core.timing import captured
+from hpml_lab.core.measure.counting import kernels, synchronize
+from hpml_lab.core.measure.timing import captured
 from hpml_lab.tuning.turns import one_sample
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.triton_kernel import TritonKernel, require_triton
 
 require_triton()

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def require_triton(device: torch.device | None = None) -> None:

@@ -8,7 +8,7 @@ Importing this module raises LabError if Triton is not installed.
 import torch
 from torch import Tensor
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.triton_kernel import TritonKernel, require_triton
 
 require_triton()

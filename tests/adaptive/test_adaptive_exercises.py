@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.exercises import check
+from hpml_lab.core.judge.exercises import check
 
 STEPS = (0.01 * torch.arange(1, 5000).rsqrt().cumsum(0) < 1).sum() + 1
 FIRST = (0.01, 0.00316, 0.1, 0.001)

@@ -13,7 +13,8 @@ from hpml_lab.adaptive.experiments import adadelta, adam, adamax_nadam, optimize
 from hpml_lab.adaptive.experiments.optimizer_lab import Latency
 from hpml_lab.adaptive.lab_checks import PathComparison
 from hpml_lab.adaptive.torch_inputs import CLASSES
-from hpml_lab.core import Result, Table, load_result, machine
+from hpml_lab.core import Result, Table, load_result
+from hpml_lab.core.system import machine
 from hpml_lab.optim.formulas import FORMULAS
 
 NAMES = ["adagrad", "adadelta", "rmsprop", "adam", "adamax_nadam"]

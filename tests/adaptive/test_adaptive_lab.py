@@ -16,8 +16,8 @@ from hpml_lab.adaptive.lab_panels import Panels, label, look, state_names
 from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, first_rate, settings
 from hpml_lab.adaptive.lab_steps import distance, spacings, step_lines, step_table
 from hpml_lab.adaptive.lab_widget import RATES
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, quadratic
 from hpml_lab.optim.formulas import FORMULAS
 

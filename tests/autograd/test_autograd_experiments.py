@@ -21,9 +21,9 @@ from hpml_lab.autograd.experiments.dynamic_graph import CompileCost
 from hpml_lab.autograd.experiments.gradcheck import CheckCost, CheckedFunction
 from hpml_lab.autograd.experiments.requires_grad import LineOutcome
 from hpml_lab.autograd.numeric import numeric_gradient
-from hpml_lab.core import tools
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system import tools
 
 SMALL = {
     "backprop_by_hand": dict(xor_epochs=1000, xor_lr=1.0, digits_epochs=12),

@@ -6,9 +6,9 @@ import torch
 from torch import nn
 
 from hpml_lab.autograd import graphs
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool
 
 
 def test_a_grad_fn_graph_holds_what_is_tracked_and_nothing_else():

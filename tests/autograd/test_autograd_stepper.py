@@ -15,7 +15,7 @@ from PIL import Image
 from hpml_lab.autograd.engine import Tensor, concatenate
 from hpml_lab.autograd.step_pictures import step_figure, step_picture, stepper
 from hpml_lab.autograd.steps import MOST_NODES, graph_of, pass_table
-from hpml_lab.core import style
+from hpml_lab.core.show import style
 
 
 def leaf(value, name=""):

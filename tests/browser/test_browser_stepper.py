@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.paths import ROOT
+from hpml_lab.core.system.paths import ROOT
 
 pytest.importorskip("playwright", reason="the Python package playwright is not installed")
 from lab import CHROMIUM, browser, cell_errors, decoded_width, lab_server, open_notebook, run_all_cells  # noqa: E402

@@ -14,7 +14,7 @@ from hpml_lab.capstone import batch_run, lung_pipeline, scans
 from hpml_lab.capstone.batch_run import run_folder, run_on_ranks
 from hpml_lab.capstone.ct import synthetic
 from hpml_lab.capstone.lung_pipeline import LungPipeline
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 FAST = lung_pipeline.FAST.method
 AHEAD, WORKERS, WHOLE = (replace(FAST, **on) for on in (dict(ahead=1), dict(ahead=2, workers=2), dict(workers=2, whole=True)))

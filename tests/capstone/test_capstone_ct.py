@@ -12,7 +12,7 @@ import pytest
 
 from hpml_lab.capstone import Scan, find_scans, load, save, scans, synthetic
 from hpml_lab.capstone.ct import LUNG, NOISE, SOLID
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 SMALL = dict(shape=(24, 64, 64), spacing=(6.0, 3.0, 3.0))
 NONE = np.empty((0, 4))

@@ -7,7 +7,7 @@ import numpy as np
 from hpml_lab.capstone.exercises import hounsfield_units, order_the_slices, slice_series
 from hpml_lab.capstone.scans import to_int16
 from hpml_lab.capstone.slice_order import Slice, in_order
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def test_the_reader_orders_slices_as_the_exercise_asks():

@@ -9,11 +9,11 @@ import torch
 
 from hpml_lab.capstone import ct, detector, nodule_pictures, prepared, stages
 from hpml_lab.capstone.experiments import nodule_detector
-from hpml_lab.core import machine
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.findings import Table
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hpml_lab.capstone import find_scans, load, save, synthetic
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 pydicom = pytest.importorskip("pydicom")
 SMALL = dict(shape=(10, 32, 32), spacing=(16.0, 6.0, 6.0), radius=(6.0, 8.0))

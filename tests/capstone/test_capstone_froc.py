@@ -5,7 +5,7 @@ import pytest
 
 from hpml_lab.capstone import froc, patients, stages
 from hpml_lab.capstone.exercises import froc_from_scores, non_maximum_suppression
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def at(x, score, radius=4.0):

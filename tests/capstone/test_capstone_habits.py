@@ -8,10 +8,10 @@ import pytest
 
 from hpml_lab.capstone import take_home
 from hpml_lab.capstone.habits import HABITS
-from hpml_lab.core.experiment import find
-from hpml_lab.core.findings import KeyFigure
-from hpml_lab.core.paths import NOTEBOOKS, REFERENCE
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import KeyFigure
+from hpml_lab.core.experiment.registry import find
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE
 
 MACHINE = {"gpu": None, "cpu": "A <CPU>", "cores": 2, "torch": "2.15.0"}
 

@@ -16,9 +16,9 @@ from hpml_lab.capstone.queue_theory import theory_and_ticks
 from hpml_lab.capstone.slice_pipelines import BATCHED, GRAPH, ONE_STREAM, Graphed, PipelineMode, SlicePipeline, modes
 from hpml_lab.capstone.slice_stages import SIDE, postprocess, preprocess, slice_models
 from hpml_lab.capstone.traffic import Request
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.threads import one_thread
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 
 CPU = torch.device("cpu")
 

@@ -4,7 +4,7 @@ from importlib import import_module
 
 import pytest
 
-from hpml_lab.core.exercises import check
+from hpml_lab.core.judge.exercises import check
 
 PAIRS = 40  # of hundreds of pairs, one in so many is tried
 JUDGES = (

@@ -46,10 +46,10 @@ from hpml_lab.capstone.pipeline_changes import (
 from hpml_lab.capstone.pipeline_ladder import PipelineRung, same_method
 from hpml_lab.capstone.pipeline_use import MachineUse, known_waits
 from hpml_lab.capstone.validation import Validated, Validation, good_enough
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.threads import one_thread
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 
 TOPICS = ("loading", "profiling", "tuning", "precision", "distributed")
 SMALL = dict(shape=(28, 112, 112), spacing=(2.5, 1.6, 1.6))
@@ -97,7 +97,8 @@ def test_the_capstone_uses_notebooks_08_to_12_by_their_front_doors_only():
 def test_a_way_past_a_front_door_is_seen(tmp_path):
     module = tmp_path / "module.py"
     module.write_text(
-        "from hpml_lab import loading\nfrom hpml_lab.profiling import PartClock\nfrom hpml_lab.core.noise import speed_up\n"
+        "from hpml_lab import loading\nfrom hpml_lab.profiling import PartClock\n"
+        "from hpml_lab.core.measure.noise import speed_up\n"
         "import hpml_lab.loading.prefetchers\nfrom hpml_lab.profiling.monitor import Monitor\nfrom hpml_lab.descent import x\n"
         "from hpml_lab.tuning import turns\nlazy = 'hpml_lab.distributed.ranks'\n"
     )

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hpml_lab.capstone import find_scans, load, luna16_folder, synthetic
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 ORIGIN = np.array([-195.5, 172.25, -378.0])
 AXES = {
@@ -172,7 +172,7 @@ def test_all_scans_are_found_and_masks_are_left_out(scan, tmp_path, monkeypatch)
 
 def test_without_luna16(tmp_path, monkeypatch):
     monkeypatch.setenv("HPML_DATA", str(tmp_path))
-    monkeypatch.setattr("hpml_lab.core.paths.DATA", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.system.paths.DATA", tmp_path)
     with pytest.raises(LabError, match="LUNA16 is not here. Set HPML_DATA"):
         luna16_folder()
 

@@ -7,7 +7,7 @@ from matplotlib.patches import Circle, Rectangle
 from hpml_lab.capstone import explore_scan, slices, synthetic
 from hpml_lab.capstone.ct_pictures import hu_slice
 from hpml_lab.capstone.volume_slider import MOST
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 @pytest.fixture(scope="module")

@@ -24,8 +24,8 @@ from hpml_lab.capstone.virtual_queue import (
     require_steady,
     simulate,
 )
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 
 # ---- traffic ---------------------------------------------------------------------------------------------------------
 

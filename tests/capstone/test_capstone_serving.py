@@ -34,8 +34,8 @@ from hpml_lab.capstone.onnx_session import CPU, CUDA, OnnxSession, choose_provid
 from hpml_lab.capstone.serving import Load, Served, serve_in_turns
 from hpml_lab.capstone.stage_server import ServerStage, StageServer
 from hpml_lab.capstone.traffic import Request
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 
 SMALL = dict(calm=(200, 4), busy=(400, 24), turns=1, limit=4, window_seconds=0.002, samples=5)
 EXPECTED = np.arange(1.0, 5.0, dtype=np.float32)[:, None]  # of four inputs
@@ -217,7 +217,7 @@ def test_a_paused_engine_is_asked_to_end_and_cleans_up_itself(program, tmp_path)
 def test_an_engine_ends_when_this_process_is_killed(program, tmp_path):
     module = program(
         """
-        from hpml_lab.core.children import end_with_parent
+        from hpml_lab.core.system.children import end_with_parent
         end_with_parent(settings["parent"])
         pathlib.Path(settings["tell"]).write_text(f"running {os.getpid()}")
         time.sleep(1000)

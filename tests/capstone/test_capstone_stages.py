@@ -13,7 +13,7 @@ from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hpml_lab.capstone import ct, slow_stages, stages
 from hpml_lab.capstone.detector import initialized
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 BOTH = pytest.mark.parametrize("version", [stages, slow_stages], ids=["fast", "slow"])
 

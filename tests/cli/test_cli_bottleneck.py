@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpml_lab.cli import main
-from hpml_lab.core.programs import python_environment, run_python
+from hpml_lab.core.system.programs import python_environment, run_python
 from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
 from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
 

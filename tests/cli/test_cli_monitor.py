@@ -13,8 +13,8 @@ import pytest
 
 from hpml_lab.cli import main
 from hpml_lab.cli import monitor as command
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment, started
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment, started
 from hpml_lab.profiling.foreground import exit_code, in_foreground
 from hpml_lab.profiling.monitor import Monitor, read_csv
 from hpml_lab.profiling.monitor_picture import monitored_run

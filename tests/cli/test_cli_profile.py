@@ -11,8 +11,8 @@ import textwrap
 import pytest
 
 from hpml_lab.cli import main
-from hpml_lab.core.programs import python_environment
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.system.programs import python_environment
+from hpml_lab.core.system.tools import find_tool
 from hpml_lab.profiling import script_profile
 from hpml_lab.profiling.flames import flame_svg
 from hpml_lab.profiling.launcher import HERE

@@ -19,23 +19,23 @@ import pytest
 
 from hpml_lab import cli, recording
 from hpml_lab.cli.reference import duration
-from hpml_lab.core import experiment as registry
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import all_experiments, find
-from hpml_lab.core.paths import ROOT
-from hpml_lab.core.programs import Finished
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.registry import all_experiments, find
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.system.programs import Finished
 from hpml_lab.recording import MOST_TELLING, Outcome, by_value, device_and_machine, is_recorded, page, run_cuda_tests
 
 EXPERIMENTS = '''
 """Experiments that end in every way."""
 import multiprocessing, os, sys, time
 from pathlib import Path
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import experiment
-from hpml_lab.core.result import Result
-from hpml_lab.core import style
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.experiment.registry import experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 
 def draw(result):
     """A line."""

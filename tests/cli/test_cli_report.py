@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpml_lab import cli
-from hpml_lab.core import experiment as registry
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Claim, KeyFigure, Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.findings import Claim, KeyFigure, Row, Table, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.report import guesses, lessons, machines, write_report
 
 MACHINE = {"gpu": None, "cpu": "A CPU", "cores": 2, "torch": "2.15.0"}

@@ -11,12 +11,13 @@ import pytest
 
 import hpml_lab
 from hpml_lab import cli
-from hpml_lab.core import experiment as registry
-from hpml_lab.core import machine, style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 RAN = []
 
@@ -173,7 +174,7 @@ def test_a_full_disk_shows_the_table_keeps_the_old_file_and_fails(hpml, out, mon
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpml_lab.core.files.os.fsync", full)
+    monkeypatch.setattr("hpml_lab.core.system.files.os.fsync", full)
     code, said, progress = run(hpml, out, "plain")
     assert code == 1 and "holds: One is one" in said
     assert "No space left on device" in progress and "Free some space" in progress
@@ -270,7 +271,7 @@ def test_a_topic_that_does_not_load_is_reported_and_the_others_are_listed(hpml, 
 
 def test_list_shows_slug_notebook_lecture_reference_and_title(hpml, tmp_path, monkeypatch):
     (tmp_path / "plain.json").write_text("{}")
-    monkeypatch.setattr("hpml_lab.core.paths.REFERENCE", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.system.paths.REFERENCE", tmp_path)
     code, said, _ = hpml("list")
     lines = [line.split(maxsplit=4) for line in said.splitlines()]
     assert code == 0 and lines[0] == ["slug", "notebook", "lectures", "reference", "title"]
@@ -346,16 +347,16 @@ def test_an_interrupted_fetch_says_that_it_can_go_on(hpml, monkeypatch):
 OWN = """
 import sys, time
 from hpml_lab import cli
-from hpml_lab.core import experiment
-from hpml_lab.core.result import Result
-experiment.import_topics = lambda part: {}  # only the two experiments here: it starts faster
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.result import Result
+registry.import_topics = lambda part: {}  # only the two experiments here: it starts faster
 
-@experiment.experiment("short", lecture="L0", notebook="99_test")
+@registry.experiment("short", lecture="L0", notebook="99_test")
 def short(params):
     '''Ends at once – and has a dash.'''
     return Result([])
 
-@experiment.experiment("long", lecture="L0", notebook="99_test")
+@registry.experiment("long", lecture="L0", notebook="99_test")
 def long(params):
     '''Never ends.'''
     print('long has begun', file=sys.stderr, flush=True)

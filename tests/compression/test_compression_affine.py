@@ -15,9 +15,9 @@ from hpml_lab.compression.equalities import EqualityCheck, narrowed, seeded, val
 from hpml_lab.compression.experiments import affine_quantization as experiment
 from hpml_lab.compression.experiments.affine_quantization import RoundingError, judge_equalities, judge_rounding
 from hpml_lab.compression.lenet import LeNet
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 
 # ---- the arithmetic --------------------------------------------------------------------------------------------------
 

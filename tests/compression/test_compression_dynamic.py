@@ -44,11 +44,11 @@ from hpml_lab.compression.quantizers import (
     quantized_modules,
 )
 from hpml_lab.compression.sizes import sizes
-from hpml_lab.core.device import Device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import check
-from hpml_lab.core.experiment import Params, find, load_result
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Params, find, load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.judge.exercises import check
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
 
 SMALL = dict(samples=3, mlp=64, transformer=64, train_images=256, steps=2, test_images=200) | dict(
     widths=(32, 64), batches=(1, 4), gpu_widths=(64,), gpu_batches=(1,)

@@ -25,11 +25,11 @@ from hpml_lab.compression.sparsity import (
     compare_accuracies,
     median_range,
 )
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import check
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.judge.exercises import check
+from hpml_lab.core.system.errors import LabError
 
 
 @pytest.fixture

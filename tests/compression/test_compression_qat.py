@@ -16,8 +16,8 @@ from hpml_lab.compression.fake_quantized import FOLLOWED, FakeQuantized, calibra
 from hpml_lab.compression.lenet import LabeledImages, LeNet
 from hpml_lab.compression.scaled_nets import CHANNEL, TENSOR, ScaledNet, equalized_lenet, judge_scaled, scaled_lenet
 from hpml_lab.compression.shipped import GRAPH, ShippedNet
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 
 NEEDS_TORCHAO = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
 

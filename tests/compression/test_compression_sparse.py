@@ -15,15 +15,15 @@ from hpml_lab.compression.format_pictures import format_bytes
 from hpml_lab.compression.format_times import BreakEven, FormatTime, crossing
 from hpml_lab.compression.lenet import LeNet
 from hpml_lab.compression.smaller_nets import SmallerNet
-from hpml_lab.core import machine
-from hpml_lab.core.device import Device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, find
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
-from hpml_lab.core.style import png
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, find
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.show.style import png
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
 
 experiments = importlib.import_module("hpml_lab.compression.experiments.sparse_formats")
 SMALL = experiments.QUICK | dict(

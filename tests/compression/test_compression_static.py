@@ -15,8 +15,8 @@ from hpml_lab.compression.sizes import sizes
 from hpml_lab.compression.static_forms import EAGER, FROZEN, INT8, OLD, REFERENCE, StaticNet
 from hpml_lab.compression.static_int8 import FUSED, all_convolutional, compiled_for, eager_mode_int8, int8_weights
 from hpml_lab.compression.static_traps import StaticTrap, TwoConvolutions, small_input
-from hpml_lab.core.compilation import no_compiler
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.measure.compilation import no_compiler
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.start.asking import run_tool
 
 TINY = dict(images=256, steps=4, tested=64, batch=8, calibration=32, samples=5, resnet=False)
@@ -189,7 +189,7 @@ def test_a_trap_that_is_gone_is_reported_as_working(monkeypatch):
 def test_on_a_gpu_the_rows_are_the_cpus_and_a_note_says_what_serves_there(monkeypatch, on_digits):
     monkeypatch.setattr(static_int8, "torchao", missing_torchao)
     monkeypatch.setattr(static_forms, "compiled_for", missing_compiler)
-    from hpml_lab.core.experiment import Params, find
+    from hpml_lab.core.experiment.registry import Params, find
 
     device = SimpleNamespace(is_cuda=True, torch=torch.device("cuda"))
     result = find("pt2e-inductor").function(Params(size="quick", device=device, **TINY))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_lab.core.attempt import attempt
+from hpml_lab.core.system.attempt import attempt
 
 
 def raising(error):

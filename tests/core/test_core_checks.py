@@ -21,8 +21,8 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.overrides import TorchFunctionMode
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpml_lab.core import exercises, unchanged
-from hpml_lab.core.exercises import Exercise, all_exercises, check
+from hpml_lab.core.judge import exercises, unchanged
+from hpml_lab.core.judge.exercises import Exercise, all_exercises, check
 
 
 @pytest.fixture
@@ -161,7 +161,7 @@ def test_a_child_that_an_answer_forks_ends_in_the_check(tmp_path):
     """In an interpreter of its own: without the exit two processes would go on from here."""
     script = tmp_path / "forks.py"
     script.write_text(
-        "import os\nfrom hpml_lab.core.unchanged import unchanged\n"
+        "import os\nfrom hpml_lab.core.judge.unchanged import unchanged\n"
         "with unchanged():\n    os.fork() and os.wait()\nprint('went on')\n"
     )
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=True, timeout=300)

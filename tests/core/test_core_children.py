@@ -14,9 +14,9 @@ import psutil
 import pytest
 import torch
 
-from hpml_lab.core import children
-from hpml_lab.core.children import child_process, run_in_child, run_in_children, shield_children_from_sigint
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.system import children
+from hpml_lab.core.system.children import child_process, run_in_child, run_in_children, shield_children_from_sigint
+from hpml_lab.core.system.workers import child_pids
 
 METHODS = ("fork", "spawn", "forkserver")
 
@@ -228,7 +228,7 @@ def test_a_child_that_cannot_start_leaves_nothing():
 
 SEMAPHORES = """
 import multiprocessing, time
-from hpml_lab.core.children import run_in_child
+from hpml_lab.core.system.children import run_in_child
 
 def hold_semaphores(seconds):
     held = [multiprocessing.get_context("spawn").Semaphore() for _ in range(3)]
@@ -265,7 +265,7 @@ def test_a_child_has_no_temporary_folder_of_its_own_to_leave_behind(method):
 
 CTRL_C = """
 import os, signal, sys, threading, time
-from hpml_lab.core.children import run_in_child
+from hpml_lab.core.system.children import run_in_child
 from hpml_lab.processes import pool, relay
 
 if __name__ == "__main__":

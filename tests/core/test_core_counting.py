@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from hpml_lab.core import counting
+from hpml_lab.core.measure import counting
 
 CPU = torch.device("cpu")
 

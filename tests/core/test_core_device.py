@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hpml_lab.core import device as device_module
-from hpml_lab.core.device import Device, choose_device
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import device as device_module
+from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.core.system.errors import LabError
 
 
 def hide_gpus(monkeypatch):

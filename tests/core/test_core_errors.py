@@ -2,7 +2,7 @@
 
 import pickle
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 
 def test_an_error_keeps_its_two_sentences_when_it_is_pickled():

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpml_lab.core import style
-from hpml_lab.core.graph import draw_graph, layered_positions
-from hpml_lab.core.live_figure import LiveFigure
-from hpml_lab.core.progress import progress
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import draw_graph, layered_positions
+from hpml_lab.core.show.live_figure import LiveFigure
+from hpml_lab.core.show.progress import progress
 
 
 def dag():

@@ -9,8 +9,8 @@ import threading
 
 import pytest
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.files import STALE_SECONDS, atomic_write, set_aside
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import STALE_SECONDS, atomic_write, set_aside
 
 
 def test_content_arrives_and_folders_are_made(tmp_path):
@@ -75,7 +75,7 @@ def test_a_pipe_is_written_into_and_not_replaced(tmp_path):
 @pytest.mark.skipif(not os.path.exists("/proc/self/fd"), reason="needs Linux's /proc")
 def test_the_standard_output_is_written_into_whatever_it_is(tmp_path):
     """/dev/stdout leads to this link; in /proc no failure of the test can replace it."""
-    code = "from hpml_lab.core.files import atomic_write; atomic_write('/proc/self/fd/1', 'a page')"
+    code = "from hpml_lab.core.system.files import atomic_write; atomic_write('/proc/self/fd/1', 'a page')"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == "a page"
     with open(tmp_path / "page.html", "wb") as file:
         subprocess.run([sys.executable, "-c", code], stdout=file, check=True)

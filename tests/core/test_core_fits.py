@@ -6,13 +6,13 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core import experiment as registry
-from hpml_lab.core import machine
-from hpml_lab.core.device import Device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import experiment
-from hpml_lab.core.fits import Fits, is_out_of_memory
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.fits import Fits, is_out_of_memory
+from hpml_lab.core.experiment.registry import experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
 
 BATCH = Fits(lambda p: 1e8 * p.batch, "batch", least=16)
 SIZES = Fits(lambda p: 4 * max(p.sizes) ** 2, "sizes", least=2)
@@ -65,7 +65,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(registry, "free_bytes", lambda gpu: seen.free)
     monkeypatch.setattr(registry, "allocations", lambda gpu: seen.allocations)
     monkeypatch.setattr(registry, "current_device", current)
-    monkeypatch.setattr("hpml_lab.core.timing.launch_seconds", lambda gpu: 13.8e-6)
+    monkeypatch.setattr("hpml_lab.core.measure.timing.launch_seconds", lambda gpu: 13.8e-6)
     monkeypatch.setattr(machine, "describe", lambda index=0: here)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1e8, 8e9))
     return seen
@@ -167,7 +167,7 @@ def test_a_checkout_has_a_commit_and_an_installation_has_none(monkeypatch, tmp_p
 
 @pytest.mark.cuda
 def test_memory_that_a_process_may_not_use_is_not_free():
-    from hpml_lab.core.fits import free_bytes
+    from hpml_lab.core.experiment.fits import free_bytes
 
     device = torch.device("cuda", 0)
     torch.cuda.set_per_process_memory_fraction(0.1, device)

@@ -6,8 +6,8 @@ import sys
 import pytest
 
 import hpml_lab.core
-from hpml_lab.core import topics
-from hpml_lab.core.lazy import attach
+from hpml_lab.core.experiment import topics
+from hpml_lab.core.system.lazy import attach
 
 
 def test_every_name_of_core_exists():
@@ -26,7 +26,7 @@ def test_core_loads_neither_torch_nor_matplotlib_until_a_name_is_used():
 
 
 def test_an_unknown_name_is_an_attribute_error_that_names_the_package(tmp_path):
-    (tmp_path / "door.py").write_text("from os import path\nfrom hpml_lab.core.errors import LabError as LabError\n")
+    (tmp_path / "door.py").write_text("from os import path\nfrom hpml_lab.core.system.errors import LabError as LabError\n")
     get, names, offered = attach("hpml_lab.core", str(tmp_path / "door.py"))
     assert get("LabError") is hpml_lab.core.LabError and names() == offered == ["LabError"]
     with pytest.raises(AttributeError, match="module 'hpml_lab.core' has no attribute 'LabErorr'"):

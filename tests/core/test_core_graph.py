@@ -5,8 +5,16 @@ import json
 import networkx as nx
 import pytest
 
-from hpml_lab.core.graph import GraphLayout, chain_figure, chain_layout, draw_graph, graph_from_record, graph_record, make_graph
-from hpml_lab.core.style import new_figure
+from hpml_lab.core.show.graph import (
+    GraphLayout,
+    chain_figure,
+    chain_layout,
+    draw_graph,
+    graph_from_record,
+    graph_record,
+    make_graph,
+)
+from hpml_lab.core.show.style import new_figure
 
 CHAIN = [(0, 1), (1, 2), (2, 3), (3, 4)]
 SHORTCUTS = [(0, 3), (1, 4), (0, 4)]

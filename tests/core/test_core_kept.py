@@ -5,11 +5,11 @@ import multiprocessing
 
 import pytest
 
-from hpml_lab.core import kept
-from hpml_lab.core.experiment import find
-from hpml_lab.core.paths import RESULTS
-from hpml_lab.core.prediction import predicted
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import kept
+from hpml_lab.core.experiment.registry import find
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.judge.prediction import predicted
+from hpml_lab.core.system.paths import RESULTS
 
 
 class Shell:

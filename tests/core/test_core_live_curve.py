@@ -3,8 +3,8 @@
 import IPython.display
 import pytest
 
-from hpml_lab.core import live_curve
-from hpml_lab.core.live_curve import LiveCurve
+from hpml_lab.core.show import live_curve
+from hpml_lab.core.show.live_curve import LiveCurve
 
 
 class Clock:

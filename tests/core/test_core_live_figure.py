@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from hpml_lab.core.live_figure import GROUNDS, Frame, LiveFigure, encode_png
+from hpml_lab.core.show.live_figure import GROUNDS, Frame, LiveFigure, encode_png
 
 
 def decoded(png):

@@ -2,7 +2,8 @@
 
 import pytest
 
-from hpml_lab.core.exercises import Mistake, check, exercise, expect_function
+from hpml_lab.core.judge.exercises import Mistake, check, exercise
+from hpml_lab.core.judge.expect import expect_function
 
 KEPT: list[float] = []
 COUNT = 0
@@ -11,7 +12,7 @@ COUNT = 0
 @pytest.fixture(autouse=True)
 def sum_exercise(monkeypatch):
     """An exercise `sum-of-a-list` whose judge does not know that anything could be kept."""
-    from hpml_lab.core import exercises
+    from hpml_lab.core.judge import exercises
 
     exercises.all_exercises()
     monkeypatch.setattr(exercises, "_REGISTRY", dict(exercises._REGISTRY))

@@ -1,7 +1,7 @@
 """A drawing function's figure is shown with its docstring as caption."""
 
-from hpml_lab.core import style
-from hpml_lab.core.picture import picture
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 
 
 @picture

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from hpml_lab.core import programs
+from hpml_lab.core.system import programs
 
 SLEEP = "import time; time.sleep(600)"
 START_ANOTHER = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {SLEEP!r}])"

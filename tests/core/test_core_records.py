@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpml_lab.core import experiment as registry
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import all_experiments, find, load_result
-from hpml_lab.core.findings import Row, column
-from hpml_lab.core.records import typed
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.records import typed
+from hpml_lab.core.experiment.registry import all_experiments, find, load_result
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.report.machines import machine_cards
 from hpml_lab.report.reasons import reasons
 

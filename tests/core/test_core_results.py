@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core import experiment as registry
-from hpml_lab.core import machine, style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import experiment, find, load_result
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import experiment, find, load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 
 
 @dataclass
@@ -234,7 +235,7 @@ def test_html_escapes_what_it_is_given(sample):
 
 
 def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch):
-    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}
     recorded.device = "cuda:0"
@@ -250,7 +251,7 @@ def test_the_reference_is_labeled_with_its_machine(sample, tmp_path, monkeypatch
 
 def test_what_only_the_recorded_run_has_is_shown_next_to_this_run_s_figures(sample, tmp_path, monkeypatch):
     """On a CPU a reader saw no bandwidth of pinned memory at all, and 1.14 of what a GPU gains."""
-    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.key_figure("on the GPU", 4.27, "times", lecture=4)
     recorded.measured("It is faster", False, "1.01 times")
@@ -274,7 +275,7 @@ def test_runs_of_one_size_have_plain_columns_and_others_name_size_and_data(sampl
 
 
 def test_a_picture_that_is_the_same_everywhere_is_shown_once(sample, tmp_path, monkeypatch):
-    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
     sample("full").save(tmp_path)
     result = sample("quick")
     assert len(result.pictures()) == 2
@@ -293,7 +294,7 @@ def test_a_notebook_gets_the_picture_first(sample, monkeypatch):
 
 
 def test_above_each_of_two_pictures_a_notebook_says_whose_it_is(sample, tmp_path, monkeypatch):
-    monkeypatch.setattr("hpml_lab.core.experiment.REFERENCE", tmp_path)
+    monkeypatch.setattr("hpml_lab.core.experiment.registry.REFERENCE", tmp_path)
     recorded = sample("full")
     recorded.machine |= {"gpu": "Some GPU"}
     recorded.device = "cuda:0"

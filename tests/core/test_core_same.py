@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.same import difference, same
+from hpml_lab.core.judge.same import difference, same
 
 SAME = {
     "a scalar of NumPy": (np.float64(2.5), 2.5),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.time_limit import TimeLimitReached, time_limit, whole_imports
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit, whole_imports
 
 COMPUTES = """
 import time
@@ -54,7 +54,7 @@ def test_an_import_that_called_the_block_is_none_of_the_blocks_own(tmp_path, wri
     name = written("imports_a_check", 0)
     with (tmp_path / f"{name}.py").open("a") as module:
         module.write(
-            "from hpml_lab.core.time_limit import TimeLimitReached, time_limit\n"
+            "from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit\n"
             "try:\n"
             "    with time_limit(0.2, wall_seconds=None):\n"
             "        start = time.thread_time()\n"

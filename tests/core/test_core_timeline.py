@@ -4,8 +4,8 @@ import random
 
 import pytest
 
-from hpml_lab.core import style
-from hpml_lab.core.timeline import Span, busy, gantt, overlap, rows, span
+from hpml_lab.core.measure.timeline import Span, busy, gantt, overlap, rows, span
+from hpml_lab.core.show import style
 
 
 def spans(*pairs, lane="a", what="load"):

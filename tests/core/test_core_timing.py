@@ -8,11 +8,11 @@ from itertools import groupby
 import pytest
 import torch
 
-from hpml_lab.core import timing
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.noise import Comparison, compare
-from hpml_lab.core.threads import all_threads, one_thread
-from hpml_lab.core.timing import Ceiling, Timing, ceiling, interleaved, measure
+from hpml_lab.core.measure import timing
+from hpml_lab.core.measure.noise import Comparison, compare
+from hpml_lab.core.measure.threads import all_threads, one_thread
+from hpml_lab.core.measure.timing import Ceiling, Timing, ceiling, interleaved, measure
+from hpml_lab.core.system.errors import LabError
 
 
 def recorder():
@@ -82,14 +82,14 @@ def test_a_launch_takes_a_time_that_is_measured_once():
 
 def test_long_work_is_called_once_a_sample(monkeypatch):
     calls, call = recorder()
-    monkeypatch.setattr("hpml_lab.core.timing.SAMPLE_SECONDS", 1e-9)
+    monkeypatch.setattr("hpml_lab.core.measure.timing.SAMPLE_SECONDS", 1e-9)
     measure(call("work"), samples=5)
     assert len(calls) == 2 + 5
 
 
 def test_a_comparison_takes_turns(monkeypatch):
     calls, call = recorder()
-    monkeypatch.setattr("hpml_lab.core.timing.SAMPLE_SECONDS", 1e-9)  # one call a sample
+    monkeypatch.setattr("hpml_lab.core.measure.timing.SAMPLE_SECONDS", 1e-9)  # one call a sample
     compare(call("A"), call("B"), samples=4)
     turns = "".join(name for name, _ in groupby(calls))
     assert turns.endswith("ABABABABA"), "each sample of B is between two of A"
@@ -166,7 +166,7 @@ def test_the_roofline_is_the_lower_of_two_limits():
 def test_the_ceiling_of_this_machine_is_measured_once(monkeypatch):
     first = ceiling(torch.device("cpu"))
     assert first.gb_per_s > 0 and first.gflop_per_s > 0
-    monkeypatch.setattr("hpml_lab.core.timing.measure", None)
+    monkeypatch.setattr("hpml_lab.core.measure.timing.measure", None)
     assert ceiling(torch.device("cpu")) is first
 
 

@@ -4,8 +4,8 @@ import sys
 
 import pytest
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.tools import find_tool, need
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool, need
 
 
 def program(folder, name="hpml-tool"):

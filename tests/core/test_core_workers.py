@@ -10,9 +10,9 @@ import warnings
 import pytest
 from torch.utils.data import DataLoader, Dataset, _utils
 
-from hpml_lab.core import workers
-from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import allow_oversubscription, child_pids, shutdown_workers, sleep_until
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.system import workers
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids, shutdown_workers, sleep_until
 
 
 def test_sleep_until_never_wakes_early():

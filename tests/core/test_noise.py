@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster
-from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster
+from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=40))

@@ -39,7 +39,7 @@ def files(monkeypatch):
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty data folder that `HPML_DATA` names; the project's own `data/` is hidden."""
-    monkeypatch.setattr("hpml_lab.core.paths.DATA", tmp_path / "no-such-folder")
+    monkeypatch.setattr("hpml_lab.core.system.paths.DATA", tmp_path / "no-such-folder")
     monkeypatch.setenv("HPML_DATA", str(tmp_path / "data"))
     return tmp_path / "data"
 

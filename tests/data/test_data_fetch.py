@@ -6,7 +6,7 @@ import socket
 
 import pytest
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import fetch, load
 
 FIRST = "train-images-idx3-ubyte.gz"
@@ -182,7 +182,7 @@ def test_a_disk_that_fills_while_the_file_is_written_keeps_the_download(server, 
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("hpml_lab.core.files.os.fsync", full)
+        patch.setattr("hpml_lab.core.system.files.os.fsync", full)
         with pytest.raises(LabError, match="No space left on device"):
             fetch.fetch_mnist()
     raw = folder / "MNIST" / "raw"

@@ -8,7 +8,7 @@ import sys
 import pytest
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import batches, load, mnist
 
 IMAGES = "train-images-idx3-ubyte"
@@ -103,7 +103,7 @@ def test_an_incomplete_folder_is_skipped_and_reported(files, folder, tmp_path, m
     with pytest.raises(LabError, match=f"lacks {IMAGES}"):
         load("mnist")
     write(tmp_path / "second", files)
-    monkeypatch.setattr("hpml_lab.core.paths.DATA", tmp_path / "second")
+    monkeypatch.setattr("hpml_lab.core.system.paths.DATA", tmp_path / "second")
     assert len(load("mnist").train_x) == 6
 
 
@@ -121,7 +121,7 @@ def test_a_full_temporary_folder_is_reported(files, folder, monkeypatch):
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpml_lab.core.files.os.fsync", full)
+    monkeypatch.setattr("hpml_lab.core.system.files.os.fsync", full)
     with pytest.raises(LabError, match="No space left on device"):
         load("mnist")
 

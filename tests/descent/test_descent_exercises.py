@@ -2,7 +2,7 @@
 
 import torch
 
-from hpml_lab.core.exercises import check
+from hpml_lab.core.judge.exercises import check
 
 
 def test_rates_may_be_float32():

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hpml_lab import descent
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.measure.timing import Timing
 from hpml_lab.descent import batches as descent_batches
 from hpml_lab.descent import starts
 from hpml_lab.descent.experiments.learning_rate import SCHEDULES, descend_with_scheduler, schedule_factor

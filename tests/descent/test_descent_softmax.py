@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.descent import softmax
 
 

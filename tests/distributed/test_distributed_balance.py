@@ -8,10 +8,10 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import distributed
-from hpml_lab.core import style
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import gantt
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.show import style
 from hpml_lab.distributed import sentences
 from hpml_lab.distributed.data_parallel import STAGES, ThreadedDataParallel
 from hpml_lab.distributed.data_parallel_trials import LARGE, SMALL, flat_gradient, make_batch, make_net

@@ -7,7 +7,7 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.batch_norm import SyncBatchNorm, convert_batch_norm, merge_moments, moments
 from hpml_lab.distributed.ranks import launch
 

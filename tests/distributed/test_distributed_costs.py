@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.costs import (
     ALGORITHMS,
     LINKS,

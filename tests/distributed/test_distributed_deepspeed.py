@@ -5,7 +5,7 @@ import importlib.util
 import pytest
 import torch
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.deepspeed_config import LECTURE_JSON, changed, meaning_of
 from hpml_lab.distributed.deepspeed_runs import load_deepspeed
 from hpml_lab.distributed.exercises.same_as_plain import ZERO

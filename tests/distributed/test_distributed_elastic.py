@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.children import run_in_child
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.elastic_training import PARTS, Fault, TrainingRun, average_by_rank, train
 from hpml_lab.distributed.experiments.elastic import under_torchrun
 from hpml_lab.distributed.rank_errors import RankError

@@ -5,11 +5,11 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import CLOCK, Span
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import CLOCK, Span
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed import (
     Link,
     OverlappingDDP,

@@ -15,9 +15,9 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment, run_python, started
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment, run_python, started
 from hpml_lab.distributed import ranks as launching
 from hpml_lab.distributed.collectives import call_all, collectives_drawn
 from hpml_lab.distributed.forked_threads import fork_hang

@@ -17,8 +17,8 @@ import pytest
 import torch
 
 import hpml_lab.distributed
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.programs import python_environment, run_python, started
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.programs import python_environment, run_python, started
 from hpml_lab.distributed import hosts as hosts_module
 from hpml_lab.distributed.experiments import many_machines as module
 from hpml_lab.distributed.host_training import train

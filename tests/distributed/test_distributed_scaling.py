@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_lab.core.noise import SpeedUp
+from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.distributed import placement
 from hpml_lab.distributed import scaling_pictures as pictures
 from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds

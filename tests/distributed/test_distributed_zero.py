@@ -13,8 +13,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.device import Device
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed import rank_memory, zero_memory, zero_pictures, zero_sliders
 from hpml_lab.distributed.experiments import zero_memory as experiments
 from hpml_lab.distributed.fsdp import FullyShardedDataParallel

@@ -8,9 +8,9 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import large_batch
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, load_result
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Params, load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import load
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images, ordinary_net, warmed_up
 from hpml_lab.large_batch.experiments.lars_lamb_novograd import SMALL, LargeBatchRun, LayerRatio, StateSize, judge

@@ -10,9 +10,9 @@ import torch
 from torch.optim import lr_scheduler
 
 from hpml_lab import large_batch
-from hpml_lab.core.exercises import check
-from hpml_lab.core.experiment import Params, load_result
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Params, load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.judge.exercises import check
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows
 from hpml_lab.large_batch.exercises import accumulate_gradients, rate_from_range_test, scaled_rate
 from hpml_lab.large_batch.exercises.watched_training import small_batches

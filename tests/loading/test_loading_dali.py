@@ -8,9 +8,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.png import pixels_of, png_text
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.png import pixels_of, png_text
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading import boxes, dali, dali_pipelines, decoded_pictures, video
 from hpml_lab.loading.decoders import picture_difference, pil_image, resized, tensor_image
 from hpml_lab.loading.experiments import dali as experiment

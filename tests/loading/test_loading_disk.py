@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading import disk_against_fio, disk_benchmark, disk_iops, disk_page_cache, fio, page_cache, uncached_file
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample, offsets, run_job
 from hpml_lab.loading.experiments import disk_iops as experiment

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.exercises import check
-from hpml_lab.core.workers import allow_oversubscription
+from hpml_lab.core.judge.exercises import check
+from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading import picture_store
 from hpml_lab.loading.exercises import predict_speed_up
 from hpml_lab.loading.picture_store import PictureStore, SlowPictures

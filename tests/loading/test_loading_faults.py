@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.children import run_in_child
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.loading.deadline import with_deadline
 from hpml_lab.loading.known_datasets import FaultyData, KnownCost
 
@@ -218,7 +218,7 @@ def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoc
 SMALL_SHM = """
 import sys, torch
 from torch.utils.data import DataLoader
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading.deadline import with_deadline
 from hpml_lab.loading.known_datasets import KnownCost
 loader = DataLoader(KnownCost(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.loading import device_copies
 from hpml_lab.loading.device_copies import copy_during_compute, copy_times
 from hpml_lab.loading.experiments import gpu_prefetcher

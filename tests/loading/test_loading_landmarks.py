@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, SubsetRandomSampler
 from torchvision import tv_tensors
 from torchvision.transforms import v2
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading import face_landmarks, faces
 from hpml_lab.loading.experiments.face_landmarks import DamagedRow, FormerCall, MovedPoints
 from hpml_lab.loading.face_damage import damage

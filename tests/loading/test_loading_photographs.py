@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading.photographs import CLASSES, make_photographs
 
 

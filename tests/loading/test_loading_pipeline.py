@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.timeline import Span
-from hpml_lab.core.workers import allow_oversubscription
+from hpml_lab.core.measure.timeline import Span
+from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading import pipeline
 from hpml_lab.loading.pipeline import (
     LECTURE_COMPUTE,

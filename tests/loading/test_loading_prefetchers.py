@@ -10,8 +10,8 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading import DevicePrefetcher, FaceLandmarksDataset, KnownCost, ThreadPrefetcher, write_faces
 from hpml_lab.loading.prefetchers import map_tensors
 

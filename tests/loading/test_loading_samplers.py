@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data.lengths import LengthBuckets, padding
 from hpml_lab.loading import samplers, sampling
 from hpml_lab.loading.experiments.samplers import SamplerDraws, WorkerNumbers, lengths_in_batches

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from hpml_lab.core.timeline import CLOCK
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.loading.storage import (
     READ,
     TRANSFORM,

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import IterableDataset
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.known_datasets import CASES, FaultyData, KnownCost, UnevenCost
 from hpml_lab.loading.restore import trained_by
 from hpml_lab.loading.trials import LoaderTrial, Trials

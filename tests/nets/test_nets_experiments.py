@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from hpml_lab import nets
-from hpml_lab.core import style
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.show import style
 from hpml_lab.nets import epoch_times, sgd
 from hpml_lab.nets.experiments import manual_sgd as manual_sgd_module
 from hpml_lab.nets.experiments import xor as xor_module

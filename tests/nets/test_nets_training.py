@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.threads import one_thread
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import batches, load
 from hpml_lab.nets.networks import ThreeLayerNet
 

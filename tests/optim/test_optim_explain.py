@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hpml_lab.optim
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim import SGD, Adam, AdamW, NAdam, SparseAdam
 from hpml_lab.optim.base import Optimizer
 from hpml_lab.optim.lines import formula_lines

@@ -16,7 +16,7 @@ from mpmath import mpf, sqrt
 from timm.optim import Lamb, Lars, NvNovoGrad
 
 import hpml_lab.optim
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, AdamW, NovoGrad, matrices_and_rest
 from hpml_lab.optim.layerwise import LayerwiseOptimizer
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
-from hpml_lab.core.exercises import Mistake
+from hpml_lab.core.judge.exercises import Mistake
 from hpml_lab.optim_exercises import velocity_mistakes
 from hpml_lab.optim_exercises.judge import SHAPES, STEPS, judge_rule
 from hpml_lab.optim_exercises.rules import altered, as_rule

@@ -6,9 +6,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core import experiment
-from hpml_lab.core.device import Device, choose_device
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.precision import amp_training, gemm, gemm_tensor_cores, loop_measurements, products
 from hpml_lab.precision.experiments.amp_training import LoopRow
 from hpml_lab.precision.loop_measurements import AMP_BF16, AMP_FP16, FP32, FP32_WITH_TF32
@@ -36,7 +36,7 @@ def said_to_be_a_gpu(monkeypatch):
     cpu = choose_device("cpu")
 
     def become(kind, dtype):
-        monkeypatch.setattr(experiment, "choose_device", lambda _: kind(*vars(replace(cpu, dtype=dtype)).values()))
+        monkeypatch.setattr(registry, "choose_device", lambda _: kind(*vars(replace(cpu, dtype=dtype)).values()))
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: SimpleNamespace(L2_cache_size=24_000))
     monkeypatch.setattr(torch.cuda, "clock_rate", lambda device: 1755)
@@ -195,6 +195,6 @@ def test_a_t4_has_no_tf32_and_no_word_about_it(monkeypatch, said_to_be_a_gpu):
 
 @pytest.mark.parametrize(("free", "largest"), [(15e9, 8192), (7e9, 4096)])
 def test_the_largest_product_is_left_out_where_it_does_not_fit(free, largest):
-    params = experiment.Params(device=None, **gemm_tensor_cores.full)
+    params = registry.Params(device=None, **gemm_tensor_cores.full)
     gemm_tensor_cores.fits.to(params, free)
     assert params.gpu_sizes[-1] == largest

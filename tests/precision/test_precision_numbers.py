@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.device import choose_device
 from hpml_lab.precision import fp16_vs_bf16, gemm, gemm_tensor_cores, products, sheet_peaks
 from hpml_lab.precision.descent import STORAGES, descend
 from hpml_lab.precision.experiments.fp16_vs_bf16 import FormatRow

@@ -8,9 +8,9 @@ import torch
 import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from hpml_lab.core.device import Device
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.device import Device
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loop_measurements, loops, loss_scaling, recipes, side_by_side, underflow

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from hpml_lab import processes
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.ring import SHM, Ring
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.ring import SHM, Ring
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes import exchange, segments
 from hpml_lab.processes.exchange import Exchange, RouteRate, Throughput, crossover_kilobytes
 from hpml_lab.processes.experiments import producer_consumer as relay_experiment

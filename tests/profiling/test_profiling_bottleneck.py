@@ -13,9 +13,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span
-from hpml_lab.core.timing import ceiling
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import Span
+from hpml_lab.core.measure.timing import ceiling
 from hpml_lab.profiling import bottleneck_classes, device_work, known_loops
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide
 from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds

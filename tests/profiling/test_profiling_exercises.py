@@ -4,7 +4,7 @@ from statistics import median
 
 import pytest
 
-from hpml_lab.core.exercises import Mistake, check
+from hpml_lab.core.judge.exercises import Mistake, check
 from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_fix
 from hpml_lab.profiling.scripted_device import ScriptedDevice
 

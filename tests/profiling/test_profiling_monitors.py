@@ -8,9 +8,9 @@ import types
 import pytest
 import torch
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.profiling import gpu_use, monitors
 from hpml_lab.profiling import monitor as module
 from hpml_lab.profiling.experiments import monitors as monitors_module

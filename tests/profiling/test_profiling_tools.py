@@ -13,8 +13,8 @@ from dataclasses import replace
 import matplotlib.pyplot as plt
 import pytest
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
 from hpml_lab.profiling import (
     counters,

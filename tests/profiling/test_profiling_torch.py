@@ -6,9 +6,10 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core import counting, style
-from hpml_lab.core.noise import speed_up_of
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure import counting
+from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.show import style
 from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes

@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-from hpml_lab.core.threads import one_thread
+from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.race.checkpoints import Checkpoint, key_of
 from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs

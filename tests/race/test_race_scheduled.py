@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.result import Result
 from hpml_lab.data import load
 from hpml_lab.optim.schedules import SCHEDULES
 from hpml_lab.race import checkpoints, contest

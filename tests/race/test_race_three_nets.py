@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from hpml_lab import race
-from hpml_lab.core.experiment import load_result
-from hpml_lab.core.noise import SpeedUp, times_faster
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, times_faster
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.race import records
 from hpml_lab.race.curves import CEILING

@@ -6,9 +6,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.race import seeds, sparse_steps
 from hpml_lab.race.experiments import sparse_data as sparse
 from hpml_lab.race.program import Setting

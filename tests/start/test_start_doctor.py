@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hpml_lab.core.experiment import all_experiments
-from hpml_lab.core.paths import NOTEBOOKS, ROOT
-from hpml_lab.core.programs import started
+from hpml_lab.core.experiment.registry import all_experiments
+from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
+from hpml_lab.core.system.programs import started
 from hpml_lab.start import doctor
 from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
 from hpml_lab.start.probes import PROBES

@@ -3,7 +3,7 @@
 import pytest
 
 from hpml_lab import start
-from hpml_lab.core.experiment import load_result
+from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.start.doctor import Notebook, Report
 from hpml_lab.start.experiments import environment as module
 from hpml_lab.start.experiments.environment import MachineFinding, NotebookFinding

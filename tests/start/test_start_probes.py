@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from hpml_lab.core import machine
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.start import asking, probes_machine
 from hpml_lab.start.finding import LIMITED, MISSING, OK, REINSTALL
 from hpml_lab.start.probes import PROBES

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.targets import bins, mdn
 from hpml_lab.targets.inverse_problem import (
     NOISE,

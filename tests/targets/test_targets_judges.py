@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from hpml_lab.core.exercises import check
+from hpml_lab.core.judge.exercises import check
 from hpml_lab.targets.bins import cdf_edges, log_likelihood
 from hpml_lab.targets.exercises import density_in_a_bin, embedding_backward, quantile_edges
 

@@ -9,10 +9,10 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab import targets
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.targets import one_hot
 from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
 from hpml_lab.targets.look_up import LookUp

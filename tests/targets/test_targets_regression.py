@@ -5,11 +5,11 @@ import pytest
 import torch
 
 from hpml_lab import targets
-from hpml_lab.core import machine
-from hpml_lab.core.device import choose_device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, find, load_result
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.registry import Params, find, load_result
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.recording import LARGEST_FILE
 from hpml_lab.targets.density_slider import BINS, GAUSSIAN, MIXTURE, predicted_densities
 from hpml_lab.targets.experiments import discretized_targets as by_bins

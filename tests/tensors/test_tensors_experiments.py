@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from hpml_lab import tensors
-from hpml_lab.core.findings import KeyFigure, Table
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.findings import KeyFigure, Table
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.report.machines import machine_cards
 from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
 from hpml_lab.tensors.caches import Cache, caches

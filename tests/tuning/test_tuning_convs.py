@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core import experiment as registry
-from hpml_lab.core.counting import operators
-from hpml_lab.core.device import Device, choose_device
-from hpml_lab.core.experiment import Params
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.tuning import convolutions, switch_bench, turns
 from hpml_lab.tuning.convolutions import ConvolutionCase, Convolutions, by_fft, by_product
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark

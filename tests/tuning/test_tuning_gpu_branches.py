@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 import torch
 
-from hpml_lab.core import experiment
-from hpml_lab.core.counting import Kernel
-from hpml_lab.core.device import Device, choose_device
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment import registry
+from hpml_lab.core.measure.counting import Kernel
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.tuning import turns
 from hpml_lab.tuning.experiments import (
     channels_last,
@@ -35,7 +35,7 @@ class SaidToBeGpu(Device):
 
 @pytest.fixture(autouse=True)
 def said_to_be_a_gpu(monkeypatch):
-    monkeypatch.setattr(experiment, "choose_device", lambda _: SaidToBeGpu(*vars(choose_device("cpu")).values()))
+    monkeypatch.setattr(registry, "choose_device", lambda _: SaidToBeGpu(*vars(choose_device("cpu")).values()))
 
 
 @pytest.fixture(autouse=True)

@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core import timing
-from hpml_lab.core.counting import operators
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.measure import timing
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import gelu, layer_norm
 from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.counting import peak_bytes
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.measure.counting import peak_bytes
+from hpml_lab.core.measure.timing import Timing
 from hpml_lab.tuning import batch_search
 from hpml_lab.tuning.batch_search import capped_memory, largest_batch, until_out_of_memory, within_budget
 from hpml_lab.tuning.experiments import batch_size, checkpointing

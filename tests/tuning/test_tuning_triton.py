@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.errors import LabError
+from hpml_lab.core.system.errors import LabError
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
 from hpml_lab.tuning import triton_adam, triton_kernel, triton_pointwise  # noqa: E402
@@ -274,7 +274,7 @@ def test_the_interpreters_fma_rounds_once():
 
 @pytest.mark.cuda
 def test_on_a_gpu_a_whole_model_takes_one_launch():
-    from hpml_lab.core.counting import kernels
+    from hpml_lab.core.measure.counting import kernels
 
     params = [torch.randn(n, device="cuda").requires_grad_() for n in (5, 4096, 100_003)]
     for p in params:

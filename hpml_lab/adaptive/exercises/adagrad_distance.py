@@ -3,7 +3,8 @@
 import math
 
 from hpml_lab.adaptive.exercises.numbers import as_number
-from hpml_lab.core.exercises import Mistake, exercise, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import same
 
 MISTAKES = {
     "rate-does-not-shrink": (

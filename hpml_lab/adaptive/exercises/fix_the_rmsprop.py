@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, START_HINT, TWICE_HINT, WHOLE_TENSOR_HINT, ZERO_HINT
-from hpml_lab.core.exercises import exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 

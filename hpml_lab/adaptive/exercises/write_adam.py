@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from hpml_lab.adaptive.exercises.fix_the_rmsprop import SQUARES_HINT
 from hpml_lab.adaptive.exercises.write_adagrad import DRIFT_HINT, TWICE_HINT, WHOLE_TENSOR_HINT
-from hpml_lab.core.exercises import exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import WrongRules, altered, as_rule
 

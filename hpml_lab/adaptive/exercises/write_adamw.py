@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from hpml_lab.adaptive.exercises.write_adam import MOMENTS, adam_mistakes
-from hpml_lab.core.exercises import exercise
+from hpml_lab.core.judge.exercises import exercise
 from hpml_lab.optim_exercises.judge import judge_rule
 from hpml_lab.optim_exercises.rules import Rule, WrongRules, altered, as_rule
 

@@ -16,10 +16,10 @@ from hpml_lab.adaptive.streams import (
     run_formula,
     spread_indices,
 )
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.optim.formulas import FORMULAS
 
 QUICK = dict(steps=2000, seeds=16, every=20)

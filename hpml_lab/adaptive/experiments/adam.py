@@ -7,11 +7,11 @@ import torch
 
 from hpml_lab import optim
 from hpml_lab.adaptive.streams import FLOAT64, band, normal, plot_band, relative_difference, run_class, run_formula, steps_of
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.optim.colors import OPTIMIZER_COLORS
 from hpml_lab.optim.formulas import FORMULAS, Formula, sqrt
 

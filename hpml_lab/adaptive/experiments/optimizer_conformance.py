@@ -9,10 +9,10 @@ import torch
 from hpml_lab import optim
 from hpml_lab.adaptive.torch_comparison import Agreement, compare_with_torch, same_errors
 from hpml_lab.adaptive.torch_inputs import CLASSES, own_inputs, suite_inputs
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.progress import progress
 
 QUICK = dict(steps=25, draws=3, long_steps=150)
 FULL = dict(steps=25, draws=60, long_steps=1000)

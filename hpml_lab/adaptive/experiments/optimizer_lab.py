@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
-from hpml_lab.core.tools import need
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.tools import need
 
 QUICK = dict(steps=30, moves=60)
 FULL = dict(steps=30, moves=400)

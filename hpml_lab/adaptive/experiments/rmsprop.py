@@ -16,11 +16,11 @@ from hpml_lab.adaptive.streams import (
     run_formula,
     steps_of,
 )
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.optim.formulas import FORMULAS
 

@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import same
 
 
 @exercise("fix-the-backward", notebook="02_autograd")

@@ -4,7 +4,9 @@ from numbers import Real
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_keys_and_type, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_keys_and_type
+from hpml_lab.core.judge.same import same
 
 KNOWN = {  # (point, answer): (name, hint)
     ("A", 9.0): ("value-not-slope", "9 is the value of x². .grad holds its derivative."),

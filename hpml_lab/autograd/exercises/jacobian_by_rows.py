@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.watch import torch_calls
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.watch import torch_calls
 
 
 def mixing(x: torch.Tensor) -> torch.Tensor:

@@ -4,8 +4,9 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function, expect_no_autograd
-from hpml_lab.core.same import difference, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function, expect_no_autograd
+from hpml_lab.core.judge.same import difference, same
 
 SHAPES_HINT = "The shapes do not fit. X is (N, n), w is (n,) and y is (N,): the result is (n,)."
 

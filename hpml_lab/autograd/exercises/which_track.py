@@ -2,7 +2,8 @@
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_keys_and_type
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_keys_and_type
 
 KNOWN = {
     "constants-tracked": ("x + y", "Neither x nor y requires a gradient, so why should their sum?"),

@@ -11,12 +11,12 @@ import torch
 
 from hpml_lab.autograd.engine import Tensor, backward_steps
 from hpml_lab.autograd.training import train_digits, train_xor
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.graph import draw_graph, graph_from_record, graph_record, make_graph
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import draw_graph, graph_from_record, graph_record, make_graph
+from hpml_lab.core.show.picture import picture
 
 QUICK = dict(xor_epochs=2000, xor_lr=1.0, digits_epochs=14)
 FULL = dict(xor_epochs=10_000, xor_lr=0.1, digits_epochs=30)  # XOR as in the lecture

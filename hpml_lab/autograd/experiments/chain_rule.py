@@ -8,10 +8,10 @@ import torch
 from hpml_lab.autograd import engine
 from hpml_lab.autograd.engine import Tensor
 from hpml_lab.autograd.numeric import numeric_gradient
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 
 QUICK = dict(points=200)
 FULL = dict(points=5000)

@@ -11,16 +11,16 @@ import torch
 from hpml_lab.autograd.dynamic import both_branches, branch, captured_graphs, grown, read_out
 from hpml_lab.autograd.engine import Tensor
 from hpml_lab.autograd.graphs import grad_fn_graph
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
-from hpml_lab.core.noise import speed_up
-from hpml_lab.core.picture import picture
-from hpml_lab.core.pointwise import gelu
-from hpml_lab.core.result import Result
-from hpml_lab.core.threads import one_thread
-from hpml_lab.core.timing import Timing, interleaved, measure
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import speed_up
+from hpml_lab.core.measure.pointwise import gelu
+from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.measure.timing import Timing, interleaved, measure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
+from hpml_lab.core.show.picture import picture
 
 QUICK = dict(elements=1 << 18, gpu_elements=1 << 18)
 FULL = dict(elements=1 << 24, gpu_elements=1 << 26)  # on a GPU so many that its fused kernel takes longer than its launch

@@ -8,13 +8,13 @@ import torch
 from torch.autograd.gradcheck import GradcheckError
 
 from hpml_lab.autograd.cubes import Cube, CutBackward, WrongFactor, WrongWhereNegative
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
 
 QUICK = dict(sizes=(1, 10, 100))
 FULL = dict(sizes=(1, 10, 100, 1000))

@@ -9,10 +9,10 @@ import torch
 
 from hpml_lab.autograd import perceptron
 from hpml_lab.autograd.perceptron import PerceptronPass, three_losses
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 
 QUICK = dict(samples=50, updates=200)
 FULL = dict(samples=1000, updates=2000)

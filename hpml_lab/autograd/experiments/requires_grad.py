@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.graph import draw_graph, make_graph
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import draw_graph, make_graph
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.attempt import attempt
 
 
 @dataclass

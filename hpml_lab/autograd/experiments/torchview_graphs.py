@@ -7,13 +7,13 @@ import torch
 from torch import nn
 
 from hpml_lab.autograd.graphs import ModelGraph, dot_graph, graphviz_graph, model_graph
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.graph import chain_figure, graph_from_record, graph_record
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.tools import find_tool
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool
 
 QUICK = dict(more=())
 FULL = dict(more=("resnet50", "densenet121", "vit_b_16"))

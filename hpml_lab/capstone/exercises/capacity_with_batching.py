@@ -6,10 +6,11 @@ from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, plain, same
-from hpml_lab.core.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, plain, same
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 Capacity = Callable[[float, float, int], Any]  # (a, b, limit) -> requests per unit of time
 Needed = Callable[[float, float, float], Any]  # (rate, a, b) -> limit

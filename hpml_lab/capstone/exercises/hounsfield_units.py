@@ -6,9 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, same
 
 Values = np.ndarray
 AIR = -1000.0

@@ -7,9 +7,10 @@ from numbers import Real
 from typing import Any
 
 from hpml_lab.capstone.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import plain, same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import plain, same, shown
 
 Times = tuple[list, list]  # sent, done
 

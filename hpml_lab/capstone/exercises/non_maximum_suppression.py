@@ -10,9 +10,10 @@ import torch
 
 from hpml_lab.capstone.exercises import suppression_ways as ways
 from hpml_lab.capstone.exercises.suppression_ways import CASES, NO_CANDIDATES, Array
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers
 
 
 def _euclidean(a: Array, b: Array) -> float:

@@ -10,9 +10,10 @@ import numpy as np
 
 from hpml_lab.capstone.exercises import slice_series as ways
 from hpml_lab.capstone.exercises.slice_series import SAME, Headers, along, cases
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import MORE, combined
-from hpml_lab.core.same import numbers
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import MORE, combined
+from hpml_lab.core.judge.same import numbers
 
 
 def _by_axis(axis: int, sign: int = 1) -> Callable[[Headers], list[float]]:

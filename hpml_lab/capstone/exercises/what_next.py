@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.capstone.exercises.lane_cases import ALONE, BALANCED, CASES, LIMITED, Lanes, Profile, Workers
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import numbers, plain
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import numbers, plain
 
 Answer = Callable[[Profile, Lanes, Workers], Any]
 TOLERANCE = 1e-6

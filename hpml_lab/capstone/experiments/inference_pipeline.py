@@ -40,15 +40,15 @@ from hpml_lab.capstone.slice_pipelines import (
     without_tf32,
 )
 from hpml_lab.capstone.slice_stages import slice_models
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import gantt
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.device import NO_CUDA
 
 ROWS = (PipelineThroughput, LatencyAtLoad, BatchService, SimulatedQueue, BatchedQueue)  # what a saved result holds
 MAIN = 0.7  # the load at which all modes are compared

@@ -16,13 +16,13 @@ from hpml_lab.capstone.pipeline_changes import AHEAD, CHANGES, EQUAL, PREPARATIO
 from hpml_lab.capstone.pipeline_ladder import ClimbPlan, PipelineLadder, PipelineRung, by_kind, same_method
 from hpml_lab.capstone.pipeline_use import MachineUse, OverlapRow, known_waits, watched
 from hpml_lab.capstone.validation import FOUND, Validated, good_enough
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.machine import cores
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
     shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=24, validation=40, turns=4,

@@ -13,9 +13,9 @@ from scipy import ndimage
 
 from hpml_lab.capstone import ct, detector, froc, patients, prepared, stages
 from hpml_lab.capstone.nodule_pictures import draw_froc, shown_patient
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
 
 QUICK = dict(training=60, fitting=24, test=40, steps=150, seeds=3)
 FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)

@@ -42,16 +42,16 @@ from hpml_lab.capstone.serving import (
     ready,
     serve_in_turns,
 )
-from hpml_lab.core import style
-from hpml_lab.core.device import Device
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
 
 QUICK = dict(
     calm=(100, 30),  # requests a second, and requests in a turn

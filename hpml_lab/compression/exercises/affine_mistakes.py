@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.mistakes import combined
+from hpml_lab.core.judge.mistakes import combined
 
 Tensor = torch.Tensor
 Given = tuple[Tensor, Tensor, Tensor, int]  # (x, low, high, bits)

@@ -9,10 +9,11 @@ from torch import nn
 
 from hpml_lab.compression.extras import torchao
 from hpml_lab.compression.quantizers import by_torch, by_torchao, legacy_dynamic
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 Test = Callable[[nn.Module], Any]
 Names = Callable[[nn.Module], Iterable[str]]

@@ -4,9 +4,10 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, same
 
 Tensor = torch.Tensor
 Scales = Callable[[Tensor, int, int], Tensor]  # (weight, bits, axis)

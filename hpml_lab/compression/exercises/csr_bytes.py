@@ -6,9 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import MORE, combined
-from hpml_lab.core.same import numbers, plain, same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import MORE, combined
+from hpml_lab.core.judge.same import numbers, plain, same, shown
 
 Count = Callable[[Tensor, torch.dtype], float]
 

@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from hpml_lab.compression.exercises.pruned_nets import NETS
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, same
 
 Part = tuple[int, int]  # (zeros, elements) of one tensor
 Parts = Callable[[nn.Module], list[Part]]

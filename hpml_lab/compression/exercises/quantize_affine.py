@@ -19,8 +19,9 @@ from hpml_lab.compression.exercises.affine_mistakes import (
     right_scale,
     right_zero,
 )
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import numbers, same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import numbers, same, shown
 
 
 def _given(seed: int, low: float, high: float, bits: int, wide: float, *shape: int) -> Given:

@@ -6,8 +6,9 @@ import torch
 
 from hpml_lab.compression.affine import dequantize, quantize
 from hpml_lab.compression.affine import fake_quantize as packaged
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
 
 Tensor = torch.Tensor
 

@@ -9,10 +9,10 @@ import torch
 from hpml_lab.compression import equalities
 from hpml_lab.compression.affine import affine_parameters, fake_quantize, quantize, value_range
 from hpml_lab.compression.equalities import EqualityCheck, seeded
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 
 QUICK = dict(values=1_200_000)
 FULL = dict(values=12_000_000)

@@ -55,14 +55,14 @@ from hpml_lab.compression.quantizers import (
     quantized_modules,
 )
 from hpml_lab.compression.sizes import sizes
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt, error_message_of
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.attempt import attempt, error_message_of
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
 
 # A GPU needs larger layers before anything but the launches takes time.
 QUICK = dict(samples=5, mlp=1024, transformer=256, train_images=8000, steps=150, test_images=4000)

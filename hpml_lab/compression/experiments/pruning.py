@@ -9,10 +9,10 @@ from hpml_lab.compression.kept_masks import KeptMask, compare_masks, kept_masks
 from hpml_lab.compression.prune_examples import AMOUNT, PrunedExample, PrunedLayer, conv1_examples, count_zeros, layers
 from hpml_lab.compression.pruned_files import PrunedFile, compare_files, files, twice
 from hpml_lab.compression.sparsity import SparseAccuracy, Tuning, compare_accuracies, dense_nets, sparse_accuracies
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 
 QUICK = dict(images=8_000, steps=150, test=1_000, sparsities=(0.5, 0.8, 0.9, 0.95), tune_steps=16, batch=128, seeds=1)
 FULL = dict(

@@ -13,13 +13,13 @@ from hpml_lab.compression.sizes import sizes
 from hpml_lab.compression.static_forms import COLORS, EAGER, FROZEN, INT8, OLD, REFERENCE, StaticNet, int8_forms, measure_net
 from hpml_lab.compression.static_int8 import FUSED, all_convolutional, eager_mode_int8, int8_weights
 from hpml_lab.compression.static_traps import WORKS, StaticTrap, compiler_traps, eager_mode_traps, pt2e_traps
-from hpml_lab.core import style
-from hpml_lab.core.counting import operators
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import Timing
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.measure.timing import Timing
+from hpml_lab.core.show import style
 
 QUICK = dict(images=8_000, steps=80, tested=2_048, batch=32, calibration=256, samples=9, resnet=False)
 FULL = dict(images=60_000, steps=900, tested=10_000, batch=32, calibration=1_024, samples=15, resnet=True)

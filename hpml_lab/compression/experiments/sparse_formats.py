@@ -26,14 +26,14 @@ from hpml_lab.compression.smaller_nets import (
     infer,
     parameters,
 )
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.fits import Fits
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.fits import Fits
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.errors import LabError
 
 ALL_ZEROS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 QUICK = dict(

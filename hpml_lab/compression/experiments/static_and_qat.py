@@ -27,12 +27,12 @@ from hpml_lab.compression.scaled_nets import (
     three_nets,
 )
 from hpml_lab.compression.shipped import GRAPH, ShippedNet, ship, ship_graph  # noqa: F401 (a saved result is read with its row types)
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
 
 BITS = (8, 4, 3, 2)
 QUICK = dict(images=8_000, steps=150, seeds=3, tests=1_000, more_steps=40, batch=64, lr=2e-4, ao_bits=(2,))

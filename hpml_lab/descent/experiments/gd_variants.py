@@ -10,13 +10,13 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import Timing, interleaved
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import Timing, interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.batches import mean_of_parts_error, noise_of_batches, train, update_and_draw
 from hpml_lab.descent.softmax import real_data, softmax_gradient
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.boundary import boundary_on, boundary_on_real_data
 from hpml_lab.descent.paths import sign_changes
 from hpml_lab.landscape import SURFACES, Surface, path, quadratic, run_grid, torch_equivalent

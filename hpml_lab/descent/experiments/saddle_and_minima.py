@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from matplotlib.colors import BoundaryNorm, ListedColormap, LogNorm
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.maps import surface_map
 from hpml_lab.descent.starts import RULES_FROM_MANY, basins_of, escape_times, run_from_everywhere
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, Surface, path, run_grid

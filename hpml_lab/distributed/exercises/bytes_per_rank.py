@@ -3,8 +3,9 @@
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import numbers, same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import numbers, same, shown
 
 # parameters, ranks, stage; the numbers of parameters are multiples of the ranks
 CASES = {

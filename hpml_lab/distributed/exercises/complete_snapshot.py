@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import plain
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import plain
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.elastic_training import BATCHES, PARTS, TrainingRun
 from hpml_lab.distributed.recovery import fingerprint, snapshot_bytes
 

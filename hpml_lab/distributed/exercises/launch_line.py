@@ -11,7 +11,7 @@ from typing import Any
 
 from torch.distributed.run import get_args_parser
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 
 NOTEBOOK = "13_distributed"
 NODES, GPUS, SCRIPT = 2, 4, "train.py"

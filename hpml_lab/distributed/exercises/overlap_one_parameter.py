@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import shown
 
 EARLY = "(A hook of register_hook gets the gradient before it is stored in parameter.grad.)"
 BACKWARD, FINISH = "backward", "finish"

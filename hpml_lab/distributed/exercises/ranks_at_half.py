@@ -7,9 +7,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import plain
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import plain
 
 TRIES = 1 << 30  # a search that has found nothing below one half after so many ends without an answer
 

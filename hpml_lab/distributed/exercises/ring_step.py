@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import numbers, same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import numbers, same, shown
 
 SIZES = (3, 2, 4, 5)
 

@@ -5,9 +5,9 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import plain
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import plain
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.deepspeed_config import Hyperparameters, meaning_of
 
 NOTEBOOK = "13_distributed"

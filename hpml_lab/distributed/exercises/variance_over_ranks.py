@@ -5,8 +5,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import same, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import same, shown
 
 NOTEBOOK = "13_distributed"
 

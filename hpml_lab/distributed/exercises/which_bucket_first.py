@@ -5,8 +5,9 @@ from itertools import accumulate
 from numbers import Integral
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import plain, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import plain, shown
 
 CASES = {
     "sizes 4, 1, 4, 1, 4, 1 and a cap of 5": ([4, 1, 4, 1, 4, 1], 5),

@@ -10,11 +10,11 @@ from pathlib import Path
 import torch
 from matplotlib.ticker import MaxNLocator
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.deepspeed_config import LECTURE_JSON, changed, meaning_of
 from hpml_lab.distributed.json_runs import Trained, deepspeed_runs, first_gradient, pixels_and_labels, plain_run
 from hpml_lab.distributed.placement import placement

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hpml_lab.core import machine, style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import CLAIMED, SpeedUp, interval, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span, busy, gantt, rows
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up_of
+from hpml_lab.core.measure.timeline import Span, busy, gantt, rows
+from hpml_lab.core.show import style
+from hpml_lab.core.system import machine
 from hpml_lab.distributed.data_parallel import MAIN, STAGES
 from hpml_lab.distributed.data_parallel_trials import (
     AGAIN,

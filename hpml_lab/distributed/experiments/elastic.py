@@ -9,12 +9,12 @@ import torch
 from matplotlib.ticker import MaxNLocator
 from torch import nn
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.programs import run_python
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import measure
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.show import style
+from hpml_lab.core.system.programs import run_python
 from hpml_lab.distributed.elastic_training import (
     AT_REPLACE,
     AT_STEP,

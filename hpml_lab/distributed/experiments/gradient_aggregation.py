@@ -8,12 +8,12 @@ once, and arrive when a ring over such a link would have delivered them (`distri
 from dataclasses import dataclass, replace
 
 from hpml_lab import data
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO
+from hpml_lab.core.show import style
 from hpml_lab.distributed.buckets import assign_buckets
 from hpml_lab.distributed.gradient_checks import INTEGER_SHARES, UNEVEN, RankReport, check_gradients
 from hpml_lab.distributed.overlap_pictures import SynchronizedStep, draw_gains, draw_timelines, steps_and_gains, timelines

@@ -5,11 +5,11 @@ from statistics import median
 
 import torch
 
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span, rows
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import Span, rows
 from hpml_lab.distributed.balance_pictures import COMPUTES, WAITS, LateRank, OrderCost, draw
 from hpml_lab.distributed.balance_trials import Moments, on_rank, padding_changes_the_loss
 from hpml_lab.distributed.placement import crowded, placement

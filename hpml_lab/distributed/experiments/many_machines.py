@@ -14,12 +14,12 @@ from statistics import median
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import gantt
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed.costs import MIB, efficiency, fit_link, ring_seconds
 from hpml_lab.distributed.host_training import Plan, agent, gradient_bytes, train
 from hpml_lab.distributed.hosts import TwoHosts, two_hosts, why_no_hosts

@@ -4,11 +4,11 @@ All works take turns in one launch. One rank is one process with one thread, alo
 is a processor that is added; where there are fewer cores than ranks, the result says so.
 """
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.show import style
 from hpml_lab.distributed.costs import ALGORITHMS, LINKS, MIB, fit_link, ring_seconds, speed_up_on, transformer_seconds
 from hpml_lab.distributed.extrapolation import (
     BATCH_TOKENS,

@@ -8,11 +8,11 @@ from statistics import median
 
 import torch
 
-from hpml_lab.core.device import Device
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.system.device import Device
 from hpml_lab.distributed.memory_pictures import memory_by_way
 from hpml_lab.distributed.one_of_many import COUNT, COUNTER, WIDTH, bytes_by_numbers, bytes_by_rows, first_of_many
 from hpml_lab.distributed.placement import placement

@@ -8,9 +8,10 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import plain, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import plain, same
 from hpml_lab.large_batch.range_test import growing_rates, smoothed
 
 Losses = Sequence[float]

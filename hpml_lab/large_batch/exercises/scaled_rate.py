@@ -5,9 +5,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import MORE, combined
-from hpml_lab.core.same import plain, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import MORE, combined
+from hpml_lab.core.judge.same import plain, same
 
 Rate = Callable[[int, int, float, int, int, int], float]  # (t, batch, base_rate, base_batch, samples, warm_epochs)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.mistakes import combined
+from hpml_lab.core.judge.mistakes import combined
 
 Tensor = torch.Tensor
 Step = Callable[[Tensor, Tensor, float, float, float], Tensor]  # (w, g, α, λ, η)

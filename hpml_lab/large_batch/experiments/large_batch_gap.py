@@ -11,12 +11,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
 from hpml_lab.large_batch.batched import BatchedTrainings, images
 from hpml_lab.large_batch.scaling import KEPT, LINEAR, RATE, ROOT, RULES, WARM, scaled_rate, schedule, sharpen
 from hpml_lab.large_batch.seeds import SEEDS, gain, median_range, points, span

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images, warmed_up
 from hpml_lab.large_batch.forms import check_forms, compare_with_timm
 from hpml_lab.large_batch.recipes import FIRST_SEED, LAYERWISE, OPTIMIZERS, SMALL_RATE, peak_rate

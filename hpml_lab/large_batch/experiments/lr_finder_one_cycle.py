@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch.optim import lr_scheduler
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
 from hpml_lab.large_batch.batched import BatchedTrainings, ImageRows, images
 from hpml_lab.large_batch.range_test import (
     LEAST,

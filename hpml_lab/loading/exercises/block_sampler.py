@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.loading.sampling import Indices
 from hpml_lab.loading.seeding import seed_everything
 

@@ -7,8 +7,8 @@ from unittest import mock
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.same import plain, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import plain, same
 from hpml_lab.loading import picture_store
 from hpml_lab.loading.picture_store import PictureStore, decode
 from hpml_lab.loading.seeding import seed_everything

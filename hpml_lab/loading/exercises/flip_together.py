@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import same
 
 NOTEBOOK = "08_loading"
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
-from hpml_lab.core.same import numbers, shown
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import numbers, shown
 
 NOTEBOOK = "08_loading"
 

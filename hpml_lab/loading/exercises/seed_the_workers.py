@@ -13,7 +13,7 @@ from unittest import mock
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.loading.sampling import BIG, Draws
 
 NOTEBOOK = "08_loading"

@@ -8,15 +8,15 @@ from statistics import median
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.png import pixels_of, png_text
-from hpml_lab.core.result import Result
-from hpml_lab.core.workers import allow_oversubscription, shutdown_workers
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.png import pixels_of, png_text
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
 from hpml_lab.loading import boxes, dali_pipelines, video
 from hpml_lab.loading.decoders import block_maxima, picture_difference, pil_image, resized, tensor_image
 from hpml_lab.loading.photograph_loaders import AGAIN, DALI, MIXED, PIL, TENSOR, epoch_to_device, gpus_of, loading_ways

@@ -7,13 +7,13 @@ from statistics import median
 
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.loading import disk_benchmark, fio
 from hpml_lab.loading.disk_benchmark import DiskJob, DiskRate, DiskSample
 from hpml_lab.loading.page_cache import AGAIN, FIRST, PLACEBO, CacheRate, cache_rates, kernel_read_bytes

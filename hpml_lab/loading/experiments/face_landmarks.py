@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.png import pixels_of, png_text
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.png import pixels_of, png_text
 from hpml_lab.loading import faces
 from hpml_lab.loading.face_damage import damage, message_for_row
 from hpml_lab.loading.moved_points import Distances, point_distances

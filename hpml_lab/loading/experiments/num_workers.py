@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from torch.utils.data import DataLoader
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.cheap_epochs import CheapEpoch, compare_cheap, measure_cheap
 from hpml_lab.loading.computed_epochs import ComputedEpoch, compare_computed, measure_computed
 from hpml_lab.loading.pipeline import (

@@ -8,14 +8,14 @@ from statistics import median
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, interval
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import measure
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, interval
+from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.show import style
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.loading.device_copies import CopyDuringCompute, copy_during_compute, copy_times
 
 NOTEBOOK = "08_loading"

@@ -5,16 +5,16 @@ from typing import Any
 
 from torch.utils.data import BatchSampler, SequentialSampler
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.render import plural
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span, gantt, overlap
-from hpml_lab.core.timeline import rows as timeline_rows
-from hpml_lab.core.workers import allow_oversubscription, child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import Span, gantt, overlap
+from hpml_lab.core.measure.timeline import rows as timeline_rows
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.pipeline import Accelerator, Epoch, Fetch, lower_bound, run_epoch, simulate, stamped_loader
 from hpml_lab.loading.prefetchers import ThreadPrefetcher
 from hpml_lab.loading.storage import Clips, StorageModel, batch_loads, clips_on_disk

@@ -6,13 +6,13 @@ from typing import Any
 
 from torch.utils.data import DataLoader, Dataset
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import CLOCK
-from hpml_lab.core.workers import allow_oversubscription, child_pids, sleep_until
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show import style
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids, sleep_until
 from hpml_lab.loading.computed_epochs import Computed
 from hpml_lab.loading.known_datasets import KnownCost
 from hpml_lab.loading.trials import Trials

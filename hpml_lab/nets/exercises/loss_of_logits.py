@@ -6,7 +6,8 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, expect_function
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect, expect_function
 
 NOTEBOOK = "03_nets"
 

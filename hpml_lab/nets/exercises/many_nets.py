@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import exercise, expect_function, expect_no_loop
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function, expect_no_loop
 from hpml_lab.nets.batched_xor import INPUTS, batched_forward, stack_of_nets
 
 NOTEBOOK = "03_nets"

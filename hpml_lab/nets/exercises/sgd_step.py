@@ -4,7 +4,8 @@ from collections.abc import Callable
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
 
 NOTEBOOK = "03_nets"
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
-from hpml_lab.core.same import same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import same
 from hpml_lab.nets.batched_xor import INPUTS, TARGETS, stack_of_nets
 from hpml_lab.nets.networks import XorNet
 

@@ -9,12 +9,12 @@ import torch
 from torch.nn import functional as F
 from torch.optim import SGD
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.attempt import attempt
 from hpml_lab.nets.networks import ThreeLayerNet
 from hpml_lab.nets.sgd import (
     ALPHA,

@@ -14,12 +14,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.graph import draw_graph
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.graph import draw_graph
+from hpml_lab.core.system.attempt import attempt
 from hpml_lab.nets.networks import Layer, ThreeLayerNet, layer_table, parameter_count, shape_graph
 
 NOTEBOOK = "03_nets"

@@ -12,11 +12,11 @@ import torch
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timing import PLACEBO
+from hpml_lab.core.show import style
 from hpml_lab.nets.batched_xor import (
     INPUTS,
     TARGETS,

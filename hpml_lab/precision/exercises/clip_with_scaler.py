@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.precision.recording import BARE_STEP, RecordingOptimizer, RecordingScaler
 
 X = torch.tensor([[1.0, 0.5, -0.2], [0.2, 1.0, -0.4]])

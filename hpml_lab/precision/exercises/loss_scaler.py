@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.same import same
 from hpml_lab.precision.recording import RecordingOptimizer
 
 NAN, TINY = math.nan, 2.0**-26

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.precision.autocast import DtypeRecorder
 from hpml_lab.precision.formats import BF16, FP16, FP32, Format, is_lost
 

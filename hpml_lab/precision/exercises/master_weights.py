@@ -5,7 +5,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import same
 
 # The first weight's updates are lost at the spacing of fp16, the second's underflow in fp16, and the third starts at 0, so that
 # nearly all digits of its updates are kept. The first two starts are no numbers of fp16.

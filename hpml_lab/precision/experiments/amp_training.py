@@ -6,12 +6,12 @@ from statistics import mean, median
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, interval, speed_up
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, interval, speed_up
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.show import style
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import loops

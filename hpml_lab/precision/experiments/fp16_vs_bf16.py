@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.precision.descent import STORAGES, descend
 from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, Format, from_bits, round_stochastically
 from hpml_lab.precision.rounding import (

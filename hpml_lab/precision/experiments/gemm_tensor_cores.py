@@ -2,11 +2,11 @@
 
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.fits import Fits
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.fits import Fits
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.precision import gemm
 from hpml_lab.precision.data_sheets import sheet_peaks
 from hpml_lab.precision.products import (

@@ -7,10 +7,10 @@ from statistics import median
 import torch
 from matplotlib.axes import Axes
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.data import load
 from hpml_lab.precision.emulation import EmulatedLayer, emulated_layers
 from hpml_lab.precision.formats import FP16 as FP16_FORMAT

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 
 # (seconds of an empty pickled message and of an empty handle, copies of a pickled one, bytes/s of a copy, already shared?)
 CASES = (

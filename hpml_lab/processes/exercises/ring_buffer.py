@@ -5,8 +5,8 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise
-from hpml_lab.core.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 # What the two sides do in turn: p puts the next item, t takes one. With 3 slots: fill, overfill, drain, overdrain, go round.
 INTERLEAVINGS = (

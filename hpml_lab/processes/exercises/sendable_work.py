@@ -9,7 +9,8 @@ from collections.abc import Callable
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
 
 
 @exercise("sendable-work", notebook="07_processes")

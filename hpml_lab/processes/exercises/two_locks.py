@@ -9,8 +9,9 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
-from hpml_lab.core.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
 
 class _Record:

@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import exercise, expect_function
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.expect import expect_function
 
 # (tasks, seconds, workers, cores)
 SIZES = (

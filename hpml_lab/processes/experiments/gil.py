@@ -6,14 +6,15 @@ from statistics import median
 
 import psutil
 
-from hpml_lab.core import machine, style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span, rows
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import Span, rows
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes.parallel import AGAIN, KINDS, RUNS, SLEEPS, WAITS, WorkersRun, free_threaded_python, measure_workers
 from hpml_lab.processes.thread_exit import THREAD_KINDS, thread_at_exit
 from hpml_lab.processes.timelines import draw_timelines, legend_entries

@@ -8,13 +8,13 @@ from statistics import median
 
 import psutil
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import rows
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import rows
+from hpml_lab.core.show import style
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes.pool import (
     SQUARES,
     STARTS,

@@ -5,14 +5,14 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import speed_up_of, times_faster
-from hpml_lab.core.result import Result
-from hpml_lab.core.ring import Ring
-from hpml_lab.core.timeline import busy, rows
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import speed_up_of, times_faster
+from hpml_lab.core.measure.timeline import busy, rows
+from hpml_lab.core.show import style
+from hpml_lab.core.system.ring import Ring
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes import relay
 from hpml_lab.processes.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
 from hpml_lab.processes.segments import named_segments

@@ -4,15 +4,15 @@ from dataclasses import dataclass
 
 from matplotlib.lines import Line2D
 
-from hpml_lab.core import style
-from hpml_lab.core.children import ChildOutcome, run_in_child
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import CLOCK, rows
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import CLOCK, rows
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.children import ChildOutcome, run_in_child
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes import held_lock
 from hpml_lab.processes.held_lock import HELD_LOCK_CASES, start_while_held
 from hpml_lab.processes.start_cost import (

@@ -6,12 +6,12 @@ import shutil
 import numpy as np
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.result import Result
-from hpml_lab.core.ring import SHM
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.ring import SHM
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes import segments
 from hpml_lab.processes.exchange import RouteRate, crossover_kilobytes, measure_throughput
 from hpml_lab.processes.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes

@@ -4,7 +4,8 @@ import itertools
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
 
 Rows = list[dict[str, Any]]
 GPU, API = "GPU activities", "API calls"

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
 from hpml_lab.profiling.scripted_device import JITTER, OUTLIERS, ScriptedDevice
 
 

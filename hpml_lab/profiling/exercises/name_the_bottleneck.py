@@ -1,6 +1,6 @@
 """Exercise: find and name the bottleneck of six profiles."""
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES
 
 _WAIT = ("waiting-is-not-work", "How busy are the cores? A thread that waits takes time, but no processor.")

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_fix
 
 Rows = list[dict[str, Any]]

@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import same
 
 Profile = dict[str, float]
 LOOPS = (

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import gantt, span
-from hpml_lab.core.timeline import rows as span_rows
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.timeline import gantt, span
+from hpml_lab.core.measure.timeline import rows as span_rows
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.queued import QueuedDevice
 from hpml_lab.profiling.step_clocks import ITEM, STEP_CLOCKS, STEP_PARTS, GpuStep, SimulatedStep, median_seconds
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 import torch
 from matplotlib.patches import Rectangle
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Diagnosis, classify, decide
 from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
 from hpml_lab.profiling.known_loops import ON_HOST

@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.profiling import functions, random_walk
 from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
-from hpml_lab.core.tools import find_tool
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import load
 from hpml_lab.profiling import stacks
 from hpml_lab.profiling.icicles import draw_icicle

@@ -7,12 +7,13 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from hpml_lab.core import counting, style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.render import plural
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure import counting
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import DataSet, load
 from hpml_lab.data.batches import batches
 from hpml_lab.profiling.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean, pstdev
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.bursts import Bursts
 from hpml_lab.profiling.gpu_use import KNOWN, QUERIED, SAMPLED, GpuHistory, GpuUse
 from hpml_lab.profiling.monitor import GPU_COLUMNS, Monitor, MonitorSample, read_csv

@@ -5,14 +5,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import speed_up_of
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.workers import child_pids
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import child_pids
 from hpml_lab.profiling import counters
 from hpml_lab.profiling.counters import FunctionSamples, ProcessUsage
 

@@ -5,14 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import mean
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.rungs import draw_rungs
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.ladder import draw_rungs
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
 from hpml_lab.profiling.ladder import Ladder, LadderPlan, Rung, TemptingMistake

@@ -7,16 +7,17 @@ import torch
 from torch import nn
 from torch.profiler import ProfilerActivity, record_function, schedule
 
-from hpml_lab.core import counting, style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.picture import picture
-from hpml_lab.core.render import plural
-from hpml_lab.core.result import Result
-from hpml_lab.core.timeline import Span, busy
-from hpml_lab.core.timing import measure
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.render import plural
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure import counting
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timeline import Span, busy
+from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling import traces
 from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
 

@@ -3,8 +3,9 @@
 import copy
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.same import plain, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.same import plain, same
 
 Count = Callable[[list[int], int, int], tuple[int, int]]  # (words, vocabulary, dim) -> (dense, sparse)
 

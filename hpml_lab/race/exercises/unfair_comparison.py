@@ -1,6 +1,6 @@
 """Exercise: what each of five comparisons of SGD and Adam did wrong, or that it did not."""
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 
 FAULTS = ("fair", "only one tuned", "chosen on the test set", "different seeds", "different budgets")
 PROTOCOLS = {

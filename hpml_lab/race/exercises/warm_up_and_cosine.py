@@ -3,7 +3,8 @@
 import math
 from collections.abc import Callable
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
 
 Phase = Callable[[int, int, int], float]  # (t, T, number of warm-up steps) -> factor
 Schedule = Callable[[int, int, float], float]  # (t, T, peak) -> rate

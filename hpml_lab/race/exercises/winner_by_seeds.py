@@ -6,8 +6,9 @@ from itertools import product
 from math import inf, isnan, nan
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise, expect
-from hpml_lab.core.same import same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.same import same
 
 
 @dataclass(frozen=True)

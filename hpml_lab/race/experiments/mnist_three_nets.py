@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.live_curve import LiveCurve
-from hpml_lab.core.noise import SpeedUp
-from hpml_lab.core.result import Result
-from hpml_lab.core.threads import all_threads
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.threads import all_threads
+from hpml_lab.core.show.live_curve import LiveCurve
 from hpml_lab.data import DataSet, load
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.race import ranks

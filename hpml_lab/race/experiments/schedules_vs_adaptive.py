@@ -10,12 +10,12 @@ from statistics import median
 
 import numpy as np
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.picture import picture
-from hpml_lab.core.result import Result
-from hpml_lab.core.threads import all_threads
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.threads import all_threads
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
 from hpml_lab.data import load
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.optim.schedules import factor

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass, field
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
 from hpml_lab.start.doctor import PARTNERS, examine
 from hpml_lab.start.finding import MISSING, OK
 

@@ -6,9 +6,10 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import MORE, combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import MORE, combined
+from hpml_lab.core.judge.same import numbers, same
 
 Tensor = torch.Tensor
 LogDensity = Callable[[Tensor, Tensor, Tensor], Any]  # (probabilities (n, K), targets (n,), edges (K + 1,))

@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.counting import operators
-from hpml_lab.core.exercises import Mistake, exercise, expect_function, expect_no_autograd
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function, expect_no_autograd
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, same
+from hpml_lab.core.measure.counting import operators
 
 Tensor = torch.Tensor
 Backward = Callable[..., Any]  # (ids, grad_output, vocabulary, padding_idx=None)

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
-from hpml_lab.core.mistakes import combined
-from hpml_lab.core.same import numbers, same
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.same import numbers, same
 
 Part = Callable[..., Tensor]
 HALF_LOG = math.log(2 * math.pi) / 2

@@ -9,14 +9,14 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core import style
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.picture import picture
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import interleaved
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.progress import progress
 from hpml_lab.targets.look_up import LookUp, look_up
 from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes
 from hpml_lab.targets.sparse_optimizers import (

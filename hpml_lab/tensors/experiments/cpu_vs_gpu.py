@@ -10,15 +10,15 @@ import torch
 import torch.nn.functional as F
 from torch.utils.flop_counter import FlopCounterMode
 
-from hpml_lab.core import style
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Table
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.progress import progress
-from hpml_lab.core.result import Result
-from hpml_lab.core.threads import all_threads
-from hpml_lab.core.timing import ceiling, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.threads import all_threads
+from hpml_lab.core.measure.timing import ceiling, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.tensors import workloads
 from hpml_lab.tensors.caches import Cache, caches
 from hpml_lab.tensors.comparisons import GpuGain, counted, faster_from, gain_per, on_each_device, processor_time, time_copy

@@ -3,7 +3,8 @@
 import itertools
 from collections.abc import Callable, Iterable
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
 
 Plan = dict[str, tuple[float, float]]  # {part: (MB kept, ms to compute again)}
 

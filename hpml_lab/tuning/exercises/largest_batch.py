@@ -5,7 +5,7 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from hpml_lab.core.exercises import Mistake, exercise
+from hpml_lab.core.judge.exercises import Mistake, exercise
 
 LIMITS = (0, 1, 2, 3, 7, 8, 1000, 4097)
 LARGE = 1_000_003  # for searches with an upper end of their own

@@ -7,7 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.exercises import Mistake, exercise, expect_function
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
 
 LAYERS, BATCH_NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
 OTHER_NORMS = (nn.LayerNorm, nn.GroupNorm)

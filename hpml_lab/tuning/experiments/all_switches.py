@@ -4,14 +4,14 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
-from hpml_lab.core import style
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.fits import Fits
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.fits import Fits
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
 from hpml_lab.tuning.bars import VERDICTS
 from hpml_lab.tuning.switch_bench import SwitchBench, SwitchCounts

@@ -6,15 +6,15 @@ from functools import partial
 import psutil
 import torch
 
-from hpml_lab.core import style
-from hpml_lab.core.counting import peak_bytes, saved_tensors
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.fits import free_bytes
-from hpml_lab.core.noise import SpeedUp, speed_up_of
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.fits import free_bytes
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import peak_bytes, saved_tensors
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.tuning.batch_search import (
     BatchSearch,
     capped_memory,

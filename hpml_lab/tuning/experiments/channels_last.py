@@ -7,13 +7,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core import style
-from hpml_lab.core.counting import operators
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.result import Result
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.networks import images_and_classes, resnet
 from hpml_lab.tuning.turns import REPLAYED, steps_in_turns

@@ -10,17 +10,17 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.counting import operators, peak_bytes, saved_tensors
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.fits import Fits
-from hpml_lab.core.noise import SpeedUp, speed_up
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import Timing, interleaved, measure
-from hpml_lab.core.warned import collect_warnings
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.fits import Fits
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.core.measure.noise import SpeedUp, speed_up
+from hpml_lab.core.measure.timing import Timing, interleaved, measure
+from hpml_lab.core.show import style
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.tuning.networks import mlp_blocks
 from hpml_lab.tuning.recomputing import (
     each_linear,

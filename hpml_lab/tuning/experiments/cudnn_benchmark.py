@@ -11,14 +11,14 @@ from functools import partial
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core import style
-from hpml_lab.core.counting import short_kernel_names
-from hpml_lab.core.device import NO_CUDA, Device
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, interleaved
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import short_kernel_names
+from hpml_lab.core.measure.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
+from hpml_lab.core.measure.timing import PLACEBO, interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.convolutions import ConvolutionCase, Convolutions, by_fft, by_product
 from hpml_lab.tuning.turns import in_turns, own_process

@@ -9,16 +9,16 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-import hpml_lab.core.counting  # noqa: F401  it keeps the profiler's status lines out of the output
-from hpml_lab.core import style
-from hpml_lab.core.attempt import attempt
-from hpml_lab.core.device import NO_CUDA, Device
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.noise import CLAIMED, SpeedUp, speed_up
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import PLACEBO, Timing, captured, interleaved, launch_seconds
-from hpml_lab.core.warned import collect_warnings
+import hpml_lab.core.measure.counting  # noqa: F401  it keeps the profiler's status lines out of the output
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, speed_up
+from hpml_lab.core.measure.timing import PLACEBO, Timing, captured, interleaved, launch_seconds
+from hpml_lab.core.show import style
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.device import NO_CUDA, Device
+from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.tuning.anomaly import FAULTS, AnomalyReport, anomaly_report
 from hpml_lab.tuning.bars import horizontal_bars
 from hpml_lab.tuning.networks import deep_mlp, images_and_classes, resnet

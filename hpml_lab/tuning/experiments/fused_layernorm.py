@@ -8,16 +8,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hpml_lab.core import style
-from hpml_lab.core.counting import operators
-from hpml_lab.core.device import NO_CUDA
-from hpml_lab.core.errors import LabError
-from hpml_lab.core.experiment import Params, experiment
-from hpml_lab.core.findings import Row, Table, column
-from hpml_lab.core.fits import Fits
-from hpml_lab.core.noise import speed_up
-from hpml_lab.core.result import Result
-from hpml_lab.core.timing import copy_bandwidth, interleaved
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.fits import Fits
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.measure.noise import speed_up
+from hpml_lab.core.measure.timing import copy_bandwidth, interleaved
+from hpml_lab.core.show import style
+from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.bars import horizontal_bars, timed_bars
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import layer_norm

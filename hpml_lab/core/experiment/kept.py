@@ -1,0 +1,120 @@
+"""What a notebook shows is kept in `results/`: the report and later notebooks then have the reader's own figures.
+
+`hpml-lab run` writes the same files. `HPML_RESULTS` names another folder; if it is empty, as in tests, nothing is kept.
+"""
+
+import json
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write, set_aside
+from hpml_lab.core.system.paths import RESULTS
+
+PREDICTIONS = "predictions.json"
+LOCK_SECONDS = 20.0  # for which a notebook waits until another has written its prediction
+
+_last_shown: dict[str, str] = {}  # slug, size and device of the result that this process showed last
+
+
+def results_folder() -> Path | None:
+    """Where notebooks keep their results, or None if they keep nothing."""
+    named = os.environ.get("HPML_RESULTS")
+    return RESULTS if named is None else Path(named).expanduser() if named else None
+
+
+def keep(result: Any) -> None:
+    """Save a result that a notebook shows, but do not replace a run at full size by a scaled or a quick one.
+
+    A run at full size that cannot be read any more is set aside. That, and a folder that cannot be written, is reported on
+    stderr: the notebook goes on.
+    """
+    _last_shown.update(slug=result.slug, size=result.size, device=result.device)
+    folder = results_folder()
+    if folder is None or not result.slug:
+        return
+    path = folder / f"{result.slug}.json"
+    try:
+        before = _read(path)
+        if isinstance(before, dict) and _how_full(str(before.get("size"))) > _how_full(result.size):
+            try:
+                result.experiment.load(path)
+                return
+            except LabError as error:
+                print(f"{error.problem} It is now called {set_aside(path).name}.", file=sys.stderr)
+        result.save(folder)
+        (folder / f"{result.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
+    except (LabError, OSError) as error:
+        print(f"This result was not kept: {error}", file=sys.stderr)
+
+
+def _how_full(size: str) -> tuple[bool, bool]:
+    """Sizes in order: quick, "full, scaled to a quarter", full."""
+    return size.startswith("full"), size == "full"
+
+
+def keep_prediction(guess: float, measured: float, unit: str) -> None:
+    """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it.
+
+    Notebooks that add theirs at the same time take turns. A file that cannot be read is set aside and named on stderr.
+    """
+    folder, cell = results_folder(), _cell()
+    if folder is None or not cell:
+        return
+    found, path = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}, folder / PREDICTIONS
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f".{PREDICTIONS}.lock", timeout=LOCK_SECONDS):
+            if predictions_are_damaged(folder):
+                print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
+            others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get("cell") != cell]
+            atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
+    except (LabError, OSError, NotImplementedError, Timeout) as error:  # NotImplementedError: a file system without locks
+        print(f"This prediction was not kept: {error}", file=sys.stderr)
+
+
+def read_predictions(folder: Path) -> list[dict[str, Any]]:
+    """The predictions kept in `folder`, oldest first; those that are damaged are left out."""
+    found = _read(folder / PREDICTIONS)
+    return [item for item in found if _is_prediction(item)] if isinstance(found, list) else []
+
+
+def predictions_are_damaged(folder: Path) -> bool:
+    """Whether there is a file of predictions in `folder` that cannot be read."""
+    return os.path.lexists(folder / PREDICTIONS) and not isinstance(_read(folder / PREDICTIONS), list)
+
+
+def _is_prediction(item: Any) -> bool:
+    return (
+        isinstance(item, dict)
+        and all(isinstance(item.get(name), str) for name in ("cell", "unit"))
+        and all(_is_finite(item.get(name)) for name in ("guess", "measured"))
+        and item["guess"] > 0
+    )
+
+
+def _is_finite(value: Any) -> bool:
+    try:
+        return type(value) in (int, float) and math.isfinite(value)
+    except OverflowError:  # an integer that no float can hold
+        return False
+
+
+def _read(path: Path) -> Any:
+    """What a JSON file holds; None if it is not there or cannot be read."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+    except (OSError, ValueError, RecursionError):
+        return None
+
+
+def _cell() -> str:
+    """The code of the notebook's cell that runs now, or "" outside of a notebook."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    cells = shell.user_ns.get("In", []) if shell is not None else []
+    return cells[-1].strip() if cells else ""

@@ -1,0 +1,1 @@
+"""Exercises: checks that never raise and change nothing, known mistakes as edits of the right answer, and predictions."""

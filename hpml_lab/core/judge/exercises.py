@@ -1,0 +1,203 @@
+"""Exercises: a check never raises and never changes what it is given; it says *not yet*, *right*, or which mistake was made.
+
+In a topic's `exercises`:
+
+    @exercise("outer-sum", notebook="01_tensors")
+    def judge_outer_sum(answer):
+        expect_function(
+            answer,
+            lambda a, b: a[:, None] + b,
+            {"a = [1, 2], b = [10, 20, 30]": (a, b)},
+            mistakes={"transposed": (lambda a, b: a + b[:, None], "Row i belongs to a[i]: …")},
+        )
+
+In the notebook: `check("outer-sum", outer_sum)`.
+"""
+
+import ast
+import copy
+import difflib
+import html
+import inspect
+import linecache
+import textwrap
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, get_origin
+
+import torch
+
+from hpml_lab.core.experiment.render import prose_html
+from hpml_lab.core.experiment.topics import import_topics
+from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
+from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
+from hpml_lab.core.judge.unchanged import unchanged
+from hpml_lab.core.judge.watch import is_students
+from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
+
+CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
+WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
+MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
+
+
+class Mistake(Exception):
+    """Raised by a judge: the known mistake's name, and a hint that leads on without giving the answer away."""
+
+    def __init__(self, name: str, hint: str) -> None:
+        super().__init__(f"{name}: {hint}")
+        self.name, self.hint = name, hint
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a check says: `state` is "not yet", "right", or "mistake"; `mistake` is the mistake's name."""
+
+    exercise: str
+    state: str
+    message: str
+    mistake: str = ""
+
+    def __bool__(self) -> bool:
+        return self.state == "right"
+
+    def __repr__(self) -> str:
+        found = f" ({self.mistake})" if self.mistake else ""
+        return f"{self.exercise}: {self.state}{found}. {self.message}"
+
+    def _repr_html_(self) -> str:
+        color = {"not yet": style.GREY, "right": style.GREEN, "mistake": style.RED}[self.state]
+        found = f" <code>{html.escape(self.mistake)}</code>" if self.mistake else ""
+        return (
+            f'<div role="status" style="border-left:4px solid {color};padding:.3em .8em">'
+            f"<b>{self.exercise}: {self.state}</b>{found}. {prose_html(self.message)}</div>"
+        )
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """One exercise: its judge returns for a right answer and raises Mistake for any other."""
+
+    name: str
+    notebook: str
+    judge: Callable[[Any], None]
+
+
+_REGISTRY: dict[str, Exercise] = {}
+
+
+def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Register a judge as the exercise `name` of `notebook`."""
+
+    def register(judge: Callable[[Any], None]) -> Callable[[Any], None]:
+        if name in _REGISTRY:
+            raise ValueError(f"two exercises are called {name!r}")
+        _REGISTRY[name] = Exercise(name, notebook, judge)
+        return judge
+
+    return register
+
+
+def all_exercises() -> list[Exercise]:
+    """All exercises, in the order of the notebooks."""
+    import_topics("exercises")
+    return sorted(_REGISTRY.values(), key=lambda found: found.notebook)
+
+
+def check(name: str, answer: Any) -> Verdict:
+    """Judge `answer`, the very object that the student made, and say what was found.
+
+    Raises only for a name that is no exercise (LabError): that is a mistake in the notebook, not in the answer.
+    """
+    all_exercises()
+    if name not in _REGISTRY:
+        near = difflib.get_close_matches(name, _REGISTRY, n=1)
+        raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
+    try:
+        with unchanged(), time_limit(CPU_SECONDS, WALL_SECONDS):
+            return _judged(_REGISTRY[name], answer)
+    except KeyboardInterrupt:  # the reader's stop button
+        raise
+    except TimeLimitReached as limit:
+        line = _line_of(limit) or ""
+        hint = f"Your code computed for {CPU_SECONDS:g} s and had not come to its end{line}. What ends each loop?"
+        if limit.wall_seconds is not None:
+            hint = (
+                f"Your code had not come to its end after {limit.wall_seconds:g} s, of which it computed for"
+                f" {limit.cpu_seconds:.1f} s{line}. What does it wait for?"
+            )
+        return Verdict(name, "mistake", hint, "does-not-end")
+    except BaseException:
+        return Verdict(name, "mistake", "Your code raised an error whose text cannot be shown.", "raises")
+
+
+def _judged(found: Exercise, answer: Any) -> Verdict:
+    """The verdict on an answer. Whatever is asked of an answer may run the student's code, and that may raise anything."""
+    try:
+        if not attempted(answer):
+            return Verdict(found.name, "not yet", "Replace the ... with your answer, then run this cell again.")
+        if _wants_a_function(found.judge) and not callable(answer):
+            hint = "Hand over the function itself, not what it returns: its name, without parentheses."
+            raise Mistake("not-a-function", hint)
+        memory = FunctionMemory(answer)
+        try:
+            found.judge(copy.deepcopy(answer) if isinstance(answer, torch.nn.Module) else answer)
+        except Exception as error:
+            if names := memory.spoils(found.judge, error):
+                raise Mistake("remembers-calls", REMEMBERS.format(names)) from None
+            raise
+    except Mistake as mistake:
+        hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
+        return Verdict(found.name, "mistake", hint, mistake.name)
+    except (KeyboardInterrupt, TimeLimitReached):
+        raise
+    except BaseException as error:
+        return _raised(found.name, answer, error)
+    return Verdict(found.name, "right", "Well done.")
+
+
+def _wants_a_function(judge: Callable[[Any], None]) -> bool:
+    kind = next(iter(inspect.signature(judge).parameters.values())).annotation
+    return kind is Callable or get_origin(kind) is Callable
+
+
+def _raised(name: str, answer: Any, error: BaseException) -> Verdict:
+    """What to say of an error: it is the student's only if their own code was running, or could not be called."""
+    text = f"{type(error).__name__}: {error}"[:MESSAGE_CHARACTERS]  # before textwrap, which takes 9 s for 10 MB
+    text = textwrap.shorten(text, 400, placeholder=" …")  # torch's may have pages
+    case = f" for {notes[0]}" if (notes := getattr(error, "__notes__", [])) else ""
+    if (line := _line_of(error)) is not None:
+        return Verdict(name, "mistake", f"Your code raised {text}{case}{line}", "raises")
+    if isinstance(error, TypeError) and "argument" in str(error) and f"{getattr(answer, '__name__', None)}(" in str(error):
+        return Verdict(name, "mistake", f"Keep the function's arguments as they were: {error}", "wrong-arguments")
+    hint = f"The check cannot work with your answer{case} ({text}). Does it return what the exercise asks for?"
+    return Verdict(name, "mistake", hint, "cannot-be-checked")
+
+
+def _line_of(error: BaseException) -> str | None:
+    """The last line of the student's own code that an error came through, to append; None if it came through none."""
+    last = None
+    for frame, number in traceback.walk_tb(error.__traceback__):
+        if is_students(frame.f_code.co_filename):
+            last = (frame.f_code.co_filename, number)
+    return None if last is None else f" (line: {line})" if (line := linecache.getline(*last).strip()) else ""
+
+
+def attempted(answer: Any) -> bool:
+    """False while the answer is `...`, holds one, or is a function whose body is only a docstring, `...` or `pass`."""
+    if answer is ...:
+        return False
+    if isinstance(answer, tuple | list):
+        return not any(item is ... for item in answer)
+    if isinstance(answer, dict):
+        return not any(item is ... for item in answer.values())
+    if not inspect.isfunction(answer):
+        return True
+    try:
+        body = ast.parse(textwrap.dedent(inspect.getsource(answer))).body[0].body
+    except (OSError, TypeError, SyntaxError, AttributeError):
+        return True  # no source to look at: it came from somewhere, so it was written
+    return not all(
+        isinstance(line, ast.Pass) or isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant) for line in body
+    )

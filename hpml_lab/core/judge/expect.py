@@ -1,0 +1,158 @@
+"""What judges ask of an answer: a value, a function over cases, a dictionary's keys, no loop, no autograd."""
+
+import copy
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
+from hpml_lab.core.judge.watch import torch_calls, watch
+
+
+class Mistakes(Protocol):
+    """Known mistakes of a function: a dictionary, or a rubric."""
+
+    def items(self) -> Iterable[tuple[str, tuple[Callable[..., Any], str]]]: ...
+
+
+def expect(
+    got: Any,
+    right: Any,
+    *,
+    case: str,
+    mistakes: Mapping[str, tuple[Any, str]] | None = None,
+    tolerance: float = 1e-6,
+    reveal: bool = True,
+) -> None:
+    """Return where `got` is `right`; else raise the Mistake whose value it equals, or one that says where they differ.
+
+    mistakes  {name: (the value that this mistake gives, hint)}; what follows a comma in a name distinguishes variants of one
+              mistake and is not shown
+    case      the input in words, for the message
+    reveal    False if the message may not show the right value, because there is only this one case
+    """
+    if same(got, right, tolerance):
+        return
+    for name, (value, hint) in (mistakes or {}).items():
+        if same(got, value, tolerance):
+            raise Mistake(name.split(",")[0], hint)
+    if got is None:
+        raise Mistake("returns-nothing", f"For {case} your function returns None: is a `return` missing?")
+    given, wanted = numbers(got), numbers(right)
+    lists = isinstance(got, list | tuple) and isinstance(right, list | tuple)
+    if wanted is not None and given is None and not lists:
+        kind = f"numbers of shape {tuple(wanted.shape)}" if wanted.ndim else "one number"
+        raise Mistake("wrong-type", f"For {case} the answer should be {kind}; yours is {_kind(got)}.")
+    if hasattr(right, "shape") and wanted is not None and given.shape != wanted.shape:
+        raise Mistake("wrong-shape", f"For {case} the shape should be {tuple(wanted.shape)}; yours is {tuple(given.shape)}.")
+    whose = "the" if reveal else "your"
+    raise Mistake("wrong-value", f"For {case} {whose} answer {difference(got, right, tolerance, reveal=reveal)}.")
+
+
+def _kind(value: Any) -> str:
+    return f"a {type(value).__name__}" + (", which is not called yet" if callable(value) else "")
+
+
+def expect_function(
+    answer: Callable[..., Any],
+    right: Callable[..., Any],
+    cases: Mapping[str, tuple[Any, ...]],
+    *,
+    mistakes: Mistakes | None = None,
+    errors: Mapping[str, tuple[str, str]] | None = None,
+    tolerance: float = 1e-6,
+) -> None:
+    """Judge a function over cases: return if it agrees with `right` on all, else raise the Mistake that explains it.
+
+    cases     {the arguments in words: the arguments}; every call gets copies of its own
+    mistakes  {name: (the function that this mistake gives, hint)}, with variants as in `expect`; named if it agrees with the
+              answer on every case
+    errors    {text in the error that the answer raises: (name, hint)}
+    A right answer that changes its arguments is the mistake "inputs-changed".
+    """
+    got, changed = {}, []
+    for case, arguments in cases.items():
+        handed = copy.deepcopy(arguments)
+        got[case] = _value(answer, handed)
+        if not same(handed, arguments):
+            changed.append(case)
+    wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
+    largest, own = (
+        max([0.0, *(largest_of(value) for value in map(numbers, values) if value is not None)])
+        for values in (wanted.values(), got.values())
+    )
+    wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
+    if wrong and all(value is None for value in got.values()):
+        expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
+    for name, (function, hint) in (mistakes or {}).items() if wrong else ():
+        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, own) for case, given in cases.items()):
+            raise Mistake(name.split(",")[0], hint)
+    raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
+    for error in raised.values():
+        for text, (name, hint) in (errors or {}).items():
+            if text in str(error):
+                raise Mistake(name, hint) from error
+    for case in wrong:
+        if case in raised:
+            raised[case].add_note(case)
+            raise raised[case]
+        expect(got[case], wanted[case], case=case, tolerance=tolerance)
+    if changed:
+        raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
+
+
+def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a function returns, or the error that it raises."""
+    try:
+        return function(*arguments)
+    except Mistake:  # found by a judge's own function around the answer
+        raise
+    except Exception as error:
+        return error
+
+
+def _alike(got: Any, mistake: Any, tolerance: float, largest: float) -> bool:
+    """True where an answer does what a known mistake does, also where both fail."""
+    return type(got) is type(mistake) if isinstance(got, Exception) else same(got, mistake, tolerance, largest)
+
+
+def expect_keys_and_type(
+    answer: object, keys: Iterable[str], kind: type | tuple[type, ...], description: str
+) -> dict[str, Any]:
+    """The answer with Python's own values for those of NumPy and torch.
+
+    Raises Mistake unless it is a dictionary with exactly these keys, and values of type `kind`.
+    """
+    keys = list(keys)
+    if not isinstance(answer, Mapping) or set(answer) != set(keys):
+        raise Mistake("wrong-keys", f"Keep the dictionary's keys as they were: {', '.join(keys)}.")
+    values = {key: plain(answer[key]) for key in keys}
+    for key, value in values.items():
+        if kind is bool and type(value) is int and value in (0, 1):
+            values[key] = value = bool(value)
+        if not isinstance(value, kind) or (kind is not bool and isinstance(value, bool)):
+            raise Mistake("wrong-type", f"Each value is {description}; at {key!r} yours is {value!r}.")
+    return values
+
+
+# Functions of torch that differentiate; torch.func and torch.autograd.functional end in one of them.
+_AUTOGRAD = {"backward", "grad", "_make_dual"}
+
+
+def expect_no_autograd(answer: Callable[..., Any], *arguments: Any) -> None:
+    """Raise Mistake if the answer lets torch differentiate, where the exercise asks for the derivative itself."""
+    calls = torch_calls(lambda: answer(*copy.deepcopy(arguments)))
+    if any(name.split(".")[-1] in _AUTOGRAD for name in calls):
+        hint = "The numbers are right, but torch differentiated for you; the exercise asks for the formula, without autograd."
+        raise Mistake("uses-autograd", hint)
+
+
+def expect_no_loop(answer: Callable[..., Any], few: tuple, many: tuple, *, more: int, over: str, hint: str) -> None:
+    """Raise Mistake if the answer takes at least one step of Python, or one call of torch, for each further element.
+
+    few, many  arguments that differ only in their number of elements, by `more`
+    over       what a loop would go over, in words; `hint` leads to the way without
+    """
+    less, great = (watch(lambda given=given: answer(*copy.deepcopy(given))) for given in (few, many))
+    if great.steps + len(great.calls) - less.steps - len(less.calls) >= more:
+        raise Mistake("loops", f"The numbers are right, but with {more} more {over} your code takes more steps: a loop. {hint}")

@@ -1,0 +1,164 @@
+"""What this machine is: the facts that are shown with every result. Works without torch, so that the doctor can too."""
+
+import functools
+import os
+import platform
+import subprocess
+from pathlib import Path
+from typing import TypedDict
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.paths import ROOT
+
+OLDEST_TORCH = (2, 11)
+
+
+class MachineRecord(TypedDict):
+    """What a saved result says about where it ran; None for what this machine does not have or does not tell.
+
+    gpus        the number of GPUs that torch sees; `gpu` and the following are of the one that the experiment ran on
+    gpu_clocks  the highest, as nvidia-smi gives them
+    launch_us   µs to launch a small kernel, measured; ratios of work that is bound by its launches depend on it
+    commit      of this project when it ran
+    """
+
+    cpu: str
+    cores: int
+    memory_gb: float | None
+    gpus: int | None
+    gpu: str | None
+    gpu_memory_gb: float | None
+    driver: str | None
+    gpu_clocks: str | None
+    launch_us: float | None
+    system: str | None
+    python: str | None
+    torch: str
+    cuda: str | None
+    numpy: str | None
+    commit: str | None
+
+
+def cpu_name() -> str:
+    """The processor's name as the system gives it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    if platform.system() == "Darwin":
+        done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
+        if done.returncode == 0:
+            return done.stdout.strip()
+    return platform.processor() or platform.machine()
+
+
+def cores() -> int:
+    """Cores that this process may use: fewer than the machine has under `taskset` or in a container."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def installed_version(package: str) -> str | None:
+    """The installed version of `package`, or None; reads metadata only, so it is cheap and cannot fail to import."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def require_torch() -> None:
+    """Raise LabError unless a torch is installed that the workbook was tested with."""
+    found = installed_version("torch")
+    oldest = ".".join(map(str, OLDEST_TORCH))
+    if found is None:
+        raise LabError("PyTorch is not installed in this Python.", "Run `make lab` in the project's folder.")
+    if tuple(int(part) for part in found.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
+        raise LabError(
+            f"PyTorch {found} is too old: the workbook needs {oldest} or newer.",
+            f"Run `make lab`, or: pip install --upgrade 'torch>={oldest}' torchvision",
+        )
+
+
+def memory_gb() -> float | None:
+    """The machine's memory in GB, or None where the system does not tell, as in a container without /proc."""
+    import psutil
+
+    try:
+        return round(psutil.virtual_memory().total / 1e9, 1)
+    except (OSError, psutil.Error):
+        return None
+
+
+def driver_and_clocks(uuid: str) -> tuple[str | None, str | None]:
+    """NVIDIA's driver and the highest clocks of the GPU `uuid`, as nvidia-smi gives them; None where it does not answer."""
+    names = "driver_version,clocks.max.sm,clocks.max.memory"
+    command = ["nvidia-smi", f"--id=GPU-{uuid}", f"--query-gpu={names}", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20)
+        driver, sm, memory = (cell.strip() for cell in done.stdout.strip().split(","))
+    except (OSError, subprocess.TimeoutExpired, ValueError):  # absent, hangs, or does not know this GPU, as a slice by MIG
+        return None, None
+    return driver, f"{sm} SM, {memory} memory"
+
+
+@functools.cache
+def commit() -> str | None:
+    """The commit of this project's checkout, with + where code has changed since; None where there is no checkout."""
+    if not (ROOT / ".git").exists():  # installed, maybe into another project's checkout
+        return None
+    head, changed = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "-uno", "hpml_lab")
+    return None if head is None else head + "+" * bool(changed)
+
+
+def git(*words: str) -> str | None:
+    """What `git …` prints in this project's checkout; None where it fails, as without git."""
+    try:
+        done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+@functools.cache
+def describe(index: int = 0) -> MachineRecord:
+    """Machine and versions as a flat record: what a saved result says about where it ran (no names of users or hosts).
+
+    index  the GPU that is described, where there is one
+    """
+    import torch
+
+    gpu = torch.cuda.get_device_properties(index) if torch.cuda.is_available() else None
+    driver, clocks = driver_and_clocks(gpu.uuid) if gpu else (None, None)
+    return {
+        "cpu": cpu_name(),
+        "cores": cores(),
+        "memory_gb": memory_gb(),
+        "gpus": torch.cuda.device_count() if gpu else 0,
+        "gpu": gpu.name if gpu else None,
+        "gpu_memory_gb": round(gpu.total_memory / 1e9, 1) if gpu else None,
+        "driver": driver,
+        "gpu_clocks": clocks,
+        "launch_us": None,  # measured by the experiment that uses the GPU
+        "system": f"{platform.system()} {platform.machine()}",
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+        "numpy": installed_version("numpy"),
+        "commit": commit(),
+    }
+
+
+def label(machine: dict, device: str = "cuda") -> str:
+    """One line that names a recorded machine by what a run on `device` used of it: its GPUs, or else its processor."""
+    on_gpu = machine["gpu"] and device.startswith("cuda")
+    unit = gpus_of(machine) if on_gpu else f"{machine['cpu']}, {machine['cores']} core{'s' if machine['cores'] != 1 else ''}"
+    return f"{unit} (torch {machine['torch']})"
+
+
+def gpus_of(machine: dict) -> str:
+    """The GPUs of a recorded machine that has some: "2 × NVIDIA H100". Older records do not count them."""
+    count = machine.get("gpus") or 1
+    return f"{count} × {machine['gpu']}" if count > 1 else machine["gpu"]

@@ -1,0 +1,111 @@
+"""Programs with a command line, run with a deadline: none is left behind, and neither is anything that one has started.
+
+    finished = run_python(["-c", "print(1)"])       # a new interpreter: nothing of this process is in it
+    with started(["sleep", "100"]) as program: ...   # killed at the end of the block, with its process group
+
+The module imports only the standard library.
+"""
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.system.children import kill_group
+from hpml_lab.core.system.paths import ROOT
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a program left: what it printed, its exit code (None: killed at the deadline) and how long it ran."""
+
+    stdout: str
+    stderr: str
+    exitcode: int | None
+    seconds: float
+
+
+@contextlib.contextmanager
+def started(command: Sequence[str], *, deadline_seconds: float | None = None, **options: Any) -> Iterator[subprocess.Popen]:
+    """Run `command` as the leader of a process group that is killed after `deadline_seconds`, or when the block is left.
+
+    options  as for subprocess.Popen; the program reads nothing unless `stdin` is given
+    Raises OSError if the program cannot be started.
+    """
+    program = subprocess.Popen(command, start_new_session=True, **{"stdin": subprocess.DEVNULL, **options})
+    timer = threading.Timer(deadline_seconds or 0.0, kill_group, (program.pid,))
+    if deadline_seconds is not None:
+        timer.start()
+    try:
+        yield program
+    finally:
+        timer.cancel()
+        kill_group(program.pid)
+        if program.returncode is None:
+            program.kill()  # on Windows there are no process groups of this kind
+            program.wait()
+        for stream in (program.stdin, program.stdout, program.stderr):
+            if stream is not None:
+                with contextlib.suppress(BrokenPipeError):  # what it did not read
+                    stream.close()
+
+
+def python_environment(variables: Mapping[str, str] | None = None) -> dict[str, str]:
+    """The environment for a Python program that is to find this package in any folder, with `variables` set in it."""
+    search = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # A notebook's kernel asks for colors, which Python 3.13 then writes into its tracebacks.
+    return {**os.environ, "PYTHON_COLORS": "0", **(variables or {}), "PYTHONPATH": search}
+
+
+def run_python(
+    arguments: Sequence[str],
+    *,
+    python: str = sys.executable,
+    deadline_seconds: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+) -> Finished:
+    """Run a Python interpreter to its end; at the deadline, or if the caller is interrupted, kill it and all it started.
+
+    arguments    as on a command line: ["-m", "module", …] or ["-c", "code", …]
+    environment  variables set on top of this process's own
+    Raises OSError if `python` cannot be started.
+    """
+    start = CLOCK()
+    command = [python, "-P", *arguments]  # -P: the current folder is not searched for modules
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with started(command, env=python_environment(environment), **pipes) as program:
+        in_time = True
+        try:
+            stdout, stderr = program.communicate(timeout=deadline_seconds)
+        except subprocess.TimeoutExpired:
+            in_time = False
+            kill_group(program.pid)
+            program.kill()
+            stdout, stderr = program.communicate()
+    return Finished(stdout, stderr, program.returncode if in_time else None, CLOCK() - start)
+
+
+def call_python_module(
+    module: str,
+    parameters: Mapping[str, Any],
+    *,
+    python: str = sys.executable,
+    deadline_seconds: float = 60.0,
+    environment: Mapping[str, str] | None = None,
+) -> Any:
+    """Run `python -m module` in a new interpreter with `parameters` as JSON in its argument; return the JSON it prints.
+
+    Raises RuntimeError with the end of its error output if it fails or does not finish in time.
+    """
+    command = ["-m", module, json.dumps(parameters)]
+    finished = run_python(command, python=python, deadline_seconds=deadline_seconds, environment=environment)
+    if finished.exitcode != 0:
+        how = "did not finish in time" if finished.exitcode is None else f"ended with exit code {finished.exitcode}"
+        raise RuntimeError(f"The interpreter that runs {module} {how}: {finished.stderr.strip()[-500:]}")
+    return json.loads(finished.stdout)
