@@ -10,6 +10,7 @@ import importlib.util
 import inspect
 import random
 import re
+import sys
 from pathlib import Path
 from types import MappingProxyType
 
@@ -23,6 +24,7 @@ from nbclient import NotebookClient
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.prediction import predicted
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import NOTEBOOKS
@@ -82,6 +84,23 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
     verdict = judged(exercise, answer)
     assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
     assert len(verdict.message) > 20, "a hint says something"
+
+
+def rubrics():
+    return [
+        pytest.param(exercise, found, id=f"{exercise.name}-{name}")
+        for exercise in EXERCISES
+        for name, found in vars(sys.modules[exercise.judge.__module__]).items()
+        if isinstance(found, Rubric)
+    ]
+
+
+@pytest.mark.parametrize("exercise, rubric", rubrics())
+def test_every_row_of_a_rubric_runs_and_is_named(exercise, rubric):
+    assert judged(exercise, rubric.right).state == "right"
+    for name, answer, hint in rubric.single():
+        verdict = judged(exercise, answer)
+        assert (verdict.state, verdict.mistake) == ("mistake", name), (hint, verdict)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)

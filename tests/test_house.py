@@ -49,6 +49,20 @@ FLOORS = [
 ]
 FLOOR = {part: number for number, floor in enumerate(FLOORS) for part in floor}
 LINES = 350  # of a module
+FEW_LINES = 60  # of a module that a single other one imports: it joins that one
+TOPIC_LINES = 5000
+PARTS = {"lessons", "tools", "views", "experiments", "exercises"}
+# What a part of a topic may import of the same topic, besides itself.
+MAY_IMPORT = {
+    "lessons": {"tools"},
+    "tools": {"lessons"},
+    "views": {"lessons", "tools"},
+    "experiments": {"lessons", "tools", "views"},
+    "exercises": {"lessons", "tools"},
+}
+OLD = set(TOPICS) - {"targets"}  # topics that do not have this shape yet
+SHAPED = [topic for topic in TOPICS if topic not in OLD]
+CLAIMS = 6  # of a card
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
 
@@ -90,6 +104,48 @@ def test_a_class_name_has_one_meaning_in_the_package():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+@pytest.mark.parametrize("topic", SHAPED)
+def test_a_topic_has_its_parts_and_nothing_else(topic):
+    found = {path.name for path in (PACKAGE / topic).iterdir() if path.name != "__pycache__"}
+    assert found - PARTS == {"__init__.py"} and {"experiments"} <= found
+    assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (PACKAGE / topic).rglob("*.py")) <= TOPIC_LINES
+
+
+@pytest.mark.parametrize("topic", SHAPED)
+def test_lessons_and_tools_know_nothing_of_experiments(topic):
+    for path in (PACKAGE / topic).rglob("*.py"):
+        part = path.relative_to(PACKAGE / topic).parts[0]
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            module = node.module if isinstance(node, ast.ImportFrom) else ""
+            if part != "__init__.py" and module and module.startswith(f"hpml_lab.{topic}."):
+                other = module.split(".")[2]
+                assert other == part or other in MAY_IMPORT[part], f"{path} imports {module}"
+
+
+def importers(topic):
+    """{module of the topic: the modules of the package, front doors not counted, that import it}."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        importer = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__")
+        if importer == f"hpml_lab.{topic}":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                for name in {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}:
+                    found.setdefault(name, set()).add(importer)
+    return found
+
+
+@pytest.mark.parametrize("topic", SHAPED)
+def test_a_short_module_with_one_importer_is_part_of_it(topic):
+    front_door = (PACKAGE / topic / "__init__.py").read_text(encoding="utf-8")
+    imported = importers(topic)
+    for path in (PACKAGE / topic).rglob("*.py"):
+        module = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        if path.name != "__init__.py" and len(path.read_text(encoding="utf-8").splitlines()) < FEW_LINES:
+            assert module in front_door or len(imported.get(module, ())) != 1, f"{path} belongs to {imported[module]}"
 
 
 def texts_without_encoding(tree):
@@ -187,7 +243,7 @@ def test_experiments_keep_the_order_of_the_notebooks_headings(path):
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
-def test_a_notebook_imports_from_front_doors_only_in_at_most_six_lines(path):
+def test_a_notebook_imports_from_front_doors_and_lessons_only_in_at_most_six_lines(path):
     lines = [
         line
         for cell in nbformat.read(path, as_version=4).cells
@@ -197,7 +253,9 @@ def test_a_notebook_imports_from_front_doors_only_in_at_most_six_lines(path):
     ]
     assert 0 < len(lines) <= 6
     for line in lines:
-        assert re.match(r"\s*from hpml_lab(\.\w+)? import ", line), f"one of the front doors: {line}"
+        assert re.match(r"\s*from hpml_lab(\.\w+(\.lessons)?)? import ", line), (
+            f"one of the front doors, or of the lessons: {line}"
+        )
 
 
 def test_slugs_are_unique():
@@ -246,6 +304,31 @@ def test_a_notebook_says_what_it_teaches_and_ends_with_key_points(path):
     assert text[0].startswith(f"# {path.stem[:2]} ")
     assert "you can" in text[0] and "lecture" in text[0].lower() and "minutes" in text[0]
     assert any(part.startswith("## Key points") for part in text[-3:])
+
+
+def shaped(paths):
+    return [path for path in paths if path.stem.split("_", 1)[1] in SHAPED]
+
+
+@pytest.mark.parametrize("path", shaped(ALL_NOTEBOOKS), ids=lambda p: p.stem)
+def test_a_notebook_shows_each_lesson(path):
+    """By `source(name)`, or `source(module.name)`: what is not shown is not a lesson."""
+    code = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
+    shown = {name.split(".")[-1] for name in re.findall(r"\bsource\(([\w.]+)\)", code)}
+    for lesson in (PACKAGE / path.stem.split("_", 1)[1] / "lessons").glob("[a-z]*.py"):
+        names = {getattr(node, "name", "") for node in ast.parse(lesson.read_text(encoding="utf-8")).body}
+        assert shown & {lesson.stem, *names}, f"the notebook does not show {lesson.name}"
+
+
+@pytest.mark.parametrize("path", shaped(ALL_NOTEBOOKS), ids=lambda p: p.stem)
+def test_a_card_has_at_most_six_claims(path):
+    for cell in nbformat.read(path, as_version=4).cells:
+        for output in cell.get("outputs", []):
+            if found := re.search(r"\d+ of (\d+) claims? holds?", output.get("data", {}).get("text/html", "")):
+                assert int(found[1]) <= CLAIMS, cell.source
+    assert not any("## Exercises" in cell.source for cell in nbformat.read(path, as_version=4).cells), (
+        "an exercise stands behind the section it belongs to"
+    )
 
 
 @pytest.mark.parametrize("name", sorted({row.notebook for row in all_exercises()}))

@@ -11,9 +11,9 @@ Further figures:
     binned_densities        the skewed target's density from both kinds of bins, as images
     explore_density         a slider over x: the densities of three models next to the exact one
 Tools:
-    one_hot_rows            rows of a weight by one-hot vectors, guarded: check_ids, and one_hot_bytes against free_bytes
+    one_hot_bytes           the memory that one-hot vectors take
     mixture, start_apart    weights, means and widths from a net's outputs, and an initialization that works
-    cdf_edges, equal_edges  edges of bins; widened, and bin_of says which bin a target is in
+    cdf_edges, equal_edges  edges of bins; bin_of says which bin a target is in
     forward, skewed         Bishop's function, and the skewed target
     exact, floors           the exact solution at points x, and the least that is possible
 """
@@ -28,12 +28,7 @@ if TYPE_CHECKING:
         dense_and_sparse_steps as dense_and_sparse_steps,
         way_of_an_unseen_row as way_of_an_unseen_row,
     )
-    from hpml_lab.targets.one_hot import (
-        check_ids as check_ids,
-        free_bytes as free_bytes,
-        one_hot_bytes as one_hot_bytes,
-        one_hot_rows as one_hot_rows,
-    )
+    from hpml_lab.targets.lessons.one_hot import one_hot_bytes as one_hot_bytes
     from hpml_lab.targets.experiments.regression_targets import (
         regression_targets as regression_targets,
         mixture_plateau as mixture_plateau,
@@ -42,9 +37,14 @@ if TYPE_CHECKING:
         discretized_targets as discretized_targets,
         binned_densities as binned_densities,
     )
-    from hpml_lab.targets.density_slider import explore_density as explore_density
-    from hpml_lab.targets.mdn import mixture as mixture, start_apart as start_apart
-    from hpml_lab.targets.bins import cdf_edges as cdf_edges, equal_edges as equal_edges, widened as widened, bin_of as bin_of
-    from hpml_lab.targets.inverse_problem import forward as forward, skewed as skewed, exact as exact, floors as floors
+    from hpml_lab.targets.views.density_slider import explore_density as explore_density
+    from hpml_lab.targets.lessons.mdn import mixture as mixture, start_apart as start_apart
+    from hpml_lab.targets.lessons.bins import (
+        cdf_edges as cdf_edges,
+        equal_edges as equal_edges,
+        widened as widened,
+        bin_of as bin_of,
+    )
+    from hpml_lab.targets.lessons.inverse_problem import forward as forward, skewed as skewed, exact as exact, floors as floors
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

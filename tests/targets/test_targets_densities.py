@@ -8,8 +8,9 @@ from torch import nn
 from torch.distributions import Categorical, MixtureSameFamily, Normal
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.targets import bins, mdn
-from hpml_lab.targets.inverse_problem import (
+from hpml_lab.targets.experiments.shared.tanh_networks import BATCH, Nets, climb_and_fall
+from hpml_lab.targets.lessons import bins, mdn
+from hpml_lab.targets.lessons.inverse_problem import (
     NOISE,
     bins_floor,
     draw,
@@ -23,7 +24,6 @@ from hpml_lab.targets.inverse_problem import (
     skewed,
     unskewed,
 )
-from hpml_lab.targets.nets import BATCH, Nets, climb_and_fall
 
 
 def seeded(seed=0):

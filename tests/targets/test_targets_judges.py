@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from hpml_lab.core.judge.exercises import check
-from hpml_lab.targets.bins import cdf_edges, log_likelihood
 from hpml_lab.targets.exercises import density_in_a_bin, embedding_backward, quantile_edges
+from hpml_lab.targets.lessons.bins import cdf_edges, log_likelihood
 
-JUDGES = {"embedding-backward": embedding_backward, "density-in-a-bin": density_in_a_bin, "quantile-edges": quantile_edges}
+JUDGES = {"embedding-backward": embedding_backward, "density-in-a-bin": density_in_a_bin}
 
 
 @pytest.mark.parametrize("name", JUDGES)

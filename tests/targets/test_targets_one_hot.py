@@ -13,10 +13,9 @@ from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.targets import one_hot
 from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
-from hpml_lab.targets.look_up import LookUp
-from hpml_lab.targets.sparse_optimizers import (
+from hpml_lab.targets.experiments.one_hot_vs_embedding.lookup import LookUp
+from hpml_lab.targets.experiments.one_hot_vs_embedding.sparse_optimizers import (
     MOMENTUM,
     OPTIMIZERS,
     EmbeddingStep,
@@ -27,6 +26,7 @@ from hpml_lab.targets.sparse_optimizers import (
     stored_bytes,
     unseen_rows,
 )
+from hpml_lab.targets.lessons import one_hot
 
 SMALL = dict(
     vocabularies=(50, 1000, 4000), one_hot_to=1000, trained=(300,), gpu_trained=(), width=4, batch=16, samples=5, unseen_steps=8
@@ -102,23 +102,23 @@ def test_memory_that_torch_keeps_for_the_next_tensor_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
-    assert targets.free_bytes(torch.device("cuda:0")) == 3_400
+    assert one_hot.free_bytes(torch.device("cuda:0")) == 3_400
 
 
 def test_a_vocabulary_larger_than_memory_is_an_error_that_says_what_to_do(little_memory):
     little_memory(10**6)
     with pytest.raises(LabError, match=r"12 GB; 0.001 GB are free.*embedding\(ids, weight\)"):
-        targets.one_hot_rows(torch.zeros(1000, dtype=torch.int64), torch.zeros(1).expand(10**6, 2))
+        one_hot.one_hot_rows(torch.zeros(1000, dtype=torch.int64), torch.zeros(1).expand(10**6, 2))
 
 
 def test_a_container_has_only_its_own_memory(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
     monkeypatch.setattr(one_hot, "_CONTAINER", limit)
-    free = targets.free_bytes(torch.device("cpu"))
+    free = one_hot.free_bytes(torch.device("cpu"))
     limit.write_text("1000000\n")
-    assert targets.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
+    assert one_hot.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
     limit.write_text("max\n")
-    assert targets.free_bytes(torch.device("cpu")) > 0
+    assert one_hot.free_bytes(torch.device("cpu")) > 0
 
 
 @pytest.mark.parametrize(
@@ -132,13 +132,13 @@ def test_a_container_has_only_its_own_memory(tmp_path, monkeypatch):
 )
 def test_wrong_ids_are_named(ids, words):
     with pytest.raises(LabError, match=words):
-        targets.one_hot_rows(ids, torch.ones(5, 2))
+        one_hot.one_hot_rows(ids, torch.ones(5, 2))
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_one_hot_rows_are_those_of_an_embedding(dtype):
     weight, ids = torch.randn(7, 3, dtype=torch.float64), torch.tensor([[6, 0], [2, 2]])
-    assert torch.equal(targets.one_hot_rows(ids.to(dtype), weight), F.embedding(ids, weight))
+    assert torch.equal(one_hot.one_hot_rows(ids.to(dtype), weight), F.embedding(ids, weight))
 
 
 def test_unseen_rows_are_moved_by_momentum_and_by_decay_only():

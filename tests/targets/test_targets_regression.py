@@ -11,11 +11,11 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.recording import LARGEST_FILE
-from hpml_lab.targets.density_slider import BINS, GAUSSIAN, MIXTURE, predicted_densities
 from hpml_lab.targets.experiments import discretized_targets as by_bins
 from hpml_lab.targets.experiments import regression_targets as by_losses
-from hpml_lab.targets.inverse_problem import floors
-from hpml_lab.targets.pictures import SHOWN_X
+from hpml_lab.targets.lessons.inverse_problem import floors
+from hpml_lab.targets.views.density_image import SHOWN_X
+from hpml_lab.targets.views.density_slider import BINS, GAUSSIAN, MIXTURE, predicted_densities
 
 
 def small(slug, **parameters):

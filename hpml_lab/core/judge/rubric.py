@@ -81,12 +81,17 @@ class Rubric:
         if missing := [fragment for fragment in tables if fragment not in self.source]:
             raise ValueError(f"{missing} are not in\n{self.source}")
 
+    def single(self) -> Iterator[tuple[str, Function, str]]:
+        """(name, the right answer with this mistake alone, hint)."""
+        for fragment, row in self.edits:
+            yield row.name, self.edited((fragment, row.instead)), row.hint
+        for row in self.whole:
+            yield row.name, eval(row.instead, self.right.__globals__), row.hint
+
     def items(self) -> Iterator[tuple[str, tuple[Function, str]]]:
         """(name, (the wrapped answer with this mistake, hint)): single mistakes first, then two together."""
-        for fragment, row in self.edits:
-            yield row.name, (self.wrap(self.edited((fragment, row.instead))), row.hint)
-        for row in self.whole:
-            yield row.name, (self.wrap(eval(row.instead, self.right.__globals__)), row.hint)
+        for name, function, hint in self.single():
+            yield name, (self.wrap(function), hint)
         for (one, row), (other, second) in itertools.combinations(self.edits, 2):
             if one not in other and other not in one:
                 both = self.edited((one, row.instead), (other, second.instead))
@@ -107,11 +112,11 @@ class Rubric:
         cases: Mapping[str, tuple[Any, ...]],
         *,
         tolerance: float = 1e-6,
-        explain: Callable[[list[Judged]], None] = lambda judged: None,
+        explain: Callable[[Function, list[Judged]], None] | None = None,
     ) -> None:
         """Return if the answer agrees with `right` on all cases; else raise the Mistake that explains it.
 
-        explain  is asked where no row does; it may raise a Mistake of its own
+        explain  is given the answer and the judged cases where no row explains it; it may raise a Mistake of its own
         """
         answer, right = self.wrap(answer), self.wrap(self.right)
         errors = {row.instead: (row.name, row.hint) for row in self.errors}
@@ -128,7 +133,8 @@ class Rubric:
             for row in self.only if wrong else ():
                 if all(row.instead in case for case in wrong):
                     raise Mistake(row.name, row.hint) from mistake
-            explain(judged)
+            if explain:
+                explain(answer, judged)
             raise
 
     def expect_value(self, answer: Any, *given: Any, case: str, tolerance: float = 1e-6, reveal: bool = False) -> None:

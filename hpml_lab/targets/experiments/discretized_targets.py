@@ -1,7 +1,7 @@
 """A continuous target as a histogram: bins from the empirical CDF and of equal width, by number of bins, against a mixture.
 
 Two targets of the same samples: Bishop's t, uniform over all samples, and y = exp(5 t) / s, which is skewed. The nets of all
-seeds and kinds of bins are trained at once, as one batched program (nets.py); the floors are exact (inverse_problem.py).
+seeds and kinds of bins are trained at once, as one batched program; the floors are exact (inverse_problem.py).
 """
 
 from collections.abc import Sequence
@@ -19,11 +19,11 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
-from hpml_lab.targets import bins, mdn
 from hpml_lab.targets.experiments.regression_targets import RATE, SEEDS, negative, spread, started_apart
-from hpml_lab.targets.inverse_problem import bins_floor, drawn, everything, exact, floors, log_slope, skewed, unskewed
-from hpml_lab.targets.nets import Nets
-from hpml_lab.targets.pictures import SHOWN_X, density_image
+from hpml_lab.targets.experiments.shared.tanh_networks import Nets
+from hpml_lab.targets.lessons import bins, mdn
+from hpml_lab.targets.lessons.inverse_problem import bins_floor, drawn, everything, exact, floors, log_slope, skewed, unskewed
+from hpml_lab.targets.views.density_image import SHOWN_X, density_image
 
 QUICK = dict(samples=2000, steps=600, seeds=3, counts=(5, 20, 50, 200), components=3)
 FULL = dict(samples=2000, steps=1500, seeds=10, counts=(5, 10, 20, 50, 100, 200), components=8)

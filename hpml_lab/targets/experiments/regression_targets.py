@@ -1,6 +1,6 @@
 """What a loss assumes about the targets: squared error, a Gaussian and a mixture density network on Bishop's inverse problem.
 
-The nets of all seeds are trained at once, as one batched program (nets.py); the floors are exact (inverse_problem.py).
+The nets of all seeds are trained at once, as one batched program (tanh_networks.py); the floors are exact (inverse_problem.py).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,10 +17,10 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
-from hpml_lab.targets import mdn
-from hpml_lab.targets.inverse_problem import NOISE, drawn, everything, exact, floors, forward
-from hpml_lab.targets.nets import Nets
-from hpml_lab.targets.pictures import SHOWN_X, density_image, seed_strip, show_samples
+from hpml_lab.targets.experiments.shared.tanh_networks import Nets
+from hpml_lab.targets.lessons import mdn
+from hpml_lab.targets.lessons.inverse_problem import NOISE, drawn, everything, exact, floors, forward
+from hpml_lab.targets.views.density_image import SHOWN_X, density_image, seed_strip, show_samples
 
 QUICK = dict(samples=2000, steps=600, seeds=5, components=3)
 FULL = dict(samples=2000, steps=1500, seeds=10, components=3)

@@ -277,7 +277,7 @@ def by_a_categorical(probabilities, targets, edges):
 
 
 def with_the_library(probabilities, targets, edges):
-    from hpml_lab.targets.bins import log_likelihood
+    from hpml_lab.targets.lessons.bins import log_likelihood
 
     inside = (targets >= edges[0]) & (targets <= edges[-1])
     found = torch.full_like(targets, -torch.inf)

@@ -217,7 +217,7 @@ def through_the_variance(logits, mu, sigma, t):
 
 
 def with_the_package(logits, mu, sigma, t):
-    from hpml_lab.targets import mdn
+    from hpml_lab.targets.lessons import mdn
 
     softplus_of = sigma - mdn.LEAST_WIDTH
     return mdn.log_likelihood(torch.cat([logits, mu, softplus_of.expm1().log()], 1), t)

@@ -235,7 +235,7 @@ def by_groups(targets, bins):
 
 
 def with_the_library(targets, bins):
-    from hpml_lab.targets.bins import cdf_edges
+    from hpml_lab.targets.lessons.bins import cdf_edges
 
     return cdf_edges(targets, bins)
 

@@ -11,9 +11,9 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.targets import bins, mdn
-from hpml_lab.targets.inverse_problem import exact
-from hpml_lab.targets.pictures import density_image, show_samples
+from hpml_lab.targets.lessons import bins, mdn
+from hpml_lab.targets.lessons.inverse_problem import exact
+from hpml_lab.targets.views.density_image import density_image, show_samples
 
 T = torch.linspace(-0.15, 1.15, 521)
 HIGHEST = 8.0

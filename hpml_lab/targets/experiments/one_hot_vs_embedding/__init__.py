@@ -17,9 +17,9 @@ from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress
-from hpml_lab.targets.look_up import LookUp, look_up
-from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes
-from hpml_lab.targets.sparse_optimizers import (
+from hpml_lab.targets.experiments.one_hot_vs_embedding.lookup import LookUp, look_up
+from hpml_lab.targets.lessons.one_hot import fits, free_bytes, one_hot_bytes
+from hpml_lab.targets.experiments.one_hot_vs_embedding.sparse_optimizers import (
     BASE,
     SPARSE_ADAM,
     SPARSE_MOMENTUM,

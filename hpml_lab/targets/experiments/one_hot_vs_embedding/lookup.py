@@ -10,7 +10,7 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.counting import peak_bytes
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import interleaved
-from hpml_lab.targets.one_hot import fits, free_bytes, one_hot_bytes, product
+from hpml_lab.targets.lessons.one_hot import fits, free_bytes, one_hot_bytes, product
 
 
 @dataclass

@@ -8,7 +8,7 @@ from matplotlib.colors import PowerNorm
 from torch import Tensor
 
 from hpml_lab.core.show import style
-from hpml_lab.targets.inverse_problem import draw
+from hpml_lab.targets.lessons.inverse_problem import draw
 
 SHOWN_X = torch.linspace(-0.08, 1.08, 117)  # where the trained densities are kept
 DENSEST = 12.0  # of an image: what is denser has the darkest color
