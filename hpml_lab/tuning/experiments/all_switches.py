@@ -11,9 +11,9 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import VERDICTS
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
-from hpml_lab.tuning.bars import VERDICTS
 from hpml_lab.tuning.switch_bench import SwitchBench, SwitchCounts
 from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches
 from hpml_lab.tuning.turns import in_turns, own_process

@@ -13,8 +13,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.networks import images_and_classes, resnet
 from hpml_lab.tuning.turns import REPLAYED, steps_in_turns
 

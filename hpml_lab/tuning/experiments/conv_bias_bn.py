@@ -13,8 +13,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.counting import kernels, operators
 from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.networks import images_and_classes, loop_sgd, resnet
 from hpml_lab.tuning.turns import REPLAYED, steps_in_turns
 
@@ -97,7 +97,10 @@ def draw(result: Result):
     if rows[0].kernels is None:
         del groups["kernels"]
     grouped_bars(
-        counts, list(groups), {row.convolutions: [getattr(row, name) for name in groups.values()] for row in rows}, labels=True
+        counts,
+        list(groups),
+        {row.convolutions: [getattr(row, name) for name in groups.values()] for row in rows},
+        labels="{:,g}",
     )
     counts.set_ylabel("number in one step")
     counts.legend(loc="upper left")

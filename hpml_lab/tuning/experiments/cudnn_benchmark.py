@@ -18,8 +18,8 @@ from hpml_lab.core.measure.counting import short_kernel_names
 from hpml_lab.core.measure.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
 from hpml_lab.core.measure.timing import PLACEBO, interleaved
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA, Device
-from hpml_lab.tuning.bars import timed_bars
 from hpml_lab.tuning.convolutions import ConvolutionCase, Convolutions, by_fft, by_product
 from hpml_lab.tuning.turns import in_turns, own_process
 

@@ -16,11 +16,11 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, speed_up
 from hpml_lab.core.measure.timing import PLACEBO, Timing, captured, interleaved, launch_seconds
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA, Device
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.tuning.anomaly import FAULTS, AnomalyReport, anomaly_report
-from hpml_lab.tuning.bars import horizontal_bars
 from hpml_lab.tuning.networks import deep_mlp, images_and_classes, resnet
 from hpml_lab.tuning.turns import in_turns, one_sample
 
@@ -114,7 +114,7 @@ def draw(result: Result):
     nets = {SMALL: style.ORANGE, LARGE: style.BLUE, LAYER: style.GREEN}
     colors = [nets[row.net] if row.verdict in CLAIMED else style.GREY for row in rows]
     names = [f"{row.tool}, {row.net}" for row in rows]
-    horizontal_bars(axes, names, [row.slowdown for row in rows], color=colors, number="{:.2g}")
+    horizontal_bars(axes, names, [row.slowdown for row in rows], color=colors, labels="{:.2g}")
     axes.axvline(1, color=style.GREY, linestyle="--")
     axes.set_xscale("log")
     axes.set_xlim(left=0.8)

@@ -16,9 +16,9 @@ from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.measure.timing import copy_bandwidth, interleaved
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.bars import horizontal_bars, timed_bars
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import layer_norm
 
@@ -65,7 +65,7 @@ def draw(result: Result):
     timed_bars(times, names, [row.time_us for row in rows], [row.verdict for row in rows], limit=rows[0].limit_us)
     times.set(title="layer norm, forward and backward", ylabel="implementation")
     figure.legend(*times.get_legend_handles_labels(), loc="outside lower left", fontsize=8)
-    horizontal_bars(counts, names, [row.kernels for row in rows], color=style.SKY)
+    horizontal_bars(counts, names, [row.kernels for row in rows], color=style.SKY, labels="{:,.4g}")
     counts.set_xlabel("operators or kernels")
     return figure
 

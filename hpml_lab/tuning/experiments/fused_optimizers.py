@@ -14,9 +14,9 @@ from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import copy_bandwidth, interleaved
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.triton_kernel import require_triton
 
 QUICK = dict(tensors=60, side=64, large=1 << 20, steps=10, checked=(1040, 16, 7, 1), samples=9)
@@ -111,7 +111,7 @@ def draw(result: Result):
     panels[0].set_ylabel("implementation")
     panels[1].set_yticklabels([])
     names = [row.implementation for row in next(iter(models.values()))]
-    grouped_bars(calls, names, {model: [row.calls for row in steps] for model, steps in models.items()}, labels=True)
+    grouped_bars(calls, names, {model: [row.calls for row in steps] for model, steps in models.items()}, labels="{:,g}")
     calls.set_xticks(range(len(names)), names, rotation=30, ha="right")
     calls.set_yscale("log")
     calls.set(ylabel="operator calls per step")

@@ -15,10 +15,10 @@ from hpml_lab.core.measure.counting import kernels, operators
 from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.measure.timing import Timing, captured, copy_bandwidth, interleaved, launch_seconds
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.tuning.bars import horizontal_bars, timed_bars
 from hpml_lab.tuning.compilation import compiled
 from hpml_lab.tuning.compositions import gelu
 from hpml_lab.tuning.triton_kernel import require_triton
@@ -183,7 +183,9 @@ def draw(result: Result):
         axes.set_yticklabels([])
     figure.legend(*times[0].get_legend_handles_labels(), loc="outside lower left", fontsize=8)
     shown = [row for row in rows if row.elements == sizes[0]]
-    horizontal_bars(counts, [row.implementation for row in shown], [row.kernels for row in shown], color=style.SKY)
+    horizontal_bars(
+        counts, [row.implementation for row in shown], [row.kernels for row in shown], color=style.SKY, labels="{:,.4g}"
+    )
     counts.set_xlabel("operators or kernels")
     return figure
 

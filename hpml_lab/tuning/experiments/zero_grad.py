@@ -21,8 +21,8 @@ from hpml_lab.core.measure.counting import Kernel, kernels, operators, peak_byte
 from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.measure.timing import interleaved, launch_seconds
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.tuning.bars import grouped_bars, timed_bars
 from hpml_lab.tuning.networks import deep_mlp, gradient_bytes, images_and_classes, loop_sgd, resnet
 from hpml_lab.tuning.turns import REPLAYED, steps_in_turns
 
@@ -145,13 +145,15 @@ def draw(result: Result):
         groups |= {"kernels\nthat fill": "fill_kernels", "kernels": "kernels"}
     figure = style.new_figure(12.5, 3.6)
     calls, time, memory = figure.subplots(1, 3, width_ratios=(3.2, 1.2, 0.7))
-    grouped_bars(calls, list(groups), {row.way: [getattr(row, name) for name in groups.values()] for row in rows}, labels=True)
+    grouped_bars(
+        calls, list(groups), {row.way: [getattr(row, name) for name in groups.values()] for row in rows}, labels="{:,g}"
+    )
     calls.set_ylabel("number in one step")
     calls.legend(fontsize=8, loc="upper left")
     alone = [row for row in result.rows(ClearingTime) if row.work == ALONE]
     timed_bars(time, [row.way for row in alone], [row.time_us for row in alone], [row.verdict for row in alone])
     time.set_xlabel("time of clearing in µs")
-    grouped_bars(memory, [""], {row.way: [row.peak_mb] for row in rows}, labels=False)
+    grouped_bars(memory, [""], {row.way: [row.peak_mb] for row in rows})
     memory.set_xticks([])
     memory.set_ylabel("peak memory in MB")
     return figure
