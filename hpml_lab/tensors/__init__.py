@@ -16,8 +16,8 @@ from hpml_lab.core.system.lazy import attach
 if TYPE_CHECKING:
     from hpml_lab.tensors.experiments.tensor_basics import tensor_basics as tensor_basics
     from hpml_lab.tensors.experiments.cpu_vs_gpu import cpu_vs_gpu as cpu_vs_gpu
-    from hpml_lab.tensors.comparisons import GpuGain as GpuGain
-    from hpml_lab.tensors.rows import Images as Images
-    from hpml_lab.tensors.memory import shares_memory as shares_memory, positions as positions
+    from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain as GpuGain
+    from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Images as Images
+    from hpml_lab.tensors.lessons.memory import shares_memory as shares_memory, positions as positions
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

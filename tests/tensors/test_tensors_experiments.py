@@ -1,9 +1,12 @@
 """The experiments of notebook 01 hold what they claim, and their kernels count rightly."""
 
+import copy
 from dataclasses import replace
 
 import pytest
 import torch
+from torch.nn import functional as F
+from torch.utils.flop_counter import FlopCounterMode
 
 from hpml_lab import tensors
 from hpml_lab.core.experiment.findings import KeyFigure, Table
@@ -11,13 +14,13 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.report.machines import machine_cards
-from hpml_lab.tensors import comparisons, positions, shares_memory, workloads
-from hpml_lab.tensors.caches import Cache, caches
-from hpml_lab.tensors.comparisons import GpuGain, faster_from
+from hpml_lab.tensors import positions, shares_memory
 from hpml_lab.tensors.experiments import cpu_vs_gpu as module
-from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Product, Roofline, Transfer
+from hpml_lab.tensors.experiments.cpu_vs_gpu import Copy, Images, Product, Roofline, Transfer, comparisons, workloads
+from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain, faster_from
+from hpml_lab.tensors.experiments.cpu_vs_gpu.memories import Cache, caches
+from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Measured
 from hpml_lab.tensors.experiments.tensor_basics import Arithmetic, Construction, Expression, Move
-from hpml_lab.tensors.rows import Measured
 
 CPU = torch.device("cpu")
 
@@ -33,7 +36,7 @@ def small_cpu_vs_gpu():
 
 def test_tensor_basics_holds_all_its_claims():
     result = tensors.tensor_basics("quick")
-    assert len(result.claims) == 12 and all(claim.holds and claim.exact for claim in result.claims)
+    assert len(result.claims) == 6 and all(claim.holds and claim.exact for claim in result.claims)
     memory = {row.text: row.memory for row in result.rows(Expression)}
     assert memory["x[:, 1]"] == memory["x.T"] == "shared with x"
     assert memory["x[[0, 2]]"] == memory["x.T.reshape(2, 6)"] == "its own"
@@ -44,6 +47,43 @@ def test_tensor_basics_holds_all_its_claims():
     assert (stays.returns, cast.returns, cast.dtype, meta.device) == ("x itself", "a new tensor", "torch.float64", "meta")
     assert cast.numbers == "[0.0, 1.0, 2.0, 3.0]" and meta.numbers.startswith("NotImplementedError")
     assert values["a * b"] == "[4.0, 10.0, 18.0]" and values["a / b"] == "[0.25, 0.4, 0.5]"
+
+
+def test_dtypes_are_those_that_the_notebook_names():
+    built = {row.text: row for row in tensors.tensor_basics("quick").rows(Construction)}
+    assert [row.dtype for row in built.values()] == ["torch.float32"] * 3 + [
+        "torch.int64",
+        "torch.float32",
+        "torch.float64",
+        "torch.bool",
+    ]
+    low, high = map(float, built["torch.rand(1000)"].values.split(" to "))
+    assert 0 <= low < 0.1 and 0.9 < high <= 1
+    assert (torch.arange(3) + torch.ones(3)).dtype == (torch.arange(3) / torch.arange(1, 4)).dtype == torch.float32
+
+
+def test_the_cnns_flops_by_formula_are_those_that_torch_counts():
+    net, batch = workloads.SmallCNN(), 4
+    images, labels = torch.zeros(batch, 1, 28, 28), torch.zeros(batch, dtype=torch.long)
+    with FlopCounterMode(display=False) as forward, torch.no_grad():
+        net(images)
+    with FlopCounterMode(display=False) as training:
+        F.cross_entropy(net(images), labels).backward()
+    assert forward.get_total_flops() == net.flops(batch)
+    assert training.get_total_flops() == net.training_flops(batch)
+
+
+def output_error(device):
+    """The largest difference of the CNN's outputs in float32 on a device from those in float64 on the CPU."""
+    net, x = workloads.SmallCNN(), torch.randn(64, 1, 28, 28)
+    with torch.no_grad(), torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        exact = copy.deepcopy(net).double()(x.double())
+        return (net.to(device)(x.to(device)).cpu() - exact).abs().max().item()
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.cuda)])
+def test_the_cnn_computes_the_same_on_each_device(device):
+    assert output_error(device) < 1e-3
 
 
 def test_cpu_vs_gpu_measures_every_kernel_and_marks_what_is_missing(small_cpu_vs_gpu):
@@ -78,8 +118,6 @@ def test_kernels_count_flops_and_bytes(make, flops, size):
 
 
 def test_convolution_flops_are_those_that_torch_counts():
-    from torch.utils.flop_counter import FlopCounterMode
-
     workload = workloads.conv(2, 8, 16, CPU)
     with FlopCounterMode(display=False) as counter:
         workload.work()
@@ -254,8 +292,6 @@ def test_caches_are_read_from_the_system_and_shared_ones_counted_once(tmp_path):
 
 
 def test_training_flops_are_those_that_torch_counts():
-    from torch.utils.flop_counter import FlopCounterMode
-
     step = workloads.cnn_training(3, CPU)
     with FlopCounterMode(display=False) as counter:
         step()

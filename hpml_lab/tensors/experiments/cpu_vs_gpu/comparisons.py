@@ -8,7 +8,7 @@ import torch
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.measure.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
-from hpml_lab.tensors.workloads import Workload
+from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import Workload
 
 
 @dataclass

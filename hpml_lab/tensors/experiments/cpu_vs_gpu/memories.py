@@ -1,4 +1,4 @@
-"""The caches between a processor and its memory: their sizes, as the system and torch report them."""
+"""The memories of a machine: the sizes of its caches, and how fast data moves between host and GPU."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,8 +6,11 @@ from pathlib import Path
 import torch
 
 from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timing import measure
+from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Transfer, times_of
 
 CPU0 = Path("/sys/devices/system/cpu/cpu0/cache")
+PAGEABLE, PINNED, BETWEEN = "pageable host to GPU", "pinned host to GPU", "GPU to GPU, one way"
 UNITS = {"K": 1 << 10, "M": 1 << 20}
 
 
@@ -47,3 +50,19 @@ def _count(cpus: str) -> int:
     """How many processors a list such as 0-3,8 names."""
     ends = [part.split("-") for part in cpus.split(",")]
     return sum(int(part[-1]) - int(part[0]) + 1 for part in ends)
+
+
+def transfers(device: torch.device, mib: int) -> list[Transfer]:
+    """Bandwidth between host and GPU, pageable and pinned, both ways, and between two GPUs if there are two."""
+    host = torch.ones(mib << 18)
+    pinned, on_gpu = host.pin_memory(), host.to(device)
+    ways = {
+        PAGEABLE: lambda: on_gpu.copy_(host),
+        PINNED: lambda: on_gpu.copy_(pinned, non_blocking=True),
+        "GPU to pinned host": lambda: pinned.copy_(on_gpu, non_blocking=True),
+    }
+    if torch.cuda.device_count() > 1:
+        other = torch.empty_like(on_gpu, device=f"cuda:{(device.index + 1) % torch.cuda.device_count()}")
+        ways[BETWEEN] = lambda: other.copy_(on_gpu, non_blocking=True)
+    timings = {way: measure(work, bytes=float(host.nbytes)) for way, work in ways.items()}
+    return [Transfer(str(device), *times_of(timing), way, timing.gb_per_s) for way, timing in timings.items()]

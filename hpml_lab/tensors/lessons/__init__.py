@@ -1,0 +1,1 @@
+"""To be read: where the elements of a tensor lie."""
