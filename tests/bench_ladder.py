@@ -7,17 +7,18 @@ from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import Ladder, LadderPlan
+from hpml_lab.profiling.ladder import LadderPlan, TrainerLadder
+from hpml_lab.profiling.slow_trainer import TrainerSwitches
 
 
 @one_thread()
 def main():
     plan = LadderPlan(iterations=40, profiled=40, batch=64, look=20, turns=5)
     with tempfile.TemporaryDirectory() as folder:
-        ladder = Ladder(write_folder(Path(folder), load("digits"), 640, 100), choose_device(), plan, compile=False)
+        ladder = TrainerLadder(write_folder(Path(folder), load("digits"), 640, 100), choose_device(), plan, compile=False)
         best = None
-        for rung in ladder.climb():
-            name = rung.step.switch if rung.step else "slow"
+        for rung in ladder.climb(TrainerSwitches()):
+            name = rung.change.switch if rung.change else "slow"
             largest = f"largest part {rung.largest} {100 * rung.share(rung.largest):.0f} %"
             print(
                 f"{name:17} {rung.seconds * 1e3:7.2f} ms an iteration, {rung.gain or 'the bottom'}, off by"

@@ -1,18 +1,17 @@
-"""Profile, change, assess: takes the slow trainer up a ladder, one change per rung, each chosen from the profile before it."""
+"""The ladder of the slow trainer: how a rung is profiled, timed and checked, and what tempting mistakes seem to gain."""
 
-import contextlib
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.system.device import Device
 from hpml_lab.profiling.habits import TrainingFiles
-from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, TrainerChange, applicable, next_step
+from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
 from hpml_lab.profiling.part_clock import PartClock
 from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
 
@@ -32,32 +31,19 @@ class LadderPlan:
 
 
 @dataclass(frozen=True)
-class Rung:
-    """One rung: the step that led here (None at the bottom), the profile, and what the check found.
+class TrainerRung(Rung):
+    """One rung; times are of an iteration, `seconds` without the clock.
 
-    profile     seconds an iteration of each part
-    seconds     of an iteration, without the clock
-    gain        how many times as fast as the rung below, timed in turns; None at the bottom
-    difference  the largest of losses and test losses against the rung below, and what was allowed
     once        seconds of preparation before the first iteration
     repeats     whether all runs of this rung ended bitwise identical
+    difference  the largest of losses and test losses against the rung below, and what was allowed
     """
 
-    step: TrainerChange | None
-    switches: TrainerSwitches
-    profile: dict[str, float]
-    seconds: float
-    history: TrainingHistory
-    once: float
-    repeats: bool
-    gain: SpeedUp | None = None
+    history: TrainingHistory = field(default_factory=lambda: TrainingHistory([], []))
+    once: float = 0.0
+    repeats: bool = True
     difference: float = 0.0
     bound: float = BITS
-
-    @property
-    def largest(self) -> str:
-        """The part that takes the most time."""
-        return max(PARTS, key=lambda part: self.profile[part])
 
     @property
     def same(self) -> bool:
@@ -66,14 +52,8 @@ class Rung:
 
     @property
     def kept(self) -> bool:
-        """Whether the change stays: right first, and faster beyond noise second; one that gives up digits, by 5 %."""
-        if self.gain is None:
-            return True
-        return self.same and self.gain.faster and (self.step.bound < SIXTEEN or self.gain.low > 1.05)
-
-    def share(self, part: str) -> float:
-        """What part of the profile's time `part` takes, 0 to 1."""
-        return self.profile[part] / sum(self.profile.values())
+        """Whether the change stays; one that gives up digits must gain 5 %."""
+        return super().kept and (self.gain is None or self.change.bound < SIXTEEN or self.gain.low > 1.05)
 
 
 @dataclass
@@ -107,49 +87,19 @@ def largest_difference(a: TrainingHistory, b: TrainingHistory) -> float:
     return max(differences)
 
 
-class Ladder:
-    """Climbs: profile, take the largest part's next step, assess; a step that is wrong or no faster is taken back."""
+class TrainerLadder(Ladder):
+    """The ladder of the slow trainer."""
 
     def __init__(self, folder: TrainingFiles, device: Device, plan: LadderPlan, *, compile: bool) -> None:
-        self.folder, self.device, self.plan = folder, device, plan
-        self.steps = [step for step in CHANGES if applicable(step, device, compile)]
-        self.notes: list[str] = []
-
-    def exact(self) -> contextlib.AbstractContextManager:
-        """On a GPU: sums in a fixed order, and no TF32: else two runs of the same code differ, and no check of bits is
-        possible. A new object for each `with`: torch's can be entered only once."""
-        if not self.device.is_cuda:
-            return contextlib.nullcontext()
-        return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+        super().__init__(device, [change for change in CHANGES if applicable(change, device, compile)])
+        self.folder, self.plan = folder, plan
 
     def make(self, switches: TrainerSwitches) -> SlowTrainer:
         return SlowTrainer(self.folder, switches, self.device.torch, batch=self.plan.batch, look=self.plan.look)
 
-    def climb(self) -> Iterator[Rung]:
-        """The rungs from the slow trainer up, those that were taken back among them."""
-        steps = list(self.steps)
-        with self.exact():
-            made = self.make(TrainerSwitches())
-            rung = self.assess(made, None, None, None)
-            yield rung
-            while step := next_step(rung.profile, steps, rung.switches):
-                steps.remove(step)
-                changed = self.make(replace(rung.switches, **{step.switch: True}))
-                try:
-                    tried = self.assess(changed, step, made, rung)
-                except RuntimeError as error:  # all that the compiler raises
-                    if step.switch != "compiled" or isinstance(error, torch.OutOfMemoryError):
-                        raise
-                    why = str(error).strip().splitlines()[0][:120]
-                    self.notes.append(
-                        f"{step.switch} was not tried: {type(error).__name__}: {why}. torch.compile needs a C++ compiler (g++)."
-                    )
-                    continue
-                yield tried
-                if tried.kept:
-                    made, rung = changed, tried
-
-    def assess(self, made: SlowTrainer, step: TrainerChange | None, below: SlowTrainer | None, rung: Rung | None) -> Rung:
+    def assess(
+        self, made: SlowTrainer, change: Change | None, below: SlowTrainer | None, rung: TrainerRung | None
+    ) -> TrainerRung:
         """Profile a trainer, time it in turns with the one below, and compare what both left behind."""
         plan = self.plan
         made.run(2)  # what is done only once, such as compiling, is done now
@@ -160,13 +110,12 @@ class Ladder:
         seconds, again = self.timed(made)
         repeats = profiled == again == self.start(history)
         profile = {part: taken / plan.profiled for part, taken in clock.seconds.items()}
-        found = Rung(step, made.switches, profile, seconds, history, made.once, repeats)
-        if step is None:
+        found = TrainerRung(change, made.switches, profile, seconds, gain, history, made.once, repeats)
+        if change is None:
             return found
         # Once losses are rounded to 16 bits, any other rounding may tip one over: their bound holds from there on.
-        bound = SIXTEEN if step.bound and made.switches.bfloat16 else step.bound
-        difference = self.off(rung.history, history)
-        return replace(found, gain=gain, difference=difference, bound=bound)
+        bound = SIXTEEN if change.bound and made.switches.bfloat16 else change.bound
+        return replace(found, difference=self.off(rung.history, history), bound=bound)
 
     def start(self, history: TrainingHistory) -> TrainingHistory:
         """The first iterations of a run, as many as are profiled."""
@@ -187,25 +136,18 @@ class Ladder:
         return (time.perf_counter() - start) / self.plan.profiled, history
 
     def gain_of(self, below: SlowTrainer, made: SlowTrainer) -> SpeedUp:
-        """How many times as fast `made` is as `below`, in turns, with `below` once more as the placebo.
+        """The speed-up of `made` over `below`, in turns."""
+        times = (lambda: self.timed(below)[0]), (lambda: self.timed(made)[0])
+        return gain_in_turns(*in_turns(*times, turns=self.plan.turns, seconds=float))
 
-        The turns end early where even the least of three is a clear gain.
-        """
-        turns: list[list[float]] = []
-        while True:
-            turns.append([self.timed(trainer)[0] for trainer in (below, made, below)])
-            gain = speed_up_of(*zip(*turns, strict=True))
-            if len(turns) >= self.plan.turns or (len(turns) >= 3 and gain.faster and gain.low > CLEAR):
-                return gain
-
-    def total(self, best: Rung) -> SpeedUp:
-        """How many times as fast the best rung is as the slow trainer, timed in turns."""
+    def total(self, best: TrainerRung) -> SpeedUp:
+        """The speed-up of the best rung over the slow trainer, timed in turns."""
         with self.exact():
             slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
             fast.run(2)
             return self.gain_of(slow, fast)
 
-    def try_mistakes(self, best: Rung) -> list[TemptingMistake]:
+    def try_mistakes(self, best: TrainerRung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
         rows = []
         with self.exact():
@@ -227,7 +169,7 @@ class Ladder:
                 )
         return rows
 
-    def floor(self, best: Rung) -> float:
+    def floor(self, best: TrainerRung) -> float:
         """How far the losses move where each weight starts one spacing of its format off: what rounding alone may do.
 
         In float32, also where the best rung computes in 16 bits.

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from hpml_lab.core.measure.ladder import next_change
 from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import Device, choose_device
@@ -14,8 +15,8 @@ from hpml_lab.data import load
 from hpml_lab.profiling import part_clock, profile_loop, rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import Ladder, LadderPlan, Rung, largest_difference
-from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN, next_step
+from hpml_lab.profiling.ladder import LadderPlan, TrainerLadder, TrainerRung, largest_difference
+from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN
 from hpml_lab.profiling.part_clock import PartClock
 from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
 
@@ -96,7 +97,7 @@ def test_the_difference_of_histories_is_0_only_for_equal_bits():
 
 
 def test_a_difference_after_the_start_of_a_run_is_not_taken_for_the_same_bits(folder):
-    ladder = Ladder(
+    ladder = TrainerLadder(
         folder, choose_device("cpu"), LadderPlan(iterations=4, profiled=2, batch=32, look=2, turns=1), compile=False
     )
     one = TrainingHistory([2.0, 1.5, 1.25, 1.0], [1, 2, 3, 4], [1.5, 1.0])
@@ -128,15 +129,15 @@ def test_a_clock_takes_parts_of_any_name_and_counts_inner_time_for_the_inner_one
 def test_the_next_step_is_the_largest_part_s_first_that_can_be_taken():
     steps = [change for change in CHANGES if not change.needs]
     profile = dict.fromkeys(PARTS, 1.0) | {"transform": 5.0, "logging": 3.0}
-    assert next_step(profile, steps, TrainerSwitches()).switch == "batch_transform"
+    assert next_change(profile, steps, TrainerSwitches()).switch == "batch_transform"
     left = [change for change in steps if change.switch != "batch_transform"]
-    assert next_step(profile, left, TrainerSwitches()).switch == "late_log", "prepare_once needs decode_once"
-    assert next_step(profile, left, TrainerSwitches(decode_once=True)).switch == "prepare_once"
-    assert next_step(profile, [], TrainerSwitches()) is None
+    assert next_change(profile, left, TrainerSwitches()).switch == "late_log", "prepare_once needs decode_once"
+    assert next_change(profile, left, TrainerSwitches(decode_once=True)).switch == "prepare_once"
+    assert next_change(profile, [], TrainerSwitches()) is None
 
 
 def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypatch):
-    ladder = Ladder(
+    ladder = TrainerLadder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, turns=2), compile=False
     )
     with one_thread():
@@ -148,34 +149,18 @@ def test_gain_and_total_are_how_many_times_as_fast_a_trainer_is(folder, monkeypa
         assert ladder.total(found).ratio == 3
 
 
-def gains(ladder, monkeypatch, *turns):
-    """The gain of turns whose seconds are given as (before, after, before again)."""
-    seconds = iter([taken for turn in turns for taken in turn])
-    monkeypatch.setattr(ladder, "timed", lambda made: (next(seconds), None))
-    return ladder.gain_of(None, None)
-
-
-def test_a_change_is_kept_only_where_it_gains_more_than_the_same_code_does(folder, monkeypatch):
-    ladder = Ladder(
-        folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, turns=5), compile=False
-    )
-    clear = gains(ladder, monkeypatch, *[(4.0, 1.0, 4.1)] * 3)
-    assert clear.faster and clear.ratio == 4, "three turns are enough"
-    small = [(1.035, 1.0, 1.0), (1.03, 1.0, 1.08), (1.04, 1.0, 0.98), (1.03, 1.0, 1.03), (1.035, 1.0, 1.04)]
-    within = gains(ladder, monkeypatch, *small)
-    assert within.verdict == "within noise", "the placebo gains as much"
-    sure = gains(ladder, monkeypatch, *[(1.10, 1.0, 1.10)] * 5)
-    step = next(change for change in CHANGES if change.switch == "drop_gradients")
-    history = TrainingHistory([2.0], [3], [1.5])
-    rung = Rung(step, TrainerSwitches(drop_gradients=True), {}, 1.0, history, 0.0, True, gain=sure)
+def test_a_change_is_kept_only_where_it_gains_and_is_right():
+    sure, within = SpeedUp(1.1, 1.08, 1.12, 0.01), SpeedUp(1.03, 1.02, 1.04, 0.05)
+    change = next(change for change in CHANGES if change.switch == "drop_gradients")
+    rung = TrainerRung(change, TrainerSwitches(drop_gradients=True), {}, 1.0, sure)
     assert rung.kept and not replace(rung, gain=within).kept and not replace(rung, difference=0.1).kept
     digits = next(change for change in CHANGES if change.switch == "bfloat16")
-    assert replace(rung, step=digits).kept
-    assert not replace(rung, step=digits, gain=replace(sure, low=1.04)).kept, "digits are given up for 5 % at least"
+    assert replace(rung, change=digits).kept
+    assert not replace(rung, change=digits, gain=replace(sure, low=1.04)).kept, "digits are given up for 5 % at least"
 
 
 def test_a_profile_is_of_one_iteration(folder, monkeypatch):
-    ladder = Ladder(
+    ladder = TrainerLadder(
         folder, choose_device("cpu"), LadderPlan(iterations=4, profiled=2, batch=32, look=2, turns=3), compile=False
     )
 
@@ -197,10 +182,10 @@ def test_a_profile_is_of_one_iteration(folder, monkeypatch):
 
 
 def test_a_tempting_mistake_is_reported_with_how_much_faster_it_looks(folder, monkeypatch):
-    ladder = Ladder(
+    ladder = TrainerLadder(
         folder, choose_device("cpu"), LadderPlan(iterations=2, profiled=2, batch=32, look=2, turns=3), compile=False
     )
-    best = Rung(None, TrainerSwitches(**BEST), {}, 1.0, TrainingHistory([2.0, 1.5], [3, 4], [1.5]), 0.0, True)
+    best = TrainerRung(None, TrainerSwitches(**BEST), {}, 1.0, None, TrainingHistory([2.0, 1.5], [3, 4], [1.5]))
     wrong = TrainingHistory([2.25, 1.0], [3, 4], [1.5])
     monkeypatch.setattr(ladder, "timed", lambda made: (0.5, wrong) if made.switches.wrong else (2.0, best.history))
     monkeypatch.setattr(SlowTrainer, "run", lambda made, iterations: wrong if made.switches.wrong else best.history)
@@ -216,10 +201,9 @@ def test_a_row_says_the_most_that_the_part_alone_could_give():
     step = next(change for change in CHANGES if change.switch == "batch_transform")
     history = TrainingHistory([2.0], [3], [1.5])
     before, fixed = (dict.fromkeys(PARTS, 0.0) | {"transform": seconds, "input": 0.1} for seconds in (0.3, 0.05))
-    below = Rung(None, TrainerSwitches(), before, 0.5, history, 0.0, True)
-    after = Rung(
-        step, TrainerSwitches(batch_transform=True), fixed, 0.2, history, 0.25, True, gain=SpeedUp(2.5, 2.4, 2.6, 0.01)
-    )
+    below = TrainerRung(None, TrainerSwitches(), before, 0.5, None, history)
+    gain = SpeedUp(2.5, 2.4, 2.6, 0.01)
+    after = TrainerRung(step, TrainerSwitches(batch_transform=True), fixed, 0.2, gain, history, 0.25)
     row = rung_row(after, below)
     assert (row.gain, row.interval, row.verdict) == (2.5, "2.4 to 2.6", "faster")
     assert row.most_by_part == pytest.approx(4), "three quarters gone: a quarter is left"
@@ -237,7 +221,7 @@ def test_every_switch_is_a_step_and_every_step_a_switch():
 def test_neighboring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_back(folder):
     plan = LadderPlan(iterations=4, profiled=4, batch=32, look=2, turns=1)
     with one_thread():
-        rungs = list(Ladder(folder, choose_device("cpu"), plan, compile=False).climb())
+        rungs = list(TrainerLadder(folder, choose_device("cpu"), plan, compile=False).climb(TrainerSwitches()))
     below = rungs[0]
     for rung in rungs[1:]:
         changed = [
@@ -245,7 +229,7 @@ def test_neighboring_rungs_differ_in_one_switch_and_a_wrong_step_would_be_taken_
             for field in fields(TrainerSwitches)
             if getattr(rung.switches, field.name) != getattr(below.switches, field.name)
         ]
-        assert changed == [rung.step.switch]
+        assert changed == [rung.change.switch]
         assert rung.kept <= (rung.same and rung.gain.faster)
         below = rung if rung.kept else below
     assert len(rungs) > 8
@@ -275,10 +259,10 @@ def test_a_ladder_is_climbed_twice_and_judged_with_settings_that_can_be_entered_
     monkeypatch.setattr(SlowTrainer, "run", run)
     cpu = choose_device("cpu")
     plan = LadderPlan(iterations=2, profiled=2, batch=8, look=2, turns=1)
-    ladder = Ladder(folder, AsOnGpu(cpu.torch, cpu.reason, cpu.dtype, cpu.dtype_reason), plan, compile=False)
-    ladder.steps = [step for step in CHANGES if not step.needs]
+    ladder = TrainerLadder(folder, AsOnGpu(cpu.torch, cpu.reason, cpu.dtype, cpu.dtype_reason), plan, compile=False)
+    ladder.changes = [step for step in CHANGES if not step.needs]
     for _ in range(2):
-        best = list(ladder.climb())[-1]
+        best = list(ladder.climb(TrainerSwitches()))[-1]
     assert ladder.total(best).ratio > 0 and len(ladder.try_mistakes(best)) == len(WRONG)
     assert ladder.floor(best) == 0 and inside == []
     assert entered == [dict(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)] * 5
@@ -299,8 +283,8 @@ def test_the_experiment_is_sound_and_shows_at_least_six_steps(sound):
 def test_on_a_gpu_the_steps_for_it_are_tried_and_right(folder):
     plan = LadderPlan(iterations=4, profiled=4, batch=32, look=2, turns=1)
     with one_thread():
-        rungs = list(Ladder(folder, choose_device("cuda"), plan, compile=False).climb())
-    tried = {rung.step.switch: rung for rung in rungs[1:]}
+        rungs = list(TrainerLadder(folder, choose_device("cuda"), plan, compile=False).climb(TrainerSwitches()))
+    tried = {rung.change.switch: rung for rung in rungs[1:]}
     kept = {switch for switch, rung in tried.items() if rung.kept}
     assert "pinned_copy" in tried
     for switch, on in (("channels_last", "library_layers"), ("stay_on_device", "prepare_once")):

@@ -15,9 +15,9 @@ from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import Ladder, LadderPlan, Rung, TemptingMistake
+from hpml_lab.profiling.ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
 from hpml_lab.profiling.ladder_steps import CHANGES, ROUNDING, applicable
-from hpml_lab.profiling.slow_trainer import PARTS
+from hpml_lab.profiling.slow_trainer import PARTS, TrainerSwitches
 
 QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, turns=7, compile=False)
 # A third of an epoch of MNIST, about 5 minutes on a slow processor, with a GPU or without: the slow rungs wait for Python.
@@ -62,10 +62,10 @@ class RungRow(Row):
     losses: list[float] = field(default_factory=list)
 
 
-def rung_row(rung: Rung, below: Rung) -> RungRow:
-    part = rung.step.part
+def rung_row(rung: TrainerRung, below: TrainerRung) -> RungRow:
+    part = rung.change.part
     return RungRow(
-        name=rung.step.switch,
+        name=rung.change.switch,
         attacks=part,
         largest_before=below.largest,
         part_ms_before=below.profile[part] * 1e3,
@@ -143,8 +143,8 @@ def profile_loop(params: Params) -> Result:
     plan = LadderPlan(params.iterations, params.profiled, params.batch, params.look, params.turns)
     with tempfile.TemporaryDirectory(prefix="hpml-ladder-") as folder:
         files = write_folder(Path(folder), load(params.data), params.train, params.test)
-        ladder = Ladder(files, params.device, plan, compile=params.compile)
-        rungs = list(progress(ladder.climb(), "rungs", len(ladder.steps) + 1))
+        ladder = TrainerLadder(files, params.device, plan, compile=params.compile)
+        rungs = list(progress(ladder.climb(TrainerSwitches()), "rungs", len(ladder.changes) + 1))
         best = [rung for rung in rungs if rung.kept][-1]
         total = ladder.total(best)
         mistakes = ladder.try_mistakes(best)
@@ -179,20 +179,20 @@ def profile_loop(params: Params) -> Result:
 
 
 def claim_outputs(
-    result: Result, rungs: list[Rung], rows: list[RungRow], mistakes: list[TemptingMistake], floor: float
+    result: Result, rungs: list[TrainerRung], rows: list[RungRow], mistakes: list[TemptingMistake], floor: float
 ) -> None:
     """What the changes may alter of the losses, and that the check sees the rest."""
-    exact = [rung for rung in rungs[1:] if rung.step.bound == 0]
-    rounded = [rung for rung in rungs[1:] if rung.step.bound > 0]
+    exact = [rung for rung in rungs[1:] if rung.change.bound == 0]
+    rounded = [rung for rung in rungs[1:] if rung.change.bound > 0]
     result.claim(
         "Changes that keep every operation and its order leave every loss bitwise identical",
         len(exact) >= 4 and all(rung.same for rung in exact),
-        f"{len(exact)} changes: {', '.join(rung.step.switch for rung in exact)}",
+        f"{len(exact)} changes: {', '.join(rung.change.switch for rung in exact)}",
     )
     result.claim(
         "Changes that round in another order, or in 16 bits, move no loss by more than their stated bound",
         len(rounded) >= 3 and all(rung.same for rung in rounded),
-        ", ".join(f"{rung.step.switch} {rung.difference:.1g} of {rung.bound:g}" for rung in rounded),
+        ", ".join(f"{rung.change.switch} {rung.difference:.1g} of {rung.bound:g}" for rung in rounded),
     )
     result.claim(
         "A comparison of losses finds all four tempting mistakes, though nothing fails and nothing warns",

@@ -1,0 +1,81 @@
+"""The ladder: which change is next, what is kept, when the turns end, and a compiler that fails."""
+
+from dataclasses import dataclass
+
+import pytest
+
+from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.system.device import choose_device
+
+
+@dataclass(frozen=True)
+class Switches:
+    cached: bool = False
+    batched: bool = False
+    compiled: bool = False
+    risky: bool = False
+
+
+class Checked(Rung):
+    same = True
+
+
+SECONDS = {"input": 4.0, "forward": 2.0}
+CHANGES = [
+    Change("batched", "forward", "one call a batch", 0.0),
+    Change("compiled", "forward", "fused", 1e-3),
+    Change("cached", "input", "read once", 0.0, on="batched"),
+    Change("risky", "input", "skipped", 0.0),
+]
+
+
+class Small(Ladder):
+    """Batches gain, caching gains, skipping is wrong; `compiled` raises `error`."""
+
+    error = RuntimeError("no compiler\nfound")
+
+    def make(self, switches):
+        return switches
+
+    def assess(self, made, change, below, rung):
+        if made.compiled:
+            raise self.error
+        profile = {"input": 1.0 if made.cached else 4.0, "forward": 1.0 if made.batched else 2.0}
+        found = Checked(change, made, profile, sum(profile.values()), SpeedUp(2, 1.9, 2.1, 0) if change else None)
+        if made.risky:
+            object.__setattr__(found, "same", False)
+        return found
+
+
+def test_each_rung_is_chosen_from_the_profile_below_and_a_wrong_one_is_taken_back():
+    ladder = Small(choose_device("cpu"), CHANGES)
+    rungs = list(ladder.climb(Switches()))
+    assert [rung.change and rung.change.switch for rung in rungs] == [None, "risky", "batched", "cached"]
+    assert [rung.kept for rung in rungs] == [True, False, True, True]
+    assert rungs[-1].switches == Switches(cached=True, batched=True)
+    assert rungs[0].largest == "input" and rungs[0].share("input") == pytest.approx(2 / 3)
+    assert ladder.notes == ["compiled was not tried: RuntimeError: no compiler. torch.compile needs a C++ compiler (g++)."]
+    assert len(ladder.changes) == len(CHANGES), "a ladder can be climbed again"
+
+
+def test_only_the_compiler_may_fail():
+    changes = [Change("risky", "input", "skipped", 0.0)]
+    ladder = Small(choose_device("cpu"), changes)
+    ladder.assess = lambda made, change, below, rung: 1 / 0 if change else Checked(None, made, SECONDS, 6.0)
+    with pytest.raises(ZeroDivisionError):
+        list(ladder.climb(Switches()))
+
+
+def seconds_of(before, after, turns):
+    before, after = iter(before), iter(after)
+    return in_turns(lambda: next(before), lambda: next(after), turns=turns, seconds=float)
+
+
+def test_turns_end_early_where_a_gain_is_clear_and_a_placebo_is_the_same_code_once_more():
+    clear = seconds_of([4.0, 4.1, 4.0, 4.1], [1.0] * 3, turns=9)
+    assert clear == ([4.0, 4.1, 4.0, 4.1], [1.0] * 3), "three turns are enough"
+    assert gain_in_turns(*clear).faster and gain_in_turns(*clear).ratio == 4
+    small = gain_in_turns(*seconds_of([1.035, 1.0, 1.06, 0.98, 1.03, 1.05], [1.0] * 5, turns=5))
+    assert small.verdict == "within noise", "the placebo gains as much"
+    assert gain_in_turns(*seconds_of([1.1] * 6, [1.0] * 5, turns=5)).faster
