@@ -5,8 +5,8 @@ The goal is 20 ms at the 95th percentile with all panels. In turns in the same r
 
 from statistics import median, quantiles
 
-from hpml_lab.adaptive import draw_lab, lab
-from hpml_lab.adaptive.lab_checks import slider_seconds
+from hpml_lab.adaptive.views.lab.checks import slider_seconds
+from hpml_lab.adaptive.views.lab.widget import draw_lab, lab
 from hpml_lab.core.measure.timing import measure
 from hpml_lab.core.show import style
 

@@ -20,7 +20,7 @@ NOT_THERE = ["IPython", "ipywidgets", "nbformat", "line_profiler", "torchview", 
 NOT_THERE += ["deepspeed", "timm", "torchao", "torch_pruning", "pydicom", "onnxruntime", "onnx", "onnxscript", "litserve"]
 LOAD = """
 import json, importlib.util
-from hpml_lab.adaptive.torch_inputs import suite
+from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import suite
 from hpml_lab.core.experiment.registry import all_experiments, topics_that_do_not_load
 visible = [name for name in {names} if importlib.util.find_spec(name)]
 print(json.dumps([[row.slug for row in all_experiments()], topics_that_do_not_load(), visible, len(suite("Adam")[0])]))

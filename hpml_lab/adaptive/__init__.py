@@ -11,12 +11,9 @@ Experiments, in the order of the notebook:
 Further figures of their results:
     adadelta_lines          the lines of Adadelta's loop over time
     adagrad_from_adam       how far Adam is from Adagrad as β₂ nears 1
-Tools:
+To play with:
     lab                     the optimizer lab, with its controls
-    draw_lab, show_lab      its picture as a matplotlib figure, and with a caption
-    conformance             compare the optimizers of any package with torch.optim's, class by class
-    compare_with_torch      the same for one input
-    run_class, run_formula  an optimizer, or a formula, applied along a stream of gradients
+    show_lab                its picture, with a caption
 """
 
 from typing import TYPE_CHECKING
@@ -29,13 +26,8 @@ if TYPE_CHECKING:
     from hpml_lab.adaptive.experiments.rmsprop import rmsprop as rmsprop
     from hpml_lab.adaptive.experiments.adam import adam as adam, adagrad_from_adam as adagrad_from_adam
     from hpml_lab.adaptive.experiments.adamax_nadam import adamax_nadam as adamax_nadam
-    from hpml_lab.adaptive.experiments.optimizer_conformance import (
-        optimizer_conformance as optimizer_conformance,
-        conformance as conformance,
-    )
+    from hpml_lab.adaptive.experiments.optimizer_conformance import optimizer_conformance as optimizer_conformance
     from hpml_lab.adaptive.experiments.optimizer_lab import optimizer_lab as optimizer_lab
-    from hpml_lab.adaptive.lab_widget import lab as lab, draw_lab as draw_lab, show_lab as show_lab
-    from hpml_lab.adaptive.torch_comparison import compare_with_torch as compare_with_torch
-    from hpml_lab.adaptive.streams import run_class as run_class, run_formula as run_formula
+    from hpml_lab.adaptive.views.lab.widget import lab as lab, show_lab as show_lab
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -9,10 +9,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hpml_lab.optim
-from hpml_lab.adaptive import conformance, torch_comparison
 from hpml_lab.adaptive.experiments import optimizer_conformance
-from hpml_lab.adaptive.torch_comparison import Agreement, compare_with_torch, same_errors
-from hpml_lab.adaptive.torch_inputs import CLASSES, DENSE, SPARSE, OptimizerInput, own_inputs, random_options, suite
+from hpml_lab.adaptive.experiments.optimizer_conformance import comparison, conformance
+from hpml_lab.adaptive.experiments.optimizer_conformance.comparison import Agreement, compare_with_torch, same_errors
+from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import (
+    CLASSES,
+    DENSE,
+    SPARSE,
+    OptimizerInput,
+    own_inputs,
+    random_options,
+    suite,
+)
 
 REAL = (torch.float32, torch.float64)
 by_dtype = pytest.mark.parametrize("dtype", REAL, ids=["float32", "float64"])
@@ -96,15 +104,15 @@ def test_nan_is_infinitely_far_from_a_number():
 
 def test_both_signs_of_zero_are_different_bits():
     zero = torch.zeros(1)
-    assert not torch_comparison._identical(zero, -zero).any() and torch_comparison._identical(zero, zero).all()
+    assert not comparison._identical(zero, -zero).any() and comparison._identical(zero, zero).all()
 
 
 @by_dtype
 def test_a_difference_is_counted_in_gaps_at_the_largest_value_that_was(dtype):
     one, gap = torch.ones(1, dtype=dtype), torch.finfo(dtype).eps
-    assert torch_comparison._spacings(one + 3 * gap, one, one) == 3
+    assert comparison._spacings(one + 3 * gap, one, one) == 3
     # now near zero, after it was 1: still three gaps of numbers near 1
-    assert torch_comparison._spacings(torch.tensor([3 * gap], dtype=dtype), torch.zeros(1, dtype=dtype), one) == 3
+    assert comparison._spacings(torch.tensor([3 * gap], dtype=dtype), torch.zeros(1, dtype=dtype), one) == 3
 
 
 NESTEROV = OptimizerInput("SGD", {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0}, steps=4)

@@ -8,11 +8,12 @@ import pytest
 import torch
 
 from hpml_lab import adaptive, optim
-from hpml_lab.adaptive import lab_checks, streams
 from hpml_lab.adaptive.experiments import adadelta, adam, adamax_nadam, optimizer_conformance
+from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import CLASSES
 from hpml_lab.adaptive.experiments.optimizer_lab import Latency
-from hpml_lab.adaptive.lab_checks import PathComparison
-from hpml_lab.adaptive.torch_inputs import CLASSES
+from hpml_lab.adaptive.experiments.shared import streams
+from hpml_lab.adaptive.views.lab import checks
+from hpml_lab.adaptive.views.lab.checks import PathComparison
 from hpml_lab.core import Result, Table, load_result
 from hpml_lab.core.system import machine
 from hpml_lab.optim.formulas import FORMULAS
@@ -145,7 +146,7 @@ def test_the_labs_result_is_sound_and_has_no_further_copy_of_its_picture():
 
 
 def test_the_conformance_table_is_saved_with_its_counts(tmp_path):
-    rows = adaptive.conformance(steps=2, draws=1, long_steps=2, classes=["SGD"])
+    rows = optimizer_conformance.conformance(steps=2, draws=1, long_steps=2, classes=["SGD"])
     result = Result([Table("SGD", rows)], slug="optimizer-conformance", machine=dict(machine.describe()))
     assert load_result(result.save(tmp_path)).tables == result.tables
 
@@ -168,13 +169,13 @@ def test_the_conformance_table_separates_its_three_kinds_of_inputs(monkeypatch):
 
 def test_the_labs_table_has_each_optimizers_worst_surface_and_both_latencies(monkeypatch):
     paths = [PathComparison(f"s{i}", "Adam", 30, distance) for i, distance in enumerate((1e-13, 3e-11, 2e-12))]
-    monkeypatch.setattr(lab_checks, "compare_with_classes", lambda steps: paths)
-    monkeypatch.setattr(lab_checks, "steps_that_miss", lambda steps: 3)
-    monkeypatch.setattr(lab_checks, "back_and_forth", lambda moves: True)
-    monkeypatch.setattr(lab_checks, "drawn_anew", lambda moves: False)
-    monkeypatch.setattr(lab_checks, "OptimizerLab", lambda chosen: len(chosen.paths))
+    monkeypatch.setattr(checks, "compare_with_classes", lambda steps: paths)
+    monkeypatch.setattr(checks, "steps_that_miss", lambda steps: 3)
+    monkeypatch.setattr(checks, "back_and_forth", lambda moves: True)
+    monkeypatch.setattr(checks, "drawn_anew", lambda moves: False)
+    monkeypatch.setattr(checks, "OptimizerLab", lambda chosen: len(chosen.paths))
     seconds = {3: [k / 1000 for k in range(1, 101)], 6: [k / 500 for k in range(1, 101)]}
-    monkeypatch.setattr(lab_checks, "slider_seconds", lambda shown, moves: seconds[shown])
+    monkeypatch.setattr(checks, "slider_seconds", lambda shown, moves: seconds[shown])
     result = adaptive.optimizer_lab("quick", device="cpu")
     [row] = result.rows()
     assert (row.surfaces, row.distance, row.worst_surface) == (3, 3e-11, "s1")

@@ -11,11 +11,11 @@ import pytest
 import torch
 from PIL import Image
 
-from hpml_lab.adaptive import draw_lab, lab, lab_checks
-from hpml_lab.adaptive.lab_panels import Panels, label, look, state_names
-from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, first_rate, settings
-from hpml_lab.adaptive.lab_steps import distance, spacings, step_lines, step_table
-from hpml_lab.adaptive.lab_widget import RATES
+from hpml_lab.adaptive.views.lab import checks
+from hpml_lab.adaptive.views.lab.panels import Panels, label, look, state_names
+from hpml_lab.adaptive.views.lab.rule_paths import MOST_OPTIMIZERS, SCHEDULES, first_rate, settings
+from hpml_lab.adaptive.views.lab.single_step import distance, spacings, step_lines, step_table
+from hpml_lab.adaptive.views.lab.widget import RATES, draw_lab, lab
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, quadratic
@@ -37,7 +37,7 @@ def words(html):
 
 
 def test_every_formula_has_the_path_of_its_class_on_every_surface():
-    rows = lab_checks.compare_with_classes(steps=30)
+    rows = checks.compare_with_classes(steps=30)
     assert len(rows) == len(SURFACES) * 10
     assert max(row.distance for row in rows) < 1e-11
     assert all(row.steps == 30 for row in rows), "the first rates do not diverge"
@@ -172,7 +172,7 @@ def test_a_hyperparameter_goes_to_all_that_have_it_or_to_one():
 
 
 def test_the_last_line_of_every_step_is_the_paths_next_point():
-    assert lab_checks.steps_that_miss(steps=30) == 0
+    assert checks.steps_that_miss(steps=30) == 0
 
 
 def test_a_step_is_shown_with_its_numbers():
@@ -201,7 +201,7 @@ def test_the_numbers_put_in_calculate_to_the_result(name):
             assert eval(code) == pytest.approx(result, rel=0.02, abs=1e-6), (line.formula, numbers)
 
 
-@pytest.mark.parametrize("name", [name for name in lab_checks.WITH_CLASS if name != "nadam"])
+@pytest.mark.parametrize("name", [name for name in checks.WITH_CLASS if name != "nadam"])
 def test_the_class_is_a_few_spacings_away(name):
     path = settings("himmelblau", name, schedule="cosine", steps=50).paths[name]
     for t in (1, 20, 5, 50):
@@ -352,7 +352,7 @@ def test_a_click_sets_the_start_where_the_picture_shows_it():
 
 
 def test_going_back_and_forward_shows_the_same():
-    assert lab_checks.back_and_forth(moves=6)
+    assert checks.back_and_forth(moves=6)
     live = lab(step=0)
     live.back.click()
     assert live.chosen.step == 0 and "before the first step" in live.table.value
@@ -370,7 +370,7 @@ def test_the_class_does_not_hold_up_a_slider_far_into_the_run():
 
 
 def test_moves_leave_no_trace_in_the_picture():
-    assert lab_checks.drawn_anew(moves=5)
+    assert checks.drawn_anew(moves=5)
 
 
 def test_a_rate_between_the_sliders_values_is_kept():
@@ -389,5 +389,5 @@ def test_the_lab_leaves_a_picture_with_a_text_in_the_notebook():
 
 
 def test_the_latency_is_measured_per_move():
-    seconds = lab_checks.slider_seconds(lab(), 12)
+    seconds = checks.slider_seconds(lab(), 12)
     assert len(seconds) >= 11 and all(0 < sample < 10 for sample in seconds)

@@ -461,7 +461,7 @@ def test_they_are_offered_and_torch_has_none_of_them():
     offered = {name for name in hpml_lab.optim.__all__ if isinstance(getattr(hpml_lab.optim, name), type)}
     layerwise = {name for name in offered if issubclass(getattr(hpml_lab.optim, name), LayerwiseOptimizer)}
     assert layerwise == {make.__name__ for make in CLASSES} == {name for name in offered if not hasattr(torch.optim, name)}
-    from hpml_lab.adaptive.torch_inputs import CLASSES as compared
+    from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import CLASSES as compared
 
     assert not layerwise & set(compared), "the table of bitwise equality has torch's classes only"
 

@@ -6,7 +6,15 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive.streams import FLOAT64, normal, relative_difference, run_class, run_formula, spread_indices, steps_of
+from hpml_lab.adaptive.experiments.shared.streams import (
+    FLOAT64,
+    normal,
+    relative_difference,
+    run_class,
+    run_formula,
+    spread_indices,
+    steps_of,
+)
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result

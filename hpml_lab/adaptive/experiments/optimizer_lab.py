@@ -35,10 +35,10 @@ class OptimizerPaths(Row):
 def optimizer_lab(params: Params) -> Result:
     """The optimizer lab: its paths, its single steps and its speed."""
     need("ipywidgets")
-    from hpml_lab.adaptive import lab_checks  # loads the widgets
+    from hpml_lab.adaptive.views.lab import checks  # loads the widgets
 
-    rows = _rows(lab_checks.compare_with_classes(params.steps), params.steps)
-    timings = [Latency(label, *milliseconds) for label, milliseconds in lab_checks.latency(params.moves).items()]
+    rows = _rows(checks.compare_with_classes(params.steps), params.steps)
+    timings = [Latency(label, *milliseconds) for label, milliseconds in checks.latency(params.moves).items()]
 
     result = Result([Table("Paths of formula and class", rows), Table("From a slider's event to the new picture", timings)])
     for row in timings:
@@ -50,10 +50,10 @@ def optimizer_lab(params: Params) -> Result:
         largest <= 1e-11,
         f"{largest:.1e}",
     )
-    missed = lab_checks.steps_that_miss(params.steps)
+    missed = checks.steps_that_miss(params.steps)
     result.check("In step mode the last line of every step gives exactly the path's next point", missed == 0, f"{missed} miss")
-    result.check("Steps back and forward show the same pictures and the same numbers", lab_checks.back_and_forth(8))
-    result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", lab_checks.drawn_anew(6))
+    result.check("Steps back and forward show the same pictures and the same numbers", checks.back_and_forth(8))
+    result.check("After any slider moves the picture equals one that is drawn anew, byte by byte", checks.drawn_anew(6))
     return result
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive.streams import (
+from hpml_lab.adaptive.experiments.shared.streams import (
     FLOAT64,
     band,
     drifting_optimum,

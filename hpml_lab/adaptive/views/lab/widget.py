@@ -13,10 +13,10 @@ from typing import Any
 import ipywidgets
 from matplotlib.figure import Figure
 
-from hpml_lab.adaptive.lab_panels import HEIGHT, WIDTH, Panels, label
-from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, SCHEDULES, LabSettings, first_rate, settings
-from hpml_lab.adaptive.lab_picture import ClickablePicture
-from hpml_lab.adaptive.lab_steps import step_table
+from hpml_lab.adaptive.views.lab.clickable_picture import ClickablePicture
+from hpml_lab.adaptive.views.lab.panels import HEIGHT, WIDTH, Panels, label
+from hpml_lab.adaptive.views.lab.rule_paths import MOST_OPTIMIZERS, SCHEDULES, LabSettings, first_rate, settings
+from hpml_lab.adaptive.views.lab.single_step import step_table
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import Frame, PictureBox
 from hpml_lab.core.show.picture import Picture

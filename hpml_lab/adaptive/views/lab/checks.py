@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.adaptive.lab_paths import LabPath, LabSettings, Pair, settings
-from hpml_lab.adaptive.lab_steps import class_of, class_options, step_lines
-from hpml_lab.adaptive.lab_widget import RATES, OptimizerLab
+from hpml_lab.adaptive.views.lab.rule_paths import LabPath, LabSettings, Pair, settings
+from hpml_lab.adaptive.views.lab.single_step import class_of, class_options, step_lines
+from hpml_lab.adaptive.views.lab.widget import RATES, OptimizerLab
 from hpml_lab.landscape.surfaces import SURFACES
 from hpml_lab.optim.formulas import FORMULAS
 

@@ -12,7 +12,7 @@ from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from hpml_lab.adaptive.lab_paths import MOST_OPTIMIZERS, LabPath, LabSettings, Pair
+from hpml_lab.adaptive.views.lab.rule_paths import MOST_OPTIMIZERS, LabPath, LabSettings, Pair
 from hpml_lab.core.show import style
 from hpml_lab.landscape.surfaces import Surface
 from hpml_lab.optim.colors import optimizer_style

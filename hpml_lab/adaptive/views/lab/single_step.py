@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from hpml_lab import optim
-from hpml_lab.adaptive.lab_paths import LabPath, Pair
+from hpml_lab.adaptive.views.lab.rule_paths import LabPath, Pair
 from hpml_lab.optim.formulas import FORMULAS
 
 

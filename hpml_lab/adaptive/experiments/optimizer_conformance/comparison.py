@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hpml_lab import optim
-from hpml_lab.adaptive.torch_inputs import SPARSE_SHAPE, OptimizerInput, Options, suite
+from hpml_lab.adaptive.experiments.optimizer_conformance.torch_inputs import SPARSE_SHAPE, OptimizerInput, Options, suite
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""Streams of gradients on which several experiments run optimizers and formulas."""

@@ -1,0 +1,1 @@
+"""What the notebook lets you play with."""
