@@ -1,186 +1,108 @@
 """density-in-a-bin: the log-density of targets under a histogram, which a net predicts with a probability for each bin."""
 
-import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import MORE, combined
+from hpml_lab.core.judge.rubric import MORE, Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
 Tensor = torch.Tensor
-LogDensity = Callable[[Tensor, Tensor, Tensor], Any]  # (probabilities (n, K), targets (n,), edges (K + 1,))
-Bins = Callable[[Tensor, Tensor], Tensor]  # (targets, edges) -> index of the bin, which may be -1 or K
 
 
-def _bins(targets: Tensor, edges: Tensor) -> Tensor:
-    """e_k ≤ t < e_{k+1}; −1 below the edges and K above."""
+def right(probabilities: Tensor, targets: Tensor, edges: Tensor) -> Tensor:
+    last = len(edges) - 2
     k = torch.bucketize(targets, edges, right=True) - 1
-    return torch.where(targets == edges[-1], len(edges) - 2, k)
+    k = torch.where(targets == edges[-1], last, k)
+    outside = (k < 0) | (k > last)
+    k = k.clamp(0, last)
+    p, width = probabilities.gather(1, k[:, None])[:, 0], edges.diff()[k]
+    density = p / width
+    found = density.log()
+    found = found.masked_fill(outside, -torch.inf)
+    return found
 
 
-def _equal_bins(targets: Tensor, edges: Tensor) -> Tensor:
-    count = len(edges) - 1
-    k = ((targets - edges[0]) / (edges[-1] - edges[0]) * count).floor().long()
-    return torch.where(targets == edges[-1], count - 1, k)
+def nearest_bins(targets: Tensor, edges: Tensor) -> Tensor:
+    """The bin with the nearest center; -1 below the edges, and K above."""
+    k = (targets[:, None] - (edges[1:] + edges[:-1]) / 2).abs().argmin(1)
+    return torch.where(targets < edges[0], -1, torch.where(targets > edges[-1], len(edges) - 1, k))
 
 
-def _nearest_bins(targets: Tensor, edges: Tensor) -> Tensor:
-    centers = (edges[1:] + edges[:-1]) / 2
-    inside = (targets >= edges[0]) & (targets <= edges[-1])
-    k = (targets[:, None] - centers).abs().argmin(1)
-    return torch.where(inside, k, torch.where(targets < edges[0], -1, len(centers)))
-
-
-def _first_not_held(targets: Tensor, edges: Tensor) -> Tensor:
-    """Edges belong to the bin on their left, so that no bin holds the first."""
-    return torch.bucketize(targets, edges) - 1
-
-
-def _left_bins(targets: Tensor, edges: Tensor) -> Tensor:
-    return torch.where(targets == edges[0], 0, _first_not_held(targets, edges))
-
-
-def _minus_infinity(values: Tensor, outside: Tensor, k: Tensor) -> Tensor:
-    return values.masked_fill(outside, -math.inf)
-
-
-def _build(
-    bins: Bins = _bins,
-    width: Callable[[Tensor, Tensor], Any] = lambda edges, k: edges.diff()[k],
-    density: Callable[[Tensor, Any], Tensor] = lambda p, width: p / width,
-    log: Callable[[Tensor], Tensor] = torch.log,
-    outside: Callable[[Tensor, Tensor, Tensor], Tensor] = _minus_infinity,
-    given: Callable[[Tensor], Tensor] = lambda p: p,
-    end: Callable[[Tensor], Any] = lambda values: values,
-) -> LogDensity:
-    def log_density(probabilities: Tensor, targets: Tensor, edges: Tensor) -> Any:
-        count, k = len(edges) - 1, bins(targets, edges)
-        without = (k < 0) | (k >= count)
-        k = k.clamp(0, count - 1)
-        p = given(probabilities).gather(1, k[:, None])[:, 0]
-        return end(outside(log(density(p, width(edges, k))), without, k))
-
-    return log_density
-
-
-right = _build()
-_NO_WIDTH = "A probability is no density: the same probability in a bin half as wide is a density twice as large."
-_EDGE = "A target on an inner edge belongs to the bin that begins there: bin k holds e_k ≤ t < e_{k+1}."
-_TINY = "Where the probability is 0 the density is 0, and its logarithm −inf; with your small constant a target that the net \
-calls impossible costs a finite amount, which depends on the constant."
-_OUTSIDE = "Outside the edges the density is 0, and its logarithm −inf."
-MISTAKES = combined(
-    _build,
-    {
-        "density": {
-            "no-width": (lambda p, width: p, _NO_WIDTH),
-            "times-the-width": (lambda p, width: p * width, "You multiply by the width: density × width = probability."),
-            "width-inverted": (lambda p, width: width / p, "Your fraction is upside down: density = probability / width."),
-        },
-        "width": {
-            "mean-width": (
-                lambda edges, k: (edges[-1] - edges[0]) / (len(edges) - 1),
-                "You divide by the mean width. Bins may have different widths; divide by that of the target's own bin.",
-            ),
-            "whole-width": (
-                lambda edges, k: edges[-1] - edges[0],
-                "You divide by the distance of the outermost edges; divide by the width of the target's own bin.",
-            ),
-            "width-of-the-next-bin": (
-                lambda edges, k: edges.diff()[(k + 1).clamp(max=len(edges) - 2)],
-                "Probability and width come from different bins: yours is the width of the bin after.",
-            ),
-            "width-of-the-bin-before": (
-                lambda edges, k: edges.diff()[k - 1],
-                "Probability and width come from different bins: yours is the width of the bin before.",
-            ),
-            "width-of-the-first-bin": (
-                lambda edges, k: edges[1] - edges[0],
-                "You divide by the width of the first bin; divide by that of the target's own bin.",
-            ),
-        },
-        "bins": {
-            "edge-in-the-left-bin": (_left_bins, _EDGE),
-            "edge-in-the-left-bin, the first in none": (_first_not_held, _EDGE + " And the first edge is in bin 0."),
-            "last-edge-missed": (
-                lambda targets, edges: torch.bucketize(targets, edges, right=True) - 1,
-                "The last bin holds its upper edge, too: the largest target of a training set lies there, and is not outside.",
-            ),
-            "equal-widths-assumed": (
-                _equal_bins,
-                "You compute the bin as if all had the same width. Look for it among the edges: torch.bucketize, searchsorted.",
-            ),
-            "nearest-center": (
-                _nearest_bins,
-                "You take the bin whose center is nearest. Next to a narrow bin, another one may hold the target.",
-            ),
-            "bin-before": (
-                lambda targets, edges: _bins(targets, edges) - 1,
-                "You take the bin before: is the index of the next edge, or of the bin, one larger than you think?",
-            ),
-            "bin-after": (
-                lambda targets, edges: _bins(targets, edges) + 1,
-                "You take the bin after: bucketize over all edges counts from 1, as bin 0 begins at edge 0.",
-            ),
-        },
-        "log": {
-            "not-a-logarithm": (lambda x: x, "These are densities; their natural logarithm is asked for."),
-            "log2": (torch.log2, "Your logarithm has base 2; nats need the natural one."),
-            "log10": (torch.log10, "Your logarithm has base 10; nats need the natural one."),
-            "log1p": (torch.log1p, "log1p(x) is ln(1 + x): a density is not small."),
-            "finite-log-of-0": (lambda x: (x + 1e-8).log(), _TINY),
-        },
-        "outside": {
-            "outside-in-the-outermost-bins": (
-                lambda values, outside, k: values,
-                _OUTSIDE + " You use the outermost bins there, as bucketize over the inner edges, or clamp, does by itself.",
-            ),
-            "outside-0": (
-                lambda values, outside, k: values.masked_fill(outside, 0.0),
-                _OUTSIDE + " Yours is 0, a density of 1.",
-            ),
-            "outside-nan": (lambda values, outside, k: values.masked_fill(outside, math.nan), _OUTSIDE),
-            "outside-infinite": (
-                lambda values, outside, k: values.masked_fill(outside, math.inf),
-                _OUTSIDE + " Mind the sign.",
-            ),
-            "outside-dropped": (
-                lambda values, outside, k: values[~outside],
-                _OUTSIDE + " You leave such targets out, which makes any model look better.",
-            ),
-        },
-        "given": {
-            "softmax-again": (
-                lambda p: p.softmax(1),
-                "You apply a softmax to the probabilities: they are probabilities already, each row sums to 1.",
-            ),
-            "cumulative": (lambda p: p.cumsum(1), "You use cumulated probabilities; the density is that of the one bin."),
-            "first-row-for-all": (
-                lambda p: p[:1].expand_as(p),
-                "You use the first row of probabilities for all targets; row i belongs to target i.",
-            ),
-        },
-        "end": {
-            "negative": (lambda values: -values, "You return the negative: that is the loss; the log-density is asked for."),
-            "mean": (torch.mean, "You return one number, the mean; one log-density for each target is asked for."),
-            "sum": (torch.sum, "You return one number, the sum; one log-density for each target is asked for."),
-        },
-    },
+RUBRIC = Rubric(
+    right,
+    """
+p / width
+    no-width :: p :: A probability is no density: the same probability in a bin half as wide is a density twice as large.
+    times-the-width :: p * width :: You multiply by the width: density × width = probability.
+    width-inverted :: width / p :: Your fraction is upside down: density = probability / width.
+edges.diff()[k]
+    mean-width :: edges.diff().mean() :: You divide by the mean width. Bins may have different widths; divide by that of the
+        target's own bin.
+    whole-width :: edges[-1] - edges[0] :: You divide by the distance of the outermost edges; divide by the width of the
+        target's own bin.
+    width-of-the-bin-before :: edges.diff()[k - 1] :: Probability and width come from different bins: yours is the width of the
+        bin before.
+    width-of-the-first-bin :: edges[1] - edges[0] :: You divide by the width of the first bin; divide by that of the target's
+        own bin.
+torch.bucketize(targets, edges, right=True) - 1
+    edge-in-the-left-bin :: torch.where(targets == edges[0], 0, torch.bucketize(targets, edges) - 1) :: $EDGE
+    edge-in-the-left-bin :: torch.bucketize(targets, edges) - 1 :: $EDGE And the first edge is in bin 0.
+    equal-widths-assumed :: ((targets - edges[0]) / (edges[-1] - edges[0]) * (last + 1)).floor().long() :: You compute the bin
+        as if all had the same width. Look for it among the edges: torch.bucketize, searchsorted.
+    nearest-center :: nearest_bins(targets, edges) :: You take the bin whose center is nearest. Next to a narrow bin, another
+        one may hold the target.
+torch.where(targets == edges[-1], last, k)
+    last-edge-missed :: k :: $LAST
+density.log()
+    log2 :: density.log2() :: Your logarithm has base 2; nats need the natural one.
+    log10 :: density.log10() :: Your logarithm has base 10; nats need the natural one.
+    finite-log-of-0 :: (density + 1e-8).log() :: $TINY
+found.masked_fill(outside, -torch.inf)
+    outside-in-the-outermost-bins :: found :: $OUTSIDE You use the outermost bins there, as bucketize over the inner edges, or
+        clamp, does by itself.
+    outside-0 :: found.masked_fill(outside, 0.0) :: $OUTSIDE Yours is 0, a density of 1.
+    outside-dropped :: found[~outside] :: $OUTSIDE You leave such targets out, which makes any model look better.
+probabilities.gather
+    softmax-again :: probabilities.softmax(1).gather :: You apply a softmax to the probabilities: they are probabilities
+        already, each row sums to 1.
+    first-row-for-all :: probabilities[:1].expand_as(probabilities).gather :: You use the first row of probabilities for all
+        targets; row i belongs to target i.
+return found
+    negative :: return -found :: You return the negative: that is the loss; the log-density is asked for.
+    mean :: return found.mean() :: You return one number, the mean; one log-density for each target is asked for.
+    sum :: return found.sum() :: You return one number, the sum; one log-density for each target is asked for.
+whole answer
+    not-a-logarithm :: lambda *given: right(*given).exp() :: These are densities; their natural logarithm is asked for.
+error
+    bin-index-out-of-range :: out of bounds :: $RANGE
+    bin-index-out-of-range :: out of range :: $RANGE
+    raises-for-0 :: math domain :: $RAISES
+    raises-for-0 :: expected a positive :: $RAISES
+only in cases
+    edge-in-the-left-bin :: targets on inner edges :: $EDGE
+    first-edge-missed :: a target on the first edge :: Only targets on the first edge are wrong: they are in bin 0.
+    last-edge-missed :: a target on the last edge :: $LAST
+    outside-not-impossible :: targets outside the edges :: $OUTSIDE
+    finite-log-of-0 :: a bin of probability 0 :: $TINY
+    small-probability-lost :: a probability of 1e-30 :: Only 0 has the logarithm −inf; a probability may be 1e-30.
+    wrong-width :: narrow bins :: A width may be 5e-4. Is an edge moved, or something added to a width, or a limit set to it?
+    outermost-edges-moved :: a target just outside the edges :: A target that is just outside has the density 0. Have you moved
+        an edge by a little? Compare with == instead.
+""",
+    EDGE="A target on an inner edge belongs to the bin that begins there: bin k holds e_k ≤ t < e_{k+1}.",
+    LAST="The last bin holds its upper edge, too: the largest target of a training set lies there, and is not outside.",
+    TINY="Where the probability is 0 the density is 0, and its logarithm −inf; with your small constant a target that the net "
+    "calls impossible costs a finite amount, which depends on the constant.",
+    OUTSIDE="Outside the edges the density is 0, and its logarithm −inf.",
+    RANGE="An index of yours is not that of a bin. K + 1 edges make K bins, 0 to K − 1; and a target may lie outside or on the "
+    "last.",
+    RAISES="math.log(0) raises an error. A probability may be 0, and the density is 0 outside the edges: the answer there is "
+    "−inf.",
 )
-
-
-MISTAKES = {  # before the pairs of mistakes, of which it would be one: outside the edges 0 is the density
-    "not-a-logarithm, 0 outside": (
-        _build(log=lambda x: x, outside=lambda values, outside, k: values.masked_fill(outside, 0.0)),
-        MISTAKES["not-a-logarithm"][1],
-    )
-} | MISTAKES
-_ALL_PAIRS = "You have a number for each row and each target: probabilities[:, k] takes all columns k of every row. Row i \
-belongs to target i: probabilities[torch.arange(n), k], or gather."
+# What a small constant, added everywhere or set instead of −inf, spoils together.
+_OF_A_CONSTANT = {"wrong-width", "finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
 
 
 def _case(edges: list[float], targets: list[float], dtype: torch.dtype = torch.float64, zero: int | None = None) -> tuple:
@@ -217,62 +139,26 @@ def judge_density_in_a_bin(answer: Callable) -> None:
         "narrow bins": _case([0.0, 5e-4, 1e-3], [7e-4, 2e-4, 6e-4]),
         "float32": _case([0.0, 0.1, 0.7, 2.0], [0.05, 0.5, 1.9, 0.3], dtype=torch.float32),
     }
-    try:
-        expect_function(answer, right, cases, mistakes=MISTAKES, errors=_ERRORS, tolerance=1e-5)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape"):
-            _explain(answer, cases)
-        raise
+    RUBRIC.expect(answer, cases, tolerance=1e-5, explain=_explain)
 
 
-_RANGE = (
-    "bin-index-out-of-range",
-    "An index of yours is not that of a bin. K + 1 edges make K bins, 0 to K − 1; and a target may lie outside or on the last.",
-)
-_LOG_OF_0 = (
-    "raises-for-0",
-    "math.log(0) raises an error. A probability may be 0, and the density is 0 outside the edges: the answer there is −inf.",
-)
-_ERRORS = {"out of bounds": _RANGE, "out of range": _RANGE, "math domain": _LOG_OF_0, "expected a positive": _LOG_OF_0}
-_PLACES = {
-    "targets on inner edges": ("edge-in-the-left-bin", _EDGE),
-    "a target on the first edge": ("first-edge-missed", "Targets on the first edge are in bin 0."),
-    "a target on the last edge": ("last-edge-missed", MISTAKES["last-edge-missed"][1]),
-    "targets outside the edges": ("outside-not-impossible", _OUTSIDE),
-    "a bin of probability 0": ("finite-log-of-0", _TINY),
-    "a probability of 1e-30": ("small-probability-lost", "Only 0 has the logarithm −inf; a probability may be 1e-30."),
-    "narrow bins": (
-        "wrong-width",
-        "A width may be 5e-4. Is an edge moved, or something added to a width, or a limit set to it?",
-    ),
-    "a target just outside the edges": (
-        "outermost-edges-moved",
-        "A target that is just outside has the density 0. Have you moved an edge by a little? Compare with == instead.",
-    ),
-}
-
-
-# What a small constant, added everywhere or set instead of −inf, spoils together.
-_OF_A_CONSTANT = {"wrong-width", "finite-log-of-0", "outside-not-impossible", "small-probability-lost", "outermost-edges-moved"}
-
-
-def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
-    """Raise the Mistake of the first kind of target that is wrong, if only targets of such kinds are."""
+def _explain(answer: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake that explains wrong values in several kinds of cases, or else in all."""
     wrong = []
-    for case, given in cases.items():
-        got, wanted = numbers(answer(*(tensor.clone() for tensor in given))), right(*given)
+    for case, _, got, wanted in judged:
+        got = numbers(got)
         if got is not None and len(wanted) > 1 and got.shape == (len(wanted), len(wanted)):
-            raise Mistake("every-row-with-every-target", _ALL_PAIRS)
+            hint = "You have a number for each row and each target: probabilities[:, k] takes all columns k of every row."
+            hint += " Row i belongs to target i: probabilities[torch.arange(n), k], or gather."
+            raise Mistake("every-row-with-every-target", hint)
         if got is None or got.shape != wanted.shape:
             return
         if not same(got, wanted, 1e-5):
             wrong.append(case)
-    if wrong and all(case in _PLACES for case in wrong):
-        found = dict(_PLACES[case] for case in wrong)
-        name = "finite-log-of-0" if "finite-log-of-0" in found else next(iter(found))
-        if len(found) == 1:
-            raise Mistake(name, f"{found[name]} Only there your values are wrong.")
-        raise Mistake(name, found[name] if found.keys() <= _OF_A_CONSTANT else f"{found[name]} {MORE}")
+    found = [row for case in wrong for row in RUBRIC.only if row.instead == case]
+    if wrong and len(found) == len(wrong):
+        row = next((row for row in found if row.name == "finite-log-of-0"), found[0])
+        raise Mistake(row.name, row.hint if {row.name for row in found} <= _OF_A_CONSTANT else f"{row.hint} {MORE}")
     _explain_density(answer)
 
 
@@ -311,7 +197,7 @@ def _explain_bins(p: Tensor, targets: Tensor, edges: Tensor, densities: Callable
     """Raise the Mistake that says which bins' probabilities a target's value changes with, unless it is its own alone."""
     before = densities(p, targets)
     halved = [densities(torch.where(torch.arange(p.shape[1]) == j, p / 2, p), targets) for j in range(p.shape[1])]
-    for i, own in enumerate(_bins(targets, edges).tolist()):
+    for i, own in enumerate((torch.bucketize(targets, edges) - 1).tolist()):
         bins = [j for j, after in enumerate(halved) if not same(after[i], before[i], 1e-5)]
         if bins != [own]:
             yours = f"on that of bin {', '.join(map(str, bins))}" if bins else "on none"

@@ -3,165 +3,103 @@
 import copy
 import math
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
-Part = Callable[..., Tensor]
 HALF_LOG = math.log(2 * math.pi) / 2
 
 
-def _log_softmax(logits: Tensor, axis: int) -> Tensor:
+def right(logits: Tensor, mu: Tensor, sigma: Tensor, t: Tensor) -> Tensor:
+    log_pi = log_softmax(logits, 1)
+    z = (t[:, None] - mu) / sigma
+    log_n = -(z**2) / 2 - sigma.log() - HALF_LOG
+    found = (log_pi + log_n).logsumexp(1)
+    return found
+
+
+def log_softmax(logits: Tensor, axis: int) -> Tensor:
     """As torch's, which asks all threads for help, however small the tensor: slow while others use the processor."""
     return logits - logits.logsumexp(axis, keepdim=True)
 
 
-def _mixture(
-    weights: Part = lambda logits: _log_softmax(logits, 1),
-    square: Part = lambda t, mu, sigma: -(((t - mu) / sigma) ** 2) / 2,
-    width: Part = lambda sigma: -sigma.log(),
-    constant: float = -HALF_LOG,
-    combine: Part = lambda log_pi, log_normal: (log_pi + log_normal).logsumexp(1),
-) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
-    """The log-likelihood, whose parts can be replaced."""
-
-    def log_likelihood(logits: Tensor, mu: Tensor, sigma: Tensor, t: Tensor) -> Tensor:
-        return combine(weights(logits), square(t[:, None], mu, sigma) + width(sigma) + constant)
-
-    return log_likelihood
+def averaged(logits: Tensor, mu: Tensor, sigma: Tensor, t: Tensor) -> Tensor:
+    """One Gaussian with the mean parameters."""
+    pi = log_softmax(logits, 1).exp()
+    return right(logits[:, :1], (pi * mu).sum(1, keepdim=True), (pi * sigma).sum(1, keepdim=True), t)
 
 
-right = _mixture()
-_SQUARE = "The exponent of a Gaussian is −(t − μ)² / (2σ²): compare factor, sign and σ with yours."
-_WIDTH = "A narrow Gaussian is high: 1/σ stands before its exponential. What is its logarithm?"
-_CONSTANT = "Compare your constant with the logarithm of 1/√(2π)."
 _EPSILON = "Far from all components the density is less than the small number that you add, or clamp to: it hides the error."
-PARTS: dict[str, dict[str, tuple[Any, str]]] = {
-    "combine": {
-        "sum-of-logs": (
-            lambda p, n: (p + n).sum(1),
-            "You add logarithms, which multiplies the densities. A mixture adds densities: the sum is inside the logarithm.",
-        ),
-        "mean-of-logs": (lambda p, n: (p + n).mean(1), "You average logarithms; the sum of densities is inside the logarithm."),
-        "weights-outside-the-log": (
-            lambda p, n: (p.exp() * n).sum(1),
-            "You average the logarithms of the densities with the weights. The mixture is the logarithm of their average.",
-        ),
-        "largest-only": (lambda p, n: (p + n).amax(1), "You take the largest component; the others contribute as well."),
-        "mean-over-components": (
-            lambda p, n: (p + n).logsumexp(1) - math.log(p.shape[1]),
-            "You average over the components. The weights already sum to 1: add.",
-        ),
-        "wrong-axis": (lambda p, n: (p + n).logsumexp(0), "You sum over the samples; each sample has K components, on axis 1."),
-        "sums-everything": (
-            lambda p, n: (p + n).flatten().logsumexp(0),
-            "You sum over samples too: return one number for each sample.",
-        ),
-        "not-combined": (lambda p, n: p + n, "You return a number for each component; the mixture is one density per sample."),
-        "not-a-logarithm": (lambda p, n: (p + n).logsumexp(1).exp(), "You return the density; its logarithm is asked for."),
-        "negative": (lambda p, n: -(p + n).logsumexp(1), "You return the loss. The log-likelihood has the other sign."),
-        "keeps-the-axis": (lambda p, n: (p + n).logsumexp(1, keepdim=True), "Your result has the shape (N, 1), not (N,)."),
-        "averaged": (lambda p, n: (p + n).logsumexp(1).mean(), "You return the mean; return one number for each sample."),
-    },
-    "weights": {
-        "no-weights": (torch.zeros_like, "The weights of the components are missing."),
-        "softmax-on-the-wrong-axis": (
-            lambda logits: _log_softmax(logits, 0),
-            "Your weights sum to 1 over the samples; they should over the components of each sample.",
-        ),
-        "weights-not-in-logs": (
-            lambda logits: _log_softmax(logits, 1).exp(),
-            "You add π itself to log N. Inside the exponential a factor π becomes log π.",
-        ),
-        "logits-not-normalized": (lambda logits: logits, "Logits are not log π: the weights have to sum to 1 first."),
-        "equal-weights": (
-            lambda logits: torch.full_like(logits, -math.log(logits.shape[1])),
-            "You give all components the same weight.",
-        ),
-    },
-    "square": {
-        "no-half": (lambda t, mu, sigma: -(((t - mu) / sigma) ** 2), "The factor ½ is missing in the exponent."),
-        "sigma-not-squared": (lambda t, mu, sigma: -((t - mu) ** 2) / sigma / 2, "In the exponent you divide by σ, not by σ²."),
-        "not-divided": (lambda t, mu, sigma: -((t - mu) ** 2) / 2, "The exponent does not know how wide the component is."),
-        "not-a-square": (lambda t, mu, sigma: -((t - mu) / sigma).abs() / 2, _SQUARE),
-        "wrong-sign": (lambda t, mu, sigma: ((t - mu) / sigma) ** 2 / 2, "Your density grows with the distance from μ."),
-        "sigma-multiplies": (lambda t, mu, sigma: -(((t - mu) * sigma) ** 2) / 2, _SQUARE),
-        "denominator-2-sigma": (lambda t, mu, sigma: -((t - mu) ** 2) / (2 * sigma) ** 2, _SQUARE),
-    },
-    "width": {
-        "no-width": (torch.zeros_like, _WIDTH),
-        "wrong-sign-of-the-width": (lambda sigma: sigma.log(), _WIDTH),
-        "half-the-width": (lambda sigma: -sigma.log() / 2, "You subtract ½ log σ, as if σ were a variance; it is a width."),
-        "twice-the-width": (lambda sigma: -2 * sigma.log(), "You subtract log σ²: under the root of 2πσ² only σ is left."),
-        "width-not-in-logs": (lambda sigma: -sigma, _WIDTH),
-        "width-not-in-logs, inverse": (lambda sigma: 1 / sigma, _WIDTH),
-    },
-    "constant": {
-        "no-constant": (0.0, _CONSTANT),
-        "constant-without-the-root": (-2 * HALF_LOG, "You subtract log 2π; it is under a root: half of it."),
-        "wrong-sign-of-the-constant": (HALF_LOG, _CONSTANT),
-        "constant-not-in-logs": (1 / math.sqrt(2 * math.pi), _CONSTANT),
-    },
-}
-
-RARE: dict[str, dict[str, tuple[Any, str]]] = {  # named alone, not together with others
-    "combine": {
-        "largest-only, the likeliest": (
-            lambda p, n: n.gather(1, p.argmax(1, keepdim=True))[:, 0],
-            "You take the component with the largest weight; the others contribute as well.",
-        ),
-        "largest-only, of a density": (lambda p, n: n.amax(1), "You take the largest density; the others contribute as well."),
-        "averaged, negative": (lambda p, n: -(p + n).logsumexp(1).mean(), "You return the loss; return one number per sample."),
-        "averaged, summed": (lambda p, n: (p + n).logsumexp(1).sum(), "You return the sum; return one number for each sample."),
-        "maximum-not-added": (
-            lambda p, n: (p + n - (p + n).amax(1, keepdim=True)).logsumexp(1),
-            "You subtract the largest exponent before exp, and do not add it to the logarithm.",
-        ),
-        **{
-            f"epsilon-in-the-log, {epsilon}": (lambda p, n, e=epsilon: ((p + n).exp().sum(1) + e).log(), _EPSILON)
-            for epsilon in (1e-3, 1e-4, 1e-5, 1e-6, 1e-7, 1e-8)
-        },
-    },
-    "weights": {
-        "softmax-on-the-wrong-axis, over all": (
-            lambda logits: _log_softmax(logits.flatten(), 0).view_as(logits),
-            "Your weights sum to 1 over all samples; they should over the components of each sample.",
-        )
-    },
-}
-
-
-WHOLES = {
-    "variance-for-sigma": (
-        lambda logits, mu, sigma, t: right(logits, mu, sigma.sqrt(), t),
-        "You use the width σ as if it were the variance σ².",
-    ),
-    "variance-for-sigma, squared twice": (
-        lambda logits, mu, sigma, t: right(logits, mu, sigma**2, t),
-        "You use σ² as the width: a scale of torch.distributions.Normal is σ.",
-    ),
-    "mean-of-parameters": (
-        lambda logits, mu, sigma, t: right(
-            logits[:, :1], *((_log_softmax(logits, 1).exp() * part).sum(1, keepdim=True) for part in (mu, sigma)), t
-        ),
-        "You average the means and the widths, and take one Gaussian: the mixture has several peaks.",
-    ),
-}
-
-
-_BROADCAST = (
-    "targets-in-the-wrong-place",
-    "t has shape (N,) and μ (N, K): broadcasting aligns t with the components. Give t a second axis: t[:, None].",
+RUBRIC = Rubric(
+    right,
+    """
+(log_pi + log_n).logsumexp(1)
+    sum-of-logs :: (log_pi + log_n).sum(1) :: You add logarithms, which multiplies the densities. A mixture adds densities: the
+        sum is inside the logarithm.
+    mean-of-logs :: (log_pi + log_n).mean(1) :: You average logarithms; the sum of densities is inside the logarithm.
+    weights-outside-the-log :: (log_pi.exp() * log_n).sum(1) :: You average the logarithms of the densities with the weights.
+        The mixture is the logarithm of their average.
+    largest-only :: (log_pi + log_n).amax(1) :: You take the largest component; the others contribute as well.
+    largest-only :: log_n.amax(1) :: You take the largest density; the others contribute as well.
+    largest-only :: log_n.gather(1, log_pi.argmax(1, keepdim=True))[:, 0] :: You take the component with the largest weight; the
+        others contribute as well.
+    mean-over-components :: (log_pi + log_n).logsumexp(1) - math.log(mu.shape[1]) :: You average over the components. The
+        weights already sum to 1: add.
+    wrong-axis :: (log_pi + log_n).logsumexp(0) :: You sum over the samples; each sample has K components, on axis 1.
+    not-combined :: log_pi + log_n :: You return a number for each component; the mixture is one density per sample.
+    maximum-not-added :: (log_pi + log_n - (log_pi + log_n).amax(1, keepdim=True)).logsumexp(1) :: You subtract the largest
+        exponent before exp, and do not add it to the logarithm.
+return found
+    not-a-logarithm :: return found.exp() :: You return the density; its logarithm is asked for.
+    negative :: return -found :: You return the loss. The log-likelihood has the other sign.
+    keeps-the-axis :: return found[:, None] :: Your result has the shape (N, 1), not (N,).
+    averaged :: return found.mean() :: You return the mean; return one number for each sample.
+    averaged :: return -found.mean() :: You return the loss; return one number per sample.
+    averaged :: return found.sum() :: You return the sum; return one number for each sample.
+log_softmax(logits, 1)
+    no-weights :: torch.zeros_like(logits) :: The weights of the components are missing.
+    softmax-on-the-wrong-axis :: log_softmax(logits, 0) :: Your weights sum to 1 over the samples; they should over the
+        components of each sample.
+    weights-not-in-logs :: log_softmax(logits, 1).exp() :: You add π itself to log N. Inside the exponential a factor π becomes
+        log π.
+    logits-not-normalized :: logits :: Logits are not log π: the weights have to sum to 1 first.
+-(z**2) / 2
+    no-half :: -(z**2) :: The factor ½ is missing in the exponent.
+    sigma-not-squared :: -(z**2) * sigma / 2 :: In the exponent you divide by σ, not by σ².
+    not-divided :: -((z * sigma) ** 2) / 2 :: The exponent does not know how wide the component is.
+    wrong-sign :: z**2 / 2 :: Your density grows with the distance from μ.
+    denominator-2-sigma :: -(z**2) / 4 :: The exponent of a Gaussian is −(t − μ)² / (2σ²): yours has (2σ)² below the line.
+- sigma.log()
+    no-width :: - 0 * sigma :: $WIDTH
+    wrong-sign-of-the-width :: + sigma.log() :: $WIDTH
+    half-the-width :: - sigma.log() / 2 :: You subtract ½ log σ, as if σ were a variance; it is a width.
+    twice-the-width :: - 2 * sigma.log() :: You subtract log σ²: under the root of 2πσ² only σ is left.
+    width-not-in-logs :: - sigma :: $WIDTH
+- HALF_LOG
+    no-constant :: - 0 :: Compare your constant with the logarithm of 1/√(2π).
+    constant-without-the-root :: - 2 * HALF_LOG :: You subtract log 2π; it is under a root: half of it.
+t[:, None]
+    targets-in-the-wrong-place :: t :: $BROADCAST
+whole answer
+    variance-for-sigma :: lambda logits, mu, sigma, t: right(logits, mu, sigma.sqrt(), t) :: You use the width σ as if it were
+        the variance σ².
+    variance-for-sigma :: lambda logits, mu, sigma, t: right(logits, mu, sigma**2, t) :: You use σ² as the width: a scale of
+        torch.distributions.Normal is σ.
+    mean-of-parameters :: averaged :: You average the means and the widths, and take one Gaussian: the mixture has several
+        peaks.
+error
+    targets-in-the-wrong-place :: must match the size :: $BROADCAST
+    targets-in-the-wrong-place :: could not be broadcast :: $BROADCAST
+    targets-in-the-wrong-place :: not broadcastable :: $BROADCAST
+""",
+    WIDTH="A narrow Gaussian is high: 1/σ stands before its exponential. What is its logarithm?",
+    BROADCAST="t has shape (N,) and μ (N, K): broadcasting aligns t with the components. Give t a second axis: t[:, None].",
 )
-# As PyTorch broadcasts t (N,) against μ (N, K): it fails, unless N = K or one of them is 1.
-_ALONG_THE_LAST = _mixture(square=lambda t, mu, sigma: -(((t.T - mu) / sigma) ** 2) / 2)
-_ERRORS = {"must match the size": _BROADCAST, "could not be broadcast": _BROADCAST, "not broadcastable": _BROADCAST}
 
 
 def _case(seed: int, samples: int, components: int, dtype: torch.dtype = torch.float64) -> tuple[Tensor, ...]:
@@ -181,16 +119,7 @@ def judge_mixture_log_likelihood(answer: Callable) -> None:
         "one sample and 5 components": _case(3, 1, 5),
         "float32": _case(4, 5, 3, torch.float32),
     }
-    rare = {name: (_mixture(**{part: value}), hint) for part, of in RARE.items() for name, (value, hint) in of.items()}
-    known = WHOLES | rare | {_BROADCAST[0]: (_ALONG_THE_LAST, _BROADCAST[1])} | combined(_mixture, PARTS)
-    try:
-        expect_function(answer, right, cases, mistakes=known, errors=_ERRORS, tolerance=1e-5)
-    except Mistake as mistake:
-        if mistake.name == "wrong-value":
-            _expect_alone(answer, cases["4 samples and 2 components"])
-            _explain_one(answer, cases["one component, which is an ordinary Gaussian"])
-            _explain_weights(answer)
-        raise
+    RUBRIC.expect(answer, cases, tolerance=1e-5, explain=_explain)
     _judge_far(answer)
     _judge_rare(answer)
     logits, mu, sigma, t = _case(9, 4, 3)
@@ -198,7 +127,20 @@ def judge_mixture_log_likelihood(answer: Callable) -> None:
     rare_near = [torch.tensor(part, dtype=torch.float64) for part in ([[-30.0, 0.0]], [[0.0, 6.0]], [[1.0, 1.0]], [0.0])]
     cases["a rare component near, and a frequent one 6 σ away"] = tuple(rare_near)
     cases |= {"100 components": _case(5, 3, 100), "a single sample of a single component": _case(6, 1, 1)}
-    expect_function(answer, right, cases, mistakes=known, errors=_ERRORS, tolerance=1e-5)
+    RUBRIC.expect(answer, cases, tolerance=1e-5)
+
+
+def _explain(answer: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake that says which part of the mixture is wrong."""
+    found = {row.case: (numbers(row.got), row.wanted, row.given) for row in judged}
+    if any(own is None or own.shape != wanted.shape for own, wanted, _ in found.values()):
+        return
+    rest = torch.cat([own.exp() - wanted.exp() for own, wanted, _ in found.values() if wanted.dtype == torch.float64])
+    if rest.min() > 0 and same(rest / rest[0], torch.ones_like(rest), 1e-3):
+        raise Mistake("epsilon-in-the-log", _EPSILON)
+    _expect_alone(answer, found["4 samples and 2 components"][2])
+    _explain_one(answer, found["one component, which is an ordinary Gaussian"][2])
+    _explain_weights(answer)
 
 
 def _expect_alone(answer: Callable, case: tuple[Tensor, ...]) -> None:

@@ -4,6 +4,7 @@ from collections import defaultdict
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 from torch.nn import functional as F
 
 
@@ -32,36 +33,12 @@ def adds_by_indexing(ids, grad_output, vocabulary, padding_idx=None):
     return table
 
 
-def mean(ids, grad_output, vocabulary, padding_idx=None):
-    count = torch.bincount(ids.flatten(), minlength=vocabulary).clamp(min=1)
-    return solution(ids, grad_output, vocabulary, padding_idx) / count[:, None]
-
-
 def mean_by_masks(ids, grad_output, vocabulary, padding_idx=None):
     rows = [grad_output[ids == word].mean(0) for word in range(vocabulary)]
     table = torch.stack(rows)
     if padding_idx is not None:
         table[padding_idx] = 0
     return table
-
-
-def no_padding(ids, grad_output, vocabulary, padding_idx=None):
-    return solution(ids, grad_output, vocabulary)
-
-
-def falsy_padding(ids, grad_output, vocabulary, padding_idx=None):
-    table = solution(ids, grad_output, vocabulary)
-    if padding_idx:
-        table[padding_idx] = 0
-    return table
-
-
-def zero_is_padding(ids, grad_output, vocabulary, padding_idx=0):
-    return solution(ids, grad_output, vocabulary, padding_idx)
-
-
-def batch_mean(ids, grad_output, vocabulary, padding_idx=None):
-    return solution(ids, grad_output, vocabulary, padding_idx) / max(len(ids), 1)
 
 
 def by_position(ids, grad_output, vocabulary, padding_idx=None):
@@ -71,20 +48,6 @@ def by_position(ids, grad_output, vocabulary, padding_idx=None):
     if padding_idx is not None:
         table[padding_idx] = 0
     return table
-
-
-def by_rank(ids, grad_output, vocabulary, padding_idx=None):
-    _, index = torch.unique(ids, return_inverse=True)
-    return solution(index, grad_output, vocabulary, padding_idx)
-
-
-def seen_only(ids, grad_output, vocabulary, padding_idx=None):
-    return solution(ids, grad_output, vocabulary, padding_idx)[ids.unique().long()]
-
-
-def ends_early(ids, grad_output, vocabulary, padding_idx=None):
-    last = int(ids.max()) + 1 if ids.numel() else 0
-    return solution(ids, grad_output, vocabulary, padding_idx)[:last]
 
 
 def by_autograd(ids, grad_output, vocabulary, padding_idx=None):
@@ -115,15 +78,6 @@ def clears_the_input(ids, grad_output, vocabulary, padding_idx=None):
     return solution(ids, grad_output, vocabulary)
 
 
-def in_float32(ids, grad_output, vocabulary, padding_idx=None):
-    d = grad_output.shape[-1]
-    table = torch.zeros(vocabulary, d)
-    table.index_add_(0, ids.flatten(), grad_output.reshape(-1, d))
-    if padding_idx is not None:
-        table[padding_idx] = 0
-    return table
-
-
 def in_float32_by_loops(ids, grad_output, vocabulary, padding_idx=None):
     table = torch.zeros(vocabulary, grad_output.shape[-1])
     for i, row in zip(ids.flatten(), grad_output.reshape(-1, grad_output.shape[-1]), strict=True):
@@ -132,43 +86,15 @@ def in_float32_by_loops(ids, grad_output, vocabulary, padding_idx=None):
     return table
 
 
-def another_reshape(ids, grad_output, vocabulary, padding_idx=None):
-    d = grad_output.shape[-1]
-    return solution(ids.flatten(), grad_output.reshape(d, -1).T.contiguous(), vocabulary, padding_idx)
-
-
 def first_sequence(ids, grad_output, vocabulary, padding_idx=None):
     if ids.ndim > 1:
         ids, grad_output = ids[0], grad_output[0]
     return solution(ids, grad_output, vocabulary, padding_idx)
 
 
-def counts(ids, grad_output, vocabulary, padding_idx=None):
-    return solution(ids, torch.ones_like(grad_output), vocabulary, padding_idx)
-
-
-def nothing(ids, grad_output, vocabulary, padding_idx=None):
-    solution(ids, grad_output, vocabulary, padding_idx)
-
-
-def mean_and_no_padding(ids, grad_output, vocabulary, padding_idx=None):
-    return mean(ids, grad_output, vocabulary)
-
-
-def ones_for_unseen(ids, grad_output, vocabulary, padding_idx=None):
-    return solution(ids, grad_output, vocabulary, padding_idx) + 1
-
-
 def without_the_padding_row(ids, grad_output, vocabulary, padding_idx=None):
     table = solution(ids, grad_output, vocabulary)
     return table if padding_idx is None else torch.cat([table[:padding_idx], table[padding_idx + 1 :]])
-
-
-def clears_up_to_the_padding(ids, grad_output, vocabulary, padding_idx=None):
-    table = solution(ids, grad_output, vocabulary)
-    if padding_idx is not None:
-        table[:padding_idx] = 0
-    return table
 
 
 def last_dimension_in_turn(ids, grad_output, vocabulary, padding_idx=None):
@@ -201,67 +127,73 @@ def by_torchs_backward(ids, grad_output, vocabulary, padding_idx=None):
     return torch.ops.aten.embedding_dense_backward(grad_output, ids, vocabulary, padding, False)
 
 
-def for_one_dimension(ids, grad_output, vocabulary, padding_idx=None):
-    table = grad_output.new_zeros(vocabulary, grad_output.shape[-1])
-    return by_mask(table.index_add_(0, ids, grad_output), padding_idx)
-
-
 def lists_of_one_hot_vectors(ids, grad_output, vocabulary, padding_idx=None):
     vectors = [[float(i == word) for word in range(vocabulary)] for i in ids.flatten().tolist()]
     table = torch.tensor(vectors, dtype=grad_output.dtype).T @ grad_output.reshape(-1, grad_output.shape[-1])
     return by_mask(table, padding_idx)
 
 
-def column_of_padding(ids, grad_output, vocabulary, padding_idx=None):
-    table = solution(ids, grad_output, vocabulary)
-    if padding_idx is not None:
-        table[:, padding_idx] = 0
-    return table
-
+NEW = "grad_output.new_zeros(vocabulary, d)"
+ADD = "table.index_add_(0, ids.flatten(), grad_output.reshape(-1, d))"
+COUNTS = "ids.flatten().bincount(minlength=vocabulary).clamp(min=1)[:, None]"
+PADDED = "if padding_idx is not None"
+CLEAR = "table[padding_idx] = 0"
+END = "return table"
 
 WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("mean-over-repeats", (END, f"return table / {COUNTS}")),
+            ("mean-over-repeats", (END, f"return table / {COUNTS}"), (CLEAR, "pass")),
+            ("counts-not-gradients", (ADD, "table.index_add_(0, ids.flatten(), torch.ones_like(grad_output).reshape(-1, d))")),
+            ("rows-by-rank", ("ids.flatten()", "ids.unique(return_inverse=True)[1].flatten()")),
+            ("flattened-in-another-order", ("reshape(-1, d)", "reshape(d, -1).T")),
+            ("several-dimensions", (ADD, "table.index_add_(0, ids, grad_output)")),
+            ("padding-ignored", (CLEAR, "pass")),
+            ("padding-0-missed", (PADDED, "if padding_idx")),
+            ("row-0-always-padding", ("padding_idx=None", "padding_idx=0")),
+            ("wrong-with-padding", (CLEAR, "table[:padding_idx] = 0")),
+            ("wrong-with-padding", (CLEAR, "table[:, padding_idx] = 0")),
+            ("row-read-once", (PADDED, "if padding_idx is None:\n        table[-1] = 0\n    else")),
+            ("divided-by-the-batch", (END, "return table / max(len(ids), 1)")),
+            ("divided-by-the-batch", (END, "return table / max(ids.numel(), 1)")),
+            ("divided-by-the-batch", (END, "return table / ids.numel()")),
+            ("only-seen-rows", (END, "return table[ids.unique().long()]")),
+            ("table-ends-early", (END, "return table[: int(ids.max()) + 1 if ids.numel() else 0]")),
+            ("transposed", (END, "return table.T")),
+            ("summed-over-the-width", (END, "return table.sum(1)")),
+            ("looked-up-again", (END, "return table[ids.long()]")),
+            ("other-number-of-rows", (END, "return grad_output")),
+            ("wrong-sign", (END, "return -table")),
+            ("returns-nothing", (END, "")),
+            ("unseen-row-not-0", (END, "return table + 1")),
+            ("row-read-once", (END, "return torch.where(table.abs() < 1e-6, 0.0, table).to(table.dtype)")),
+            ("row-read-once", (END, "return table.clamp(-10, 10)")),
+            ("row-read-once", ("grad_output.reshape(-1, d)", "grad_output.reshape(-1, d).abs()")),
+            ("row-read-once", ("grad_output.reshape(-1, d)", "grad_output.half().to(grad_output.dtype).reshape(-1, d)")),
+            ("another-dtype", (NEW, "torch.zeros(vocabulary, d)")),
+            ("another-dtype", (NEW, "torch.zeros(vocabulary, d)"), ("reshape(-1, d)", "reshape(-1, d).float()")),
+            ("remembers-calls", (NEW, f"MEMORY.setdefault((vocabulary, d, grad_output.dtype), {NEW})")),
+        ],
+    ),
     ("repeated-ids-overwritten", overwrites),
     ("repeated-ids-overwritten", adds_by_indexing),
-    ("mean-over-repeats", mean),
     ("mean-over-repeats", mean_by_masks),
-    ("mean-over-repeats", mean_and_no_padding),
-    ("padding-ignored", no_padding),
-    ("padding-0-missed", falsy_padding),
-    ("row-0-always-padding", zero_is_padding),
-    ("divided-by-the-batch", batch_mean),
-    ("divided-by-the-batch", lambda i, g, v, p=None: solution(i, g, v, p) / max(i.numel(), 1)),
     ("rows-by-position", by_position),
-    ("rows-by-rank", by_rank),
-    ("only-seen-rows", seen_only),
-    ("table-ends-early", ends_early),
-    ("transposed", lambda *given: solution(*given).T),
-    ("summed-over-the-width", lambda *given: solution(*given).sum(1)),
-    ("looked-up-again", lambda *given: solution(*given)[given[0].long()]),
     ("uses-autograd", by_autograd),
+    ("uses-autograd", by_torchs_backward),
     ("one-hot-in-memory", by_one_hot),
     ("one-hot-in-memory", by_numpys_eye),
+    ("one-hot-in-memory", by_a_mask_of_numpy),
+    ("no-ids", lists_of_one_hot_vectors),
     ("inputs-changed", clears_the_input),
-    ("another-dtype", in_float32),
     ("another-dtype", in_float32_by_loops),
-    ("flattened-in-another-order", another_reshape),
+    ("another-dtype", lambda ids, grad, *more: solution(ids, grad.float(), *more).to(grad.dtype)),
     ("first-sequence-only", first_sequence),
-    ("counts-not-gradients", counts),
-    ("wrong-sign", lambda *given: -solution(*given)),
-    ("returns-nothing", nothing),
-    ("unseen-row-not-0", ones_for_unseen),
     ("other-number-of-rows", without_the_padding_row),
-    ("wrong-with-padding", clears_up_to_the_padding),
     ("several-dimensions", last_dimension_in_turn),
     ("repeats-not-summed", largest_of_repeats),
-    ("row-read-once", lambda ids, grad_output, *more: solution(ids, grad_output.abs(), *more)),
-    ("other-number-of-rows", lambda *given: given[1]),
-    ("one-hot-in-memory", by_a_mask_of_numpy),
-    ("uses-autograd", by_torchs_backward),
-    ("several-dimensions", for_one_dimension),
-    ("no-ids", lists_of_one_hot_vectors),
-    ("wrong-with-padding", column_of_padding),
-    ("divided-by-the-batch", lambda i, g, v, p=None: solution(i, g, v, p) / i.numel()),
-    ("row-read-once", lambda i, g, v, p=None: solution(i, g, v, -1 if p is None else p)),
 ]
 
 
@@ -356,25 +288,4 @@ ALSO_RIGHT = [
     by_sorting,
     by_a_sparse_product,
     sparse_as_that_of_the_layer,
-]
-
-
-def into_the_same_table(ids, grad_output, vocabulary, padding_idx=None, tables={}):  # noqa: B006
-    key = vocabulary, grad_output.shape[-1], grad_output.dtype
-    table = tables.setdefault(key, solution(ids, 0 * grad_output, vocabulary))
-    table += solution(ids, grad_output, vocabulary, padding_idx)
-    return table
-
-
-def small_ones_dropped(*given):
-    table = solution(*given)
-    return torch.where(table.abs() < 1e-6, 0.0, table).to(table.dtype)
-
-
-WRONG += [
-    ("remembers-calls", into_the_same_table),
-    ("row-read-once", small_ones_dropped),
-    ("row-read-once", lambda *given: solution(*given).clamp(-10, 10)),
-    ("another-dtype", lambda ids, grad, *more: solution(ids, grad.float(), *more).to(grad.dtype)),
-    ("row-read-once", lambda ids, grad, *more: solution(ids, grad.half(), *more).to(grad.dtype)),
 ]

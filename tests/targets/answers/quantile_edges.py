@@ -5,6 +5,7 @@ import statistics
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(targets, bins):
@@ -24,28 +25,12 @@ def equal_widths_by_histogram(targets, bins):
     return np.histogram(targets.numpy(), bins=bins)[1]
 
 
-def too_few(targets, bins):
-    return torch.unique(torch.quantile(targets, torch.linspace(0, 1, bins, dtype=targets.dtype)))
-
-
-def too_many(targets, bins):
-    return torch.unique(torch.quantile(targets, torch.linspace(0, 1, bins + 2, dtype=targets.dtype)))
-
-
 def without_the_last(targets, bins):
     return np.unique(np.quantile(targets.numpy(), np.arange(bins) / bins))
 
 
 def without_the_first(targets, bins):
     return np.unique(np.quantile(targets.numpy(), np.arange(1, bins + 1) / bins))
-
-
-def inner(targets, bins):
-    return torch.unique(torch.quantile(targets, torch.linspace(0, 1, bins + 1, dtype=targets.dtype)[1:-1]))
-
-
-def centers_of_shares(targets, bins):
-    return torch.unique(torch.quantile(targets, (torch.arange(bins + 1, dtype=targets.dtype) + 0.5) / (bins + 1)))
 
 
 def unsorted(targets, bins):
@@ -61,14 +46,6 @@ def sorted_without_interpolation(targets, bins):
 
 def nearest_targets(targets, bins):
     return np.unique(np.quantile(targets.numpy(), np.linspace(0, 1, bins + 1), method="nearest"))
-
-
-def unique_first(targets, bins):
-    return solution(torch.unique(targets), bins)
-
-
-def unique_first_and_not_after(targets, bins):
-    return repeated(torch.unique(targets), bins)
 
 
 def percent(targets, bins):
@@ -88,21 +65,10 @@ def nudges(targets, bins):
     return edges
 
 
-def adds_a_ramp(targets, bins):
-    edges = repeated(targets, bins)
-    return edges + 1e-9 * torch.arange(len(edges), dtype=edges.dtype)
-
-
 def widened(targets, bins):
     edges = solution(targets, bins)
     edges[0] -= 1e-3
     edges[-1] += 1e-3
-    return edges
-
-
-def infinite(targets, bins):
-    edges = solution(targets, bins)
-    edges[0], edges[-1] = -torch.inf, torch.inf
     return edges
 
 
@@ -113,15 +79,6 @@ def as_a_set(targets, bins):
 def sorts_in_place(targets, bins):
     targets[:] = targets.sort().values
     return solution(targets, bins)
-
-
-def merges_to_the_right(targets, bins):
-    edges = repeated(targets, bins)
-    return edges[:-1][edges.diff() > 0]
-
-
-def fixed_number(targets, bins):
-    return solution(targets, 4)
 
 
 def normal(targets, bins):
@@ -156,46 +113,64 @@ def until_there_are_enough(targets, bins):
     return edges[: bins + 1]
 
 
-def shares_in_float32(targets, bins):
-    return torch.quantile(targets, torch.linspace(0, 1, bins + 1)).unique()
+def shares_by_adding(targets, bins):
+    shares, share = [], 0.0
+    while share <= 1:
+        shares.append(share)
+        share += 1 / bins
+    return torch.quantile(targets, torch.tensor(shares, dtype=targets.dtype)).unique()
 
+
+SHARES = "torch.linspace(0, 1, bins + 1, dtype=targets.dtype)"
+QUANTILES = "torch.quantile(targets, shares)"
+END = "return torch.unique(torch.quantile(targets, shares))"
+EDGES = "torch.unique(torch.quantile(targets, shares))"
 
 WRONG = [
-    ("shares-of-another-type", shares_in_float32),
-    ("width-0", repeated),
+    *wrong_answers(
+        solution,
+        [
+            ("shares-of-another-type", (SHARES, "torch.linspace(0, 1, bins + 1)")),
+            ("width-0", (EDGES, QUANTILES)),
+            ("one-edge-too-few", (SHARES, "torch.linspace(0, 1, bins, dtype=targets.dtype)")),
+            ("one-edge-too-many", (SHARES, "torch.linspace(0, 1, bins + 2, dtype=targets.dtype)")),
+            ("does-not-hold-all", (SHARES, "torch.linspace(0, 1, bins + 1, dtype=targets.dtype)[1:-1]")),
+            ("does-not-hold-all", (SHARES, "(torch.arange(bins + 1, dtype=targets.dtype) + 0.5) / (bins + 1)")),
+            ("other-number-of-edges", (SHARES, "torch.tensor([*np.arange(0, 1, 1 / bins), 1], dtype=targets.dtype)")),
+            ("other-number-of-edges", (SHARES, "torch.linspace(0, 1, 5, dtype=targets.dtype)")),
+            ("ties-removed-too-early", (QUANTILES, "torch.quantile(targets.unique(), shares)")),
+            ("ties-removed-too-early", (EDGES, "torch.quantile(targets.unique(), shares)")),
+            ("moved-apart", (EDGES, f"{QUANTILES} + 1e-9 * torch.arange(bins + 1, dtype=targets.dtype)")),
+            ("descending", (EDGES, f"{EDGES}.flip(0)")),
+            ("widths", (EDGES, f"{EDGES}.diff()")),
+            ("centers", (EDGES, f"{EDGES}.unfold(0, 2, 1).mean(1)")),
+            ("returns-nothing", (END, EDGES)),
+            ("wrong-type", (END, f"return None if bins == 1 else ({EDGES}, bins)")),
+            ("near-edges-made-one", (QUANTILES, "torch.quantile(targets.float(), shares.float())")),
+            ("remembers-calls", (EDGES, f"MEMORY.setdefault((len(targets), bins), {EDGES})")),
+        ],
+    ),
     ("equal-widths", equal_widths),
     ("equal-widths", equal_widths_by_histogram),
-    ("one-edge-too-few", too_few),
-    ("one-edge-too-many", too_many),
     ("last-edge-missing", without_the_last),
     ("first-edge-missing", without_the_first),
-    ("does-not-hold-all", inner),
-    ("does-not-hold-all", centers_of_shares),
     ("not-sorted", unsorted),
+    ("not-sorted", interpolated_unsorted),
     ("no-interpolation", sorted_without_interpolation),
     ("no-interpolation", nearest_targets),
-    ("ties-removed-too-early", unique_first),
-    ("ties-removed-too-early", unique_first_and_not_after),
     ("percent", percent),
     ("ties-removed", removes_both),
     ("moved-apart", nudges),
-    ("moved-apart", adds_a_ramp),
     ("widened", widened),
-    ("infinite-edges", infinite),
+    ("infinite-edges", lambda targets, bins: [-torch.inf, *solution(targets, bins)[1:-1].tolist(), torch.inf]),
     ("descending", as_a_set),
-    ("descending", lambda targets, bins: solution(targets, bins).flip(0)),
     ("inputs-changed", sorts_in_place),
-    ("does-not-hold-all", merges_to_the_right),
-    ("other-number-of-edges", fixed_number),
+    ("does-not-hold-all", lambda targets, bins: repeated(targets, bins)[:-1][repeated(targets, bins).diff() > 0]),
+    ("does-not-hold-all", shares_by_adding),
     ("not-increasing", normal),
-    ("widths", lambda targets, bins: solution(targets, bins).diff()),
-    ("centers", lambda targets, bins: (solution(targets, bins)[1:] + solution(targets, bins)[:-1]) / 2),
-    ("wrong-type", lambda targets, bins: None if bins == 1 else (solution(targets, bins), bins)),
-    ("returns-nothing", lambda targets, bins: None),
     ("another-quantile", numpys("hazen")),
     ("another-quantile", numpys("weibull")),
     ("near-edges-made-one", near_ones_merged),
-    ("not-sorted", interpolated_unsorted),
     ("other-number-of-edges", until_there_are_enough),
 ]
 
@@ -248,28 +223,3 @@ def by_statistics(targets, bins):
 
 
 ALSO_RIGHT = [by_numpy, by_percentiles, by_hand, by_interpolation, by_consecutive, by_groups, with_the_library, by_statistics]
-
-
-def shares_by_adding(targets, bins):
-    shares, share = [], 0.0
-    while share <= 1:
-        shares.append(share)
-        share += 1 / bins
-    return torch.quantile(targets, torch.tensor(shares, dtype=targets.dtype)).unique()
-
-
-def shares_by_arange(targets, bins):
-    shares = torch.arange(0, 1, 1 / bins, dtype=targets.dtype)
-    return torch.quantile(targets, torch.cat([shares, shares.new_ones(1)])).unique()
-
-
-def edges_of_the_first_call(targets, bins, known={}):  # noqa: B006
-    return known.setdefault((len(targets), bins), solution(targets, bins))
-
-
-WRONG += [
-    ("does-not-hold-all", shares_by_adding),
-    ("other-number-of-edges", shares_by_arange),
-    ("remembers-calls", edges_of_the_first_call),
-    ("near-edges-made-one", lambda targets, bins: solution(targets.float(), bins)),
-]
