@@ -12,10 +12,9 @@ Further figures:
     explore_density         a slider over x: the densities of three models next to the exact one
 Tools:
     one_hot_bytes           the memory that one-hot vectors take
-    mixture, start_apart    weights, means and widths from a net's outputs, and an initialization that works
     cdf_edges, equal_edges  edges of bins; bin_of says which bin a target is in
     forward, skewed         Bishop's function, and the skewed target
-    exact, floors           the exact solution at points x, and the least that is possible
+    floors                  the least that is possible
 """
 
 from typing import TYPE_CHECKING
@@ -38,13 +37,7 @@ if TYPE_CHECKING:
         binned_densities as binned_densities,
     )
     from hpml_lab.targets.views.density_slider import explore_density as explore_density
-    from hpml_lab.targets.lessons.mdn import mixture as mixture, start_apart as start_apart
-    from hpml_lab.targets.lessons.bins import (
-        cdf_edges as cdf_edges,
-        equal_edges as equal_edges,
-        widened as widened,
-        bin_of as bin_of,
-    )
-    from hpml_lab.targets.lessons.inverse_problem import forward as forward, skewed as skewed, exact as exact, floors as floors
+    from hpml_lab.targets.lessons.bins import cdf_edges as cdf_edges, equal_edges as equal_edges, bin_of as bin_of
+    from hpml_lab.targets.lessons.inverse_problem import floors as floors, forward as forward, skewed as skewed
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -12,15 +12,14 @@ from hpml_lab import targets
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.system.errors import LabError
 from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
+from hpml_lab.targets.experiments.one_hot_vs_embedding import lookup
 from hpml_lab.targets.experiments.one_hot_vs_embedding.lookup import LookUp
 from hpml_lab.targets.experiments.one_hot_vs_embedding.sparse_optimizers import (
     MOMENTUM,
     OPTIMIZERS,
     EmbeddingStep,
     EmbeddingTraining,
-    SparseRefusal,
     UnseenRow,
     sparse_refusals,
     stored_bytes,
@@ -42,7 +41,7 @@ def result(on_digits):
 @pytest.fixture
 def little_memory(monkeypatch):
     """Only so many bytes are free."""
-    return lambda free: monkeypatch.setattr(one_hot.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
+    return lambda free: monkeypatch.setattr(lookup.psutil, "virtual_memory", lambda: SimpleNamespace(available=free))
 
 
 def test_the_result_is_sound_and_its_further_figures_are_drawn(result, sound):
@@ -102,43 +101,23 @@ def test_memory_that_torch_keeps_for_the_next_tensor_is_free(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 100)
-    assert one_hot.free_bytes(torch.device("cuda:0")) == 3_400
-
-
-def test_a_vocabulary_larger_than_memory_is_an_error_that_says_what_to_do(little_memory):
-    little_memory(10**6)
-    with pytest.raises(LabError, match=r"12 GB; 0.001 GB are free.*embedding\(ids, weight\)"):
-        one_hot.one_hot_rows(torch.zeros(1000, dtype=torch.int64), torch.zeros(1).expand(10**6, 2))
+    assert lookup.free_bytes(torch.device("cuda:0")) == 3_400
 
 
 def test_a_container_has_only_its_own_memory(tmp_path, monkeypatch):
     limit = tmp_path / "memory.max"
-    monkeypatch.setattr(one_hot, "_CONTAINER", limit)
-    free = one_hot.free_bytes(torch.device("cpu"))
+    monkeypatch.setattr(lookup, "_CONTAINER", limit)
+    free = lookup.free_bytes(torch.device("cpu"))
     limit.write_text("1000000\n")
-    assert one_hot.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
+    assert lookup.free_bytes(torch.device("cpu")) == 0 < free, "this process has more than that"
     limit.write_text("max\n")
-    assert one_hot.free_bytes(torch.device("cpu")) > 0
-
-
-@pytest.mark.parametrize(
-    "ids, words",
-    [
-        (torch.tensor([1.0]), "torch.float32 are not row numbers.*long"),
-        (torch.tensor([True]), "torch.bool are not row numbers"),
-        (torch.tensor([[0, 1], [-1, 9]]), r"id -1 at \[1, 0\] is not in 0 … 4; 2 of 4"),
-        (torch.tensor([0, 5]), r"id 5 at \[1\]"),
-    ],
-)
-def test_wrong_ids_are_named(ids, words):
-    with pytest.raises(LabError, match=words):
-        one_hot.one_hot_rows(ids, torch.ones(5, 2))
+    assert lookup.free_bytes(torch.device("cpu")) > 0
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
 def test_one_hot_rows_are_those_of_an_embedding(dtype):
     weight, ids = torch.randn(7, 3, dtype=torch.float64), torch.tensor([[6, 0], [2, 2]])
-    assert torch.equal(one_hot.one_hot_rows(ids.to(dtype), weight), F.embedding(ids, weight))
+    assert torch.equal(one_hot.product(ids.to(dtype), weight), F.embedding(ids, weight))
 
 
 def test_unseen_rows_are_moved_by_momentum_and_by_decay_only():
@@ -167,21 +146,21 @@ def test_a_sparse_momentum_counts_its_indices_and_is_that_of_dense_steps():
 
 def test_refusals_carry_torchs_own_words():
     said = {(row.optimizer, row.gradient): row.outcome for row in sparse_refusals()}
-    assert (
-        "please consider SparseAdam" in said["Adam", "sparse"] and said["SGD", "sparse"] == said["Adagrad", "sparse"] == "works"
-    )
+    assert "please consider SparseAdam" in said["Adam", "sparse"]
+    assert {name for (name, _), outcome in said.items() if outcome == "works"} == {
+        *("SparseAdam", "Adagrad", "SGD with momentum", "SGD")
+    }
     assert said["SparseAdam", "dense"] != "works" == said["SparseAdam", "sparse"]
 
 
-def judged(result, look_ups=lambda row: row, steps=lambda row: row, unseen=lambda row: row, refused=lambda row: row):
+def judged(result, look_ups=lambda row: row, unseen=lambda row: row):
     """The exact claims that fail with rows changed."""
     again, params = Result(list(result.tables)), Params(device=SimpleNamespace(is_cuda=False), **SMALL)
-    again.tables[3] = dataclasses.replace(again.tables[3], rows=[refused(row) for row in result.rows(SparseRefusal)])
     rows = [look_ups(row) for row in result.rows(LookUp)]
-    experiment.judge_look_ups(again, rows, [GAIN if row.counted_bytes else None for row in rows], GAIN, params)
-    rows = [steps(row) for row in result.rows(EmbeddingStep)]
-    experiment.judge_training(again, rows, {"SparseAdam": GAIN}, [unseen(row) for row in result.rows(UnseenRow)], params)
-    return [claim.text for claim in [*again.claims, *again.checks] if claim.exact and not claim.holds]
+    experiment.judge_look_ups(again, rows, [GAIN if row.counted_bytes else None for row in rows], params)
+    rows = [unseen(row) for row in result.rows(UnseenRow)]
+    experiment.judge_training(again, result.rows(EmbeddingStep), {"SparseAdam": GAIN}, rows)
+    return [claim.text for claim in again.claims if claim.exact and not claim.holds]
 
 
 def changed(name=None, **values):
@@ -192,16 +171,10 @@ def changed(name=None, **values):
     "changes, start",
     [
         ({"look_ups": changed(equal_rows=False)}, "A one-hot product"),
-        ({"look_ups": changed(equal_gradients=False)}, "Both ways"),
+        ({"look_ups": changed(equal_gradients=False)}, "A one-hot product"),
         ({"look_ups": lambda row: row if row.not_run else dataclasses.replace(row, counted_bytes=5)}, "One-hot vectors take"),
-        ({"look_ups": changed(embedding_bytes=5)}, "A look-up takes"),
-        ({"steps": changed("SGD, sparse", gradient_bytes=5)}, "A dense gradient"),
-        ({"steps": changed("SparseAdam", copies=1.0)}, "SparseAdam's state"),
         ({"unseen": changed("SparseAdam", statistics=True)}, "Adam moves rows"),
         ({"unseen": changed("Adam", path=1.0)}, "In 8 steps"),
-        ({"unseen": changed("SGD with momentum, sparse", path=1.0)}, "A sparse gradient"),
-        ({"unseen": changed("AdamW", never_seen_moves=False)}, "AdamW"),
-        ({"refused": changed("RMSprop", outcome="works")}, "Sparse gradients work"),
     ],
 )
 def test_every_exact_claim_can_fail(result, changes, start):

@@ -1,16 +1,23 @@
 """One batch of ids looked up by both ways: time, memory, and whether rows and gradients are equal."""
 
+import contextlib
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
+import psutil
 import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.fits import free_bytes as free_gpu_bytes
 from hpml_lab.core.measure.counting import peak_bytes
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import interleaved
-from hpml_lab.targets.lessons.one_hot import fits, free_bytes, one_hot_bytes, product
+from hpml_lab.targets.lessons.one_hot import one_hot_bytes, product
+
+RESERVE = 0.2  # of the free memory stays for others
+_CONTAINER = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass
@@ -76,3 +83,18 @@ def equal_gradients(ids: torch.Tensor, weight: torch.Tensor) -> bool:
     upstream = torch.randint(-8, 9, rows.shape, generator=torch.Generator().manual_seed(0)).to(weight)
     (found,) = torch.autograd.grad(rows, table, upstream)
     return torch.equal(found, torch.autograd.grad(product(ids, table), table, upstream)[0])
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that is free on the device now; on the CPU not more than its container may have."""
+    if device.type == "cuda":
+        return int(free_gpu_bytes(device))
+    free = psutil.virtual_memory().available
+    with contextlib.suppress(OSError, ValueError):  # "max" where there is no limit
+        free = min(free, int(_CONTAINER.read_text(encoding="utf-8")) - psutil.Process().memory_info().rss)
+    return max(free, 0)
+
+
+def fits(needed: int, device: torch.device) -> bool:
+    """Whether `needed` bytes can be had on the device with something left for others."""
+    return needed <= (1 - RESERVE) * free_bytes(device)
