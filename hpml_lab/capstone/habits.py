@@ -105,7 +105,7 @@ HABITS = (
     Habit(
         "List what a tool has changed before you believe its name.",
         "dynamic-quantization",
-        "16_compression",
+        "16_quantization",
         "dynamic-quantization-text",
         ("layers of ResNet-18 that change",),
         "layers that the lecture's call quantizes",

@@ -1,1 +1,0 @@
-"""The experiments of notebook 16, one module each."""

@@ -1,0 +1,1 @@
+"""The experiments of notebook 17, one folder each."""

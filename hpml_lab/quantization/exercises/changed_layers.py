@@ -1,0 +1,279 @@
+"""changed-layers: which layers of a model have quantized weights, whichever tool quantized them."""
+
+import threading
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from hpml_lab.core.judge.exercises import Mistake, exercise
+from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.quantization.tools.quantizers import by_torch, by_torchao, legacy_dynamic
+from hpml_lab.quantization.tools.torchao_parts import torchao
+
+Test = Callable[[nn.Module], Any]
+Names = Callable[[nn.Module], Iterable[str]]
+
+
+class _Net(nn.Module):
+    """Layers of several kinds, at two depths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3)
+        self.words = nn.Embedding(10, 8)
+        self.rows = nn.LSTM(8, 8)
+        self.steps = nn.GRU(8, 8)
+        self.body = nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8)))
+        self.head = nn.Linear(8, 2)
+
+
+def _by_torchao(config: str, wanted: Callable[[nn.Module, str], bool], **options: Any) -> nn.Module:
+    ao, net = torchao(), _Net()
+    ao.quantize_(net, getattr(ao, config)(**options), filter_fn=wanted)
+    return net
+
+
+def _four_bits() -> nn.Module:
+    ao = torchao()
+    options = {"weight_dtype": torch.int4, "granularity": ao.PerAxis(0)}
+    return _by_torchao("IntxWeightOnlyConfig", lambda module, path: path in ("words", "head"), **options)
+
+
+def _fake() -> nn.Module:
+    """Prepared for quantization-aware training: the weights are floats that are rounded on the way."""
+    net = _Net()
+    net.head = torch.ao.nn.qat.Linear(8, 2, qconfig=torch.ao.quantization.get_default_qat_qconfig("fbgemm"))
+    return net
+
+
+def _static() -> nn.Module:
+    net = _Net()
+    net.conv = torch.ao.nn.quantized.Conv2d(1, 4, 3)
+    net.inputs, net.sum = (
+        torch.ao.nn.quantized.Quantize(0.1, 0, torch.quint8),
+        torch.ao.nn.quantized.QFunctional(),
+    )  # no weights
+    return net
+
+
+def _by_both() -> nn.Module:
+    net = _by_torchao("Int8WeightOnlyConfig", lambda module, path: path == "head")
+    net.body[2] = legacy_dynamic(net.body[2])
+    return net
+
+
+_BY_TORCH = {
+    "a model that is not quantized": _Net,
+    "a model whose Linear layers torch has quantized": lambda: legacy_dynamic(_Net()),
+    "a model of which torch has quantized one Linear layer": lambda: legacy_dynamic(_Net(), {"body.2.0"}),
+    "a model whose LSTM torch has quantized": lambda: legacy_dynamic(_Net(), {nn.LSTM}),
+    "a model whose GRU torch has quantized": lambda: legacy_dynamic(_Net(), {nn.GRU}),
+    "a model whose convolution torch has quantized statically": _static,
+    "a model prepared for quantization-aware training": _fake,
+    "a model in bfloat16": lambda: _Net().bfloat16(),
+}
+_BY_TORCHAO = {
+    "a model whose Linear layers torchao has quantized": lambda: _by_torchao(
+        "Int8DynamicActivationInt8WeightConfig", lambda module, path: isinstance(module, nn.Linear), set_inductor_config=False
+    ),
+    "a model of which torchao has quantized one Linear layer": lambda: _by_torchao(
+        "Int8WeightOnlyConfig", lambda module, path: path == "body.0", set_inductor_config=False
+    ),
+    "a model of which torchao has quantized the embedding and the head to 4 bits": _four_bits,
+    "a model of which torchao has quantized the head to floats of 8 bits": lambda: _by_torchao(
+        "Float8WeightOnlyConfig", lambda module, path: path == "head", set_inductor_config=False
+    ),
+    "a model with one layer quantized by torch and another by torchao": _by_both,
+}
+
+
+# ---- known mistakes --------------------------------------------------------------------------------------------------
+
+
+def _own(module: nn.Module) -> list[torch.Tensor]:
+    return list(module.parameters(recurse=False))
+
+
+def _namespace(module: nn.Module) -> bool:
+    return "quantized" in type(module).__module__.split(".")
+
+
+def _names(legacy: Test = by_torch, tensors: Test = by_torchao, walk: Callable = nn.Module.named_modules) -> Names:
+    return lambda model: [path for path, module in walk(model) if legacy(module) or tensors(module)]
+
+
+_NO_TORCH = "You miss the layers that torch itself quantized. It puts a module of another class in the place of the layer."
+_NO_TORCHAO = (
+    "You miss the layers that torchao quantized. The module is the same nn.Linear as before: look at its weight's type."
+)
+_FLOATS = "You list layers of float weights. That a layer could be quantized does not mean that it is."
+_KINDS = "You miss some kinds of layers. An Embedding, a convolution and an LSTM (which has no weight) can be quantized, too."
+_FAKE = "Before and during quantization-aware training the weights are floats; such a layer is not quantized yet."
+_LAST = "Give the whole path, such as body.2.0: several layers can have the same last part."
+_CLASS = "You do not know all of torchao's classes of tensors. What do they have in common?"
+_BF16 = "bfloat16 is a smaller float; nothing is quantized there."
+_MISTAKES: dict[str, tuple[Names, str]] = {
+    "every-module": (lambda model: [path for path, _ in model.named_modules()], "You list every module."),
+    "finds-nothing": (
+        lambda model: [],
+        "You find no quantized layer in any model. A torchao weight's dtype is still float32, and a layer of torch's has no "
+        "parameters: compare classes instead.",
+    ),
+} | combined(
+    _names,
+    {
+        "walk": {
+            "not-nested": (nn.Module.named_children, "You look at the model's own children only, not at theirs."),
+            "last-part-of-the-name": (
+                lambda model: [(path.rpartition(".")[2], module) for path, module in model.named_modules()],
+                _LAST,
+            ),
+        },
+        "tensors": {
+            "misses-torchao": (lambda module: False, _NO_TORCHAO),
+            "floats-listed": (lambda module: isinstance(module, nn.Linear), _FLOATS),
+            "floats-listed, of every kind": (lambda module: bool(_own(module)), _FLOATS),
+            "floats-listed, with a weight": (lambda module: hasattr(module, "weight"), _FLOATS),
+            "bfloat16-listed": (
+                lambda module: by_torchao(module) or any(x.dtype != torch.float32 for x in _own(module)),
+                _BF16,
+            ),
+            "bfloat16-listed, where there is a weight": (
+                lambda module: (
+                    by_torchao(module) or getattr(getattr(module, "weight", None), "dtype", torch.float32) != torch.float32
+                ),
+                _BF16,
+            ),
+            "containers-listed": (
+                lambda module: any(type(x).__module__.startswith("torchao.") for x in module.parameters()),
+                "parameters() goes into the children, too, so you list what contains a quantized layer.",
+            ),
+            "only-some-kinds": (lambda module: isinstance(module, nn.Linear) and by_torchao(module), _KINDS),
+            "one-class-of-tensor": (lambda module: by_torchao(module) == "Int8Tensor", _CLASS),
+            "one-class-of-tensor, of integers": (lambda module: "Int8Tensor" in by_torchao(module), _CLASS),
+            "one-class-of-tensor, without Intx": (lambda module: by_torchao(module) in ("Int8Tensor", "Float8Tensor"), _CLASS),
+        },
+        "legacy": {
+            "parts-listed": (_namespace, "You list parts of a quantized layer, such as its _packed_params, as well."),
+            "misses-torch": (lambda module: False, _NO_TORCH),
+            "only-some-kinds": (lambda module: by_torch(module).endswith(".Linear"), _KINDS),
+            "only-some-kinds, of dynamic ones": (lambda module: "dynamic" in by_torch(module), _KINDS),
+            "only-some-kinds, with weight": (lambda module: callable(getattr(module, "weight", None)), _KINDS),
+            "fake-quantized-listed": (lambda module: by_torch(module) or hasattr(module, "weight_fake_quant"), _FAKE),
+        },
+    },
+)
+
+
+@exercise("changed-layers", notebook="16_quantization")
+def judge_changed_layers(answer: Callable) -> None:
+    """The paths of all modules whose weights are quantized, in any order."""
+    cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})
+    models = {build: _built(build) for build in cases.values()}  # ours; the answer gets models of its own
+
+    def names_of(names: Names) -> Callable:
+        return lambda build: sorted(names(models[build]))
+
+    own: dict[Callable, list[str]] = {}
+
+    def listed(build: Callable[[], nn.Module]) -> list[str] | None:
+        own[build] = _listed(answer(_built(build)), models[build])
+        return own[build]
+
+    try:
+        expect_function(
+            listed,
+            names_of(_names()),
+            {case: (build,) for case, build in cases.items()},
+            mistakes={name: (names_of(names), hint) for name, (names, hint) in _MISTAKES.items()},
+        )
+    except Mistake as mistake:
+        if mistake.name in ("wrong-value", "wrong-shape"):
+            _explain({case: (own.get(build) or [], models[build]) for case, build in cases.items()})
+        raise
+
+
+def _explain(found: dict[str, tuple[list[str], nn.Module]]) -> None:
+    """Raise the Mistake that says of what kind the first name is that should not be there, or is missing."""
+    for case, (names, model) in found.items():
+        right, modules = set(_names()(model)), dict(model.named_modules())
+        for name in sorted(set(names) - right):
+            mistake, why = _why_not(name, right, modules)
+            raise Mistake(mistake, f"For {case} you list {repr(name) if name else 'the model itself'}: {why}")
+        if missing := sorted(right - set(names)):
+            module, kinds = modules[missing[0]], sorted({type(modules[name]).__name__ for name in missing})
+            tool, mistake, hint = (
+                (by_torch, "misses-torch", _NO_TORCH) if by_torch(module) else (by_torchao, "misses-torchao", _NO_TORCHAO)
+            )
+            if {type(modules[name]) for name in names} & {type(modules[name]) for name in missing}:
+                mistake, hint = "misses-some", "Others of the same class you do list."
+            elif any(path in own and tool(x) for own, net in found.values() for path, x in net.named_modules()):
+                mistake, hint = "only-some-kinds", _KINDS
+                if kinds == ["Linear"]:
+                    mistake, hint = "misses-some", "In other models you do list layers that the same tool has quantized."
+            raise Mistake(mistake, f"For {case} you miss {missing[0]!r} ({', '.join(kinds)}). {hint}")
+
+
+def _why_not(name: str, right: set[str], modules: dict[str, nn.Module]) -> tuple[str, str]:
+    """The mistake, and why this name is none of a layer with quantized weights."""
+    if name not in modules:
+        if any(path.endswith(f".{name}") for path in right):
+            return "last-part-of-the-name", _LAST
+        if name in {type(module).__name__ for module in modules.values()}:
+            return "not-names", "that is a class. Return the names of the layers, such as 'body.0'."
+        layer, _, last = name.rpartition(".")
+        if layer in modules and hasattr(modules[layer], last):
+            return "parameters-listed", "that is a parameter. Return the name of the layer that has it."
+        return "not-a-layer", "named_modules has no such name."
+    module, inside = modules[name], f"{name}." if name else ""
+    if any(path != name and path.startswith(inside) for path in right):
+        return "containers-listed", "it contains a quantized layer and is none itself."
+    if any(name.startswith(f"{path}.") for path in right):
+        return "parts-listed", "that is a part of a quantized layer."
+    if hasattr(module, "weight_fake_quant"):
+        return "fake-quantized-listed", _FAKE
+    if any(x.dtype == torch.bfloat16 for x in _own(module)):
+        return "bfloat16-listed", _BF16
+    if _own(module):
+        return "floats-listed", f"its weights are floats. {_FLOATS}"
+    return "without-weights-listed", f"a {type(module).__name__} has no weights. Only layers whose weights are quantized count."
+
+
+def _torchao_is_here() -> bool:
+    found = []
+
+    def load() -> None:
+        try:
+            found.append(torchao())
+        except LabError:
+            pass
+
+    thread = threading.Thread(target=load)  # so that the seconds of the import do not count as the answer's
+    thread.start()
+    thread.join()
+    return bool(found)
+
+
+def _built(build: Callable[[], nn.Module]) -> nn.Module:
+    with collect_warnings():
+        return build().eval()
+
+
+def _listed(names: Any, model: nn.Module) -> list[str] | None:
+    if names is None:
+        return None
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        raise Mistake("not-names", "Return a list of names, such as ['body.0', 'head'].")
+    names = list(names)
+    if pairs := [item for item in names if isinstance(item, tuple | nn.Module | type)]:
+        hint = f"You return {type(pairs[0]).__name__}s. Return the names alone, such as 'body.0'."
+        raise Mistake("not-names", hint)
+    names, paths = sorted(map(str, names)), {path for path, _ in model.named_modules()}
+    if twice := [path for path in names if names.count(path) > 1 and path in paths]:
+        raise Mistake("named-twice", f"You name {twice[0]!r} more than once.")
+    return names

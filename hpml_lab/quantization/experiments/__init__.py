@@ -1,0 +1,1 @@
+"""The experiments of notebook 16, one module or folder each."""

@@ -1,0 +1,235 @@
+"""Static quantization after training (PTQ) and quantization-aware training (QAT), next to a float net that is trained as long.
+
+A net that is rounded to few bits loses accuracy, and training that goes on with the rounding in place gets it back. But a float
+net gains from more training, too. So the control is the float net with the same additional steps on the same images.
+"""
+
+import copy
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+from matplotlib.ticker import LogLocator
+from torch import nn
+
+from hpml_lab.quantization.lessons.fake_quantized import FakeQuantized, calibrate, with_fake_quantization
+from hpml_lab.quantization.lessons.lenet import SEEDS, LabeledImages, accuracy, train, trained
+from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
+    CHANNEL,
+    TENSOR,
+    ScaledNet,
+    check_scaling,
+    judge_scaled,
+    less,
+    over_seeds,
+    three_nets,
+)
+from hpml_lab.quantization.experiments.static_and_qat.torchao_qat import GRAPH, ShippedNet, ship, ship_graph  # noqa: F401 (a saved result is read with its row types)
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system.errors import LabError
+
+BITS = (8, 4, 3, 2)
+QUICK = dict(images=8_000, steps=150, seeds=3, tests=1_000, more_steps=40, batch=64, lr=2e-4, ao_bits=(2,))
+QUICK |= dict(trained=((2, TENSOR), (4, CHANNEL), (2, CHANNEL)))
+FULL = dict(
+    images=60_000,
+    steps=938,
+    seeds=5,
+    tests=10_000,
+    trained=tuple((bits, scales) for bits in BITS for scales in (TENSOR, CHANNEL)),
+    more_steps=156,
+    batch=128,
+    lr=5e-4,
+    ao_bits=(4, 3, 2),
+)
+
+PTQ, QAT = "PTQ", "QAT"
+LOOK = {
+    (kind, scales): dict(color=color, linestyle=line, marker=marker, markersize=6, fillstyle=fill)
+    for kind, line, fill in ((PTQ, "--", "none"), (QAT, "-", "full"))
+    for scales, marker, color in ((TENSOR, "s", style.ORANGE), (CHANNEL, "o", style.BLUE))
+}
+
+
+@dataclass
+class RoundedNet(Row):
+    """One width of the weights, before and after more training, over all seeds; 32 bits are the float net."""
+
+    bits: int = column("weights", "bits")
+    scales: str = column("scales")
+    before: str = column("PTQ: median (range)", "%")
+    after: str | None = column("QAT: the same steps more", "%", None)
+    over_float: str | None = column("QAT − float", "points", None)
+    over_control: str | None = column("QAT − control", "points", None)
+    by_seed: dict[str, list[float]] = field(default_factory=dict)
+
+
+# ---- drawing ---------------------------------------------------------------------------------------------------------
+
+
+def draw(result: Result):
+    """Left: test error by bits of the weights (inputs have 8 bits), rounded after training (PTQ, dashed) and trained on with
+    rounding (QAT, solid); points are medians over the seeds, bars reach from the best seed to the worst. Gray is the float net,
+    green the control: the float net after the same additional training. Compare QAT with the green band, not with the
+    gray one. Right: three nets that compute the same in float, with weights and inputs of 8 bits."""
+    figure = style.new_figure(10, 4.4)
+    curve, same = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
+    base, *rows = result.rows(RoundedNet)
+    bands = ((PTQ, style.GREY, "float net"), (QAT, style.GREEN, "control: float, trained on"))
+    for axes, shown in ((curve, bands), (same, bands[:1])):
+        for kind, color, label in shown:
+            middle, low, high = errors([base.by_seed[kind]])
+            axes.axhspan(low[0], high[0], color=color, alpha=0.25, linewidth=0)
+            axes.axhline(middle[0], color=color, linewidth=1.5, label=label)
+    for number, ((kind, scales), look) in enumerate(LOOK.items()):
+        found = [row for row in rows if row.scales == scales and kind in row.by_seed]
+        x = [BITS.index(row.bits) + 0.09 * (number - 1.5) for row in found]
+        bars(curve, x, [row.by_seed[kind] for row in found], f"{kind}, {scales}", look)
+    curve.set_xticks(range(len(BITS)), [str(bits) for bits in BITS])
+    curve.set(xlabel="bits of a weight", ylabel="test error (%)", yscale="log", title="Rounded, and trained on")
+    style.label_log_axis(curve.yaxis, "{x:g}")
+    curve.yaxis.set_minor_locator(LogLocator(subs=range(1, 10)))
+    curve.legend(fontsize=8.5, loc="upper left")
+    nets = result.rows(ScaledNet)
+    for offset, scales in ((-0.1, TENSOR), (0.1, CHANNEL)):
+        look = LOOK[PTQ, scales] | {"linestyle": ""}
+        bars(same, np.arange(len(nets)) + offset, [row.by_seed[scales] for row in nets], f"8 bits, {scales}", look)
+    same.set_xticks(range(len(nets)), [row.net.replace(", ", ",\n").replace("channels ", "channels\n") for row in nets])
+    same.set(xlim=(-0.5, len(nets) - 0.5), title="The same function at 8 bits")
+    same.legend(fontsize=8.5, loc="upper right")
+    return figure
+
+
+def errors(by_seed: Sequence[list[float]]) -> np.ndarray:
+    """Median, least and largest error of each setting in percent; a logarithmic axis has no 0."""
+    found = 100 - np.array(by_seed)
+    return np.array([np.median(found, 1), found.min(1), found.max(1)]).clip(min=0.05)
+
+
+def bars(axes, x: Sequence[float], by_seed: Sequence[list[float]], label: str, look: dict) -> None:
+    """The median error of each setting, and a bar from the best seed to the worst."""
+    middle, low, high = errors(by_seed)
+    axes.errorbar(x, middle, [middle - low, high - middle], label=label, capsize=2, elinewidth=1.2, **look)
+
+
+# ---- the experiment --------------------------------------------------------------------------------------------------
+
+
+def some_tests(data: LabeledImages, count: int) -> LabeledImages:
+    """The same images with about `count` of the test images, from all parts of the set."""
+    every = max(1, len(data.test_y) // count)
+    return dataclasses.replace(data, test_x=data.test_x[::every], test_y=data.test_y[::every])
+
+
+def most_weights(net: nn.Module) -> int:
+    """The largest number of different weights that share a scale, over the layers of a fake-quantized net."""
+    layers = [layer for layer in net.modules() if isinstance(layer, FakeQuantized)]
+    found = [layer.rounded_weight().detach().flatten(int(layer.per_channel)).sort().values for layer in layers]
+    return max(int((weights.diff() != 0).sum(-1).max()) + 1 for weights in found)
+
+
+def rounded_row(bits: int, scales: str, by_seed: dict[str, list[float]], floats: dict[str, list[float]]) -> RoundedNet:
+    if QAT not in by_seed:
+        return RoundedNet(bits, scales, over_seeds(by_seed[PTQ]), by_seed=by_seed)
+    ahead = [over_seeds(less(by_seed[QAT], floats[kind]), "+.1f") for kind in (PTQ, QAT)]
+    return RoundedNet(bits, scales, over_seeds(by_seed[PTQ]), over_seeds(by_seed[QAT]), *ahead, by_seed)
+
+
+def judge(result: Result, floats: dict[str, list[float]], found: dict[tuple[int, str], dict[str, list[float]]]) -> None:
+    """Add what rounding loses and what training recovers, seed by seed."""
+    trained_bits = [bits for bits, scales in found if QAT in found[bits, scales]]
+    least, most = min(trained_bits), max(bits for bits in trained_bits if bits < 8)
+
+    def measured(text: str, holds: bool, *figures: list[float]) -> None:
+        shown = "; ".join(f"{over_seeds(values, '+.1f')} points" for values in figures)
+        result.measured(text, holds, shown, depends_on=SEEDS)
+
+    lost = less(found[8, TENSOR][PTQ], floats[PTQ])
+    measured("8 bits per tensor are enough without further training: no seed loses half a point", min(lost) > -0.5, lost)
+    for scales in (TENSOR, CHANNEL):
+        lost, gained = less(found[least, scales][PTQ], floats[PTQ]), less(found[least, scales][QAT], found[least, scales][PTQ])
+        measured(
+            f"{least} bits {scales}: PTQ loses more than 1 point in every seed, and QAT recovers more than half of them",
+            max(lost) < -1 and all(gain > -loss / 2 for gain, loss in zip(gained, lost, strict=True)),
+            lost,
+            gained,
+        )
+    ahead = less(found[most, CHANNEL][QAT], floats[QAT])
+    measured(f"QAT at {most} bits is nowhere half a point ahead of the control", max(ahead) < 0.5, ahead)
+
+
+@experiment(
+    "static-and-qat", lecture="L2", notebook="16_quantization", draw=draw, quick=QUICK, full=FULL, uses=("mnist", "torchao")
+)
+def static_and_qat(params: Params) -> Result:
+    """Fewer bits after training, or during training: accuracy, next to a float net that is trained as long."""
+    floats: dict[str, list[float]] = {PTQ: [], QAT: []}
+    found: dict[tuple[int, str], dict[str, list[float]]] = {(bits, scales): {} for bits in BITS for scales in (TENSOR, CHANNEL)}
+    few, nets, shipped = True, [], []
+    result = Result()
+    for seed in progress(range(params.seeds), "seeds"):
+        net, data = trained(params.images, params.steps, seed, device=params.device.torch)
+        data = some_tests(data, params.tests)
+        share = partial(accuracy, data=data, batch=250)
+        more = partial(train, data=data, steps=params.more_steps, lr=params.lr, batch=params.batch, seed=params.seeds + seed)
+        calibration = data.x[:500]
+        nets.append(net)
+        floats[PTQ].append(share(net))
+        floats[QAT].append(share(more(copy.deepcopy(net))))
+        for (bits, scales), by_seed in found.items():
+            rounded = calibrate(with_fake_quantization(net, bits, per_channel=scales == CHANNEL), calibration)
+            by_seed.setdefault(PTQ, []).append(share(rounded))
+            if (bits, scales) in params.trained:
+                by_seed.setdefault(QAT, []).append(share(more(rounded)))
+            few &= most_weights(rounded) <= 2**bits
+        if seed == 0:
+            try:
+                shipped = [ship(net, bits, more, share, data.test_x) for bits in params.ao_bits]
+                if not params.device.is_cuda:  # its operators are for x86 processors
+                    shipped.append(ship_graph(net, more, share, calibration))
+            except LabError as missing:
+                result.notes.append(f"{missing} Its rows are missing here; our own are complete.")
+    plain = {scales: found[8, scales][PTQ] for scales in (TENSOR, CHANNEL)}
+    scaled = three_nets(nets, plain, calibration, share, result)
+    result.tables += [
+        Table(
+            f"{data.name}: {params.seeds} seeds, {params.more_steps} more steps of {params.batch} images",
+            [
+                RoundedNet(32, "float, and the control", over_seeds(floats[PTQ]), over_seeds(floats[QAT]), by_seed=floats),
+                *(rounded_row(bits, scales, by_seed, floats) for (bits, scales), by_seed in found.items()),
+            ],
+        ),
+        Table("Three nets that compute the same in float", scaled),
+        *([Table("torchao's QAT, before and after it converts", shipped)] if shipped else []),
+    ]
+    result.notes += data.notes
+    least = min(bits for bits, _ in params.trained)
+    result.key_figure("float net", over_seeds(floats[PTQ]), "%")
+    result.key_figure("control: float, trained on", over_seeds(floats[QAT]), "%")
+    for kind in (PTQ, QAT):
+        result.key_figure(f"{kind}, {least} bits per channel", over_seeds(found[least, CHANNEL][kind]), "%")
+    for row in scaled:
+        result.key_figure(f"8 bits per tensor, {row.net}", row.tensor, "%")
+    result.check("With b bits, no more than 2ᵇ different weights share a scale, before and after QAT", few)
+    check_scaling(result, nets[0], data.test_x[:250])
+    if shipped:
+        result.claim(
+            "torchao's quantize_: the accuracy before and after convert is equal; what was trained is what is shipped",
+            all(row.trained == row.converted for row in shipped if row.weights != GRAPH),
+        )
+        result.claim(
+            "quantize_ has converted the three Linear layers, and no convolution",
+            all((row.linear, row.other) == (3, 0) for row in shipped if row.weights != GRAPH),
+        )
+    for row in shipped:
+        if row.weights == GRAPH:
+            result.claim("PT2E has converted the three Linear layers and both convolutions", (row.linear, row.other) == (3, 2))
+    judge(result, floats, found)
+    judge_scaled(result, scaled)
+    return result

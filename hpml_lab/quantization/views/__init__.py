@@ -1,0 +1,1 @@
+"""The notebook's controls: a layer's weights to quantize by hand."""

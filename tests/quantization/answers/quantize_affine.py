@@ -1,0 +1,277 @@
+"""Answers to `quantize-affine`: (q, scale, zero_point) of a tensor in signed integers."""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from edited_source import wrong_answers
+
+
+def solution(x, low, high, bits):
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scale = (high - low) / (2**bits - 1)
+    zero_point = quant_min - torch.round(low / scale).int()
+    q = torch.round(x * (1 / scale)) + zero_point
+    return q.clamp(quant_min, quant_max).int(), scale, zero_point
+
+
+def by_numpy(x, low, high, bits):
+    low, high = np.float32(min(float(low), 0)), np.float32(max(float(high), 0))
+    scale = np.float32((high - low) / np.float32(2**bits - 1))
+    zero_point = int(-(2 ** (bits - 1)) - np.rint(low / scale))
+    q = np.rint(x.numpy() * (np.float32(1) / scale)) + zero_point
+    return np.clip(q, -(2 ** (bits - 1)), 2 ** (bits - 1) - 1).astype(np.int8), scale, zero_point
+
+
+def by_torch_itself(x, low, high, bits):
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    ends = -(1 << bits - 1), (1 << bits - 1) - 1
+    scale = (high - low) / (ends[1] - ends[0])
+    zero = int(ends[0] - (low / scale).round())
+    floats = torch.fake_quantize_per_tensor_affine(x, scale.item(), zero, *ends)
+    return (floats / scale).round() + zero, scale, zero
+
+
+def counted_from_the_upper_end(x, low, high, bits):
+    low, high = torch.minimum(low, torch.zeros(())), torch.maximum(high, torch.zeros(()))
+    top = 2 ** (bits - 1) - 1
+    scale = (high - low) / float(2**bits - 1)
+    zero = top - torch.round(high / scale)
+    return torch.clip(torch.round(x * scale.reciprocal()) + zero, -top - 1, top).to(torch.int8), scale, zero.to(torch.int8)
+
+
+def clamped_before_with_shifted_ends(x, low, high, bits):
+    _, scale, zero = solution(x, low, high, bits)
+    v = torch.round(x * (1 / scale)).clamp(-(2 ** (bits - 1)) - zero, 2 ** (bits - 1) - 1 - zero)
+    return [(v + zero).long(), float(scale), int(zero)]
+
+
+def one_by_one(x, low, high, bits):
+    _, scale, zero = solution(x, low, high, bits)
+    inverse, ends = 1 / scale, (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1)
+    q = [min(max(round((value * inverse).item()) + zero.item(), ends[0]), ends[1]) for value in x.flatten()]
+    return torch.tensor(q).reshape(x.shape), scale.reshape(1), zero.reshape(1)
+
+
+def unsigned_then_shifted(x, low, high, bits):
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    scale = (high - low) / (2**bits - 1)
+    zero = -torch.round(low / scale)
+    q = (torch.round(x * (1 / scale)) + zero).clamp(0, 2**bits - 1)
+    return q - 2 ** (bits - 1), scale, zero - 2 ** (bits - 1)
+
+
+def with_pythons_numbers(x, low, high, bits):
+    low, high = min(low.item(), 0.0), max(high.item(), 0.0)
+    scale = (high - low) / (2**bits - 1)
+    zero = -(2 ** (bits - 1)) - round(low / scale)
+    return (x * (1 / scale)).round_().add_(zero).clamp_(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).short(), scale, zero
+
+
+def clamping_the_floats(x, low, high, bits):
+    _, scale, zero = solution(x, low, high, bits)
+    x = x.clamp(low.clamp(max=0), high.clamp(min=0))
+    return torch.round(x * (1 / scale)) + zero, scale, zero
+
+
+class Quantized(NamedTuple):
+    q: torch.Tensor
+    scale: torch.Tensor
+    zero_point: torch.Tensor
+
+
+def with_names(x, low, high, bits):
+    return Quantized(*solution(x, low, high, bits))
+
+
+ALSO_RIGHT = [with_pythons_numbers, by_numpy, clamped_before_with_shifted_ends, one_by_one, unsigned_then_shifted, with_names]
+
+SCALE = "scale = (high - low) / (2**bits - 1)"
+ZERO = "zero_point = quant_min - torch.round(low / scale).int()"
+ROUND = "q = torch.round(x * (1 / scale)) + zero_point"
+CLAMP = "q.clamp(quant_min, quant_max).int()"
+EXTEND = "low, high = low.clamp(max=0), high.clamp(min=0)"
+ENDS = "quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1"
+
+
+def parameters_only(x, low, high, bits):
+    return solution(x, low, high, bits)[1:]
+
+
+def in_place(x, low, high, bits):
+    q, scale, zero_point = solution(x, low, high, bits)
+    x.copy_(q)
+    return x, scale, zero_point
+
+
+def by_the_package(x, low, high, bits):
+    from hpml_lab import quantization
+
+    scale, zero, *ends = quantization.affine_parameters(low, high, bits)
+    return quantization.quantize(x, scale, zero, *ends), scale, zero
+
+
+def eighths(x, low, high, bits):
+    _, scale, zero = solution(x, low, high, bits)
+    return (torch.round(8 * x / scale) / 8 + zero).clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), scale, zero
+
+
+def outside_becomes_zero(x, low, high, bits):
+    q, scale, zero = solution(x, low, high, bits)
+    v = torch.round(x * (1 / scale)) + zero
+    return torch.where((v < -(2 ** (bits - 1))) | (v >= 2 ** (bits - 1)), zero, q), scale, zero
+
+
+def twice_rounded(x, low, high, bits):
+    _, scale, zero = solution(x, low, high, bits)
+    q = torch.round(torch.round(4 * x * (1 / scale)) / 4) + zero
+    return q.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), scale, zero
+
+
+def nothing(x, low, high, bits):
+    solution(x, low, high, bits)
+
+
+def wrong_name(x, low, high, bits):
+    return solution(x, low, high, bit)  # noqa: F821
+
+
+def clamped_to_what_is_given(x, low, high, bits):
+    return solution(x.clamp(low, high), low, high, bits)
+
+
+WRONG = [
+    ("clamped-before-rounding", clamped_to_what_is_given),
+    *wrong_answers(
+        solution,
+        [
+            ("off-by-one", (SCALE, "scale = (high - low) / 2**bits")),
+            ("off-by-one", (SCALE, "scale = (high - low) / (2**bits - 2)")),
+            ("half-the-integers", (SCALE, "scale = (high - low) / quant_max")),
+            ("always-8-bits", (SCALE, "scale = (high - low) / 255")),
+            ("symmetric", (SCALE, "scale = torch.maximum(-low, high) / quant_max")),
+            (
+                "symmetric",
+                (SCALE, "scale = torch.maximum(low.abs(), high.abs()) / ((2**bits - 1) / 2)"),
+                (ZERO, "zero_point = 0"),
+            ),
+            ("inverted", (SCALE, "scale = (2**bits - 1) / (high - low)"), ("low / scale", "low * scale")),
+            ("zero-outside", (EXTEND, "")),
+            ("range-of-x", (EXTEND, "low, high = x.min().clamp(max=0), x.max().clamp(min=0)")),
+            ("range-of-x", (EXTEND, "low, high = x.min(), x.max()")),
+            ("zero-outside", (EXTEND, "low = low.clamp(max=0)")),
+            ("zero-outside", (EXTEND, "high = high.clamp(min=0)")),
+            (
+                "not-a-power",
+                (ENDS, "quant_min, quant_max = -(2 ^ (bits - 1)), (2 ^ (bits - 1)) - 1"),
+                (SCALE, "scale = (high - low) / (quant_max - quant_min)"),
+            ),
+            ("steps-too-long", (SCALE, "scale = torch.exp2(((high - low) / (2**bits - 1)).log2().ceil())")),
+            ("truncated", (ZERO, "zero_point = int(quant_min - low / scale)")),
+            ("counted-from-low", (ROUND, "q = torch.round((x - low) * (1 / scale)) + quant_min")),
+            ("other-order", ("scale, zero_point\n", "zero_point, scale\n")),
+            ("one-end-only", (SCALE, "scale = high / (2**bits - 1)")),
+            ("off-by-one", (SCALE, "scale = (high - low) / 2**bits"), (EXTEND, "")),
+            ("bits-as-steps", (SCALE, "scale = (high - low) / bits")),
+            ("no-quant-min", (ZERO, "zero_point = -torch.round(low / scale).int()")),
+            ("truncated", (ZERO, "zero_point = quant_min - (low / scale).int()")),
+            ("not-an-integer", (ZERO, "zero_point = quant_min - low / scale")),
+            ("sign-flipped", (ZERO, "zero_point = quant_min + torch.round(low / scale).int()")),
+            ("symmetric", (ZERO, "zero_point = 0")),
+            ("from-quant-max", (ZERO, "zero_point = quant_max - torch.round(low / scale).int()")),
+            ("wrong-end", (ZERO, "zero_point = quant_min - torch.round(high / scale).int()")),
+            ("low-itself", (ZERO, "zero_point = low")),
+            ("divides", (ROUND, "q = torch.round(x / scale) + zero_point")),
+            ("divides", (ROUND, "q = torch.round(x.double() / scale.double()) + zero_point")),
+            ("multiplies", (ROUND, "q = torch.round(x * scale) + zero_point")),
+            ("zero-point-before-rounding", (ROUND, "q = torch.round(x * (1 / scale) + zero_point)")),
+            ("zero-point-before-rounding", (ROUND, "q = torch.round(x / scale + zero_point)")),
+            ("truncates", (ROUND, "q = (x * (1 / scale)).int() + zero_point")),
+            ("truncates", (ROUND, "q = torch.floor(x * (1 / scale)) + zero_point")),
+            ("halves-up", (ROUND, "q = torch.floor(x * (1 / scale) + 0.5) + zero_point")),
+            ("zero-point-subtracted", (ROUND, "q = torch.round(x * (1 / scale)) - zero_point")),
+            ("no-zero-point", (ROUND, "q = torch.round(x * (1 / scale))")),
+            ("not-clamped", (CLAMP, "q.int()")),
+            ("wraps-around", (CLAMP, "q.int().to(torch.int8)")),
+            ("wraps-around", (CLAMP, "q.int().to(torch.int8).clamp(quant_min, quant_max)")),
+            (
+                "clamped-before-the-zero-point",
+                (ROUND, "q = torch.round(x * (1 / scale)).clamp(quant_min, quant_max) + zero_point"),
+                (CLAMP, "q"),
+            ),
+            ("one-integer-unused", (CLAMP, "q.clamp(-quant_max, quant_max)")),
+            ("one-integer-too-many", (ENDS, "quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1)")),
+            ("unsigned-ends", (CLAMP, "q.clamp(0, 2**bits - 1)")),
+            ("always-8-bits", (CLAMP, "q.clamp(-128, 127)")),
+            ("one-side-only", (CLAMP, "q.clamp(max=quant_max)")),
+            ("dequantized", (CLAMP, "(q.clamp(quant_min, quant_max) - zero_point) * scale")),
+            ("other-order", ("return q.clamp(quant_min, quant_max).int(), scale, zero_point", "return scale, zero_point, q")),
+            ("not-three", (", scale, zero_point\n", "\n")),
+        ],
+    ),
+    ("not-three", parameters_only),
+    ("borrowed", by_torch_itself),
+    ("borrowed", by_the_package),
+    ("from-the-other-end", counted_from_the_upper_end),
+    ("clamped-before-rounding", clamping_the_floats),
+    ("not-integers", eighths),
+    ("clamped-wrongly", outside_becomes_zero),
+    ("rounded-differently", twice_rounded),
+    ("inputs-changed", in_place),
+    ("returns-nothing", nothing),
+    ("raises", wrong_name),
+]
+
+
+def epsilon_in_the_scale(x, low, high, bits):
+    low, high = low.clamp(max=0), high.clamp(min=0)
+    quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
+    scale = ((high - low) / (2**bits - 1)).clamp(min=1e-5)
+    zero_point = quant_min - torch.round(low / scale).int()
+    return (torch.round(x * (1 / scale)) + zero_point).clamp(quant_min, quant_max).int(), scale, zero_point
+
+
+def parameters_of_the_first_call(x, low, high, bits, kept={}):  # noqa: B006
+    _, scale, zero_point = kept.setdefault(bits, solution(x, low, high, bits))
+    q = torch.round(x * (1 / scale)) + zero_point
+    return q.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).int(), scale, zero_point
+
+
+WRONG += [("steps-too-long", epsilon_in_the_scale), ("remembers-calls", parameters_of_the_first_call)]
+
+
+def with_a_closure(x, low, high, bits):
+    quant_min, quant_max = -(1 << bits - 1), (1 << bits - 1) - 1
+
+    def parameters():
+        ends = torch.tensor([min(low.item(), 0.0), max(high.item(), 0.0)])
+        scale = ends.diff()[0] / ((1 << bits) - 1)
+        return scale, int(quant_min - torch.round(ends[0] / scale))
+
+    scale, zero_point = parameters()
+    return [torch.clip(x.mul(scale.reciprocal()).round() + zero_point, quant_min, quant_max).to(torch.int16), scale, zero_point]
+
+
+ALSO_RIGHT += [with_a_closure]
+
+
+def unsigned_zero_point(x, low, high, bits):
+    q, scale, zero_point = solution(x, low, high, bits)
+    return q, scale, zero_point + 2 ** (bits - 1)
+
+
+WRONG += [("no-quant-min", unsigned_zero_point)]
+
+
+def middle_becomes_0(clamped):
+    def quantized(x, low, high, bits):
+        q, scale, _ = solution(x, low, high, bits)
+        zero_point = -torch.round((low.clamp(max=0) + high.clamp(min=0)) / 2 / scale)
+        zero_point = zero_point.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if clamped else zero_point
+        return q, scale, zero_point.int()
+
+    return quantized
+
+
+WRONG += [("from-the-middle", middle_becomes_0(clamped)) for clamped in (False, True)]

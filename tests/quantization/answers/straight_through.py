@@ -1,0 +1,211 @@
+"""Answers to `straight-through`: fake quantization with the clipped gradient."""
+
+import torch
+from edited_source import wrong_answers
+
+from hpml_lab import quantization
+
+
+def solution(x, scale, zero_point, quant_min, quant_max):
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            q = torch.round(x * (1 / scale)) + zero_point
+            ctx.save_for_backward((quant_min <= q) & (q <= quant_max))
+            return (q.clamp(quant_min, quant_max) - zero_point) * scale
+
+        @staticmethod
+        def backward(ctx, g):
+            (within,) = ctx.saved_tensors
+            return g * within
+
+    return Rounded.apply(x)
+
+
+def detached_where_clamped(x, scale, zero_point, quant_min, quant_max):
+    q = torch.round(x.detach() / scale) + zero_point
+    kept = torch.where((q >= quant_min) & (q <= quant_max), x, x.detach())
+    return kept + ((q.clamp(quant_min, quant_max) - zero_point) * scale - x).detach()
+
+
+def masked_zero(x, scale, zero_point, quant_min, quant_max):
+    with torch.no_grad():
+        q = (x / scale).round() + zero_point
+        values = (q.clip(quant_min, quant_max) - zero_point) * scale
+        within = (q == q.clip(quant_min, quant_max)).to(x)
+    return values + within * (x - x.detach())
+
+
+def by_a_hook(x, scale, zero_point, quant_min, quant_max):
+    q = (x.detach() / scale).round() + zero_point
+    copied = x.clone()
+    copied.register_hook(lambda g: g * ((q >= quant_min) & (q <= quant_max)))
+    return copied + ((q.clamp(quant_min, quant_max) - zero_point) * scale - x).detach()
+
+
+def with_the_packages_integers(x, scale, zero_point, quant_min, quant_max):
+    q = quantization.quantize(x.detach(), scale, zero_point, quant_min, quant_max)
+    far = quantization.quantize(x.detach(), scale, zero_point, quant_min - 1, quant_max + 1)
+    kept = torch.where(q == far, x, x.detach())
+    return kept - kept.detach() + quantization.dequantize(q, scale, zero_point)
+
+
+class Estimator(torch.autograd.Function):
+    @staticmethod
+    def forward(x, scale, zero_point, quant_min, quant_max):
+        return quantization.dequantize(quantization.quantize(x, scale, zero_point, quant_min, quant_max), scale, zero_point)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        x, ctx.scale, ctx.zero_point, ctx.low, ctx.high = inputs
+        ctx.save_for_backward(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        q = torch.round(ctx.saved_tensors[0] / ctx.scale) + ctx.zero_point
+        g = g.clone()
+        g[(q < ctx.low) | (q > ctx.high)] = 0
+        return g, None, None, None, None
+
+
+def with_setup_context(x, scale, zero_point, quant_min, quant_max):
+    return Estimator.apply(x, scale, zero_point, quant_min, quant_max)
+
+
+def masked_product(x, scale, zero_point, quant_min, quant_max):
+    """What passes the gradient on is x times 0 or 1; its value is taken away again."""
+    q = torch.round(x.detach() * (1 / scale)) + zero_point
+    passes = x * torch.logical_and(q.ge(quant_min), q.le(quant_max)).float()
+    return (q.clamp(quant_min, quant_max) - zero_point) * scale + (passes - passes.detach())
+
+
+ALSO_RIGHT = [detached_where_clamped, masked_zero, by_a_hook, with_the_packages_integers, with_setup_context, masked_product]
+
+
+def one_line(x, scale, zero_point, quant_min, quant_max):
+    q = (torch.round(x / scale) + zero_point).clamp(quant_min, quant_max)
+    return x + ((q - zero_point) * scale - x).detach()
+
+
+def clamp_of_the_range(x, scale, zero_point, quant_min, quant_max):
+    y = x.clamp((quant_min - zero_point) * scale, (quant_max - zero_point) * scale)
+    return y + ((y / scale).round() * scale - y).detach()
+
+
+def plain_formula(x, scale, zero_point, quant_min, quant_max):
+    return ((torch.round(x / scale) + zero_point).clamp(quant_min, quant_max) - zero_point) * scale
+
+
+def detached(x, scale, zero_point, quant_min, quant_max):
+    return plain_formula(x, scale, zero_point, quant_min, quant_max).detach()
+
+
+def without_gradient(x, scale, zero_point, quant_min, quant_max):
+    with torch.no_grad():
+        return plain_formula(x, scale, zero_point, quant_min, quant_max)
+
+
+def as_integers(x, scale, zero_point, quant_min, quant_max):
+    q = quantization.quantize(x, scale, zero_point, quant_min, quant_max)
+    return quantization.dequantize(q, scale, zero_point)
+
+
+def by_torch(x, scale, zero_point, quant_min, quant_max):
+    return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, quant_min, quant_max)
+
+
+def by_the_package(x, scale, zero_point, quant_min, quant_max):
+    return 1.0 * quantization.fake_quantize(x, scale, zero_point, quant_min, quant_max)
+
+
+def a_class(x, scale, zero_point, quant_min, quant_max):
+    return Estimator
+
+
+def nothing(x, scale, zero_point, quant_min, quant_max):
+    plain_formula(x, scale, zero_point, quant_min, quant_max)
+
+
+MASK = "(quant_min <= q) & (q <= quant_max)"
+VALUES = "(q.clamp(quant_min, quant_max) - zero_point) * scale"
+BACK = "return g * within"
+
+
+def estimator(within, gradient=lambda g, kept: g * kept, count=5):
+    """The solution with another decision of (x / scale, zero point, quant_min, quant_max) and another `backward`."""
+
+    class Rounded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, scale, zero_point, quant_min, quant_max):
+            ctx.save_for_backward(within(x / scale, zero_point, quant_min, quant_max))
+            return plain_formula(x, scale, zero_point, quant_min, quant_max)
+
+        @staticmethod
+        def backward(ctx, g):
+            return (gradient(g, *ctx.saved_tensors), None, None, None, None)[:count]
+
+    return lambda *given: Rounded.apply(*given)
+
+
+def _kept(v, z, low, high):
+    return (torch.round(v) + z >= low) & (torch.round(v) + z <= high)
+
+
+WRONG = [
+    ("clip-before-rounding", estimator(lambda v, z, low, high: (v + z >= low - 0.5) & (v + z <= high + 0.5))),
+    ("zero-point-before-rounding", estimator(lambda v, z, low, high: _kept(v + z, 0, low, high))),
+    ("stopped-where-rounded", estimator(lambda v, z, low, high: (torch.round(v) + z).abs() <= high)),
+    ("passes-where-clamped", estimator(_kept, lambda g, kept: torch.where(kept, g, 0.1 * g))),
+    ("another-gradient", estimator(_kept, lambda g, kept: (2 * g).clamp(-1, 1) * kept)),
+    ("one-gradient-for-each-input", estimator(_kept, count=1)),
+    *wrong_answers(
+        solution,
+        [
+            ("no-clip", (BACK, "return g")),
+            ("no-clip", ("ctx.save_for", "q = q.clamp(quant_min, quant_max)\n            ctx.save_for")),
+            ("inverted-clip", (BACK, "return g * ~within")),
+            ("ends-left-out", (MASK, "(quant_min < q) & (q < quant_max)")),
+            ("ends-left-out", (MASK, "(quant_min <= q) & (q < quant_max)")),
+            ("one-sided-clip", (MASK, "q <= quant_max")),
+            ("one-sided-clip", (MASK, "q >= quant_min")),
+            (
+                "clip-before-rounding",
+                (MASK, "((quant_min - zero_point) * scale <= x) & (x <= (quant_max - zero_point) * scale)"),
+            ),
+            ("clip-without-zero-point", (MASK, "(quant_min <= q - zero_point) & (q - zero_point <= quant_max)")),
+            ("clip-without-scale", (MASK, "(quant_min <= x) & (x <= quant_max)")),
+            ("clip-at-one", (MASK, "x.abs() <= 1")),
+            ("scaled", (BACK, "return g * within * scale")),
+            ("scaled", (BACK, "return g * within / scale")),
+            ("no-clip", (BACK, "return g * scale")),
+            ("gradient-of-round", (BACK, "return torch.zeros_like(g)")),
+            ("upstream-ignored", (BACK, "return within.float()")),
+            ("no-clip", (BACK, "return torch.ones_like(g)")),
+            ("wrong-sign", (BACK, "return -g * within")),
+            ("returns-integers", (VALUES, "q.clamp(quant_min, quant_max)")),
+            ("zero-point-kept", (VALUES, "q.clamp(quant_min, quant_max) * scale")),
+            ("not-scaled-back", (VALUES, "q.clamp(quant_min, quant_max) - zero_point")),
+            ("not-clamped", (VALUES, "(q - zero_point) * scale")),
+            ("unchanged", (VALUES, "x.clone()")),
+            ("not-rounded", ("torch.round(x * (1 / scale))", "x * (1 / scale)")),
+            ("truncates", ("torch.round(x * (1 / scale))", "torch.trunc(x * (1 / scale))")),
+            ("multiplies", ("x * (1 / scale)", "x * scale")),
+            (
+                "zero-point-before-rounding",
+                ("torch.round(x * (1 / scale)) + zero_point", "torch.round(x * (1 / scale) + zero_point)"),
+            ),
+            ("no-zero-point", (" + zero_point", ""), (" - zero_point", "")),
+            ("always-8-bits", (VALUES, "(q.clamp(-128, 127) - zero_point) * scale")),
+        ],
+    ),
+    ("no-clip", one_line),
+    ("clip-before-rounding", clamp_of_the_range),
+    ("gradient-of-round", plain_formula),
+    ("no-gradient", detached),
+    ("no-gradient", without_gradient),
+    ("no-gradient", as_integers),
+    ("borrowed", by_torch),
+    ("borrowed", by_the_package),
+    ("not-a-tensor", a_class),
+    ("returns-nothing", nothing),
+]

@@ -1,0 +1,281 @@
+"""Fake quantization of whole nets, cross-layer equalization, torchao's QAT, and the experiment that compares them."""
+
+import copy
+import importlib.util
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from hpml_lab import quantization
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.quantization.experiments.static_and_qat import BITS, PTQ, QAT, RoundedNet, judge, most_weights, some_tests
+from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
+    CHANNEL,
+    TENSOR,
+    ScaledNet,
+    equalized_lenet,
+    judge_scaled,
+    scaled_lenet,
+)
+from hpml_lab.quantization.experiments.static_and_qat.torchao_qat import GRAPH, ShippedNet
+from hpml_lab.quantization.lessons.affine import affine_parameters, dequantize, quantize, value_range
+from hpml_lab.quantization.lessons.equalization import equalize_layers, equalizing_factors, ranges, scale_channels
+from hpml_lab.quantization.lessons.fake_quantized import FOLLOWED, FakeQuantized, calibrate, with_fake_quantization
+from hpml_lab.quantization.lessons.lenet import LabeledImages, LeNet
+
+NEEDS_TORCHAO = pytest.mark.skipif(importlib.util.find_spec("torchao") is None, reason="torchao is not installed")
+
+
+def images(seed, *shape):
+    return torch.randn(shape, generator=torch.Generator().manual_seed(seed))
+
+
+def small_net():
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(0)
+        return nn.Sequential(nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(27, 4)).eval()
+
+
+# ---- fake quantization ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_a_layer_computes_with_the_integers_that_it_would_ship(per_channel):
+    net, x = small_net(), images(1, 20, 2, 5, 5)
+    rounded = calibrate(with_fake_quantization(net, 4, 6, per_channel), x, batch=7)
+    layer, axis = rounded[0], 0 if per_channel else None
+    assert (layer.low, layer.high) == (x.min(), x.max())
+    weight = affine_parameters(*value_range(net[0].weight, axis), bits=4, symmetric=True)
+    inputs = affine_parameters(x.min(), x.max(), bits=6, signed=False)
+    wanted = F.conv2d(
+        dequantize(quantize(x, *inputs), *inputs[:2]),
+        dequantize(quantize(net[0].weight, *weight, axis=axis), *weight[:2], axis=axis),
+        net[0].bias,
+        stride=2,
+        padding=1,
+    )
+    assert torch.equal(layer(x), wanted)
+    assert most_weights(rounded) <= 16 and not torch.equal(rounded(x), net(x))
+
+
+def test_it_is_torchs_fake_quantization_in_values_and_gradients():
+    layer, x = nn.Linear(6, 4, bias=False), images(2, 30, 6)
+    rounded = calibrate(with_fake_quantization(layer, 3, per_channel=True), x[:10]).train()
+    rounded(x).square().sum().backward()
+    low, high = x[:10].min(), x[:10].max()
+    low, high = low.lerp(x.min(), FOLLOWED), high.lerp(x.max(), FOLLOWED)
+    assert (rounded.low, rounded.high) == (low, high), "in training the range follows the batches"
+    a, w = affine_parameters(low, high, signed=False), layer.weight.detach().clone().requires_grad_()
+    peaks = w.detach().abs().amax(1) / 3.5
+    inputs = torch.fake_quantize_per_tensor_affine(x, a[0].item(), int(a[1]), *a[2:])
+    weights = torch.fake_quantize_per_channel_affine(w, peaks, torch.zeros(4, dtype=torch.int32), 0, -4, 3)
+    (inputs @ weights.T).square().sum().backward()
+    torch.testing.assert_close(rounded.layer.weight.grad, w.grad)
+    assert layer.weight.grad is None, "it is a copy"
+
+
+def test_observing_is_float_and_evaluation_is_frozen():
+    net, x = small_net(), images(3, 12, 2, 5, 5)
+    rounded = with_fake_quantization(net, 2)
+    assert torch.equal(rounded.eval()(x), net(x)), "while it observes it computes in float"
+    calibrate(rounded, x)
+    kept = copy.deepcopy(rounded.state_dict())
+    rounded(10 * x)
+    assert all(torch.equal(a, b) for a, b in zip(rounded.state_dict().values(), kept.values(), strict=True))
+    assert "weights 2 bits per tensor, inputs 8 bits" in repr(rounded)
+
+
+def test_a_shared_layer_stays_one_layer_and_a_channel_of_zeros_is_no_obstacle():
+    layer = nn.Linear(3, 3)
+    nn.init.zeros_(layer.weight[1])
+    rounded = with_fake_quantization(nn.ModuleDict({"a": layer, "b": nn.Sequential(layer, layer)}), per_channel=True)
+    assert rounded["a"] is rounded["b"][0] is rounded["b"][1] and isinstance(rounded["a"], FakeQuantized)
+    calibrate(net := rounded["a"], torch.zeros(4, 3))
+    assert torch.equal(net(torch.zeros(2, 3)), layer.bias.expand(2, 3))
+
+
+@pytest.mark.parametrize(
+    "work, message",
+    [
+        (lambda: with_fake_quantization(nn.ReLU()), "no layer that can be quantized"),
+        (lambda: with_fake_quantization(nn.Sequential(nn.ConvTranspose2d(1, 1, 2))), "no layer that can be quantized"),
+        (lambda: with_fake_quantization(with_fake_quantization(small_net())), "Sequential already computes with fake"),
+        (lambda: with_fake_quantization(small_net(), 1), "weight_bits is 1"),
+        (lambda: with_fake_quantization(small_net(), 4, 2.5), "input_bits is 2.5"),
+        (lambda: calibrate(small_net(), torch.zeros(1, 2, 5, 5)), "no FakeQuantized layer"),
+        (lambda: calibrate(with_fake_quantization(small_net()), torch.zeros(0, 2, 5, 5)), "no images"),
+        (lambda: calibrate(with_fake_quantization(small_net()), torch.full((1, 2, 5, 5), torch.nan)), "NaN or infinity"),
+        (lambda: calibrate(with_fake_quantization(small_net()), torch.full((1, 2, 5, 5), torch.inf)), "NaN or infinity"),
+        (lambda: unobserved()(torch.zeros(1, 2, 5, 5)), "has not seen any input"),
+        (lambda: equalize_layers([nn.Linear(2, 2)]), "at least two layers"),
+        (lambda: scale_channels(nn.Linear(2, 3), nn.Linear(2, 3), torch.ones(3)), "3 outputs is not followed by one with 2"),
+        (lambda: scale_channels(nn.Linear(2, 3), nn.Linear(9, 1), torch.ones(3)), "not followed by one with 9"),
+        (lambda: scale_channels(nn.Linear(2, 3), nn.Linear(3, 1), torch.tensor([1.0, 0, 1])), "positive, finite factors"),
+        (lambda: scale_channels(nn.Linear(2, 3), nn.Linear(3, 1), torch.ones(2)), "one for each channel"),
+        (lambda: equalize_layers([nn.Conv2d(2, 2, 1, groups=2), nn.Conv2d(2, 2, 1)]), "without groups"),
+        (lambda: equalize_layers([nn.Linear(2, 2), nn.ReLU()]), "cannot be equalized"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_refused(work, message):
+    with pytest.raises(LabError, match=message):
+        work()
+
+
+def unobserved():
+    net = with_fake_quantization(small_net())
+    net[0].observing = False
+    return net
+
+
+# ---- equalization -----------------------------------------------------------------------------------------------------
+
+
+def test_equalized_layers_compute_the_same_and_have_equal_ranges():
+    net = LeNet().double().eval()
+    x = images(4, 5, 1, 28, 28).double()
+    right, layers = net(x), [net.conv1, net.conv2, net.fc1, net.fc2, net.fc3]
+    scale_channels(net.conv2, net.fc1, torch.rand(16) + 0.1)
+    equalize_layers(layers)
+    torch.testing.assert_close(net(x), right, rtol=1e-11, atol=1e-12)
+    for first, second in zip(layers, layers[1:], strict=False):
+        r1, r2 = ranges(first, second)
+        torch.testing.assert_close(r1, r2, rtol=0.03, atol=0)
+
+
+def test_equalization_undoes_scaling_bit_for_bit_where_the_factors_are_powers_of_two():
+    plain, scaled = (nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 2)) for _ in range(2))
+    scaled.load_state_dict(plain.state_dict())
+    scale_channels(scaled[0], scaled[2], torch.tensor([0.25, 64, 1, 2, 0.5]))
+    for net in (plain, scaled):
+        scale_channels(net[0], net[2], equalizing_factors(net[0], net[2]))
+    assert all(torch.equal(a, b) for a, b in zip(plain.parameters(), scaled.parameters(), strict=True))
+
+
+def test_a_channel_without_weights_keeps_its_factor():
+    first, second = nn.Linear(2, 3), nn.Linear(3, 2)
+    nn.init.zeros_(first.weight[0])
+    nn.init.zeros_(second.weight[:, 2])
+    for powers in (False, True):
+        factors = equalizing_factors(first, second, powers)
+        assert factors[0] == factors[2] == 1 and factors.isfinite().all()
+        assert (factors[1].log2() % 1 == 0) == powers
+
+
+def test_scaled_and_equalized_lenets_are_bitwise_the_same_function():
+    net, x = LeNet().eval(), images(5, 9, 1, 28, 28)
+    scaled = scaled_lenet(net)
+    again = equalized_lenet(scaled, powers_of_two=True)
+    assert torch.equal(scaled(x), net(x)) and torch.equal(again(x), net(x))
+    assert not torch.equal(scaled.fc1.weight, net.fc1.weight) and not torch.equal(again.fc1.weight, scaled.fc1.weight)
+
+
+# ---- the experiment ---------------------------------------------------------------------------------------------------
+
+SIZE = dict(
+    images=400,
+    steps=12,
+    seeds=2,
+    tests=100,
+    trained=((2, TENSOR), (4, CHANNEL), (2, CHANNEL)),
+    more_steps=3,
+    batch=16,
+    lr=1e-3,
+    ao_bits=(4, 2),
+)
+
+
+@pytest.fixture(scope="module")
+def result(on_digits):
+    return on_digits("static-and-qat", **SIZE)
+
+
+def test_exact_claims_hold_and_the_figures_are_drawn(result, sound):
+    sound(result)
+    assert "digits stand in" in result.notes[-1]
+    assert quantization.channel_ranges(result).figure.axes
+
+
+def test_the_rows_compare_seed_by_seed(result):
+    base, *rows = result.rows(RoundedNet)
+    assert [(row.bits, row.scales) for row in rows] == [(bits, scales) for bits in BITS for scales in (TENSOR, CHANNEL)]
+    assert {row.bits for row in rows if QAT in row.by_seed} == {4, 2} and base.bits == 32
+    assert all(len(values) == 2 for row in [base, *rows] for values in row.by_seed.values())
+    row = next(row for row in rows if (row.bits, row.scales) == (2, CHANNEL))
+    ahead = sorted(a - b for a, b in zip(row.by_seed[QAT], base.by_seed[QAT], strict=True))
+    assert row.over_control == f"{sum(ahead) / 2:+.1f} ({ahead[0]:+.1f} to {ahead[1]:+.1f})"
+    plain, scaled, _ = result.rows(ScaledNet)
+    assert plain.by_seed[TENSOR] == rows[0].by_seed[PTQ] and scaled.ratio > 100 * plain.ratio / 4
+
+
+@NEEDS_TORCHAO
+def test_torchao_ships_what_was_trained(result):
+    rows = result.rows(ShippedNet)
+    assert [row.weights for row in rows] == ["int4", "int2", GRAPH]
+    assert all(row.trained == row.converted and (row.linear, row.other) == (3, 0) for row in rows[:2])
+    assert (rows[2].linear, rows[2].other) == (3, 2), "PT2E converts the convolutions, too"
+
+
+def test_without_torchao_the_rest_is_complete(on_digits, monkeypatch):
+    def absent(part="quantization"):
+        raise LabError("torchao is not installed in this Python.", "pip install torchao")
+
+    monkeypatch.setattr("hpml_lab.quantization.experiments.static_and_qat.torchao_qat.torchao", absent)
+    found = on_digits("static-and-qat", **SIZE | dict(steps=1, seeds=1, more_steps=1, images=100))
+    assert found and not found.rows(ShippedNet) and len(found.rows(RoundedNet)) == 9
+    assert found.notes[0].startswith("torchao is not installed in this Python. pip install torchao")
+
+
+def judged(floats=None, **changes):
+    """Which claims hold where all of them would, with the first seed of one setting changed, such as QAT_2_channel=80."""
+    accuracies = {(8, PTQ): 95.0, (4, PTQ): 94, (4, QAT): 96, (2, PTQ): 80, (2, QAT): 94}
+    found = {(bits, scales): {} for bits in (8, 4, 2) for scales in (TENSOR, CHANNEL)}
+    for (bits, kind), value in accuracies.items():
+        for scales in (TENSOR, CHANNEL):
+            found[bits, scales][kind] = [value] * 3
+    for name, value in changes.items():
+        kind, bits, scales = name.split("_")
+        values = found[int(bits), f"per {scales}"]
+        values[kind] = [value, *values[kind][1:]]
+    result = Result()
+    judge(result, floats or {PTQ: [95.0] * 3, QAT: [96.0] * 3}, found)
+    return [number for number, claim in enumerate(result.claims) if not claim.holds]
+
+
+@pytest.mark.parametrize(
+    "change, fail",
+    [({}, []), ({"PTQ_8_tensor": 94.4}, [0]), ({"PTQ_2_tensor": 94}, [1]), ({"QAT_2_tensor": 85}, [1]),
+     ({"QAT_2_channel": 87}, [2]), ({"QAT_4_channel": 96.6}, [3])],
+)  # fmt: skip
+def test_one_seed_is_enough_to_make_a_claim_fail(change, fail):
+    assert judged(**change) == fail
+
+
+def test_a_control_that_does_not_gain_is_reported():
+    assert judged({PTQ: [95.0] * 3, QAT: [94.0, 95, 95]}) == [3]
+
+
+@pytest.mark.parametrize("which, fail", [((0, TENSOR), [0, 2]), ((1, TENSOR), [0]), ((1, CHANNEL), [1]), ((2, TENSOR), [2])])
+def test_one_seed_makes_a_claim_about_the_scaled_nets_fail(which, fail):
+    rows = [
+        ScaledNet(str(k), "", "", 1.0, {TENSOR: [a] * 3, CHANNEL: [b] * 3})
+        for k, (a, b) in enumerate(((95, 95), (80, 90), (95, 95)))
+    ]
+    number, scales = which
+    rows[number].by_seed[scales][0] = {(0, TENSOR): 81, (1, TENSOR): 94, (1, CHANNEL): 95, (2, TENSOR): 94}[which]
+    result = Result()
+    judge_scaled(result, rows)
+    assert [k for k, claim in enumerate(result.claims) if not claim.holds] == fail
+
+
+def test_the_test_images_come_from_all_parts_of_the_set():
+    y = torch.arange(10)
+    data = LabeledImages("x", torch.zeros(1, 1), torch.zeros(1), y[:, None], y)
+    assert some_tests(data, 5).test_y.tolist() == [0, 2, 4, 6, 8] and len(some_tests(data, 100).test_y) == 10
+
+
+def test_the_front_door_opens():
+    assert quantization.static_and_qat.slug == "static-and-qat"
+    assert quantization.with_fake_quantization is with_fake_quantization
