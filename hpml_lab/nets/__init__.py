@@ -8,13 +8,9 @@ Experiments, in the order of the notebook:
 Networks:
     ThreeLayerNet, XorNet      the lecture's two nets
     parameter_count            how many numbers training adjusts
-    layer_table, shape_graph   shapes and parameters layer by layer, as rows or as a graph
-SGD by hand:
-    data_form, no_grad_form, alpha_form   three ways to write the update
 Many XOR nets as one program:
     stack_of_nets              the parameters of many seeds, stacked
-    batched_forward, batched_gradients, train_batched   forward pass, gradients and training of all nets
-    train_one                  the lecture's loop for one net
+    batched_forward            the forward pass of all nets
     xor_surfaces               the answers of one net over the square, at four epochs
 Training on real images:
     load, batches              a data set as tensors on the device, and shuffled batches of it (from hpml_lab.data)
@@ -30,23 +26,14 @@ if TYPE_CHECKING:
     from hpml_lab.nets.experiments.manual_sgd import manual_sgd as manual_sgd
     from hpml_lab.nets.experiments.xor import xor as xor
     from hpml_lab.nets.experiments.move_to_gpu import move_to_gpu as move_to_gpu
-    from hpml_lab.nets.networks import (
+    from hpml_lab.nets.lessons.networks import (
         ThreeLayerNet as ThreeLayerNet,
         XorNet as XorNet,
         parameter_count as parameter_count,
-        layer_table as layer_table,
-        shape_graph as shape_graph,
     )
-    from hpml_lab.nets.sgd import data_form as data_form, no_grad_form as no_grad_form, alpha_form as alpha_form
-    from hpml_lab.nets.batched_xor import (
-        stack_of_nets as stack_of_nets,
-        batched_forward as batched_forward,
-        batched_gradients as batched_gradients,
-        train_batched as train_batched,
-        train_one as train_one,
-    )
-    from hpml_lab.nets.surfaces import xor_surfaces as xor_surfaces
-    from hpml_lab.nets.curves import accuracy_curves as accuracy_curves
+    from hpml_lab.nets.lessons.batched_xor import stack_of_nets as stack_of_nets, batched_forward as batched_forward
+    from hpml_lab.nets.views.surfaces import xor_surfaces as xor_surfaces
+    from hpml_lab.nets.views.curves import accuracy_curves as accuracy_curves
     from hpml_lab.data import load as load, batches as batches
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -5,8 +5,8 @@ import torch
 from torch.nn import functional as F
 from torch.optim import SGD, Adam
 
-from hpml_lab.nets import batched_xor
-from hpml_lab.nets.networks import XorNet
+from hpml_lab.nets.lessons import batched_xor
+from hpml_lab.nets.lessons.networks import XorNet
 
 OPTIMIZERS = {
     "the lecture's": lambda parameters: SGD(parameters, lr=0.1),

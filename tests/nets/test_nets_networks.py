@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.nets.networks import ThreeLayerNet, XorNet, layer_table, parameter_count, shape_graph
+from hpml_lab.nets.lessons.networks import ThreeLayerNet, XorNet, layer_table, parameter_count, shape_graph
 
 
 def test_the_lectures_net_has_its_parameters_and_shapes():

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.nets import sgd
-from hpml_lab.nets.networks import ThreeLayerNet
+from hpml_lab.nets.lessons import sgd
+from hpml_lab.nets.lessons.networks import ThreeLayerNet
 
 
 def nets_after(steps, *updates):

@@ -1,70 +1,53 @@
 """Exercise: the mean binary cross-entropy of logits, right for large logits too."""
 
-import math
 from collections.abc import Callable
 
 import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect, expect_function
-
-NOTEBOOK = "03_nets"
-
-
-def bce(z: torch.Tensor, y: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
-    return F.binary_cross_entropy_with_logits(z, y, reduction=reduction)
+from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.rubric import Rubric
 
 
-MISTAKES = {
-    "double-sigmoid": (
-        lambda z, y: bce(torch.sigmoid(z), y),
-        "The sigmoid is taken twice: the function with logits in its name applies it itself.",
-    ),
-    "summed": (lambda z, y: bce(z, y, "sum"), "That is the sum over the samples; return the mean."),
-    "not-averaged": (lambda z, y: bce(z, y, "none"), "These are the losses of the samples; return their mean."),
-    "sign": (lambda z, y: -bce(z, y), "Right except for the sign: a loss is -log of a probability, so it is never negative."),
-    "targets-flipped": (lambda z, y: bce(z, 1 - y), "The answers y = 0 and y = 1 are swapped."),
-    "with-another-base": (
-        lambda z, y: bce(z, y) / math.log(2),
-        "Your logarithm has base 2 (bits); the loss uses the natural logarithm.",
-    ),
-    "squared-error": (
-        lambda z, y: (torch.sigmoid(z) - y).square().mean(),
-        "That is the squared error of σ(z). Cross-entropy is -log of the probability of the true answer.",
-    ),
-    "no-sigmoid": (
-        lambda z, y: (z - y).square().mean(),
-        "That is the squared error of z. Cross-entropy is -log of the probability of the true answer.",
-    ),
-    "divided-twice": (lambda z, y: bce(z, y) / len(z), "You divided by N twice: mean does it already."),
-    "half-of-it, for y = 0": (
-        lambda z, y: (-(1 - y) * F.logsigmoid(-z)).mean(),
-        "Samples with y = 1 cost nothing here: half of the formula is missing.",
-    ),
-    "arguments-swapped": (lambda z, y: bce(y, z), "The loss takes the logits first, the labels second."),
-    "labels-as-signs": (
-        lambda z, y: F.softplus(-y * z).mean(),
-        "log(1 + e^(-yz)) is the formula for labels -1 and 1; these are 0 and 1.",
-    ),
-    "exponent-without-absolute-value": (
-        lambda z, y: (z.clamp(min=0) - z * y + torch.exp(-z).log1p()).mean(),
-        "max(z, 0) - zy + log(1 + e^(-z)) is right only for z ≥ 0: the exponent is -|z|.",
-    ),
-    "label-term-missing": (lambda z, y: F.softplus(z).mean(), "That is log(1 + e^z): where does the label enter?"),
-    "sign-of-the-label-term": (
-        lambda z, y: (F.softplus(z) + z * y).mean(),
-        "The label's term has the wrong sign: a large z is good for y = 1.",
-    ),
-    "half-of-it": (
-        lambda z, y: (-y * F.logsigmoid(z)).mean(),
-        "Samples with y = 0 cost nothing here: half of the formula is missing.",
-    ),
-}
-ERRORS = {"between 0 and 1": ("not-probabilities", "BCELoss takes probabilities; z is a logit, any number from -∞ to ∞.")}
+def right(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    losses = F.softplus(z) - z * y
+    return losses.mean()
 
 
-@exercise("loss-of-logits", notebook=NOTEBOOK)
+RUBRIC = Rubric(
+    right,
+    """
+F.softplus(z) - z * y
+    double-sigmoid :: F.softplus(z.sigmoid()) - z.sigmoid() * y :: The sigmoid is taken twice: the function with logits in its
+        name applies it itself.
+    targets-flipped :: F.softplus(z) - z * (1 - y) :: The answers y = 0 and y = 1 are swapped.
+    squared-error :: (torch.sigmoid(z) - y).square() :: That is the squared error of σ(z). Cross-entropy is -log of the
+        probability of the true answer.
+    no-sigmoid :: (z - y).square() :: That is the squared error of z. Cross-entropy is -log of the probability of the true
+        answer.
+    half-of-it :: -(1 - y) * F.logsigmoid(-z) :: Samples with y = 1 cost nothing here: half of the formula is missing.
+    half-of-it :: -y * F.logsigmoid(z) :: Samples with y = 0 cost nothing here: half of the formula is missing.
+    arguments-swapped :: F.softplus(y) - z * y :: The loss takes the logits first, the labels second.
+    labels-as-signs :: F.softplus(-y * z) :: log(1 + e^(-yz)) is the formula for labels -1 and 1; these are 0 and 1.
+    exponent-without-absolute-value :: z.clamp(min=0) - z * y + torch.exp(-z).log1p() ::
+        max(z, 0) - zy + log(1 + e^(-z)) is right only for z ≥ 0: the exponent is -|z|.
+    label-term-missing :: F.softplus(z) :: That is log(1 + e^z): where does the label enter?
+    sign-of-the-label-term :: F.softplus(z) + z * y :: The label's term has the wrong sign: a large z is good for y = 1.
+losses.mean()
+    summed :: losses.sum() :: That is the sum over the samples; return the mean.
+    not-averaged :: losses :: These are the losses of the samples; return their mean.
+    sign :: -losses.mean() :: Right except for the sign: a loss is -log of a probability, so it is never negative.
+    with-another-base :: losses.mean() / 0.6931471805599453 :: Your logarithm has base 2 (bits); the loss uses the natural
+        logarithm.
+    divided-twice :: losses.mean() / len(z) :: You divided by N twice: mean does it already.
+error
+    not-probabilities :: between 0 and 1 :: BCELoss takes probabilities; z is a logit, any number from -∞ to ∞.
+""",
+)
+
+
+@exercise("loss-of-logits", notebook="03_nets")
 def judge_loss_of_logits(answer: Callable) -> None:
     def loss_of(z: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         loss = answer(z, y)
@@ -74,24 +57,24 @@ def judge_loss_of_logits(answer: Callable) -> None:
         "z = [0.5, -1, 2, -3], y = [1, 0, 0, 1]": (torch.tensor([0.5, -1.0, 2.0, -3.0]), torch.tensor([1.0, 0.0, 0.0, 1.0])),
         "z = [1, 0, -0.5], y = [1, 1, 0]": (torch.tensor([1.0, 0.0, -0.5]), torch.tensor([1.0, 1.0, 0.0])),
     }
-    expect_function(loss_of, bce, cases, mistakes=MISTAKES, errors=ERRORS)
+    RUBRIC.expect(loss_of, cases)
     for z, y in ((200.0, 0.0), (-200.0, 1.0), (200.0, 1.0), (-200.0, 0.0), (20.0, 0.0)):
         logit, label = torch.tensor([z], requires_grad=True), torch.tensor([y])
         case = f"z = {z:g} with y = {y:g}"
-        loss, right = torch.as_tensor(loss_of(logit, label)), bce(logit.detach(), label)
+        loss, wanted = torch.as_tensor(loss_of(logit, label)), right(logit.detach(), label)
         if not torch.isfinite(loss).all():
             raise Mistake(
                 "overflows",
-                f"For {case} the loss is {loss.item()} instead of {right:.3g}: a number became too "
+                f"For {case} the loss is {loss.item()} instead of {wanted:.3g}: a number became too "
                 "large, or σ(z) was rounded to 0 or 1, before the logarithm was taken.",
             )
-        if right > 1 and loss < 0.99 * right:
+        if wanted > 1 and loss < 0.99 * wanted:
             raise Mistake(
                 "clamped",
-                f"For {case} the loss is {loss.item():.4g} instead of {right:.4g}: z or σ(z) is cut off. (BCELoss limits the "
+                f"For {case} the loss is {loss.item():.4g} instead of {wanted:.4g}: z or σ(z) is cut off. (BCELoss limits the "
                 "logarithm to at least -100.) σ(z) is already rounded to 0 or 1 there: start from z.",
             )
-        expect(loss, right, case=case, tolerance=1e-5)
+        expect(loss, wanted, case=case, tolerance=1e-5)
         if not loss.requires_grad:
             raise Mistake("detached", "The number is right, but detached from the graph: nothing learns from it.")
         loss.backward()

@@ -8,8 +8,8 @@ from torch.nn import functional as F
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.same import same
-from hpml_lab.nets.batched_xor import INPUTS, TARGETS, stack_of_nets
-from hpml_lab.nets.networks import XorNet
+from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, stack_of_nets
+from hpml_lab.nets.lessons.networks import XorNet
 
 NOTEBOOK = "03_nets"
 ARGUMENTS = "The loss takes the prediction first, the target second."

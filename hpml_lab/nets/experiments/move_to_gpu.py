@@ -17,8 +17,8 @@ from hpml_lab.core.measure.timing import PLACEBO, best_threads, interleaved, lau
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.attempt import attempt
-from hpml_lab.nets.batched_xor import INPUTS, TARGETS, train_one
-from hpml_lab.nets.networks import ThreeLayerNet, XorNet, parameter_count
+from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, train_one
+from hpml_lab.nets.lessons.networks import ThreeLayerNet, XorNet, parameter_count
 
 NOTEBOOK = "03_nets"
 OPERATORS = 40  # about so many does a training step call, however narrow the net

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.show.progress import progress
-from hpml_lab.nets.networks import XorNet
+from hpml_lab.nets.lessons.networks import XorNet
 
 INPUTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])  # (4, 2)
 TARGETS = torch.tensor([[0.0], [1.0], [1.0], [0.0]])  # (4, 1)

@@ -6,7 +6,7 @@ import torch
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.nets.batched_xor import INPUTS, TARGETS, Parameters, batched_forward
+from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, Parameters, batched_forward
 
 DRAWN = (1000, 4000, 5000, 10_000)  # the epochs of the figure
 

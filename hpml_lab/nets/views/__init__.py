@@ -1,0 +1,1 @@
+"""Pictures of the notebook: the answers of one net over the square, and accuracy by epoch."""
