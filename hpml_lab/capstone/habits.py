@@ -113,7 +113,7 @@ HABITS = (
     Habit(
         "Save everything that the next step depends on, and try what happens after a failure.",
         "elastic",
-        "13_distributed",
+        "14_sharding",
         "elastic-text",
         ("steps repeated after the kill",),
         "steps that are done again after a rank was killed",

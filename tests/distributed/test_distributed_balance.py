@@ -12,46 +12,47 @@ from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
-from hpml_lab.distributed import sentences
-from hpml_lab.distributed.data_parallel import STAGES, ThreadedDataParallel
-from hpml_lab.distributed.data_parallel_trials import LARGE, SMALL, flat_gradient, make_batch, make_net
 from hpml_lab.distributed.experiments.dp_vs_ddp import COLORS, _show_waiting, measure_lock, stage_rows
+from hpml_lab.distributed.experiments.dp_vs_ddp.on_ranks import LARGE, SMALL, flat_gradient, make_batch, make_net
 from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row, left_early
+from hpml_lab.distributed.experiments.load_balance.on_ranks import padded_batch
+from hpml_lab.distributed.lessons import sentence_batches
+from hpml_lab.distributed.lessons.data_parallel import STAGES, ThreadedDataParallel
 
-LENGTHS = sentences.sentence_lengths(1000)
+LENGTHS = sentence_batches.sentence_lengths(1000)
 
 
-@pytest.mark.parametrize("order", sentences.ORDERS)
+@pytest.mark.parametrize("order", sentence_batches.ORDERS)
 @pytest.mark.parametrize("ranks, batch", [(1, 4), (2, 16), (3, 7)])
 def test_an_epoch_deals_each_sentence_at_most_once_to_equal_batches(order, ranks, batch):
-    for plan in itertools.islice(sentences.epochs(order, LENGTHS, ranks, batch, pool=4), 3):
+    for plan in itertools.islice(sentence_batches.epochs(order, LENGTHS, ranks, batch, pool=4), 3):
         found = torch.tensor(plan)
         assert found.shape == (1000 // (ranks * batch), ranks, batch)
         assert len(found.unique()) == found.numel()
 
 
-@pytest.mark.parametrize("order", sentences.ORDERS)
+@pytest.mark.parametrize("order", sentence_batches.ORDERS)
 def test_a_seed_gives_one_order_and_epochs_differ_unless_sorted(order):
     first, again, other = (
-        list(itertools.islice(sentences.epochs(order, LENGTHS, 2, 8, pool=4, seed=seed), 2)) for seed in (0, 0, 1)
+        list(itertools.islice(sentence_batches.epochs(order, LENGTHS, 2, 8, pool=4, seed=seed), 2)) for seed in (0, 0, 1)
     )
     assert first == again
-    assert (first[0] == first[1]) == (first == other) == (order == sentences.SORTED)
+    assert (first[0] == first[1]) == (first == other) == (order == sentence_batches.SORTED)
 
 
 def test_a_rank_keeps_its_share_only_where_each_has_buckets_of_its_own():
     def shares(order):
-        plans = itertools.islice(sentences.epochs(order, LENGTHS[:960], 2, 16, pool=4), 2)
+        plans = itertools.islice(sentence_batches.epochs(order, LENGTHS[:960], 2, 16, pool=4), 2)
         return [[{i for step in plan for i in step[rank]} for rank in range(2)] for plan in plans]
 
-    first, second = shares(sentences.OWN)
+    first, second = shares(sentence_batches.OWN)
     assert first == second
-    first, second = shares(sentences.TOGETHER)
+    first, second = shares(sentence_batches.TOGETHER)
     assert first != second
 
 
 def test_the_cost_of_a_plan_is_counted_word_by_word():
-    cost = sentences.plan_cost([[[0, 1], [2, 3]], [[4, 5], [6, 7]]], [1, 4, 2, 2, 3, 3, 3, 1])
+    cost = sentence_batches.plan_cost([[[0, 1], [2, 3]], [[4, 5], [6, 7]]], [1, 4, 2, 2, 3, 3, 3, 1])
     assert (cost.useful, cost.padding, cost.waiting) == (19, 3 + 0 + 0 + 2, 4)
     assert cost.total == 2 * 2 * (4 + 3) and cost.speed == 19 / 28 and cost.busy == pytest.approx(24 / 28)
 
@@ -60,22 +61,22 @@ def test_the_expected_longest_is_that_of_all_tuples():
     lengths = [1, 1, 5, 9]
     for draws in (1, 2, 3):
         right = sum(map(max, itertools.product(lengths, repeat=draws))) / 4**draws
-        assert sentences.expected_longest(lengths, draws) == pytest.approx(right)
+        assert sentence_batches.expected_longest(lengths, draws) == pytest.approx(right)
 
 
 def test_the_statistics_of_randomness_tell_what_they_are_for():
     equal = [[[[0, 1], [2, 3]], [[4, 5], [6, 7]]]]  # all lengths of a step are equal: the design effect is the batch
-    assert sentences.design_effect(equal, [3, 3, 3, 3, 8, 8, 8, 8]) == pytest.approx(4)
-    assert sentences.design_effect(equal, [3, 8, 3, 8, 3, 8, 3, 8]) == 0
+    assert sentence_batches.design_effect(equal, [3, 3, 3, 3, 8, 8, 8, 8]) == pytest.approx(4)
+    assert sentence_batches.design_effect(equal, [3, 8, 3, 8, 3, 8, 3, 8]) == 0
     forward, backward = [[[0]], [[1]], [[2]]], [[[2]], [[1]], [[0]]]
-    assert sentences.position_correlation([forward, forward]) == pytest.approx(1)
-    assert sentences.position_correlation([forward, backward]) == pytest.approx(-1)
+    assert sentence_batches.position_correlation([forward, forward]) == pytest.approx(1)
+    assert sentence_batches.position_correlation([forward, backward]) == pytest.approx(-1)
 
 
 def test_a_sentence_is_the_same_in_every_batch():
-    words, sizes, _ = sentences.padded_batch([3, 7], [5] * 3 + [2] + [5] * 4)
+    words, sizes, _ = padded_batch([3, 7], [5] * 3 + [2] + [5] * 4)
     assert words.shape == (2, 5) and sizes.tolist() == [2, 5] and not words[0, 2:].any() and words[0, :2].all()
-    alone, _, _ = sentences.padded_batch([7], [5] * 8, longest=9)
+    alone, _, _ = padded_batch([7], [5] * 8, longest=9)
     assert torch.equal(alone[0, :5], words[1]) and alone.shape == (1, 9)
 
 

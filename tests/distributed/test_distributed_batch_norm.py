@@ -8,8 +8,8 @@ from torch import distributed as dist
 from torch import nn
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.distributed.batch_norm import SyncBatchNorm, convert_batch_norm, merge_moments, moments
-from hpml_lab.distributed.ranks import launch
+from hpml_lab.core.system.launcher import launch
+from hpml_lab.distributed.lessons.batch_norm import SyncBatchNorm, convert_batch_norm, merge_moments, moments
 
 SHARES = (5, 0, 3)  # a rank without samples takes part
 

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.distributed.costs import (
+from hpml_lab.distributed.exercises import ranks_at_half
+from hpml_lab.distributed.lessons.alpha_beta import (
     ALGORITHMS,
     LINKS,
     MIB,
@@ -21,9 +22,8 @@ from hpml_lab.distributed.costs import (
     tree_seconds,
     weak_efficiency,
 )
-from hpml_lab.distributed.exercises import ranks_at_half
-from hpml_lab.distributed.extrapolation import STRONG_KIND, WEAK_KIND, extrapolated, step_seconds
-from hpml_lab.distributed.sliders import SIZES, scaling_sliders
+from hpml_lab.distributed.tools.extrapolation import STRONG_KIND, WEAK_KIND, extrapolated, step_seconds
+from hpml_lab.distributed.views.scaling_sliders import SIZES, scaling_sliders
 
 LINK = Interconnect("test", 1e-3, 1e9)
 

@@ -1,4 +1,4 @@
-"""The plain DDP loop of the notebook: equal to one process on the whole batches."""
+"""The plain DDP loop of the notebook, equal to one process on the whole batches; and the figure of five collectives."""
 
 import pytest
 import torch
@@ -7,6 +7,7 @@ from torch.utils.data import DistributedSampler, TensorDataset
 
 from hpml_lab import data
 from hpml_lab.distributed import launch, train_with_ddp
+from hpml_lab.distributed.views.collectives import call_all, collectives_drawn
 
 EPOCHS, BATCH = 2, 16
 
@@ -44,3 +45,14 @@ def test_the_plain_loop_trains_what_one_process_trains_on_the_whole_batches(tmp_
     assert len(losses) == ranks and list(found) == list(right)
     for name, value in right.items():
         torch.testing.assert_close(found[name], value, rtol=1e-4, atol=1e-6)
+
+
+def test_collectives_move_what_their_figure_says():
+    found = launch(call_all, ranks=3)
+    after = {name: [row[name][1] for row in found] for name in found[0]}
+    assert after["broadcast"] == [[1, 2, 3]] * 3
+    assert after["all_reduce"] == [[111, 222, 333]] * 3 and after["reduce_scatter"] == [[111], [222], [333]]
+    assert after["all_gather"] == [[1, 10, 100]] * 3 and after["all_to_all"] == [[1, 10, 100], [2, 20, 200], [3, 30, 300]]
+    shown = collectives_drawn()
+    texts = [text.get_text() for axes in shown.figure.axes for text in axes.texts]
+    assert texts.count("→") == 15 and texts.count("333") == 3 + 1 and "rank" in shown.caption

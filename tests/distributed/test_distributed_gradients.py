@@ -10,23 +10,15 @@ from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.timeline import CLOCK, Span
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.distributed import (
-    Link,
-    OverlappingDDP,
-    assign_buckets,
-    last_arrival,
-    ring_all_reduce,
-    ring_picture,
-    ring_schedule,
-    ring_states,
-    ring_stepper,
-)
-from hpml_lab.distributed import gradient_checks as checks
-from hpml_lab.distributed import overlap_pictures as pictures
-from hpml_lab.distributed import overlap_runs as runs
-from hpml_lab.distributed.buckets import MIB, GradientBucket
+from hpml_lab.core.system.launcher import RankError, launch
 from hpml_lab.distributed.experiments import gradient_aggregation as module
-from hpml_lab.distributed.ranks import RankError, launch
+from hpml_lab.distributed.experiments.gradient_aggregation import figure as pictures
+from hpml_lab.distributed.experiments.gradient_aggregation import gradient_checks as checks
+from hpml_lab.distributed.experiments.gradient_aggregation import on_ranks as runs
+from hpml_lab.distributed.lessons.buckets import MIB, GradientBucket, Link, assign_buckets, last_arrival
+from hpml_lab.distributed.lessons.ddp import OverlappingDDP
+from hpml_lab.distributed.lessons.ring import ring_all_reduce, ring_schedule, ring_states
+from hpml_lab.distributed.views.ring_stepper import ring_picture, ring_stepper
 
 LONG = 600.0  # seconds
 

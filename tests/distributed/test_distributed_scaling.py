@@ -4,12 +4,11 @@ import pytest
 import torch
 
 from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.distributed import placement
-from hpml_lab.distributed import scaling_pictures as pictures
-from hpml_lab.distributed.costs import MIB, Interconnect, ring_seconds
+from hpml_lab.core.system import placement
+from hpml_lab.core.system.launcher import launch
 from hpml_lab.distributed.experiments import scaling as module
-from hpml_lab.distributed.ranks import launch
-from hpml_lab.distributed.scaling_times import (
+from hpml_lab.distributed.experiments.scaling import figure as pictures
+from hpml_lab.distributed.experiments.scaling.on_ranks import (
     AGAIN,
     ALONE,
     COMPUTE_ONLY,
@@ -20,6 +19,7 @@ from hpml_lab.distributed.scaling_times import (
     gains_in,
     measure_rank,
 )
+from hpml_lab.distributed.lessons.alpha_beta import MIB, Interconnect, ring_seconds
 
 WORKS = [(ALONE, 1), (STRONG, 2), (WEAK, 2), (COMPUTE_ONLY, 2), (AGAIN, 1)]
 

@@ -1,1 +1,1 @@
-"""The experiments of notebook 13, one module each."""
+"""The experiments of notebook 13, one module or folder each."""

@@ -1,0 +1,147 @@
+"""What the ranks of `scaling` measure: one training step on 1, 2, … ranks, in turns, and all-reduces of several sizes."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.system.placement import device_of_rank, wait_for
+
+ALONE, AGAIN = "1 rank", "1 rank again"
+STRONG, WEAK, COMPUTE_ONLY = "strong", "weak", "no all-reduce"
+Samples = dict[tuple[str, int], list[float]]  # {(work, ranks): seconds of each sample}
+
+
+@dataclass
+class RankTimes:
+    """One rank's samples, in seconds; a work in which it has no part has no CPU time.
+
+    steps       wall-clock time
+    cpu         CPU time of this process, with the threads of its communication
+    all_reduce  {bytes: wall-clock time of each sample}
+    error       of the gradient of all ranks, relative to that of one rank on the whole batch, in float64
+    """
+
+    steps: Samples
+    cpu: Samples
+    all_reduce: dict[int, list[float]]
+    error: float
+    gradient_bytes: int
+
+
+def network(width: int) -> nn.Module:
+    return nn.Sequential(nn.Linear(784, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, 10))
+
+
+def measure_rank(width: int, batch: int, sizes: Sequence[int], samples: int, device: str) -> RankTimes:
+    """On each rank: all works in turns, so that a drift of the machine's speed falls on all of them.
+
+    batch  the samples of one step of one rank; strong scaling divides them, weak scaling gives them to each rank
+    """
+    rank, world = dist.get_rank(), dist.get_world_size()
+    here = device_of_rank(device, rank)
+    counts = [count for count in (1, 2, 4, 8, 16) if count <= world]
+    works = _works(width, batch, counts, here)
+    steps, cpu = {name: [] for name in works}, {name: [] for name in works}
+    messages = {size: torch.zeros(size // 4, device=here) for size in sizes}
+    all_reduce: dict[int, list[float]] = {size: [] for size in sizes}
+    for turn in range(-1, samples):  # the first turn warms up: DDP orders its buckets after the first step
+        for name, work in works.items():
+            wall, used = _timed(work if rank < name[1] else None, here)
+            if turn >= 0:
+                steps[name].append(wall)
+                cpu[name].append(used if rank < name[1] else 0.0)
+        for size, message in messages.items():
+            wall, _ = _timed(lambda message=message: dist.all_reduce(message), here)
+            if turn >= 0:
+                all_reduce[size].append(wall)
+    return RankTimes(steps, cpu, all_reduce, _gradient_error(here), sum(p.nbytes for p in network(width).parameters()))
+
+
+def _works(width: int, batch: int, counts: Sequence[int], here: torch.device) -> dict[tuple[str, int], Callable[[], None]]:
+    rank = dist.get_rank()
+    x, y = torch.randn(batch, 784, device=here), torch.randint(10, (batch,), device=here)
+    plain = network(width).to(here)
+    works = {(ALONE, 1): lambda: _step(plain, x, y)}
+    for count in counts[1:]:
+        group = dist.new_group(list(range(count)))  # all ranks take part in making a group
+        if rank >= count:
+            nothing = dict.fromkeys([(STRONG, count), (WEAK, count), (COMPUTE_ONLY, count)], lambda: None)
+            works |= nothing
+            continue
+        model, part = DistributedDataParallel(network(width).to(here), process_group=group), batch // count
+        works[STRONG, count] = lambda model=model, part=part: _step(model, x[:part], y[:part])
+        works[WEAK, count] = lambda model=model: _step(model, x, y)
+        works[COMPUTE_ONLY, count] = lambda model=model, part=part: _step(model, x[:part], y[:part], model.no_sync())
+    return works | {(AGAIN, 1): works[ALONE, 1]}
+
+
+def _step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, context: contextlib.AbstractContextManager | None = None) -> None:
+    model.zero_grad()
+    with context or contextlib.nullcontext():
+        nn.functional.cross_entropy(model(x), y).backward()
+
+
+def _timed(work: Callable[[], object] | None, here: torch.device) -> tuple[float, float]:
+    """Wall-clock and CPU seconds of `work` on this rank, which all ranks begin together; without work it only waits."""
+    wait_for(here)
+    dist.barrier()
+    wall, cpu = time.perf_counter(), time.process_time()
+    if work is not None:
+        work()
+        wait_for(here)
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    return (wall if work is not None else 0.0), cpu
+
+
+def _gradient_error(here: torch.device) -> float:
+    """The distance of DDP's gradient from that of one rank on the whole batch, relative to its norm."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(8 * world, 784, generator=generator, dtype=torch.float64).to(here)
+    y = torch.randint(10, (8 * world,), generator=generator).to(here)
+    torch.manual_seed(1)
+    whole = network(16).double().to(here)
+    shared = DistributedDataParallel(network(16).double().to(here))
+    shared.module.load_state_dict(whole.state_dict())
+    _step(whole, x, y)
+    _step(shared, x[rank::world], y[rank::world])
+    a, b = (torch.cat([p.grad.flatten() for p in net.parameters()]) for net in (shared.module, whole))
+    return ((a - b).norm() / b.norm()).item()
+
+
+# ---- all ranks together -----------------------------------------------------------------------------------------------------
+
+
+def slowest(found: list[RankTimes]) -> Samples:
+    """A step takes as long as on its slowest rank."""
+    return {name: [max(turn) for turn in zip(*(rank.steps[name] for rank in found), strict=True)] for name in found[0].steps}
+
+
+def cpu_of_all(found: list[RankTimes]) -> Samples:
+    """The CPU time of all ranks: what the processors did, without the time they waited."""
+    return {name: [sum(turn) for turn in zip(*(rank.cpu[name] for rank in found), strict=True)] for name in found[0].cpu}
+
+
+def gains_in(found: list[RankTimes]) -> tuple[dict[tuple[str, int], SpeedUp], SpeedUp]:
+    """{(work, ranks): gain in samples per second}, and the gain in CPU time of two ranks that share a batch."""
+    wall, cpu = slowest(found), cpu_of_all(found)
+    alone, again = (ALONE, 1), (AGAIN, 1)
+    gains = {
+        name: speed_up_of(wall[alone], [t / (name[1] if name[0] == WEAK else 1) for t in times], wall[again])
+        for name, times in wall.items()
+        if name not in (alone, again)
+    }
+    return gains, speed_up_of(cpu[alone], cpu[STRONG, 2], cpu[again])
+
+
+def fastest_all_reduce(found: list[RankTimes]) -> dict[int, float]:
+    """{bytes: seconds}: of the samples, which each take as long as their slowest rank, the fastest."""
+    sizes = found[0].all_reduce
+    return {size: min(max(turn) for turn in zip(*(rank.all_reduce[size] for rank in found), strict=True)) for size in sizes}

@@ -1,0 +1,101 @@
+"""Data parallel training from scratch: every rank has the whole network and computes on its own share of the batch.
+
+    gradient = 1/N · (gradient of rank 0 + … + gradient of rank N−1)
+
+is the gradient of the whole batch if the shares are equally large and each rank's loss is the mean over its share. (If they
+are not, let rank r call backward on N/G times the sum of its losses, where G is the number of samples on all ranks.)
+"""
+
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.distributed.lessons.buckets import GradientBucket, assign_buckets
+
+start_all_reduce = partial(dist.all_reduce, async_op=True)
+
+
+class OverlappingDDP(nn.Module):
+    """Averages gradients over ranks while the backward pass goes on.
+
+        net = OverlappingDDP(net)
+        loss(net(x), y).backward()               # buckets leave as soon as their gradients are ready
+        net.finish_gradient_synchronization()    # now every parameter's grad is the mean over ranks
+        optimizer.step()
+
+    bucket_mb   a bucket is sent when it holds this many MiB; smaller buckets start earlier, and each costs a latency
+    all_reduce  (flat tensor) starts to sum it over ranks and returns a handle with wait()
+    All ranks start with the parameters and buffers of rank 0. Tied, frozen and unused parameters work: a tied one is sent
+    once, a frozen one never, and one that no rank has used keeps `grad` None. Buffers, such as the running statistics of
+    batch norm, are not synchronized afterwards.
+    """
+
+    def __init__(
+        self, module: nn.Module, bucket_mb: float = 25.0, all_reduce: Callable[[torch.Tensor], Any] = start_all_reduce
+    ) -> None:
+        super().__init__()
+        self.module, self._all_reduce = module, all_reduce
+        _check_same_on_all_ranks(module)
+        _take_from_rank_0(module)
+        trained = [parameter for parameter in module.parameters() if parameter.requires_grad]  # a tied one is listed once
+        self.buckets = [GradientBucket([trained[i] for i in numbers]) for numbers in assign_buckets(trained, bucket_mb)]
+        self._under_way: list[Any] = []  # handles of the buckets that were sent: the first ones, in order
+        for bucket in self.buckets:
+            for parameter in bucket.parameters:
+                parameter.register_post_accumulate_grad_hook(partial(self._gradient_is_ready, bucket))
+
+    def forward(self, *inputs: Any, **options: Any) -> Any:
+        return self.module(*inputs, **options)
+
+    def _gradient_is_ready(self, bucket: GradientBucket, parameter: nn.Parameter) -> None:
+        """Called in the backward pass for each parameter; a tied one is ready when all its uses have contributed."""
+        if parameter not in bucket.waits_for:
+            raise LabError(
+                "A second backward pass began before the gradients of the first were synchronized.",
+                "Call finish_gradient_synchronization() after each backward pass.",
+            )
+        bucket.waits_for.remove(parameter)
+        # Ranks match messages by their order, so a bucket waits for those before it, even if it is complete.
+        while self.buckets[len(self._under_way) :] and not self.buckets[len(self._under_way)].waits_for:
+            self._send_next()
+
+    def _send_next(self) -> None:
+        bucket = self.buckets[len(self._under_way)]
+        bucket.collect(1 / dist.get_world_size())  # before the sum, as torch's DDP does: it keeps float16 in range
+        self._under_way.append(self._all_reduce(bucket.buffer))
+
+    @torch.no_grad()
+    def finish_gradient_synchronization(self) -> None:
+        """Send what is left, which are the buckets with unused parameters, and wait until all sums have arrived."""
+        while len(self._under_way) < len(self.buckets):
+            self._send_next()
+        for bucket, handle in zip(self.buckets, self._under_way, strict=True):
+            handle.wait()
+            bucket.hand_out()
+        self._under_way.clear()
+
+
+def _check_same_on_all_ranks(module: nn.Module) -> None:
+    """Raise LabError on every rank if the ranks' networks have different parameters: their messages would not match."""
+    own = [(name, tuple(parameter.shape), parameter.requires_grad) for name, parameter in module.named_parameters()]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, own)
+    for rank, other in enumerate(found):
+        if other != found[0]:
+            first = next((name for (name, *a), b in zip(found[0], other, strict=False) if (name, *a) != b), "its end")
+            raise LabError(
+                f"Rank {rank} has other parameters than rank 0, from {first} on.", "Build the same network on every rank."
+            )
+
+
+def _take_from_rank_0(module: nn.Module) -> None:
+    for tensor in chain(module.parameters(), module.buffers()):
+        dense = tensor.detach().contiguous()
+        dist.broadcast(dense, src=0)
+        tensor.detach().copy_(dense)

@@ -1,0 +1,1 @@
+"""The notebook's steppers, sliders and pictures: the ring, collectives, scaling."""

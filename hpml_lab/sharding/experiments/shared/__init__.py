@@ -1,0 +1,1 @@
+"""What several experiments use: DeepSpeed on ranks that end soon."""

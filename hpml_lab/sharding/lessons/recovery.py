@@ -1,0 +1,200 @@
+"""Training that survives the loss of a rank: atomic snapshots, and sums whose bits do not depend on the number of ranks.
+
+    snapshots = Snapshots(folder)
+    saved = snapshots.newest()                       # the newest whole one, or None
+    ...
+    snapshots.save(step, {"net": net.state_dict(), …})     # on rank 0
+
+**Snapshots.** A rank can die at any moment, also while it writes. So the bytes go to a temporary name and take the real one
+in a single step (os.replace): a reader finds the old file or the new one. The name holds the first digits of the content's
+sha256; a file that was cut off or damaged later does not match it, and the snapshot before is used.
+
+**Virtual shards.** Floating-point sums depend on their order, and the order of an all-reduce depends on the number of ranks.
+With V fixed shards of each batch the gradient is
+
+    g = (g_0 + g_1 + … + g_(V−1)) / V,   added in this order on every rank, whatever the number N of ranks.
+
+Rank r computes the shards r, r + N, r + 2N, …, each alone. The all-reduce only moves them: each rank fills its rows of a
+(V, P) matrix and leaves zeros in the others, and x + 0 = x exactly. That is V times the traffic, the price of equal bits.
+"""
+
+import contextlib
+import hashlib
+import io
+import pickle
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed as dist
+from torch import nn
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.system.rank_errors import RankError
+
+_NAME = re.compile(r"step(\d{6,})-([0-9a-f]{12})\.pt")
+DIGITS = 12  # of the sha256 that a name holds
+
+
+# ---- snapshots -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A saved state: after which step, what, where, and the newer names that were passed over because they hold none."""
+
+    step: int
+    state: dict[str, Any]
+    path: Path
+    damaged: tuple[str, ...] = ()
+
+
+class Snapshots:
+    """The snapshots of a run in one folder, of which the newest `keep` stay."""
+
+    def __init__(self, folder: Path | str, keep: int = 2) -> None:
+        if keep < 2:
+            raise LabError(f"keep={keep} leaves nothing to go back to if the newest snapshot is damaged.", "Keep at least 2.")
+        self.folder, self.keep = Path(folder), keep
+
+    def files(self) -> list[Path]:
+        """All files with the name of a snapshot, newest first."""
+        found = [path for path in self.folder.glob("step*.pt") if _NAME.fullmatch(path.name)]
+        return sorted(found, key=lambda path: int(_NAME.fullmatch(path.name)[1]), reverse=True)
+
+    def save(self, step: int, state: Mapping[str, Any]) -> Path:
+        """Write the state after `step`, completely or not at all. One rank calls this.
+
+        Raises LabError if `step` is not a whole number of at least 0, or the state holds other objects than newest() reads.
+        """
+        if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+            raise LabError(f"step={step!r} is not a number of steps.", "Use a whole number of at least 0.")
+        content = snapshot_bytes(state)
+        path = atomic_write(self.folder / f"step{step:06d}-{_digest(content)}.pt", content)
+        for leftover in [*self.files()[self.keep :], *self.folder.glob(".step*.part")]:
+            with contextlib.suppress(OSError):  # a folder, which is not ours to remove
+                leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
+        return path
+
+    def newest(self) -> Snapshot | None:
+        """The newest whole snapshot, or None if there is none. Every rank calls this, and all read the same file."""
+        damaged = []
+        for path in self.files():
+            step, digest = _NAME.fullmatch(path.name).groups()
+            state = _read(path, digest)
+            if state is not None:
+                return Snapshot(int(step), state, path, tuple(damaged))
+            damaged.append(path.name)
+        return None
+
+
+def _read(path: Path, digest: str) -> dict[str, Any] | None:
+    """The state in a file; None if it is no file, cannot be read, has another digest, or holds something else."""
+    try:
+        content = path.read_bytes() if path.is_file() else b""  # a pipe would wait for a writer
+        if _digest(content) != digest:
+            return None
+        state = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    except (OSError, EOFError, RuntimeError, pickle.UnpicklingError):  # gone meanwhile, or never a snapshot
+        return None
+    return state if isinstance(state, dict) else None
+
+
+def snapshot_bytes(state: Mapping[str, Any]) -> bytes:
+    """The state as torch.save writes it. Raises LabError for what torch.load(weights_only=True) would refuse to read."""
+    refused = [name for name, value in state.items() if not _readable(value)]
+    if refused:
+        raise LabError(
+            f"A snapshot holds tensors, numbers, texts, lists and dictionaries; {refused[0]} is another kind of object.",
+            "Save its state: state_dict() of a module, an optimizer or a schedule, get_state() of a generator.",
+        )
+    content = io.BytesIO()
+    torch.save(dict(state), content)
+    return content.getvalue()
+
+
+def _readable(value: Any) -> bool:
+    content = io.BytesIO()
+    try:
+        torch.save(value, content)
+        content.seek(0)
+        torch.load(content, weights_only=True)
+    except (pickle.PicklingError, pickle.UnpicklingError, AttributeError, TypeError):
+        return False
+    return True
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:DIGITS]
+
+
+# ---- virtual shards ------------------------------------------------------------------------------------------------------
+
+
+def my_shards(shards: int) -> list[int]:
+    """The virtual shards of this rank: r, r + N, r + 2N, …"""
+    rank, ranks = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+    if ranks > shards:
+        raise LabError(f"{ranks} ranks have nothing to do with {shards} virtual shards.", "Use at least one shard per rank.")
+    return list(range(rank, shards, ranks))
+
+
+def average_in_order(gradients: Mapping[int, torch.Tensor], shards: int) -> torch.Tensor:
+    """The mean of all shards' gradients, bitwise identical for every number of ranks.
+
+    gradients  {shard: its flat gradient} of this rank's shards
+    """
+    first = next(iter(gradients.values()))
+    rows = first.new_zeros(shards, first.numel())
+    for shard, gradient in gradients.items():
+        rows[shard] = gradient
+    if dist.is_initialized():
+        dist.all_reduce(rows)  # a sum with zeros: it moves the rows and rounds nothing
+    total = torch.zeros_like(first)  # from +0, because the all-reduce may have turned −0 into +0
+    for row in rows:
+        total += row
+    return total / shards
+
+
+def fingerprint(net: nn.Module) -> str:
+    """The sha256 of all parameters and buffers: equal only if every bit is."""
+    content = hashlib.sha256()
+    for tensor in net.state_dict().values():
+        content.update(tensor.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+    return content.hexdigest()
+
+
+# ---- restarts ------------------------------------------------------------------------------------------------------------
+
+
+def launch_elastic(
+    function: Callable[..., Any], *arguments: Any, ranks: Sequence[int] = (2, 2, 2), **options: Any
+) -> tuple[list[Any], list[RankError]]:
+    """Launch on ranks[0] ranks; each time a rank fails, launch again on the next number of ranks.
+
+    Returns what the ranks returned and the failures on the way. Like torchrun, it restarts all ranks, not only the one that
+    died: the others' process group has lost a member for good. So the function has to begin by loading its snapshot.
+    Raises the last RankError when the numbers of ranks are used up.
+    """
+    failures: list[RankError] = []
+    for attempt, number in enumerate(ranks):
+        try:
+            return launch(function, *arguments, ranks=number, **options), failures
+        except RankError as error:
+            failures.append(error)
+            if attempt == len(ranks) - 1:
+                raise
+    raise LabError("ranks is empty.", "Give the number of ranks for each attempt, such as (4, 2, 1).")
+
+
+def best_interval(snapshot_seconds: float, seconds_between_failures: float) -> float:
+    """Young's formula for the seconds of work between two snapshots: √(2 δ M).
+
+    A snapshot costs δ; a failure, once in M, costs half an interval on average. The sum δ/τ + τ/(2M) is least at this τ.
+    """
+    return (2 * snapshot_seconds * seconds_between_failures) ** 0.5

@@ -1,0 +1,1 @@
+"""What a DeepSpeed JSON means, and two hosts on one machine."""

@@ -1,0 +1,1 @@
+"""The sliders over ZeRO's formula."""

@@ -1,0 +1,508 @@
+"""Ranks that return, raise, die, hang or part ways: one clear error each, and nothing that stays."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from queue import Empty
+
+import psutil
+import pytest
+import torch
+from torch import distributed as dist
+
+from hpml_lab.core.system import launcher as launching
+from hpml_lab.core.system import machine
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.launcher import launch, need_cores
+from hpml_lab.core.system.programs import python_environment, run_python, started
+from hpml_lab.core.system.rank_errors import RankError, _place, note_place
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
+HANG_SECONDS = 4.0
+
+
+def rank():
+    return dist.get_rank()
+
+
+@pytest.fixture(scope="module")
+def warm():
+    """The first launch imports what creates temporary folders for the life of this process."""
+    launch(rank)
+
+
+@pytest.fixture
+def own_folder(warm, tmp_path, monkeypatch):
+    """Temporary files of this test go here, and not to where other programs have theirs."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+# ---- what a rank is ------------------------------------------------------------------------------------------------------
+
+
+def facts(tensor):
+    tensor += rank()
+    total = torch.tensor(float(rank()))
+    dist.all_reduce(total)
+    variables = [os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")]
+    return {"sum": total.item(), "mine": tensor, "variables": variables, "threads": torch.get_num_threads()}
+
+
+def test_each_rank_has_its_own_arguments_its_number_and_one_thread(nothing_left):
+    given = torch.zeros(3)
+    found = launch(facts, given, ranks=3)
+    assert [row["sum"] for row in found] == [3.0] * 3 and [row["threads"] for row in found] == [1] * 3
+    assert [row["variables"] for row in found] == [[str(r), str(r), "3", "3"] for r in range(3)]
+    assert [row["mine"].tolist() for row in found] == [[float(r)] * 3 for r in range(3)]
+    assert given.tolist() == [0.0] * 3 and "RANK" not in os.environ
+
+
+class Point:
+    """A class of this module stays the same class."""
+
+    def __init__(self, x):
+        self.x = x
+
+
+def test_results_of_any_kind_and_size_come_back():
+    large = launch(lambda: [torch.full((2_000_000,), float(rank())), Point(rank()), None, "text"], ranks=2)
+    assert [(r[0].sum().item(), r[1].x, r[2:]) for r in large] == [(0.0, 0, [None, "text"]), (2e6, 1, [None, "text"])]
+    assert isinstance(large[0][1], Point)
+
+
+def gradients_after_parallel_work():
+    a = torch.ones(300, 300, requires_grad=True)
+    (a @ a).sum().backward()
+    dist.all_reduce(a.grad)
+    return a.grad.sum().item()
+
+
+def test_ranks_compute_after_parallel_work_in_this_process():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        alone = 2 * 300 * 2 * 300 * 300.0
+        a = torch.ones(300, 300, requires_grad=True)
+        (a @ a).sum().backward()
+        assert launch(gradients_after_parallel_work, ranks=2, deadline_seconds=60) == [alone, alone]
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(before)
+
+
+def fork_hang(threads: int, deadline_seconds: float = 3.0) -> str:
+    """How a forked child ends that multiplies two matrices on `threads` threads: "returned", or "hung" at the deadline.
+
+    This process multiplies on two threads before. OpenMP then keeps the second thread for the next parallel operation. A fork
+    copies the memory, in which that thread exists, but only the thread that forks. The child hands half of its product to a
+    thread that is not there, and waits. On one thread it needs nobody.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        _multiply()
+    finally:
+        torch.set_num_threads(before)
+    return run_in_child(_multiply_on, threads, method="fork", deadline_seconds=deadline_seconds).how
+
+
+def _multiply_on(threads: int) -> None:
+    torch.set_num_threads(threads)
+    _multiply()
+
+
+def _multiply() -> None:
+    a = torch.ones(600, 600)
+    torch.exp(a @ a)
+
+
+@pytest.mark.parametrize(("threads", "deadline", "how"), [(1, 60.0, "returned"), (2, 2.0, "hung")])
+def test_a_fork_hangs_on_two_threads_and_not_on_one(threads, deadline, how, nothing_left):
+    before = torch.get_num_threads()
+    assert fork_hang(threads, deadline) == how
+    assert torch.get_num_threads() == before
+
+
+# ---- one error for each fault --------------------------------------------------------------------------------------------
+
+
+def raise_on(guilty):
+    if rank() == guilty:
+        raise ValueError("a bad value")
+    dist.barrier()
+
+
+def raise_advice():
+    dist.barrier()
+    if rank() == 1:
+        raise LabError("The file is gone.", "Make it again.")
+    dist.barrier()
+
+
+def be_killed():
+    if rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def leave_with_0():
+    if rank() == 1:
+        os._exit(0)
+    dist.barrier()
+
+
+def sys_exit_with_0():
+    if rank() == 1:
+        sys.exit(0)
+    dist.barrier()
+
+
+def sleep_alone():
+    if rank() == 1:
+        time.sleep(600)
+    dist.barrier()
+
+
+def part_ways():
+    value = torch.zeros(3)
+    if rank() == 0:
+        dist.all_reduce(value)
+    else:
+        dist.broadcast(value, src=0)
+        dist.barrier()
+
+
+def not_all_call():
+    if rank() == 0:
+        dist.all_reduce(torch.zeros(3))
+
+
+def other_dtypes():
+    dist.all_reduce(torch.zeros(3, dtype=torch.float64 if rank() else torch.float32))
+
+
+def return_a_function():
+    return lambda: None
+
+
+class Unreadable:
+    def __reduce__(self):
+        return int, ("not a number",)
+
+
+FAULTS = {
+    "raises": (raise_on, (1,), 1, "raised", r"Rank 1 of 2 raised ValueError: a bad value \(line \d+ of .*launcher\.py\)"),
+    "first raises": (raise_on, (0,), 0, "raised", "Rank 0 of 2 raised ValueError: a bad value"),
+    "raises advice": (
+        raise_advice,
+        (),
+        1,
+        "raised",
+        r"Rank 1 of 2 raised LabError at line \d+ of .*: The file is gone\. Make it again\.$",
+    ),
+    "killed": (be_killed, (), 1, "died", "Rank 1 of 2 was killed by SIGKILL. The other ranks were stopped."),
+    "exit 0": (leave_with_0, (), 1, "died", "Rank 1 of 2 ended with exit code 0 and returned nothing."),
+    "sys.exit(0)": (sys_exit_with_0, (), 1, "raised", "Rank 1 of 2 raised SystemExit: 0"),
+    "hangs": (
+        sleep_alone,
+        (),
+        1,
+        "hung",
+        r"within 4 s\. Rank 0 waited in barrier at line \d+ .* Rank 1 was at line \d+ .*Find out why",
+    ),
+    "other collectives": (part_ways, (), 0, "hung", r"Rank 0 waited in all_reduce .* Rank 1 waited in broadcast .* same order"),
+    "not all call": (not_all_call, (), 0, "hung", r"Rank 0 waited in all_reduce .* Rank 1 had returned .* same order"),
+    "other dtypes": (other_dtypes, (), None, "died", "killed by SIGABRT. All ranks have to hand over tensors of the same size"),
+    "result": (return_a_function, (), None, "raised", "Its result, a function, cannot be sent .* Return numbers"),
+    "unreadable": (Unreadable, (), 0, "raised", "Rank 0 returned what this process cannot read .* Return numbers"),
+    "a launch in a rank": (launch, (print,), None, "raised", "This process is itself a rank .* Launch ranks from"),
+}
+
+
+def children_and_ports():
+    """Zombies are children too."""
+    me = psutil.Process()
+    return {child.pid for child in me.children()}, me.net_connections()
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_gives_one_clear_error_within_its_deadline(fault, nothing_left, own_folder):
+    function, arguments, guilty, how, text = FAULTS[fault]
+    before = children_and_ports()
+    with pytest.raises(RankError, match=text) as caught:
+        launch(function, *arguments, ranks=2, deadline_seconds=HANG_SECONDS)
+    assert caught.value.how == how and caught.value.rank in ((0, 1) if guilty is None else (guilty,))
+    assert list(own_folder.iterdir()) == [] and children_and_ports() == before
+
+
+def test_a_collective_for_a_rank_that_has_left_ends_before_the_deadline(monkeypatch):
+    monkeypatch.setattr(launching, "LEAVE_SECONDS", 0.2)
+    with pytest.raises(RankError, match=r"Rank 0 of 2 waited at line \d+ .* for rank 1, which had returned\. Every rank"):
+        launch(not_all_call, deadline_seconds=600)
+
+
+def test_an_error_keeps_the_traceback_and_survives_a_pickle():
+    import pickle
+
+    with pytest.raises(RankError) as caught:
+        launch(raise_on, 1)
+    again = pickle.loads(pickle.dumps(caught.value))
+    assert "in raise_on" in again.trace and (again.rank, again.how, str(again)) == (1, "raised", str(caught.value))
+
+
+def test_a_rank_that_is_stopped_gives_no_sign(nothing_left):
+    with pytest.raises(RankError, match="Rank 0 gave no sign of where it was"):
+        launch(lambda: os.kill(os.getpid(), signal.SIGSTOP), ranks=1, deadline_seconds=1.0)
+
+
+def test_of_several_threads_the_main_ones_line_is_named(tmp_path):
+    other = threading.Thread(target=note_place, args=(tmp_path, 0, threading.get_ident()))
+    other.start()
+    other.join()
+    assert re.fullmatch(rf"was at line \d+ of {re.escape(__file__)}", _place(tmp_path / "rank0.trace"))
+
+
+BAD = [
+    (dict(ranks=0), "ranks=0 is not a number of ranks"),
+    (dict(ranks=True), "ranks=True is not"),
+    (dict(ranks=2.0), "ranks=2.0 is not"),
+    (dict(device="tpu"), "'tpu' is not a device"),
+    (dict(method="thread"), "'thread' is not a start method"),
+    (dict(deadline_seconds=0), "deadline_seconds=0 is not a time"),
+    (dict(deadline_seconds=float("nan")), "deadline_seconds=nan is not a time"),
+    (dict(deadline_seconds=float("inf")), "deadline_seconds=inf is not a time"),
+    (dict(device="cuda", ranks=1000), r"NCCL needs a GPU for each of 1000 ranks; torch sees \d+ here"),
+]
+
+
+@pytest.mark.parametrize(("options", "text"), BAD)
+def test_bad_input_is_refused_before_anything_starts(options, text):
+    with pytest.raises(LabError, match=text):
+        launch(facts, **options)
+
+
+def test_what_cannot_be_called_or_sent_is_refused():
+    with pytest.raises(LabError, match="3 cannot be called"):
+        launch(3)
+    with pytest.raises(LabError, match="facts or its arguments cannot be sent to another process .*lock"):
+        launch(facts, threading.Lock(), method="forkserver")
+
+
+def test_times_of_more_ranks_than_cores_are_refused(monkeypatch):
+    monkeypatch.setattr(launching, "cores", lambda: 2)
+    need_cores(2)
+    with pytest.raises(LabError, match="3 ranks would share 2 cores, .* Use ranks=2, or a machine with 3 cores"):
+        need_cores(3)
+    assert machine.cores() >= 1
+
+
+def test_more_ranks_than_cores_give_right_results():
+    ranks = 2 * machine.cores() + 1
+    assert [row["sum"] for row in launch(facts, torch.zeros(1), ranks=ranks)] == [sum(range(ranks))] * ranks
+
+
+@pytest.mark.parametrize(
+    ("linux", "cuda", "method"), [(True, False, "fork"), (True, True, "forkserver"), (False, False, "spawn")]
+)
+def test_ranks_are_forks_of_this_process_only_where_that_is_safe(linux, cuda, method, monkeypatch):
+    monkeypatch.setattr(sys, "platform", "linux" if linux else "darwin")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    assert launching._method() == method
+
+
+# ---- nothing stays -------------------------------------------------------------------------------------------------------
+
+
+def test_fifty_launches_leave_nothing(nothing_left, own_folder):
+    me = psutil.Process()
+
+    def held():
+        return me.num_fds(), me.num_threads(), me.net_connections(), [c.pid for c in me.children()], list(own_folder.iterdir())
+
+    before = held()
+    for _ in range(50):
+        assert launch(rank) == [0, 1]
+    assert held() == before
+
+
+OTHER_METHODS = """
+import torch
+from torch import distributed as dist
+from hpml_lab.core.system.launcher import launch
+
+class Pair:
+    def __init__(self, a, b): self.a, self.b = a, b
+
+def shared(tensor):
+    tensor += dist.get_rank()
+    dist.all_reduce(tensor)
+    return Pair(tensor, torch.get_num_threads())
+
+def fail():
+    raise ValueError("a bad value")
+
+given = torch.zeros(2)
+for method in ("forkserver", "forkserver", "spawn"):
+    pairs = launch(shared, given, ranks=1 if method == "spawn" else 2, method=method)
+    print(method, [(pair.a.tolist(), pair.b) for pair in pairs])
+print(given.tolist())
+try:
+    launch(fail, method="forkserver")
+except Exception as error:
+    print(error)
+"""
+
+
+def test_functions_without_a_module_run_in_other_processes_too(nothing_left):
+    finished = run_python(["-c", OTHER_METHODS], deadline_seconds=500)
+    assert finished.stdout.splitlines() == [
+        "forkserver [([1.0, 1.0], 1), ([1.0, 1.0], 1)]",
+        "forkserver [([1.0, 1.0], 1), ([1.0, 1.0], 1)]",
+        "spawn [([0.0, 0.0], 1)]",
+        "[0.0, 0.0]",
+        finished.stdout.splitlines()[-1],
+    ], finished.stderr
+    assert "raised ValueError: a bad value (line 15 of <string>)" in finished.stdout
+
+
+TERMINAL = """
+import os, time
+from hpml_lab.core.system.launcher import launch
+
+def work():
+    os.write(1, b"works\\n")  # in one piece
+    time.sleep(600)
+
+try:
+    launch(work, ranks=3, deadline_seconds=600)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "killed"])
+def test_no_rank_outlives_a_program_that_is_interrupted_or_killed(number, nothing_left, tmp_path):
+    environment = python_environment({"TMPDIR": str(tmp_path)})
+    command = [sys.executable, "-c", TERMINAL]
+    with started(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as program:
+        assert [program.stdout.readline() for _ in range(3)] == ["works\n"] * 3
+        ranks = [child.pid for child in psutil.Process(program.pid).children() if child.pid != program.pid]
+        if number == signal.SIGINT:
+            os.killpg(program.pid, number)  # as a terminal does it
+        else:
+            os.kill(program.pid, number)
+        stdout, stderr = program.communicate(timeout=300)
+    assert len(ranks) >= 3
+    if number == signal.SIGINT:
+        assert (stdout, stderr) == ("interrupted\n", "")
+        assert [path.name for path in tmp_path.iterdir() if path.name.startswith("hpml-ranks-")] == []
+    ends = time.monotonic() + 60
+    while any(psutil.pid_exists(pid) for pid in ranks) and time.monotonic() < ends:
+        time.sleep(0.05)
+    assert [pid for pid in ranks if psutil.pid_exists(pid)] == []
+
+
+IMPORT = """
+import os, signal, sys, torch
+from torch.distributed import get_rank
+from hpml_lab.core.system.launcher import launch
+
+assert "torch._dynamo" not in sys.modules
+
+class InterruptsTheImport:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch._dynamo.convert_frame", "sympy.core.basic"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, InterruptsTheImport())
+try:
+    launch(get_rank)
+except KeyboardInterrupt:
+    print("interrupted")
+print(launch(get_rank), torch.optim.Adam([torch.ones(1, requires_grad=True)]).defaults["lr"])
+"""
+
+
+def test_an_interrupt_while_the_first_launch_imports_comes_after_the_import(nothing_left):
+    finished = run_python(["-c", IMPORT], deadline_seconds=500)
+    assert finished.stdout == "interrupted\n[0, 1] 0.001\n", finished.stderr
+
+
+NO_GUARD = """
+from torch.distributed import get_rank
+from hpml_lab.core.system.launcher import launch
+launch(get_rank, ranks=1, method="spawn", deadline_seconds=400)
+"""
+
+
+def test_a_script_that_spawns_ranks_without_a_main_guard_is_told_at_once(tmp_path, nothing_left):
+    (tmp_path / "own.py").write_text(NO_GUARD)
+    finished = run_python([str(tmp_path / "own.py")], deadline_seconds=300)
+    assert finished.exitcode == 1 and finished.stderr.count('under `if __name__ == "__main__":`') == 1, finished.stderr
+    assert "Rank 0 of 1 ended with exit code 1" in finished.stderr
+
+
+def test_a_network_interface_that_is_not_there_is_named(monkeypatch, nothing_left):
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "nosuch0")
+    with pytest.raises(RankError, match=r"gloo cannot connect over nosuch0 .*address for: nosuch0"):
+        launch(dist.get_rank, deadline_seconds=300)
+
+
+CELLS = [
+    "import os, time, torch, torch.distributed as dist; from hpml_lab.core.system.launcher import launch",
+    "torch.set_num_threads(2); (torch.ones(600, 600, requires_grad=True) @ torch.ones(600, 600)).sum().backward()",
+    "class Pair:\n    def __init__(self, a): self.a = a",
+    "def work(a):\n    b = torch.tensor(float(dist.get_rank())); dist.all_reduce(b); return Pair(a + b.item())",
+    "print([isinstance(pair, Pair) and pair.a for pair in launch(work, 1)])",
+    "def fail():\n    x = 1\n    raise ValueError('a bad value')",
+    "try:\n    launch(fail)\nexcept Exception as error:\n    print(error)",
+    "def say():\n    print('said by', dist.get_rank())\nprint(launch(say))",
+]
+
+
+def test_in_a_kernel_functions_of_a_cell_run_and_an_interrupt_ends_all_ranks(nothing_left):
+    from jupyter_client import KernelManager
+
+    manager = KernelManager()
+    manager.start_kernel(env=python_environment())
+    client = manager.client()
+    try:
+        client.start_channels()
+        client.wait_for_ready(timeout=300)
+
+        def run(code, interrupt_when=None):
+            message, texts = client.execute(code), []
+            while True:
+                reply = client.get_iopub_msg(timeout=300)
+                if reply["parent_header"].get("msg_id") != message:
+                    continue
+                content = reply["content"]
+                texts += [content[key] for key in ("text", "ename") if key in content]
+                if interrupt_when and interrupt_when in "".join(texts):
+                    interrupt_when = None
+                    manager.interrupt_kernel()
+                if content.get("execution_state") == "idle":
+                    return "".join(texts)
+
+        shown = "".join(run(cell) for cell in CELLS)
+        assert "[2.0, 2.0]" in shown and "raised ValueError: a bad value (line 3 of the cell)" in shown
+        assert shown.count("said by") == 2 and "[None, None]" in shown, "what ranks print is shown"
+        assert "KeyboardInterrupt" in run(
+            "def sleep():\n    print('asleep', flush=True)\n    time.sleep(600)\nlaunch(sleep, deadline_seconds=600)",
+            interrupt_when="asleep",
+        )
+        left = "import psutil; print([c.name() for c in psutil.Process().children() if 'tracker' not in ' '.join(c.cmdline())])"
+        assert run(left) == "[]\n"
+        assert run(CELLS[4]) == "[2.0, 2.0]\n", "it goes on"
+    except Empty:
+        pytest.fail("the kernel did not answer")
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)

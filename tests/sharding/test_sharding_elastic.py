@@ -1,0 +1,284 @@
+"""Snapshots that are whole or passed over, sums in one order, and runs that end bitwise identical whichever rank is killed."""
+
+import hashlib
+import io
+import os
+import pickle
+import signal
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.system.rank_errors import RankError
+from hpml_lab.sharding.experiments.elastic import under_torchrun
+from hpml_lab.sharding.experiments.elastic.on_ranks import Fault, average_by_rank, train
+from hpml_lab.sharding.lessons.recovery import (
+    DIGITS,
+    Snapshots,
+    average_in_order,
+    best_interval,
+    fingerprint,
+    launch_elastic,
+    my_shards,
+)
+from hpml_lab.sharding.lessons.training_run import PARTS, TrainingRun
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
+
+
+# ---- snapshots -----------------------------------------------------------------------------------------------------------
+
+
+def state(value):
+    return {"weights": torch.full((100,), float(value)), "step": value}
+
+
+def test_the_newest_snapshots_are_kept_and_the_newest_is_read(tmp_path):
+    snapshots = Snapshots(tmp_path / "run")
+    assert snapshots.newest() is None and snapshots.files() == []
+    for step in (5, 10, 999_999, 1_000_000):
+        snapshots.save(step, state(step))
+    found = snapshots.newest()
+    assert (found.step, found.state["step"], found.damaged) == (1_000_000, 1_000_000, ())
+    assert torch.equal(found.state["weights"], state(1_000_000)["weights"])
+    assert [path.name[:11] for path in snapshots.files()] == ["step1000000", "step999999-"]
+    assert torch.load(found.path)["step"] == 1_000_000, "torch.load reads the file as it is"
+
+
+DAMAGES = {
+    "cut in half": lambda content: content[: len(content) // 2],
+    "empty": lambda content: b"",
+    "one bit flipped": lambda content: content[:300] + bytes([content[300] ^ 1]) + content[301:],
+    "zeros": lambda content: bytes(len(content)),
+    "longer": lambda content: content + b"\0",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(damage, tmp_path):
+    snapshots = Snapshots(tmp_path, keep=3)
+    for step in (5, 10, 15):
+        newest = snapshots.save(step, state(step))
+    newest.write_bytes(DAMAGES[damage](newest.read_bytes()))
+    found = snapshots.newest()
+    assert (found.step, found.damaged) == (10, (newest.name,))
+    again = snapshots.save(15, state(15))
+    assert again == newest and snapshots.newest().step == 15, "the step is done again and its snapshot is whole"
+
+
+def test_no_whole_snapshot_is_none(tmp_path):
+    Snapshots(tmp_path).save(5, state(5)).write_bytes(b"no")
+    assert Snapshots(tmp_path).newest() is None
+
+
+def disguised(content):
+    return f"step000010-{hashlib.sha256(content).hexdigest()[:DIGITS]}.pt", content
+
+
+def torch_bytes(value):
+    content = io.BytesIO()
+    torch.save(value, content)
+    return content.getvalue()
+
+
+FOREIGN = {
+    "a pickle": disguised(pickle.dumps(os.getcwd)),
+    "text under a right digest": disguised(b"no snapshot"),
+    "nothing under a right digest": disguised(b""),
+    "a pickle in a zip": disguised(torch_bytes(os.getcwd)),
+    "a tensor instead of a state": disguised(torch_bytes(torch.ones(2))),
+}
+
+
+def newest_in(folder):
+    found = Snapshots(folder).newest()
+    return found.step, found.damaged
+
+
+@pytest.mark.parametrize("kind", ["folder", "pipe", "dangling link", "link to itself", *FOREIGN])
+def test_what_only_has_a_snapshots_name_is_passed_over_and_named(kind, tmp_path):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(5, state(5))
+    name, content = FOREIGN.get(kind, ("step000010-0123456789ab.pt", b""))
+    path = tmp_path / name
+    if kind == "folder":
+        path.mkdir()
+    elif kind == "pipe":
+        os.mkfifo(path)
+    elif "link" in kind:
+        path.symlink_to(name if kind == "link to itself" else "absent")
+    else:
+        path.write_bytes(content)
+    outcome = run_in_child(newest_in, str(tmp_path), method="fork", deadline_seconds=60)
+    assert outcome.how == "returned" and outcome.value == (5, (name,)), outcome
+
+
+def test_a_snapshot_that_vanishes_while_the_folder_is_read_is_passed_over(tmp_path, monkeypatch):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(5, state(5))
+    listed = [tmp_path / "step000010-0123456789ab.pt", *snapshots.files()]
+    monkeypatch.setattr(Snapshots, "files", lambda self: listed)
+    assert snapshots.newest().step == 5
+
+
+def test_an_old_folder_with_a_snapshots_name_does_not_end_a_save(tmp_path):
+    (tmp_path / "step000000-0123456789ab.pt").mkdir()
+    snapshots = Snapshots(tmp_path)
+    for step in (1, 2, 3):
+        snapshots.save(step, state(step))
+    assert snapshots.newest().step == 3 and len(list(tmp_path.iterdir())) == 3
+
+
+@pytest.mark.parametrize("step", [-1, "3", 1.0, True, None])
+def test_a_step_that_is_no_number_of_steps_is_refused(step, tmp_path):
+    with pytest.raises(LabError, match=rf"step={step!r} is not a number of steps"):
+        Snapshots(tmp_path).save(step, state(1))
+    assert list(tmp_path.iterdir()) == []
+
+
+def save_and_die(folder):
+    os.replace = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+    Snapshots(folder).save(10, state(10))
+
+
+def test_a_writer_that_is_killed_leaves_the_snapshot_before_and_the_next_one_tidies_up(tmp_path):
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(5, state(5))
+    outcome = run_in_child(save_and_die, str(tmp_path), method="fork", deadline_seconds=60)
+    assert outcome.exitcode == -signal.SIGKILL
+    assert len(list(tmp_path.iterdir())) == 2 and snapshots.newest().step == 5
+    snapshots.save(10, state(10))
+    assert sorted(path.name[:10] for path in tmp_path.iterdir()) == ["step000005", "step000010"]
+
+
+def test_other_files_in_the_folder_are_left_alone(tmp_path):
+    for name in ("step5.pt", "best.pt", "step000005-notes.pt"):
+        (tmp_path / name).write_text("mine")
+    snapshots = Snapshots(tmp_path)
+    for step in (1, 2, 3):
+        snapshots.save(step, state(step))
+    assert len(list(tmp_path.iterdir())) == 3 + 2
+
+
+def test_what_a_snapshot_cannot_hold_is_refused_before_it_is_written(tmp_path):
+    with pytest.raises(LabError, match="net is another kind of object. Save its state: state_dict"):
+        Snapshots(tmp_path).save(1, {"net": nn.Linear(1, 1)})
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(LabError, match="keep=1 leaves nothing to go back to"):
+        Snapshots(tmp_path, keep=1)
+
+
+# ---- virtual shards ------------------------------------------------------------------------------------------------------
+
+SHARDS = 6
+
+
+def shard_gradients(shards):
+    return {shard: torch.randn(1000, generator=torch.Generator().manual_seed(shard)) for shard in shards}
+
+
+def averaged():
+    mine = my_shards(SHARDS)
+    gradients = shard_gradients(mine)
+    zeros = {shard: -torch.zeros(4) for shard in mine}
+    return mine, average_in_order(gradients, SHARDS), average_in_order(zeros, SHARDS), average_by_rank(gradients, SHARDS)
+
+
+def test_the_mean_of_shards_has_the_same_bits_on_any_number_of_ranks():
+    (mine, alone, zeros, _) = averaged()
+    assert mine == list(range(SHARDS))
+    right = sum(gradient.double() for gradient in shard_gradients(mine).values()) / SHARDS
+    assert torch.allclose(alone.double(), right, atol=1e-6)
+    plain = []
+    for ranks in (2, 3, 4):
+        found = launch(averaged, ranks=ranks)
+        assert [row[0] for row in found] == [list(range(rank, SHARDS, ranks)) for rank in range(ranks)]
+        for _, mean, negative_zeros, by_rank in found:
+            assert torch.equal(mean.view(torch.int32), alone.view(torch.int32))
+            assert torch.equal(negative_zeros.view(torch.int32), zeros.view(torch.int32)), "the sign of zero too"
+            plain.append(by_rank)
+    assert not all(torch.equal(by_rank, alone) for by_rank in plain), "sums by rank are rounded in another order"
+
+
+def test_more_ranks_than_shards_are_refused():
+    with pytest.raises(RankError, match="3 ranks have nothing to do with 2 virtual shards. Use at least one"):
+        launch(my_shards, 2, ranks=3)
+
+
+def test_a_fingerprint_sees_every_bit_of_parameters_and_buffers():
+    net = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).to(torch.bfloat16)
+    before = fingerprint(net)
+    assert before == fingerprint(net) and len(before) == 64
+    net[1].num_batches_tracked += 1
+    assert fingerprint(net) != before
+
+
+# ---- runs ----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    return train(str(tmp_path_factory.mktemp("whole")), steps=14)["sha"]
+
+
+@pytest.mark.parametrize("step", range(0, 14, 3))
+def test_whenever_a_rank_is_killed_the_run_ends_with_the_same_bits(step, undisturbed, tmp_path, nothing_left):
+    found, failures = launch_elastic(train, str(tmp_path), 14, 5, [Fault(step % 2, step)], ranks=(2, 1), deadline_seconds=100)
+    assert [rank["sha"] for rank in found] == [undisturbed]
+    assert [(error.rank, error.how) for error in failures] == [(step % 2, "died")]
+    assert found[0]["start"] == step // 5 * 5
+
+
+def test_a_run_is_repeatable_and_learns(undisturbed, tmp_path):
+    run = TrainingRun()
+    losses = [run.step() for _ in range(36)]
+    assert sum(losses[-6:]) < 0.9 * sum(losses[:6]) and run.steps == 36
+    assert set(run.state()) == set(PARTS)
+    assert train(str(tmp_path), steps=14)["sha"] == undisturbed
+    assert train(str(tmp_path), steps=14)["start"] == 10, "a finished run is not done again from the start"
+
+
+def test_when_the_attempts_are_used_up_the_last_failure_is_raised(tmp_path):
+    faults = [Fault(0, 2), Fault(0, 7)]
+    with pytest.raises(RankError, match="Rank 0 of 1 was killed by SIGKILL"):
+        launch_elastic(train, str(tmp_path), 14, 5, faults, ranks=(2, 1))
+    with pytest.raises(LabError, match="ranks is empty"):
+        launch_elastic(train, str(tmp_path), ranks=())
+
+
+def test_the_best_interval_is_where_both_losses_are_least():
+    cost, between = 60.0, 11_000.0
+    best = best_interval(cost, between)
+
+    def lost(interval):
+        return cost / interval + interval / (2 * between)
+
+    assert lost(best) == min(lost(best * factor) for factor in (0.8, 0.9, 1.0, 1.1, 1.25))
+
+
+# ---- the experiment ------------------------------------------------------------------------------------------------------
+
+
+def test_the_experiment_is_sound(sound, nothing_left):
+    from hpml_lab import sharding
+
+    result = sharding.elastic()
+    sound(result)
+    rows = {row.run: row for row in result.rows()}
+    assert rows["a rank is killed"].sha == rows["fewer and fewer ranks"].sha == rows["undisturbed"].sha
+    assert [attempt["ranks"] for attempt in result.arrays["attempts"]] == [4, 2, 1]
+    assert all(curve[-1] > 0 for curve in result.arrays["distances"].values())
+
+
+@pytest.mark.nightly
+def test_torchrun_ends_with_the_same_bits(tmp_path, nothing_left):
+    from types import SimpleNamespace
+
+    found = under_torchrun(SimpleNamespace(steps=14, every=5, width=32), Fault(1, 7))
+    assert (found["start"], found["restarts"]) == (5, 1), found
+    assert found["sha"] == train(str(tmp_path), steps=14)["sha"]

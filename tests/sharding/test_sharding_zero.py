@@ -1,0 +1,320 @@
+"""zero.py, sharded_optimizer.py and fsdp.py: counted bytes, and the same weights as one process on the whole batch."""
+
+import importlib.util
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import distributed as dist
+from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+from hpml_lab.core.system.device import Device
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.system.placement import placement
+from hpml_lab.sharding import zero_memory
+from hpml_lab.sharding.experiments import zero_memory as experiments
+from hpml_lab.sharding.experiments.zero_memory import on_ranks
+from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
+from hpml_lab.sharding.lessons.sharded_optimizer import ShardedOptimizer
+from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint, storages, zero_formula
+from hpml_lab.sharding.views import zero_sliders
+
+BATCH, STEPS = 12, 3
+
+
+class Mixed(nn.Module):
+    """Layers of many kinds: tied, frozen, unused and own parameters, a buffer, layers that read another layer's weight."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(11, 6)
+        self.position = nn.Parameter(torch.randn(5, 6))  # a parameter of the root itself
+        self.attention = nn.TransformerEncoderLayer(6, 2, 7, dropout=0.0, batch_first=True)
+        self.recurrent = nn.LSTM(6, 6, batch_first=True)
+        self.conv = nn.Conv1d(6, 6, 3, padding=1)
+        self.frozen = nn.Linear(6, 6).requires_grad_(False)
+        self.unused = nn.Linear(6, 3)
+        self.half_used = nn.Bilinear(6, 6, 6)
+        self.head = nn.Linear(6, 11)
+        self.head.weight = self.embedding.weight
+        self.register_buffer("scale", torch.tensor(0.5))
+
+    def forward(self, tokens):
+        x = self.attention(self.embedding(tokens) + self.position)
+        x = self.recurrent(x)[0] + self.frozen(x)
+        x = self.conv(x.transpose(1, 2)).transpose(1, 2) * self.scale
+        return self.head(x + self.half_used.bias)
+
+
+def tokens(dtype=None):
+    x = torch.arange(BATCH * 5).view(BATCH, 5) * 7 % 11
+    return x, x.roll(1, 0)
+
+
+def seeded(kind=Mixed):
+    torch.manual_seed(3)
+    return kind().double()
+
+
+def train(model, optimizer, own, finish=lambda: None, steps=STEPS):
+    """Steps on `own` samples of each batch; the loss is the mean over them."""
+    x, y = tokens()
+    for step in range(steps):
+        optimizer.zero_grad()
+        F.cross_entropy(model(x.roll(step, 0)[own]).flatten(0, 1), y.roll(step, 0)[own].flatten()).backward()
+        finish()
+        optimizer.step()
+
+
+def adam(params):
+    return torch.optim.AdamW(params, lr=1e-2, eps=1e-3, weight_decay=0.1)
+
+
+def one_process():
+    net = seeded()
+    train(net, adam(net.parameters()), slice(None))
+    return net.state_dict()
+
+
+def own_samples():
+    share = BATCH // dist.get_world_size()
+    return slice(dist.get_rank() * share, (dist.get_rank() + 1) * share)
+
+
+def worst(got, right):
+    return max((got[name].double() - right[name]).abs().max().item() for name in right)
+
+
+def train_fsdp(right):
+    if dist.get_rank():
+        torch.manual_seed(99)
+    net = seeded() if dist.get_rank() == 0 else Mixed().double()  # only rank 0 has the right start
+    model = FullyShardedDataParallel(net)
+    untouched = {name: part.detach().clone() for name, part in model.named_parameters() if "frozen" in name or "unused" in name}
+    train(model, adam(model.parameters()), own_samples(), model.finish_gradient_synchronization)
+    parts = dict(model.named_parameters())
+    kept = all(torch.equal(parts[name], part) for name, part in untouched.items())
+    none = sorted(name for name, part in parts.items() if part.grad is None)
+    numbers = sum(part.numel() for part in parts.values())
+    whole = model.gather_full_params()
+    alive = sum(len(layer._whole) for layer in model.module.modules())
+    return worst(whole | {"scale": net.scale}, right), kept, none, numbers, alive, len(model._reductions)
+
+
+def train_sharded(right):
+    net = seeded()
+    ddp = DistributedDataParallel(net, find_unused_parameters=True)
+    decayed = [p for p in net.parameters() if p.ndim > 1]
+    optimizer = ShardedOptimizer(decayed, torch.optim.AdamW, lr=1e-2, eps=1e-3, weight_decay=0.1)
+    optimizer.add_param_group({"params": [p for p in net.parameters() if p.ndim < 2]})
+    train(ddp, optimizer, own_samples())
+    return worst(net.state_dict(), right)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_fully_sharded_equals_one_process(ranks):
+    right = one_process()
+    for error, kept, none, _, alive, pending in launch(train_fsdp, right, ranks=ranks):
+        assert error < 1e-10
+        assert kept
+        assert none == [
+            "module.frozen.bias",
+            "module.frozen.weight",
+            "module.half_used.weight",
+            "module.unused.bias",
+            "module.unused.weight",
+        ]
+        assert alive == pending == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_sharded_optimizer_equals_one_process(ranks):
+    assert max(launch(train_sharded, one_process(), ranks=ranks)) < 1e-10
+
+
+def details():
+    """Many small checks in one launch: {what: whether it holds}."""
+    found = {}
+    # A whole state, saved and loaded: what one Adam would save, and training continues with the same numbers.
+    net, plain = seeded(), seeded()
+    sharded = ShardedOptimizer(net.parameters(), torch.optim.AdamW, lr=1e-2, eps=1e-3)
+    adam_w = torch.optim.AdamW(plain.parameters(), lr=1e-2, eps=1e-3)
+    schedules = [torch.optim.lr_scheduler.StepLR(optimizer, 1, 0.5) for optimizer in (sharded, adam_w)]
+    for _ in range(2):  # the same batch on every rank: no DDP is needed
+        for model, optimizer in ((net, sharded), (plain, adam_w)):
+            train(model, optimizer, slice(None), steps=1)
+        for schedule in schedules:
+            schedule.step()
+    found["a scheduler works"] = worst(net.state_dict(), plain.state_dict()) == 0
+    saved = sharded.whole_state_dict()
+    kept = adam_w.state_dict()["state"]
+    found["whole state"] = saved["state"].keys() == kept.keys() and all(
+        torch.equal(saved["state"][i][name], value) for i, state in kept.items() for name, value in state.items()
+    )
+    found["own state is a part"] = 0 < len(sharded.state_dict()["state"]) < len(kept)
+    again = ShardedOptimizer(net.parameters(), torch.optim.AdamW, lr=9.0)
+    again.load_state_dict(saved)
+    for model, optimizer in ((net, again), (plain, adam_w)):
+        train(model, optimizer, slice(None), steps=1)
+    found["training continues"] = worst(net.state_dict(), plain.state_dict()) == 0
+    found["only the own share is loaded"] = all(again.owner[p] == dist.get_rank() for p in again.state)
+    found["a closure is called"] = again.step(lambda: 7) == 7
+    # Gradients of two backward passes add up, as with one process.
+    model, plain = FullyShardedDataParallel(seeded()), seeded()
+    for _ in range(2):
+        for each in (model, plain):
+            F.cross_entropy(each(tokens()[0]).flatten(0, 1), tokens()[1].flatten()).backward()
+    model.finish_gradient_synchronization()
+    layer = model.module.recurrent
+    whole = layer._shards["weight_hh_l0"]
+    parts = [torch.empty_like(whole.part) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, whole.part.grad)
+    gradient = torch.cat(parts)[: whole.shape.numel()].view(whole.shape)
+    found["gradients accumulate"] = torch.allclose(gradient, plain.recurrent.weight_hh_l0.grad, rtol=1e-10)
+    model.eval()
+    with torch.no_grad():
+        found["evaluation"] = torch.allclose(model(tokens()[0]), plain.eval()(tokens()[0]), rtol=1e-10)
+    # 16 bits: the same numbers as torch's fully_shard on two ranks.
+    torch.manual_seed(0)
+    nets = [nn.Sequential(nn.Linear(16, 32), nn.GELU(), nn.LayerNorm(32), nn.Linear(32, 8)) for _ in range(2)]
+    nets[1].load_state_dict(nets[0].state_dict())
+    for part in (*nets[0], nets[0]):
+        if list(part.parameters()):
+            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+            fully_shard(part, mesh=init_device_mesh("cpu", (dist.get_world_size(),)), mp_policy=policy)
+    own = FullyShardedDataParallel(nets[1], torch.bfloat16)
+    x = torch.randn(4, 16, generator=torch.Generator().manual_seed(dist.get_rank()))
+    losses = []
+    for each in (nets[0], own):
+        optimizer = torch.optim.SGD(each.parameters(), lr=0.1)
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = each(x).float().square().mean()
+            loss.backward()
+            own.finish_gradient_synchronization()
+            optimizer.step()
+        losses.append(loss.item())
+    found["bf16 as fully_shard"] = losses[0] == losses[1]
+    found["float32 parts"] = {part.dtype for part in own.parameters()} == {torch.float32}
+    full = own.gather_full_params()
+    theirs = {name: parameter.full_tensor() for name, parameter in nets[0].named_parameters()}
+    found["bf16 weights"] = full.keys() == theirs.keys() and worst(full, {n: t.double() for n, t in theirs.items()}) < 1e-6
+    return found
+
+
+def test_the_details_of_both_classes():
+    for found in launch(details, ranks=2):
+        assert [name for name, holds in found.items() if not holds] == []
+
+
+@pytest.mark.parametrize(
+    "stage, whole, ranks, bytes_each",
+    [(0, MIXED, 64, 16), (1, MIXED, 4, 7), (2, MIXED, 7, 4), (3, MIXED, 64, 0.25), (2, FLOAT32, 4, 7)],
+)
+def test_the_formula(stage, whole, ranks, bytes_each):
+    assert zero_formula(stage, ranks, whole).owned == bytes_each
+
+
+@pytest.mark.parametrize("stage, ranks", [(4, 2), (-1, 2), (1, 0)])
+def test_what_is_no_stage_or_number_of_ranks_is_an_error(stage, ranks):
+    with pytest.raises(LabError):
+        zero_formula(stage, ranks)
+
+
+def test_a_storage_counts_once_and_for_the_first_kind_that_has_it():
+    net = nn.Linear(10, 10)
+    optimizer = torch.optim.SGD(net.parameters(), momentum=0.9)
+    net(torch.ones(1, 10)).sum().backward()
+    optimizer.step()
+    other = torch.zeros(1000)[5:6]  # a view keeps the whole storage
+    views = [net.weight[0], net.weight.view(-1)]
+    parameters, gradients = list(net.parameters()), [p.grad for p in net.parameters()]
+    before = footprint(parameters, gradients, dict(optimizer.state), [other])
+    assert (before.parameters, before.gradients, before.state) == (440, 440, 440)
+    assert footprint([*parameters, *views], [None, *gradients], dict(optimizer.state), [other]).owned == before.owned
+    assert footprint(parameters, gradients, dict(optimizer.state)).rest == before.rest + 4000
+    assert Footprint(1, 2, 3, 4).total == 10 and (Footprint(1, 2, 3, 4) / 2).owned == 3
+    assert sum(storages([other, {"a": (other, views)}]).values()) == 4000 + 400
+
+
+def test_a_tensor_without_memory_is_not_counted():
+    with FakeTensorMode():
+        traced = torch.zeros(1000)
+    kept = torch.zeros(10)
+    assert storages([traced, kept]) == {kept.untyped_storage().data_ptr(): 40}
+
+
+def test_the_experiment_without_deepspeed(sound, monkeypatch):
+    monkeypatch.setattr(experiments.importlib.util, "find_spec", lambda name: None)
+    result = zero_memory("quick")
+    sound(result)
+    assert "DeepSpeed is not installed" in result.notes[-1]
+    rows = result.rows(experiments.RankMemory)
+    assert [row.way for row in rows] == list(experiments.WAYS)
+    twins = result.rows(experiments.Twins)
+    assert [(row.own, row.torchs) for row in twins] == [(name, way.twin) for name, way in experiments.WAYS.items() if way.twin]
+    assert all(row.own_total == pytest.approx(row.torchs_total, rel=1e-4) for row in twins)
+    assert all(0 <= share <= 100 for row in twins for share in (row.own_hidden, row.torchs_hidden))
+    assert result.here("DeepSpeed 1, kept by each rank") is None
+    assert [row.formula for row in result.rows(experiments.OneOfMany)] == [16 / n for n in experiments.QUICK["many"]]
+
+
+@pytest.mark.skipif(importlib.util.find_spec("deepspeed") is None, reason="DeepSpeed is not installed")
+def test_deepspeeds_stages_compute_the_same_and_their_tensors_are_found(tmp_path):
+    # Four equal layers on two ranks: where the cut falls inside a tensor, DeepSpeed keeps its whole gradient.
+    reports = launch(on_ranks.weigh_deepspeed, 64, 4, "cpu", tmp_path, ranks=2, deadline_seconds=600)
+    count = 4 * 64 * 65
+    for report in reports:
+        full = [report[f"DeepSpeed {stage}"] for stage in (0, 1, 2, 3)]
+        assert all(item.losses == pytest.approx(full[0].losses, rel=1e-4) for item in full)
+        assert [item.before_update.parameters / count for item in full] == pytest.approx([4, 4, 4, 2], rel=0.01)
+        assert [item.before_update.gradients / count for item in full] == pytest.approx([4, 2, 2, 2], rel=0.01)
+        assert [item.before_update.state / count for item in full] == pytest.approx([8, 4, 4, 4], rel=0.01)
+
+
+@pytest.mark.parametrize("gpus, some, even", [(0, 3, 3), (1, 3, 3), (2, 2, 2), (3, 3, 2), (6, 3, 2)])
+def test_ranks_on_gpus_can_be_a_power_of_two(monkeypatch, gpus, some, even):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    params = SimpleNamespace(device=SimpleNamespace(is_cuda=gpus > 0), ranks=3, size="quick")
+    for placed, ranks in ((placement(params), some), (placement(params, power_of_two=True), even)):
+        assert (placed.ranks, placed.device) == (ranks, "cuda" if gpus > 1 else "cpu")
+
+
+def test_times_in_bfloat16_on_gpus_that_emulate_it_are_said_to_mean_nothing(monkeypatch):
+    turing = Device(torch.device("cuda:0"), "", torch.float16, "compute capability 7.5 has none for bfloat16")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (7, 5))
+    assert "bf16 rows say nothing here" in experiments.emulated(turing, "cuda")
+    assert "7.5" in experiments.emulated(turing, "cuda")
+    assert experiments.emulated(turing, "cpu") == "", "ranks on the CPU do not use the GPU"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (8, 0))
+    assert experiments.emulated(turing, "cuda") == ""
+
+
+def event(name, start, end, tid=1, cat="cpu_op"):
+    return {"name": name, "ts": start, "dur": end - start, "tid": tid, "cat": cat}
+
+
+def test_communication_is_hidden_where_the_rank_computes_meanwhile():
+    gloo = [event("gloo:all_reduce", 0, 10, tid=2, cat="user_annotation"), event("aten::copy_", 0, 10, tid=2)]
+    assert on_ranks.share_behind_compute([]) == on_ranks.share_behind_compute([event("aten::mm", 0, 10)]) == 0
+    assert on_ranks.share_behind_compute(gloo) == 0
+    # a wait is no operator, and an operator inside another counts once
+    work = [event("aten::mm", 6, 9), event("aten::linear", 5, 20), event("c10d::allreduce_", 0, 4)]
+    assert on_ranks.share_behind_compute([*gloo, *work]) == pytest.approx(0.5)
+    kernels = [event("ncclDevKernel_AllGather", 0, 8, cat="kernel"), event("sm90_gemm", 6, 20, cat="kernel")]
+    assert on_ranks.share_behind_compute([*kernels, *gloo, *work]) == pytest.approx(0.25)
+
+
+def test_the_sliders_show_the_formula():
+    sliders = zero_sliders.zero_sliders()
+    assert zero_sliders.gigabytes(7.5e9, 64, "16-bit with float32 copy") == pytest.approx([120, 31.40625, 16.640625, 1.875])
+    before = sliders.image.value
+    sliders.children[1].value = 1024
+    assert sliders.image.value != before
+    assert "image/png" in sliders._repr_mimebundle_()[0]
