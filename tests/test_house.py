@@ -37,6 +37,7 @@ TOPICS = (
     "pruning",
     "targets",
     "capstone",
+    "serving",
 )
 # Which floor a part of the package is on: it may import what is below it, and itself.
 SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "quantization", "serving": "capstone"}

@@ -8,17 +8,30 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.capstone import pipeline_times
-from hpml_lab.capstone.experiments import inference_pipeline as module
-from hpml_lab.capstone.experiments.inference_pipeline import inference_pipeline, modes_in_time
-from hpml_lab.capstone.pipeline_times import BITWISE, LatencyAtLoad, PipelineThroughput, fit_service, models_of
-from hpml_lab.capstone.queue_theory import theory_and_ticks
-from hpml_lab.capstone.slice_pipelines import BATCHED, GRAPH, ONE_STREAM, Graphed, PipelineMode, SlicePipeline, modes
-from hpml_lab.capstone.slice_stages import SIDE, postprocess, preprocess, slice_models
-from hpml_lab.capstone.traffic import Request
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.serving.experiments import inference_pipeline as module
+from hpml_lab.serving.experiments.inference_pipeline import inference_pipeline, measuring, modes_in_time
+from hpml_lab.serving.experiments.inference_pipeline.measuring import (
+    BITWISE,
+    LatencyAtLoad,
+    PipelineThroughput,
+    fit_service,
+    models_of,
+)
+from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
+    BATCHED,
+    GRAPH,
+    ONE_STREAM,
+    Graphed,
+    PipelineMode,
+    SlicePipeline,
+    modes,
+)
+from hpml_lab.serving.experiments.inference_pipeline.queue_theory import theory_and_ticks
+from hpml_lab.serving.slice_stages import SIDE, postprocess, preprocess, slice_models
+from hpml_lab.serving.traffic import Request
 
 CPU = torch.device("cpu")
 
@@ -94,14 +107,14 @@ def test_a_line_through_service_times_has_no_negative_part():
     for seconds in ([0.001, 0.003, 0.009, 0.03], [0.01, 0.009, 0.008, 0.007]):
         a, b = fit_service([1, 2, 4, 8], seconds)
         assert a >= 0 and b > 0
-    services = [pipeline_times.BatchService(n, 8.0 + n, 8.0 + n, 8.0 / n + 1) for n in (1, 2, 4, 8)]
+    services = [measuring.BatchService(n, 8.0 + n, 8.0 + n, 8.0 / n + 1) for n in (1, 2, 4, 8)]
     known = models_of(services, 8)
     assert known[ONE_STREAM].capacity == pytest.approx(1 / 0.009) and known[BATCHED].capacity == pytest.approx(500)
 
 
 def test_littles_law_of_measured_requests_is_compared_in_whole_nanoseconds():
     requests = [Request(0.1, 0.1, 0.3), Request(0.2, 0.25, 0.9), Request(0.25, 0.25, 0.26)]
-    assert pipeline_times.little_holds(requests)
+    assert measuring.little_holds(requests)
 
 
 @pytest.fixture(scope="module")
@@ -145,7 +158,7 @@ def test_claims_fail_where_outputs_differ_or_requests_are_lost(result):
     wrong.tables[1] = dataclasses.replace(
         traffic, rows=[dataclasses.replace(row, failed=1, little=False) for row in traffic.rows]
     )
-    module.judge(wrong, {}, 1.0, models_of(result.rows(pipeline_times.BatchService), 2))
+    module.judge(wrong, {}, 1.0, models_of(result.rows(measuring.BatchService), 2))
     failing = [
         claim.text.split(",")[0].split(":")[0] for claim in [*wrong.claims, *wrong.checks] if claim.exact and not claim.holds
     ]

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.capstone.traffic import percentiles
-from hpml_lab.capstone.virtual_queue import batch_capacity, md1_sojourn, pipelined, poisson_ticks, request_ticks, simulate
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
+from hpml_lab.serving.traffic import percentiles
+from hpml_lab.serving.virtual_queue import batch_capacity, md1_sojourn, pipelined, poisson_ticks, request_ticks, simulate
 
 SERVICE = 1_000  # ticks of the queue without batches
 MS = 1_000  # ticks a millisecond

@@ -17,8 +17,8 @@ from fractions import Fraction
 
 import numpy as np
 
-from hpml_lab.capstone.traffic import due_times
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.serving.traffic import due_times
 
 TICKS_PER_SECOND = 1_000_000
 

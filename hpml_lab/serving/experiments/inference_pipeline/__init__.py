@@ -6,8 +6,8 @@ from contextlib import ExitStack
 import numpy as np
 from matplotlib.ticker import LogLocator
 
-from hpml_lab.capstone.ct import synthetic
-from hpml_lab.capstone.pipeline_times import (
+from hpml_lab.capstone import synthetic
+from hpml_lab.serving.experiments.inference_pipeline.measuring import (
     BITWISE,
     BatchService,
     LatencyAtLoad,
@@ -20,7 +20,7 @@ from hpml_lab.capstone.pipeline_times import (
     under_traffic,
     virtual_curve,
 )
-from hpml_lab.capstone.queue_theory import (
+from hpml_lab.serving.experiments.inference_pipeline.queue_theory import (
     BatchedQueue,
     SimulatedQueue,
     batched_queues,
@@ -28,7 +28,7 @@ from hpml_lab.capstone.queue_theory import (
     queue_curves,
     queues_by_load,
 )
-from hpml_lab.capstone.slice_pipelines import (
+from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     AT_ONCE,
     BATCHED,
     BOTH,
@@ -39,7 +39,7 @@ from hpml_lab.capstone.slice_pipelines import (
     modes,
     without_tf32,
 )
-from hpml_lab.capstone.slice_stages import slice_models
+from hpml_lab.serving.slice_stages import slice_models
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
@@ -215,7 +215,7 @@ def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: di
     result.key_figure(f"p95 at a load of {MAIN}, overlapped and batched", at[BOTH, MAIN].p95, "ms")
 
 
-@experiment("inference-pipeline", lecture="L1", notebook="19_capstone", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment("inference-pipeline", lecture="L1", notebook="20_serving", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def inference_pipeline(params: Params) -> Result:
     """Two models between pre- and postprocessing: one stream, overlapped, batched; latency from the moment due."""
     device = params.device.torch

@@ -201,7 +201,7 @@ _ERRORS = {  # of NumPy's infinity or NaN, from a division by 0
 }
 
 
-@exercise("capacity-with-batching", notebook="19_capstone")
+@exercise("capacity-with-batching", notebook="20_serving")
 def judge_capacity_with_batching(answer: Callable) -> None:
     """(limit / (a + b·limit), the first n above rate·a / (1 − rate·b), or None)."""
     cases = {

@@ -17,19 +17,20 @@ import numpy as np
 import torch
 from torch import nn
 
-from hpml_lab.capstone.engine_rows import LIT_ALONE, LIT_BATCHED, ORT, OURS_HTTP, SERVERS, TORCH, EngineTraffic, curve, rows_of
-from hpml_lab.capstone.onnx_models import (
-    PATCH,
-    SLICE,
-    TOLERANCE,
-    OnnxEquality,
-    compare_onnx,
-    export_onnx,
-    patch_detector,
-    slice_pair,
+from hpml_lab.serving.experiments.serving_engines.rows import (
+    LIT_ALONE,
+    LIT_BATCHED,
+    ORT,
+    OURS_HTTP,
+    SERVERS,
+    TORCH,
+    EngineTraffic,
+    curve,
+    rows_of,
 )
-from hpml_lab.capstone.onnx_session import CPU, CUDA, OnnxSession, choose_provider
-from hpml_lab.capstone.serving import (
+from hpml_lab.serving.tools.onnx_models import SLICE, TOLERANCE, OnnxEquality, compare_onnx, export_onnx, slice_pair
+from hpml_lab.serving.tools.onnx_session import CPU, CUDA, OnnxSession, choose_provider
+from hpml_lab.serving.experiments.serving_engines.load_test import (
     LITSERVE,
     OURS,
     Load,
@@ -49,7 +50,6 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
 
@@ -213,7 +213,7 @@ def programs(path: Path, provider: str, params: Params) -> tuple[dict, dict[str,
 @experiment(
     "serving-engines",
     lecture="own",
-    notebook="19_capstone",
+    notebook="20_serving",
     draw=draw,
     quick=QUICK,
     full=FULL,
@@ -243,7 +243,9 @@ def serving_engines(params: Params) -> Result:
             wanted, faults = programs(path, provider, params)
             running = stack.enter_context(engines(wanted))
             started = list(running.values())
-            equalities = both_models(model, file, provider)  # meanwhile the engines start
+            equalities = compare_onnx(
+                "detector and segmenter of a slice", model, file, SLICE, (1, 3, INPUTS), provider
+            )  # meanwhile the engines start
             running, late = ready(running)
             faults |= late
             for engine in started:
@@ -269,18 +271,6 @@ def serving_engines(params: Params) -> Result:
     }
     result.notes += notes(faults, params.device, served, loads[1])
     return result
-
-
-def both_models(model: nn.Module, file: bytes, provider: str) -> list[OnnxEquality]:
-    """Equality of the models of a slice, and of the 3-D detector of the pipeline."""
-    volume = patch_detector()
-    detector = export_onnx(volume, PATCH)
-    both = (("detector and segmenter of a slice", model, file, SLICE), ("3-D detector", volume, detector, PATCH))
-    return [
-        row
-        for name, module, onnx, shape in progress(both, "models")
-        for row in compare_onnx(name, module, onnx, shape, (1, 3, INPUTS), provider)
-    ]
 
 
 def notes(faults: Mapping[str, str], device: Device, served: Mapping[tuple[str, str], Served], busy: Load) -> list[str]:

@@ -9,11 +9,14 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hpml_lab.capstone import queue_theory, traffic
-from hpml_lab.capstone.queue_explorer import LIMITS, explore_queue, served
-from hpml_lab.capstone.stage_server import ServerStage, StageServer
-from hpml_lab.capstone.traffic import Request, closed_loop, due_times, open_loop, percentiles, summary
-from hpml_lab.capstone.virtual_queue import (
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.serving import traffic
+from hpml_lab.serving.experiments.inference_pipeline import queue_theory
+from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.traffic import Request, closed_loop, due_times, open_loop, percentiles, summary
+from hpml_lab.serving.views.queue_explorer import LIMITS, explore_queue, served
+from hpml_lab.serving.virtual_queue import (
     batch_capacity,
     limit_needed,
     md1_sojourn,
@@ -24,8 +27,6 @@ from hpml_lab.capstone.virtual_queue import (
     require_steady,
     simulate,
 )
-from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.system.errors import LabError
 
 # ---- traffic ---------------------------------------------------------------------------------------------------------
 

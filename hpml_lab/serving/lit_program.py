@@ -15,10 +15,10 @@ from typing import Any
 import litserve
 import numpy as np
 
-from hpml_lab.capstone.array_message import pack, unpack
-from hpml_lab.capstone.onnx_session import OnnxSession
 from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.serving.array_message import pack, unpack
+from hpml_lab.serving.tools.onnx_session import OnnxSession
 
 TRIES = 5  # ports
 KEEP_ALIVE_SECONDS = 3600  # a connection may rest while other engines are measured

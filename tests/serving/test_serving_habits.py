@@ -6,12 +6,12 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpml_lab.capstone import take_home
-from hpml_lab.capstone.habits import HABITS
 from hpml_lab.core.experiment.findings import KeyFigure
 from hpml_lab.core.experiment.registry import find
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE
+from hpml_lab.serving import take_home
+from hpml_lab.serving.views.take_home_page import HABITS
 
 MACHINE = {"gpu": None, "cpu": "A <CPU>", "cores": 2, "torch": "2.15.0"}
 
@@ -46,7 +46,7 @@ def rows(shown):
 
 @pytest.fixture
 def reference(tmp_path, monkeypatch):
-    monkeypatch.setattr("hpml_lab.capstone.habits.REFERENCE", tmp_path / "reference")
+    monkeypatch.setattr("hpml_lab.serving.views.take_home_page.REFERENCE", tmp_path / "reference")
     return tmp_path / "reference"
 
 

@@ -1,4 +1,4 @@
-"""The capstone's models as ONNX files: exported by torch, run by ONNX Runtime, and compared output by output."""
+"""Models as ONNX files: exported by torch, run by ONNX Runtime, and compared output by output."""
 
 import contextlib
 import io
@@ -11,15 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hpml_lab.capstone.detector import Detector
-from hpml_lab.capstone.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
-from hpml_lab.capstone.slice_stages import SIDE, slice_models
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.tools import need
+from hpml_lab.serving.slice_stages import SIDE, slice_models
+from hpml_lab.serving.tools.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
 
 TOLERANCE = 1e-5  # of the largest output
-PATCH = (1, 32, 32, 32)
 SLICE = (1, SIDE, SIDE)
 
 
@@ -37,18 +35,6 @@ class SlicePair(nn.Module):
 def slice_pair(seed: int = 0) -> SlicePair:
     """The detector and the segmenter of `inference-pipeline`, with random weights from `seed`."""
     return SlicePair(*slice_models(seed=seed)).eval()
-
-
-def patch_detector(seed: int = 0) -> Detector:
-    """The 3-D detector with random weights from `seed`, and statistics of its batch norms that are not the first ones."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        model = Detector()
-        for module in model.modules():
-            if isinstance(module, nn.BatchNorm3d):
-                nn.init.normal_(module.running_mean, std=0.1)
-                nn.init.uniform_(module.running_var, 0.5, 2.0)
-    return model.eval()
 
 
 def export_onnx(model: nn.Module, shape: Sequence[int]) -> bytes:

@@ -23,19 +23,20 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab import capstone
-from hpml_lab.capstone import array_message, http_program, onnx_models, serving
-from hpml_lab.capstone.engine_program import engine_program, is_gone
-from hpml_lab.capstone.experiments import serving_engines as experiment
-from hpml_lab.capstone.experiments.serving_engines import EngineTraffic
-from hpml_lab.capstone.http_client import HttpClient
-from hpml_lab.capstone.onnx_models import OnnxEquality
-from hpml_lab.capstone.onnx_session import CPU, CUDA, OnnxSession, choose_provider
-from hpml_lab.capstone.serving import Load, Served, serve_in_turns
-from hpml_lab.capstone.stage_server import ServerStage, StageServer
-from hpml_lab.capstone.traffic import Request
+from hpml_lab import serving
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.serving import array_message, http_program
+from hpml_lab.serving.experiments import serving_engines as experiment
+from hpml_lab.serving.experiments.serving_engines import EngineTraffic, load_test
+from hpml_lab.serving.experiments.serving_engines.load_test import Load, Served, serve_in_turns
+from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.tools import onnx_models
+from hpml_lab.serving.tools.engine_program import engine_program, is_gone
+from hpml_lab.serving.tools.http_client import HttpClient
+from hpml_lab.serving.tools.onnx_models import OnnxEquality
+from hpml_lab.serving.tools.onnx_session import CPU, CUDA, OnnxSession, choose_provider
+from hpml_lab.serving.traffic import Request
 
 SMALL = dict(calm=(200, 4), busy=(400, 24), turns=1, limit=4, window_seconds=0.002, samples=5)
 EXPECTED = np.arange(1.0, 5.0, dtype=np.float32)[:, None]  # of four inputs
@@ -63,7 +64,7 @@ def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
     batch = {row.engine: row.mean_batch for row in rows if row.load == "busy"}
     assert batch[experiment.LIT_ALONE] == 1 and all(1 <= size <= 4 for size in batch.values())
     assert result.checks[0].holds and "left" in result.checks[0].text
-    assert capstone.busy_latency_over_time(result).figure.axes[0].get_xlabel()
+    assert serving.busy_latency_over_time(result).figure.axes[0].get_xlabel()
     assert set(result.arrays["busy"]) == set(experiment.SERVERS)
 
 
@@ -145,12 +146,12 @@ def test_of_several_engines_those_that_start_are_used(program):
         time.sleep(1000)
         """
     )
-    with serving.engines({"good": (module, {"works": True}), "bad": (module, {"works": False})}) as running:
+    with load_test.engines({"good": (module, {"works": True}), "bad": (module, {"works": False})}) as running:
         running["good"].wait_until_ready = lambda: 1
-        found, faults = serving.ready(running)
+        found, faults = load_test.ready(running)
         both = list(running.values())
     assert list(found) == ["good"] and list(faults) == ["bad"] and "it does not work" in faults["bad"]
-    assert serving.left_behind(both) == []
+    assert load_test.left_behind(both) == []
 
 
 STUBBORN = """
@@ -226,7 +227,7 @@ def test_an_engine_ends_when_this_process_is_killed(program, tmp_path):
     tell = tmp_path / "tell"
     code = f"""
         import sys, time
-        from hpml_lab.capstone.engine_program import engine_program
+        from hpml_lab.serving.tools.engine_program import engine_program
         with engine_program({module!r}, {{"tell": sys.argv[1]}}, name="orphan"):
             time.sleep(1000)
     """
@@ -296,7 +297,7 @@ def test_each_server_gets_the_same_moments_in_turns_while_the_others_rest():
 
 
 def test_a_server_that_dies_is_named_and_the_others_go_on():
-    answers = iter(range(serving.WARM_UP + 5))  # the last five are of the first calm turn and two of the busy one
+    answers = iter(range(load_test.WARM_UP + 5))  # the last five are of the first calm turn and two of the busy one
 
     def dying(index):
         if next(answers, None) is None:

@@ -11,14 +11,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hpml_lab.capstone.array_message import decode, encode
-from hpml_lab.capstone.engine_program import RunningEngine, engine_program, is_gone
-from hpml_lab.capstone.http_client import HttpClient
-from hpml_lab.capstone.http_program import batched
-from hpml_lab.capstone.onnx_models import relative_difference
-from hpml_lab.capstone.stage_server import ServerStage, StageServer
-from hpml_lab.capstone.traffic import Request, TrafficSummary, due_times, open_loop, summary
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.serving.array_message import decode, encode
+from hpml_lab.serving.http_program import batched
+from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.tools.engine_program import RunningEngine, engine_program, is_gone
+from hpml_lab.serving.tools.http_client import HttpClient
+from hpml_lab.serving.tools.onnx_models import relative_difference
+from hpml_lab.serving.traffic import Request, TrafficSummary, due_times, open_loop, summary
 
 WARM_UP = 16  # requests before each turn
 TIMEOUT_SECONDS = 10.0
@@ -215,7 +215,7 @@ def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Ser
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
-LITSERVE, OURS = "hpml_lab.capstone.lit_program", "hpml_lab.capstone.http_program"
+LITSERVE, OURS = "hpml_lab.serving.lit_program", "hpml_lab.serving.http_program"
 
 
 @contextlib.contextmanager

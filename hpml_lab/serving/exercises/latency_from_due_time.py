@@ -6,11 +6,11 @@ from decimal import Decimal
 from numbers import Real
 from typing import Any
 
-from hpml_lab.capstone.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistakes import combined
 from hpml_lab.core.judge.same import plain, same, shown
+from hpml_lab.serving.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
 
 Times = tuple[list, list]  # sent, done
 
@@ -212,7 +212,7 @@ _SPACED = [10.0 * i for i in range(20)]
 _STALL = [1.0] * 5 + [100.0] + [1.0] * 14
 
 
-@exercise("latency-from-due-time", notebook="19_capstone")
+@exercise("latency-from-due-time", notebook="20_serving")
 def judge_latency_from_due_time(answer: Callable) -> None:
     """Nearest-rank percentiles of done − sent and done − due, with sent = max(due, done before)."""
     uneven = [0.0, 1.0, 2.0, 9.0, 10.0, 30.0, 31.0], [4.0, 2.0, 6.0, 1.0, 3.0, 5.0, 2.0]

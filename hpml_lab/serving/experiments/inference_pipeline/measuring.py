@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.capstone.slice_pipelines import BATCHED, ONE_STREAM, SlicePipeline, resolved
-from hpml_lab.capstone.traffic import Request, due_times, open_loop, percentiles, summary
-from hpml_lab.capstone.virtual_queue import TICKS_PER_SECOND, QueueTrace, request_ticks, simulate, ticks
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timeline import Span, rows
 from hpml_lab.core.measure.timing import Timing, interleaved
+from hpml_lab.serving.experiments.inference_pipeline.pipelines import BATCHED, ONE_STREAM, SlicePipeline, resolved
+from hpml_lab.serving.traffic import Request, due_times, open_loop, percentiles, summary
+from hpml_lab.serving.virtual_queue import TICKS_PER_SECOND, QueueTrace, request_ticks, simulate, ticks
 
 NS = 1_000_000_000
 BITWISE = "bitwise equal"

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.capstone.array_message import pack, unpack
-from hpml_lab.capstone.onnx_session import OnnxSession
-from hpml_lab.capstone.stage_server import ServerStage, StageServer
 from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.serving.array_message import pack, unpack
+from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.tools.onnx_session import OnnxSession
 
 ANSWER_SECONDS = 30.0
 LARGEST_BODY = 1 << 26  # bytes; a slice has 64 K

@@ -1,0 +1,1 @@
+"""The exercises of notebook 20, one module each."""

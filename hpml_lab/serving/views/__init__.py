@@ -1,0 +1,1 @@
+"""The sliders of the queue, and the closing page of the course."""
