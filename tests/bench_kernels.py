@@ -9,9 +9,9 @@ import torch.nn.functional as F
 from hpml_lab.core.measure.noise import compare
 from hpml_lab.core.measure.timing import copy_bandwidth, measure
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.compositions import gelu, layer_norm
 from hpml_lab.tuning.experiments.fused_layernorm import library_layer_norm
 from hpml_lab.tuning.experiments.fused_optimizers import BYTES, parameters_with_gradients
+from hpml_lab.tuning.lessons.compositions import gelu, layer_norm
 
 BLOCKS = ((512, 4), (1024, 4), (1024, 8), (2048, 8), (4096, 8))
 
@@ -27,7 +27,7 @@ def optimizers(device: torch.device) -> None:
 
 
 def triton_adam_blocks(device: torch.device, n: int, bandwidth: float) -> None:
-    from hpml_lab.tuning import triton_adam
+    from hpml_lab.tuning.lessons import triton_adam
 
     fused = torch.optim.Adam(parameters_with_gradients([n], device), fused=True)
     for triton_adam.BLOCK, triton_adam.WARPS in BLOCKS:

@@ -11,8 +11,8 @@ from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.experiments import all_switches, checkpointing, fused_layernorm, fused_optimizers
-from hpml_lab.tuning.switch_bench import peak_of_step
-from hpml_lab.tuning.switches import GuideSwitches, SwitchedRun
+from hpml_lab.tuning.experiments.all_switches.in_process import peak_of_step
+from hpml_lab.tuning.lessons.switches import GuideSwitches, SwitchedRun
 
 CPU = torch.device("cpu")
 FREE = {8: 7.0e9, 16: 14.8e9}  # of a card with so many GB, next to the context of a process and a desktop

@@ -18,6 +18,7 @@ Tools:
     TritonAdam         torch.optim.Adam as one Triton kernel (adam_kernel)
     triton_gelu        GELU as one Triton kernel (gelu_kernel)
 For the notebook:
+    by_product, by_fft the other ways to compute a convolution
     gelu, layer_norm   composed of simple operators
     MlpBlock, deep_mlp small networks
     FAULTS             losses with a NaN or an infinity, for anomaly mode
@@ -40,17 +41,19 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.experiments.fused_layernorm import fused_layernorm as fused_layernorm
     from hpml_lab.tuning.experiments.channels_last import channels_last as channels_last
     from hpml_lab.tuning.experiments.all_switches import all_switches as all_switches
-    from hpml_lab.tuning.batch_search import (
+    from hpml_lab.tuning.tools.batch_search import (
         largest_batch as largest_batch,
         within_budget as within_budget,
         until_out_of_memory as until_out_of_memory,
     )
-    from hpml_lab.tuning.compilation import compiled as compiled
-    from hpml_lab.tuning.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
-    from hpml_lab.tuning.triton_pointwise import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
-    from hpml_lab.tuning.anomaly import FAULTS as FAULTS
-    from hpml_lab.tuning.compositions import gelu as gelu, layer_norm as layer_norm
-    from hpml_lab.tuning.networks import MlpBlock as MlpBlock, deep_mlp as deep_mlp
+    from hpml_lab.tuning.tools.generated_kernels import compiled as compiled
+    from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
+    from hpml_lab.tuning.lessons.triton_gelu import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
+    from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
+    from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft
+    from hpml_lab.tuning.lessons.compositions import gelu as gelu, layer_norm as layer_norm
+    from hpml_lab.tuning.experiments.shared.networks import deep_mlp as deep_mlp
+    from hpml_lab.tuning.lessons.recomputing import MlpBlock as MlpBlock
     from hpml_lab.core.system.attempt import attempt as attempt
     from hpml_lab.core.system.warned import collect_warnings as collect_warnings
     from hpml_lab.core.measure.counting import saved_tensors as saved_tensors

@@ -10,13 +10,13 @@ from torch import nn
 from hpml_lab.core.measure.counting import Kernel
 from hpml_lab.core.measure.timing import Timing
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.tuning import conv_bias_bn, debug_apis, turns
-from hpml_lab.tuning.anomaly import anomaly_report
+from hpml_lab.tuning import conv_bias_bn, debug_apis
 from hpml_lab.tuning.experiments import debug_apis as apis
 from hpml_lab.tuning.experiments import zero_grad
-from hpml_lab.tuning.experiments.debug_apis import DebugCost
+from hpml_lab.tuning.experiments.debug_apis import AnomalyReport, DebugCost, anomaly_report
+from hpml_lab.tuning.experiments.shared import turns
+from hpml_lab.tuning.experiments.shared.networks import gradient_bytes, resnet
 from hpml_lab.tuning.experiments.zero_grad import WAYS, ClearedStep, ClearingTime
-from hpml_lab.tuning.networks import gradient_bytes, resnet
 
 CPU = torch.device("cpu")
 
@@ -114,7 +114,9 @@ def test_debug_apis(sound):
     few = dict(layers=8, samples=3, inputs=4)
     result = replace(debug_apis, quick=debug_apis.quick | few)("quick", device="cpu")
     sound(result)
-    assert not torch.is_anomaly_enabled()
+    assert not torch.is_anomaly_enabled() and all(report.off_afterwards for report in result.rows(AnomalyReport))
+    *_, sound_loss = result.rows(AnomalyReport)
+    assert sound_loss.fault == "nothing wrong" and sound_loss.reported is None
     assert {row.tool for row in result.rows(DebugCost)} >= {"anomaly mode", "profiler", "gradcheck"}
 
 

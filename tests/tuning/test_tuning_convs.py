@@ -11,16 +11,19 @@ from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.system.device import Device, choose_device
-from hpml_lab.tuning import convolutions, switch_bench, turns
-from hpml_lab.tuning.convolutions import ConvolutionCase, Convolutions, by_fft, by_product
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
 from hpml_lab.tuning.experiments.all_switches import SwitchedStep
+from hpml_lab.tuning.experiments.all_switches import in_process as switches_in_process
+from hpml_lab.tuning.experiments.all_switches.in_process import peak_of_step
 from hpml_lab.tuning.experiments.channels_last import LayoutTiming, conv_layouts
 from hpml_lab.tuning.experiments.cudnn_benchmark import DEFAULT, LECTURE, FirstCall, SearchTiming
-from hpml_lab.tuning.networks import gradient_bytes
-from hpml_lab.tuning.switch_bench import peak_of_step
-from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
-from hpml_lab.tuning.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.cudnn_benchmark import in_process as search_in_process
+from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
+from hpml_lab.tuning.experiments.shared import turns
+from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
+from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
+from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
+from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
 
 EXPERIMENTS = [cudnn_benchmark.cudnn_benchmark, channels_last.channels_last, all_switches.all_switches]
 IMAGES, LABELS = torch.rand(64, 1, 8, 8, generator=torch.Generator().manual_seed(0)), torch.arange(64) % 10
@@ -209,7 +212,7 @@ def test_a_convolution_is_also_a_product_of_matrices_and_of_spectra(side):
 
 def test_first_calls_are_their_median_without_the_very_first(monkeypatch):
     clock = iter([0.0, 90.0, 100.0, 103.0, 200.0, 201.0, 300.0, 302.0])
-    monkeypatch.setattr(convolutions, "perf_counter", lambda: next(clock))
+    monkeypatch.setattr(search_in_process, "perf_counter", lambda: next(clock))
     assert Convolutions(False, torch.device("cpu"), {"": ConvolutionCase(1, 2, 4)}).first_calls(3) == 2
 
 
@@ -236,7 +239,7 @@ def test_the_time_of_a_layout_is_that_of_its_own_images(known_times, monkeypatch
 
 
 def test_with_known_times_a_larger_batch_counts_all_its_samples(monkeypatch):
-    monkeypatch.setattr(switch_bench.SwitchBench, "seconds", lambda _, name: 2.0 if "debugging" in name else 1.0)
+    monkeypatch.setattr(switches_in_process.SwitchBench, "seconds", lambda _, name: 2.0 if "debugging" in name else 1.0)
     result = replace(all_switches.all_switches, quick=SWITCHES)("quick", device="cpu")
     steps = {row.switches: (row.step_ms, row.gain, row.verdict) for row in result.rows(SwitchedStep)}
     assert steps["all off"] == steps["all on"] == (1000, 1, "within noise")
@@ -258,7 +261,7 @@ def test_runs_with_the_search_and_without_it_are_in_different_processes(monkeypa
             return 1.0
 
         def counts(self, name, steps):
-            return switch_bench.SwitchCounts(1, 1, 1, [self.runs[name][1]] * steps)
+            return switches_in_process.SwitchCounts(1, 1, 1, [self.runs[name][1]] * steps)
 
     monkeypatch.setattr(all_switches, "own_process", here)
     monkeypatch.setattr(all_switches, "SwitchBench", FakeBench)
@@ -283,9 +286,9 @@ def test_losses_are_compared_in_float64_on_few_images(monkeypatch):
             made.append((images.dtype, len(images), sizes["batch"]))
             super().__init__(switches, images, labels, **sizes)
 
-    monkeypatch.setattr(switch_bench, "SwitchedRun", Noted)
+    monkeypatch.setattr(switches_in_process, "SwitchedRun", Noted)
     runs = {"all off": (GuideSwitches(), 32)}
-    bench = switch_bench.SwitchBench(runs, torch.device("cpu"), "digits", channels=2, blocks=1)
+    bench = switches_in_process.SwitchBench(runs, torch.device("cpu"), "digits", channels=2, blocks=1)
     counts, without = bench.counts("all off", 3), bench.counts("all off", 0)
     assert len(counts.losses) == 3 and without.losses == []
     assert made[0][2] == 32 and made[1] == (torch.float64, 3 * 8, 8)
@@ -295,8 +298,10 @@ def test_a_run_gives_its_memory_back_after_each_sample(monkeypatch):
     """Three processes share a GPU: what the allocator of one keeps is missing in the others."""
     order = []
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: order.append("freed"))
-    monkeypatch.setattr(switch_bench, "one_sample", lambda step: order.append("sample") or 1.0)
-    bench = switch_bench.SwitchBench({"all off": (GuideSwitches(), 2)}, torch.device("cpu"), "digits", channels=2, blocks=1)
+    monkeypatch.setattr(switches_in_process, "one_sample", lambda step: order.append("sample") or 1.0)
+    bench = switches_in_process.SwitchBench(
+        {"all off": (GuideSwitches(), 2)}, torch.device("cpu"), "digits", channels=2, blocks=1
+    )
     bench.seconds("all off")
     bench._device = torch.device("cuda")
     bench.seconds("all off")
@@ -304,7 +309,7 @@ def test_a_run_gives_its_memory_back_after_each_sample(monkeypatch):
 
 
 def test_gradients_that_stay_from_step_to_step_are_part_of_the_peak(monkeypatch):
-    monkeypatch.setattr(switch_bench, "peak_bytes", lambda step, _: 1000)
+    monkeypatch.setattr(switches_in_process, "peak_bytes", lambda step, _: 1000)
     kept, dropped = run(GuideSwitches()), run(GuideSwitches(gradients_to_none=True))
     assert peak_of_step(kept) == 1000 + gradient_bytes(kept.net) > 1000
     assert peak_of_step(dropped) == 1000

@@ -10,7 +10,6 @@ from hpml_lab.core.experiment import registry
 from hpml_lab.core.measure.counting import Kernel
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device, choose_device
-from hpml_lab.tuning import turns
 from hpml_lab.tuning.experiments import (
     channels_last,
     conv_bias_bn,
@@ -21,6 +20,7 @@ from hpml_lab.tuning.experiments import (
     zero_grad,
 )
 from hpml_lab.tuning.experiments.debug_apis import DebugCost
+from hpml_lab.tuning.experiments.shared import turns
 from hpml_lab.tuning.experiments.zero_grad import ClearedStep
 
 IMAGES = dict(batch=4, side=32, samples=5)

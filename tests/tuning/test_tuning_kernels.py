@@ -11,12 +11,12 @@ from hpml_lab.core.measure import timing
 from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.compilation import compiled
-from hpml_lab.tuning.compositions import gelu, layer_norm
 from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion
 from hpml_lab.tuning.experiments.fused_layernorm import LayerNormRun
 from hpml_lab.tuning.experiments.fused_optimizers import TRITON, AdamStep, difference_in_spacings
 from hpml_lab.tuning.experiments.pointwise_fusion import GeluRun
+from hpml_lab.tuning.lessons.compositions import gelu, layer_norm
+from hpml_lab.tuning.tools.generated_kernels import compiled
 
 CPU = torch.device("cpu")
 EXPERIMENTS = (pointwise_fusion.pointwise_fusion, fused_optimizers.fused_optimizers, fused_layernorm.fused_layernorm)

@@ -10,12 +10,13 @@ import torch
 
 from hpml_lab.core.measure.counting import peak_bytes
 from hpml_lab.core.measure.timing import Timing
-from hpml_lab.tuning import batch_search
-from hpml_lab.tuning.batch_search import capped_memory, largest_batch, until_out_of_memory, within_budget
 from hpml_lab.tuning.experiments import batch_size, checkpointing
 from hpml_lab.tuning.experiments.batch_size import BatchCost, BatchLimit, BatchStep
-from hpml_lab.tuning.experiments.checkpointing import SEGMENTS, VARIANTS, CheckpointedStep, OperatorValue
-from hpml_lab.tuning.networks import gradient_bytes, mlp_blocks
+from hpml_lab.tuning.experiments.checkpointing import SEGMENTS, VARIANTS, CheckpointedStep, OperatorValue, ReentrantForm
+from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
+from hpml_lab.tuning.lessons.recomputing import mlp_blocks, recompute
+from hpml_lab.tuning.tools import batch_search
+from hpml_lab.tuning.tools.batch_search import capped_memory, largest_batch, until_out_of_memory, within_budget
 
 CPU = torch.device("cpu")
 
@@ -212,7 +213,7 @@ def test_batch_size(sound):
     memory = [
         claim for claim in result.claims if "linearly" in claim.text or "limit" in claim.text and "Throughput" not in claim.text
     ]
-    assert len(memory) == 3 and [claim.text for claim in memory if not claim.holds] == []
+    assert len(memory) == 2 and [claim.text for claim in memory if not claim.holds] == []
     # Where the activations make the peak, two points of the curve predict the limit: it was found, not assumed.
     peaks = {"float32": [row.peak_float32_mb for row in rows], "autocast": [row.peak_autocast_mb for row in rows]}
     (n, m) = (row.batch for row in rows[-2:])
@@ -286,9 +287,24 @@ def test_checkpointing(sound):
     sound(result)
     steps = {row.checkpointed: row for row in result.rows(CheckpointedStep)}
     assert list(steps) == list(VARIANTS)
+    assert [steps[name].kept for name in SEGMENTS] == [47, 1, 3, 7, 15], "n − 1 inputs of n segments: the first is the batch"
+    assert [steps[name].products for name in SEGMENTS] == [32, *(64 - segments for segments in (2, 4, 8, 16))]
+    assert steps["policy: keep products"].products == 32 and steps["GELU + next linear"].gelus == 32
+    not_given, reentrant, not_reentrant = result.rows(ReentrantForm)
+    assert not_given.warns and reentrant.outcome.startswith("RuntimeError") and not_reentrant.outcome == "works"
     none, each_block = steps["none"], steps["each block"]
     assert none.kept_mb * 1e6 == 47 * 256 * 64 * 4 and none.products == 32
     assert each_block.gelus == 2 * none.gelus < each_block.products
+
+
+@pytest.mark.parametrize("preserve", [True, False])
+def test_a_checkpointed_dropout_draws_the_same_mask_again_only_with_the_generators_state(preserve):
+    """For exp(dropout(x)) at x = 1: where x was kept, the output is exp(2) and the gradient 2·exp(2); elsewhere 1 and 0."""
+    torch.manual_seed(1)
+    x = torch.ones(1000, requires_grad=True)
+    y = recompute(lambda x: torch.exp(torch.nn.functional.dropout(x, 0.5)), x, preserve_rng_state=preserve)
+    y.sum().backward()
+    assert torch.equal(y > 1.5, x.grad != 0) is preserve
 
 
 @pytest.mark.cuda

@@ -11,8 +11,9 @@ import torch.nn.functional as F
 from hpml_lab.core.system.errors import LabError
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
-from hpml_lab.tuning import triton_adam, triton_kernel, triton_pointwise  # noqa: E402
-from hpml_lab.tuning.triton_adam import TritonAdam  # noqa: E402
+from hpml_lab.tuning.lessons import triton_adam, triton_gelu  # noqa: E402
+from hpml_lab.tuning.lessons.triton_adam import TritonAdam  # noqa: E402
+from hpml_lab.tuning.tools import triton_kernel
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
@@ -196,14 +197,14 @@ def test_unsupported_tensors_are_refused():
     with pytest.raises(ValueError, match="two betas"):
         TritonAdam([torch.zeros(1)], betas=(0.9,))
     with pytest.raises(LabError, match="float32"):
-        triton_pointwise.triton_gelu(torch.zeros(4, dtype=torch.float64))
+        triton_gelu.triton_gelu(torch.zeros(4, dtype=torch.float64))
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)
 @pytest.mark.parametrize("n", [0, 1, 1023, 1024, 1025, 5000])
 def test_gelu_is_gelu(device, n):
     x = 4 * torch.randn(n, generator=torch.Generator().manual_seed(n)).to(device)
-    got, truth = triton_pointwise.triton_gelu(x), F.gelu(x.double())
+    got, truth = triton_gelu.triton_gelu(x), F.gelu(x.double())
     gap = torch.nextafter(x.abs(), torch.full_like(x, torch.inf)) - x.abs()  # of x, for 1 + erf cancels left of 0
     assert ((got - truth).abs() <= 4 * gap).all()
 
@@ -224,9 +225,9 @@ def test_a_gpu_on_which_triton_cannot_launch_is_reported(monkeypatch):
 
 def test_without_triton_the_import_says_what_to_do(monkeypatch):
     monkeypatch.setitem(sys.modules, "triton", None)
-    monkeypatch.delitem(sys.modules, "hpml_lab.tuning.triton_pointwise")
+    monkeypatch.delitem(sys.modules, "hpml_lab.tuning.lessons.triton_gelu")
     with pytest.raises(LabError, match="macOS"):
-        import hpml_lab.tuning.triton_pointwise  # noqa: F401
+        import hpml_lab.tuning.lessons.triton_gelu  # noqa: F401
 
 
 def generated(kernel, pointers, constants):

@@ -19,8 +19,8 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.compilation import compiled
-from hpml_lab.tuning.compositions import layer_norm
+from hpml_lab.tuning.lessons.compositions import layer_norm
+from hpml_lab.tuning.tools.generated_kernels import compiled
 
 QUICK = dict(rows=2048, features=512, samples=9)
 FULL = dict(rows=16384, features=4096, samples=15)

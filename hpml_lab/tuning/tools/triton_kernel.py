@@ -1,6 +1,5 @@
 """Kernels in Triton's language that run on both devices: compiled for a GPU, interpreted on the CPU."""
 
-import inspect
 from collections.abc import Callable
 from functools import cached_property
 from subprocess import CalledProcessError
@@ -40,7 +39,7 @@ class TritonKernel:
     """
 
     def __init__(self, source: Callable[..., None]) -> None:
-        self.source = source
+        self.source = self.__wrapped__ = source  # by __wrapped__ its code is found
         self.__doc__, self.__name__ = source.__doc__, source.__name__
 
     @cached_property
@@ -60,11 +59,6 @@ class TritonKernel:
     def on(self, device: torch.device) -> Any:
         """The version of this kernel for tensors of `device`."""
         return self._interpreted if device.type == "cpu" else self._compiled
-
-    @property
-    def text(self) -> str:
-        """The source code, as written in its module."""
-        return inspect.getsource(self.source)
 
 
 def round_fma_once(interpreter: Any) -> None:

@@ -14,9 +14,9 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import VERDICTS
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
-from hpml_lab.tuning.switch_bench import SwitchBench, SwitchCounts
-from hpml_lab.tuning.switches import OPTIMIZATIONS, GuideSwitches
-from hpml_lab.tuning.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.all_switches.in_process import SwitchBench, SwitchCounts
+from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches
+from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
 
 QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
 FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=15)
@@ -69,7 +69,7 @@ def measure_switches(
     """Times of a step, and counts, of each of `compared`, and of OFF once more as the placebo.
 
     processes  whether runs with the search and without it, and the placebo, get a process each: a process that has run a shape
-               without the search does not search it again (see tuning.convolutions.Convolution)
+               without the search does not search it again (see experiments.cudnn_benchmark.in_process.Convolutions)
     """
     settings = (params.device.torch, data, params.channels, params.blocks)
     runs = {name: (switches, params.batch * (FACTOR if name == LARGE_BATCH else 1)) for name, switches in compared.items()}
@@ -170,11 +170,6 @@ def all_switches(params: Params) -> Result:
         "Setting gradients to None, and each fusion, calls fewer operators",
         all(row.operators < off.operators for row in fewer),
         f"{off.operators} → " + ", ".join(str(row.operators) for row in fewer),
-    )
-    recomputing = rows["checkpointing"]
-    result.claim(
-        "Checkpointing keeps less for the backward pass and calls more operators",
-        recomputing.kept_mb < off.kept_mb and recomputing.operators > off.operators,
     )
     result.claim(
         "With all switches on, the forward pass keeps less than half as much as with all off",

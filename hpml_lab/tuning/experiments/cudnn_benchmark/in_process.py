@@ -1,4 +1,4 @@
-"""A convolution computed in different ways, as cuDNN's algorithms do, and measured with cuDNN's search off or on."""
+"""Convolutions in a process that has cuDNN's search off or on from its start."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -13,21 +13,7 @@ from torch.nn import functional as F
 
 from hpml_lab.core.measure.counting import kernels, synchronize
 from hpml_lab.core.measure.timing import captured
-from hpml_lab.tuning.turns import one_sample
-
-
-def by_product(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """Convolution (stride 1, same size) as a matrix product: each column holds the pixels under the filter at one place."""
-    columns = F.unfold(x, weight.shape[-1], padding=weight.shape[-1] // 2)
-    return (weight.flatten(1) @ columns).view(len(x), len(weight), *x.shape[2:])
-
-
-def by_fft(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
-    """The same by Fourier transform, where a convolution is a product; conj, because a layer does not flip its filter."""
-    half = weight.shape[-1] // 2
-    size = [side + 2 * half for side in x.shape[2:]]
-    spectrum = torch.einsum("nchw,ochw->nohw", torch.fft.rfft2(x, size), torch.fft.rfft2(weight, size).conj())
-    return torch.fft.irfft2(spectrum, size).roll((half, half), (2, 3))[..., : x.shape[2], : x.shape[3]]
+from hpml_lab.tuning.experiments.shared.turns import one_sample
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from hpml_lab.tuning.compositions import gelu, layer_norm
+from hpml_lab.tuning.lessons.compositions import gelu, layer_norm
 
 ROOT_OF_TWO = 2**0.5  # the lecture's 1.41421 would show in float64
 
@@ -120,7 +120,7 @@ class SwitchedRun:
 def cudnn_search(on: bool) -> Iterator[None]:
     """Set cudnn.benchmark in a `with` block: cuDNN tries algorithms at the first call with each shape and keeps the fastest.
 
-    Only of shapes that were not run before in this process: see tuning.convolutions.Convolution.
+    Only of shapes that were not run before in this process: see experiments.cudnn_benchmark.in_process.Convolutions.
     """
     cudnn = torch.backends.cudnn  # flags() would set what is not named here to its defaults
     kept = {name: getattr(cudnn, name) for name in ("enabled", "benchmark_limit", "deterministic", "allow_tf32")}

@@ -4,24 +4,6 @@ import torch
 from torch import nn
 
 
-class MlpBlock(nn.Module):
-    """x (batch, width) → W₂ gelu(W₁x + b₁) + b₂, of the same shape."""
-
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.first = nn.Linear(width, width)
-        self.gelu = nn.GELU()
-        self.second = nn.Linear(width, width)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.second(self.gelu(self.first(x)))
-
-
-def mlp_blocks(blocks: int, width: int) -> nn.Sequential:
-    """A chain of `blocks` blocks. For its backward pass each block keeps three tensors of the shape of x."""
-    return nn.Sequential(*(MlpBlock(width) for _ in range(blocks)))
-
-
 def deep_mlp(layers: int, width: int) -> nn.Sequential:
     """`layers` small linear layers, each followed by ReLU: many cheap operators, so the fixed cost of an operator shows."""
     return nn.Sequential(*(layer for _ in range(layers) for layer in (nn.Linear(width, width), nn.ReLU())))

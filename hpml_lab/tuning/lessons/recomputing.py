@@ -1,14 +1,30 @@
-"""What to checkpoint in a chain of MLP blocks: several choices, right and wrong, and single operators to choose from."""
+"""What to checkpoint in a chain of MLP blocks: the blocks, and four choices, right and wrong."""
 
 import functools
-from collections.abc import Callable
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 recompute = functools.partial(checkpoint, use_reentrant=False)
+
+
+class MlpBlock(nn.Module):
+    """x (batch, width) → W₂ gelu(W₁x + b₁) + b₂, of the same shape."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.first = nn.Linear(width, width)
+        self.gelu = nn.GELU()
+        self.second = nn.Linear(width, width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(self.gelu(self.first(x)))
+
+
+def mlp_blocks(blocks: int, width: int) -> nn.Sequential:
+    """A chain of `blocks` blocks. For its backward pass each block keeps three tensors of the shape of x."""
+    return nn.Sequential(*(MlpBlock(width) for _ in range(blocks)))
 
 
 def in_segments(net: nn.Sequential, x: torch.Tensor, segments: int) -> torch.Tensor:
@@ -39,22 +55,3 @@ def keep_products(net: nn.Sequential, x: torch.Tensor) -> torch.Tensor:
     for block in net:
         x = recompute(block, x, context_fn=policy)
     return x
-
-
-def operators_to_recompute(batch: int, width: int, device: torch.device) -> dict[str, tuple[Callable[[], torch.Tensor], bool]]:
-    """Single operators on x (batch, width): {name: (the operator, whether it is a matrix product)}."""
-    x = torch.randn(batch, width, device=device, requires_grad=True)
-    image = x.view(batch, 1, 1, width)
-    thin = torch.randn(batch, 8, device=device, requires_grad=True)
-    shallow, deep = nn.Linear(8, width, device=device), nn.Linear(width, width, device=device)
-    return {
-        "ReLU": (lambda: F.relu(x), False),
-        "GELU": (lambda: F.gelu(x), False),
-        "sigmoid": (lambda: torch.sigmoid(x), False),
-        "dropout": (lambda: F.dropout(x, 0.5), False),
-        "layer norm": (lambda: F.layer_norm(x, (width,)), False),
-        "batch norm": (lambda: F.batch_norm(x, None, None, training=True), False),
-        "upsampling ×4": (lambda: F.interpolate(image, scale_factor=2), False),
-        "product, depth 8": (lambda: shallow(thin), True),
-        f"product, depth {width}": (lambda: deep(x), True),
-    }

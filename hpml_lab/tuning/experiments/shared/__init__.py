@@ -1,0 +1,1 @@
+"""What several experiments share: networks, and comparisons whose states take turns."""
