@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Callable, Iterable
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Judged, Rubric
 
 Plan = dict[str, tuple[float, float]]  # {part: (MB kept, ms to compute again)}
 
@@ -32,14 +32,6 @@ PLANS: dict[str, tuple[Plan, float]] = {
     "3 MB of small parts that take long": ({"mask": (2.0, 4.0), "bias": (3.0, 6.0), "scale": (1.5, 1.0)}, 3.0),
     "100 MB of parts of similar size": ({"relu": (60.0, 1.0), "gelu": (100.0, 2.5), "sigmoid": (45.0, 1.2)}, 100.0),
 }
-NOTHING = "0 MB"
-CASES = PLANS | {NOTHING: ({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0)}
-ERRORS = {
-    "empty": (
-        "not-all-sizes",
-        "For one of the plans your function finds no choice that frees enough. Does it try every size, up to all parts?",
-    )
-}
 
 
 def freed(plan: Plan, names: Iterable[str]) -> float:
@@ -50,17 +42,10 @@ def cost(plan: Plan, names: Iterable[str]) -> float:
     return sum(plan[name][1] for name in names)
 
 
-def smallest(key: Callable[[Plan, tuple[str, ...]], object]) -> Callable[[Plan, float], list[str]]:
-    """The rule that takes, of the choices that free at least `need` MB, the one with the smallest key(plan, choice)."""
-
-    def choose(plan: Plan, need: float) -> list[str]:
-        choices = [choice for count in range(len(plan) + 1) for choice in itertools.combinations(plan, count)]
-        return sorted(min((c for c in choices if freed(plan, c) >= need), key=lambda choice: key(plan, choice)))
-
-    return choose
-
-
-cheapest = smallest(cost)  # the parts that take the fewest ms to compute again, sorted
+def cheapest(plan: Plan, need: float) -> list[str]:
+    choices = [choice for count in range(len(plan) + 1) for choice in itertools.combinations(plan, count)]
+    enough = [choice for choice in choices if freed(plan, choice) >= need]
+    return sorted(min(enough, key=lambda choice: cost(plan, choice)))
 
 
 def greedy(key: Callable[[float, float], float]) -> Callable[[Plan, float], list[str]]:
@@ -77,52 +62,10 @@ def greedy(key: Callable[[float, float], float]) -> Callable[[Plan, float], list
     return choose
 
 
-MISTAKES = {
-    "more-than-needed": (
-        lambda plan, need: cheapest(plan, need + 0.01),
-        "A choice that frees exactly what is needed frees enough: at least `need` is >=, not >.",
-    ),
-    "numbers-swapped": (
-        lambda plan, need: cheapest({name: (ms, megabytes) for name, (megabytes, ms) in plan.items()}, need),
-        "You took the ms for the MB: the first number of a part is what it keeps, the second what it takes to compute again.",
-    ),
-    "frees-least": (
-        smallest(freed),
-        "You look for the choice that frees the fewest MB. Free at least what is needed, then compare the ms.",
-    ),
-    "fewest-parts": (
-        smallest(lambda plan, choice: (len(choice), cost(plan, choice))),
-        "You look for the fewest parts. Two quick parts may take less time than a slow one.",
-    ),
-    "kept-not-recomputed": (
-        lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))),
-        "These are the parts to keep. Return those to compute again.",
-    ),
-    "everything": (
-        lambda plan, need: sorted(plan),
-        "Everything is computed again: that frees enough memory, but costs a second forward pass.",
-    ),
-    "largest-first": (
-        greedy(lambda megabytes, ms: -megabytes),
-        "The largest part may be the most expensive to compute again. Compare its ms with its MB.",
-    ),
-    "quickest-first": (
-        greedy(lambda megabytes, ms: ms),
-        "The quickest part may free next to nothing. Compare its ms with its MB.",
-    ),
-    "cheapest-by-the-megabyte": (
-        greedy(lambda megabytes, ms: ms / megabytes),
-        "You take the parts with the fewest ms per MB first, and then one that frees enough without them. Try every choice.",
-    ),
-}
+def names_chosen(answer: Callable[[Plan, float], Iterable[str]]) -> Callable[[Plan, float], list[str]]:
+    """The answer, whose choice is looked at: a list of the plan's names, sorted."""
 
-
-@exercise("choose-checkpoints", notebook="11_tuning")
-def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
-    """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
-
-    def chosen(case: str) -> list[str]:
-        plan, need = CASES[case]
+    def chosen(plan: Plan, need: float) -> list[str]:
         names = answer(dict(plan), need)
         if names is None:
             raise Mistake("returns-nothing", "Your function returns None: return the names of the parts.")
@@ -135,30 +78,56 @@ def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> 
             raise Mistake("named-twice", f"You name a part twice: {names}. Its memory is freed once.")
         return sorted(str(name) for name in names)  # also NumPy's strings
 
-    def by_case(rule: Callable[[Plan, float], list[str]]) -> Callable[[str], list[str]]:
-        return lambda case: rule(*CASES[case])
+    return chosen
 
-    mistakes = {name: (by_case(rule), hint) for name, (rule, hint) in MISTAKES.items()}
-    try:
-        expect_function(chosen, by_case(cheapest), {case: (case,) for case in PLANS}, mistakes=mistakes, errors=ERRORS)
-    except Mistake as mistake:
-        if mistake.name == "wrong-value":
-            explain({case: chosen(case) for case in PLANS})
-        raise
-    if names := chosen(NOTHING):
+
+RUBRIC = Rubric(
+    cheapest,
+    """
+freed(plan, choice) >= need
+    more-than-needed :: freed(plan, choice) > need :: A choice that frees exactly what is needed frees enough: at least `need`
+        is >=, not >.
+cost(plan, choice)
+    frees-least :: freed(plan, choice) :: You look for the choice that frees the fewest MB. Free at least what is needed, then
+        compare the ms.
+    fewest-parts :: (len(choice), cost(plan, choice)) :: You look for the fewest parts. Two quick parts may take less time than
+        a slow one.
+whole answer
+    numbers-swapped :: lambda plan, need: cheapest({name: numbers[::-1] for name, numbers in plan.items()}, need) :: You took
+        the ms for the MB: the first number of a part is what it keeps, the second what it takes to compute again.
+    kept-not-recomputed :: lambda plan, need: sorted(set(plan) - set(cheapest(plan, need))) :: These are the parts to keep.
+        Return those to compute again.
+    everything :: lambda plan, need: sorted(plan) :: Everything is computed again: that frees enough memory, but costs a second
+        forward pass.
+    largest-first :: greedy(lambda megabytes, ms: -megabytes) :: The largest part may be the most expensive to compute again.
+        Compare its ms with its MB.
+    quickest-first :: greedy(lambda megabytes, ms: ms) :: The quickest part may free next to nothing. Compare its ms with its
+        MB.
+    cheapest-by-the-megabyte :: greedy(lambda megabytes, ms: ms / megabytes) :: You take the parts with the fewest ms per MB
+        first, and then one that frees enough without them. Try every choice.
+error
+    not-all-sizes :: empty :: For one of the plans your function finds no choice that frees enough. Does it try every size, up
+        to all parts?
+""",
+    wrap=names_chosen,
+)
+
+
+@exercise("choose-checkpoints", notebook="11_tuning")
+def judge_choose_checkpoints(answer: Callable[[Plan, float], Iterable[str]]) -> None:
+    """Which parts to compute again, so that enough memory is freed and the extra time is the shortest."""
+    RUBRIC.expect(answer, PLANS, explain=explain)
+    if names := names_chosen(answer)({"gelu": (400.0, 2.0), "relu": (300.0, 1.0)}, 0.0):
         raise Mistake("nothing-needed", f"If 0 MB must be freed, checkpoint nothing. You return {names}.")
 
 
-def explain(choices: dict[str, list[str]]) -> None:
-    """Raise the Mistake of choices that are none of MISTAKES: one frees too little, or one costs too much."""
-    for case, names in choices.items():
-        plan, need = CASES[case]
+def explain(answer: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake of choices that no row makes: one frees too little, or one costs too much."""
+    for _, (plan, need), names, _ in judged:
         if freed(plan, names) < need:
             text = f"{need:g} MB must be freed, but your choice frees {freed(plan, names):g} MB in one of the plans."
             raise Mistake("frees-too-little", text)
-    for case, names in choices.items():
-        plan, need = CASES[case]
-        best = cheapest(plan, need)
+    for _, (plan, need), names, best in judged:
         if names != best:
             spare = [name for name in names if freed(plan, names) - plan[name][0] >= need]
             why = (
