@@ -13,16 +13,17 @@ Further figures of their results:
     loss_curves        of backprop_by_hand: two networks trained by the engine
     accumulation       of requires_grad: how .grad adds up
     break_even         of dynamic_graph: after how many calls compiling has paid
-Tools:
-    Tensor, backward_steps, topological_order    the engine
-    MLP, train_xor, train_digits                 networks trained by it
-    stepper, step_picture, pass_table, graph_of  a backward pass step by step, on a slider, as a picture and in words
-    numeric_gradient                             central differences
+Lessons:
+    Tensor, topological_order   the engine
+    numeric_gradient            central differences
     perceptron_by_hand, perceptron_by_engine, perceptron_by_torch, three_losses
-    grown, branch, both_branches, read_out       functions whose graph depends on the data
-    captured_graphs                              the graphs that torch.compile captures of a function
-    grad_fn_graph, model_graph, model_picture    the graph of gradients, and of a model's modules
-    Cube, WrongFactor, WrongWhereNegative, CutBackward    autograd functions with a right and with wrong backwards
+    grown, branch, both_branches    functions whose graph depends on the data
+    captured_graphs             the graphs that torch.compile captures of a function
+    Cube, WrongFactor, CutBackward    autograd functions with a right and with wrong backwards
+Tools:
+    grad_fn_graph, model_graph, model_picture   the graph of gradients, and of a model's modules
+To play with:
+    stepper, pass_table         a backward pass step by step, on a slider and in words
 """
 
 from typing import TYPE_CHECKING
@@ -38,38 +39,27 @@ if TYPE_CHECKING:
     from hpml_lab.autograd.experiments.dynamic_graph import dynamic_graph as dynamic_graph, break_even as break_even
     from hpml_lab.autograd.experiments.torchview_graphs import torchview_graphs as torchview_graphs
     from hpml_lab.autograd.experiments.gradcheck import gradcheck as gradcheck
-    from hpml_lab.autograd.engine import (
-        Tensor as Tensor,
-        backward_steps as backward_steps,
-        topological_order as topological_order,
-    )
-    from hpml_lab.autograd.training import MLP as MLP, train_xor as train_xor, train_digits as train_digits
-    from hpml_lab.autograd.step_pictures import stepper as stepper, step_picture as step_picture
-    from hpml_lab.autograd.steps import pass_table as pass_table, graph_of as graph_of
-    from hpml_lab.autograd.numeric import numeric_gradient as numeric_gradient
-    from hpml_lab.autograd.perceptron import (
+    from hpml_lab.autograd.lessons.engine import Tensor as Tensor, topological_order as topological_order
+    from hpml_lab.autograd.views.step_slider import stepper as stepper
+    from hpml_lab.autograd.views.pass_steps import pass_table as pass_table
+    from hpml_lab.autograd.lessons.central_differences import numeric_gradient as numeric_gradient
+    from hpml_lab.autograd.lessons.perceptron import (
         perceptron_by_hand as perceptron_by_hand,
         perceptron_by_engine as perceptron_by_engine,
         perceptron_by_torch as perceptron_by_torch,
         three_losses as three_losses,
     )
-    from hpml_lab.autograd.dynamic import (
+    from hpml_lab.autograd.lessons.dynamic_functions import (
         grown as grown,
         branch as branch,
         both_branches as both_branches,
-        read_out as read_out,
         captured_graphs as captured_graphs,
     )
-    from hpml_lab.autograd.graphs import (
+    from hpml_lab.autograd.tools.torch_graphs import (
         grad_fn_graph as grad_fn_graph,
         model_graph as model_graph,
         model_picture as model_picture,
     )
-    from hpml_lab.autograd.cubes import (
-        Cube as Cube,
-        WrongFactor as WrongFactor,
-        WrongWhereNegative as WrongWhereNegative,
-        CutBackward as CutBackward,
-    )
+    from hpml_lab.autograd.lessons.custom_functions import Cube as Cube, WrongFactor as WrongFactor, CutBackward as CutBackward
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -9,12 +9,10 @@ Experiments, in the order of the notebook, and further figures of their results:
 Softmax regression with its gradient by hand:
     real_data            pixels and one-hot labels of the digits or MNIST
     softmax_loss, softmax_gradient, softmax_minimum   J, ∇J, and the point where ∇J = 0
-    curvature_along, largest_eigenvalue               the Hessian times a direction, and its λmax by power iteration
-Finding a boundary:
-    bisect               the learning rate from which on something diverges
+    largest_eigenvalue   the Hessian's λmax by power iteration
 From hpml_lab.landscape and hpml_lab.optim:
     SURFACES, quadratic, path, run_grid, torch_equivalent, FORMULAS
-    update_matrix, spectral_radius, largest_stable_rate, best_settings
+    update_matrix, spectral_radius, best_settings
 """
 
 from typing import TYPE_CHECKING
@@ -40,21 +38,18 @@ if TYPE_CHECKING:
         saddle_escapes as saddle_escapes,
         lowest_losses as lowest_losses,
     )
-    from hpml_lab.descent.softmax import (
+    from hpml_lab.descent.lessons.softmax_regression import (
         real_data as real_data,
         softmax_loss as softmax_loss,
         softmax_gradient as softmax_gradient,
         softmax_minimum as softmax_minimum,
-        curvature_along as curvature_along,
         largest_eigenvalue as largest_eigenvalue,
     )
-    from hpml_lab.descent.boundary import bisect as bisect
     from hpml_lab.landscape.surfaces import SURFACES as SURFACES, quadratic as quadratic
     from hpml_lab.landscape.trajectories import path as path, run_grid as run_grid, torch_equivalent as torch_equivalent
     from hpml_lab.landscape.stability import (
         update_matrix as update_matrix,
         spectral_radius as spectral_radius,
-        largest_stable_rate as largest_stable_rate,
         best_settings as best_settings,
     )
     from hpml_lab.optim.formulas import FORMULAS as FORMULAS

@@ -8,8 +8,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from hpml_lab.autograd import engine
-from hpml_lab.autograd.engine import Tensor, backward_steps, concatenate, topological_order
+from hpml_lab.autograd.lessons import engine
+from hpml_lab.autograd.lessons.engine import Tensor, backward_steps, concatenate, topological_order
 
 TOLERANCE = 1e-12  # relative to max(1, |gradient|)
 

@@ -7,23 +7,23 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 import pytest
 import torch
 
 from hpml_lab import autograd
-from hpml_lab.autograd import cubes, dynamic, engine, graphs, perceptron
 from hpml_lab.autograd.experiments import dynamic_graph
 from hpml_lab.autograd.experiments import gradcheck as gradcheck_module
 from hpml_lab.autograd.experiments.backprop_by_hand import EdgeFlow, TrainedNet
 from hpml_lab.autograd.experiments.dynamic_graph import CompileCost
 from hpml_lab.autograd.experiments.gradcheck import CheckCost, CheckedFunction
 from hpml_lab.autograd.experiments.requires_grad import LineOutcome
-from hpml_lab.autograd.numeric import numeric_gradient
+from hpml_lab.autograd.lessons import custom_functions as functions
+from hpml_lab.autograd.lessons import dynamic_functions, engine, perceptron
+from hpml_lab.autograd.lessons.central_differences import numeric_gradient
+from hpml_lab.autograd.tools import torch_graphs
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.measure.timing import PLACEBO, Timing
-from hpml_lab.core.system import tools
 
 SMALL = {
     "backprop_by_hand": dict(xor_epochs=1000, xor_lr=1.0, digits_epochs=12),
@@ -65,22 +65,21 @@ def results():
 
 
 @pytest.mark.parametrize(
-    "name, exact, checks",
+    "name, exact",
     [
-        ("backprop_by_hand", 5, 0),
-        ("requires_grad", 9, 0),
-        ("jacobian_vector", 5, 0),
-        ("chain_rule", 3, 0),
-        ("perceptron_bce", 7, 0),
-        ("dynamic_graph", 6, 0),
-        ("torchview_graphs", 3, 1),
-        ("gradcheck", 6, 0),
+        ("backprop_by_hand", 5),
+        ("requires_grad", 6),
+        ("jacobian_vector", 5),
+        ("chain_rule", 3),
+        ("perceptron_bce", 6),
+        ("dynamic_graph", 5),
+        ("torchview_graphs", 3),
+        ("gradcheck", 5),
     ],
 )
-def test_every_experiment_is_sound(results, name, exact, checks, sound):
+def test_every_experiment_is_sound(results, name, exact, sound):
     sound(results[name])
     assert sum(claim.exact for claim in results[name].claims) == exact
-    assert len(results[name].checks) in (checks, checks + (tools.find_tool("dot") is not None))
 
 
 @pytest.mark.parametrize(
@@ -88,13 +87,12 @@ def test_every_experiment_is_sound(results, name, exact, checks, sound):
     [
         ("backprop_by_hand", lambda p: p.setattr(engine, "mul", engine.add), "The engine computes the lecture's"),
         ("backprop_by_hand", lambda p: spoil_module(p, "backprop_by_hand", train_xor=lambda **_: _untrained()), "XOR"),
-        ("requires_grad", lambda p: spoil_module(p, "requires_grad", attempt=lambda work: "works"), "backwards"),
+        ("requires_grad", lambda p: spoil_module(p, "requires_grad", attempt=lambda work: "works"), "without parentheses"),
         ("jacobian_vector", lambda p: p.setattr(torch.autograd.functional, "jacobian", lambda f, x: _zeros(f, x)), "vᵀJ"),
         ("chain_rule", lambda p: p.setattr(engine, "mul", engine.add), "dw/dx = y"),
         ("perceptron_bce", lambda p: p.setattr(perceptron, "sum_", engine.mean), "agree to 1e-12"),
         ("dynamic_graph", lambda p: spoil_module(p, "dynamic_graph", captured_graphs=lambda f, *inputs: [None]), "if"),
-        ("torchview_graphs", lambda p: spoil_module(p, "torchview_graphs", dot_graph=lambda dot: nx.DiGraph()), "graphviz"),
-        ("gradcheck", lambda p: spoil_module(p, "gradcheck", WrongFactor=cubes.Cube), "wrong factor"),
+        ("gradcheck", lambda p: spoil_module(p, "gradcheck", WrongFactor=functions.Cube), "wrong factor"),
     ],
 )
 def test_a_claim_fails_when_what_it_claims_is_spoilt(monkeypatch, name, spoil, text):
@@ -111,7 +109,7 @@ def spoil_module(patch, name, **replaced):
 
 
 def _untrained():
-    from hpml_lab.autograd.training import train_xor
+    from hpml_lab.autograd.lessons.mlp import train_xor
 
     return train_xor(epochs=1)
 
@@ -143,6 +141,10 @@ def test_the_dead_code_of_the_slides_is_run_and_its_errors_shown(results):
     assert outcomes["b.backward()"].startswith("RuntimeError: grad can be implicitly created")
     assert outcomes["s.backwards()"].startswith("AttributeError")
     assert "second time" in outcomes["s.backward() a second time"]
+    chain = "SumBackward0 → MulBackward0 → AddBackward0 → AccumulateGrad"
+    assert outcomes["s.grad_fn, followed back to the leaf"] == chain
+    for line in ("z += 1", "torch.arange(3, requires_grad=True)"):
+        assert outcomes[line].startswith("RuntimeError")
 
 
 def test_gradchecks_table_has_no_gaps(results):
@@ -202,7 +204,6 @@ def test_where_there_is_no_graphviz_the_run_says_so(monkeypatch):
     monkeypatch.setattr(module("torchview_graphs"), "find_tool", lambda name: None)
     result = run("torchview_graphs")
     assert result and any("No graphviz here" in note for note in result.notes)
-    assert len(result.checks) == 1
 
 
 def test_compiling_is_right_and_counted_in_seconds():
@@ -247,22 +248,23 @@ def test_every_name_of_the_front_door_is_there_and_none_is_a_module():
 @pytest.mark.parametrize("x, multiplications, value", [(3.0, 2, math.log(12)), (-1.0, 4, 256.0), (20.0, 1, math.log(40))])
 def test_grown_multiplies_until_ten_then_takes_log_or_square(x, multiplications, value):
     w = torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
-    f = dynamic.grown(w, x)
+    f = dynamic_functions.grown(w, x)
     assert f.item() == pytest.approx(value, rel=1e-12)
-    names = [data["label"] for _, data in graphs.grad_fn_graph(f, {"w": w}).nodes(data=True)]
+    names = [data["label"] for _, data in torch_graphs.grad_fn_graph(f, {"w": w}).nodes(data=True)]
     assert len(names) == multiplications + 2, "the multiplications, the last operation, and the leaf w"
     assert "w\nAccumulateGrad" in names
 
 
 @pytest.mark.parametrize("x", [torch.ones(3), -torch.ones(3), torch.tensor([0.2, -0.1])])
 def test_the_function_without_if_is_the_same_function(x):
-    assert torch.equal(dynamic.branch(x), dynamic.both_branches(x))
+    assert torch.equal(dynamic_functions.branch(x), dynamic_functions.both_branches(x))
 
 
 def test_captured_graphs_compute_what_the_function_does():
-    [graph] = dynamic.captured_graphs(dynamic.both_branches, torch.ones(3))
+    [graph] = dynamic_functions.captured_graphs(dynamic_functions.both_branches, torch.ones(3))
     [value] = graph(torch.ones(3))
-    assert torch.equal(value, dynamic.both_branches(torch.ones(3)))
+    assert torch.equal(value, dynamic_functions.both_branches(torch.ones(3)))
+    before, after = dynamic_functions.captured_graphs(dynamic_functions.read_out, torch.ones(3))  # .item() breaks the graph
 
 
 # ---- the small modules -------------------------------------------------------------------------------------
@@ -294,7 +296,7 @@ def test_the_stable_loss_is_the_formula_where_the_formula_works():
 
 @pytest.mark.parametrize(
     "function, slope",
-    [(cubes.Cube, 12.0), (cubes.CutBackward, 12.0), (cubes.WrongWhereNegative, 12.0), (cubes.WrongFactor, 8.0)],
+    [(functions.Cube, 12.0), (functions.CutBackward, 12.0), (functions.WrongWhereNegative, 12.0), (functions.WrongFactor, 8.0)],
 )
 def test_the_functions_are_all_cubes_and_as_wrong_as_they_say(function, slope):
     x = torch.tensor([2.0], requires_grad=True)

@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.autograd import graphs
+from hpml_lab.autograd.tools import torch_graphs
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.tools import find_tool
@@ -14,7 +14,7 @@ from hpml_lab.core.system.tools import find_tool
 def test_a_grad_fn_graph_holds_what_is_tracked_and_nothing_else():
     x, w = torch.ones(3), torch.ones(3, requires_grad=True)
     root = ((x + 1) * w).sum()
-    graph = graphs.grad_fn_graph(root, {"w": w})
+    graph = torch_graphs.grad_fn_graph(root, {"w": w})
     assert [data["label"] for _, data in graph.nodes(data=True)] == ["SumBackward0", "MulBackward0", "w (3,)\nAccumulateGrad"]
     assert list(nx.topological_sort(graph)) == [2, 1, 0], "edges go forward, from the leaf to the root"
     assert {data["kind"] for _, data in graph.nodes(data=True)} == {"leaf", "operation", "output"}
@@ -22,7 +22,7 @@ def test_a_grad_fn_graph_holds_what_is_tracked_and_nothing_else():
 
 def test_a_tensor_without_history_has_no_graph():
     with pytest.raises(ValueError, match="no grad_fn"):
-        graphs.grad_fn_graph(torch.ones(3))
+        torch_graphs.grad_fn_graph(torch.ones(3))
 
 
 class Residual(nn.Module):
@@ -39,7 +39,7 @@ class Residual(nn.Module):
 
 @pytest.fixture(scope="module")
 def residual():
-    return graphs.model_graph(Residual().to("meta"), torch.zeros(2, 4, device="meta"), depth=1)
+    return torch_graphs.model_graph(Residual().to("meta"), torch.zeros(2, 4, device="meta"), depth=1)
 
 
 def test_a_models_graph_has_its_modules_functions_and_shapes(residual):
@@ -52,38 +52,38 @@ def test_a_models_graph_has_its_modules_functions_and_shapes(residual):
 
 def test_shapes_of_a_model_that_changes_them():
     net = nn.Sequential(nn.Conv2d(3, 8, 3), nn.Flatten(), nn.Linear(8 * 36, 5)).to("meta")
-    graph = graphs.model_graph(net, torch.zeros(2, 3, 8, 8, device="meta"), depth=1).graph
+    graph = torch_graphs.model_graph(net, torch.zeros(2, 3, 8, 8, device="meta"), depth=1).graph
     shapes = [data["label"].split("\n")[1] for _, data in graph.nodes(data=True)]
     assert shapes == ["(2, 3, 8, 8)", "(2, 8, 6, 6)", "(2, 288)", "(2, 5)", "(2, 5)"]
 
 
 def test_the_dot_text_names_the_same_nodes_and_edges(residual):
-    read = graphs.dot_graph(residual.dot)
+    read = torch_graphs.dot_graph(residual.dot)
     assert set(read) == set(residual.graph) and set(read.edges) == set(residual.graph.edges)
     assert len(read) == 8 and read.number_of_edges() == 9
 
 
 @pytest.mark.skipif(find_tool("dot") is None, reason="no graphviz here")
 def test_graphviz_lays_out_the_same_nodes_and_edges(residual):
-    laid_out = graphs.graphviz_graph(residual.dot)
+    laid_out = torch_graphs.graphviz_graph(residual.dot)
     assert set(laid_out) == set(residual.graph) and set(laid_out.edges) == set(residual.graph.edges)
-    assert len(style.png(graphs.model_figure(residual, "graphviz"))) > 2000
+    assert len(style.png(torch_graphs.model_figure(residual, "graphviz"))) > 2000
 
 
 def test_networkx_draws_every_node_and_every_edge(residual):
-    [axes] = graphs.model_picture(residual).figure.axes
+    [axes] = torch_graphs.model_picture(residual).figure.axes
     labels = [text.get_text() for text in axes.texts if text.get_text()]
     assert sorted(labels) == sorted(data["label"] for _, data in residual.graph.nodes(data=True))
     assert len([text for text in axes.texts if not text.get_text()]) == residual.graph.number_of_edges(), "arrows"
 
 
 def test_without_graphviz_asking_for_it_says_how_to_get_it(monkeypatch, residual):
-    monkeypatch.setattr(graphs, "find_tool", lambda name: None)
+    monkeypatch.setattr(torch_graphs, "find_tool", lambda name: None)
     with pytest.raises(LabError, match="apt-get install graphviz"):
-        graphs.model_figure(residual, "graphviz")
-    assert graphs.model_figure(residual, "networkx") is not None
+        torch_graphs.model_figure(residual, "graphviz")
+    assert torch_graphs.model_figure(residual, "networkx") is not None
 
 
 def test_an_unknown_renderer_is_refused(residual):
     with pytest.raises(LabError, match="networkx or graphviz"):
-        graphs.model_figure(residual, "paint")
+        torch_graphs.model_figure(residual, "paint")

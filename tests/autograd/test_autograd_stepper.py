@@ -12,9 +12,9 @@ import torch
 from matplotlib.text import Text
 from PIL import Image
 
-from hpml_lab.autograd.engine import Tensor, concatenate
-from hpml_lab.autograd.step_pictures import step_figure, step_picture, stepper
-from hpml_lab.autograd.steps import MOST_NODES, graph_of, pass_table
+from hpml_lab.autograd.lessons.engine import Tensor, concatenate
+from hpml_lab.autograd.views.pass_steps import MOST_NODES, graph_of, pass_table
+from hpml_lab.autograd.views.step_slider import step_figure, step_picture, stepper
 from hpml_lab.core.show import style
 
 

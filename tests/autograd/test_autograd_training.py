@@ -6,8 +6,8 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.autograd.engine import Tensor, sigmoid, tanh
-from hpml_lab.autograd.training import (
+from hpml_lab.autograd.lessons.engine import Tensor, sigmoid, tanh
+from hpml_lab.autograd.lessons.mlp import (
     MLP,
     XOR_INPUTS,
     XOR_LABELS,

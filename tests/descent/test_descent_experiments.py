@@ -10,16 +10,16 @@ import torch
 from hpml_lab import descent
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.measure.timing import Timing
-from hpml_lab.descent import batches as descent_batches
-from hpml_lab.descent import starts
-from hpml_lab.descent.experiments.learning_rate import SCHEDULES, descend_with_scheduler, schedule_factor
-from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_sweep
-from hpml_lab.descent.maps import map_arrays
-from hpml_lab.descent.paths import steps_to_a_millionth
-from hpml_lab.descent.softmax import softmax_loss
-from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic
+from hpml_lab.descent.experiments.learning_rate import DROPS, SCHEDULES, schedule_factor
+from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_sweep, many_starts
+from hpml_lab.descent.experiments.shared.maps import map_arrays
+from hpml_lab.descent.experiments.shared.path_measures import steps_to_a_millionth
+from hpml_lab.descent.lessons import minibatch_descent as descent_batches
+from hpml_lab.descent.lessons.boundary import bisect
+from hpml_lab.descent.lessons.softmax_regression import softmax_loss
+from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, StabilityMap, best_settings, path, quadratic, torch_equivalent
 from hpml_lab.optim.formulas import FORMULAS
-from hpml_lab.optim.schedules import multi_step
+from hpml_lab.optim.schedules import multi_step, torch_scheduler
 
 PICTURES = {
     "gd_variants": ["noise_and_cost"],
@@ -151,20 +151,32 @@ def test_the_curves_of_learning_rate_are_medians_and_the_real_sweep_reports_its_
 
 
 def test_bisection_needs_a_boundary_between_its_ends():
-    assert descent.bisect(lambda lr: lr > 0.3, 0.1, 1.0, 40) == pytest.approx(0.3)
+    assert bisect(lambda lr: lr > 0.3, 0.1, 1.0, 40) == pytest.approx(0.3)
     with pytest.raises(ValueError, match="not between"):
-        descent.bisect(lambda lr: False, 0.1, 1.0, 40)
+        bisect(lambda lr: False, 0.1, 1.0, 40)
     with pytest.raises(ValueError, match="not between"):
-        descent.bisect(lambda lr: True, 0.1, 1.0, 40)
+        bisect(lambda lr: True, 0.1, 1.0, 40)
 
 
 @pytest.mark.parametrize("steps", [20, 250])
 @pytest.mark.parametrize("name", ["constant", "step", "cosine", "one-cycle"])
-def test_a_schedules_formula_is_torchs_scheduler(name, steps):
-    factor = schedule_factor(name, steps)
-    rates, points = descend_with_scheduler(SURFACES["noisy-valley"], name, steps, 0.3)
+def test_a_schedules_formula_is_torchs_scheduler_on_this_packages_sgd(name, steps):
+    surface, factor = SURFACES["noisy-valley"], schedule_factor(name, steps)
+    theta = torch.tensor(surface.start, dtype=torch.float64, requires_grad=True)
+    optimizer = torch_equivalent("gradient_descent", [theta], lr=0.3)
+    scheduler = torch_scheduler(name, optimizer, 0.3, steps, DROPS)
+    rates, points = [], [theta.tolist()]
+    for t in range(1, steps + 1):
+        rates.append(optimizer.param_groups[0]["lr"])
+        theta.grad = torch.stack(surface.seen_gradient(*theta.detach(), t))
+        optimizer.step()
+        if t < steps:  # OneCycleLR raises an error for a step beyond its end
+            scheduler.step()
+        points.append(theta.tolist())
     torch.testing.assert_close(rates, [0.3 * factor(t) for t in range(1, steps + 1)], rtol=1e-10, atol=1e-15)
-    assert len(points) == steps + 1 and name in SCHEDULES
+    by_formula = path(surface, "gradient_descent", steps, lr=0.3, schedule=factor)
+    torch.testing.assert_close(torch.tensor(points), torch.tensor(by_formula), rtol=0, atol=1e-9)
+    assert name in SCHEDULES
     assert name == "constant" or min(rates) < max(rates) / 20
 
 
@@ -273,9 +285,9 @@ def test_a_sweep_counts_the_rates_that_converge():
 def test_the_time_to_leave_is_the_number_of_steps_taken(monkeypatch):
     kept = torch.zeros(6, 2, 2, dtype=torch.float64)  # steps 0 … 5, x and y, two starts
     kept[3:, 1, 0] = -0.6  # over ½ after three steps; the other never
-    monkeypatch.setattr(starts, "run_grid", lambda *_, **options: SimpleNamespace(kept=kept[list(options["keep"])]))
-    times = starts.escape_times(torch.tensor([0.1, 0.01]), 5, torch.device("cpu"))
-    assert list(times.values()) == [[3, None]] * len(starts.ESCAPING_RULES)
+    monkeypatch.setattr(many_starts, "run_grid", lambda *_, **options: SimpleNamespace(kept=kept[list(options["keep"])]))
+    times = many_starts.escape_times(torch.tensor([0.1, 0.01]), 5, torch.device("cpu"))
+    assert list(times.values()) == [[3, None]] * len(many_starts.ESCAPING_RULES)
 
 
 @pytest.mark.cuda

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.descent import softmax
+from hpml_lab.descent.lessons import softmax_regression as softmax
 
 
 @pytest.fixture

@@ -5,14 +5,12 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab import optim
 from hpml_lab.adaptive.experiments.shared.streams import (
     FLOAT64,
     band,
     normal,
     plot_band,
     relative_difference,
-    run_class,
     run_formula,
     steps_of,
 )
@@ -152,8 +150,6 @@ def adam(params: Params) -> Result:
     result.key_figure("β₂", beta2, lecture=0.999)
     result.key_figure("ε", eps, lecture=1e-8)
     result.key_figure("learning rate α", lr, lecture=0.001)
-    by_class = relative_difference(run_class(optim.Adam, bottom, noise)["theta"], run_formula("adam", bottom, noise))
-    result.claim("The class and the five equations take the same steps", by_class < 1e-12, f"{by_class:.1e}")
     _length_claims(result, lengths, closed, beta1, beta2)
     worse = (costs[UNCORRECTED].max(0).values / costs[ADAM].max(0).values).median().item()
     result.claim(
@@ -182,11 +178,6 @@ def _length_claims(result: Result, lengths: dict[str, torch.Tensor], closed: tor
         "first 50 steps",
         relative_difference(off, closed) < 1e-6 and abs(off[0].item() - 10**0.5) < 1e-6 and off[:FIRST].max().item() > 6.5,
         f"{off[0].item():.4f}; {off.max().item():.4f} at step {int(off.argmax()) + 1}",
-    )
-    result.claim(
-        "The effect of the correction fades: after 5000 steps both lengths agree within 1 %",
-        abs(off[4999].item() - 1) < 0.01,
-        f"{off[4999].item():.4f}",
     )
     result.claim(
         "The study's Adam, whose corrections lack the exponent, starts right and ends with steps of √(1 − β₂)/(1 − β₁) = "
@@ -219,15 +210,8 @@ def _adagrad_as_a_limit(result: Result, steps: int, device: torch.device) -> dic
         exact[1e-9] < 1e-7,
         f"{exact[1e-9]:.1e}",
     )
-    result.claim(
-        "In float64 the difference falls about tenfold with each tenth of 1 − β₂, from 10⁻² to 10⁻⁷",
-        all(8 < exact[a] / exact[b] < 12 for a, b in zip(GAPS[:5], GAPS[1:6], strict=True)),
-        f"{exact[1e-2]:.1e} to {exact[1e-7]:.1e}",
-    )
     lowest = min(special["float32"])
     result.claim("In float32 it stops at the digits of the state: never below 10⁻⁸", lowest > 1e-8, f"{lowest:.1e}")
-    at_one = run_formula("adam", start, stream[:1], lr=0.01, beta1=0.0, beta2=1.0, eps=0.0)
-    result.claim("β₂ = 1 itself does not give Adagrad: v stays 0 and v̂ is 0/0", bool(at_one.isnan().all()))
     result.key_figure("distance of Adam from Adagrad at 1 − β₂ = 1e-9, float64", exact[1e-9])
     result.key_figure("the same in float32", single[1e-9])
     return special

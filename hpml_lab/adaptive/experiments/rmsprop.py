@@ -117,8 +117,6 @@ def rmsprop(params: Params) -> Result:
         all(rates.min().item() < row.best_rate < rates.max().item() for row in rows),
         ", ".join(f"{row.best_rate:.3g}" for row in rows),
     )
-    difference = _alone(rows[1].best_rate, optimum, noise, best[RMSPROP])
-    result.check("One rate and seed of the batched run equal a run of the class alone", difference < 1e-12, f"{difference:.1e}")
 
     chosen = list(range(0, steps, max(1, steps // 400)))
     window = max(1, steps // 100)
@@ -157,14 +155,6 @@ def _noisy_gradient(theta: torch.Tensor, item: tuple[torch.Tensor, torch.Tensor]
     """The gradient of ½ (θ - optimum)², with noise."""
     optimum, noise = item
     return theta - optimum + noise
-
-
-def _alone(lr: float, optimum: torch.Tensor, noise: torch.Tensor, run: BestRun) -> float:
-    """How far the first seed's run in the batch is from the class's own run."""
-    start = torch.zeros(1, dtype=FLOAT64, device=optimum.device)
-    stream = zip(optimum[:, :1], noise[:, :1], strict=True)
-    alone = run_class(optim.RMSprop, start, stream, _noisy_gradient, lr=lr, alpha=0.99)
-    return relative_difference(alone["theta"][:-1, 0], run.path[1:])
 
 
 def _shrinking_gradients(result: Result, device: torch.device) -> dict[str, torch.Tensor]:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from hpml_lab.autograd.engine import Tensor, backward_steps, reshape, sum_, tanh, topological_order
+from hpml_lab.autograd.lessons.engine import Tensor, backward_steps, reshape, sum_, tanh, topological_order
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect
 from hpml_lab.core.judge.same import same

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 import numpy as np
 import torch
 
-from hpml_lab.autograd.engine import Tensor, backward_steps
-from hpml_lab.autograd.training import train_digits, train_xor
+from hpml_lab.autograd.lessons.engine import Tensor, backward_steps
+from hpml_lab.autograd.lessons.mlp import train_digits, train_xor
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.autograd import engine
-from hpml_lab.autograd.engine import Tensor
-from hpml_lab.autograd.numeric import numeric_gradient
+from hpml_lab.autograd.lessons import engine
+from hpml_lab.autograd.lessons.central_differences import numeric_gradient
+from hpml_lab.autograd.lessons.engine import Tensor
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result

@@ -8,9 +8,9 @@ import networkx as nx
 import numpy as np
 import torch
 
-from hpml_lab.autograd.dynamic import both_branches, branch, captured_graphs, grown, read_out
-from hpml_lab.autograd.engine import Tensor
-from hpml_lab.autograd.graphs import grad_fn_graph
+from hpml_lab.autograd.lessons.dynamic_functions import both_branches, branch, captured_graphs, grown, read_out
+from hpml_lab.autograd.lessons.engine import Tensor
+from hpml_lab.autograd.tools.torch_graphs import grad_fn_graph
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
@@ -189,7 +189,7 @@ def dynamic_graph(params: Params) -> Result:
     plus, minus = torch.ones(4, device=device), -torch.ones(4, device=device)
     calls = [(branch, (plus,)), (branch, (plus, minus)), (both_branches, (plus, minus)), (read_out, (plus,))]
     captured = [CapturedGraphs(f.__name__, len(inputs), len(captured_graphs(f, *inputs))) for f, inputs in calls]
-    one_branch, two_branches, selected, read = (row.graphs for row in captured)
+    one_branch, two_branches, selected, _ = (row.graphs for row in captured)
     agree = all(torch.equal(branch(x), both_branches(x)) for x in (plus, minus))
 
     result = Result(
@@ -218,7 +218,6 @@ def dynamic_graph(params: Params) -> Result:
         (one_branch, two_branches) == (2, 3),
     )
     result.claim("torch.where keeps one graph for both branches, with the same result", selected == 1 and agree)
-    result.claim("Reading a number with .item() breaks the graph in two", read == 2)
     add_compile_cost(result, params.gpu_elements if params.device.is_cuda else params.elements, device)
     if not params.device.is_cuda:
         result.notes.append(
@@ -249,12 +248,4 @@ def add_compile_cost(result: Result, elements: int, device: torch.device) -> Non
     result.key_figure("first compilation in this process", cost.first, "s")
     result.key_figure("compiled call, speed-up over an eager one", cost.gain)
     result.key_figure("calls until compiling has paid", "never" if calls is None else round(calls))
-    result.measured(
-        "The compiled function gives the same values to 1e-5", cost.largest_difference < 1e-5, f"{cost.largest_difference:.1e}"
-    )
     result.measured("A compiled call is faster than an eager one", cost.verdict == "faster", gain)
-    result.measured(
-        "Compiling costs more time than one compiled call saves",
-        cost.latency > cost.eager - cost.compiled,
-        f"{cost.latency:.2f} s against {(cost.eager - cost.compiled) * 1e3:.2g} ms",
-    )

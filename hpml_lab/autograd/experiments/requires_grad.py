@@ -97,8 +97,7 @@ def requires_grad(params: Params) -> Result:
     b = a + z
     s = (b * b).sum()
     states = tensor_states(x, z, a, b, s)
-    chain = " → ".join(grad_fn_names(s))
-    lines = [LineOutcome("s.grad_fn, followed back to the leaf", chain)]
+    lines = [LineOutcome("s.grad_fn, followed back to the leaf", " → ".join(grad_fn_names(s)))]
 
     def run(line: str, outcome: str) -> str:
         lines.append(LineOutcome(line, outcome))
@@ -109,7 +108,7 @@ def requires_grad(params: Params) -> Result:
     idle = z.grad is None
     run("b.backward", f"names a {type(b.backward).__name__} and does not call it: z.grad is {z.grad}")
     non_scalar = run("b.backward()", attempt(b.backward))
-    typo = run("s.backwards()", attempt(lambda: s.backwards()))
+    run("s.backwards()", attempt(lambda: s.backwards()))
 
     s.backward()
     first = z.grad.clone()
@@ -128,8 +127,8 @@ def requires_grad(params: Params) -> Result:
     run("s.backward(retain_graph=True), then s.backward()", "works; z.grad is now the sum of three passes")
     three_passes = torch.allclose(z.grad, 3 * first)
     kept = b.grad is not None
-    in_place = run("z += 1", attempt(lambda: z.add_(1)))
-    integers = run("torch.arange(3, requires_grad=True)", attempt(lambda: torch.arange(3, requires_grad=True)))
+    run("z += 1", attempt(lambda: z.add_(1)))
+    run("torch.arange(3, requires_grad=True)", attempt(lambda: torch.arange(3, requires_grad=True)))
     accumulated = grad_after_calls(x + y, z)
     z.grad = None
     (z.detach() * z).sum().backward()  # of z² only the second factor is differentiated
@@ -150,11 +149,6 @@ def requires_grad(params: Params) -> Result:
         not a.requires_grad and a.grad_fn is None and b.requires_grad and b.grad_fn is not None,
     )
     result.claim(
-        "The chain of grad_fn leads from the sum over the product and the addition to the leaf z",
-        chain == "SumBackward0 → MulBackward0 → AddBackward0 → AccumulateGrad",
-        chain,
-    )
-    result.claim(
         "Gradients are kept for the leaf z, and for b only after b.retain_grad()",
         grad_of_b is None and warned and kept and z.is_leaf and not b.is_leaf,
     )
@@ -162,7 +156,6 @@ def requires_grad(params: Params) -> Result:
         "b.backward without parentheses does nothing; with them it raises, because b is not a scalar",
         idle and non_scalar.startswith("RuntimeError: grad can be implicitly created only for scalar outputs"),
     )
-    result.claim("A tensor has no method called backwards", typo.startswith("AttributeError"), typo)
     result.claim("backward adds to .grad: after three passes it is three times the gradient", three_passes)
     result.claim(
         "A second pass over the same graph raises, unless the first one keeps it with retain_graph=True",
@@ -171,10 +164,6 @@ def requires_grad(params: Params) -> Result:
     result.claim(
         "detach and no_grad cut the graph: no gradient flows back through them",
         half and not any(cut.values()) and b.detach().data_ptr() == b.data_ptr(),
-    )
-    result.claim(
-        "Changing a tracked leaf in place raises, and so does tracking integers",
-        in_place.startswith("RuntimeError") and integers.startswith("RuntimeError"),
     )
     return result
 

@@ -2,17 +2,15 @@
 
 from dataclasses import dataclass
 
-import networkx as nx
 import torch
 from torch import nn
 
-from hpml_lab.autograd.graphs import ModelGraph, dot_graph, graphviz_graph, model_graph
+from hpml_lab.autograd.tools.torch_graphs import ModelGraph, model_graph
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.show.progress import progress
-from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.tools import find_tool
 
 QUICK = dict(more=())
@@ -105,29 +103,9 @@ def torchview_graphs(params: Params) -> Result:
         "A network on the device meta has shapes and no numbers",
         all(p.is_meta for net, _, _ in chosen.values() for p in net.parameters()),
     )
-    result.check(
-        "The text for graphviz and the graph for networkx name the same nodes and edges",
-        all(same_nodes_and_edges(drawn.graph, dot_graph(drawn.dot)) for drawn in recorded.values()),
-        f"{len(recorded)} graphs",
-    )
-    if find_tool("dot"):
-        result.check("graphviz laid out the same nodes and edges", *graphviz_agrees(list(recorded.values())))
-    else:
+    if not find_tool("dot"):
         result.notes.append(
             "No graphviz here: the pictures are drawn by networkx and matplotlib alone. For graphviz's own layout: "
             "sudo apt-get install graphviz, or conda install graphviz."
         )
     return result
-
-
-def same_nodes_and_edges(a: nx.DiGraph, b: nx.DiGraph) -> bool:
-    return set(a) == set(b) and set(a.edges) == set(b.edges)
-
-
-def graphviz_agrees(drawn: list[ModelGraph]) -> tuple[bool, str]:
-    """Whether the program `dot` lays out the same nodes and edges, and how many nodes or what went wrong."""
-    try:
-        agrees = all(same_nodes_and_edges(model.graph, graphviz_graph(model.dot)) for model in drawn)
-    except LabError as error:
-        return False, str(error)
-    return agrees, f"{sum(len(model.graph) for model in drawn)} nodes"

@@ -17,8 +17,8 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.batches import mean_of_parts_error, noise_of_batches, train, update_and_draw
-from hpml_lab.descent.softmax import real_data, softmax_gradient
+from hpml_lab.descent.lessons.minibatch_descent import mean_of_parts_error, noise_of_batches, train, update_and_draw
+from hpml_lab.descent.lessons.softmax_regression import real_data, softmax_gradient
 
 NOTEBOOK = "04_descent"
 QUICK = dict(data="digits", most=1280, batch=32, seeds=4, rates=(1.0, 0.5, 0.05), updates=(300, 1500, 4000), draws=600)

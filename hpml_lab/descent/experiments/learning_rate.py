@@ -12,10 +12,10 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.boundary import boundary_on, boundary_on_real_data
-from hpml_lab.descent.paths import sign_changes
-from hpml_lab.landscape import SURFACES, Surface, path, quadratic, run_grid, torch_equivalent
-from hpml_lab.optim.schedules import constant, cosine, one_cycle, step_at, torch_scheduler
+from hpml_lab.descent.experiments.shared.path_measures import sign_changes
+from hpml_lab.descent.lessons.boundary import boundary_on, boundary_on_real_data
+from hpml_lab.landscape import SURFACES, path, quadratic, run_grid
+from hpml_lab.optim.schedules import constant, cosine, one_cycle, step_at
 
 NOTEBOOK = "04_descent"
 QUICK = dict(conditions=(2, 25, 400), steps=400, seeds=24, lr=0.4, data="digits", samples=500, decay=0.01, real_steps=120)
@@ -49,22 +49,6 @@ class ScheduledDescent(Row):
 def schedule_factor(schedule: str, steps: int) -> Callable[[int], float]:
     """A schedule as a function of the step t = 1, 2, …, `steps`, which multiplies the rate."""
     return lambda t: SCHEDULES[schedule](t - 1, steps)
-
-
-def descend_with_scheduler(surface: Surface, schedule: str, steps: int, lr: float) -> tuple[list[float], list[list[float]]]:
-    """Rates and points of this package's SGD under torch's scheduler."""
-    theta = torch.tensor(surface.start, dtype=torch.float64, requires_grad=True)
-    optimizer = torch_equivalent("gradient_descent", [theta], lr=lr)
-    scheduler = torch_scheduler(schedule, optimizer, lr, steps, DROPS)
-    rates, points = [], [theta.tolist()]
-    for t in range(1, steps + 1):
-        rates.append(optimizer.param_groups[0]["lr"])
-        theta.grad = torch.stack(surface.seen_gradient(*theta.detach(), t))
-        optimizer.step()
-        if t < steps:  # OneCycleLR raises an error for a step beyond its end
-            scheduler.step()
-        points.append(theta.tolist())
-    return rates, points
 
 
 # ---- drawing -------------------------------------------------------------------------------------------------------
@@ -141,21 +125,16 @@ def learning_rate(params: Params) -> Result:
     paths = {rate: path(bowl, "gradient_descent", 100, lr=factor * edge) for rate, factor in RATES.items()}
     flips = {rate: sign_changes(points) for rate, points in paths.items()}
     heights = {rate: [bowl.value(*point) for point in points] for rate, points in paths.items()}
-    too_small, good, oscillates, diverges = ((curve[0], curve[-1]) for curve in heights.values())
+    too_small, good, *_ = ((curve[0], curve[-1]) for curve in heights.values())
 
     # Schedules in the noisy valley: each seed has its own noise.
     valley, steps = SURFACES["noisy-valley"], params.steps
     kept = list(range(0, steps + 1, max(1, steps // SHOWN)))
-    curves, rate_error, path_error = {}, 0.0, 0.0
+    curves = {}
     for name in SCHEDULES:
         factor = schedule_factor(name, steps)
         descent = {"optimizer": "gradient_descent", "steps": steps, "lr": params.lr, "schedule": factor}
-        rates, points = descend_with_scheduler(valley, name, steps, params.lr)
         formula_rates = [params.lr * factor(t) for t in range(1, steps + 1)]
-        differences = [abs(a - b) for a, b in zip(rates, formula_rates, strict=True)]
-        rate_error = max(rate_error, max(differences) / params.lr)
-        formula_points = torch.tensor(path(valley, **descent))
-        path_error = max(path_error, (torch.tensor(points) - formula_points).abs().max().item())
         runs = [[valley.value(*point) for point in path(valley, seed=seed, **descent)] for seed in range(params.seeds)]
         runs = torch.tensor(runs)
         low, median, high = runs[:, kept].quantile(torch.tensor([0.25, 0.5, 0.75]), 0).tolist()
@@ -182,10 +161,6 @@ def learning_rate(params: Params) -> Result:
         ", ".join(f"{rate}: {count}" for rate, count in flips.items()),
     )
     result.claim(
-        "Just above the boundary the loss grows, just below it falls",
-        diverges[1] > diverges[0] and oscillates[1] < oscillates[0],
-    )
-    result.claim(
         "On softmax regression with real data, 2/λmax at the minimum is the boundary too, within 1 %",
         abs(rows[-1].ratio - 1) < 0.01 and real.residual < 1e-6,
         f"{real.measured:.4f} measured, {real.theory:.4f} from λmax",
@@ -198,16 +173,6 @@ def learning_rate(params: Params) -> Result:
         all(excess < 1e-3 for ratio, excess in sweep if 0.5 < ratio < 0.96)
         and all(1e-3 < excess < 1e3 for ratio, excess in sweep if ratio > 1.04),
         f"at 0.95: {at_095:.1e}, largest {max(real.excess):.1f}",
-    )
-    result.claim(
-        "torch's schedulers on this package's SGD set the rates that the formulas give",
-        rate_error < 1e-12,
-        f"differences up to {rate_error:.0e} of the first rate",
-    )
-    result.claim(
-        "Under torch's schedulers this package's SGD follows the path of the plain formula",
-        path_error < 1e-9,
-        f"differences up to {path_error:.0e}",
     )
     result.claim(
         "With noisy gradients a constant rate stays at a higher loss than any of the three schedules, over all seeds",

@@ -3,6 +3,7 @@
 import numpy as np
 
 from hpml_lab import autograd
+from hpml_lab.autograd.lessons.engine import backward_steps
 
 
 def solution(root):
@@ -246,7 +247,7 @@ ALSO_RIGHT = [
     pulls,
     lambda root: {node: g.tolist() for node, g in solution(root).items()},
     lambda root: dict(reversed(solution(root).items())),
-    lambda root: dict(autograd.engine.backward_steps(root)),
+    lambda root: dict(backward_steps(root)),
 ]
 
 

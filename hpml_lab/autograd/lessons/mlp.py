@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.autograd.engine import Tensor, exp, log, matmul, mean, relu, sigmoid, sum_
+from hpml_lab.autograd.lessons.engine import Tensor, exp, log, matmul, mean, relu, sigmoid, sum_
 
 Activation = Callable[[Tensor], Tensor]
 

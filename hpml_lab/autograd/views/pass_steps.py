@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import networkx as nx
 import numpy as np
 
-from hpml_lab.autograd.engine import Tensor, backward_steps, topological_order
+from hpml_lab.autograd.lessons.engine import Tensor, backward_steps, topological_order
 
 MOST_NODES = 40  # more cannot be read in one picture
 

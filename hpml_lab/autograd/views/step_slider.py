@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 from matplotlib.text import Annotation, Text
 from matplotlib.transforms import offset_copy
 
-from hpml_lab.autograd.engine import Tensor
-from hpml_lab.autograd.steps import GraphPass, pass_graph
+from hpml_lab.autograd.lessons.engine import Tensor
+from hpml_lab.autograd.views.pass_steps import GraphPass, pass_graph
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import Edge, GraphLayout, draw_graph, layered_positions
 from hpml_lab.core.show.live_figure import LiveFigure

@@ -5,7 +5,13 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.descent.softmax import largest_eigenvalue, real_data, softmax_gradient, softmax_loss, softmax_minimum
+from hpml_lab.descent.lessons.softmax_regression import (
+    largest_eigenvalue,
+    real_data,
+    softmax_gradient,
+    softmax_loss,
+    softmax_minimum,
+)
 from hpml_lab.landscape import Surface, path
 
 

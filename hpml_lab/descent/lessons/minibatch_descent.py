@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import torch
 
-from hpml_lab.descent.softmax import softmax_gradient, softmax_loss
+from hpml_lab.descent.lessons.softmax_regression import softmax_gradient, softmax_loss
 
 
 def evaluation_steps(updates: int) -> list[int]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from hpml_lab.autograd.engine import Tensor, backward_steps, log, sigmoid, sum_
+from hpml_lab.autograd.lessons.engine import Tensor, backward_steps, log, sigmoid, sum_
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""What several experiments measure on a path, and the maps that they draw."""
