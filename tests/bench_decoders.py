@@ -10,8 +10,8 @@ from types import SimpleNamespace
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
-from hpml_lab.loading import photograph_loaders
-from hpml_lab.loading.photographs import make_photographs
+from hpml_lab.storage.experiments.dali import photograph_loaders
+from hpml_lab.storage.experiments.dali.photographs import make_photographs
 
 ROUNDS = 7
 

@@ -2,9 +2,9 @@
 
 from statistics import median
 
-from hpml_lab.loading import fio
-from hpml_lab.loading.disk_benchmark import DiskJob, run_job
-from hpml_lab.loading.uncached_file import KIB, MIB, disk_file
+from hpml_lab.storage.experiments.disk_iops import fio
+from hpml_lab.storage.tools.disk_benchmark import DiskJob, run_job
+from hpml_lab.storage.tools.uncached_file import KIB, MIB, disk_file
 
 SECONDS, PAIRS = 1.0, 5
 

@@ -27,6 +27,7 @@ TOPICS = (
     "race",
     "processes",
     "loading",
+    "storage",
     "profiling",
     "tuning",
     "precision",

@@ -57,8 +57,8 @@ def tune(chosen: argparse.Namespace) -> int:
         return FAILED
     from torch.utils.data import DataLoader
 
-    from hpml_lab.loading.tuner import is_data
-    from hpml_lab.loading.tuner import tune as find_settings
+    from hpml_lab.loading.tools.tuner import is_data
+    from hpml_lab.loading.tools.tuner import tune as find_settings
 
     is_loader = isinstance(data, DataLoader)
     if not is_data(data):

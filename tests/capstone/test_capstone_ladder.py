@@ -99,11 +99,11 @@ def test_a_way_past_a_front_door_is_seen(tmp_path):
     module.write_text(
         "from hpml_lab import loading\nfrom hpml_lab.profiling import PartClock\n"
         "from hpml_lab.core.measure.noise import speed_up\n"
-        "import hpml_lab.loading.prefetchers\nfrom hpml_lab.profiling.monitor import Monitor\nfrom hpml_lab.descent import x\n"
+        "import hpml_lab.loading.lessons\nfrom hpml_lab.profiling.monitor import Monitor\nfrom hpml_lab.descent import x\n"
         "from hpml_lab.tuning import turns\nlazy = 'hpml_lab.distributed.lessons.ring'\n"
     )
     assert beyond_a_front_door(imported(module)) == [
-        "hpml_lab.loading.prefetchers",
+        "hpml_lab.loading.lessons",
         "hpml_lab.profiling.monitor.Monitor",
         "hpml_lab.descent.x",
         "hpml_lab.tuning.turns",

@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.loading.deadline import with_deadline
-from hpml_lab.loading.known_datasets import FaultyData, KnownCost
+from hpml_lab.loading.tools.deadline import with_deadline
+from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
 
 DEADLINE = 3.0
 WORKERS = {"fork": 2, "spawn": 1}  # one of spawn is enough: each imports torch, for seconds, and two are there with fork
@@ -219,8 +219,8 @@ SMALL_SHM = """
 import sys, torch
 from torch.utils.data import DataLoader
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.loading.deadline import with_deadline
-from hpml_lab.loading.known_datasets import KnownCost
+from hpml_lab.loading.tools.deadline import with_deadline
+from hpml_lab.loading.tools.known_datasets import KnownCost
 loader = DataLoader(KnownCost(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
 try:
     with with_deadline(loader, 20.0) as batches:
@@ -253,7 +253,8 @@ def test_a_full_shared_memory_is_reported_with_the_fix():
 READ_ONLY_SHM = """
 from torch.utils.data import DataLoader
 from hpml_lab.core import LabError
-from hpml_lab.loading import Ring, with_deadline
+from hpml_lab.core.system.ring import Ring
+from hpml_lab.loading import with_deadline
 
 def epoch():
     with with_deadline(DataLoader(range(8), num_workers=1)) as batches:

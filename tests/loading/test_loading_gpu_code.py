@@ -7,10 +7,10 @@ import pytest
 import torch
 
 from hpml_lab.core.measure.timing import PLACEBO, Timing
-from hpml_lab.loading import device_copies
-from hpml_lab.loading.device_copies import copy_during_compute, copy_times
 from hpml_lab.loading.experiments import gpu_prefetcher
 from hpml_lab.loading.experiments.gpu_prefetcher import AGAIN, AHEAD, IN_TURN, on_gpu
+from hpml_lab.loading.experiments.pinned_memory import device_copies
+from hpml_lab.loading.experiments.pinned_memory.device_copies import copy_during_compute, copy_times
 
 CPU = torch.device("cpu")
 

@@ -1,4 +1,4 @@
-"""The experiments on hiding the time to load: prefetch, num-workers, pinned-memory, gpu-prefetcher, io-vs-compute."""
+"""The experiments on hiding the time to load: prefetch, num-workers, pinned-memory, gpu-prefetcher."""
 
 import multiprocessing
 import threading
@@ -20,32 +20,30 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.loading import (
     BatchedImages,
-    cheap_epochs,
     cheap_images,
-    computed_epochs,
     core_bound_workers,
     gpu_prefetcher,
-    io_vs_compute,
     num_workers,
     pinned_memory,
     prefetch,
     prefetch_gain,
     tune_loader,
 )
-from hpml_lab.loading.cheap_epochs import CheapEpoch
-from hpml_lab.loading.computed_epochs import Computed, ComputedEpoch, ComputedRun, measure_computed
-from hpml_lab.loading.device_copies import CopyDuringCompute, CopyTimes
-from hpml_lab.loading.experiments import io_vs_compute as io_module
 from hpml_lab.loading.experiments import num_workers as num_workers_module
 from hpml_lab.loading.experiments import pinned_memory as pinned_memory_module
 from hpml_lab.loading.experiments import prefetch as prefetch_module
 from hpml_lab.loading.experiments.gpu_prefetcher import CopySchedule, spans_of_trace
-from hpml_lab.loading.experiments.num_workers import EpochParts, WorkerCount
+from hpml_lab.loading.experiments.num_workers import EpochParts, WorkerCount, cheap_epochs, computed_epochs
+from hpml_lab.loading.experiments.num_workers.cheap_epochs import CheapEpoch
+from hpml_lab.loading.experiments.num_workers.computed_epochs import ComputedEpoch, ComputedRun, measure_computed
 from hpml_lab.loading.experiments.pinned_memory import DeviceCopy, HostCopy
+from hpml_lab.loading.experiments.pinned_memory.device_copies import CopyDuringCompute, CopyTimes
 from hpml_lab.loading.experiments.prefetch import LoopTime, RatioGain
-from hpml_lab.loading.pipeline import LECTURE_COMPUTE, LECTURE_LOAD, PARTS, Epoch
+from hpml_lab.loading.lessons.epoch_bounds import LECTURE_COMPUTE, LECTURE_LOAD
+from hpml_lab.loading.tools.epochs import PARTS, Epoch
+from hpml_lab.loading.tools.known_datasets import Computed
 
-EXPERIMENTS = (prefetch, num_workers, pinned_memory, gpu_prefetcher, io_vs_compute)
+EXPERIMENTS = (prefetch, num_workers, pinned_memory, gpu_prefetcher)
 # Smaller than quick, at which the notebook runs them: the exact claims hold at any size. The numbers of workers that claims
 # and figures name are kept.
 SMALL = {
@@ -55,7 +53,6 @@ SMALL = {
     ),
     "pinned-memory": dict(kilobytes=(64, 1024)),
     "gpu-prefetcher": dict(batches=12, megabytes=1, seconds=0.01, rounds=2),
-    "io-vs-compute": dict(rounds=1, batches=4, batch_size=4, side=64, crop=32, width=4, gpu_width=4),
 }
 
 
@@ -305,38 +302,6 @@ def test_on_a_gpu_every_cheap_batch_is_pinned_and_trains_there(monkeypatch):
     assert asked == [True] * 6 and len(waited) == 6, "an epoch is over when the GPU is done"
 
 
-def test_a_step_has_as_many_passes_as_take_about_as_long_as_loading():
-    def epoch(load, *steps):
-        zeros = dict.fromkeys((*io_module.LOAD_PARTS, *io_module.STEP_PARTS), 0.0)
-        return io_module.TimedEpoch(1.0, [zeros | {"decode": load, "forward": step} for step in steps])
-
-    assert io_module.enough_passes(epoch(0.2, 9.0, 0.05, 0.05)) == 4, "the first step also chooses kernels"
-    assert io_module.enough_passes(epoch(0.1, 0.7, 0.7)) == 1
-    assert io_module.enough_passes(epoch(1.0, 1e-4, 1e-4)) == io_module.MOST_PASSES
-
-
-def test_a_step_s_parts_are_those_of_all_its_passes(monkeypatch):
-    moments = iter([0, 1, 2, 4, 8, 10, 14, 22])  # copy 1; forward 1 and 2, backward 2 and 4, step 4 and 8
-    monkeypatch.setattr(io_module, "CLOCK", lambda: next(moments))
-    trainer = io_module.PhotoTrainer(torch.device("cpu"), 2)
-    parts = trainer(torch.zeros(1, 3, 16, 16), torch.tensor([0]), passes=2)
-    assert parts == {"copy": 1, "forward": 3, "backward": 6, "step": 12}
-
-
-def test_the_slow_accelerator_has_twice_the_passes_that_were_chosen(monkeypatch):
-    timed, passes = io_module.timed_epoch, []
-
-    def noted(loader, trainer, count=1, checksums=None):
-        passes.append((loader.num_workers, count))
-        return timed(loader, trainer, count, checksums)
-
-    monkeypatch.setattr(io_module, "timed_epoch", noted)
-    monkeypatch.setattr(io_module, "enough_passes", lambda epoch: 3)
-    result = small(io_vs_compute, device="cpu")
-    assert passes == [(0, 1), (1, 1), (0, 6), (0, 3), (1, 3), (0, 6), (0, 3), (0, 6)]
-    assert result.here("passes of a step") == 3
-
-
 def test_samples_that_compute_take_processor_time_and_no_epoch_beats_the_cores():
     samples = Computed(4, 0.01)
     begin = time.thread_time()
@@ -397,9 +362,7 @@ def test_a_trace_that_lacks_kernels_is_refused(kernels):
 
 @pytest.mark.cuda
 @pytest.mark.parametrize(
-    "experiment",
-    [pinned_memory, gpu_prefetcher, io_vs_compute, num_workers, tune_loader],
-    ids=lambda experiment: experiment.slug,
+    "experiment", [pinned_memory, gpu_prefetcher, num_workers, tune_loader], ids=lambda experiment: experiment.slug
 )
 def test_on_a_gpu_the_exact_claims_hold(experiment):
     result = experiment("quick", device="cuda")

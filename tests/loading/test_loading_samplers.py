@@ -6,9 +6,10 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data.lengths import LengthBuckets, padding
-from hpml_lab.loading import samplers, sampling
+from hpml_lab.loading import samplers
 from hpml_lab.loading.experiments.samplers import SamplerDraws, WorkerNumbers, lengths_in_batches
-from hpml_lab.loading.sampling import RARE, SAMPLERS, drawn_indices, imbalanced, make_sampler
+from hpml_lab.loading.lessons import sampling
+from hpml_lab.loading.lessons.sampling import RARE, SAMPLERS, drawn_indices, imbalanced, make_sampler
 
 
 def in_batches(order, size):
@@ -96,11 +97,3 @@ def test_the_experiment_is_sound(sound):
     assert [axes.get_title() for axes in panels] == list(SAMPLERS), "a raster for each, the sampler of our own too"
     filled_up = [axes.collections for axes in lengths_in_batches(result).figure.axes]
     assert [len(batches) for batches in filled_up] == [120 / 8, 120 / 8]
-
-
-@pytest.mark.parametrize("error, message", [(KeyError("a\nb"), r"KeyError: 'a\nb'"), (AssertionError(), "AssertionError")])
-def test_an_error_is_reported_with_and_without_a_text(error, message):
-    def work():
-        raise error
-
-    assert sampling.error_of(work) == message

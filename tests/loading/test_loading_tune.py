@@ -12,10 +12,10 @@ from torch.utils.data import IterableDataset
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
-from hpml_lab.loading.known_datasets import CASES, FaultyData, KnownCost, UnevenCost
-from hpml_lab.loading.restore import trained_by
-from hpml_lab.loading.trials import LoaderTrial, Trials
-from hpml_lab.loading.tuner import Tuned, loader_options, tune
+from hpml_lab.loading.tools.known_datasets import CASES, FaultyData, KnownCost, UnevenCost
+from hpml_lab.loading.tools.training_state import trained_by
+from hpml_lab.loading.tools.trials import LoaderTrial, Trials
+from hpml_lab.loading.tools.tuner import Tuned, loader_options, tune
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -269,7 +269,7 @@ def test_printing_shows_the_gain_and_every_trial():
 
 def test_trials_are_counted_on_a_progress_line(monkeypatch):
     seen = []
-    monkeypatch.setattr("hpml_lab.loading.tuner.progress", lambda items, description: seen.append(description) or items)
+    monkeypatch.setattr("hpml_lab.loading.tools.tuner.progress", lambda items, description: seen.append(description) or items)
     tune(KnownCost(16), 4, max_workers=0)
     assert seen == ["tune: trials"]
 

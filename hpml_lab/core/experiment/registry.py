@@ -3,7 +3,6 @@
 import contextlib
 import difflib
 import os
-import random
 import sys
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +12,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import torch
 
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
@@ -27,6 +25,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
+from hpml_lab.core.system.random_states import seed_everything
 
 SIZES = ("quick", "full")
 SEED = 0
@@ -103,9 +102,7 @@ class Experiment:
         if gpu and size == "full" and self.fits:
             scaled, note = self.fits.to(params, free_bytes(gpu))
             size, notes = (f"full, {scaled}", [note]) if scaled else (size, [])
-        random.seed(SEED)
-        np.random.seed(SEED)
-        torch.manual_seed(SEED)
+        seed_everything(SEED)
         start, before = time.perf_counter(), allocations(gpu)
         try:
             # One that measures the whole processor asks for its threads itself.

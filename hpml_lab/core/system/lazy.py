@@ -5,7 +5,7 @@ A package that imports its experiments loads torch and matplotlib, which takes s
 offers once, as imports that type checkers and editors follow:
 
     if TYPE_CHECKING:
-        from hpml_lab.loading.tuner import tune as tune
+        from hpml_lab.loading.tools.tuner import tune as tune
     else:
         __getattr__, __dir__, __all__ = attach(__name__, __file__)
 """

@@ -1,1 +1,1 @@
-"""The exercises of notebook 08, one file each. No check sleeps, starts a worker or looks at a clock."""
+"""The exercises of notebook 08, one module each. No check sleeps, starts a worker or looks at a clock."""

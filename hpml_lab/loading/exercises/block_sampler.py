@@ -7,8 +7,8 @@ from typing import Any
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.loading.sampling import Indices
-from hpml_lab.loading.seeding import seed_everything
+from hpml_lab.core.system.random_states import seed_everything
+from hpml_lab.loading.lessons.sampling import Indices
 
 NOTEBOOK = "08_loading"
 

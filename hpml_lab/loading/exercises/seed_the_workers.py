@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.loading.sampling import BIG, Draws
+from hpml_lab.loading.lessons.sampling import BIG, Draws
 
 NOTEBOOK = "08_loading"
 

@@ -1,1 +1,1 @@
-"""The experiments of notebook 08, one file each."""
+"""The experiments of notebook 08, one module each."""

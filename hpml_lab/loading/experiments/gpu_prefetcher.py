@@ -19,7 +19,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import sleep_until
-from hpml_lab.loading.prefetchers import DevicePrefetcher, ThreadPrefetcher
+from hpml_lab.loading.lessons.prefetchers import DevicePrefetcher, ThreadPrefetcher
 
 NOTEBOOK = "08_loading"
 IN_TURN, AHEAD = "copy, then compute", "next copy during the step"

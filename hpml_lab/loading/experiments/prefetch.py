@@ -15,9 +15,10 @@ from hpml_lab.core.measure.timeline import rows as timeline_rows
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
-from hpml_lab.loading.pipeline import Accelerator, Epoch, Fetch, lower_bound, run_epoch, simulate, stamped_loader
-from hpml_lab.loading.prefetchers import ThreadPrefetcher
-from hpml_lab.loading.storage import Clips, StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.experiments.shared.slow_clips import Clips, StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.lessons.epoch_bounds import lower_bound, simulate
+from hpml_lab.loading.lessons.prefetchers import ThreadPrefetcher
+from hpml_lab.loading.tools.epochs import Accelerator, Epoch, Fetch, run_epoch, stamped_loader
 
 NOTEBOOK = "08_loading"
 COLORS = {"load": style.BLUE, "collate": style.PURPLE, "compute": style.ORANGE}

@@ -11,7 +11,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.data.lengths import padding
-from hpml_lab.loading.sampling import (
+from hpml_lab.loading.lessons.sampling import (
     BUCKETS,
     RARE,
     SAMPLERS,

@@ -13,10 +13,9 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids, sleep_until
-from hpml_lab.loading.computed_epochs import Computed
-from hpml_lab.loading.known_datasets import KnownCost
-from hpml_lab.loading.trials import Trials
-from hpml_lab.loading.tuner import GAIN, loader_options, tune
+from hpml_lab.loading.tools.known_datasets import Computed, KnownCost
+from hpml_lab.loading.tools.trials import Trials
+from hpml_lab.loading.tools.tuner import GAIN, loader_options, tune
 
 NOTEBOOK = "08_loading"
 BATCH, EPOCHS = 8, 5

@@ -1,0 +1,112 @@
+"""Epochs of samples that compute instead of waiting: more workers gain until the cores are in use."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.system import machine
+from hpml_lab.loading.tools.epochs import stamped_loader
+from hpml_lab.loading.tools.known_datasets import Computed
+
+BATCHES, BATCH_SIZE = 16, 4
+AGAIN = "again"  # no workers once more in every round: the placebo
+
+
+@dataclass
+class ComputedEpoch(Row):
+    """Epochs of samples that compute, with N workers that already run: the median."""
+
+    workers: int = column("workers")
+    seconds: float = column("epoch", "s")
+    gain: float = column("speed-up over no workers")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
+    waiting_gain: float | None = column("the same for samples that wait", default=None)
+
+
+@dataclass(frozen=True)
+class ComputedRun:
+    """All epochs: the rows, the gains, and the least part of an epoch's seconds that its processor time leaves on all cores.
+
+    shares  of each epoch: its seconds over (processor time / cores)
+    """
+
+    rows: list[ComputedEpoch]
+    gains: dict[int, SpeedUp]
+    shares: list[float]
+
+
+def _epoch(loader: Any) -> tuple[float, float]:
+    """Seconds of an epoch, and the processor time of its samples."""
+    start, used = CLOCK(), 0.0
+    for (_, seconds), _ in loader:
+        used += float(seconds.sum())
+    return CLOCK() - start, used
+
+
+def measure_computed(workers: Sequence[int], rounds: int, seconds: float) -> ComputedRun:
+    """Epochs by the number of workers, all in turns after one that starts the workers; `seconds` of processor time a sample."""
+    samples = Computed(BATCHES * BATCH_SIZE, seconds)
+    loaders: dict[Any, Any] = {
+        count: stamped_loader(samples, BATCH_SIZE, count, persistent_workers=count > 0) for count in workers
+    }
+    loaders[AGAIN] = loaders[0]
+    taken: dict[Any, list[tuple[float, float]]] = {name: [] for name in loaders}
+    for _ in range(1 + rounds):
+        for name, loader in loaders.items():
+            taken[name].append(_epoch(loader))
+    times = {name: [took for took, _ in epochs[1:]] for name, epochs in taken.items()}
+    gains = {count: speed_up_of(times[0], times[count], times[AGAIN]) for count in workers}
+    rows = [
+        ComputedEpoch(count, median(times[count]), gain.ratio, gain.interval, gain.verdict) for count, gain in gains.items()
+    ]
+    shares = [took / (used / machine.cores()) for epochs in taken.values() for took, used in epochs]
+    return ComputedRun(rows, gains, shares)
+
+
+@picture
+def core_bound_workers(result: Result):
+    """How much faster an epoch becomes with N workers: samples that wait, and samples that compute.
+
+    The dashed line is the number of cores: samples that compute cannot rise above it, samples that wait can.
+    """
+    figure = style.new_figure(7, 3.4)
+    axes = figure.subplots()
+    rows, cores = result.rows(ComputedEpoch), result.arrays["cores"]
+    where = range(len(rows))
+    axes.plot(where, [row.waiting_gain for row in rows], "o-", color=style.BLUE, label="samples that wait")
+    axes.plot(where, [row.gain for row in rows], "s-", color=style.ORANGE, label="samples that compute")
+    axes.axhline(cores, color=style.GREY, linestyle="--", label=f"cores here: {cores}")
+    axes.set_xticks(where, [str(row.workers) for row in rows])
+    axes.set(xlabel="workers N", ylabel="speed-up over no workers")
+    axes.set_ylim(bottom=0)
+    axes.legend(fontsize=9)
+    return figure
+
+
+def compare_computed(result: Result, run: ComputedRun, waiting: dict[int, SpeedUp]) -> None:
+    """Add the gains of samples that wait to the rows, the key figures and the claims."""
+    result.arrays["cores"] = machine.cores()
+    for row in run.rows:
+        row.waiting_gain = waiting[row.workers].ratio
+    most = max(run.gains)
+    result.key_figure(f"{most} workers, samples that compute", run.gains[most].ratio, "speed-up")
+    result.key_figure("cores here", machine.cores())
+    result.claim(
+        "No epoch of samples that compute is faster than their processor time divided by the cores",
+        min(run.shares) >= 1,
+        f"at best {min(run.shares):.2f} times that",
+    )
+    result.measured(
+        "With more workers than cores, samples that wait gain more than samples that compute",
+        most > machine.cores() and waiting[most].low > run.gains[most].high,
+        f"{most} workers on {machine.cores()} cores: {waiting[most].ratio:.2f} ({waiting[most].interval}) against"
+        f" {run.gains[most].ratio:.2f} ({run.gains[most].interval})",
+    )

@@ -1,0 +1,1 @@
+"""What two experiments load: clips behind a storage model."""

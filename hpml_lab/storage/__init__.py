@@ -1,0 +1,56 @@
+"""Storage: what a file, a decoder and a disk cost a batch (notebook 09).
+
+Experiments, in the order of the notebook:
+    face_landmarks    a Dataset over a CSV and an image folder, with transforms that move image and landmarks together
+    io_vs_compute     what overlap or a faster accelerator can gain
+    disk_iops         requests a second and bandwidth of a disk
+    dali              the same photographs by PIL, torchvision and DALI
+Further figures of their results:
+    disk_against_fio, disk_page_cache    of disk_iops
+    decoded_pictures                     of dali
+
+For your own disk:
+    disk_file, run_job, DiskJob    a disk benchmark: the test file, and one job on it
+
+Data sets and parts that the notebook builds on:
+    FaceLandmarksDataset, write_faces, NAMES, PAIRS    faces with landmarks: reader, generator, names, left-right pairs
+    PictureStore, SlowPictures, augment, decode, stage_times    the exercise on a slow stage
+    make_photographs, pil_image, tensor_image, resized          photographs and their decoders
+    training_pipeline, DaliBatches                              DALI's pipeline for them, on the CPU or decoding on a GPU
+    box_scene, move_together, bright_extent                     boxes that have to move with the image
+"""
+
+from typing import TYPE_CHECKING
+
+from hpml_lab.core.system.lazy import attach
+
+if TYPE_CHECKING:
+    from hpml_lab.storage.experiments.face_landmarks import face_landmarks as face_landmarks
+    from hpml_lab.storage.experiments.io_vs_compute import io_vs_compute as io_vs_compute
+    from hpml_lab.storage.experiments.disk_iops import (
+        disk_iops as disk_iops,
+        disk_against_fio as disk_against_fio,
+        disk_page_cache as disk_page_cache,
+    )
+    from hpml_lab.storage.experiments.dali import dali as dali, decoded_pictures as decoded_pictures
+    from hpml_lab.storage.tools.uncached_file import disk_file as disk_file
+    from hpml_lab.storage.tools.disk_benchmark import DiskJob as DiskJob, run_job as run_job
+    from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset as FaceLandmarksDataset
+    from hpml_lab.storage.experiments.face_landmarks.faces import write_faces as write_faces, NAMES as NAMES, PAIRS as PAIRS
+    from hpml_lab.storage.lessons.slow_pictures import (
+        PictureStore as PictureStore,
+        SlowPictures as SlowPictures,
+        augment as augment,
+        decode as decode,
+        stage_times as stage_times,
+    )
+    from hpml_lab.storage.experiments.dali.photographs import make_photographs as make_photographs
+    from hpml_lab.storage.lessons.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
+    from hpml_lab.storage.lessons.dali_pipelines import training_pipeline as training_pipeline, DaliBatches as DaliBatches
+    from hpml_lab.storage.lessons.boxes import (
+        box_scene as box_scene,
+        move_together as move_together,
+        bright_extent as bright_extent,
+    )
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -1,0 +1,1 @@
+"""The experiments of notebook 09, one module each."""

@@ -1,0 +1,274 @@
+"""dali: the same photographs by PIL, by torchvision's decoder and by DALI; and boxes and videos that are read correctly."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import torch
+
+from hpml_lab.core.experiment.findings import Row, Table, column
+from hpml_lab.core.experiment.registry import Params, experiment
+from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.core.show.png import pixels_of, png_text
+from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
+from hpml_lab.storage.lessons import boxes, dali_pipelines
+from hpml_lab.storage.experiments.dali import video
+from hpml_lab.storage.lessons.decoders import block_maxima, picture_difference, pil_image, resized, tensor_image
+from hpml_lab.storage.experiments.dali.photograph_loaders import (
+    AGAIN,
+    DALI,
+    MIXED,
+    PIL,
+    TENSOR,
+    epoch_to_device,
+    gpus_of,
+    loading_ways,
+)
+from hpml_lab.storage.experiments.dali.photographs import CLASSES, make_photographs
+
+NOTEBOOK = "09_storage"
+CLIP, STEP = 4, 7  # frames of a clip, and from the start of one to the next
+LEVELS_DRAWN = 16  # a level or two of 255 is not to be seen in a picture, and not on this scale either
+LEVELS_TENSOR, LEVELS_DALI = 2, 1  # of 255: the largest difference of any pixel; the mean difference of any picture
+QUICK = dict(images=32, batch=16, side=224, rounds=5, workers=(0, 1, 2), threads=(1, 2), boxes=40, frames=60)
+FULL = dict(
+    images=1024, batch=64, side=224, rounds=5, workers=(0, 2, 4, 8, 16), threads=(1, 2, 4, 8, 16), boxes=400, frames=250
+)
+
+
+@dataclass
+class LoadingRate(Row):
+    """One way to load the photographs."""
+
+    pipeline: str = column("pipeline")
+    workers: str = column("workers or threads")
+    rate: float = column("photographs/s")
+    relative: float = column("speed-up over PIL without workers")
+    interval: str = column("90 % interval")
+    verdict: str = column("verdict")
+
+
+@dataclass
+class FormerOperator(Row):
+    """An operator of the lecture that DALI no longer has."""
+
+    operator: str = column("the lecture's operator")
+    error: str = column("today")
+
+
+def draw_dali(result: Result):
+    """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
+
+    The dashed line is PIL without workers, and the number to the right of each bar is the speed-up over it.
+    """
+    rows = result.rows(LoadingRate)
+    figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
+    axes = figure.subplots()
+    looks = dict(zip((PIL, TENSOR, DALI, MIXED), zip(style.CYCLE, ("", "///", "...", "xxx"), strict=False), strict=True))
+    for index, row in enumerate(rows):
+        color, hatch = looks[row.pipeline]
+        axes.barh(index, row.rate, color=color, hatch=hatch, edgecolor="white")
+        axes.text(
+            1.01, index, f"{row.relative:.2f}×", va="center", fontsize=8, transform=axes.get_yaxis_transform(), clip_on=False
+        )
+    axes.set_yticks(range(len(rows)), [f"{row.pipeline}\n{row.workers}" for row in rows], fontsize=8)
+    axes.invert_yaxis()
+    axes.axvline(rows[0].rate, color=style.GREY, linestyle="--", linewidth=1)
+    axes.set(xlabel="photographs a second", ylabel="how they are loaded", title="Decode, crop, flip, normalize")
+    axes.grid(axis="y", visible=False)
+    axes.set_axisbelow(True)
+    return figure
+
+
+@picture
+def decoded_pictures(result: Result):
+    """One photograph, decoded and resized by each decoder with nothing random, and below it its distance from PIL's picture:
+    the largest difference in each block of 4 × 4 pixels, on one scale from 0 to 16 of 255 levels."""
+    pictures = {name: pixels_of(text) for name, text in result.arrays["pictures"].items()}
+    base = pictures[PIL].astype(float)
+    gaps = {name: block_maxima(np.abs(pixels - base)) for name, pixels in pictures.items()}
+    largest = max(LEVELS_DRAWN, *(gap.max() for gap in gaps.values()))
+    figure = style.new_figure(2.0 + 2.2 * len(pictures), 4.8)
+    panels = figure.subplots(2, len(pictures), squeeze=False)
+    for (above, below), (name, pixels) in zip(panels.T, pictures.items(), strict=True):
+        above.imshow(pixels)
+        above.set_title(name.split(",")[0], fontsize=9)
+        drawn = below.imshow(gaps[name], vmin=0, vmax=largest)
+        below.set_title(f"at most {gaps[name].max():.0f} from PIL" if name != PIL else "PIL itself: 0", fontsize=9)
+        for axes in (above, below):
+            axes.set_axis_off()
+    figure.colorbar(drawn, ax=panels[1, :].tolist(), location="bottom", label="largest difference, levels of 255", aspect=30)
+    return figure
+
+
+@experiment("dali", lecture="L1", notebook=NOTEBOOK, draw=draw_dali, quick=QUICK, full=FULL, uses=("dali", "cuda"))
+def dali(params: Params) -> Result:
+    """JPEG pipelines: PIL, torchvision's decoder, and DALI, on the same photographs."""
+    with tempfile.TemporaryDirectory(prefix="hpml-photographs-") as temporary:
+        folder = make_photographs(Path(temporary) / "photographs", params.images)
+        return _compare(params, folder)
+
+
+def _timed(params: Params, folder: Path) -> tuple[dict[tuple[str, str], list[float]], set[tuple[int, ...]], set[tuple]]:
+    """Seconds of an epoch of each way, round by round; the counts of labels and the shapes that were seen."""
+    ways = loading_ways(params, folder)
+    seconds: dict[tuple[str, str], list[float]] = {way: [] for way in ways}
+    labels_seen, shapes = set(), set()
+    try:
+        with allow_oversubscription():
+            for turn in range(1 + params.rounds):
+                for way, batches in ways.items():
+                    # The first turn starts the workers. DALI never stops loading ahead: of two epochs in a row, the first
+                    # takes what was ready by then.
+                    for _ in range(2 if way[0] in (DALI, MIXED) else 1):
+                        took, counts, shape = epoch_to_device(batches, params.device.torch)
+                        labels_seen.add(tuple(counts))
+                        shapes.add(shape)
+                    if turn:
+                        seconds[way].append(took)
+    finally:
+        for batches in ways.values():
+            shutdown_workers(getattr(batches, "_iterator", None))  # persistent workers belong to the loader
+    return seconds, labels_seen, shapes
+
+
+def _compare(params: Params, folder: Path) -> Result:
+    seconds, labels_seen, shapes = _timed(params, folder)
+    again = seconds.pop(AGAIN)
+    gains = {way: speed_up_of(seconds[PIL, "0 workers"], times, again) for way, times in seconds.items()}
+    rates = {way: params.images / median(times) for way, times in seconds.items()}
+    rows = [LoadingRate(*way, rates[way], gain.ratio, gain.interval, gain.verdict) for way, gain in gains.items()]
+    result = Result([Table("Photographs a second", rows)])
+    by_pil, labels = resized(folder, pil_image, params.side)
+    by_tensor, same_labels = resized(folder, tensor_image, params.side)
+    pictures = {PIL: by_pil[0], TENSOR: by_tensor[0]}
+    largest, _ = picture_difference(by_pil, by_tensor)
+    fastest = {
+        name: max(rate for (pipeline, _), rate in rates.items() if pipeline == name) for name in {way[0] for way in rates}
+    }
+    native = max(fastest[PIL], fastest[TENSOR])
+    result.key_figure("best DataLoader", native, "photographs/s")
+    result.claim(
+        "Every way gives each photograph's label once an epoch, and pictures of one shape",
+        labels_seen == {tuple(labels.count(number) for number in range(len(CLASSES)))}
+        and shapes == {(3, params.side, params.side)},
+        f"{sorted(labels_seen)} of {len(labels)}",
+    )
+    result.claim(
+        "Decoding to a tensor and resizing there gives PIL's pictures and labels, every pixel within 2 of 255 levels",
+        largest <= LEVELS_TENSOR and labels == same_labels,
+        f"{largest:.0f}",
+    )
+    _check_boxes(result, params.boxes)
+    tensors = gains[TENSOR, "0 workers"]
+    result.measured("Without workers, transforms on tensors load faster than on PIL images", tensors.faster, str(tensors))
+    result.notes += [
+        "The native way has PIL's or torchvision's decoder and transforms in a DataLoader.",
+        "The lecture's ops.nvJPEGDecoder and ops.HostDecoder are today's fn.decoders.image.",
+    ]
+    if dali_pipelines.available():
+        best = max(fastest[name] for name in (DALI, MIXED) if name in fastest)
+        _add_dali(result, params, folder, by_pil, labels, pictures)
+        result.key_figure("best DALI", best, "photographs/s")
+    else:
+        best = None
+        result.notes.append(f"DALI is not installed here: its rows are left out. {dali_pipelines.FIX}")
+    ratio = None if best is None else best / native
+    result.key_figure("best DALI over best DataLoader", ratio, "ratio", lecture="above 1 in each bar of its figure")
+    _check_video(result, folder.parent / "numbered.mp4", params)
+    if not params.device.is_cuda:
+        result.notes.append(
+            "No CUDA GPU here: the mixed pipeline and DALI's video reader, which decode on a GPU, are left out; "
+            "run `hpml-lab run dali --size full` on a machine with one."
+        )
+    result.arrays["pictures"] = {name: png_text(pixels.numpy()) for name, pixels in pictures.items()}
+    return result
+
+
+def _check_boxes(result: Result, scenes: int) -> None:
+    moved_together, image_alone = boxes.flip_gaps(scenes)
+    result.claim(
+        "After a random crop and flip by torchvision, each rectangle fills its box to the pixel",
+        max(moved_together) == 0,
+        f"{scenes} scenes, largest gap {max(moved_together):g} pixels",
+    )
+    result.claim(
+        "If only the image is flipped, the box is wrong",
+        max(image_alone) > boxes.PIXEL,
+        f"by up to {max(image_alone):.0f} pixels",
+    )
+
+
+def _check_video(result: Result, path: Path, params: Params) -> None:
+    """That every clip read from a video begins at the frame that was asked for, by PyAV and, on a GPU, by DALI."""
+    by_dali = dali_pipelines.available() and params.device.is_cuda
+    if not video.available():
+        left = (
+            "the video readers are left out, DALI's too: PyAV writes their file" if by_dali else "the video reader is left out"
+        )
+        result.notes.append(f"PyAV is not installed here: {left}. {video.FIX}")
+        return
+    video.write_video(path, params.frames)
+    starts = range(0, params.frames - CLIP + 1, STEP)
+    expected = [list(range(first, first + CLIP)) for first in starts]
+    found = [_numbers(video.read_video(path, first, CLIP)) for first in starts]
+    result.measured("PyAV reads each clip from exactly the frame that was asked for", found == expected, f"{len(found)} clips")
+    if by_dali:
+        clips = video.clips_by_dali(path, CLIP, params.device.torch.index or 0, step=STEP)
+        found = [_numbers(clip) for clip in clips]
+        result.measured(
+            "DALI's video reader gives the same clips, decoded on the GPU", found == expected, f"{len(found)} clips"
+        )
+
+
+def _numbers(clip: torch.Tensor) -> list[int]:
+    return [video.number_in(frame) for frame in clip]
+
+
+# DALI's claims are exact where it is installed; but the list of exact claims has to be the same on every machine.
+def _add_dali(
+    result: Result,
+    params: Params,
+    folder: Path,
+    by_pil: list[torch.Tensor],
+    labels: list[int],
+    pictures: dict[str, torch.Tensor],
+) -> None:
+    """Compare DALI's plain pipeline with PIL, add its boxes, and the lecture's operators that no longer exist."""
+    from nvidia.dali import ops
+
+    for gpu in gpus_of(params):
+        name, images, given = DALI if gpu is None else MIXED, [], []
+        pipeline = dali_pipelines.plain_pipeline(folder, params.batch, params.side, threads=1, gpu=gpu)
+        for batch, numbers in dali_pipelines.DaliBatches(pipeline):
+            images += list(batch.cpu())
+            given += numbers.tolist()
+        largest, mean = picture_difference(by_pil, images)
+        pictures[name] = images[0]
+        result.measured(
+            f"{name}: PIL's labels in order, and pictures within 1 level of 255 on average",
+            given == labels and mean <= LEVELS_DALI,
+            f"mean {mean:.2f}, largest {largest:.0f}",
+        )
+    rows = [
+        FormerOperator("ops.nvJPEGDecoder", attempt(lambda: ops.nvJPEGDecoder)),
+        FormerOperator("ops.HostDecoder", attempt(lambda: ops.HostDecoder)),
+    ]
+    result.tables.append(Table("The lecture's operators", rows))
+    result.measured(
+        "The lecture's operators no longer exist in DALI",
+        all("AttributeError" in row.error for row in rows),
+        f"{len(rows)} operators",
+    )
+    gaps = boxes.dali_gaps(params.boxes)
+    result.measured(
+        "After DALI's crop and flip, each rectangle fills its box",
+        max(gaps) <= boxes.PIXEL,
+        f"{len(gaps)} crops, largest gap {max(gaps):.2f} pixels",
+    )

@@ -1,0 +1,62 @@
+"""Decoders of photographs: PIL's and torchvision's, the transforms of a training, and how far two sets of pictures differ."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from hpml_lab.storage.lessons import dali_pipelines as graphs
+
+
+def pil_image(path: str) -> Any:
+    """A file as PIL's RGB image."""
+    from PIL import Image
+
+    with Image.open(path) as file:
+        return file.convert("RGB")
+
+
+def tensor_image(path: str) -> torch.Tensor:
+    """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec."""
+    from torchvision.io import ImageReadMode, decode_image
+
+    return decode_image(path, mode=ImageReadMode.RGB)
+
+
+def training_set(folder: Path, decoder: Callable[[str], Any], side: int) -> Any:
+    """The photographs with the transforms of a training: random crop resized to `side`, flip, normalize."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms import v2
+
+    steps = [
+        v2.RandomResizedCrop(side, antialias=True),
+        v2.RandomHorizontalFlip(),
+        v2.ToImage(),
+        v2.ToDtype(torch.float32, scale=True),
+        v2.Normalize(graphs.MEAN, graphs.STD),
+    ]
+    return ImageFolder(str(folder), v2.Compose(steps), loader=decoder)
+
+
+def resized(folder: Path, decoder: Callable[[str], Any], side: int) -> tuple[list[torch.Tensor], list[int]]:
+    """Every photograph decoded and resized to `side` × `side`, uint8 (side, side, 3), with nothing random; and the labels."""
+    from torchvision.datasets import ImageFolder
+    from torchvision.transforms.v2 import functional
+
+    pictures = ImageFolder(str(folder), loader=decoder)
+    images = [functional.to_image(functional.resize(image, [side, side], antialias=True)) for image, _ in pictures]
+    return [image.permute(1, 2, 0) for image in images], pictures.targets
+
+
+def picture_difference(a: list[torch.Tensor], b: list[torch.Tensor]) -> tuple[float, float]:
+    """The largest difference of any pixel, and the largest mean difference of any picture, in levels of 255."""
+    gaps = [(x.float() - y.float()).abs() for x, y in zip(a, b, strict=True)]
+    return max(gap.max().item() for gap in gaps), max(gap.mean().item() for gap in gaps)
+
+
+def block_maxima(gap: np.ndarray, size: int = 4) -> np.ndarray:
+    """(H, W, 3) as (H / size, W / size): the largest value of each block; a single pixel would be lost in a small figure."""
+    height, width = (side // size for side in gap.shape[:2])
+    return gap[: height * size, : width * size].reshape(height, size, width, size, -1).max(axis=(1, 3, 4))

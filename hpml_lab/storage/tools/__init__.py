@@ -1,0 +1,1 @@
+"""For your own disk: the benchmark and its test file."""

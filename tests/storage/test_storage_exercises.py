@@ -1,0 +1,57 @@
+"""What notebook 09's checks stand on; their answers are judged in tests/test_exercises.py."""
+
+import pytest
+import torch
+from torch.utils.data import DataLoader
+
+from hpml_lab.core.judge.exercises import check
+from hpml_lab.storage.lessons import slow_pictures
+from hpml_lab.storage.lessons.slow_pictures import PictureStore, SlowPictures
+
+
+def test_the_slow_data_set_is_right_and_its_table_is_parsed_for_each_sample():
+    store = PictureStore(30, side=8)
+    dataset, twin = SlowPictures(store), PictureStore(30, side=8)
+    labels = twin.table()
+    for index in (0, 29, 7):
+        image, label = dataset[index]
+        right = slow_pictures.decode(twin.read(index))
+        assert label == labels[index]
+        assert torch.equal(image, right) or torch.equal(image, right.flip(-1))
+    assert store.tables == 3 and store.reads == [0, 29, 7]
+    with pytest.raises(IndexError):
+        dataset[30]
+
+
+def test_a_loader_takes_the_slow_data_set():
+    images, labels = next(iter(DataLoader(SlowPictures(PictureStore(10)), batch_size=4)))
+    assert images.shape == (4, 1, 48, 48) and labels.shape == (4,) and 0 <= images.min() <= images.max() <= 1
+
+
+def test_the_bars_have_one_stage_each_and_add_up():
+    dataset = SlowPictures(PictureStore(200))
+    [axes] = slow_pictures.stage_times(dataset, 10).figure.axes
+    bars = [patch.get_width() for patch in axes.patches]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(slow_pictures.STAGES)
+    assert sum(bars) * 10 / 1e3 == pytest.approx(sum(dataset.seconds.values())) and all(bar > 0 for bar in bars)
+
+
+def test_other_right_data_sets_and_flips_are_taken():
+    def lazy(store):  # each worker parses its own table at its first sample
+        class Lazy(SlowPictures):
+            labels = None
+
+            def __getitem__(self, index):
+                if self.labels is None:
+                    self.labels = self.store.table()
+                return slow_pictures.augment(slow_pictures.decode(self.store.read(index))), self.labels[index]
+
+        return Lazy(store)
+
+    def by_gather(image, points, pairs):
+        order = torch.arange(len(points))
+        for left, right in pairs:
+            order[left], order[right] = right, left
+        return torch.flip(image, [2]), (points * torch.tensor([-1.0, 1.0]) + torch.tensor([image.shape[2] - 1.0, 0.0]))[order]
+
+    assert check("find-the-bottleneck", lazy) and check("flip-together", by_gather)
