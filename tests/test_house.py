@@ -45,7 +45,7 @@ SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "qu
 FLOORS = [
     {"core"},
     {"data", "optim"},
-    {"landscape", "optim_exercises"},
+    {"landscape"},
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving"},

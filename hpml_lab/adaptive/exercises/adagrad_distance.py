@@ -2,7 +2,7 @@
 
 import math
 
-from hpml_lab.adaptive.exercises.numbers import as_number
+from hpml_lab.adaptive.exercises.first_steps import as_number
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.same import same
 

@@ -1,14 +1,24 @@
 """Exercise `first-steps`: the length of the first step of Adagrad, Adadelta, RMSprop and Adam under a gradient of 1000."""
 
 import math
+from typing import Any
 
-from hpml_lab.adaptive.exercises.numbers import as_number
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.same import same
 from hpml_lab.optim.formulas import FORMULAS
 
 GRADIENT = 1000.0
 RULES = ("adagrad", "adadelta", "rmsprop", "adam")
+
+
+def as_number(answer: Any) -> float | None:
+    """A number as a float, from Python, NumPy or a one-element tensor; None for anything else."""
+    if isinstance(answer, str | bool):
+        return None
+    try:
+        return float(answer.item() if hasattr(answer, "item") else answer)  # an array of one number is a number, too
+    except (TypeError, ValueError, RuntimeError):
+        return None
 
 
 def right_steps() -> list[float]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.watch import torch_calls
 
 
@@ -30,68 +30,45 @@ def sum_of_squares(x: torch.Tensor) -> torch.Tensor:
 
 
 def jacobian(f: Callable, x: torch.Tensor) -> torch.Tensor:
-    """The right answer, by torch."""
-    return torch.autograd.functional.jacobian(f, x.detach())
+    y = f(x)
+    rows = [torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)]
+    return torch.stack(rows)
 
 
-MISTAKES = {
-    "transposed": (lambda f, x: jacobian(f, x).T, "Row i belongs to output i: (m, n), outputs first."),
-    "list-of-rows": (lambda f, x: list(jacobian(f, x)), "These are the rows; stack them into one tensor of shape (m, n)."),
-    "sum-of-rows": (
-        lambda f, x: jacobian(f, x).sum(0),
-        "With v = ones you get the sum of all rows. Choose v so that it picks a single row.",
-    ),
-    "accumulates": (
-        lambda f, x: jacobian(f, x).cumsum(0),
-        "Each row contains all rows before it: what was not cleared between the passes, x.grad or the last 1 in v?",
-    ),
-    "one-tensor-for-all": (
-        lambda f, x: jacobian(f, x).sum(0).expand(len(f(x)), len(x)),
-        "All rows are the same: you stored x.grad itself each time, and backward kept adding to it. "
-        "Clear it between the passes, or use torch.autograd.grad.",
-    ),
-    "one-tensor-for-all, cleared": (
-        lambda f, x: jacobian(f, x)[-1].expand(len(f(x)), len(x)),
-        "All rows are the last one: you stored x.grad itself each time, and the next pass changed it. Store a copy.",
-    ),
-    "rows-in-reverse": (lambda f, x: jacobian(f, x).flip(0), "The rows are right, but the last output comes first."),
-    "rows-in-tuples": (
-        lambda f, x: [(row,) for row in jacobian(f, x)],
-        "torch.autograd.grad returns a tuple, with one gradient for each input: take its element.",
-    ),
-    "all-elements-in-one-line": (
-        lambda f, x: jacobian(f, x).flatten(),
-        "The numbers are right, but in one line: stack the rows, so that J is (m, n).",
-    ),
-    "accumulates, from the last row": (
-        lambda f, x: jacobian(f, x).flip(0).cumsum(0).flip(0),
-        "Each row contains others: what was not cleared between the passes, x.grad or the last 1 in v?",
-    ),
-    "one-tensor-for-all, subtracted": (
-        lambda f, x: torch.cat([jacobian(f, x)[:1], torch.zeros_like(jacobian(f, x)[1:])]),
-        "Only the first row is there. If you subtract the x.grad of the pass before: that is the same tensor, not a copy.",
-    ),
-    "diagonal-only": (
-        lambda f, x: torch.diag(jacobian(f, x).diagonal()),
-        "Only the entries i = j are there: each output may depend on every input.",
-    ),
-    "last-row-only": (lambda f, x: jacobian(f, x)[-1], "That is the last row. Collect the rows in a list, and stack them."),
-    "first-row-only": (lambda f, x: jacobian(f, x)[0], "That is the first row. Each other row needs its own v."),
-}
-ERRORS = {
-    "second time": (
-        "graph-freed",
-        "The first backward freed the graph. Ask it to keep the graph, or call f again for each row.",
-    ),
-    "implicitly created": ("no-vector", "f(x) has several elements: backward needs a v that says which of them count."),
-    "Mismatch in shape": ("vector-too-long", "v has one element for each output of f, not for each input."),
-    "but got tuple": ("rows-in-tuples", "torch.autograd.grad returns a tuple, with one gradient for each input."),
-    "does not require grad": (
-        "history-cut",
-        "Nothing leads back from f(x) to x: a detached copy needs requires_grad_() of its own.",
-    ),
-    "out of bounds": ("square-only", "f has fewer outputs than inputs here. Count the rows by f(x), not by x."),
-}
+RUBRIC = Rubric(
+    jacobian,
+    """
+torch.stack(rows)
+    transposed :: torch.stack(rows, 1) :: Row i belongs to output i: (m, n), outputs first.
+    list-of-rows :: rows :: These are the rows; stack them into one tensor of shape (m, n).
+    sum-of-rows :: sum(rows) :: With v = ones you get the sum of all rows. Choose v so that it picks a single row.
+    accumulates :: torch.stack(rows).cumsum(0) :: Each row contains all rows before it: $NOT_CLEARED
+    accumulates :: torch.stack(rows[::-1]).cumsum(0).flip(0) :: Each row contains others: $NOT_CLEARED
+    one-tensor-for-all :: torch.stack([sum(rows)] * len(rows)) :: All rows are the same: you stored x.grad itself each time, and
+        backward kept adding to it. Clear it between the passes, or use torch.autograd.grad.
+    one-tensor-for-all :: torch.stack([rows[-1]] * len(rows)) :: All rows are the last one: you stored x.grad itself each time,
+        and the next pass changed it. Store a copy.
+    one-tensor-for-all :: torch.stack([rows[0], *(0 * row for row in rows[1:])]) :: Only the first row is there. If you subtract
+        the x.grad of the pass before: that is the same tensor, not a copy.
+    rows-in-reverse :: torch.stack(rows[::-1]) :: The rows are right, but the last output comes first.
+    rows-in-tuples :: [(row,) for row in rows] :: torch.autograd.grad returns a tuple, with one gradient for each input: take
+        its element.
+    all-elements-in-one-line :: torch.cat(rows) :: The numbers are right, but in one line: stack the rows, so that J is (m, n).
+    diagonal-only :: torch.diag(torch.stack(rows).diagonal()) :: Only the entries i = j are there: each output may depend on
+        every input.
+    last-row-only :: rows[-1] :: That is the last row. Collect the rows in a list, and stack them.
+    first-row-only :: rows[0] :: That is the first row. Each other row needs its own v.
+error
+    graph-freed :: second time :: The first backward freed the graph. Ask it to keep the graph, or call f again for each row.
+    no-vector :: implicitly created :: f(x) has several elements: backward needs a v that says which of them count.
+    vector-too-long :: Mismatch in shape :: v has one element for each output of f, not for each input.
+    rows-in-tuples :: but got tuple :: torch.autograd.grad returns a tuple, with one gradient for each input.
+    history-cut :: does not require grad :: Nothing leads back from f(x) to x: a detached copy needs requires_grad_() of its
+        own.
+    square-only :: out of bounds :: f has fewer outputs than inputs here. Count the rows by f(x), not by x.
+""",
+    NOT_CLEARED="what was not cleared between the passes, x.grad or the last 1 in v?",
+)
 
 
 @exercise("jacobian-by-rows", notebook="02_autograd")
@@ -106,7 +83,7 @@ def judge_jacobian_by_rows(answer: Callable) -> None:
             torch.tensor([2.0, -1.0, 0.5, 3.0], dtype=torch.float64, requires_grad=True),
         ),
     }
-    expect_function(answer, jacobian, cases, mistakes=MISTAKES, errors=ERRORS, tolerance=1e-5)
+    RUBRIC.expect(answer, cases, tolerance=1e-5)
     for f, x in cases.values():
         x, f = x.detach().clone().requires_grad_(), f
         got, outputs = answer(f, x), len(f(x))

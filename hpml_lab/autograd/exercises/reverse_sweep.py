@@ -1,12 +1,13 @@
 """Exercise reverse-sweep: the backward pass of an autograd engine."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hpml_lab.autograd.lessons.engine import Tensor, backward_steps, reshape, sum_, tanh, topological_order
+from hpml_lab.autograd.lessons.engine import Tensor, reshape, sum_, tanh, topological_order
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
 Gradients = dict[Tensor, np.ndarray]
@@ -55,29 +56,25 @@ def with_constants() -> dict[str, Tensor]:
     return {node.name: node for node in (x, f)}
 
 
-def early_sweep(root: Tensor, *, newest_first: bool) -> Gradients:
+def gradients_of(root: Tensor) -> Gradients:
+    order = topological_order(root)
+    gradients = {node: np.zeros(node.shape) for node in order} | {root: np.ones(root.shape)}
+    for node in reversed(order):
+        for parent, vjp in node.parents:
+            gradients[parent] = gradients[parent] + vjp(gradients[node])
+    return {node: gradient for node, gradient in gradients.items() if node.requires_grad}
+
+
+def as_first_met(root: Tensor, *, newest_first: bool) -> Iterator[Tensor]:
     """Each node once, in the order in which it is first met: breadth first, or depth first."""
-    gradients = {node: np.zeros(node.shape) for node in topological_order(root)} | {root: np.ones(root.shape)}
     waiting, met = [root], {root}
     while waiting:
         node = waiting.pop(-1 if newest_first else 0)
-        for parent, vjp in node.parents:
-            gradients[parent] = gradients[parent] + vjp(gradients[node])
+        yield node
+        for parent, _ in node.parents:
             if parent not in met:
                 met.add(parent)
                 waiting.append(parent)
-    return gradients
-
-
-def partial_sweep(root: Tensor, *, backward: bool = True, add: bool = True, chain: bool = True, seed: float = 1.0) -> Gradients:
-    """The reverse sweep, of which one part can be left out."""
-    order = topological_order(root)
-    gradients = {node: np.zeros(node.shape) for node in order} | {root: np.full(root.shape, seed)}
-    for node in reversed(order) if backward else order:
-        for parent, vjp in node.parents:
-            contribution = vjp(gradients[node] if chain else np.ones(node.shape))
-            gradients[parent] = gradients[parent] + contribution if add else contribution
-    return gradients
 
 
 def in_place_sweep(root: Tensor) -> Gradients:
@@ -95,76 +92,46 @@ def in_place_sweep(root: Tensor) -> Gradients:
 
 def recursive_sweep(root: Tensor) -> Gradients:
     """A recursion that passes on the whole sum each time that a contribution arrives."""
-    gradients = {node: np.zeros(node.shape) for node in topological_order(root)} | {root: np.ones(root.shape)}
+    gradients = {root: np.ones(root.shape)}
 
     def visit(node: Tensor) -> None:
         for parent, vjp in node.parents:
-            gradients[parent] = gradients[parent] + vjp(gradients[node])
+            gradients[parent] = gradients.get(parent, 0) + vjp(gradients[node])
             visit(parent)
 
     visit(root)
     return gradients
 
 
-def _of_some_inputs(root: Tensor, chosen: slice) -> Gradients:
-    order = topological_order(root)
-    gradients = {node: np.zeros(node.shape) for node in order} | {root: np.ones(root.shape)}
-    for node in reversed(order):
-        for parent, vjp in node.parents[chosen]:
-            gradients[parent] = gradients[parent] + vjp(gradients[node])
-    return gradients
-
-
-TOO_EARLY = (
-    "A node passed its gradient on before all its contributions had arrived: visit the nodes in the reverse of "
-    "topological_order, where everything computed from a node comes before it."
+FORWARD = "Gradients reached only the last operation's inputs. Do you go from the leaves on, or stop after one node?"
+RUBRIC = Rubric(
+    gradients_of,
+    """
+gradients[parent] + vjp(gradients[node])
+    overwrites :: vjp(gradients[node]) :: x and a are used twice, and the second contribution replaced the first. The
+        multivariate chain rule adds them.
+    no-chain-factor :: gradients[parent] + vjp(np.ones(node.shape)) :: Each vjp was given ones. It must be given the gradient
+        that has arrived at its own node: that is the chain.
+np.ones(root.shape)
+    starts-at-zero :: np.zeros(root.shape) :: Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?
+    starts-at-its-value :: root.data.copy() :: Every gradient is too large by the same factor, the value of f. What is ∂f/∂f?
+reversed(order)
+    forward-order :: order :: $FORWARD
+    passes-on-too-early :: as_first_met(root, newest_first=False) :: $TOO_EARLY
+    passes-on-too-early :: as_first_met(root, newest_first=True) :: $TOO_EARLY
+in node.parents
+    first-input-only :: in node.parents[:1] :: Only the first input of each operation gets its contribution: does something
+        leave the loop too early?
+whole answer
+    changed-in-place :: in_place_sweep :: A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an
+        array changes another node's gradient as well: make a new array for a sum.
+    passes-on-twice :: recursive_sweep :: a is visited twice, and the second visit passes on everything that has arrived,
+        including what was already passed on. Visit each node once, when its sum is complete.
+""",
+    FORWARD=FORWARD,
+    TOO_EARLY="A node passed its gradient on before all its contributions had arrived: visit the nodes in the reverse of "
+    "topological_order, where everything computed from a node comes before it.",
 )
-
-
-def known_mistakes(root: Tensor) -> dict[str, tuple[Gradients, str]]:
-    """{name: (the gradients that this mistake gives, hint)}."""
-    return {
-        "overwrites": (
-            partial_sweep(root, add=False),
-            "x and a are used twice, and the second contribution replaced the first. The multivariate chain rule adds them.",
-        ),
-        "changed-in-place": (
-            in_place_sweep(root),
-            "A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an array changes another node's "
-            "gradient as well: make a new array for a sum.",
-        ),
-        "starts-at-zero": (
-            partial_sweep(root, seed=0.0),
-            "Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?",
-        ),
-        "no-chain-factor": (
-            partial_sweep(root, chain=False),
-            "Each vjp was given ones. It must be given the gradient that has arrived at its own node: that is the chain.",
-        ),
-        "forward-order": (
-            partial_sweep(root, backward=False),
-            "Gradients reached only the last operation's inputs. Do you go from the leaves on, or stop after one node?",
-        ),
-        "passes-on-too-early": (early_sweep(root, newest_first=False), TOO_EARLY),
-        "passes-on-too-early, depth first": (early_sweep(root, newest_first=True), TOO_EARLY),
-        "starts-at-its-value": (
-            partial_sweep(root, seed=float(root.data)),
-            "Every gradient is too large by the same factor, the value of f. What is ∂f/∂f?",
-        ),
-        "last-input-only": (
-            _of_some_inputs(root, slice(-1, None)),
-            "Only one input of each operation gets its contribution: node.parents has a pair for each of them.",
-        ),
-        "first-input-only": (
-            _of_some_inputs(root, slice(0, 1)),
-            "Only the first input of each operation gets its contribution: does something leave the loop too early?",
-        ),
-        "passes-on-twice": (
-            recursive_sweep(root),
-            "a is visited twice, and the second visit passes on everything that has arrived, including what was already "
-            "passed on. Visit each node once, when its sum is complete.",
-        ),
-    }
 
 
 @exercise("reverse-sweep", notebook="02_autograd")
@@ -198,7 +165,7 @@ def judge_reverse_sweep(answer: Callable) -> None:
             "leaves-only", "The leaves are there; a, b and f are not. Their gradients were needed on the way: return them too."
         )
     if set(missing) == set(nodes) - {"f", *(node.name for node in root.inputs)}:
-        raise Mistake("forward-order", known_mistakes(root)["forward-order"][1])
+        raise Mistake("forward-order", FORWARD)
     if missing:
         raise Mistake(
             "nodes-missing", f"No gradient for {', '.join(missing)}: every node that one reaches belongs in the result."
@@ -253,5 +220,5 @@ def _compare(got: Gradients, graph: dict[str, Tensor], case: str) -> None:
         return {name: np.asarray(gradients.get(node)) for name, node in graph.items()}
 
     root = graph["f"]
-    mistakes = {name: (listed(gradients), hint) for name, (gradients, hint) in known_mistakes(root).items()}
-    expect(listed(got), listed(dict(backward_steps(root))), case=f"{case}, by node,", mistakes=mistakes)
+    mistakes = {f"{name}, {i}": (listed(wrong(root)), hint) for i, (name, wrong, hint) in enumerate(RUBRIC.single())}
+    expect(listed(got), listed(gradients_of(root)), case=f"{case}, by node,", mistakes=mistakes)

@@ -1,22 +1,35 @@
-"""The judge of exercises in which a student writes an update rule, in the form that rules.py describes.
+"""The judge of update rules: exercises in which a student writes one step of an optimizer.
+
+    RUBRIC = Rubric(adagrad_step, "…", …)
 
     @exercise("write-adagrad", notebook="05_adaptive")
     def judge_write_adagrad(answer):
-        judge_rule(answer, as_rule("adagrad"), ADAGRAD_MISTAKES, lr=0.1, eps=0.01)
+        judge_rule(answer, RUBRIC, lr=0.1, eps=0.01)
+
+The form is the same in every exercise:
+
+    def step(params, grads, state, lr=0.1, momentum=0.9):
+        '''Change each tensor of the list `params` in place; keep in the dict `state` what the next call needs.'''
+
+`state` is an empty dict at the first call. An exercise that needs gradients elsewhere than at θ passes, instead of `grads`, a
+function: `gradient(points)` returns the list of gradients at a list of points.
 
 A wrong rule is recognized only where it differs from the right one, so choose hyperparameters for which all of them matter: an
 ε of 0.01, not 1e-8.
 """
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
-from hpml_lab.optim_exercises.rules import Rule, Tensors, WrongRules
+
+Tensors = list[torch.Tensor]
+Rule = Callable[..., None]
 
 STEPS, RATE_CHANGE = 60, 30  # the learning rate is quartered before step 31, so that a rate inside the velocity shows
 SHAPES = ((3,), (2, 3), (1,), (3,))
@@ -132,19 +145,17 @@ def _tensors_in(value: Any) -> Iterator[torch.Tensor]:
 # ---- The judge -----------------------------------------------------------------------------------------------------
 
 
-def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: bool = False, **hyper: float) -> None:
-    """Return if `answer` moves four parameters as `right` does, over 60 steps; else raise the Mistake that it makes.
+def judge_rule(answer: Rule, rubric: Rubric, *, look_ahead: bool = False, **hyper: float) -> None:
+    """Return if `answer` moves four parameters as `rubric.right` does, over 60 steps; else raise the Mistake that it makes.
 
-    answer, right  rules in the student's form
-    mistakes       {name: (wrong rule in the student's form, hint)}; the part of a name after a comma distinguishes variants of
-                   one mistake and is not shown
-    look_ahead     the rule gets `gradient(points)` instead of gradients
-    hyper          passed to every rule by name; `lr` is required, and the judge quarters it half-way
+    look_ahead  the rule gets `gradient(points)` instead of gradients
+    hyper       passed to every rule by name; `lr` is required, and the judge quarters it half-way
 
     For every rule it also finds: parameters that do not move, new tensors in the list, gradients edited or kept by
     reference, state shared between optimizers or between parameters, steps counted once per parameter, parameters that are left
     out, the wrong sign, an argument that changes nothing, float32 state under float64 parameters.
     """
+    right = rubric.right
     _judge_state(answer, look_ahead, hyper)
     start, grads = _random_tensors(SHAPES, 1), _random_gradients(SHAPES, 2, STEPS)
 
@@ -169,14 +180,18 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
         _judge_sizes(answer, right, look_ahead, hyper)
         return
     _judge_every_parameter(track, start)
-    catalogue = {"wrong-sign": (_reversed(right), _UPHILL_HINT), **mistakes}
-    catalogue["argument-ignored"] = (
-        _at_first_rate(right),
-        "You keep the `lr` of the first call; a schedule changes it: use the argument.",
-    )
-    for name, (rule, hint) in catalogue.items():
+    catalogue = [
+        ("wrong-sign", _reversed(right), "Each step has the right length and the wrong direction: it climbs. Mind the sign."),
+        *rubric.single(),
+        (
+            "argument-ignored",
+            _at_first_rate(right),
+            "You keep the `lr` of the first call; a schedule changes it: use the argument.",
+        ),
+    ]
+    for name, rule, hint in catalogue:
         if _follows(track, run(rule), EQUAL):
-            raise Mistake(name.split(",")[0], hint)
+            raise Mistake(name, hint)
     low_precision = (torch.float32, torch.float16, torch.bfloat16)
     small = any(tensor.dtype in low_precision for tensor in _tensors_in(own_run.state))
     if same(track, goal, ROUNDED) and (small or same(track, goal, 3e-7)):
@@ -185,10 +200,17 @@ def judge_rule(answer: Rule, right: Rule, mistakes: WrongRules, *, look_ahead: b
             "Right to about seven digits only: somewhere float64 numbers pass through float32. torch.zeros(shape) makes "
             "float32; torch.zeros_like(p) takes the type of p.",
         )
-    for name, (rule, hint) in catalogue.items():
-        if small and _follows(track, run(rule), ROUNDED):
-            raise Mistake(name.split(",")[0], hint)
-    _judge_arguments(answer, right, track, goal, start, grads, hyper, look_ahead)
+    for name, rule, hint in catalogue if small else ():
+        if _follows(track, run(rule), ROUNDED):
+            raise Mistake(name, hint)
+    for name, value in hyper.items():
+        changed = {**hyper, name: 0.7 * value}
+        own, rights = (_Run(rule, start, grads, changed, look_ahead) for rule in (answer, right))
+        if _follows(track, own, EQUAL) and not _follows(goal, rights, EQUAL):
+            raise Mistake(
+                "argument-ignored",
+                f"Whatever the caller passes as `{name}`, your steps are the same: use the argument, not a number of its own.",
+            )
     if not torch.isfinite(track).all():
         first = int((~torch.isfinite(track).all(1)).nonzero()[0]) + 1
         raise Mistake(
@@ -225,28 +247,6 @@ def _judge_every_parameter(track: torch.Tensor, start: Tensors) -> None:
         )
 
 
-def _judge_arguments(
-    answer: Rule,
-    right: Rule,
-    track: torch.Tensor,
-    goal: torch.Tensor,
-    start: Tensors,
-    grads: list,
-    hyper: dict,
-    look_ahead: bool,
-) -> None:
-    """Raise a Mistake if another value of an argument changes the right steps, but not those of the answer."""
-    for name, value in hyper.items():
-        changed = {**hyper, name: 0.7 * value}
-        if _follows(track, _Run(answer, start, grads, changed, look_ahead), EQUAL) and not _follows(
-            goal, _Run(right, start, grads, changed, look_ahead), EQUAL
-        ):
-            raise Mistake(
-                "argument-ignored",
-                f"Whatever the caller passes as `{name}`, your steps are the same: use the argument, not a number of its own.",
-            )
-
-
 def _at_first_rate(right: Rule) -> Rule:
     """The right rule with the learning rate of the first call in every call."""
 
@@ -255,9 +255,6 @@ def _at_first_rate(right: Rule) -> Rule:
         right(params, grads, state.setdefault("own", {}), **{**hyper, "lr": rate})
 
     return step
-
-
-_UPHILL_HINT = "Each step has the right length and the wrong direction: it climbs. Mind the sign."
 
 
 def _judge_state(answer: Rule, look_ahead: bool, hyper: dict) -> None:

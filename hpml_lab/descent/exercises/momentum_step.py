@@ -1,0 +1,60 @@
+"""Exercise `momentum-step`: torch's form of momentum, b = γ b + g, θ = θ − α b."""
+
+from collections.abc import Callable
+
+import torch
+
+from hpml_lab.core.judge.exercises import exercise
+from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.update_rule import judge_rule
+
+
+def momentum_step(params: list, grads: list, state: dict, lr: float, momentum: float) -> None:
+    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
+        old = state.get(i, torch.zeros_like(p))
+        b = state[i] = momentum * old + g
+        p -= lr * b
+
+
+# Hints that fit both forms of the velocity.
+HINTS = dict(
+    AVERAGE="Your velocity is a running average: its gradients are weighted with 1 - γ. In momentum they are added whole.",
+    NOT_KEPT="Your steps are those of plain gradient descent: the velocity is not kept from one call to the next.",
+    NOT_DECAYED="All old gradients count fully in yours: which factor makes them fade?",
+    SWAPPED="The weights are swapped: γ belongs to the old velocity, not to the gradient.",
+    SKIPPED="Where a gradient is 0, your velocity stands still: it must fade there, and the parameter still moves by it.",
+)
+RUBRIC = Rubric(
+    momentum_step,
+    """
+momentum * old + g
+    weights-swapped :: (1 - momentum) * old + momentum * g :: $SWAPPED
+    weights-swapped :: old + momentum * g :: $SWAPPED
+    zeros-skipped :: torch.where(g == 0, old, momentum * old + g) :: $SKIPPED
+    gradient-damped-too :: momentum * (old + g) :: γ enters once too often: it shortens the new gradient's step as well, not
+        only the old velocity.
+    velocity-as-running-average :: momentum * old + (1 - momentum) * g :: $AVERAGE
+    velocity-not-kept :: g.clone() :: $NOT_KEPT
+    velocity-not-decayed :: old + g :: $NOT_DECAYED
+b = state[i] = momentum * old + g
+    rate-inside-velocity :: state[i] = momentum * old + lr * g; b = state[i] / lr :: Right until the learning rate changes: in
+        yours the velocity still holds the old rate. Multiply by lr last.
+    last-gradient-only :: b, state[i] = momentum * old + g, g.clone() :: Your velocity holds two gradients, the new one and the
+        last: keep b itself, which holds them all.
+torch.zeros_like(p)
+    first-gradient-twice :: g :: Right but for the first gradient, which counts twice: the velocity starts with it, and it is
+        added again.
+lr * b
+    nesterov-instead :: lr * (g + momentum * b) :: That is Nesterov's step, g + γ b. Classical momentum steps along b.
+    gradient-added-again :: lr * (b + g) :: The new gradient enters twice: b already contains it.
+    velocity-used-before-update :: lr * old :: Your step uses the velocity of the previous call: update b first, then step with
+        it.
+""",
+    **HINTS,
+)
+
+
+@exercise("momentum-step", notebook="04_descent")
+def judge_momentum_step(answer: Callable) -> None:
+    """b = γ b + g, θ = θ − α b, for every parameter, in place."""
+    judge_rule(answer, RUBRIC, lr=0.16, momentum=0.8)
