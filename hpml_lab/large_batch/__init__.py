@@ -10,12 +10,9 @@ Further figures:
     one_cycle_gains      one-cycle against the best constant rate, seed by seed
     explore_smoothing    a slider: what the smoothing of a range test does to the choice
 Tools:
-    BatchedTrainings   one small net trained from several seeds at once, each seed with an optimizer of its own
-    images             the images that it is trained on
-    warmed_up          a learning rate that climbs to its peak first
-    growing_rates      the rates of a range test; smoothed and choose read rates from its losses (RateChoice)
+    growing_rates      the rates of a range test; smoothed and choose read rates from its losses
     one_cycle          the factor of the rate in one-cycle, and one_cycle_momentum (of optim)
-    FORMS              the forms that papers and libraries call LARS, LAMB and NovoGrad; PaperLARS is one of them
+    VARIANTS           what papers and libraries call LARS, LAMB and NovoGrad; PaperLARS is one of them
 """
 
 from typing import TYPE_CHECKING
@@ -32,16 +29,10 @@ if TYPE_CHECKING:
         lr_finder_one_cycle as lr_finder_one_cycle,
         one_cycle_gains as one_cycle_gains,
     )
-    from hpml_lab.large_batch.small_steps import why_linear as why_linear
-    from hpml_lab.large_batch.range_slider import explore_smoothing as explore_smoothing
-    from hpml_lab.large_batch.batched import BatchedTrainings as BatchedTrainings, images as images, warmed_up as warmed_up
-    from hpml_lab.large_batch.range_test import (
-        RateChoice as RateChoice,
-        choose as choose,
-        growing_rates as growing_rates,
-        smoothed as smoothed,
-    )
+    from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import why_linear as why_linear
+    from hpml_lab.large_batch.views.range_slider import explore_smoothing as explore_smoothing
+    from hpml_lab.large_batch.lessons.range_test import choose as choose, growing_rates as growing_rates, smoothed as smoothed
     from hpml_lab.optim.schedules import one_cycle as one_cycle, one_cycle_momentum as one_cycle_momentum
-    from hpml_lab.large_batch.forms import FORMS as FORMS, PaperLARS as PaperLARS
+    from hpml_lab.large_batch.lessons.variants import VARIANTS as VARIANTS, PaperLARS as PaperLARS
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

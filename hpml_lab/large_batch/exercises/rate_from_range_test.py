@@ -12,7 +12,7 @@ from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
 from hpml_lab.core.judge.mistakes import combined
 from hpml_lab.core.judge.same import plain, same
-from hpml_lab.large_batch.range_test import growing_rates, smoothed
+from hpml_lab.large_batch.lessons.range_test import growing_rates, smoothed
 
 Losses = Sequence[float]
 Smooth = Callable[[Losses, float], list[float]]

@@ -14,10 +14,10 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.large_batch.batched import HIDDEN, BatchedTrainings, ImageRows
-from hpml_lab.large_batch.scaling import RATE
+from hpml_lab.large_batch.experiments.shared.batched_trainings import HIDDEN, BatchedTrainings, ImageRows
 from hpml_lab.optim import SGD
 
+RATE = 0.005  # of the trainings, at the small batch
 TINY = (1e-6, 2e-6, 4e-6, 8e-6)  # rates at which the reasoning is exact enough to be checked
 RATES = (*TINY, 3e-5, 1e-4, 3e-4, 1e-3, 2e-3, RATE, 1e-2, 2e-2)
 SOFTMAX, NET = "softmax regression", "the net"

@@ -1,8 +1,8 @@
 """The learning-rate range test: train for a short while with a rate that grows at every step, and read a rate from the losses.
 
     rates = growing_rates(1e-4, 3.0, steps=100)
-    losses = range_test(trainings, rates)      # (steps, seeds)
-    choose(rates, losses[:, 0].tolist())       # for one seed
+    losses = [train_one_step(rate) for rate in rates]
+    choose(rates, losses)
 
 Source: L. N. Smith, Cyclical Learning Rates for Training Neural Networks (2015, 2017). The rate that grows by a constant
 factor, the smoothing and the two ways to choose are those of the fastai library.
@@ -11,12 +11,6 @@ factor, the smoothing and the two ways to choose are those of the fastai library
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from statistics import median
-
-import torch
-
-from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.large_batch.batched import BatchedTrainings
 
 BETA = 0.9  # of the smoothing
 DIVERGED = 4.0  # times the least smoothed loss
@@ -28,11 +22,6 @@ def growing_rates(low: float, high: float, steps: int) -> list[float]:
     rate(t) = low · (high / low) ^ (t / (steps − 1))
     """
     return [low * (high / low) ** (t / (steps - 1)) for t in range(steps)]
-
-
-def range_test(trainings: BatchedTrainings, rates: Sequence[float]) -> torch.Tensor:
-    """Train one step at each rate; the loss of each step before it is taken, (steps, seeds)."""
-    return trainings.run(len(rates), rate=lambda t: rates[t]).losses.cpu()
 
 
 def smoothed(losses: Sequence[float], beta: float = BETA) -> list[float]:
@@ -78,31 +67,3 @@ def choose(rates: Sequence[float], losses: Sequence[float], beta: float = BETA) 
     falls = [values[t] - values[t - 1] for t in range(first + 1, least + 1)]
     steepest = first + 1 + falls.index(min(falls)) if falls else least
     return RateChoice(rates[steepest], rates[least], rates[min(end + 1, len(rates) - 1)])
-
-
-STEEPEST, LEAST, TENTH, DIVERGES = "falls fastest", "is least", "is least, a tenth of that rate", "has diverged"
-
-
-@dataclass
-class RateReading(Row):
-    """One way to read a rate from a range test, over the seeds."""
-
-    where: str = column("where the smoothed loss …")
-    middle: float = column("rate, median")
-    low: float = column("smallest")
-    high: float = column("largest")
-
-    @property
-    def factor(self) -> float:
-        return self.high / self.low
-
-
-def read_rates(choices: Sequence[RateChoice]) -> dict[str, RateReading]:
-    """Each way to read a rate, over the choices of all seeds."""
-    rates = {
-        STEEPEST: [choice.steepest for choice in choices],
-        LEAST: [choice.least for choice in choices],
-        TENTH: [choice.tenth for choice in choices],
-        DIVERGES: [choice.diverged for choice in choices],
-    }
-    return {where: RateReading(where, median(found), min(found), max(found)) for where, found in rates.items()}

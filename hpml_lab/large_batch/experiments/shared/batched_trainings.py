@@ -20,11 +20,11 @@ from torch import nn
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import mnist_or_digits
+from hpml_lab.large_batch.lessons.scaling import Rate
 
 CLASSES = 10
 HIDDEN = (100, 100, 100)
 MakeOptimizer = Callable[[list[torch.Tensor]], torch.optim.Optimizer]  # the parameters W₁, b₁, W₂, b₂, … of one net
-Rate = Callable[[int], float]  # the learning rate of step t = 0, 1, …
 
 
 @dataclass(frozen=True)
@@ -45,20 +45,6 @@ def images(count: int, device: torch.device | str = "cpu", dtype: torch.dtype = 
     train, test = (part.flatten(1).to(dtype) for part in (data.train_x[:count], data.test_x))
     mean, spread = train.mean(), train.std()
     return ImageRows(data.name, (train - mean) / spread, data.train_y[:count], (test - mean) / spread, data.test_y, notes)
-
-
-def warmed_up(peak: float, warm: int, steps: int, decay: bool = False) -> Rate:
-    """A straight climb to `peak` in the first `warm` steps, then constant; with `decay` a straight fall towards 0 at `steps`.
-
-    rate(t) = peak · (t + 1) / warm, then peak, or peak · (steps − t) / (steps − warm)
-    """
-
-    def rate(t: int) -> float:
-        if t < warm:
-            return peak * (t + 1) / warm
-        return peak * (steps - t) / (steps - warm) if decay else peak
-
-    return rate
 
 
 def ordinary_net(inputs: int, hidden: Sequence[int], seed: int) -> nn.Sequential:

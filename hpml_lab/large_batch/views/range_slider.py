@@ -6,7 +6,7 @@ import numpy as np
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
-from hpml_lab.large_batch.range_test import BETA, choose, smoothed
+from hpml_lab.large_batch.lessons.range_test import BETA, choose, smoothed
 
 
 def explore_smoothing(result: Result) -> LiveFigure:
