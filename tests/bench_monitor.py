@@ -11,7 +11,7 @@ import signal
 import time
 from statistics import median, quantiles
 
-from hpml_lab.profiling.monitor import Monitor
+from hpml_lab.profilers.monitor import Monitor
 
 RATE, TURNS, STEPS = 10.0, 30, 1200
 BLOCK = bytes(1 << 18)

@@ -44,7 +44,7 @@ TOPICS = (
 SECOND_HALVES = {"storage": "loading", "sharding": "distributed", "pruning": "quantization", "serving": "capstone"}
 FLOORS = [
     {"core"},
-    {"data", "optim"},
+    {"data", "optim", "profilers"},
     {"landscape"},
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only

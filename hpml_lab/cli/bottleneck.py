@@ -29,7 +29,7 @@ def bottleneck(chosen: argparse.Namespace) -> int:
     """Print the diagnosis on stderr, and return the command's own exit code (0 with --pid)."""
     from hpml_lab.cli.foreign import foreign_command, output_file
     from hpml_lab.core.system.errors import LabError
-    from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
+    from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
     if chosen.seconds is not None and not chosen.seconds > 0:
         raise LabError(f"{chosen.seconds!r} is not a valid number of seconds.", "Use one above 0, such as 60.")

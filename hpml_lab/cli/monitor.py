@@ -27,9 +27,9 @@ def add_parser(commands) -> None:
 def monitor(chosen: argparse.Namespace) -> int:
     """Run the command, write both files, and return the command's own exit code."""
     from hpml_lab.cli.foreign import foreign_command, output_file
-    from hpml_lab.profiling.foreground import exit_code, in_foreground, wait_with_usage
-    from hpml_lab.profiling.monitor import Monitor
-    from hpml_lab.profiling.nvml import MIB
+    from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
+    from hpml_lab.profilers.monitor import Monitor
+    from hpml_lab.profilers.nvml import MIB
 
     command = foreign_command(chosen.words, "hpml-lab monitor -- python train.py")
     out = output_file(chosen.out, "--out")
@@ -41,7 +41,7 @@ def monitor(chosen: argparse.Namespace) -> int:
         watched.ended(used)
     from hpml_lab.core.show import style  # only now: the command does not wait for matplotlib
     from hpml_lab.core.system.files import atomic_write
-    from hpml_lab.profiling.monitor_picture import monitored_run
+    from hpml_lab.profilers.monitor_picture import monitored_run
 
     atomic_write(picture, style.png(monitored_run(watched.samples, shlex.join(command)).figure))
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / MIB

@@ -53,7 +53,7 @@ def _seconds(text: str) -> float:
 def profile(chosen: argparse.Namespace) -> int:
     """Run the script, write the page, and return the script's own exit code."""
     from hpml_lab.cli.foreign import foreign_command
-    from hpml_lab.profiling.script_profile import profile_script, write_page
+    from hpml_lab.profilers.script_profile import profile_script, write_page
 
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
     found = profile_script(

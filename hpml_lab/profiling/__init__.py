@@ -13,22 +13,20 @@ Experiments, in the order of the notebook:
 Further figures of their results:
     rung_checks, random_walk_profile, operators_and_memory, where_the_time_went
 Tools for your own code:
-    Monitor, read_csv       sample processors, memory, disk and GPUs while a block runs; read its file again
-    classify, decide        name what bounds a training loop: a Diagnosis, one of BOUNDS, with the Evidence
+    Monitor                 samples processors, memory, disk and GPUs while a block runs
+    classify, decide        name what bounds a training loop, one of BOUNDS, with the evidence
     PartClock               seconds by part of a loop
-    by_function, by_line, by_sample     run a function under cProfile, line_profiler or a sampler
+    by_function, by_line    run a function under cProfile or line_profiler
     function_rows, line_rows  what they measured, as rows
-    record_stacks, record_training      let py-spy watch a process, or the training program of the notebook
-    read_stacks, read_speedscope, split_imports, frame_shares   what it saw, as a tree and as rows
-    icicle, draw_icicle, flame_svg      what it saw, as a figure or a flame graph for a browser
-    named_regions, kernel_rows, short_names, read_nvprof, LECTURE_LOG   torch's traces and nvprof's logs as tables
-    process_usage, perf_stat, perf_functions, perf_rows         what the system and the processor count for a command
+    record_stacks           lets py-spy watch a process
+    read_stacks, frame_shares, icicle   what it saw, as a tree, as rows and as a figure
+    short_names, read_nvprof, LECTURE_LOG   kernel tables and nvprof's logs
+    perf_functions, perf_rows   what the processor counts for a command
     show_rows               rows as a table in a notebook
 On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
 What the notebook looks at:
     SlowTrainer, TrainerSwitches, PARTS, CHANGES, WRONG     the slow trainer, its changes, and tempting mistakes
     largest_difference, write_folder                        how far losses are off; the images that it reads
-    evaluate_slow, evaluate_fast, input_slow, input_fast, transform_slow, transform_fast   habits, slow and fast
     simulate, known_program, expensive, counted_program     programs whose profile is known
     QueuedDevice, SlowSamples, training_step                a simulated device, a slow data set, a step of a small net
     loop_profile, profile_table                             the profiles of the exercises
@@ -57,66 +55,49 @@ if TYPE_CHECKING:
         perf_counters as perf_counters,
         where_the_time_went as where_the_time_went,
     )
-    from hpml_lab.profiling.monitor import Monitor as Monitor, read_csv as read_csv
-    from hpml_lab.profiling.bottleneck import (
-        classify as classify,
-        decide as decide,
-        Diagnosis as Diagnosis,
-        Evidence as Evidence,
-        BOUNDS as BOUNDS,
-    )
-    from hpml_lab.profiling.part_clock import PartClock as PartClock
-    from hpml_lab.profiling.shown import show_rows as show_rows
-    from hpml_lab.profiling.functions import (
+    from hpml_lab.profilers.monitor import Monitor as Monitor
+    from hpml_lab.profiling.lessons.bottleneck import classify as classify, decide as decide, BOUNDS as BOUNDS
+    from hpml_lab.profiling.tools.part_clock import PartClock as PartClock
+    from hpml_lab.profiling.views.row_table import show_rows as show_rows
+    from hpml_lab.profilers.functions import (
         by_function as by_function,
         by_line as by_line,
-        by_sample as by_sample,
         function_rows as function_rows,
         line_rows as line_rows,
     )
-    from hpml_lab.profiling.stacks import (
-        read_stacks as read_stacks,
-        split_imports as split_imports,
-        frame_shares as frame_shares,
-    )
-    from hpml_lab.profiling.flames import flame_svg as flame_svg
-    from hpml_lab.profiling.icicles import draw_icicle as draw_icicle, icicle as icicle
-    from hpml_lab.profiling.py_spy import record_stacks as record_stacks, read_speedscope as read_speedscope
-    from hpml_lab.profiling.watched_training import record_training as record_training
-    from hpml_lab.profiling.traces import named_regions as named_regions
-    from hpml_lab.profiling.nvprof import (
-        kernel_rows as kernel_rows,
+    from hpml_lab.profilers.stacks import read_stacks as read_stacks, frame_shares as frame_shares
+    from hpml_lab.profiling.views.icicle import icicle as icicle
+    from hpml_lab.profilers.py_spy import record_stacks as record_stacks
+    from hpml_lab.profiling.tools.nvprof import (
         read_nvprof as read_nvprof,
         short_names as short_names,
         LECTURE_LOG as LECTURE_LOG,
     )
-    from hpml_lab.profiling.counters import (
-        process_usage as process_usage,
-        perf_stat as perf_stat,
+    from hpml_lab.profiling.tools.counters import (
         perf_functions as perf_functions,
         perf_rows as perf_rows,
         counted_program as counted_program,
     )
-    from hpml_lab.profiling.queued import QueuedDevice as QueuedDevice
-    from hpml_lab.profiling.random_walk import simulate as simulate, known_program as known_program, expensive as expensive
-    from hpml_lab.profiling.habits import (
-        write_folder as write_folder,
-        evaluate_slow as evaluate_slow,
-        evaluate_fast as evaluate_fast,
-        input_slow as input_slow,
-        input_fast as input_fast,
-        transform_slow as transform_slow,
-        transform_fast as transform_fast,
+    from hpml_lab.profiling.tools.queued_device import QueuedDevice as QueuedDevice
+    from hpml_lab.profiling.lessons.random_walk import (
+        simulate as simulate,
+        known_program as known_program,
+        expensive as expensive,
     )
-    from hpml_lab.profiling.slow_trainer import (
+    from hpml_lab.profiling.lessons.slow_and_fast import write_folder as write_folder
+    from hpml_lab.profiling.lessons.slow_trainer import (
         SlowTrainer as SlowTrainer,
         TrainerSwitches as TrainerSwitches,
         PARTS as PARTS,
         WRONG as WRONG,
+        largest_difference as largest_difference,
     )
-    from hpml_lab.profiling.ladder_steps import CHANGES as CHANGES
-    from hpml_lab.profiling.ladder import largest_difference as largest_difference
-    from hpml_lab.profiling.known_loops import SlowSamples as SlowSamples, training_step as training_step
-    from hpml_lab.profiling.exercise_profiles import loop_profile as loop_profile, profile_table as profile_table
+    from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES as CHANGES
+    from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import (
+        SlowSamples as SlowSamples,
+        training_step as training_step,
+    )
+    from hpml_lab.profiling.exercises.next_step import loop_profile as loop_profile
+    from hpml_lab.profiling.exercises.name_the_bottleneck import profile_table as profile_table
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

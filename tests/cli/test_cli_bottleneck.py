@@ -11,8 +11,8 @@ import pytest
 
 from hpml_lab.cli import main
 from hpml_lab.core.system.programs import python_environment, run_python
-from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
-from hpml_lab.profiling.command_watch import diagnose_command, diagnose_process
+from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS
+from hpml_lab.profilers.command_watch import diagnose_command, diagnose_process
 
 BUSY = "import time\nend = time.process_time() + 1.0\nwhile time.process_time() < end: pass\n"
 HPML_LAB = [sys.executable, "-c", "import sys; from hpml_lab.cli import main; sys.exit(main())"]
@@ -150,13 +150,13 @@ def test_wrong_arguments_are_named_before_anything_runs(tmp_path, monkeypatch, c
 
 
 def test_the_watch_loads_neither_torch_nor_matplotlib():
-    code = "import sys, hpml_lab.cli, hpml_lab.profiling.command_watch\n"
+    code = "import sys, hpml_lab.cli, hpml_lab.profilers.command_watch\n"
     code += "print([name for name in ('torch', 'matplotlib', 'numpy') if name in sys.modules])"
     assert run_python(["-c", code]).stdout == "[]\n"
 
 
 def test_without_py_spy_the_verdict_says_that_lines_are_missing(script, monkeypatch):
-    monkeypatch.setattr("hpml_lab.profiling.python_stacks.find_tool", lambda name: None)
+    monkeypatch.setattr("hpml_lab.profilers.python_stacks.find_tool", lambda name: None)
     diagnosis, code = diagnose_command([sys.executable, script(BUSY)])
     assert code == 0 and own(diagnosis)[0] == "single thread" and "script.py" not in diagnosis.text()
     assert any("py-spy is not installed" in note for note in diagnosis.notes)
@@ -167,7 +167,7 @@ def test_where_py_spy_may_not_watch_the_reason_and_the_remedy_are_said(script, t
     refusal = "Error: Permission Denied: Try again with elevated permissions"
     refuses.write_text(f"#!/bin/sh\necho $@ >> asked; echo '{refusal}' >&2; exit 1\n")
     refuses.chmod(0o755)
-    monkeypatch.setattr("hpml_lab.profiling.python_stacks.find_tool", lambda name: str(refuses))
+    monkeypatch.setattr("hpml_lab.profilers.python_stacks.find_tool", lambda name: str(refuses))
     diagnosis, _ = diagnose_command([sys.executable, script(BUSY)])
     assert own(diagnosis)[0] == "single thread" and diagnosis.evidence.seconds > 0.8, diagnosis.text()
     assert any("Permission Denied" in note and "ptrace_scope" in note for note in diagnosis.notes)
@@ -175,6 +175,6 @@ def test_where_py_spy_may_not_watch_the_reason_and_the_remedy_are_said(script, t
 
 
 def test_a_command_lets_py_spy_watch_it_where_only_parents_may(script, monkeypatch):
-    monkeypatch.setattr("hpml_lab.profiling.foreground.allow_tracing", lambda: Path("allowed").write_text(str(os.getpid())))
+    monkeypatch.setattr("hpml_lab.profilers.foreground.allow_tracing", lambda: Path("allowed").write_text(str(os.getpid())))
     diagnose_command([sys.executable, script("import os; open('pid', 'w').write(str(os.getpid()))")])
     assert Path("allowed").read_text() == Path("pid").read_text()

@@ -15,9 +15,9 @@ from hpml_lab.cli import main
 from hpml_lab.cli import monitor as command
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment, started
-from hpml_lab.profiling.foreground import exit_code, in_foreground
-from hpml_lab.profiling.monitor import Monitor, read_csv
-from hpml_lab.profiling.monitor_picture import monitored_run
+from hpml_lab.profilers.foreground import exit_code, in_foreground
+from hpml_lab.profilers.monitor import Monitor, read_csv
+from hpml_lab.profilers.monitor_picture import monitored_run
 
 BUSY = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nblock = bytes(40_000_000)\n"
 

@@ -13,14 +13,14 @@ import pytest
 from hpml_lab.cli import main
 from hpml_lab.core.system.programs import python_environment
 from hpml_lab.core.system.tools import find_tool
-from hpml_lab.profiling import script_profile
-from hpml_lab.profiling.flames import flame_svg
-from hpml_lab.profiling.launcher import HERE
-from hpml_lab.profiling.operator_recorder import EVENTS, SLICE
-from hpml_lab.profiling.operator_table import operator_table
-from hpml_lab.profiling.script_profile import profile_script
-from hpml_lab.profiling.script_stacks import is_waiting, script_stacks
-from hpml_lab.profiling.stacks import frame_shares, read_stacks
+from hpml_lab.profilers import script_profile
+from hpml_lab.profilers.flames import flame_svg
+from hpml_lab.profilers.launcher import HERE
+from hpml_lab.profilers.operator_recorder import EVENTS, SLICE
+from hpml_lab.profilers.operator_table import operator_table
+from hpml_lab.profilers.script_profile import profile_script
+from hpml_lab.profilers.script_stacks import is_waiting, script_stacks
+from hpml_lab.profilers.stacks import frame_shares, read_stacks
 
 BUSY = """
 import json, os, sys, time
@@ -223,7 +223,7 @@ ENDS = """
     import cProfile, faulthandler, pstats, threading, time
     from pathlib import Path
     import torch
-    from hpml_lab.profiling.operator_recorder import OperatorRecorder
+    from hpml_lab.profilers.operator_recorder import OperatorRecorder
     faulthandler.dump_traceback_later(300, exit=True)
     torch.set_num_threads(1)
     net = torch.nn.Linear(2, 2)

@@ -16,13 +16,14 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.timeline import Span
 from hpml_lab.core.measure.timing import ceiling
-from hpml_lab.profiling import bottleneck_classes, device_work, known_loops
-from hpml_lab.profiling.bottleneck import BOUNDS, CANNOT_TELL, Evidence, classify, decide
-from hpml_lab.profiling.device_work import device_evidence, device_spans, least_seconds
-from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop, judge_loops
-from hpml_lab.profiling.known_gpu_loops import WRITTEN, on_gpu
-from hpml_lab.profiling.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
-from hpml_lab.profiling.watching import Watch, shares_of_successors
+from hpml_lab.profilers.thread_states import Watch, shares_of_successors
+from hpml_lab.profiling import bottleneck_classes
+from hpml_lab.profiling.experiments.bottleneck_classes import LOOPS, MeasuredLoop, WrittenLoop, judge_loops, known_loops
+from hpml_lab.profiling.experiments.bottleneck_classes.known_gpu_loops import WRITTEN, on_gpu
+from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import ON_HOST, SlowSamples, hash_for, in_threads, spin
+from hpml_lab.profiling.lessons.bottleneck import BOUNDS, CANNOT_TELL, SHORTEST, Evidence, classify, decide
+from hpml_lab.profiling.tools import device_work
+from hpml_lab.profiling.tools.device_work import device_evidence, device_spans, least_seconds
 
 HOST = Evidence(seconds=1.0, cores=8)
 GPU = replace(HOST, kernels=0.9, cores_used=1.0, cores_wanted=1.0, busiest=1.0)
@@ -171,6 +172,12 @@ def test_known_loops_cover_every_bound():
     assert {loop.truth for loop in (*ON_HOST, *WRITTEN)} == {*BOUNDS, CANNOT_TELL}
     assert len(ON_HOST) >= 14 and sum(loop.truth == CANNOT_TELL for loop in ON_HOST) >= 2
     assert all(loop.name.startswith("written: ") for loop in WRITTEN), "what was not measured says so"
+
+
+@pytest.mark.parametrize("known", WRITTEN, ids=lambda known: known.name)
+def test_a_written_time_line_has_its_bound_and_a_loop_too_short_to_be_watched_has_none(known):
+    assert decide(known.evidence).bound == known.truth
+    assert decide(replace(known.evidence, seconds=SHORTEST / 2)).bound == CANNOT_TELL
 
 
 def test_the_row_bottleneck_classes_is_sound(sound):

@@ -5,10 +5,10 @@ from dataclasses import replace
 
 import pytest
 
-from hpml_lab.profiling import process_tree
-from hpml_lab.profiling.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
-from hpml_lab.profiling.process_tree import DISK, ProcessTree, ThreadRecord, ThreadTimes
-from hpml_lab.profiling.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
+from hpml_lab.profilers import process_tree
+from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
+from hpml_lab.profilers.process_tree import DISK, ProcessTree, ThreadRecord, ThreadTimes
+from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
 
 SEEN = CommandEvidence(seconds=5.0, cores=4)
 BUSY = replace(SEEN, cores_used=1.0, cores_wanted=1.0, busiest=0.98, busiest_where="train.py:7 in step")

@@ -5,8 +5,8 @@ from statistics import median
 import pytest
 
 from hpml_lab.core.judge.exercises import Mistake, check
-from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_fix
-from hpml_lab.profiling.scripted_device import ScriptedDevice
+from hpml_lab.profiling.exercises.fix_the_timing import ScriptedDevice
+from hpml_lab.profiling.exercises.next_step import CALLERS, loop_profile, part_to_fix
 
 
 @pytest.mark.parametrize("seed", range(12))

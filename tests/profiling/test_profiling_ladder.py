@@ -12,13 +12,21 @@ from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import Device, choose_device
 from hpml_lab.data import load
-from hpml_lab.profiling import part_clock, profile_loop, rung_checks
+from hpml_lab.profiling import profile_loop, rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
-from hpml_lab.profiling.habits import write_folder
-from hpml_lab.profiling.ladder import LadderPlan, TrainerLadder, TrainerRung, largest_difference
-from hpml_lab.profiling.ladder_steps import BITS, CHANGES, ROUNDING, SIXTEEN
-from hpml_lab.profiling.part_clock import PartClock
-from hpml_lab.profiling.slow_trainer import PARTS, WRONG, SlowTrainer, TrainerSwitches, TrainingHistory
+from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN
+from hpml_lab.profiling.experiments.profile_loop.ladder import LadderPlan, TrainerLadder, TrainerRung
+from hpml_lab.profiling.lessons.slow_and_fast import write_folder
+from hpml_lab.profiling.lessons.slow_trainer import (
+    PARTS,
+    WRONG,
+    SlowTrainer,
+    TrainerSwitches,
+    TrainingHistory,
+    largest_difference,
+)
+from hpml_lab.profiling.tools import part_clock
+from hpml_lab.profiling.tools.part_clock import PartClock
 
 CPU = torch.device("cpu")
 BEST = dict(
@@ -171,7 +179,7 @@ def test_a_profile_is_of_one_iteration(folder, monkeypatch):
     with one_thread():
         made = ladder.make(TrainerSwitches(**BEST))
         start = made.run(2)
-        monkeypatch.setattr("hpml_lab.profiling.ladder.PartClock", SixSeconds)
+        monkeypatch.setattr("hpml_lab.profiling.experiments.profile_loop.ladder.PartClock", SixSeconds)
         monkeypatch.setattr(ladder, "timed", lambda _: (0.02, start))
         rung = ladder.assess(made, None, None, None)
         assert rung.repeats

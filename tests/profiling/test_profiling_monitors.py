@@ -11,11 +11,12 @@ import torch
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.profiling import gpu_use, monitors
-from hpml_lab.profiling import monitor as module
+from hpml_lab.profilers import monitor as module
+from hpml_lab.profilers.monitor import Monitor, read_csv
+from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
+from hpml_lab.profiling import monitors
 from hpml_lab.profiling.experiments import monitors as monitors_module
-from hpml_lab.profiling.monitor import Monitor, read_csv
-from hpml_lab.profiling.nvml import MIB, GpuReading, Gpus
+from hpml_lab.profiling.experiments.monitors import gpu_use
 
 
 class NVMLError(Exception):

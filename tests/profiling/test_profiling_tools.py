@@ -16,24 +16,15 @@ import pytest
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
-from hpml_lab.profiling import (
-    counters,
-    cprofile_line_profiler,
-    flame_graph,
-    functions,
-    perf_counters,
-    py_spy,
-    random_walk,
-    random_walk_profile,
-    stacks,
-    watched_training,
-    where_the_time_went,
-)
-from hpml_lab.profiling.experiments.flame_graph import SHARE, WATCHED
+from hpml_lab.profilers import functions, py_spy, stacks
+from hpml_lab.profilers.functions import FunctionRow, LineRow
+from hpml_lab.profiling import cprofile_line_profiler, flame_graph, perf_counters, random_walk_profile, where_the_time_went
+from hpml_lab.profiling.experiments.cprofile_line_profiler import MarkerRow
+from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, training_process
 from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun
-from hpml_lab.profiling.functions import FunctionRow, LineRow, MarkerRow
-from hpml_lab.profiling.icicles import draw_icicle
-from hpml_lab.profiling.watched_training import HOT
+from hpml_lab.profiling.lessons import random_walk
+from hpml_lab.profiling.tools import counters
+from hpml_lab.profiling.views.icicle import draw_icicle
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
 
@@ -211,7 +202,7 @@ def test_where_py_spy_may_not_watch_the_row_says_how_to_allow_it(monkeypatch, tm
 
 def test_a_training_program_that_does_not_start_in_time_is_ended():
     data, before = load("digits"), child_pids()
-    with pytest.raises(LabError, match="did not start"), watched_training.training_process(data, deadline_seconds=0.05):
+    with pytest.raises(LabError, match="did not start"), training_process(data, deadline_seconds=0.05):
         pass
     assert child_pids() <= before
 
@@ -220,7 +211,7 @@ def test_a_training_program_that_fails_is_noticed_at_once():
     good = load("digits")
     wrong = DataSet("wrong", good.train_x[:, :, :3], good.train_y, good.test_x, good.test_y)  # 24 pixels for a net of 64
     start = time.monotonic()
-    with pytest.raises(LabError, match="did not start"), watched_training.training_process(wrong, deadline_seconds=120):
+    with pytest.raises(LabError, match="did not start"), training_process(wrong, deadline_seconds=120):
         pass
     assert time.monotonic() - start < 110
 

@@ -10,21 +10,15 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure import counting
 from hpml_lab.core.measure.noise import speed_up_of
 from hpml_lab.core.show import style
-from hpml_lab.profiling import async_timing, kernel_table, nvprof, operators_and_memory, step_clocks, torch_profiler, traces
-from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES, profile_table
+from hpml_lab.profiling import async_timing, kernel_table, operators_and_memory, torch_profiler
+from hpml_lab.profiling.exercises.name_the_bottleneck import PROFILES, profile_table
 from hpml_lab.profiling.experiments.async_timing import NAIVE_SHARE, PartTimes
-from hpml_lab.profiling.experiments.torch_profiler import (
-    CONVOLUTIONS,
-    add_gpu_share,
-    first_call,
-    gpu_busy,
-    hottest_region,
-    inside,
-    scheduled_steps,
-    thinned,
-)
-from hpml_lab.profiling.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
-from hpml_lab.profiling.queued import QueuedDevice
+from hpml_lab.profiling.experiments.torch_profiler import CONVOLUTIONS, add_gpu_share, first_call, gpu_busy, inside, thinned
+from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, SCHEDULED, profiler_uses
+from hpml_lab.profiling.lessons import step_clocks
+from hpml_lab.profiling.lessons.bottleneck import BOUNDS
+from hpml_lab.profiling.tools import nvprof, traces
+from hpml_lab.profiling.tools.queued_device import QueuedDevice
 
 CPU = torch.device("cpu")
 
@@ -250,14 +244,12 @@ def test_memory_over_time_is_known_for_a_small_case():
     assert curve[-1][1] == 0 and [ms for ms, _ in curve] == sorted(ms for ms, _ in curve)
 
 
-def test_the_hot_region_is_found_wherever_it_stands():
-    name, share = hottest_region(CPU, hot=100, n=256)
-    assert name == "hot" and share > 50
-
-
-@pytest.mark.parametrize("plan, recorded", [((1, 1, 2), 2), ((0, 1, 3), 3), ((2, 1, 1), 1)])
-def test_a_schedule_records_its_active_steps_only(plan, recorded):
-    assert scheduled_steps(6, **dict(zip(("wait", "warmup", "active"), plan, strict=True))) == recorded
+def test_the_peak_of_a_memory_curve_is_what_is_counted_in_another_run():
+    net = nn.Sequential(*(nn.Conv2d(3, 3, 3, padding=1) for _ in range(5)))
+    images = torch.ones(1, 3, 64, 64)
+    profile = counting.profiled(lambda: net(images), CPU, profile_memory=True)
+    peak = max(used for _, used in counting.memory_curve(counting.trace_events(profile)))
+    assert peak == pytest.approx(counting.peak_bytes(lambda: net(images), CPU), rel=0.01)
 
 
 # --- the queued device -------------------------------------------------------------------------------------------------------

@@ -1,7 +1,41 @@
 """Exercise: find and name the bottleneck of six profiles."""
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.profiling.exercise_profiles import BOUNDS, PROFILES
+from hpml_lab.profiling.lessons.bottleneck import BOUNDS
+
+# The main thread's seconds by line, the GPU's seconds by kind, and how busy the parts of the machine were, in %.
+_COLUMNS = (
+    "main: next(batches), s",
+    "main: own Python, s",
+    "main: .to(device), s",
+    "main: launching kernels, s",
+    "main: loss.item(), s",
+    "main: waiting at a lock, s",
+    "GPU: kernels, s",
+    "GPU: copies from host, s",
+    "GPU: arithmetic, % of peak",
+    "GPU: memory, % of peak",
+    "8 cores, % busy",
+    "busiest core, % busy",
+    "disk, % busy",
+)
+_FIGURES = {
+    "A": (0.2, 0.1, 0.3, 0.9, 8.5, 0.0, 9.5, 0.3, 78, 31, 16, 32, 4),
+    "B": (7.6, 0.2, 0.3, 1.5, 0.4, 0.0, 2.1, 0.3, 15, 9, 6, 14, 98),
+    "C": (0.3, 0.1, 6.3, 1.2, 2.1, 0.0, 2.9, 6.1, 14, 11, 14, 28, 6),
+    "D": (0.1, 8.2, 0.2, 1.2, 0.3, 0.0, 1.4, 0.2, 9, 6, 13, 99, 3),
+    "E": (0.1, 0.8, 0.2, 1.1, 0.4, 7.4, 1.3, 0.2, 8, 6, 11, 19, 2),
+    "F": (0.2, 0.1, 0.3, 0.8, 8.6, 0.0, 9.6, 0.3, 6, 94, 15, 30, 4),
+}
+_BOUND = dict(zip(_FIGURES, ("GPU compute", "input", "transfer", "single thread", "lock", "GPU memory"), strict=True))
+
+PROFILES = {letter: (dict(zip(_COLUMNS, figures, strict=True)), _BOUND[letter]) for letter, figures in _FIGURES.items()}
+
+
+def profile_table() -> list[dict[str, object]]:
+    """One row for each figure, one column for each profile."""
+    return [{"figure": name, **{letter: figures[name] for letter, (figures, _) in PROFILES.items()}} for name in _COLUMNS]
+
 
 _WAIT = ("waiting-is-not-work", "How busy are the cores? A thread that waits takes time, but no processor.")
 _IDLE = ("idle-gpu", "The GPU's kernels fill a small part of the ten seconds: it cannot be what all wait for.")

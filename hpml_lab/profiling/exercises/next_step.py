@@ -1,14 +1,16 @@
 """Exercise: which part of a loop to fix next."""
 
+import random
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.profiling.exercise_profiles import CALLERS, loop_profile, part_to_fix
+from hpml_lab.core.judge.rubric import Rubric
 
 Rows = list[dict[str, Any]]
+CALLERS = ("train", "epoch")
 LOOPS = 12
 # Names within names, times that differ in the second decimal, and more digits in the larger ones.
 CLOSE = (
@@ -27,66 +29,60 @@ CLOSE = (
 CLOSE_STORY = "Of decode 9.84 s, load 12.0 s (fixed), augment 10.08 s, load images 10.12 s and preload images 11.0 s (fixed): "
 
 
-def left(rows: Rows, fixed: frozenset[str]) -> Rows:
-    return [row for row in rows if row["part"] not in fixed]
+def loop_profile(seed: int) -> tuple[Rows, frozenset[str]]:
+    """The profile of a training loop in seconds, and the parts that are fixed already.
+
+    Some rows only call others: nearly all their time is spent in the parts. What is fixed may still be the largest.
+    """
+    rng = random.Random(seed)
+    parts = rng.sample(["load images", "augment", "copy to the device", "forward", "backward", "optimizer step", "log"], 5)
+    times = sorted((round(rng.uniform(0.5, 9.0), 2) for _ in parts), reverse=True)
+    calls = rng.sample(range(10, 5000), len(parts))
+    rows = [{"part": p, "calls": c, "self": t, "total": t} for p, c, t in zip(parts, calls, times, strict=True)]
+    rows[2]["total"] += rows[4]["self"]  # the third calls the last
+    whole = sum(row["self"] for row in rows)
+    most = max(rows, key=lambda row: row["calls"])
+    most["calls"], rows[3]["calls"] = rows[3]["calls"], most["calls"]  # what is called most is nearly the cheapest
+    own = times[4] + 0.05
+    rows += [{"part": "epoch", "calls": 1, "self": own, "total": whole + own}]
+    rows += [{"part": "train", "calls": 1, "self": own, "total": whole + 2 * own}]
+    rng.shuffle(rows)
+    return rows, frozenset(parts[: seed % 3])
 
 
-def parts(rows: Rows, fixed: frozenset[str]) -> Rows:
-    """Those of `left` that do not only call others."""
-    return [row for row in left(rows, fixed) if row["part"] not in CALLERS]
+def part_to_fix(rows: Rows, fixed: frozenset[str]) -> str:
+    """The part with the most self time of those that are not fixed yet."""
+    left = [row for row in rows if row["part"] not in fixed]
+    return max(left, key=lambda row: row["self"])["part"]
 
 
-def everything(rows: Rows, fixed: frozenset[str]) -> Rows:
-    return rows
-
-
-def most(figure: Callable[[dict[str, Any]], Any], *choices: Callable) -> list[Callable[[Rows, frozenset[str]], str]]:
-    """Rules that take the part with the most of a figure, among different rows."""
-    return [lambda rows, fixed, among=among: max(among(rows, fixed), key=figure)["part"] for among in choices]
-
-
-def at(index: int, *choices: Callable) -> list[Callable[[Rows, frozenset[str]], str]]:
-    """Rules that take the row at an index."""
-    return [lambda rows, fixed, among=among: among(rows, fixed)[index]["part"] for among in choices]
-
-
-def second(rows: Rows, fixed: frozenset[str]) -> str:
-    return sorted(left(rows, fixed), key=lambda row: -row["self"])[1]["part"]
-
-
-ALL = (left, parts, everything)
-MISTAKES: dict[str, tuple[list[Callable[[Rows, frozenset[str]], str]], str]] = {
-    "already-fixed": (
-        most(lambda row: row["self"], everything),
-        "You choose {got!r} again. It was fixed already: go on with the rest.",
-    ),
-    "cumulative-time": (
-        most(lambda row: row["total"], *ALL) + most(lambda row: row["total"] - row["self"], *ALL),
-        "{got!r} has the most total time, but that counts what it calls.",
-    ),
-    "most-calls": (most(lambda row: row["calls"], *ALL), "{got!r} is called most, but costs {seconds:.2f} s in all."),
-    "time-per-call": (
-        most(lambda row: row["self"] / row["calls"], *ALL) + most(lambda row: row["total"] / row["calls"], *ALL),
-        "{got!r} takes the most time per call. What counts is the time of all calls: the column self as it is.",
-    ),
-    "times-calls": (
-        most(lambda row: row["self"] * row["calls"], *ALL) + most(lambda row: row["total"] * row["calls"], *ALL),
-        "You multiplied by the calls. The seconds are those of all calls already.",
-    ),
-    "smallest": (
-        most(lambda row: -row["self"], *ALL) + most(lambda row: -row["total"], *ALL),
-        "{got!r} has the least time: there is nothing to gain.",
-    ),
-    "first-row": (at(0, *ALL), "You took the first row; the rows are in no order."),
-    "last-row": (at(-1, *ALL), "You took the last row; the rows are in no order."),
-    "last-by-name": (most(lambda row: row["part"], *ALL), "You compared the parts by their names, not by their times."),
-    "first-by-name": (
-        [lambda rows, fixed, among=among: min(row["part"] for row in among(rows, fixed)) for among in ALL],
-        "You compared the parts by their names, not by their times.",
-    ),
-    "compared-as-text": (most(lambda row: str(row["self"]), *ALL), "As text '9.84' comes after '10.12': compare numbers."),
-    "not-the-largest": ([second], "{got!r} takes {seconds:.2f} s; another part takes more."),
-}
+RUBRIC = Rubric(
+    part_to_fix,
+    """
+row["self"]
+    cumulative-time :: row["total"] :: $TOTAL
+    cumulative-time :: row["total"] * (row["part"] not in CALLERS) :: $TOTAL
+    cumulative-time :: row["total"] - row["self"] :: $TOTAL
+    most-calls :: row["calls"] :: $CALLS
+    most-calls :: row["calls"] * (row["part"] not in CALLERS) :: $CALLS
+    time-per-call :: row["self"] / row["calls"] :: $EACH
+    time-per-call :: row["total"] / row["calls"] * (row["part"] not in CALLERS) :: $EACH
+    times-calls :: row["self"] * row["calls"] :: You multiplied by the calls. The seconds are those of all calls already.
+    smallest :: -row["self"] :: It has the least time: there is nothing to gain.
+    last-by-name :: (row["part"] not in CALLERS) * row["part"] :: $NAMES
+    compared-as-text :: str(row["self"]) :: As text '9.84' comes after '10.12': compare numbers.
+max(left, key=lambda row: row["self"])
+    first-row :: left[0] :: You took the first row; the rows are in no order.
+    last-row :: left[-1] :: You took the last row; the rows are in no order.
+    first-by-name :: min((row for row in left if row["part"] not in CALLERS), key=lambda row: row["part"]) :: $NAMES
+[row for row in rows if row["part"] not in fixed]
+    already-fixed :: rows :: It was fixed already: go on with the rest.
+""",
+    TOTAL="It has the most total time, but that counts what it calls.",
+    CALLS="It is called most, but costs little in all.",
+    EACH="It takes the most time per call. What counts is the time of all calls: the column self as it is.",
+    NAMES="You compared the parts by their names, not by their times.",
+)
 
 
 def check_type(got: Any, names: set[str], story: str) -> None:
@@ -126,9 +122,9 @@ def judge_next_step(answer: Callable) -> None:
         raise Mistake("inputs-changed", f"{changed[0]}The name is right, but your function changed its arguments.")
     got, (rows, fixed) = given[wrong[0]], loops[wrong[0]]
     seconds = next(row["self"] for row in rows if row["part"] == got)
-    for name, (rules, hint) in MISTAKES.items():
-        if any(given == [rule(*loop) for loop in loops] for rule in rules):
-            raise Mistake(name, stories[wrong[0]] + hint.format(got=got, seconds=seconds))
+    for name, (function, hint) in RUBRIC.items():
+        if given == [function(*loop) for loop in loops]:
+            raise Mistake(name, f"{stories[wrong[0]]}You choose {got!r}. {hint}")
     for seed in wrong:
         if given[seed] in loops[seed][1]:
             hint = f"You choose {given[seed]!r} again. It was fixed already: go on with the rest."

@@ -4,10 +4,9 @@ import copy
 from collections.abc import Callable
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
-Profile = dict[str, float]
 LOOPS = (
     ({"load": 6.0, "forward": 3.0, "backward": 5.0, "step": 2.0}, "load", 4.0),
     ({"step size": 1.0, "forward": 30.0, "backward": 60.0, "step": 9.0}, "step", 10.0),
@@ -15,129 +14,65 @@ LOOPS = (
 INFINITELY_FAST = ({"load": 9.0, "forward": 1.0}, "load", float("inf"))
 
 
-def whole(profile: Profile) -> float:
-    return sum(profile.values())
+def right(profile: dict[str, float], part: str, times: float) -> float:
+    before = sum(profile.values())
+    after = before - profile[part] + profile[part] / times
+    return before / after
 
 
-def new_time(profile: Profile, part: str, times: float) -> float:
-    return whole(profile) - profile[part] + profile[part] / times
-
-
-def right_gain(profile: Profile, part: str, times: float) -> float:
-    return whole(profile) / new_time(profile, part, times)
-
-
-def _amdahl(share: float, times: float) -> float:
-    return 1 / (1 - share + share / times)
-
-
-def _share(profile: Profile, part: str) -> float:
-    return profile[part] / whole(profile)
-
-
-MISTAKES = {
-    "factor-of-the-part": (
-        lambda profile, part, times: times,
-        "Only this part becomes that much faster. The rest stays as it is: add it.",
-    ),
-    "fraction-inverted": (
-        lambda profile, part, times: _amdahl(1 - _share(profile, part), times),
-        "You made the rest faster and left the part as it was: the shares are swapped.",
-    ),
-    "part-gone": (
-        lambda profile, part, times: whole(profile) / (whole(profile) - profile[part]),
-        "You took the part away altogether. It still takes 1/times of its time.",
-    ),
-    "rest-ignored": (
-        lambda profile, part, times: whole(profile) / (profile[part] / times),
-        "The other parts take as long as before: add them.",
-    ),
-    "upside-down": (
-        lambda profile, part, times: 1 / right_gain(profile, part, times),
-        "You return new time / old time. Speed-up is old / new.",
-    ),
-    "new-time": (new_time, "That is the new time in seconds. Speed-up is old time / new time."),
-    "gain-not-speed-up": (
-        lambda profile, part, times: 1 - 1 / right_gain(profile, part, times),
-        "That is the share of the time that is saved. Speed-up is old / new.",
-    ),
-    "shares-times-factors": (
-        lambda profile, part, times: 1 - _share(profile, part) + _share(profile, part) * times,
-        "Times add, not speeds: divide the part's time by its factor.",
-    ),
-    "percent": (lambda *loop: 100 * right_gain(*loop), "That is in %. Return how many times as fast, 1 for no change."),
-    "percent, of the gain": (
-        lambda *loop: 100 * (right_gain(*loop) - 1),
-        "That is what is gained, in %. Return how many times as fast, 1 for no change.",
-    ),
-    "gain-minus-one": (
-        lambda *loop: right_gain(*loop) - 1,
-        "That is what is gained on top. How many times as fast is 1 for no change: old time / new time.",
-    ),
-    "another-part, the largest": (
-        lambda profile, part, times: right_gain(profile, max(profile, key=profile.get), times),
-        "You made the largest part faster, whichever is asked for: use `part`.",
-    ),
-    "another-part, the first": (
-        lambda profile, part, times: right_gain(profile, next(iter(profile)), times),
-        "You made the first part faster, whichever is asked for: use `part`.",
-    ),
-    "seconds-saved": (
-        lambda profile, part, times: profile[part] - profile[part] / times,
-        "That is how many seconds are saved. Speed-up is old time / new time.",
-    ),
-    "part-added-twice": (
-        lambda profile, part, times: whole(profile) / (whole(profile) + profile[part] / times),
-        "The part still takes its old time too: take that away before you add the new one.",
-    ),
-    "times-not-divided": (
-        lambda profile, part, times: whole(profile) / (whole(profile) + profile[part] * times),
-        "A part that is `times` as fast takes 1/times of its seconds: divide, and take the old seconds away.",
-    ),
-    "times-not-divided, old seconds gone": (
-        lambda profile, part, times: whole(profile) / (whole(profile) - profile[part] + profile[part] * times),
-        "A part that is `times` as fast takes 1/times of its seconds: divide.",
-    ),
-    "share-not-speed-up": (
-        lambda profile, part, times: _share(profile, part),
-        "That is the part's share of the time. Speed-up is old time / new time.",
-    ),
-    "share-not-speed-up, times the factor": (
-        lambda profile, part, times: _share(profile, part) * times,
-        "The share times the factor is no speed-up: add up the new time of all parts.",
-    ),
-    "saving-divided": (
-        lambda profile, part, times: 1 / (1 - _share(profile, part) / times),
-        "You save share / times. What is left of the part is share / times: all of its share goes, and that comes back.",
-    ),
-    "mean-of-the-factors": (
-        lambda profile, part, times: (times + len(profile) - 1) / len(profile),
-        "You took the mean of the parts' factors. The parts differ in their seconds: add new times.",
-    ),
-    **{
-        f"rounded, to {digits}": (
-            lambda *loop, digits=digits: round(right_gain(*loop), digits),
-            "Your answer is rounded. Return it as it is, and round where you print it.",
-        )
-        for digits in (1, 2, 3)
-    },
-    "equal-parts": (
-        lambda profile, part, times: _amdahl(1 / len(profile), times),
-        "You gave each part the same share. Take its seconds over the sum of all.",
-    ),
-}
+RUBRIC = Rubric(
+    right,
+    """
+after = before - profile[part] + profile[part] / times
+    part-gone :: after = before - profile[part] :: You took the part away altogether. It still takes 1/times of its time.
+    rest-ignored :: after = profile[part] / times :: The other parts take as long as before: add them.
+    fraction-inverted :: after = profile[part] + (before - profile[part]) / times :: You made the rest faster and left the part
+        as it was: the shares are swapped.
+    part-added-twice :: after = before + profile[part] / times :: The part still takes its old time too: take that away before
+        you add the new one.
+    times-not-divided :: after = before + profile[part] * times :: $DIVIDE Take the old seconds away, too.
+    times-not-divided :: after = before - profile[part] + profile[part] * times :: $DIVIDE
+    saving-divided :: after = before - profile[part] / times :: You save share / times. What is left of the part is
+        share / times: all of its share goes, and that comes back.
+return before / after
+    upside-down :: return after / before :: You return new time / old time. Speed-up is old / new.
+    new-time :: return after :: That is the new time in seconds. Speed-up is old time / new time.
+    gain-not-speed-up :: return 1 - after / before :: That is the share of the time that is saved. Speed-up is old / new.
+    percent :: return 100 * before / after :: That is in %. Return the speed-up as a factor, 1 for no change.
+    percent :: return 100 * (before / after - 1) :: That is what is gained, in %. Return the speed-up, 1 for no change.
+    gain-minus-one :: return before / after - 1 :: That is what is gained on top. The speed-up is 1 for no change: old time /
+        new time.
+    seconds-saved :: return before - after :: That is how many seconds are saved. Speed-up is old time / new time.
+    share-not-speed-up :: return profile[part] / before :: That is the part's share. Speed-up is old time / new time.
+    share-not-speed-up :: return profile[part] / before * times :: The share times the factor is no speed-up: add up the new
+        time of all parts.
+    shares-times-factors :: return 1 + profile[part] / before * (times - 1) :: Times add, not speeds: divide the part's time by
+        its factor.
+    factor-of-the-part :: return times :: Only this part becomes that much faster. The rest stays as it is: add it.
+    mean-of-the-factors :: return (times + len(profile) - 1) / len(profile) :: You took the mean of the parts' factors. The
+        parts differ in their seconds: add new times.
+    rounded :: return round(before / after, 1) :: $ROUNDED
+    rounded :: return round(before / after, 2) :: $ROUNDED
+    rounded :: return round(before / after, 3) :: $ROUNDED
+profile[part]
+    another-part :: max(profile.values()) :: You made the largest part faster, whichever is asked for: use `part`.
+    another-part :: next(iter(profile.values())) :: You made the first part faster, whichever is asked for: use `part`.
+    equal-parts :: before / len(profile) :: You gave each part the same share. Take its seconds over the sum of all.
+""",
+    DIVIDE="A part with a speed-up of `times` takes 1/times of its seconds: divide.",
+    ROUNDED="Your answer is rounded. Return it as it is, and round where you print it.",
+)
 
 
 @exercise("predict-the-gain", notebook="10_profiling")
 def judge_predict_the_gain(answer: Callable) -> None:
     """Amdahl's law from a profile of seconds a part."""
-    cases = {f"{loop[0]}, {loop[1]} {loop[2]:g} times as fast": loop for loop in (*LOOPS, INFINITELY_FAST)}
-    *finite, infinite = cases
-    expect_function(answer, right_gain, {case: cases[case] for case in finite}, mistakes=MISTAKES)
+    RUBRIC.expect(answer, {f"{loop[0]}, {loop[1]} with a speed-up of {loop[2]:g}": loop for loop in LOOPS})
     try:
         got = answer(*copy.deepcopy(INFINITELY_FAST))
     except (ArithmeticError, ValueError) as error:
         got = f"{type(error).__name__}: {error}"
-    if not same(got, right_gain(*INFINITELY_FAST)):
-        hint = f"For {infinite} yours gives {got}. The part then takes no time at all, and the rest as long as before."
+    if not same(got, right(*INFINITELY_FAST)):
+        case = f"{INFINITELY_FAST[0]} and an infinite speed-up of {INFINITELY_FAST[1]}"
+        hint = f"For {case} yours gives {got}. The part then takes no time at all, and the rest as long as before."
         raise Mistake("infinitely-fast", hint)

@@ -3,24 +3,22 @@
 import sys
 import tempfile
 from dataclasses import dataclass
-from pathlib import Path
 
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import speed_up_of
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.workers import child_pids
-from hpml_lab.profiling import counters
-from hpml_lab.profiling.counters import FunctionSamples, ProcessUsage
+from hpml_lab.profiling.tools import counters
+from hpml_lab.profiling.tools.counters import FunctionSamples, ProcessUsage
 
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=5)
 FULL = dict(pages=100_000, naps=500, indices=2**25, in_python=2**20, turns=5)
 CYCLES = "instructions per cycle"
 SHUFFLED_OVER_ORDERED = "user time of the shuffled over the ordered program"
-NOT_SUPPORTED = "3.5,msec,task-clock,1,100.00,,\n<not supported>,,cycles,0,100.00,,\n0,,page-faults,1,100.00,,\n"
 
 
 @dataclass
@@ -119,25 +117,14 @@ def where_the_time_went(result: Result):
     rows = result.rows(CountedRun)
     figure = style.new_figure(8, 3)
     axes = figure.subplots()
-    reached = [0.0] * len(rows)
     parts = {
-        "user": ([row.user_seconds for row in rows], style.BLUE, None),
-        "system": ([row.system_seconds for row in rows], style.ORANGE, "///"),
-        "not on a core": (
-            [max(0.0, row.elapsed_seconds - row.user_seconds - row.system_seconds) for row in rows],
-            style.GREY,
-            "...",
-        ),
+        "user": [1e3 * row.user_seconds for row in rows],
+        "system": [1e3 * row.system_seconds for row in rows],
+        "not on a core": [max(0.0, 1e3 * (row.elapsed_seconds - row.user_seconds - row.system_seconds)) for row in rows],
     }
-    for part, (seconds, color, hatch) in parts.items():
-        width = [1e3 * value for value in seconds]
-        axes.barh([row.program for row in rows], width, left=reached, color=color, hatch=hatch, edgecolor="white", label=part)
-        reached = [a + b for a, b in zip(reached, width, strict=True)]
+    stacked_bars(axes, [row.program for row in rows], parts, colors=(style.BLUE, style.ORANGE, style.GREY))
     axes.set(xlabel="time in ms")
     axes.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3)
-    axes.invert_yaxis()
-    axes.set_axisbelow(True)
-    axes.grid(axis="y", visible=False)
     return figure
 
 
@@ -152,7 +139,7 @@ def perf_counters(params: Params) -> Result:
 
     The lecture ran `perf stat` on a conjugate-gradient benchmark; here a small C program touches, sleeps and walks.
     """
-    before, notes, printed, runs = child_pids(), [], {}, {}
+    notes, printed, runs = [], {}, {}
     with tempfile.TemporaryDirectory(prefix="hpml-counters-") as folder:
         command, language = counters.counted_program(folder)
         if language != "C":
@@ -170,7 +157,6 @@ def perf_counters(params: Params) -> Result:
             for _ in range(params.turns)
         ]
         perf, hottest = under_perf(command, works, folder, notes)
-    left = [*(child_pids() - before), *([folder] if Path(folder).exists() else [])]
 
     result = Result([Table("What the system counted", list(runs.values()))], notes=notes)
     result.tables += [Table("What perf counted", list(perf.values())), Table("Functions of the shuffled walk", hottest[:8])]
@@ -217,13 +203,6 @@ def perf_counters(params: Params) -> Result:
         printed["ordered"] == printed["shuffled"] == right,
         f"{printed['ordered']} and {printed['shuffled']}",
     )
-    parsed = {row.event: row.value for row in counters.perf_rows(NOT_SUPPORTED)}
-    result.check(
-        "A counter that perf cannot read stays empty: it is not read as a zero",
-        parsed == {"task-clock": 3.5, "cycles": None, "page-faults": 0.0},
-        f"{parsed}",
-    )
-    result.check("No process and no file is left behind", not left, f"{len(left)} left")
     return result
 
 

@@ -1,5 +1,7 @@
 """Answers to `copy-share`: the time of all host-to-device copies over the time of all GPU activities."""
 
+from edited_source import wrong_answers
+
 
 def solution(rows):
     on_gpu = [row for row in rows if row["type"] == "GPU activities"]
@@ -12,6 +14,7 @@ def share(rows, words=("HtoD",), of="time", kinds=("GPU activities",)):
     return sum(row[of] for row in rows if any(word in row["name"] for word in words)) / sum(row[of] for row in rows)
 
 
+HTOD = "[CUDA memcpy HtoD]"
 BOTH = ("GPU activities", "API calls")
 
 
@@ -39,19 +42,31 @@ def breaks_without_copies(rows):
     return share(rows)
 
 
-WRONG = [
+WRONG = wrong_answers(
+    solution,
+    [
+        ("percent-for-fraction", ("return copied", "return 100 * copied")),
+        ("share-of-calls", ('row["time"]', 'row["calls"]')),
+        ("both-directions", ('"HtoD" in row["name"]', 'any(way in row["name"] for way in ("HtoD", "DtoH"))')),
+        ("all-copies", ('"HtoD" in', '"memcpy" in')),
+        ("all-copies-and-fills", ('"HtoD" in', '"[CUDA" in')),
+        ("api-calls-counted", ('if row["type"] == "GPU activities"', "")),
+        ("mean-time", ('row["time"]', 'row["avg"]')),
+        ("time-not-share", ("return copied / ", "return copied or ")),
+        ("other-direction", ('"HtoD" in', '"DtoH" in')),
+        ("never-found", ('"HtoD" in', '"htod" in')),
+        ("never-found", ('"HtoD" in', '"host to device" in')),
+        ("all-but-the-copies", ("return copied", "return 1 - copied")),
+        ("times-calls", ('row["time"]', 'row["time"] * row["calls"]')),
+        ("wrong-value", ('row["time"]', 'int(1000 * row["time"])')),
+    ],
+)
+WRONG += [
     ("percent-for-fraction", lambda rows: 100 * share(rows)),
-    ("share-of-calls", lambda rows: share(rows, of="calls")),
-    ("both-directions", lambda rows: share(rows, ("HtoD", "DtoH"))),
-    ("all-copies", lambda rows: share(rows, ("memcpy",))),
-    ("all-copies-and-fills", lambda rows: share(rows, ("[CUDA",))),
-    ("api-calls-counted", lambda rows: share(rows, kinds=BOTH)),
     ("api-copies-counted", lambda rows: share(rows, ("HtoD", "cudaMemcpy"), kinds=BOTH)),
     ("share-of-the-others", over_the_others),
     ("one-row-only", first_found),
     ("last-row-only", last_found),
-    ("mean-time", lambda rows: share(rows, of="avg")),
-    ("time-not-share", lambda rows: sum(row["time"] for row in rows if "HtoD" in row["name"])),
     ("fails-without-copies", breaks_without_copies),
     ("wrong-value", lambda rows: 0.5),
     ("returns-nothing", lambda rows: None),
@@ -66,7 +81,7 @@ def total(rows, word="", kind="GPU activities", of="time"):
 
 
 def takes_the_rows_out(rows):
-    copies = [rows.pop(index) for index in reversed(range(len(rows))) if "HtoD" in rows[index]["name"]]
+    copies = [rows.pop(index) for index in reversed(range(len(rows))) if rows[index]["name"] == HTOD]
     copied = sum(row["time"] for row in copies)
     return copied / (copied + sum(row["time"] for row in rows if row["type"] == "GPU activities"))
 
@@ -75,14 +90,10 @@ WRONG += [
     ("rounded", lambda rows: round(share(rows), 1)),
     ("rounded", lambda rows: round(share(rows), 2)),
     ("percent-for-fraction", lambda rows: round(100 * share(rows), 1)),
-    ("other-direction", lambda rows: share(rows, ("DtoH",))),
     ("share-of-the-copies", lambda rows: total(rows, "HtoD") / (total(rows, "memcpy") or 1)),
     ("share-of-the-kernels", lambda rows: total(rows, "HtoD") / (total(rows) - total(rows, "[CUDA"))),
     ("share-of-rows", lambda rows: share([{**row, "one": 1} for row in rows], of="one")),
     ("share-of-the-largest", lambda rows: total(rows, "HtoD") / max(row["time"] for row in rows)),
-    ("never-found", lambda rows: share(rows, ("htod",))),
-    ("never-found", lambda rows: share(rows, ("host to device",))),
-    ("all-but-the-copies", lambda rows: 1 - share(rows)),
     ("api-calls-counted", lambda rows: total(rows, "HtoD") / sum(row["time"] for row in rows)),
     ("never-found", lambda rows: total(rows, "cudaMemcpy", "API calls") / (total(rows, "", "API calls") or 1)),
     ("upside-down", lambda rows: 1 / (share(rows) or 1)),
@@ -141,13 +152,7 @@ def by_name_in_a_dictionary(rows):
     return times.get("[CUDA memcpy HtoD]", 0) / sum(times.values())
 
 
-def times_calls(rows):
-    kept = [row for row in rows if row["type"] == "GPU activities"]
-    copies = sum(row["time"] * row["calls"] for row in kept if "HtoD" in row["name"])
-    return copies / sum(row["time"] * row["calls"] for row in kept)
-
-
-WRONG += [("last-row-only", by_name_in_a_dictionary), ("times-calls", times_calls)]
+WRONG += [("last-row-only", by_name_in_a_dictionary)]
 
 
 def until_the_first_call(rows):
@@ -160,13 +165,8 @@ def until_the_first_call(rows):
     return copied / total
 
 
-def in_milliseconds(rows):
-    return share([{**row, "ms": int(1000 * row["time"])} for row in rows], of="ms")
-
-
 WRONG += [
     ("api-copies-counted", lambda rows: sum(row["time"] for row in rows if "HtoD" in row["name"]) / total(rows)),
     ("stops-too-early", until_the_first_call),
-    ("wrong-value", in_milliseconds),
     ("example-only", lambda rows: 0.1),
 ]

@@ -1,0 +1,49 @@
+"""The picture of a monitored run: processors, memory, disks and GPUs over time."""
+
+from collections.abc import Sequence
+
+from hpml_lab.core.show import style
+from hpml_lab.core.show.picture import picture
+from hpml_lab.profilers.monitor import MonitorSample
+
+LONGEST_TITLE = 90  # characters
+
+
+@picture
+def monitored_run(samples: Sequence[MonitorSample], command: str = ""):
+    """A monitored run over time: the cores that the process and all processes keep busy, memory, what the disks read and wrote,
+    and the use of each GPU, where there is one. `command` is its title."""
+    at = [sample.at for sample in samples]
+    gpus = len(samples[0].gpus)
+    figure = style.new_figure(8, 6.4 if gpus else 5.2)
+    panels = figure.subplots(4 if gpus else 3, 1, sharex=True)
+    cores, memory, disk = panels[:3]
+    # The style takes $ for mathematics; a long command keeps its beginning, with the program, and its end.
+    shown = command if len(command) <= LONGEST_TITLE else f"{command[: LONGEST_TITLE // 2]} … {command[-LONGEST_TITLE // 2 :]}"
+    cores.set_title(shown, parse_math=False)
+    cores.plot(at, [sum(sample.cores) / 100 for sample in samples], color=style.GREY, linestyle="--", label="all processes")
+    cores.plot(at, [sample.process_cpu / max(sample.seconds, 1e-9) for sample in samples], color=style.BLUE, label="this run")
+    cores.set(ylabel="busy cores", ylim=(0, None))
+    memory.plot(at, [sample.memory / 1024 for sample in samples], color=style.GREY, linestyle="--", label="all processes")
+    memory.plot(at, [sample.rss / 1024 for sample in samples], color=style.GREEN, label="this run")
+    memory.set(ylabel="memory, GiB", ylim=(0, None))
+    if samples[0].disk_read is None:
+        disk.text(0.5, 0.5, "this system does not count its disks", ha="center", transform=disk.transAxes)
+    else:
+        per_second = [1e6 * max(sample.seconds, 1e-9) for sample in samples]
+        read = [sample.disk_read / scale for sample, scale in zip(samples, per_second, strict=True)]
+        written = [sample.disk_written / scale for sample, scale in zip(samples, per_second, strict=True)]
+        disk.plot(at, read, color=style.PURPLE, label="read")
+        disk.plot(at, written, color=style.ORANGE, linestyle="--", label="written")
+    disk.set(ylabel="disks, MB/s", ylim=(0, None))
+    for number in range(gpus):
+        use = [sample.gpus[number].utilization for sample in samples]
+        panels[3].plot(at, [float("nan") if value is None else value for value in use], color=style.CYCLE[number % 7],
+                       linestyle=style.LINES[number % len(style.LINES)], label=f"GPU {number}")  # fmt: skip
+    if gpus:
+        panels[3].set(ylabel="GPU use, %", ylim=(0, 105))
+    panels[-1].set_xlabel("time in s")
+    for axes in panels:
+        if axes.get_legend_handles_labels()[0]:
+            axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=9)
+    return figure

@@ -1,0 +1,67 @@
+"""How busy a GPU was, at an instant and on average: its known bursts, NVML's own samples, and what its query returns."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from statistics import mean
+
+import torch
+
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.profilers.monitor import MonitorSample
+from hpml_lab.profilers.nvml import Gpus
+
+KNOWN, SAMPLED, QUERIED = "known: when it computed", "NVML's own samples", "utilization.gpu, as queried"
+
+
+@dataclass
+class GpuUse(Row):
+    """The use of this process's GPU by one source, in % of the source's window."""
+
+    source: str = column("source")
+    values: int = column("values")
+    least: float = column("least", "%")
+    most: float = column("most", "%")
+    average: float = column("mean", "%")
+    near_0_or_100: float = column("share of values near 0 or 100", "%")
+    points: list[tuple[float, float]] = field(default_factory=list)  # (s, %)
+
+
+class GpuHistory:
+    """Collects NVML's own samples of one GPU; `collect` it now and then, for NVML keeps few.
+
+    bus_id  of the GPU that CUDA calls `device`, which NVML may number otherwise; None where NVML does not know it
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self.bus_id, self._found, self._gpus = None, {}, Gpus()
+        if device.type == "cuda":
+            self.bus_id = self._gpus.bus_id_of(str(torch.cuda.get_device_properties(device).uuid))
+        self._began, self._began_by_clock = time.time(), CLOCK()
+
+    def collect(self) -> None:
+        if self.bus_id is not None:
+            self._found |= dict(self._gpus.utilization_samples(self.bus_id, max(self._found, default=self._began)))
+
+    def close(self) -> None:
+        self._gpus.close()
+
+    def uses(self, samples: Sequence[MonitorSample], spans: Sequence[tuple[float, float]], seconds: float) -> list[GpuUse]:
+        """The three sources of one run of `seconds`, whose bursts are `spans`; no rows where this GPU is not read."""
+        queried = [(s.at, gpu.utilization) for s in samples for gpu in s.gpus if gpu.bus_id == self.bus_id]
+        queried = [(at, value) for at, value in queried if value is not None]
+        if self.bus_id is None or not queried:
+            return []
+        sampled = [(at - self._began, value) for at, value in sorted(self._found.items()) if at >= self._began]
+        bursts = [(begin - self._began_by_clock, end - self._began_by_clock) for begin, end in spans]
+        steps = [point for begin, end in bursts for point in ((begin, 0.0), (begin, 100.0), (end, 100.0), (end, 0.0))]
+        known = _use(KNOWN, steps)
+        known.average = 100 * sum(end - begin for begin, end in bursts) / seconds
+        return [known, *([_use(SAMPLED, sampled)] if sampled else []), _use(QUERIED, queried)]
+
+
+def _use(source: str, points: list[tuple[float, float]]) -> GpuUse:
+    values = [value for _, value in points]
+    extreme = sum(value <= 10 or value >= 90 for value in values)
+    return GpuUse(source, len(values), min(values), max(values), mean(values), 100 * extreme / len(values), points)

@@ -1,0 +1,173 @@
+"""The ladder of the slow trainer: how a rung is profiled, timed and checked, and what tempting mistakes seem to gain."""
+
+import time
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.system.device import Device
+from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
+from hpml_lab.profiling.lessons.slow_and_fast import TrainingFiles
+from hpml_lab.profiling.lessons.slow_trainer import (
+    PARTS,
+    WRONG,
+    SlowTrainer,
+    TrainerSwitches,
+    TrainingHistory,
+    largest_difference,
+)
+from hpml_lab.profiling.tools.part_clock import PartClock
+
+CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
+
+
+@dataclass(frozen=True)
+class LadderPlan:
+    """How long and how often the trainer is run: `iterations` whose losses are compared, and `profiled` ones, which are also
+    timed in at most `turns` turns and checked where the rounding changes; both are multiples of `look`."""
+
+    iterations: int
+    profiled: int
+    batch: int
+    look: int
+    turns: int
+
+
+@dataclass(frozen=True)
+class TrainerRung(Rung):
+    """One rung; times are of an iteration, `seconds` without the clock.
+
+    once        seconds of preparation before the first iteration
+    repeats     whether all runs of this rung ended bitwise identical
+    difference  the largest of losses and test losses against the rung below, and what was allowed
+    """
+
+    history: TrainingHistory = field(default_factory=lambda: TrainingHistory([], []))
+    once: float = 0.0
+    repeats: bool = True
+    difference: float = 0.0
+    bound: float = BITS
+
+    @property
+    def same(self) -> bool:
+        """Whether the losses are those of the rung below, within the bound."""
+        return self.difference <= self.bound
+
+    @property
+    def kept(self) -> bool:
+        """Whether the change stays; one that gives up digits must gain 5 %."""
+        return super().kept and (self.gain is None or self.change.bound < SIXTEEN or self.gain.low > 1.05)
+
+
+@dataclass
+class TemptingMistake(Row):
+    """A change that runs without an error, may look faster, and is wrong."""
+
+    mistake: str = column("mistake")
+    what_is_done: str = column("what is done")
+    gain: float = column("seeming speed-up")
+    interval: str = column("interval")
+    verdict: str = column("looks")
+    difference: float = column("largest difference of a loss")
+    allowed: float = column("allowed")
+    losses: list[float] = field(default_factory=list)
+    tests: list[float] = field(default_factory=list)
+
+
+class TrainerLadder(Ladder):
+    """The ladder of the slow trainer."""
+
+    def __init__(self, folder: TrainingFiles, device: Device, plan: LadderPlan, *, compile: bool) -> None:
+        super().__init__(device, [change for change in CHANGES if applicable(change, device, compile)])
+        self.folder, self.plan = folder, plan
+
+    def make(self, switches: TrainerSwitches) -> SlowTrainer:
+        return SlowTrainer(self.folder, switches, self.device.torch, batch=self.plan.batch, look=self.plan.look)
+
+    def assess(
+        self, made: SlowTrainer, change: Change | None, below: SlowTrainer | None, rung: TrainerRung | None
+    ) -> TrainerRung:
+        """Profile a trainer, time it in turns with the one below, and compare what both left behind."""
+        plan = self.plan
+        made.run(2)  # what is done only once, such as compiling, is done now
+        clock = PartClock(self.device.torch, PARTS)
+        profiled = made.run(plan.profiled, clock)
+        history = made.run(plan.iterations)
+        gain = self.gain_of(below, made) if below else None
+        seconds, again = self.timed(made)
+        repeats = profiled == again == self.start(history)
+        profile = {part: taken / plan.profiled for part, taken in clock.seconds.items()}
+        found = TrainerRung(change, made.switches, profile, seconds, gain, history, made.once, repeats)
+        if change is None:
+            return found
+        # Once losses are rounded to 16 bits, any other rounding may tip one over: their bound holds from there on.
+        bound = SIXTEEN if change.bound and made.switches.bfloat16 else change.bound
+        return replace(found, difference=self.off(rung.history, history), bound=bound)
+
+    def start(self, history: TrainingHistory) -> TrainingHistory:
+        """The first iterations of a run, as many as are profiled."""
+        count = self.plan.profiled
+        return TrainingHistory(history.losses[:count], history.rights[:count], history.tests[: count // self.plan.look])
+
+    def off(self, before: TrainingHistory, history: TrainingHistory) -> float:
+        """How far the losses are off: 0 only where the whole run ended bitwise identical.
+
+        The largest difference at its start; where that ended bitwise identical, of the whole run.
+        """
+        return largest_difference(self.start(before), self.start(history)) or largest_difference(before, history)
+
+    def timed(self, made: SlowTrainer) -> tuple[float, TrainingHistory]:
+        """Seconds an iteration of one run, with all parts but without the clock, and what it left behind."""
+        start = time.perf_counter()
+        history = made.run(self.plan.profiled)
+        return (time.perf_counter() - start) / self.plan.profiled, history
+
+    def gain_of(self, below: SlowTrainer, made: SlowTrainer) -> SpeedUp:
+        """The speed-up of `made` over `below`, in turns."""
+        times = (lambda: self.timed(below)[0]), (lambda: self.timed(made)[0])
+        return gain_in_turns(*in_turns(*times, turns=self.plan.turns, seconds=float))
+
+    def total(self, best: TrainerRung) -> SpeedUp:
+        """The speed-up of the best rung over the slow trainer, timed in turns."""
+        with self.exact():
+            slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
+            fast.run(2)
+            return self.gain_of(slow, fast)
+
+    def try_mistakes(self, best: TrainerRung) -> list[TemptingMistake]:
+        """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""
+        rows = []
+        with self.exact():
+            right = self.make(best.switches)
+            for mistake, what in WRONG.items():
+                made = self.make(replace(best.switches, wrong=mistake))
+                made.run(2)
+                gain, history = self.gain_of(right, made), made.run(self.plan.iterations)
+                rows.append(
+                    TemptingMistake(
+                        mistake=mistake,
+                        what_is_done=what,
+                        **gain.columns,
+                        difference=self.off(best.history, history),
+                        allowed=ROUNDING if mistake == "half a batch" else BITS,  # of the change that it passes for
+                        losses=history.losses,
+                        tests=history.tests,
+                    )
+                )
+        return rows
+
+    def floor(self, best: TrainerRung) -> float:
+        """How far the losses move where each weight starts one spacing of its format off: what rounding alone may do.
+
+        In float32, also where the best rung computes in 16 bits.
+        """
+        with self.exact():
+            made = self.make(replace(best.switches, bfloat16=False))
+            before = made.run(self.plan.iterations)
+            for name, value in made.weights.items():
+                if value.is_floating_point():
+                    made.weights[name] = torch.nextafter(value, torch.full_like(value, float("inf")))
+            return self.off(before, made.run(self.plan.iterations))

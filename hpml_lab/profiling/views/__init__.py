@@ -1,0 +1,1 @@
+"""What the notebook draws besides its experiments' figures."""
