@@ -18,7 +18,7 @@ def add_parser(commands) -> None:
 
 
 def examine_machine(chosen: argparse.Namespace) -> int:
-    from hpml_lab.start.doctor import examine
+    from hpml_lab.start.tools.doctor import examine
 
     print("Looking at this machine; loading torch takes some seconds.", file=sys.stderr, flush=True)
     found = examine()

@@ -37,16 +37,16 @@ if TYPE_CHECKING:
     from hpml_lab.processes.experiments.tensor_queues import tensor_queues as tensor_queues
     from hpml_lab.processes.experiments.producer_consumer import producer_consumer as producer_consumer
     from hpml_lab.core.system.ring import Ring as Ring
-    from hpml_lab.processes.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
-    from hpml_lab.processes.held_lock import start_while_held as start_while_held
-    from hpml_lab.processes.pool import (
+    from hpml_lab.processes.lessons.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
+    from hpml_lab.processes.lessons.held_lock import start_while_held as start_while_held
+    from hpml_lab.processes.experiments.shared.pool import (
         process_prints as process_prints,
         run_slides as run_slides,
         run_cell_function as run_cell_function,
     )
-    from hpml_lab.processes.start_cost import safe_methods as safe_methods
-    from hpml_lab.processes.work import greet as greet, square as square
-    from hpml_lab.processes.messages import message_bytes as message_bytes, count_copies as count_copies
-    from hpml_lab.processes.segments import shared_segments as shared_segments
+    from hpml_lab.processes.experiments.shared.start_cost import safe_methods as safe_methods
+    from hpml_lab.processes.lessons.work import greet as greet, square as square
+    from hpml_lab.processes.lessons.messages import message_bytes as message_bytes, count_copies as count_copies
+    from hpml_lab.processes.tools.segments import shared_segments as shared_segments
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -12,6 +12,6 @@ from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.start.experiments.environment import environment as environment
-    from hpml_lab.start.doctor import examine as examine
+    from hpml_lab.start.tools.doctor import examine as examine
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

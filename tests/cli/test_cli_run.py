@@ -299,7 +299,7 @@ def test_the_error_names_what_was_wrong(hpml, capsys, arguments, named):
 
 
 def test_doctor_passes_its_verdict_on(hpml, monkeypatch):
-    from hpml_lab.start import doctor
+    from hpml_lab.start.tools import doctor
 
     monkeypatch.setattr(doctor, "examine", lambda: doctor.Report([doctor.Finding("python", "ok", "3")], []))
     monkeypatch.setattr(doctor, "ESSENTIAL", ("python",))

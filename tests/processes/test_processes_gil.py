@@ -10,10 +10,10 @@ import pytest
 from hpml_lab import processes
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.system.programs import run_python
-from hpml_lab.processes import parallel
 from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork
-from hpml_lab.processes.parallel import WorkersRun
+from hpml_lab.processes.experiments.shared import parallel
+from hpml_lab.processes.experiments.shared.parallel import WorkersRun
 
 SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, rounds=2)
 

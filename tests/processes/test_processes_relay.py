@@ -8,9 +8,9 @@ import pytest
 from hpml_lab.core.measure.timeline import Span
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes import relay
-from hpml_lab.processes.segments import has_name, named_segments
-from hpml_lab.processes.start_cost import safe_methods
+from hpml_lab.processes.experiments.shared import relay
+from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.tools.segments import has_name, named_segments
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from hpml_lab.quantization.experiments.pt2e_inductor.variants import EAGER, FROZ
 from hpml_lab.quantization.lessons import static_int8
 from hpml_lab.quantization.lessons.static_int8 import FUSED, all_convolutional, compiled_for, eager_mode_int8, int8_weights
 from hpml_lab.quantization.tools.sizes import sizes
-from hpml_lab.start.asking import run_tool
+from hpml_lab.start.tools.asking import run_tool
 
 TINY = dict(images=256, steps=4, tested=64, batch=8, calibration=32, samples=5, resnet=False)
 X = torch.linspace(-1, 1, 4 * 28 * 28).reshape(4, 1, 28, 28)

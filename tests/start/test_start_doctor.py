@@ -13,10 +13,10 @@ import pytest
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
 from hpml_lab.core.system.programs import started
-from hpml_lab.start import doctor
-from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
-from hpml_lab.start.probes import PROBES
-from hpml_lab.start.tools import TOOLS
+from hpml_lab.start.tools import doctor
+from hpml_lab.start.tools.doctor import PROBES
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Finding
+from hpml_lab.start.tools.programs import TOOLS
 
 
 def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):

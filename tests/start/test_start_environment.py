@@ -4,11 +4,10 @@ import pytest
 
 from hpml_lab import start
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.start.doctor import Notebook, Report
 from hpml_lab.start.experiments import environment as module
 from hpml_lab.start.experiments.environment import MachineFinding, NotebookFinding
-from hpml_lab.start.finding import LIMITED, MISSING, OK, Finding
-from hpml_lab.start.probes import PROBES
+from hpml_lab.start.tools.doctor import PROBES, Notebook, Report
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Finding
 
 
 @pytest.fixture(scope="module")

@@ -9,10 +9,10 @@ import pytest
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.start import asking, probes_machine
-from hpml_lab.start.finding import LIMITED, MISSING, OK, REINSTALL
-from hpml_lab.start.probes import PROBES
-from hpml_lab.start.probes_software import PARTNERS
+from hpml_lab.start.tools import asking, probes_machine
+from hpml_lab.start.tools.doctor import PROBES
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, REINSTALL
+from hpml_lab.start.tools.probes_software import PARTNERS
 
 H200 = {"name": "NVIDIA H200", "memory_gb": 150.0, "capability": "9.0"}
 SEEN = {"name": "Tesla T4", "memory.total": "15360", "compute_cap": "7.5", "driver_version": "535.104.05"}
@@ -380,7 +380,7 @@ def test_mnist_is_present_absent_or_damaged():
 
 def test_the_probes_import_neither_torch_nor_any_other_package():
     code = (
-        "import sys; from hpml_lab.start import doctor, probes; import hpml_lab.cli;"
+        "import sys; from hpml_lab.start.tools import doctor; import hpml_lab.cli;"
         "print([name for name in ('torch', 'numpy', 'pandas', 'psutil', 'matplotlib') if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -15,9 +15,18 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes.parallel import AGAIN, KINDS, RUNS, SLEEPS, WAITS, WorkersRun, free_threaded_python, measure_workers
-from hpml_lab.processes.thread_exit import THREAD_KINDS, thread_at_exit
-from hpml_lab.processes.timelines import draw_timelines, legend_entries
+from hpml_lab.processes.experiments.shared.parallel import (
+    AGAIN,
+    KINDS,
+    RUNS,
+    SLEEPS,
+    WAITS,
+    WorkersRun,
+    free_threaded_python,
+    measure_workers,
+)
+from hpml_lab.processes.lessons.thread_exit import THREAD_KINDS, thread_at_exit
+from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(kinds=tuple(KINDS), workers=(1, 2, 4), pieces=4, seconds=0.01, rounds=5)
 FULL = dict(kinds=tuple(KINDS), workers=(1, 2, 4, 8), pieces=8, seconds=0.05, rounds=9)

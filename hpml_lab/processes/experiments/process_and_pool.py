@@ -15,7 +15,7 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timeline import rows
 from hpml_lab.core.show import style
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes.pool import (
+from hpml_lab.processes.experiments.shared.pool import (
     SQUARES,
     STARTS,
     Printed,
@@ -25,9 +25,9 @@ from hpml_lab.processes.pool import (
     run_cell_function,
     run_slides,
 )
-from hpml_lab.processes.start_cost import safe_methods
-from hpml_lab.processes.timelines import draw_timelines, legend_entries
-from hpml_lab.processes.work import greet
+from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.lessons.work import greet
+from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(workers=5, numbers=(1, 2, 3), seconds=0.05, rounds=5)
 FULL = dict(workers=5, numbers=(1, 2, 3), seconds=0.5, rounds=15)

@@ -13,11 +13,11 @@ from hpml_lab.core.measure.timeline import busy, rows
 from hpml_lab.core.show import style
 from hpml_lab.core.system.ring import Ring
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes import relay
-from hpml_lab.processes.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
-from hpml_lab.processes.segments import named_segments
-from hpml_lab.processes.start_cost import safe_methods
-from hpml_lab.processes.timelines import draw_timelines, legend_entries
+from hpml_lab.processes.experiments.shared import relay
+from hpml_lab.processes.experiments.shared.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
+from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.tools.segments import named_segments
+from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(items=16, seconds=0.016, slots=4, kib=256, methods=("fork", "spawn"), rounds=5)
 FULL = dict(items=40, seconds=0.05, slots=4, kib=1024, methods=("fork", "spawn", "forkserver"), rounds=7)

@@ -13,9 +13,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.children import ChildOutcome, run_in_child
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes import held_lock
-from hpml_lab.processes.held_lock import HELD_LOCK_CASES, start_while_held
-from hpml_lab.processes.start_cost import (
+from hpml_lab.processes.experiments.shared.start_cost import (
     AGAIN,
     DONE,
     HANGS,
@@ -27,7 +25,9 @@ from hpml_lab.processes.start_cost import (
     safe_methods,
     starts_with_torch,
 )
-from hpml_lab.processes.timelines import draw_timelines, legend_entries
+from hpml_lab.processes.lessons import held_lock
+from hpml_lab.processes.lessons.held_lock import HELD_LOCK_CASES, start_while_held
+from hpml_lab.processes.views.timelines import draw_timelines, legend_entries
 
 QUICK = dict(starts=5, preload=False, hold=0.1, patience=0.4)
 FULL = dict(starts=30, preload=True, hold=0.2, patience=1.0)

@@ -12,11 +12,11 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system.ring import SHM
 from hpml_lab.core.system.workers import child_pids
-from hpml_lab.processes import segments
-from hpml_lab.processes.exchange import RouteRate, crossover_kilobytes, measure_throughput
-from hpml_lab.processes.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
-from hpml_lab.processes.segments import Segment, named_segments
-from hpml_lab.processes.start_cost import safe_methods
+from hpml_lab.processes.experiments.shared.exchange import RouteRate, crossover_kilobytes, measure_throughput
+from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
+from hpml_lab.processes.tools import segments
+from hpml_lab.processes.tools.segments import Segment, named_segments
 
 KIB = 1 << 10
 QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.01, rounds=5)

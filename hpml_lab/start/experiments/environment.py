@@ -6,8 +6,8 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
-from hpml_lab.start.doctor import PARTNERS, examine
-from hpml_lab.start.finding import MISSING, OK
+from hpml_lab.start.tools.doctor import PARTNERS, examine
+from hpml_lab.start.tools.finding import MISSING, OK
 
 SETTINGS = ("cores", "memory", "shm", "disk")
 

@@ -20,7 +20,7 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.children import child_process
 from hpml_lab.core.system.programs import call_python_module
-from hpml_lab.processes.work import send_time
+from hpml_lab.processes.lessons.work import send_time
 
 PATIENCE_SECONDS = 120.0  # for one start; importing torch takes a few seconds, on a busy machine many
 SPAWN_WITH_TORCH = "spawn, then import torch"
@@ -156,7 +156,7 @@ def _row(way: str, has_torch: bool, times: Sequence[tuple[float, float]]) -> Sta
 
 def measure_starts(deadline_seconds: float = 600.0, **parameters: Any) -> list[StartCost]:
     """`start_costs(**parameters)` in an interpreter of its own. Raises RuntimeError if it fails."""
-    rows = call_python_module("hpml_lab.processes.start_cost", parameters, deadline_seconds=deadline_seconds)
+    rows = call_python_module("hpml_lab.processes.experiments.shared.start_cost", parameters, deadline_seconds=deadline_seconds)
     return [StartCost(**row) for row in rows]
 
 

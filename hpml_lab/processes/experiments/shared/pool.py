@@ -11,7 +11,7 @@ from typing import Any
 from hpml_lab.core.measure.timeline import CLOCK, Span
 from hpml_lab.core.system.children import START_SECONDS, child_process, shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.system.programs import Finished, run_python
-from hpml_lab.processes import work
+from hpml_lab.processes.lessons import work
 
 STARTS, SQUARES = "starts", "squares"
 
@@ -111,7 +111,7 @@ def pool_squares(
 
 def run_slides(deadline_seconds: float = 60.0) -> Finished:
     """Run the lecture's two slides, each with a function f, as one program."""
-    return run_python(["-m", "hpml_lab.processes.slide"], deadline_seconds=deadline_seconds)
+    return run_python(["-m", "hpml_lab.processes.lessons.slide"], deadline_seconds=deadline_seconds)
 
 
 def run_cell_function(method: str, deadline_seconds: float = 60.0) -> Finished:

@@ -1,4 +1,4 @@
-"""The lecture's example as on the slides: two functions, both called f. `python -m hpml_lab.processes.slide`."""
+"""The lecture's example as on the slides: two functions, both called f. `python -m hpml_lab.processes.lessons.slide`."""
 
 from multiprocessing import Pool, Process
 

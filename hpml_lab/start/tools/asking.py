@@ -7,7 +7,7 @@ import sys
 
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.tools import find_tool
-from hpml_lab.start.finding import Answers
+from hpml_lab.start.tools.finding import Answers
 
 ANSWER_SECONDS = 300  # torch takes a minute to load from a cold disk
 
@@ -24,7 +24,7 @@ def ask(device: str | None = None) -> Answers:
     groups = (["torch", "device", "experiments", "mnist"], ["torchvision"])
     running = [
         subprocess.Popen(
-            [sys.executable, "-m", "hpml_lab.start.torch_probe", str(os.getpid()), *steps],
+            [sys.executable, "-m", "hpml_lab.start.tools.torch_probe", str(os.getpid()), *steps],
             env=environment,
             text=True,
             stdin=subprocess.DEVNULL,

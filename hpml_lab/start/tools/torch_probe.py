@@ -1,4 +1,4 @@
-"""What only a Python that loads torch can find out: `python -m hpml_lab.start.torch_probe PARENT torch …`, in lines of JSON.
+"""What only a Python that loads torch can find out: `python -m hpml_lab.start.tools.torch_probe PARENT torch …`
 
 The doctor runs this in a process of its own, so that a torch that does not load, or ends the process, is a finding and not the
 doctor's end. PARENT is the doctor's process id: no probe outlives the doctor.

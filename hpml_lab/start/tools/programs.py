@@ -6,8 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from hpml_lab.start.asking import run_tool
-from hpml_lab.start.finding import MISSING, OK, REINSTALL, Answers, Finding
+from hpml_lab.start.tools.asking import run_tool
+from hpml_lab.start.tools.finding import MISSING, OK, REINSTALL, Answers, Finding
 
 
 def _package(name: str) -> str:

@@ -3,7 +3,7 @@
 import os
 
 from hpml_lab.core.system.tools import find_tool
-from hpml_lab.start.finding import LIMITED, MISSING, OK, TORCH_FIRST, Answers, Finding
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, TORCH_FIRST, Answers, Finding
 
 CUDA_BUILD = "install a CUDA build of torch: https://docs.pytorch.org has the commands"
 OLDEST_DRIVER = {"12": "525", "13": "580"}  # by the major version of CUDA; NVIDIA's release notes of the toolkit

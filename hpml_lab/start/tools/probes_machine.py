@@ -6,8 +6,8 @@ from pathlib import Path
 
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.paths import ROOT
-from hpml_lab.start.asking import run_tool
-from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
+from hpml_lab.start.tools.asking import run_tool
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
 
 
 def gigabytes(amount: float) -> str:

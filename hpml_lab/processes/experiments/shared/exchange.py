@@ -17,7 +17,7 @@ from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.children import START_SECONDS, child_process
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.ring import Ring
-from hpml_lab.processes.messages import ROUTES
+from hpml_lab.processes.lessons.messages import ROUTES
 
 DEADLINE_SECONDS = 30.0  # that either side waits for the other
 WAITING = 2  # messages that may wait in a queue, and buffers that go back and forth

@@ -1,4 +1,4 @@
-"""What happens to a thread that still works when the program ends: `python -m hpml_lab.processes.thread_exit KIND`.
+"""What happens to a thread that still works when the program ends: `python -m hpml_lab.processes.lessons.thread_exit KIND`.
 
 plain   an ordinary thread: the interpreter waits for it before it exits
 daemon  a daemon thread: it is cut off where it is; not even its `finally` block runs
@@ -36,7 +36,7 @@ def main(kind: str) -> None:
 
 def thread_at_exit(kind: str, deadline_seconds: float = 30.0) -> Finished:
     """Run one kind ("plain", "daemon" or "joined") as a program of its own, to see how that program ends."""
-    return run_python(["-m", "hpml_lab.processes.thread_exit", kind], deadline_seconds=deadline_seconds)
+    return run_python(["-m", "hpml_lab.processes.lessons.thread_exit", kind], deadline_seconds=deadline_seconds)
 
 
 if __name__ == "__main__":

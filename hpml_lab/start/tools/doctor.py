@@ -4,16 +4,47 @@ import ast
 import importlib.util
 import json
 import textwrap
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from hpml_lab.core.system.paths import NOTEBOOKS
-from hpml_lab.start.asking import ask
-from hpml_lab.start.finding import LIMITED, MISSING, OK, Answers, Finding
-from hpml_lab.start.probes import PROBES
+from hpml_lab.start.tools import probes_gpu, probes_machine, probes_software, programs
+from hpml_lab.start.tools.asking import ask
+from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
+
+# Each looks at one thing; `uses` of an experiment names findings. None imports torch: what needs it runs in a process of its
+# own (torch_probe.py), so that they work where torch is missing, old or broken. In the order in which they are shown.
+PROBES: dict[str, Callable[[Answers], Finding]] = {
+    "python": probes_software.python,
+    "torch": probes_software.torch,
+    "torchvision": probes_software.torchvision,
+    "packages": probes_software.packages,
+    "workbook": probes_software.workbook,
+    "driver": probes_gpu.driver,
+    "cuda": probes_gpu.cuda,
+    "cudnn": probes_gpu.cudnn,
+    "two-gpus": probes_gpu.two_gpus,
+    "device": probes_gpu.device,
+    "cores": probes_machine.cores,
+    "memory": probes_machine.memory,
+    "shm": probes_machine.shm,
+    "disk": probes_machine.disk,
+    "namespaces": probes_machine.namespaces,
+    "compiler": programs.compiler,
+    **{tool.name: tool for tool in programs.TOOLS},
+    "dali": probes_software.dali,
+    "deepspeed": probes_software.deepspeed,
+    "torchao": probes_software.torchao,
+    "torch-pruning": probes_software.torch_pruning,
+    "pydicom": probes_software.pydicom,
+    "onnxruntime": probes_software.onnxruntime,
+    "litserve": probes_software.litserve,
+    "mnist": probes_software.mnist,
+}
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,1 @@
+"""The shared memory of the system, as it is while it is in use."""

@@ -1,0 +1,1 @@
+"""Timelines below each other."""
