@@ -137,7 +137,7 @@ def test_the_rows_compare_every_time_with_one_thread_in_its_round(monkeypatch):
 def test_a_python_without_other_packages_can_measure_the_loop(nothing_left):
     """-S leaves site-packages out, as in a fresh free-threaded Python."""
     code = (
-        "from hpml_lab.processes import parallel;"
+        "from hpml_lab.processes.experiments.shared import parallel;"
         "print(len(parallel.compare_workers(['loop', 'sleep'], [1, 2], 2, 0.01, 1, ['threads', 'processes'])))"
     )
     finished = run_python(["-S", "-c", code])

@@ -14,7 +14,6 @@ from hpml_lab.core.measure.timeline import Span, rows
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes.experiments.shared.parallel import (
     AGAIN,
     KINDS,
@@ -108,7 +107,6 @@ def gil_timelines(result: Result):
 @experiment("gil", lecture="L0", notebook="07_processes", draw=draw, quick=QUICK, full=FULL)
 def gil(params: Params) -> Result:
     """Threads and processes: which work the interpreter's lock holds up."""
-    before = child_pids()
     other_load = psutil.cpu_percent(0.1)
     exits = [_thread_exit(kind) for kind in THREAD_KINDS]
     parameters = dict(workers=params.workers, pieces=params.pieces, seconds=params.seconds, rounds=params.rounds)
@@ -132,32 +130,21 @@ def gil(params: Params) -> Result:
     result.key_figure("daemon thread that still works at exit", cut_off, lecture="waited for")
 
     result.claim(
-        "At exit Python waits for an ordinary thread",
-        plain.printed == "main done, thread done, thread cleaned up" and plain.exitcode == 0,
-        plain.printed,
-    )
-    result.claim(
-        "At exit a daemon thread is cut off: neither its last line nor its finally block runs",
-        daemon.printed == "main done" and daemon.exitcode == 0,
-        daemon.printed,
-    )
-    result.claim(
-        "A daemon thread that the program joins completes its work",
-        joined.printed == "thread done, thread cleaned up, main done",
-        joined.printed,
+        "At exit Python waits for an ordinary thread and cuts a daemon thread off in its work, unless the program joins it",
+        plain.printed == "main done, thread done, thread cleaned up"
+        and daemon.printed == "main done"
+        and joined.printed == "thread done, thread cleaned up, main done"
+        and plain.exitcode == daemon.exitcode == 0,
+        "; ".join(row.printed for row in exits),
     )
     result.measured("Two threads do not speed up a Python loop", not two("loop").faster, str(two("loop")))
     result.measured("Two processes speed up a Python loop", two("loop", "processes").faster, str(two("loop", "processes")))
     result.measured("Two threads speed up sleeping", two("sleep").faster, str(two("sleep")))
-    for kind in releasing:
-        result.measured(f"Two threads speed up {KINDS[kind]}", two(kind).faster, str(two(kind)))
-    result.check(
-        "Every piece of work is done, however many threads or processes share it",
-        {run.pieces for run in runs} == {params.pieces}
-        and len(runs) == len(params.kinds) * (len(ON) * len(params.workers) + 1),
-        f"{len(runs)} runs of {params.pieces} pieces",
+    result.measured(
+        f"Two threads speed up what releases the lock: {', '.join(KINDS[kind] for kind in releasing)}",
+        all(two(kind).faster for kind in releasing),
+        "; ".join(f"{KINDS[kind]} {two(kind)}" for kind in releasing),
     )
-    result.check("No process is left behind", child_pids() <= before)
     if other_load > 25:
         result.notes.append(
             f"Other programs used {other_load:.0f} % of the processor just before: with free cores the speed-ups are higher."

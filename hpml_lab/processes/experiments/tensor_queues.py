@@ -11,12 +11,10 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system.ring import SHM
-from hpml_lab.core.system.workers import child_pids
 from hpml_lab.processes.experiments.shared.exchange import RouteRate, crossover_kilobytes, measure_throughput
 from hpml_lab.processes.experiments.shared.start_cost import safe_methods
 from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.tools import segments
-from hpml_lab.processes.tools.segments import Segment, named_segments
 
 KIB = 1 << 10
 QUICK = dict(kib=(1, 16, 256, 2048, 16384), seconds=0.01, rounds=5)
@@ -73,13 +71,11 @@ def tensor_queues(params: Params) -> Result:
 
     The lecture: torch.multiprocessing moves a tensor into shared memory and passes only a handle; send buffers back.
     """
-    before = child_pids(), named_segments()
     sizes, notes = _sizes_that_fit([kib * KIB for kib in params.kib])
     copies = [row for nbytes in sorted({max(size, COUNTED) for size in sizes}) for row in count_copies(nbytes)]
     memory = segments.shared_segments()
     method = safe_methods()[0]
     throughput = measure_throughput(sizes, params.seconds, params.rounds, method)
-    after = child_pids(), named_segments()
 
     rates = throughput.rates
     small, large = sizes[0], sizes[-1]
@@ -103,19 +99,10 @@ def tensor_queues(params: Params) -> Result:
     result.key_figure("handles win from", crossover_kilobytes(rates), "KB")
     _claim_messages(result, lengths)
     _claim_copies(result, copies, throughput.writes_through)
-    _claim_segments(result, memory)
     result.measured("At the smallest size a handle is slower than a pickled array", handles_small.slower, str(handles_small))
     result.measured("At the largest size handles are faster", handles_large.faster, str(handles_large))
     result.measured(
         "At the largest size buffers that come back are faster than new tensors", reused_large.faster, str(reused_large)
-    )
-    result.check(
-        "Every message arrived in order, with its number at both ends, on every route",
-        throughput.right and len(rates) == len(sizes) * len(ROUTES),
-        f"{sum(row.messages for row in rates)} messages",
-    )
-    result.check(
-        "No process and no segment is left behind", after == before, f"{len(after[0] - before[0])}, {len(after[1] - before[1])}"
     )
     result.arrays["method"] = method
     return result
@@ -139,14 +126,10 @@ def _claim_messages(result: Result, lengths: list[int]) -> None:
     tensor = torch.ones(64 * KIB)
     in_queue, pickled = message_bytes(tensor), len(pickle.dumps(torch.ones(64 * KIB)))
     result.claim(
-        "A handle is a message of less than 1000 bytes, whatever the tensor's size",
-        max(lengths) < 1000,
-        f"{min(lengths)} to {max(lengths)} bytes",
-    )
-    result.claim(
-        "`torch.multiprocessing` makes every multiprocessing queue send a tensor as a handle; `pickle.dumps` copies it",
-        in_queue < 1000 and pickled > tensor.nbytes,
-        f"{in_queue} and {pickled} bytes for a tensor of {tensor.nbytes}",
+        "`torch.multiprocessing` makes every multiprocessing queue send a tensor as a handle of less than 1000 bytes, "
+        "whatever the tensor's size; `pickle.dumps` copies it",
+        max(*lengths, in_queue) < 1000 and pickled > tensor.nbytes,
+        f"{min(lengths)} to {max(lengths)} bytes, and {pickled} for a tensor of {tensor.nbytes}",
     )
 
 
@@ -162,12 +145,4 @@ def _claim_copies(result: Result, copies: list[RouteCopies], writes_through: dic
         "The producer sees what the consumer writes into a handle's tensor or a ring's slot, but not into a pickled copy",
         writes_through == {"pickle": False, "bytes": False, "torch": True, "reused": True, "ring": True},
         ", ".join(f"{route} {'seen' if seen else 'not seen'}" for route, seen in writes_through.items()),
-    )
-
-
-def _claim_segments(result: Result, memory: list[Segment]) -> None:
-    result.claim(
-        "Shared memory exists while it is in use and is released afterwards, of a ring and of tensors with either strategy",
-        all((row.in_use, row.afterwards) == (1, 0) for row in memory),
-        ", ".join(f"{row.kind}: {row.seen_as}" for row in memory),
     )
