@@ -118,7 +118,7 @@ def demo(tmp_path, monkeypatch):
     (topic / "all.py").write_text(EXPERIMENTS)
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib, hpml_lab\n"
-        "from hpml_lab.core import topics\n"
+        "from hpml_lab.core.experiment import topics\n"
         f"hpml_lab.__path__.append({str(tmp_path / 'topics')!r})\n"
         "topics.import_topics = lambda part: importlib.import_module('hpml_lab.demo.experiments.all') and {}\n"
     )
