@@ -1,6 +1,7 @@
 """Answers to `fix-the-backward`."""
 
 import torch
+from edited_source import wrong_answers
 
 
 def solution(g, a, b):
@@ -8,63 +9,35 @@ def solution(g, a, b):
     return g / b, grad_b.sum(0)
 
 
-def plus(g, a, b):
-    return g / b, (g * a / b**2).sum(0)
-
-
-def not_summed(g, a, b):
-    return g / b, -g * a / b**2
-
-
-def averaged(g, a, b):
-    return g / b, (-g * a / b**2).mean(0)
-
-
-def one_number(g, a, b):
-    return g / b, (-g * a / b**2).sum()
-
-
-def no_square(g, a, b):
-    return g / b, (-g * a / b).sum(0)
-
-
-def slopes(g, a, b):
-    return 1 / b, (-a / b**2).sum(0)
-
-
-def half_the_chain(g, a, b):
-    return g / b, (-a / b**2).sum(0)
-
-
-def swapped(g, a, b):
-    return (-g * a / b**2).sum(0), g / b
-
-
-def times_b(g, a, b):
-    return g * b, (-g * a / b**2).sum(0)
-
-
-def both_summed(g, a, b):
-    return (g / b).sum(0), (-g * a / b**2).sum(0)
-
-
-def only_a(g, a, b):
-    return g / b
-
-
-WRONG = [
-    ("sign", plus),
-    ("not-summed", not_summed),
-    ("averaged", averaged),
-    ("summed-to-one-number", one_number),
-    ("square-missing", no_square),
-    ("upstream-missing", slopes),
-    ("upstream-missing", half_the_chain),
-    ("swapped", swapped),
-    ("multiplied", times_b),
-    ("summed-where-not-repeated", both_summed),
-    ("not-a-pair", only_a),
-]
+FOR_A, EACH_USE, FOR_B = "return g / b", "-g * a / b**2", "grad_b.sum(0)"
+WRONG = wrong_answers(
+    solution,
+    [
+        ("sign", (EACH_USE, "g * a / b**2")),
+        ("not-summed", (FOR_B, "grad_b")),
+        ("averaged", (FOR_B, "grad_b.mean(0)")),
+        ("summed-to-one-number", (FOR_B, "grad_b.sum()")),
+        ("square-missing", ("b**2", "b")),
+        ("square-missing", (EACH_USE, "g * a / b")),
+        ("upstream-missing", ("-g * a", "-a")),
+        ("upstream-missing", ("-g * a", "-a"), ("g / b,", "1 / b,")),
+        ("swapped", ("g / b, grad_b.sum(0)", "grad_b.sum(0), g / b")),
+        ("multiplied", (FOR_A, "return g * b")),
+        ("summed-where-not-repeated", (FOR_A, "return (g / b).sum(0)")),
+        ("not-a-pair", (", grad_b.sum(0)", "")),
+        ("not-a-pair", ("g / b, grad_b.sum(0)", "torch.stack([(g / b).sum(0), grad_b.sum(0)]).sum(0)")),
+        ("untouched", (EACH_USE, "g * a / b"), (FOR_B, "grad_b.mean(0)")),
+        ("still-averaged", ("b**2", "b"), (FOR_B, "grad_b.mean(0)")),
+        ("still-averaged", (EACH_USE, "g * a / b**2"), (FOR_B, "grad_b.mean(0)")),
+        ("a-missing", ("-g * a", "-g")),
+        ("summed-along-the-wrong-axis", (FOR_B, "grad_b.sum(1)")),
+        ("not-reduced-to-its-shape", (FOR_B, "grad_b.sum(0, keepdim=True)")),
+        ("sums-multiplied", (FOR_B, "-g.sum(0) * a.sum(0) / b**2")),
+        ("wrong-value", (FOR_B, "grad_b.sum(0) / 3 * len(b) * 1.5 + 1")),
+        ("wrong-value", (FOR_B, "grad_b.amax(0)")),
+        ("wrong-value", (FOR_A, "return (g / b).half().to(g.dtype)")),
+    ],
+)
 
 
 def divides_in_place(g, a, b):
@@ -77,25 +50,12 @@ def keeps_two_features(g, a, b):
     return g / b, torch.stack([(-g * a / b**2)[:, 0].sum(), (-g * a / b**2)[:, 1].sum()])
 
 
-def b_of(grad_b):
-    return lambda g, a, b: (g / b, grad_b(g, a, b))
-
-
 WRONG += [
-    ("untouched", b_of(lambda g, a, b: (g * a / b).mean(0))),
-    ("still-averaged", b_of(lambda g, a, b: (-g * a / b).mean(0))),
-    ("still-averaged", b_of(lambda g, a, b: (g * a / b**2).mean(0))),
-    ("square-missing", b_of(lambda g, a, b: (g * a / b).sum(0))),
-    ("a-missing", b_of(lambda g, a, b: (-g / b**2).sum(0))),
-    ("summed-along-the-wrong-axis", b_of(lambda g, a, b: (-g * a / b**2).sum(1))),
-    ("not-reduced-to-its-shape", b_of(lambda g, a, b: (-g * a / b**2).sum(0, keepdim=True))),
     ("raises", keeps_two_features),
     ("inputs-changed", divides_in_place),
-    ("wrong-value", b_of(lambda g, a, b: (-g * a / b**2).sum(0) / 3 * len(b) * 1.5 + 1)),
-    ("not-a-pair", lambda g, a, b: torch.stack([(g / b).sum(0), (-g * a / b**2).sum(0)]).sum(0)),
-    ("wrong-value", b_of(lambda g, a, b: (-g * a / b**2).amax(0))),
     ("returns-nothing", lambda g, a, b: None),
-    ("sums-multiplied", lambda g, a, b: (g / b, -g.sum(0) * a.sum(0) / b**2)),
+    ("not-a-pair", lambda g, a, b: {"a": g / b, "b": (-g * a / b**2).sum(0)}),
+    ("wrong-value", lambda g, a, b: (g / b, torch.einsum("nf,nf->f", g.clamp(-1, 1), -a) / b**2)),
 ]
 ALSO_RIGHT = [
     lambda g, a, b: [g / b, -(g * a).sum(0) / b.square()],
@@ -104,5 +64,3 @@ ALSO_RIGHT = [
     lambda g, a, b: torch.autograd.functional.vjp(torch.div, (a, b), g)[1],
     lambda g, a, b: (torch.stack([row / b for row in g]), sum(-row * use / b**2 for row, use in zip(g, a, strict=True))),
 ]
-
-WRONG += [("wrong-value", lambda g, a, b: ((g / b).half().to(g.dtype), solution(g, a, b)[1]))]

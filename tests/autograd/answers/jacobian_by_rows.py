@@ -1,6 +1,7 @@
 """Answers to `jacobian-by-rows`."""
 
 import torch
+from edited_source import wrong_answers
 
 
 def solution(f, x):
@@ -9,9 +10,28 @@ def solution(f, x):
     return torch.stack(rows)
 
 
-def transposed(f, x):
+def solution_in_any_type(f, x):
     y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y))], dim=1)
+    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)])
+
+
+STACKED = "torch.stack(rows)"
+BY_EDITS = wrong_answers(
+    solution,
+    [
+        ("transposed", (STACKED, "torch.stack(rows, dim=1)")),
+        ("graph-freed", (", retain_graph=True", "")),
+        ("vector-too-long", ("torch.eye(len(y))", "torch.eye(len(x))")),
+        ("list-of-rows", (STACKED, "rows")),
+        ("still-attached", ("retain_graph", "create_graph")),
+        ("all-elements-in-one-line", (STACKED, "torch.cat(rows)")),
+        ("rows-in-tuples", (")[0]", ")")),
+        ("rows-in-tuples", (")[0]", ")"), (STACKED, "rows")),
+        ("history-cut", ("f(x)", "f(x.detach())")),
+        ("rows-in-reverse", (STACKED, "torch.stack(rows[::-1])")),
+        ("wrong-value", (STACKED, "torch.stack(rows) * 1.001")),
+    ],
+)
 
 
 def all_at_once(f, x):
@@ -36,11 +56,6 @@ def the_same_tensor(f, x):
     return torch.stack(rows)
 
 
-def graph_not_kept(f, x):
-    y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v)[0] for v in torch.eye(len(y))])
-
-
 def no_vector(f, x):
     f(x).backward()
     return x.grad
@@ -54,26 +69,11 @@ def first_only(f, x):
     return x.grad
 
 
-def vectors_of_the_inputs(f, x):
-    y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(x))])
-
-
 def as_many_rows_as_inputs(f, x):
     y, rows = f(x), []
     for i in range(len(x)):
         rows.append(torch.autograd.grad(y[i], x, retain_graph=True)[0])
     return torch.stack(rows)
-
-
-def not_stacked(f, x):
-    y = f(x)
-    return [torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y))]
-
-
-def attached(f, x):
-    y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v, create_graph=True)[0] for v in torch.eye(len(y))])
 
 
 def as_an_array(f, x):
@@ -82,17 +82,13 @@ def as_an_array(f, x):
 
 ALSO_RIGHT = [as_an_array]
 WRONG = [
-    ("transposed", transposed),
+    *BY_EDITS,
     ("sum-of-rows", all_at_once),
     ("accumulates", never_cleared),
     ("one-tensor-for-all", the_same_tensor),
-    ("graph-freed", graph_not_kept),
     ("no-vector", no_vector),
     ("first-row-only", first_only),
-    ("vector-too-long", vectors_of_the_inputs),
     ("square-only", as_many_rows_as_inputs),
-    ("list-of-rows", not_stacked),
-    ("still-attached", attached),
 ]
 
 
@@ -129,14 +125,6 @@ def last_one(f, x):
     return row
 
 
-def in_one_line(f, x):
-    return torch.cat([torch.autograd.grad(f(x)[i], x)[0] for i in range(len(f(x)))])
-
-
-def tuples(f, x):
-    return torch.stack([torch.autograd.grad(f(x)[i], x) for i in range(len(f(x)))])
-
-
 def cleared_before_the_loop(f, x):
     y, rows = f(x), []
     x.grad = None
@@ -152,11 +140,6 @@ def four_rows(f, x):
 
 def one_row_short(f, x):
     return torch.stack([torch.autograd.grad(f(x)[i], x)[0] for i in range(max(1, len(f(x)) - 1))])
-
-
-def hard_coded_float(f, x):
-    y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)]) * 1.001
 
 
 def cleared(f, x):
@@ -189,11 +172,6 @@ def nested_lists(f, x):
     return [torch.autograd.grad(f(x)[i], x)[0].tolist() for i in range(len(f(x)))]
 
 
-def solution_in_any_type(f, x):
-    y = f(x)
-    return torch.stack([torch.autograd.grad(y, x, v, retain_graph=True)[0] for v in torch.eye(len(y), dtype=y.dtype)])
-
-
 def cleared_but_kept_by_reference(f, x):
     y, rows = f(x), []
     x.grad = torch.zeros_like(x)
@@ -209,18 +187,12 @@ WRONG += [
     ("other-passes", batched),
     ("a-pass-for-each-entry", entry_by_entry),
     ("last-row-only", last_one),
-    ("all-elements-in-one-line", in_one_line),
-    ("rows-in-tuples", tuples),
     ("accumulates", cleared_before_the_loop),
     ("square-only", four_rows),
     ("wrong-shape", one_row_short),
-    ("wrong-value", hard_coded_float),
     ("diagonal-only", lambda f, x: torch.diag(torch.autograd.functional.jacobian(f, x).diagonal())),
     ("returns-nothing", lambda f, x: f(x).backward(torch.ones_like(f(x)))),
     ("one-tensor-for-all", cleared_but_kept_by_reference),
-    ("rows-in-tuples", lambda f, x: [torch.autograd.grad(y, x, retain_graph=True) for y in f(x)]),
-    ("history-cut", lambda f, x: torch.stack([torch.autograd.grad(y, x, retain_graph=True)[0] for y in f(x.detach())])),
-    ("rows-in-reverse", lambda f, x: solution_in_any_type(f, x).flip(0)),
 ]
 ALSO_RIGHT += [by_the_library, cleared, zeroed_after_each, filled, nested_lists, solution_in_any_type]
 

@@ -12,27 +12,6 @@ def solution(params, grads, state, lr=0.1, momentum=0.9):
         p -= lr * state["b"][i]
 
 
-def running_average(params, grads, state, lr=0.1, momentum=0.9):
-    b = state.setdefault("b", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        b[i] = momentum * b[i] + (1 - momentum) * g
-        p -= lr * b[i]
-
-
-def rate_inside(params, grads, state, lr=0.1, momentum=0.9):
-    v = state.setdefault("v", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        v[i] = momentum * v[i] + lr * g
-        p -= v[i]
-
-
-def uphill(params, grads, state, lr=0.1, momentum=0.9):
-    b = state.setdefault("b", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        b[i] = momentum * b[i] + g
-        p += lr * b[i]
-
-
 def edits_the_gradient(params, grads, state, lr=0.1, momentum=0.9):
     b = state.setdefault("b", [torch.zeros_like(p) for p in params])
     for i, (p, g) in enumerate(zip(params, grads, strict=True)):
@@ -56,37 +35,10 @@ def global_velocity(params, grads, state, lr=0.1, momentum=0.9):
         p -= lr * VELOCITIES[i]
 
 
-def nothing_kept(params, grads, state, lr=0.1, momentum=0.9):
-    for p, g in zip(params, grads, strict=True):
-        b = torch.zeros_like(p)
-        b = momentum * b + g
-        p -= lr * b
-
-
-def new_names(params, grads, state, lr=0.1, momentum=0.9):
-    b = state.setdefault("b", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        b[i] = momentum * b[i] + g
-        p = p - lr * b[i]
-
-
-def steps_first(params, grads, state, lr=0.1, momentum=0.9):
-    b = state.setdefault("b", [torch.zeros_like(p) for p in params])
-    for i, (p, g) in enumerate(zip(params, grads, strict=True)):
-        p -= lr * b[i]
-        b[i] = momentum * b[i] + g
-
-
 WRONG = [
-    ("velocity-as-running-average", running_average),
-    ("rate-inside-velocity", rate_inside),
-    ("wrong-sign", uphill),
     ("gradient-edited-in-place", edits_the_gradient),
     ("state-shared-between-parameters", one_velocity_for_all),
     ("state-shared-between-optimizers", global_velocity),
-    ("velocity-not-kept", nothing_kept),
-    ("rebinds", new_names),
-    ("velocity-used-before-update", steps_first),
 ]
 
 
@@ -141,6 +93,12 @@ def remembers_one_gradient(params, grads, state, lr=0.1, momentum=0.9):
 WRONG += [("state-shared-between-parameters", keyed_by_shape), ("last-gradient-only", remembers_one_gradient)] + wrong_answers(
     solution,
     [
+        ("velocity-as-running-average", (VELOCITY, f"{OLD} = momentum * {OLD} + (1 - momentum) * g")),
+        ("rate-inside-velocity", (VELOCITY, f"{OLD} = momentum * {OLD} + lr * g"), (STEP, f"p -= {OLD}")),
+        ("wrong-sign", (STEP, f"p += lr * {OLD}")),
+        ("velocity-not-kept", ('if "b" not in state', "if True")),
+        ("rebinds", (STEP, f"p = p - lr * {OLD}")),
+        ("velocity-used-before-update", (VELOCITY, ""), (STEP, f"{STEP}; {VELOCITY}")),
         ("argument-ignored", (VELOCITY, f"{OLD} = 0.9 * {OLD} + g")),
         ("argument-ignored", (STEP, f"p -= 0.1 * {OLD}")),
         ("weights-swapped", (VELOCITY, f"{OLD} = (1 - momentum) * {OLD} + momentum * g")),
