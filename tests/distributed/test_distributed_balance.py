@@ -14,8 +14,8 @@ from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
 from hpml_lab.distributed.experiments.dp_vs_ddp import COLORS, _show_waiting, measure_lock, stage_rows
 from hpml_lab.distributed.experiments.dp_vs_ddp.on_ranks import LARGE, SMALL, flat_gradient, make_batch, make_net
-from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row, left_early
-from hpml_lab.distributed.experiments.load_balance.on_ranks import padded_batch
+from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row
+from hpml_lab.distributed.experiments.load_balance.on_ranks import SentenceClassifier, padded_batch
 from hpml_lab.distributed.lessons import sentence_batches
 from hpml_lab.distributed.lessons.data_parallel import STAGES, ThreadedDataParallel
 
@@ -80,12 +80,17 @@ def test_a_sentence_is_the_same_in_every_batch():
     assert torch.equal(alone[0, :5], words[1]) and alone.shape == (1, 9)
 
 
+def test_padding_does_not_change_a_sentences_outputs():
+    torch.manual_seed(0)
+    net = SentenceClassifier(8).double()
+    short, long = (net(*padded_batch(range(8), LENGTHS, longest)[:2]) for longest in (0, 2 * max(LENGTHS)))
+    assert torch.allclose(short, long, rtol=1e-12, atol=0)
+
+
 def test_waits_are_counted_from_the_last_arrival():
     punctual, late = [(0.0, 1.0, 3.5), (4.0, 5.0, 7.5)], [(0.0, 3.0, 3.25), (4.0, 7.0, 7.25)]
     row = late_row(2.0, [punctual, late])
     assert (row.wait_ms, row.formula_ms, row.own_wait_ms) == (2500, 2000, 250)
-    assert left_early([punctual, late]) == 0
-    assert left_early([[(0.0, 1.0, 2.0)], [(0.0, 2.5, 3.0)]]) == 1
 
 
 def test_the_timeline_shows_the_round_that_was_disturbed_least():
@@ -148,10 +153,10 @@ def test_an_experiment_holds_its_exact_claims_draws_and_can_be_saved(name, tmp_p
     experiment = getattr(distributed, name)
     result = replace(experiment, quick=experiment.quick | FEW_ROUNDS[name])("quick")
     assert result, [claim.text for claim in result.claims if claim.exact and not claim.holds]
-    assert sum(claim.exact for claim in result.claims) >= 3
+    assert sum(claim.exact for claim in result.claims) >= 1
     again = load_result(result.save(tmp_path))
     assert again.tables == result.tables and again.figure() is not None
-    assert len(result.claims) <= 8
+    assert len(result.claims) == 6
     if name == "dp_vs_ddp":
         for spans in result.arrays["timelines"].values():
             of = {row["what"]: row for row in spans if row["lane"] == "rank 1"}

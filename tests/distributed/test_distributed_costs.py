@@ -16,7 +16,6 @@ from hpml_lab.distributed.lessons.alpha_beta import (
     fit_link,
     hierarchical_seconds,
     ring_seconds,
-    speed_up_on,
     strong_efficiency,
     transformer_seconds,
     tree_seconds,
@@ -67,7 +66,7 @@ def test_efficiency_is_the_share_of_work_and_overlap_hides_what_it_can():
     assert efficiency(1.0, 1.0) == 0.5
     assert efficiency(1.0, 0.5, overlap=0.6) == 1.0
     assert efficiency(1.0, 1.0, overlap=0.5) == pytest.approx(1 / 1.5)
-    assert speed_up_on(4, 8.0, 1e9, LINK) == pytest.approx(8.0 / (2.0 + ring_seconds(4, 1e9, LINK)))
+    assert 4 * strong_efficiency(4, 8.0, 1e9, LINK) == pytest.approx(8.0 / (2.0 + ring_seconds(4, 1e9, LINK)))
     assert weak_efficiency(4, 2.0, 1e9, LINK) == strong_efficiency(4, 8.0, 1e9, LINK)
 
 

@@ -38,12 +38,11 @@ def test_each_rank_takes_part_in_what_concerns_it(times):
 
 
 def test_an_all_reduce_takes_as_long_as_its_slowest_rank_and_the_fastest_counts():
-    ranks = [RankTimes({}, {}, {MIB: times}, 0.0, 0) for times in ([3.0, 1.0, 2.0], [1.0, 4.0, 2.5])]
+    ranks = [RankTimes({}, {}, {MIB: times}, 0) for times in ([3.0, 1.0, 2.0], [1.0, 4.0, 2.5])]
     assert fastest_all_reduce(ranks) == {MIB: 2.5}
 
 
-def test_ranks_that_share_a_batch_have_the_gradient_of_one(times):
-    assert all(rank.error <= module.SAME for rank in times)
+def test_the_bytes_of_the_gradients_are_counted(times):
     assert times[0].gradient_bytes == 4 * (784 * 32 + 32 + 32 * 32 + 32 + 32 * 10 + 10)
 
 
@@ -55,7 +54,7 @@ def known_times(shared, compute_only=0.5):
         alone = number == 0
         steps = {name: [value if name[1] == 2 or alone else 0.0] * 7 for name, value in wall.items()}
         cpu = {name: [0.4 if name[1] == 2 else 0.6 * alone] * 7 for name in wall}
-        return RankTimes(steps, cpu, {}, 0.0, 4 * MIB)
+        return RankTimes(steps, cpu, {}, 4 * MIB)
 
     return [rank(0), rank(1)]
 
@@ -109,7 +108,7 @@ def test_the_experiment_is_sound(sound):
     _, strong = (found for found in drawn_out.lines if len(found.get_xdata()) == 14)
     by_the_line = 100 * result.rows()[0].time_ms / 2 / shared.predicted_ms
     assert strong.get_ydata()[1] == pytest.approx(by_the_line), "two ranks by the line: compute / 2 + ring"
-    assert len(result.claims) <= 8
+    assert len(result.claims) == 6
     key = "one hop of a message of 4 KiB"
     assert result.here(key) == pytest.approx(500 * result.rows(pictures.AllReduceRow)[0].time_ms)
     said = result.here("twice the ranks, the same batch")
@@ -124,4 +123,4 @@ def test_on_several_gpus_the_ranks_use_nccl():
     if torch.cuda.device_count() < 2:
         pytest.skip("needs two GPUs")
     found = launch(measure_rank, 32, 16, [4096, MIB], 2, "cuda", ranks=2, device="cuda")
-    assert all(rank.error <= module.SAME for rank in found)
+    assert all(min(samples) > 0 for samples in found[0].steps.values())

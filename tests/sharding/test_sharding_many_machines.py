@@ -140,7 +140,7 @@ def test_a_killed_or_interrupted_experiment_leaves_no_agent_behind(end, tmp_path
     program.start()
     try:
         owner = psutil.Process(program.pid)
-        while len(agents := [child for child in owner.children() if "many_machines.on_ranks" in cmdline(child)]) < 2:
+        while len(agents := [child for child in owner.children() if module.agent.__module__ in cmdline(child)]) < 2:
             assert program.is_alive()
             time.sleep(0.05)
         os.kill(program.pid, end)

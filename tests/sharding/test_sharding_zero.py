@@ -1,6 +1,7 @@
 """zero.py, sharded_optimizer.py and fsdp.py: counted bytes, and the same weights as one process on the whole batch."""
 
 import importlib.util
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -20,6 +21,7 @@ from hpml_lab.core.system.placement import placement
 from hpml_lab.sharding import zero_memory
 from hpml_lab.sharding.experiments import zero_memory as experiments
 from hpml_lab.sharding.experiments.zero_memory import on_ranks
+from hpml_lab.sharding.experiments.zero_memory.first_of_many import COUNT, COUNTER, SHAPES
 from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
 from hpml_lab.sharding.lessons.sharded_optimizer import ShardedOptimizer
 from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint, storages, zero_formula
@@ -250,10 +252,30 @@ def test_a_tensor_without_memory_is_not_counted():
     assert storages([traced, kept]) == {kept.untyped_storage().data_ptr(): 40}
 
 
+def bytes_by_rows(ranks):
+    """What rank 0 keeps if tensors are cut between rows: ⌈rows/N⌉ of them; 16 bytes for each number, and the counters."""
+    return sum(16 * math.ceil(rows / ranks) * numbers + COUNTER for rows, numbers in SHAPES)
+
+
+def bytes_by_numbers(ranks):
+    """The same if a tensor is cut as a flat list of numbers."""
+    return sum(16 * math.ceil(rows * numbers / ranks) + COUNTER for rows, numbers in SHAPES)
+
+
 def test_the_experiment_without_deepspeed(sound, monkeypatch):
     monkeypatch.setattr(experiments.importlib.util, "find_spec", lambda name: None)
     result = zero_memory("quick")
     sound(result)
+    assert len(result.claims) == 5 and not result.checks
+    for row in result.rows(experiments.OneOfMany):
+        assert row.by_rows == bytes_by_rows(row.ranks) / COUNT and row.by_numbers == bytes_by_numbers(row.ranks) / COUNT
+    ways = {row.way: row for row in result.rows(experiments.RankMemory)}
+    drops, ours, waits = (ways[name].after_forward for name in (on_ranks.ZERO_3, on_ranks.OURS_3, on_ranks.WHOLE))
+    assert waits - drops == pytest.approx(4, abs=1e-3) and ours == pytest.approx(drops, abs=1e-3), "kept until backward"
+    for name in (on_ranks.ZERO_1, on_ranks.OURS_1):
+        counters = 4 * 2 * 6 / (6 * 256 * 257)  # Adam's step counters
+        assert (ways[name].parameters, ways[name].gradients) == (4, 4)
+        assert ways[name].state == pytest.approx((8 + counters) / 2), "the ranks' states together are one process's"
     assert "DeepSpeed is not installed" in result.notes[-1]
     rows = result.rows(experiments.RankMemory)
     assert [row.way for row in rows] == list(experiments.WAYS)

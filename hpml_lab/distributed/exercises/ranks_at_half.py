@@ -4,12 +4,11 @@ import bisect
 import itertools
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import plain
 
 TRIES = 1 << 30  # a search that has found nothing below one half after so many ends without an answer
@@ -36,29 +35,22 @@ def _efficiency(n: int, compute: float, sum_: float) -> float:
     return compute / (n * (compute / n + sum_))
 
 
-def _answer(
-    ring: Callable[[int, float, float, float], float] = _ring,
-    measure: Callable[[int, float, float], float] = _efficiency,
-    below: Callable[[float], bool] = lambda value: value < 0.5,
-    tried: Callable[[int], int] = lambda i: i + 2,
-    tries: int = TRIES,
-    what: Callable[[int], float] = lambda n: n,
-) -> Callable[..., float | None]:
-    """The first of the numbers of ranks that are `tried` at which the measure is below; each part can be replaced."""
-
-    def ranks(compute: float, *link: float) -> float | None:
-        def found(i: int) -> bool:
-            return below(measure(n := tried(i), compute, ring(n, *link)))
-
-        # What is below one half stays below with more ranks, so that doubling and bisection find the first.
-        high = next((2**power - 1 for power in range(31) if found(2**power - 1)), TRIES)
-        first = bisect.bisect_left(range(high), True, key=found)
-        return what(tried(first)) if first < tries else None
-
-    return ranks
+def _first(found: Callable[[int], bool], tried: Callable[[int], int], tries: int = TRIES) -> int | None:
+    """The first of the numbers of ranks that are `tried` at which it is `found`."""
+    # What is below one half stays below with more ranks, so that doubling and bisection find the first.
+    high = next((2**power - 1 for power in range(31) if found(tried(2**power - 1))), TRIES)
+    first = bisect.bisect_left(range(high), True, key=lambda i: found(tried(i)))
+    return tried(first) if first < tries else None
 
 
-ranks_at_half = _answer()
+def ranks_at_half(compute: float, nbytes: float, latency: float, bandwidth: float) -> int | None:
+    def found(n: int) -> bool:
+        ring = 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
+        efficiency = compute / (n * (compute / n + ring))
+        return efficiency < 0.5
+
+    n = _first(found, lambda i: i + 2)
+    return n
 
 
 def _root(compute: float, nbytes: float, latency: float, bandwidth: float) -> float:
@@ -68,6 +60,15 @@ def _root(compute: float, nbytes: float, latency: float, bandwidth: float) -> fl
     return -c / b if a == 0 else (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a)
 
 
+def _up(root: float) -> int:
+    return math.ceil(root)
+
+
+def _tree(n: int, nbytes: float, latency: float, bandwidth: float) -> float:
+    """Of a tree in which each step sends all bytes."""
+    return 2 * math.log2(n) * (latency + nbytes / bandwidth)
+
+
 def _fastest(compute: float, *link: float) -> int:
     def seconds(n: int) -> float:
         return compute / n + _ring(n, *link)
@@ -75,137 +76,68 @@ def _fastest(compute: float, *link: float) -> int:
     return next(n for n in itertools.count(1) if seconds(n + 1) >= seconds(n))
 
 
-_SHARED = "N ranks share the compute: each has compute / N of it. "
-_LATENCIES = "Every message pays the latency, and a ring sends 2 (N − 1) of them one after the other."
-_TREE = "That is the cost of a tree. The exercise asks for a ring."
-_TRIED = "You skip numbers of ranks; any number is allowed."
-PARTS: dict[str, dict[str, tuple[Any, str]]] = {
-    "below": {
-        "one-half-is-not-below": (lambda value: value <= 0.5, "An efficiency of exactly one half is not below one half."),
-        "above-one-half": (lambda value: value > 0.5, "You stop where the efficiency is above one half: turn it around."),
-    },
-    "tried": {
-        "starts-too-late": (lambda i: i + 3, "Two ranks may already be too many: begin with them."),
-        "powers-of-two": (lambda i: 2 ** min(i, 60), _TRIED),
-        "powers-of-two, tens": (lambda i: 1 + 10 * i, _TRIED),
-        "powers-of-two, even": (lambda i: 2 + 2 * i, _TRIED),
-    },
-    "what": {
-        "the-last-above": (
-            lambda n: n - 1,
-            "That is the last number of ranks that is still good enough; the exercise asks for the first that is not.",
-        ),
-        "one-too-many": (lambda n: n + 1, "Your number is one too large: is it increased once more after the test?"),
-        "ranks-that-are-good": (
-            lambda n: n - 2,
-            "Almost: count from one rank on, and give the first number that is below one half, not how many are above it.",
-        ),
-    },
-    "measure": {
-        "weak-scaling": (
-            lambda n, compute, sum_: compute / (compute + sum_),
-            _SHARED + "With the whole compute on each rank you have weak scaling.",
-        ),
-        "speed-up-instead": (
-            lambda n, compute, sum_: compute / (compute / n + sum_),
-            "Your ratio is the speed-up. Efficiency is the speed-up divided by the number of ranks.",
-        ),
-        "slower-than-one": (
-            lambda n, compute, sum_: compute / (compute / n + sum_) / 2,
-            "That is where N ranks become slower than one. The efficiency is below one half much earlier.",
-        ),
-        "sum-counts-twice": (
-            lambda n, compute, sum_: compute / (n * (compute / n + 2 * sum_)),
-            "Your sum counts twice. At an efficiency of exactly one half, it takes as long as a rank's compute.",
-        ),
-        "shared-twice": (
-            lambda n, compute, sum_: compute / n / (compute + sum_),
-            "The speed-up is compute on one rank over the time on N ranks. In yours N divides the wrong one of the two.",
-        ),
-        "divided-twice": (
-            lambda n, compute, sum_: compute / (n * n * (compute / n + sum_)),
-            "You divide by N twice: efficiency is compute / (N · time on N ranks).",
-        ),
-    },
-    "ring": {
-        "half-a-ring": (
-            lambda n, nbytes, latency, bandwidth: (n - 1) * (latency + nbytes / (n * bandwidth)),
-            "Your sum counts half. N − 1 steps are the reduce-scatter, and what makes the sums known to all ranks? (Nothing "
-            "overlaps with the compute either.)",
-        ),
-        "whole-payload-in-each-step": (
-            lambda n, nbytes, latency, bandwidth: 2 * (n - 1) * (latency + nbytes / bandwidth),
-            "In each step of the ring a rank sends one of N parts, not all bytes.",
-        ),
-        "as-many-steps-as-ranks": (
-            lambda n, nbytes, latency, bandwidth: 2 * n * (latency + nbytes / (n * bandwidth)),
-            "A part has N − 1 other ranks to visit.",
-        ),
-        "latency-ignored": (
-            lambda n, nbytes, latency, bandwidth: _ring(n, nbytes, 0.0, bandwidth),
-            "Right where the latency is 0. Each of the ring's messages pays it once.",
-        ),
-        "bytes-ignored": (
-            lambda n, nbytes, latency, bandwidth: _ring(n, 0.0, latency, bandwidth),
-            "Your numbers are those without any bytes. Are they left out, or in another unit than the bandwidth's?",
-        ),
-        "one-latency": (lambda n, nbytes, latency, bandwidth: latency + 2 * (n - 1) * nbytes / (n * bandwidth), _LATENCIES),
-        "one-latency, for each phase": (
-            lambda n, nbytes, latency, bandwidth: 2 * latency + 2 * (n - 1) * nbytes / (n * bandwidth),
-            _LATENCIES,
-        ),
-        "latency-in-another-unit": (
-            lambda n, nbytes, latency, bandwidth: _ring(n, nbytes, latency / 1000, bandwidth),
-            "Your latency is a thousandth of what it should be: it is given in seconds, as the compute is.",
-        ),
-        "latency-in-another-unit, microseconds": (
-            lambda n, nbytes, latency, bandwidth: _ring(n, nbytes, latency / 1e6, bandwidth),
-            "Your latency is a millionth of what it should be: it is given in seconds, as the compute is.",
-        ),
-        "payload-once": (
-            lambda n, nbytes, latency, bandwidth: 2 * (n - 1) * latency + nbytes / bandwidth,
-            "Your ring sends the bytes once. In each of its 2 (N − 1) steps it sends an N-th of them: how many times is that?",
-        ),
-        "bits": (
-            lambda n, nbytes, latency, bandwidth: _ring(n, 8 * nbytes, latency, bandwidth),
-            "Both are bytes here: the gradients and the bandwidth. No factor of 8 is needed.",
-        ),
-        "a-tree": (lambda n, nbytes, latency, bandwidth: 2 * (n - 1).bit_length() * latency + 2 * nbytes / bandwidth, _TREE),
-        "a-tree, all bytes in each step": (
-            lambda n, nbytes, latency, bandwidth: 2 * math.log2(n) * (latency + nbytes / bandwidth),
-            _TREE,
-        ),
-        "large-n-formula": (
-            lambda n, nbytes, latency, bandwidth: 2 * (n - 1) * latency + 2 * nbytes / bandwidth,
-            "2 n / β is the ring's limit for many ranks; with N ranks it sends 2 (N − 1) / N of the bytes.",
-        ),
-    },
-}
-# With a wrong formula it may matter whether the first number that is tried is 2 or 1.
-_FROM_ONE = combined(partial(_answer, tried=lambda i: i + 1), {part: PARTS[part] for part in PARTS if part != "tried"})
-_MISTAKES: dict[str, tuple[Callable[..., object], str]] = {
-    **combined(_answer, PARTS),
-    **{f"{name}, from one": mistake for name, mistake in _FROM_ONE.items()},
-    "not-a-whole-number": (_root, "That is where the curve meets one half. Ranks are whole: which is the first below it?"),
-    "rounded": (
-        lambda *given: round(_root(*given)),
-        "You rounded to the nearest. Which whole number is the first at which the efficiency is below one half?",
-    ),
-    "one-half-is-not-below, rounded up": (
-        lambda *given: math.ceil(_root(*given)),
-        "Where the root is a whole number the efficiency is exactly one half there, which is not below one half.",
-    ),
-    "the-fastest": (_fastest, "That is where a step takes the least time. Efficiency is below one half long before."),
-    "the-efficiency": (
-        lambda compute, *link: _efficiency(n := ranks_at_half(compute, *link), compute, _ring(n, *link)),
-        "That is the efficiency; the exercise asks for the number of ranks.",
-    ),
-    "gives-up": (
-        _answer(tries=999),
-        "You try no more than some hundreds of ranks. With little to send, efficiency holds for longer than that.",
-    ),
-    "the-example": (lambda *_: 101, "101 is right for the example; other numbers give other ranks."),
-}
+RUBRIC = Rubric(
+    ranks_at_half,
+    """
+efficiency < 0.5
+    one-half-is-not-below :: efficiency <= 0.5 :: An efficiency of exactly one half is not below one half.
+return n
+    the-last-above :: return n - 1 :: That is the last number of ranks that is still good enough; the exercise asks for the
+        first that is not.
+    one-too-many :: return n + 1 :: Your number is one too large: is it increased once more after the test?
+compute / (n * (compute / n + ring))
+    weak-scaling :: compute / (compute + ring) :: N ranks share the compute: each has compute / N of it. With the whole
+        compute on each rank you have weak scaling.
+    speed-up-instead :: compute / (compute / n + ring) :: Your ratio is the speed-up. Efficiency is the speed-up divided by
+        the number of ranks.
+    slower-than-one :: compute / (compute / n + ring) / 2 :: That is where N ranks become slower than one. The efficiency is
+        below one half much earlier.
+2 * (n - 1) * (latency + nbytes / (n * bandwidth))
+    half-a-ring :: (n - 1) * (latency + nbytes / (n * bandwidth)) :: Your sum counts half. N − 1 steps are the reduce-scatter,
+        and what makes the sums known to all ranks? (Nothing overlaps with the compute either.)
+    whole-payload-in-each-step :: 2 * (n - 1) * (latency + nbytes / bandwidth) :: In each step of the ring a rank sends one of
+        N parts, not all bytes.
+    as-many-steps-as-ranks :: 2 * n * (latency + nbytes / (n * bandwidth)) :: A part has N − 1 other ranks to visit.
+    latency-ignored :: 2 * (n - 1) * nbytes / (n * bandwidth) :: Right where the latency is 0. Each of the ring's messages
+        pays it once.
+    bytes-ignored :: 2 * (n - 1) * latency :: Your numbers are those without any bytes. Are they left out, or in another unit
+        than the bandwidth's?
+    one-latency :: latency + 2 * (n - 1) * nbytes / (n * bandwidth) :: $LATENCIES
+    one-latency :: 2 * latency + 2 * (n - 1) * nbytes / (n * bandwidth) :: $LATENCIES
+    latency-in-another-unit :: 2 * (n - 1) * (latency / 1000 + nbytes / (n * bandwidth)) :: Your latency is a thousandth of
+        what it should be: it is given in seconds, as the compute is.
+    latency-in-another-unit :: 2 * (n - 1) * (latency / 1e6 + nbytes / (n * bandwidth)) :: Your latency is a millionth of what
+        it should be: it is given in seconds, as the compute is.
+    payload-once :: 2 * (n - 1) * latency + nbytes / bandwidth :: Your ring sends the bytes once. In each of its 2 (N − 1)
+        steps it sends an N-th of them: how many times is that?
+    bits :: 2 * (n - 1) * (latency + 8 * nbytes / (n * bandwidth)) :: Both are bytes here: the gradients and the bandwidth. No
+        factor of 8 is needed.
+    a-tree :: 2 * (n - 1).bit_length() * latency + 2 * nbytes / bandwidth :: $TREE
+    a-tree :: _tree(n, nbytes, latency, bandwidth) :: $TREE
+    large-n-formula :: 2 * (n - 1) * latency + 2 * nbytes / bandwidth :: 2 n / β is the ring's limit for many ranks; with N
+        ranks it sends 2 (N − 1) / N of the bytes.
+lambda i: i + 2
+    starts-too-late :: lambda i: i + 3 :: Two ranks may already be too many: begin with them.
+    powers-of-two :: lambda i: 2 ** min(i, 60) :: $TRIED
+    powers-of-two :: lambda i: 1 + 10 * i :: $TRIED
+    powers-of-two :: lambda i: 2 + 2 * i :: $TRIED
+    gives-up :: lambda i: i + 2, 999 :: You try no more than some hundreds of ranks. With little to send, efficiency holds for
+        longer than that.
+whole answer
+    not-a-whole-number :: _root :: That is where the curve meets one half. Ranks are whole: which is the first below it?
+    rounded :: lambda *given: round(_root(*given)) :: You rounded to the nearest. Which whole number is the first at which the
+        efficiency is below one half?
+    one-half-is-not-below :: lambda *given: _up(_root(*given)) :: Where the root is a whole number the efficiency is exactly
+        one half there, which is not below one half.
+    the-fastest :: _fastest :: That is where a step takes the least time. Efficiency is below one half long before.
+    the-efficiency :: lambda compute, *link: _efficiency(n := ranks_at_half(compute, *link), compute, _ring(n, *link)) :: That
+        is the efficiency; the exercise asks for the number of ranks.
+    the-example :: lambda *given: 101 :: 101 is right for the example; other numbers give other ranks.
+""",
+    LATENCIES="Every message pays the latency, and a ring sends 2 (N − 1) of them one after the other.",
+    TREE="That is the cost of a tree. The exercise asks for a ring.",
+    TRIED="You skip numbers of ranks; any number is allowed.",
+)
 
 
 @exercise("ranks-at-half", notebook="13_distributed")
@@ -225,7 +157,7 @@ def judge_ranks_at_half(answer: Callable) -> None:
         wrong = mistake
     if len(set(map(str, found))) > 1 or found[0] == 101:  # one number for all would look like many mistakes
         try:
-            expect_function(answer, ranks_at_half, CASES, mistakes=_MISTAKES)
+            expect_function(answer, ranks_at_half, CASES, mistakes=RUBRIC)
         except Mistake as mistake:
             wrong = mistake
     if wrong.name == "wrong-value":

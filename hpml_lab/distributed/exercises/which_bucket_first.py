@@ -6,7 +6,7 @@ from numbers import Integral
 from typing import Any
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, shown
 
 CASES = {
@@ -23,21 +23,13 @@ CASES = {
 Buckets = list[list[int]]
 
 
-def closed_when(full: Callable[[list[int], float], bool]) -> Callable[[list[int], float], Buckets]:
-    """From the last parameter to the first; a bucket is closed after a parameter with which it is `full(its sizes, cap)`."""
-
-    def buckets(sizes: list[int], cap: float) -> Buckets:
-        found: Buckets = [[]]
-        for number in reversed(range(len(sizes))):
-            found[-1].append(number)
-            if full([sizes[i] for i in found[-1]], cap):
-                found.append([])
-        return [bucket for bucket in found if bucket]
-
-    return buckets
-
-
-right = closed_when(lambda sizes, cap: sum(sizes) >= cap)
+def right(sizes: list[int], cap: float) -> Buckets:
+    found: Buckets = [[]]
+    for number in reversed(range(len(sizes))):
+        found[-1].append(number)
+        if sum(sizes[i] for i in found[-1]) >= cap:
+            found.append([])
+    return [bucket for bucket in found if bucket]
 
 
 def forward(sizes: list[int], cap: float) -> Buckets:
@@ -56,118 +48,63 @@ def never_above(sizes: list[int], cap: float) -> Buckets:
     return found
 
 
-def large_alone(sizes: list[int], cap: float) -> Buckets:
-    """A parameter that holds the cap by itself closes the bucket before, and has one of its own."""
-    found: Buckets = [[]]
-    for number in reversed(range(len(sizes))):
-        if sizes[number] >= cap:
-            found += [[number], []]
-            continue
-        found[-1].append(number)
-        if sum(sizes[i] for i in found[-1]) >= cap:
-            found.append([])
-    return [bucket for bucket in found if bucket]
-
-
 def rest_joins_the_last(sizes: list[int], cap: float) -> Buckets:
     *full, last = right(sizes, cap)
     return [*full[:-1], full[-1] + last] if full and sum(sizes[i] for i in last) < cap else [*full, last]
 
 
-MISTAKES = {
-    "forward-order": (
-        forward,
-        "You start with the first parameter. The backward pass starts at the last layer: whose gradient is ready first?",
-    ),
-    "filled-forward-then-reversed": (
-        lambda sizes, cap: forward(sizes, cap)[::-1],
-        "The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
-        "which gradients become ready.",
-    ),
-    "filled-forward-then-reversed, inside too": (
-        lambda sizes, cap: [bucket[::-1] for bucket in forward(sizes, cap)[::-1]],
-        "The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
-        "which gradients become ready.",
-    ),
-    "first-bucket-last": (
-        lambda sizes, cap: right(sizes, cap)[::-1],
-        "The buckets are right, but in reverse: list the one first that leaves first.",
-    ),
-    "sorted-inside": (
-        lambda sizes, cap: [sorted(bucket) for bucket in right(sizes, cap)],
-        "The buckets are right. Inside a bucket, too, list the parameter first whose gradient is ready first.",
-    ),
-    "never-above-the-cap": (
-        never_above,
-        "You close a bucket before it would exceed the cap. By the rule it is closed as soon as it holds at least the cap.",
-    ),
-    "large-ones-alone": (
-        large_alone,
-        "You give a parameter that is as large as the cap a bucket of its own. It joins those that are waiting, and closes "
-        "their bucket.",
-    ),
-    "rest-joins-the-last": (
-        rest_joins_the_last,
-        "What is left at the end goes into a bucket that is closed in yours, and may have left. It makes a bucket of its own.",
-    ),
-    "exceeds-instead-of-reaches": (
-        closed_when(lambda sizes, cap: sum(sizes) > cap),
-        "A bucket that holds exactly the cap is closed: at least means >=, not >.",
-    ),
-    "last-bucket-lost": (
-        lambda sizes, cap: [bucket for bucket in right(sizes, cap) if sum(sizes[i] for i in bucket) >= cap],
-        "Some parameters are in no bucket: what is left at the end makes a bucket too, even if it is not full.",
-    ),
-    "one-bucket-per-parameter": (
-        lambda sizes, cap: [[number] for number in reversed(range(len(sizes)))],
-        "Each parameter has its own bucket. Small ones share one until it holds the cap.",
-    ),
-    "one-bucket-for-all": (
-        lambda sizes, cap: [list(reversed(range(len(sizes))))],
-        "All parameters are in one bucket: it cannot leave before the last gradient is ready.",
-    ),
-    "sizes-not-numbers": (
-        lambda sizes, cap: [[sizes[i] for i in bucket] for bucket in right(sizes, cap)],
-        "These are the sizes. List the parameters' numbers: 0 is the first of them.",
-    ),
-    "counts-parameters": (
-        closed_when(lambda sizes, cap: len(sizes) >= cap),
-        "You count parameters. The cap is about their sizes.",
-    ),
-    "numbered-backward": (
-        lambda sizes, cap: [[len(sizes) - 1 - i for i in bucket] for bucket in right(sizes, cap)],
-        "You number the parameters from the end. Number 0 is the first parameter of the network.",
-    ),
-    "numbered-from-1": (
-        lambda sizes, cap: [[i + 1 for i in bucket] for bucket in right(sizes, cap)],
-        "Number the parameters from 0.",
-    ),
-    "by-size": (
-        lambda sizes, cap: _in_order(sizes, cap, sorted(range(len(sizes)), key=lambda i: -sizes[i])),
-        "You sort by size. The order in which gradients become ready does not depend on their sizes.",
-    ),
-    "by-size, smallest first": (
-        lambda sizes, cap: _in_order(sizes, cap, sorted(range(len(sizes)), key=lambda i: sizes[i])),
-        "You sort by size. The order in which gradients become ready does not depend on their sizes.",
-    ),
-    "flat": (
-        lambda sizes, cap: [number for bucket in right(sizes, cap) for number in bucket],
-        "The order is right, but it does not show which parameters share a bucket: return a list of lists.",
-    ),
-}
+RUBRIC = Rubric(
+    right,
+    """
+in reversed(range(len(sizes)))
+    forward-order :: in range(len(sizes)) :: You start with the first parameter. The backward pass starts at the last layer:
+        whose gradient is ready first?
+    by-size :: in sorted(range(len(sizes)), key=lambda i: -sizes[i]) :: $SIZE
+    by-size :: in sorted(range(len(sizes)), key=lambda i: sizes[i]) :: $SIZE
+sum(sizes[i] for i in found[-1]) >= cap
+    exceeds-instead-of-reaches :: sum(sizes[i] for i in found[-1]) > cap :: A bucket that holds exactly the cap is closed: at
+        least means >=, not >.
+    counts-parameters :: len(found[-1]) >= cap :: You count parameters. The cap is about their sizes.
+    one-bucket-per-parameter :: True :: Each parameter has its own bucket. Small ones share one until it holds the cap.
+    one-bucket-for-all :: False :: All parameters are in one bucket: it cannot leave before the last gradient is ready.
+found[-1].append(number)
+    large-ones-alone :: found += [[]] * (sizes[number] >= cap); found[-1].append(number) :: You give a parameter that is as
+        large as the cap a bucket of its own. It joins those that are waiting, and closes their bucket.
+[bucket for bucket in found if bucket]
+    first-bucket-last :: [bucket for bucket in found if bucket][::-1] :: The buckets are right, but in reverse: list the one
+        first that leaves first.
+    sorted-inside :: [sorted(bucket) for bucket in found if bucket] :: The buckets are right. Inside a bucket, too, list the
+        parameter first whose gradient is ready first.
+    last-bucket-lost :: [bucket for bucket in found if sum(sizes[i] for i in bucket) >= cap] :: Some parameters are in no
+        bucket: what is left at the end makes a bucket too, even if it is not full.
+    sizes-not-numbers :: [[sizes[i] for i in bucket] for bucket in found if bucket] :: These are the sizes. List the
+        parameters' numbers: 0 is the first of them.
+    numbered-backward :: [[len(sizes) - 1 - i for i in bucket] for bucket in found if bucket] :: You number the parameters
+        from the end. Number 0 is the first parameter of the network.
+    numbered-from-1 :: [[i + 1 for i in bucket] for bucket in found if bucket] :: Number the parameters from 0.
+    flat :: sum(found, []) :: The order is right, but it does not show which parameters share a bucket: return a list of
+        lists.
+whole answer
+    filled-forward-then-reversed :: lambda sizes, cap: forward(sizes, cap)[::-1] :: $FORWARD
+    filled-forward-then-reversed :: lambda sizes, cap: [bucket[::-1] for bucket in forward(sizes, cap)[::-1]] :: $FORWARD
+    never-above-the-cap :: never_above :: You close a bucket before it would exceed the cap. By the rule it is closed as soon
+        as it holds at least the cap.
+    rest-joins-the-last :: rest_joins_the_last :: What is left at the end goes into a bucket that is closed in yours, and may
+        have left. It makes a bucket of its own.
+""",
+    SIZE="You sort by size. The order in which gradients become ready does not depend on their sizes.",
+    FORWARD="The last bucket leaves first, but you filled the buckets from the first parameter on. Fill them in the order in "
+    "which gradients become ready.",
+)
 
 
-def _in_order(sizes: list[int], cap: float, order: list[int]) -> Buckets:
-    found: Buckets = [[]]
-    for number in order:
-        found[-1].append(number)
-        if sum(sizes[i] for i in found[-1]) >= cap:
-            found.append([])
-    return [bucket for bucket in found if bucket]
-
-
-def _explain(found: Any, sizes: list[int], cap: float, case: str) -> None:
+def _explain(_: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that names the first rule that the buckets break."""
+    for case, given, found, _ in judged:
+        _explain_case(found, *given, case)
+
+
+def _explain_case(found: Any, sizes: list[int], cap: float, case: str) -> None:
     if not isinstance(found, list) or not all(isinstance(bucket, list) for bucket in found):
         raise Mistake("not-lists", f"For {case}, return a list of lists of numbers; yours is {shown(found)}.")
     numbers = [number for bucket in found for number in bucket]
@@ -212,10 +149,4 @@ def judge_which_bucket_first(answer: Callable) -> None:
             )
         return [int(plain(b)) if not isinstance(b, list) else [plain(number) for number in b] for b in found]
 
-    try:
-        expect_function(given, right, CASES, mistakes=MISTAKES)
-    except Mistake as mistake:
-        if mistake.name == "wrong-value":
-            for case, (sizes, cap) in CASES.items():
-                _explain(given(list(sizes), cap), sizes, cap, case)
-        raise
+    RUBRIC.expect(given, CASES, explain=_explain)

@@ -122,11 +122,6 @@ def strong_efficiency(ranks: int, compute_seconds: float, nbytes: float, link: I
     return efficiency(compute_seconds / ranks, ALGORITHMS[algorithm](ranks, nbytes, link))
 
 
-def speed_up_on(ranks: int, compute_seconds: float, nbytes: float, link: Interconnect, algorithm: str = "ring") -> float:
-    """The speed-up of N ranks that do the work of one."""
-    return ranks * strong_efficiency(ranks, compute_seconds, nbytes, link, algorithm)
-
-
 # ---- fit --------------------------------------------------------------------------------------------------------------------
 
 

@@ -12,15 +12,7 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.core.show import style
-from hpml_lab.distributed.lessons.buckets import assign_buckets
-from hpml_lab.distributed.experiments.gradient_aggregation.gradient_checks import (
-    INTEGER_SHARES,
-    UNEVEN,
-    RankReport,
-    check_gradients,
-)
 from hpml_lab.distributed.experiments.gradient_aggregation.figure import (
     SynchronizedStep,
     draw_gains,
@@ -31,8 +23,11 @@ from hpml_lab.distributed.experiments.gradient_aggregation.figure import (
 from hpml_lab.distributed.experiments.gradient_aggregation.on_ranks import (
     AFTER,
     DDP,
+    INTEGER_SHARES,
+    UNEVEN,
     OverlapReport,
-    deep_network,
+    RankReport,
+    check_gradients,
     own,
     run_overlap,
     slowest_rank,
@@ -139,7 +134,6 @@ def gradient_aggregation(params: Params) -> Result:
         ]
     )
     claim_equality(result, checked)
-    claim_traffic(result, checked, overlap[0], params)
     measure_overlap(result, overlap, steps, gains, params)
     if params.device.is_cuda:
         result.notes.append("The ranks run on the CPU with gloo, also where there is a GPU: the links are of chosen speed.")
@@ -150,45 +144,25 @@ def gradient_aggregation(params: Params) -> Result:
 def claim_equality(result: Result, checked: dict[int, list[RankReport]]) -> None:
     first = {n: reports[0] for n, reports in checked.items()}
     every = [report for reports in checked.values() for report in reports]
-    result.claim(
-        "With small integers in float64, the gradient of DDP and of OverlappingDDP on 2, 3 and 4 ranks is bitwise equal to the "
-        "whole batch's",
-        all(all(report.integers.values()) for report in every),
-    )
     even = [max(report.errors["float64", "even", "mean"].values()) for report in every]
-    result.claim("With real data in float64 it is equal to 1e-12", max(even) < SMALL, f"{max(even):.1e}")
-    result.check("All ranks hold bitwise the same gradient", all(report.same_bits for report in every))
-    wrong = [error for report in first.values() for error in report.errors["float64", "uneven", "mean"].values()]
     result.claim(
-        "Over uneven shares the mean of means is wrong, by Σ (1/N − nᵣ/G)·gᵣ to 1e-12",
-        min(wrong) > 1e-3 and max(report.prediction_error for report in every) < SMALL,
-        f"by {100 * min(wrong):.0f} % to {100 * max(wrong):.0f} % of the largest entry",
+        "On 2, 3 and 4 ranks the gradient of DDP and of OverlappingDDP is the whole batch's: bitwise with small integers, to "
+        "1e-12 with real data",
+        all(all(report.integers.values()) for report in every) and max(even) < SMALL,
+        f"{max(even):.1e}",
     )
+    wrong = [error for report in first.values() for error in report.errors["float64", "uneven", "mean"].values()]
     right = max(error for report in every for error in report.errors["float64", "uneven", "sum · N/G"].values())
-    result.claim("N/G times the sum over a rank's samples is right for any shares, to 1e-12", right < SMALL, f"{right:.1e}")
-    awkward = {way: max(report.awkward_errors[way] for report in every) for way in ("DDP", "OverlappingDDP")}
-    result.check(
-        "Tied, frozen and unused parameters train with OverlappingDDP, and with DDP that looks for unused ones, as in one "
-        "process on the whole batch, to 1e-12",
-        max(awkward.values()) < SMALL,
-        f"{awkward['OverlappingDDP']:.1e} and {awkward['DDP']:.1e}",
-    )
-    result.check(
-        "With OverlappingDDP a tied weight stays tied, and a layer that is frozen, or that no rank uses, stays as it was",
-        all(all(report.awkward.values()) for report in every),
+    result.claim(
+        "Over uneven shares the mean of means is wrong, by Σ (1/N − nᵣ/G)·gᵣ to 1e-12; N/G times the sum over a rank's samples "
+        "is right",
+        min(wrong) > 1e-3 and max(report.prediction_error for report in every) < SMALL and right < SMALL,
+        f"off by {100 * min(wrong):.0f} % to {100 * max(wrong):.0f} % of the largest entry, and {right:.1e}",
     )
     for n, report in first.items():
         result.key_figure(
             f"mean of means is off, {n} uneven ranks", 100 * report.errors["float64", "uneven", "mean"]["DDP"], "%"
         )
-    result.check(
-        "DDP multiplies by 1/N and then sums with all_reduce: for 2, 3 and 4 ranks this is bitwise identical",
-        all(report.bits["all_reduce(g · 1/N)"] for report in every),
-    )
-    result.check("For 2 ranks every order of the sum is bitwise identical, because a + b = b + a", all(first[2].bits.values()))
-
-
-def claim_traffic(result: Result, checked: dict[int, list[RankReport]], report: OverlapReport, params: Params) -> None:
     result.claim(
         "On a ring each rank sends exactly 2(N−1)/N payloads; by way of rank 0, that rank sends N−1, and the sums are equal",
         all(
@@ -196,20 +170,6 @@ def claim_traffic(result: Result, checked: dict[int, list[RankReport]], report: 
             for n, reports in checked.items()
             for rank, each in enumerate(reports)
         ),
-    )
-    parameters = list(deep_network(params.width, params.depth).parameters())
-    nbytes = sum(parameter.nbytes for parameter in parameters)
-    flags = 4 * len(parameters)
-    result.check(
-        "A step sends every gradient once: DDP exactly its bytes, OverlappingDDP one number per parameter more",
-        all(sum(run.messages) == nbytes + (0 if run.way in (AFTER, PLACEBO, DDP) else flags) for run in report.runs),
-        f"{nbytes} bytes and {flags} more",
-    )
-    result.check(
-        "From its second step on, DDP's buckets are those of the rule: from the last parameter to the first, closed as soon as "
-        "they hold bucket_cap_mb",
-        report.ddp_buckets == assign_buckets(parameters, params.bucket_mb),
-        f"{len(report.ddp_buckets)} buckets, first {report.ddp_buckets[0]}",
     )
 
 

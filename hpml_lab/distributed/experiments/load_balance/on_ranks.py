@@ -82,17 +82,6 @@ def _step(compute: Callable[[], object], gradient: torch.Tensor) -> Moments:
     return start, enter, CLOCK()
 
 
-def padding_changes_the_loss(lengths: list[int]) -> float:
-    """How far the losses of some sentences are from those of the same sentences with twice as much room, in float64."""
-    torch.manual_seed(0)
-    net = SentenceClassifier(8).double()
-    losses = []
-    for longest in (0, 2 * max(lengths)):
-        words, sizes, classes = padded_batch(range(len(lengths)), lengths, longest)
-        losses.append(F.cross_entropy(net(words, sizes), classes, reduction="none").detach())
-    return float((losses[0] - losses[1]).abs().max() / losses[0].abs().max())
-
-
 # ---- a network that reads sentences ----------------------------------------------------------------------------------------
 
 

@@ -9,23 +9,8 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.show import style
-from hpml_lab.distributed.lessons.alpha_beta import (
-    ALGORITHMS,
-    LINKS,
-    MIB,
-    fit_link,
-    ring_seconds,
-    speed_up_on,
-    transformer_seconds,
-)
-from hpml_lab.distributed.tools.extrapolation import (
-    BATCH_TOKENS,
-    COUNTS,
-    GRADIENT_BYTES,
-    ExtrapolatedRow,
-    draw_extrapolated,
-    extrapolated,
-)
+from hpml_lab.distributed.lessons.alpha_beta import ALGORITHMS, LINKS, MIB, fit_link, ring_seconds
+from hpml_lab.distributed.tools.extrapolation import COUNTS, ExtrapolatedRow, draw_extrapolated, extrapolated
 from hpml_lab.core.system.placement import crowded, placement
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.distributed.experiments.scaling.figure import WORKS, AllReduceRow, ScalingRow, draw_measured, scaling_rows
@@ -42,7 +27,6 @@ QUICK = dict(ranks=2, width=1024, batch=256, largest=16 * MIB, samples=11)
 FULL = dict(ranks=4, width=2048, batch=512, largest=128 * MIB, samples=15)
 SMALL = (4 << 10, 64 << 10)  # bytes: measured, but not for the fit
 PARAMETERS, NETWORK = 8e9, LINKS["InfiniBand NDR"]  # the training that is extrapolated
-SAME = 1e-12
 DEADLINE = 600.0  # seconds; far above what a loaded machine needs
 
 
@@ -94,7 +78,7 @@ def scaling(params: Params) -> Result:
     smallest = min(seconds)
     result.key_figure(f"one hop of a message of {smallest >> 10} KiB", 1e6 * seconds[smallest] / (2 * (ranks - 1)), "µs")
     result.key_figure("latency of the line through the large messages", link.latency * 1e6, "µs")
-    _claim_model(result, {(row.algorithm, row.ranks): row for row in far}, max(t.error for t in found))
+    _claim_model(result, {(row.algorithm, row.ranks): row for row in far})
     result.measured("Doubling the ranks makes the step less than twice as fast", _below_two(two), str(two))
     result.measured("Even without the all-reduce doubling gains less than twice", _below_two(compute_only), str(compute_only))
     step = next(row for row in steps if (row.work, row.ranks) == (WORKS[STRONG], 2))
@@ -119,32 +103,10 @@ def _below_two(gain: SpeedUp) -> bool:
     return gain.high * (1 + gain.noise) < 2
 
 
-def _claim_model(result: Result, rows: dict[tuple[str, int], ExtrapolatedRow], error: float) -> None:
-    compute, nbytes, most = transformer_seconds(PARAMETERS, BATCH_TOKENS), GRADIENT_BYTES * PARAMETERS, COUNTS[-1]
-    doublings = {
-        name: [
-            speed_up_on(2 * n, compute, nbytes, NETWORK, name) / speed_up_on(n, compute, nbytes, NETWORK, name)
-            for n in COUNTS[:-1]
-        ]
-        for name in ALGORITHMS
-    }
+def _claim_model(result: Result, rows: dict[tuple[str, int], ExtrapolatedRow]) -> None:
+    most = COUNTS[-1]
     latency = {name: 1e3 * ALGORITHMS[name](most, 0, NETWORK) for name in ("ring", "tree")}
     best = rows["hierarchical", most]
-    result.claim(
-        "Ranks that share a batch compute the gradient of one rank, up to rounding",
-        error <= SAME,
-        "relative difference ≤ 1e-12",
-    )
-    result.claim(
-        "By the model no doubling of the ranks doubles the speed, whatever the all-reduce",
-        all(gain < 2 for gains in doublings.values() for gain in gains),
-        f"the largest gain is {max(max(gains) for gains in doublings.values()):.4f}",
-    )
-    result.check(
-        "With a ring each doubling gains less than the one before",
-        all(a > b for a, b in zip(doublings["ring"], doublings["ring"][1:], strict=False)),
-        f"{doublings['ring'][0]:.3f} → {doublings['ring'][-1]:.3f}",
-    )
     result.claim(
         "On 8,192 GPUs a ring spends more than 200 ms on latency alone, a tree less than 1 ms",
         latency["ring"] > 200 and latency["tree"] < 1,

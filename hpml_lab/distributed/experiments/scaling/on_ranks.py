@@ -25,13 +25,11 @@ class RankTimes:
     steps       wall-clock time
     cpu         CPU time of this process, with the threads of its communication
     all_reduce  {bytes: wall-clock time of each sample}
-    error       of the gradient of all ranks, relative to that of one rank on the whole batch, in float64
     """
 
     steps: Samples
     cpu: Samples
     all_reduce: dict[int, list[float]]
-    error: float
     gradient_bytes: int
 
 
@@ -61,7 +59,7 @@ def measure_rank(width: int, batch: int, sizes: Sequence[int], samples: int, dev
             wall, _ = _timed(lambda message=message: dist.all_reduce(message), here)
             if turn >= 0:
                 all_reduce[size].append(wall)
-    return RankTimes(steps, cpu, all_reduce, _gradient_error(here), sum(p.nbytes for p in network(width).parameters()))
+    return RankTimes(steps, cpu, all_reduce, sum(p.nbytes for p in network(width).parameters()))
 
 
 def _works(width: int, batch: int, counts: Sequence[int], here: torch.device) -> dict[tuple[str, int], Callable[[], None]]:
@@ -98,22 +96,6 @@ def _timed(work: Callable[[], object] | None, here: torch.device) -> tuple[float
         wait_for(here)
     wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
     return (wall if work is not None else 0.0), cpu
-
-
-def _gradient_error(here: torch.device) -> float:
-    """The distance of DDP's gradient from that of one rank on the whole batch, relative to its norm."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(8 * world, 784, generator=generator, dtype=torch.float64).to(here)
-    y = torch.randint(10, (8 * world,), generator=generator).to(here)
-    torch.manual_seed(1)
-    whole = network(16).double().to(here)
-    shared = DistributedDataParallel(network(16).double().to(here))
-    shared.module.load_state_dict(whole.state_dict())
-    _step(whole, x, y)
-    _step(shared, x[rank::world], y[rank::world])
-    a, b = (torch.cat([p.grad.flatten() for p in net.parameters()]) for net in (shared.module, whole))
-    return ((a - b).norm() / b.norm()).item()
 
 
 # ---- all ranks together -----------------------------------------------------------------------------------------------------

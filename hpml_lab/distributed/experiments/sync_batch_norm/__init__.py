@@ -151,7 +151,7 @@ def sync_batch_norm(params: Params) -> Result:
     noise = torch.randn(256 * ranks, params.channels, dtype=torch.float64)
     formulas = [VarianceError(ratio, *variance_errors((noise + ratio).float(), ranks)) for ratio in RATIOS]
     large = next(row for row in formulas if row.mean_over_std == LARGE)
-    seconds, numbers, torchs = (by_rank[0][name] for name in ("seconds", "all_reduces", "torch on a CPU"))
+    seconds, numbers = by_rank[0]["seconds"], by_rank[0]["all_reduces"]
     cost = speed_up_of(seconds[PLAIN], seconds[SYNC], seconds[AGAIN])
 
     tables = {"Against one process on the whole batch": rows, "One channel, uneven shares": shares}
@@ -171,14 +171,10 @@ def sync_batch_norm(params: Params) -> Result:
         f"largest difference {max(row.largest for row in sync):.1e}",
     )
     result.claim(
-        "Plain batch norm under DDP does not: outputs and gradients are off by more than 1 %",
-        all(min(row.output, row.gradient) > 0.01 for row in plain),
-        f"gradient {plain[0].gradient:.2g} and {plain[1].gradient:.2g}",
-    )
-    result.claim(
-        "Nor does averaging the ranks' means and variances: the gradient is off by more than 1 %",
-        all(row.gradient > 0.01 for row in wrong),
-        f"gradient {wrong[0].gradient:.2g} and {wrong[1].gradient:.2g}",
+        "Plain batch norm under DDP does not, nor does averaging the ranks' means and variances: the gradient is off by more "
+        "than 1 %",
+        all(row.gradient > 0.01 for row in plain + wrong),
+        f"{plain[0].gradient:.2g} and {plain[1].gradient:.2g}; averaged, {wrong[0].gradient:.2g} and {wrong[1].gradient:.2g}",
     )
     result.claim(
         "What an average of variances leaves out, even if it is weighted by the shares, is the variance between the ranks: "
@@ -186,12 +182,6 @@ def sync_batch_norm(params: Params) -> Result:
         bool(torch.allclose(values.var((0, 2, 3), correction=0) - squares.sum(0) / total, lost, rtol=1e-12))
         and float(lost.min()) > 0,
         f"{shares[-1].variance:.4g} = {float(squares.sum(0)[one] / total):.4g} + {float(lost[one]):.4g}",
-    )
-    running = by_rank[0]["found"][SYNC, UNEVEN]["running_var"]
-    globally, locally = (0.9 + 0.1 * merged / total * (k / (k - 1)) for k in (total, n[0]))
-    result.check(
-        "running_var takes n / (n − 1) with the n of all ranks, not of the rank's own share",
-        bool(torch.allclose(running, globally, rtol=EXACT, atol=0)) and not torch.allclose(running, locally, rtol=1e-9, atol=0),
     )
     result.claim(
         "It costs one all-reduce in the forward pass and one in the backward pass, each of N (2 C + 1) numbers",
@@ -204,14 +194,6 @@ def sync_batch_norm(params: Params) -> Result:
         large.sums_of_squares > 0.5 and large.merged < 0.01,
         f"{large.sums_of_squares:.2g} and {large.merged:.1g}",
     )
-    result.claim(
-        "torch.nn.SyncBatchNorm takes no CPU tensor in training and raises ValueError; in evaluation it does",
-        torchs["training"].startswith("ValueError") and torchs["evaluation"] == "works",
-        torchs["training"],
-    )
-    if where.device == "cuda":
-        own = max(row.largest for row in rows if row.norm == TORCHS)
-        result.measured("torch.nn.SyncBatchNorm equals the whole batch, too", own < 1e-12, f"largest difference {own:.1e}")
     result.measured("The all-reduces make a step longer", cost.slower, cost.slowdown_text)
     result.notes += [where.note] * bool(where.note) + crowded(where.ranks) * (where.device == "cpu")
     return result

@@ -1,20 +1,16 @@
 """deepspeed-training: the lecture's JSON and loop, what they really train, and the settings that make them the plain loop."""
 
 import importlib.util
-import socket
 import tempfile
 from dataclasses import dataclass
 from math import log
-from pathlib import Path
 
-import torch
 from matplotlib.ticker import MaxNLocator
 
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
-from hpml_lab.core.system.errors import LabError
 from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, changed, meaning_of
 from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import (
     Trained,
@@ -140,25 +136,12 @@ def deepspeed_training(params: Params) -> Result:
     on_time = plain_run([asked.rate(step + 1) for step in range(params.steps)], asked)
     configs = {name: (config, params.steps) for name, config in (CORRECTED_STAGES | LEFT_IN).items()}
     configs["clipped"], configs["not clipped"] = (ONE_STEP, 1), (changed(ONE_STEP, **NO_CLIPPING), 1)
-    uneven = changed(CORRECTED, train_batch_size=4 * ranks + 1)
     default = changed(CORRECTED, zero_optimization={"stage": 3})
     with tempfile.TemporaryDirectory(prefix="hpml-deepspeed-") as folder:
-        lock = Path(folder) / "extensions" / socket.gethostname() / "deepspeed_shm_comm" / "lock"
-        lock.parent.mkdir(parents=True)
-        lock.touch()
         answers = launch(
-            deepspeed_runs,
-            folder,
-            placed.device,
-            configs,
-            uneven,
-            default,
-            ranks=ranks,
-            device=placed.device,
-            deadline_seconds=600,
+            deepspeed_runs, folder, placed.device, configs, default, ranks=ranks, device=placed.device, deadline_seconds=600
         )
-        compiled = [path.name for path in Path(folder).rglob("*") if path.is_file()]
-    runs, said, buffers = answers[0]
+    runs, buffers = answers[0]
 
     compared = {name: (runs[name], plain) for name in CORRECTED_STAGES | LEFT_IN}
     base = runs[PLAIN_STAGE]
@@ -181,27 +164,17 @@ def deepspeed_training(params: Params) -> Result:
         max(row.distance for row in stages) < 0.1,
         f"at most {max(row.distance for row in stages):.1g} % of the way, {max(row.largest for row in stages):.1g} in a weight",
     )
-    ends = [{name: run.weights[-1] for name, run in answer[0].items()} for answer in answers]
     result.claim(
-        "All ranks end with bitwise the same weights, in each stage",
-        all(torch.equal(end[name], ends[0][name]) for end in ends[1:] for name in CORRECTED_STAGES),
-    )
-    result.claim(
-        "Where the JSON does not name gradient_clipping, the gradient is scaled down to norm 1",
-        gradient.norm() > 1 and abs(steps["clipped"].norm() - 1) < 1e-3,
+        "Where the JSON does not name gradient_clipping, the gradient is scaled down to norm 1; with 0 it stays as it is",
+        gradient.norm() > 1
+        and abs(steps["clipped"].norm() - 1) < 1e-3
+        and (steps["not clipped"] - gradient).norm() < 1e-4 * gradient.norm(),
         f"norm {gradient.norm():.3g} → {steps['clipped'].norm():.4g}",
     )
-    result.check(
-        "With gradient_clipping 0 a step of SGD is the gradient of the whole batch",
-        (steps["not clipped"] - gradient).norm() < 1e-4 * gradient.norm(),
-    )
     result.claim(
-        "“Adam” is AdamW: a weight decay of 3e-7 does not move a weight whose pixel is always 0",
-        rows["corrected, but AdamW"].never_lit == 0,
-    )
-    result.claim(
-        "With adam_w_mode false it does, by up to the rate a step: Adam divides the decay by its own size",
-        0.1 * sum(base.rates) < rows[PLAIN_STAGE].never_lit <= sum(base.rates),
+        "“Adam” is AdamW: a weight decay of 3e-7 does not move a weight whose pixel is always 0. With adam_w_mode false it "
+        "does, by up to the rate a step: Adam divides the decay by its own size",
+        rows["corrected, but AdamW"].never_lit == 0 and 0.1 * sum(base.rates) < rows[PLAIN_STAGE].never_lit <= sum(base.rates),
         f"{rows[PLAIN_STAGE].never_lit:.2g} of {sum(base.rates):.2g}",
     )
     late = [0.0, 0.0, *(0.001 * log(step) / log(1000) for step in range(2, params.steps))]
@@ -213,12 +186,6 @@ def deepspeed_training(params: Params) -> Result:
     result.claim(
         "By default stage 3 asks for one buffer of 2 GB, for a network of 2,410 parameters",
         buffers == [2_000_000_000] and len(gradient) == 2410,
-    )
-    result.check(
-        "A batch that does not divide by the ranks is refused", "train_batch_size" in said and _refused(uneven, ranks), said
-    )
-    result.check(
-        "Where nothing is compiled at the start, the lock that a killed run left behind stops no later run", compiled == []
     )
     result.measured(
         "The lecture's JSON trains something else: it ends more than a tenth of the way from the plain loop",
@@ -262,11 +229,3 @@ def _traps(norm: float, rows: dict[str, RunOfJson], base: Trained, buffers: list
             '"reduce_bucket_size": elements that fit',
         ),
     ]
-
-
-def _refused(config: dict, ranks: int) -> bool:
-    try:
-        meaning_of(config, ranks)
-    except LabError:
-        return True
-    return False

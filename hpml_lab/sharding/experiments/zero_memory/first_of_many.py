@@ -5,7 +5,6 @@ the sizes are right; values are not, and neither are times.
 """
 
 import gc
-import math
 
 import torch
 from torch import distributed as dist
@@ -54,13 +53,3 @@ def _owned(model: nn.Module) -> int:
     optimizer.step()
     parameters = list(model.parameters())
     return footprint(parameters, [parameter.grad for parameter in parameters], dict(optimizer.state)).owned
-
-
-def bytes_by_rows(ranks: int) -> int:
-    """What rank 0 keeps if tensors are cut between rows: ⌈rows/N⌉ of them; 16 bytes for each number, and the counters."""
-    return sum(16 * math.ceil(rows / ranks) * numbers + COUNTER for rows, numbers in SHAPES)
-
-
-def bytes_by_numbers(ranks: int) -> int:
-    """The same if a tensor is cut as a flat list of numbers."""
-    return sum(16 * math.ceil(rows * numbers / ranks) + COUNTER for rows, numbers in SHAPES)
