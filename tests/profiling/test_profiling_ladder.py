@@ -15,7 +15,7 @@ from hpml_lab.data import load
 from hpml_lab.profiling import profile_loop, rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row
 from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN
-from hpml_lab.profiling.experiments.profile_loop.ladder import LadderPlan, TrainerLadder, TrainerRung
+from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder, TrainerRung
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.lessons.slow_trainer import (
     PARTS,
@@ -179,7 +179,7 @@ def test_a_profile_is_of_one_iteration(folder, monkeypatch):
     with one_thread():
         made = ladder.make(TrainerSwitches(**BEST))
         start = made.run(2)
-        monkeypatch.setattr("hpml_lab.profiling.experiments.profile_loop.ladder.PartClock", SixSeconds)
+        monkeypatch.setattr("hpml_lab.profiling.experiments.profile_loop.trainer_ladder.PartClock", SixSeconds)
         monkeypatch.setattr(ladder, "timed", lambda _: (0.02, start))
         rung = ladder.assess(made, None, None, None)
         assert rung.repeats

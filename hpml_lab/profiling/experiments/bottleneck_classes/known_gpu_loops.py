@@ -36,54 +36,23 @@ def _known(name: str, truth: str, spans: list[Span], compute: float, memory: flo
     return KnownTimeline(name, truth, Evidence(seconds, 8, **host, **device_evidence(spans, seconds, compute, memory)))
 
 
+_BUSY = dict(cores_wanted=1.0, busiest=1.0)  # waits at work for the GPU, or launches kernels
+_TINY = _steps(0.010, 0.001, 0.039)
 WRITTEN = (
     _known("written: copies of 40 in 50 ms", "transfer", _steps(0.008, 0.040, 0.002), 0.05, 0.01, unknown_wait=0.7),
-    _known(
-        "written: kernels at 80 % of the FLOP ceiling",
-        "GPU compute",
-        _steps(0.045, 0.002, 0.003),
-        0.36,
-        0.05,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _known(
-        "written: kernels at 85 % of the bandwidth",
-        "GPU memory",
-        _steps(0.046, 0.001, 0.003),
-        0.02,
-        0.39,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _known(
-        "written: kernels near neither ceiling",
-        CANNOT_TELL,
-        _steps(0.045, 0.0, 0.005),
-        0.02,
-        0.03,
-        cores_wanted=1.0,
-        busiest=1.0,
-    ),  # fmt: skip
-    _known(
-        "written: tiny kernels, host busy",
-        "single thread",
-        _steps(0.010, 0.001, 0.039),
-        0.01,
-        0.01,
-        cores_wanted=1.0,
-        busiest=0.98,
-    ),  # fmt: skip
+    _known("written: kernels at 80 % of the FLOP ceiling", "GPU compute", _steps(0.045, 0.002, 0.003), 0.36, 0.05, **_BUSY),
+    _known("written: kernels at 85 % of the bandwidth", "GPU memory", _steps(0.046, 0.001, 0.003), 0.02, 0.39, **_BUSY),
+    _known("written: kernels near neither ceiling", CANNOT_TELL, _steps(0.045, 0.0, 0.005), 0.02, 0.03, **_BUSY),
+    _known("written: tiny kernels, host busy", "single thread", _TINY, 0.01, 0.01, **_BUSY),
     _known(
         "written: tiny kernels, half of them launched by autograd",
         "single thread",
-        _steps(0.010, 0.001, 0.039),
+        _TINY,
         0.01,
         0.01,
-        cores_wanted=1.0,
-        busiest=0.98,
         handed_over=0.45,
-    ),  # fmt: skip
+        **_BUSY,
+    ),
     _known("written: GPU waits for the input", "input", _steps(0.006, 0.004, 0.040), 0.01, 0.01, input_wait=0.78),
 )
 

@@ -44,7 +44,7 @@ class WindowUse(Row):
 # ---- a load whose use is known: it computes for a part of each cycle, on one core and, where there is one, on the GPU ----
 
 
-class Bursts:
+class KnownLoad:
     """Computes for `duty` of each `cycle` seconds. A burst is over when it has had its processor time: where other programs
     want the core too, it takes longer.
 
@@ -142,7 +142,7 @@ def draw_gpu(axes, points: dict[str, list[tuple[float, float]]]) -> None:
 def monitors(params: Params) -> Result:
     """Monitors: what the machine does while a run goes, at an instant and on average."""
     device = params.device.torch
-    load = Bursts(params.duty, params.cycle, device)
+    load = KnownLoad(params.duty, params.cycle, device)
     with contextlib.closing(GpuHistory(device)) as history:
         with Monitor(params.rate) as fast:
             before = time.process_time()

@@ -15,7 +15,7 @@ from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
-from hpml_lab.profiling.experiments.profile_loop.ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
+from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
 from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES, ROUNDING, applicable
 from hpml_lab.profiling.lessons.slow_trainer import PARTS, TrainerSwitches
 
