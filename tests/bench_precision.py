@@ -8,7 +8,7 @@ from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.core.system.device import choose_device
-from hpml_lab.precision.loop_measurements import FP32, step_times
+from hpml_lab.precision.experiments.amp_training.loop_measurements import FP32, step_times
 
 
 def main():

@@ -6,9 +6,7 @@ Experiments, in the order of the notebook:
     loss_scaling       what underflows in fp16, and the lecture's five recipes
     fp16_vs_bf16       range, rounding, and when an update is lost
 Tools:
-    FORMATS            number formats derived from their bits (FP32, TF32, BF16, FP16, E5M2, E4M3): range, spacing, rounding
-    is_lost            whether an update is too small to change a weight
-    sheet_peaks        the dense peak rates in the data sheet of a GPU
+    FP32, BF16, FP16   number formats derived from their bits: range, spacing, rounding
     accumulate         sums of products in which each addition is rounded to a format
     autocast_table     which operator runs in which dtype under autocast
 For the notebook:
@@ -27,27 +25,17 @@ if TYPE_CHECKING:
     from hpml_lab.precision.experiments.amp_training import amp_training as amp_training
     from hpml_lab.precision.experiments.loss_scaling import loss_scaling as loss_scaling
     from hpml_lab.precision.experiments.fp16_vs_bf16 import fp16_vs_bf16 as fp16_vs_bf16
-    from hpml_lab.precision.formats import (
-        FORMATS as FORMATS,
-        FP32 as FP32,
-        TF32 as TF32,
-        BF16 as BF16,
-        FP16 as FP16,
-        E5M2 as E5M2,
-        E4M3 as E4M3,
-        is_lost as is_lost,
-    )
-    from hpml_lab.precision.data_sheets import sheet_peaks as sheet_peaks
-    from hpml_lab.precision.gemm import accumulate as accumulate
-    from hpml_lab.precision.autocast import autocast_table as autocast_table
-    from hpml_lab.precision.code_columns import side_by_side as side_by_side
-    from hpml_lab.precision.loops import (
+    from hpml_lab.precision.lessons.formats import FP32 as FP32, BF16 as BF16, FP16 as FP16
+    from hpml_lab.precision.lessons.sums import accumulate as accumulate
+    from hpml_lab.precision.tools.autocast import autocast_table as autocast_table
+    from hpml_lab.precision.views.code_columns import side_by_side as side_by_side
+    from hpml_lab.precision.lessons.loops import (
         train_fp32 as train_fp32,
         train_amp as train_amp,
         train_slide as train_slide,
         scaler_for as scaler_for,
     )
-    from hpml_lab.precision.old_spellings import then_and_now as then_and_now
-    from hpml_lab.precision.recipes import RECIPES as RECIPES
+    from hpml_lab.precision.experiments.amp_training.old_spellings import then_and_now as then_and_now
+    from hpml_lab.precision.lessons.recipes import RECIPES as RECIPES
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -10,11 +10,13 @@ import torch
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import choose_device
-from hpml_lab.precision import fp16_vs_bf16, gemm, gemm_tensor_cores, products, sheet_peaks
-from hpml_lab.precision.descent import STORAGES, descend
+from hpml_lab.precision import fp16_vs_bf16, gemm_tensor_cores
 from hpml_lab.precision.experiments.fp16_vs_bf16 import FormatRow
-from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, FP32, is_lost, round_stochastically
-from hpml_lab.precision.products import NeighborSize, ProductRate, SumError
+from hpml_lab.precision.experiments.fp16_vs_bf16.stored_descent import STORAGES, descend
+from hpml_lab.precision.experiments.gemm_tensor_cores import gemm, product_rates, sheet_peaks
+from hpml_lab.precision.experiments.gemm_tensor_cores.product_rates import NeighborSize, ProductRate, SumError
+from hpml_lab.precision.lessons.formats import BF16, FORMATS, FP16, from_bits, is_lost, round_stochastically
+from hpml_lab.precision.lessons.sums import accumulate
 
 CPU = torch.device("cpu")
 
@@ -46,7 +48,7 @@ def test_gemm_tensor_cores_on_the_cpu(sound):
     assert all(row.sheet_share is None for row in rows), "no data sheet is made up for a CPU"
     assert not [figure for figure in result.key_figures if "data sheet" in figure.label]
     assert any("no data-sheet peak" in note for note in result.notes)
-    assert all(row.kernel for row in rows)
+    assert all(row.kernel and row.counted_flop == gemm.flops(row.m, row.n, row.k) and row.wrong_ratio > 1 for row in rows)
     assert {row.number_format for row in rows} >= {"fp32"}
 
 
@@ -61,7 +63,7 @@ def test_with_known_times_every_number_of_the_products_is_what_they_say(monkeypa
         seconds[PLACEBO] = seconds[placebo] / 1.01
         return {name: Timing((time, 0.5 * time, 9 * time), 1) for name, time in seconds.items()}
 
-    monkeypatch.setattr(products, "interleaved", known_times)
+    monkeypatch.setattr(product_rates, "interleaved", known_times)
     small_sizes = dict(sizes=(16, 32), gpu_sizes=(64,), starts=(96,), lengths=(16, 4096))
     result = replace(gemm_tensor_cores, quick=small_sizes)("quick", device="cpu")
     rows = {(row.number_format, row.m, row.k): row for row in result.rows(ProductRate)}
@@ -144,7 +146,7 @@ def on_tensor_cores(mode, a, b):
 MODES = [gemm.FP32, gemm.TF32, gemm.FP16, gemm.BF16, gemm.FP8]
 ALL_SHAPES = sorted({
     shape for params in (gemm_tensor_cores.quick, gemm_tensor_cores.full) for gpu in (False, True)
-    for shape in products.shapes(Params(**params, device=SimpleNamespace(is_cuda=gpu)))
+    for shape in product_rates.shapes(Params(**params, device=SimpleNamespace(is_cuda=gpu)))
 })  # fmt: skip
 
 
@@ -152,14 +154,14 @@ ALL_SHAPES = sorted({
 @pytest.mark.parametrize("k", sorted({k for _, _, k in ALL_SHAPES}))
 def test_the_bound_holds_on_tensor_cores_and_rejects_zeros_and_permuted_columns_for_every_k(mode, k):
     a, b = factors(mode, 8, 24, k)
-    right, wrong = products.error_ratios(mode, a, b, on_tensor_cores(mode, a, b))
+    right, wrong = product_rates.error_ratios(mode, a, b, on_tensor_cores(mode, a, b))
     assert 0 < right <= 1 < 2 < wrong
 
 
 def test_a_product_whose_sums_are_kept_in_too_few_bits_exceeds_the_bound():
     a, b = factors(gemm.BF16, 8, 24, 4096)
     coarse = on_tensor_cores(replace(gemm.BF16, u_sum=2.0**-10), a, b)
-    assert products.error_ratios(gemm.BF16, a, b, coarse)[0] > 1
+    assert product_rates.error_ratios(gemm.BF16, a, b, coarse)[0] > 1
 
 
 @pytest.mark.parametrize("mode", [gemm.FP32, gemm.FP16, gemm.BF16], ids=lambda mode: mode.name)
@@ -238,15 +240,15 @@ def test_on_a_gpu_a_product_is_captured_with_its_own_settings_and_timed_between_
         seen.append((device, matmul.fp32_precision))
         return lambda: seen.append(("replayed", matmul.fp32_precision))
 
-    monkeypatch.setattr(products, "captured", captured)
-    monkeypatch.setattr(products, "interleaved", lambda works, **options: asked.update(options))
+    monkeypatch.setattr(product_rates, "captured", captured)
+    monkeypatch.setattr(product_rates, "interleaved", lambda works, **options: asked.update(options))
     for mode in (gemm.TF32, gemm.FP16):
-        products.timed_product(mode, factor, factor)()
+        product_rates.timed_product(mode, factor, factor)()
     before = matmul.fp32_precision
     assert seen == [(gpu, "tf32"), ("replayed", before), (gpu, "ieee"), ("replayed", before)]
-    products.timed_in_turns({}, "fp32", gpu)
+    product_rates.timed_in_turns({}, "fp32", gpu)
     assert (asked["gpu"], asked["placebo"]) == (gpu, "fp32")
-    products.timed_in_turns({}, "fp32", CPU)
+    product_rates.timed_in_turns({}, "fp32", CPU)
     assert asked["gpu"] is None
 
 
@@ -263,9 +265,48 @@ def test_finding_the_kernels_name_does_not_change_standard_output(capfd):
     assert name and capfd.readouterr().out == "before\nafter\n"
 
 
+SHORT = [form for form in FORMATS if form.dtype and form.bits <= 16]
+
+
 def test_formats_agree_with_torch():
-    for form in (FP32, FP16, BF16, E4M3):
-        assert (form.largest, form.eps) == (torch.finfo(form.dtype).max, torch.finfo(form.dtype).eps)
+    for form in FORMATS:
+        if form.dtype:
+            info = torch.finfo(form.dtype)
+            assert (info.max, info.smallest_normal, info.eps) == (form.largest, form.smallest_normal, form.eps)
+
+
+@pytest.mark.parametrize("form", SHORT, ids=lambda form: form.name)
+def test_every_number_derived_from_its_bits_is_the_one_that_torch_reads(form):
+    assert torch.equal(form.values(), from_bits(form))
+
+
+@pytest.mark.parametrize("form", SHORT, ids=lambda form: form.name)
+def test_torch_rounds_to_the_nearest_number_and_ties_to_even(form):
+    """At every number of the format, at every midpoint of two, and at the fp32 numbers next to the midpoints."""
+    values = form.values()
+    midpoints = ((values[1:] + values[:-1]) / 2).float()
+    neighbors = [torch.nextafter(midpoints, torch.tensor(end)).double() for end in (0.0, 1e38)]
+    x = torch.cat([values, -values, midpoints.double(), -midpoints.double(), *neighbors])
+    assert torch.equal(form.round(x), x.float().to(form.dtype).double())
+
+
+@pytest.mark.parametrize("form", [FP16, BF16], ids=lambda form: form.name)
+def test_integers_are_exact_up_to_the_one_that_the_row_says(form):
+    n = 2 ** (form.fraction + 1)
+    integers = torch.arange(n + 2, dtype=torch.float64)
+    assert (integers.to(form.dtype).double() == integers).tolist() == [True] * (n + 1) + [False]
+
+
+def test_sums_of_ones_stop_where_one_more_is_half_the_spacing():
+    ones = torch.ones(1, 4096, dtype=torch.float16)
+    sums = [accumulate(ones, ones, dtype, (4096,))[4096].item() for dtype in (torch.float32, torch.float16, torch.bfloat16)]
+    assert sums == [4096, 2048, 256]
+
+
+def test_the_product_of_two_fp16_numbers_is_exact_in_fp32():
+    significands = torch.linspace(1, 2, 1025)[:-1].half()
+    in_fp32 = significands.float()[:, None] * significands.float()
+    assert torch.equal(in_fp32.double(), significands.double()[:, None] * significands.double())
 
 
 @pytest.mark.cuda

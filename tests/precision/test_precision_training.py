@@ -13,17 +13,19 @@ from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision import autocast_table, loop_measurements, loops, loss_scaling, recipes, side_by_side, underflow
-from hpml_lab.precision.autocast import FLOAT32, PROBES, dtypes
-from hpml_lab.precision.code_columns import aligned
+from hpml_lab.precision import autocast_table, loss_scaling, side_by_side, then_and_now
 from hpml_lab.precision.exercises import clip_with_scaler
 from hpml_lab.precision.experiments import amp_training
-from hpml_lab.precision.experiments.amp_training import LoopRow
-from hpml_lab.precision.experiments.loss_scaling import RecipeRow
-from hpml_lab.precision.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
-from hpml_lab.precision.recipe_runs import underflowing
-from hpml_lab.precision.scaler_trace import ScalerStep, doubles_every_interval
-from hpml_lab.precision.underflow import LOSS_FACTOR, vanished_share
+from hpml_lab.precision.experiments.amp_training import LoopRow, loop_measurements
+from hpml_lab.precision.experiments.amp_training.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
+from hpml_lab.precision.experiments.loss_scaling import RecipeRow, ScalerStep, doubles_every_interval
+from hpml_lab.precision.experiments.loss_scaling.emulation import emulated_layers
+from hpml_lab.precision.experiments.loss_scaling.recipe_runs import underflowing
+from hpml_lab.precision.experiments.shared import underflow
+from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, vanished_share
+from hpml_lab.precision.lessons import loops, recipes
+from hpml_lab.precision.tools.autocast import FLOAT32, PROBES, dtypes
+from hpml_lab.precision.views.code_columns import aligned
 
 CPU = torch.device("cpu")
 
@@ -97,10 +99,47 @@ def test_the_side_by_side_text_marks_the_four_amp_lines():
     assert slide == ["optimizer.step()"]
 
 
+def test_the_loops_start_alike_and_keep_their_weights_in_float32(digits):
+    runs = {name: train_and_test(digits, dtype, 0, 64, 1, 0.1) for name, dtype in LOOPS.items()}
+    for losses, _, model in runs.values():
+        assert losses[0] == pytest.approx(runs[FP32][0][0], rel=0.01)
+        assert {tensor.dtype for p in model.parameters() for tensor in (p, p.grad)} == {torch.float32}
+    model, x, y = loop_measurements.seeded_net(digits), digits.train_x[:128], digits.train_y[:128]
+    exact = loop_measurements.gradient_vector(model, x, y, None)
+    for dtype in (torch.float16, torch.bfloat16):
+        assert F.cosine_similarity(exact, loop_measurements.gradient_vector(model, x, y, dtype), dim=0) >= 0.99
+
+
+def test_the_slides_second_step_is_twice_the_rate(digits):
+    changes = []
+    for loop, lr in ((loops.train_slide, 0.1), (loops.train_fp32, 0.1), (loops.train_fp32, 0.2)):
+        model = loop_measurements.seeded_net(digits)
+        start = torch.nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+        loop(model, torch.optim.SGD(model.parameters(), lr=lr), loop_measurements.five_batches(digits))
+        changes.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach() - start)
+    slide, right, twice = changes
+    assert (slide - twice).norm() <= 1e-3 * twice.norm() and (slide - right).norm() > 0.1 * right.norm()
+
+
+def test_the_cpus_autocast_list_is_that_of_the_table_and_the_old_spellings_warn():
+    assert [row for row in autocast_table(CPU, torch.bfloat16) if row.result != row.expected] == []
+    assert all("FutureWarning" in row.today and "deprecated" in row.today for row in then_and_now()[:2])
+
+
+def test_emulated_layers_are_bitwise_torchs_own_where_sums_are_exact():
+    exact, random = ([row.difference for row in emulated_layers() if row.inputs == kind] for kind in ("sixteenths", "random"))
+    assert len(exact) == len(random) == 3 and max(exact) == 0 and max(random) <= 1
+
+
+def test_a_power_of_two_in_the_loss_and_in_the_rate_changes_no_bit_of_fp32_training(digits):
+    ends = [recipes.Trainings(recipes.RECIPES["fp32"], digits, (0, 1), 64, 0.1, 20, factor).run() for factor in (1.0, 2.0**-16)]
+    assert all(torch.equal(a, b) for a, b in zip(*(end.weights for end in ends), strict=True))
+
+
 def test_rounding_is_that_of_half_forward_and_backward():
     x = torch.tensor([1 + 2**-12, 2**-26, 70000.0, -3.14159], requires_grad=True)
-    underflow.rounded(x).backward(torch.tensor([2**-30, 1.0, 1 / 3, 1e6]))
-    assert torch.equal(underflow.rounded(x), x.half().float())
+    recipes.rounded(x).backward(torch.tensor([2**-30, 1.0, 1 / 3, 1e6]))
+    assert torch.equal(recipes.rounded(x), x.half().float())
     assert x.grad.tolist() == [0.0, 1.0, torch.tensor(1 / 3).half().item(), float("inf")]
 
 
@@ -194,7 +233,7 @@ def distances_from_half(weights, x, y, device):
 
 
 def test_the_fp16_recipes_gradients_are_those_of_a_half_model(digits):
-    weights = [underflow.rounded(w) for w in recipes.initial_parameters(8, (0,), CPU)]
+    weights = [recipes.rounded(w) for w in recipes.initial_parameters(8, (0,), CPU)]
     assert max(distances_from_half(weights, digits.train_x[:16], digits.train_y[:16], CPU)) < 0.01
 
 
@@ -270,7 +309,7 @@ def test_cudas_autocast_list_is_that_of_the_table():
 def test_the_emulation_is_close_to_the_gpus_own_fp16():
     device = torch.device("cuda")
     data = load("digits", device)
-    weights = [underflow.rounded(w) for w in recipes.initial_parameters(8, (0,), device)]
+    weights = [recipes.rounded(w) for w in recipes.initial_parameters(8, (0,), device)]
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         assert max(distances_from_half(weights, data.train_x[:128], data.train_y[:128], device)) < 0.01
 
@@ -286,6 +325,7 @@ def test_the_exercises_batches_overflow_to_nan_and_to_infinities_only():
     kinds = []
     with torch.no_grad():
         model.weight.copy_(torch.tensor([[0.5, -0.5, 1.0]]))
+        model.bias.zero_()
     for x_size, y_size, _ in clip_with_scaler.BATCHES:
         loss = 1024 * F.mse_loss(model(x_size * clip_with_scaler.X), torch.full((2, 1), y_size))
         gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(model.parameters()))])

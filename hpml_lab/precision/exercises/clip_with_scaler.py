@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.precision.recording import BARE_STEP, RecordingOptimizer, RecordingScaler
+from hpml_lab.precision.exercises.recording_scaler import BARE_STEP, RecordingOptimizer, RecordingScaler
 
 X = torch.tensor([[1.0, 0.5, -0.2], [0.2, 1.0, -0.4]])
 # Magnitudes of x and y, and max_norm. The first batch needs no clipping. The fourth overflows to NaN, the sixth to infinities,

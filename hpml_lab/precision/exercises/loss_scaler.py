@@ -10,7 +10,7 @@ import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.same import same
-from hpml_lab.precision.recording import RecordingOptimizer
+from hpml_lab.precision.exercises.recording_scaler import RecordingOptimizer
 
 NAN, TINY = math.nan, 2.0**-26
 START = torch.tensor([1.0, -1.0, 0.0])  # the third weight only has gradients of 2^-26: added to 1, such a step would be lost

@@ -8,8 +8,8 @@ import numpy as np
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.precision.autocast import DtypeRecorder
-from hpml_lab.precision.formats import BF16, FP16, FP32, Format, is_lost
+from hpml_lab.precision.lessons.formats import BF16, FP16, FP32, Format, is_lost
+from hpml_lab.precision.tools.autocast import DtypeRecorder
 
 Rule = Callable[[Format, float, float], bool]
 # (format, weight, update): half the spacing and the numbers next to it, from even and odd weights; small and large weights.

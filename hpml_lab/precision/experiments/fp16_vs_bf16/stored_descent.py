@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.precision.formats import BF16, FP16, FP32, Format, is_lost, round_stochastically
+from hpml_lab.precision.lessons.formats import BF16, FP16, FP32, Format, is_lost, round_stochastically
 
 
 @dataclass(frozen=True)

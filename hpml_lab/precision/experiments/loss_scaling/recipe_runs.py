@@ -8,8 +8,8 @@ import torch
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision.recipes import RECIPES, Trainings, loss_gradients
-from hpml_lab.precision.underflow import LOSS_FACTOR, histogram, vanished_share
+from hpml_lab.precision.experiments.shared.underflow import LOSS_FACTOR, histogram, vanished_share
+from hpml_lab.precision.lessons.recipes import RECIPES, Trainings, loss_gradients
 
 FP16, MIXED, SCALED, MASTER = "fp16", "mixed", "fp16, scale 1000", "fp16, scale 1000, fp32 master"
 
@@ -52,15 +52,6 @@ def run_recipes(data: DataSet, params: Params) -> tuple[dict[str, RecipeRun], ..
         _, rate, factor = settings[index]
         runs[index][name] = run_recipe(name, data, params, rate, factor)
     return runs
-
-
-def factor_is_harmless(data: DataSet, rate: float) -> bool:
-    """Whether 20 steps of fp32 training with the loss times 2^-16 and the rate divided by it give bitwise the same weights."""
-    ends = []
-    for factor in (1.0, 2.0**-16):
-        with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False):
-            ends.append(Trainings(RECIPES["fp32"], data, (0, 1), 64, rate, 20, factor).run().weights)
-    return all(torch.equal(a, b) for a, b in zip(*ends, strict=True))
 
 
 def underflowing(data: DataSet, batch: int, rate: float) -> tuple[dict[str, list[float]], dict[str, float]]:

@@ -1,4 +1,4 @@
-"""Compares fp16 emulated in float32 (`underflow.rounded`) with torch's own fp16 on this CPU."""
+"""Compares fp16 emulated in float32 (`recipes.rounded`) with torch's own fp16 on this CPU."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.precision.formats import FP16
-from hpml_lab.precision.underflow import rounded
+from hpml_lab.precision.lessons.formats import FP16
+from hpml_lab.precision.lessons.recipes import rounded
 
 LAYERS: dict[str, tuple[Callable, tuple[int, ...], tuple[int, ...]]] = {  # {name: (layer, shape of x, shape of w)}
     "linear": (F.linear, (32, 72), (10, 72)),

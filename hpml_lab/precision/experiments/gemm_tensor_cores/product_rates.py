@@ -11,7 +11,8 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.measure.timing import PLACEBO, captured, interleaved
-from hpml_lab.precision import gemm
+from hpml_lab.precision.experiments.gemm_tensor_cores import gemm
+from hpml_lab.precision.lessons.sums import accumulate
 
 CHECKED_ROWS = 64  # of each product; they show as much about rounding as all rows
 BRIEF_SECONDS = 1e-3  # a format whose product takes less is never left out at the next size
@@ -250,7 +251,7 @@ def sum_errors(lengths: tuple[int, ...]) -> list[SumError]:
     right = {k: (a[:, :k].double() * b[:, :k].double()).sum(1) for k in lengths}
     rows = []
     for name, dtype in (("fp16", torch.float16), ("bf16", torch.bfloat16), ("fp32", torch.float32)):
-        sums = gemm.accumulate(a, b, dtype, lengths)
+        sums = accumulate(a, b, dtype, lengths)
         rows += [SumError(name, k, ((sums[k] - right[k]).abs() / right[k]).max().item()) for k in lengths]
     return rows
 

@@ -1,18 +1,19 @@
-"""Accuracy, speed, memory and gradients of the loops of `loops.py`."""
+"""Accuracy, speed, memory and gradients of the loops of `loops.py`, whether they compute the same, and when they wait."""
 
 from collections.abc import Callable, Iterable
 
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.counting import peak_bytes, saved_tensors
 from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.data.batches import batches
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision import loops
-from hpml_lab.precision.recipes import small_net
+from hpml_lab.precision.lessons import loops
+from hpml_lab.precision.lessons.recipes import small_net
 
 FP32, AMP_FP16, AMP_BF16 = "fp32", "AMP, fp16 and scaler", "AMP, bf16, no scaler"
 LOOPS: dict[str, torch.dtype | None] = {FP32: None, AMP_FP16: torch.float16, AMP_BF16: torch.bfloat16}
@@ -137,3 +138,50 @@ def timed_step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, dtype: torch.
                 loops.train_amp(model, optimizer, [(x, y)], x.device, dtype, scaler)
 
     return step
+
+
+# ---- what the loops compute alike, and when they wait -----------------------------------------------------------------------
+
+
+def five_batches(data: DataSet) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    return list(zip(data.train_x[:320].split(64), data.train_y[:320].split(64), strict=True))
+
+
+def reproducible_cudnn():
+    """Some of cuDNN's gradients are sums in an order that varies: use those that are not."""
+    return torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
+
+
+def amp_switched_off_is_fp32(data: DataSet, rate: float) -> bool:
+    """Whether the AMP loop with autocast and scaler off gives bitwise the same losses and weights as the fp32 loop."""
+    device, runs = data.train_x.device, []
+    for amp in (False, True):
+        model = seeded_net(data)
+        optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+        with reproducible_cudnn():
+            if amp:
+                scaler = torch.amp.GradScaler(device.type, enabled=False)
+                losses = loops.train_amp(model, optimizer, five_batches(data), device, torch.bfloat16, scaler, on=False)
+            else:
+                losses = loops.train_fp32(model, optimizer, five_batches(data))
+        runs.append([*losses, *model.parameters()])
+    return all(torch.equal(a, b) for a, b in zip(*runs, strict=True))
+
+
+class ReadNumbers(TorchDispatchMode):
+    """Counts the numbers that Python reads from tensors, as `.item()` does: each time it waits for the device."""
+
+    count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ == "_local_scalar_dense"
+        return func(*args, **(kwargs or {}))
+
+
+def numbers_read(data: DataSet, rate: float, dtype: torch.dtype | None) -> int:
+    """How many numbers Python reads from the device in five steps of the loop for that dtype (None: fp32)."""
+    model = seeded_net(data)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    with ReadNumbers() as seen:
+        run_loop(model, optimizer, five_batches(data), data.train_x.device, dtype)
+    return seen.count

@@ -9,20 +9,64 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
-from hpml_lab.precision.descent import STORAGES, descend
-from hpml_lab.precision.formats import BF16, E4M3, FORMATS, FP16, Format, from_bits, round_stochastically
-from hpml_lab.precision.rounding import (
-    RoundedSum,
-    finfo_agrees,
-    integers_are_exact,
-    predicts_lost_updates,
-    rounded_sums,
-    values_and_midpoints,
-)
+from hpml_lab.precision.experiments.fp16_vs_bf16.stored_descent import STORAGES, descend
+from hpml_lab.precision.lessons.formats import BF16, E4M3, FORMATS, FP16, Format, is_lost, round_stochastically
 
 QUICK = dict(weights=500, steps=1200, lr=0.01)
 FULL = dict(weights=10_000, steps=2000, lr=0.01)
 SLACK = 1 + 2.0**-7  # the gradient and lr times the gradient are rounded, too
+
+
+# A sum, or with start 0 a conversion, and its result: (format, start, added, result).
+ROUNDINGS = (
+    (FP16, 2048.0, 1.0, 2048.0),
+    (FP16, 2050.0, 1.0, 2052.0),
+    (FP16, 1.0, 0.0004, 1.0),
+    (FP16, 65504.0, 15.0, 65504.0),
+    (FP16, 65504.0, 16.0, float("inf")),
+    (FP16, 0.0, 70000.0, float("inf")),
+    (FP16, 0.0, 2.0**-25, 0.0),
+    (FP16, 0.0, 1.1 * 2.0**-25, 2.0**-24),
+    (BF16, 256.0, 1.0, 256.0),
+    (BF16, 258.0, 1.0, 260.0),
+    (BF16, 1.0, 0.0004, 1.0),
+    (BF16, 0.0, 70000.0, 70144.0),
+    (BF16, 0.0, 2.0**-25, 2.0**-25),
+)
+WEIGHTS = (1.0, 1.25, 1 - 2.0**-8, 2.0, 100.0, 0.01171875, 2.0**-13, 2.0**-14)  # numbers of fp16 and of bf16
+
+
+@dataclass
+class RoundedSum(Row):
+    """start + added as torch computes it in a format; with start 0 only the conversion."""
+
+    number_format: str = column("format")
+    start: float = column("start")
+    added: float = column("added")
+    result: float = column("result")
+    expected: float = column("expected")
+
+
+def rounded_sums() -> list[RoundedSum]:
+    """Compute ROUNDINGS with torch."""
+    rows = []
+    for form, start, added, expected in ROUNDINGS:
+        converted = torch.tensor(added, dtype=form.dtype)
+        result = (torch.tensor(start, dtype=form.dtype) + converted if start else converted).item()
+        rows.append(RoundedSum(form.name, start, added, result, expected))
+    return rows
+
+
+def predicts_lost_updates(form: Format) -> tuple[bool, int]:
+    """Whether `is_lost` predicts, for each of WEIGHTS and each number of the format as its update, whether torch loses it;
+    and the number of sums."""
+    updates = torch.cat([form.values(), -form.values()])
+    correct = []
+    for weight in WEIGHTS:
+        weights = torch.full_like(updates, weight)
+        unchanged = weights.to(form.dtype) + updates.to(form.dtype) == weights.to(form.dtype)
+        correct.append(torch.equal(unchanged, is_lost(weights, updates, form)))
+    return all(correct), len(updates) * len(WEIGHTS)
 
 
 @dataclass
@@ -119,8 +163,6 @@ def draw(result: Result):
 @experiment("fp16-vs-bf16", lecture="L1", notebook="12_precision", draw=draw, quick=QUICK, full=FULL)
 def fp16_vs_bf16(params: Params) -> Result:
     """fp16 and bf16: range, rounding, and when an update is lost."""
-    stored = [form for form in FORMATS if form.dtype]
-    short = [form for form in stored if form.bits <= 16]
     sums: list[RoundedSum] = rounded_sums()
     descents = {
         storage.name: descend(storage, params.weights, params.steps, params.lr, params.device.torch) for storage in STORAGES
@@ -150,36 +192,17 @@ def fp16_vs_bf16(params: Params) -> Result:
         result.key_figure(f"updates lost, {name}", row.lost_percent, unit="%")
 
     result.claim(
-        "Every number of fp16, bf16 and both fp8 formats, derived from its bits, is the number that torch reads",
-        all(torch.equal(form.values(), from_bits(form)) for form in short),
-        f"{sum(len(form.values()) for form in short)} positive numbers",
-    )
-    result.claim("torch.finfo gives the range and the spacing that follow from the bits", all(map(finfo_agrees, stored)))
-    values = {form: values_and_midpoints(form) for form in short}
-    result.claim(
-        "torch converts by rounding to nearest, ties to even: at every number, every midpoint, and right next to it",
-        all(torch.equal(form.round(x), x.float().to(form.dtype).double()) for form, x in values.items()),
-        f"{sum(len(x) for x in values.values())} values",
-    )
-    result.claim(
         "2048 + 1 is 2048 in fp16, 256 + 1 is 256 in bf16, 1 + 0.0004 is 1 in both, and 65504 + 16 is infinite in fp16",
         all(row.result == row.expected for row in sums),
         f"{len(sums)} sums and conversions",
     )
-    result.claim(
-        "Integers are exact up to 2048 in fp16 and up to 256 in bf16", integers_are_exact(FP16) and integers_are_exact(BF16)
-    )
+    by_rule = [row for row in rows.values() if row.predicted is not None]
     predictions = [predicts_lost_updates(form) for form in (FP16, BF16)]
     result.claim(
-        "An update is lost if it does not reach halfway to the next number, or reaches exactly halfway from an even one",
-        all(correct for correct, _ in predictions),
-        f"{sum(count for _, count in predictions)} sums predicted",
-    )
-    by_rule = [row for row in rows.values() if row.predicted is not None]
-    result.claim(
-        "The descent loses exactly as many updates as the rule predicts, in each format",
-        all(row.lost == row.predicted for row in by_rule),
-        ", ".join(f"{row.storage}: {row.lost}" for row in by_rule),
+        "An update is lost if it does not reach halfway to the next number, or reaches exactly halfway from an even one; the"
+        " descent loses exactly as many",
+        all(correct for correct, _ in predictions) and all(row.lost == row.predicted for row in by_rule),
+        f"{sum(count for _, count in predictions)} sums; " + ", ".join(f"{row.storage}: {row.lost}" for row in by_rule),
     )
     plain = [rows["fp16"], rows["bf16"]]
     result.claim(

@@ -1,6 +1,6 @@
 """The five recipes of the lecture's accuracy table, in float32 arithmetic that is rounded to fp16 where a GPU would store fp16.
 
-Most CPUs have no fp16 arithmetic and multiply it far slower than float32, so the recipes are emulated (`underflow.rounded`).
+Most CPUs have no fp16 arithmetic and multiply it far slower than float32, so the recipes are emulated (`rounded`).
 On every device, the effect on the training is that of fp16 with float32 accumulation. All seeds of a recipe train as one
 batched program.
 
@@ -20,9 +20,29 @@ import torch.nn.functional as F
 from torch import nn
 
 from hpml_lab.data.dataset import DataSet
-from hpml_lab.precision.underflow import rounded
 
 CHANNELS, CLASSES, MOMENTUM = (8, 16), 10, 0.9
+
+
+class _Rounded(torch.autograd.Function):
+    """Round the value in the forward pass and its gradient in the backward pass."""
+
+    @staticmethod
+    def forward(context, x: torch.Tensor) -> torch.Tensor:
+        return x.half().float()
+
+    @staticmethod
+    def backward(context, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient.half().float()
+
+
+def rounded(x: torch.Tensor) -> torch.Tensor:
+    """x rounded to fp16 and stored in float32. Its gradient is rounded in the same way.
+
+    An operation in float32 on such numbers, followed by `rounded`, computes what a tensor core does: the product of two fp16
+    numbers is exact in float32 (11 + 11 ≤ 24 bits), the sum is kept in float32, and the result is rounded once.
+    """
+    return _Rounded.apply(x)
 
 
 @dataclass(frozen=True)

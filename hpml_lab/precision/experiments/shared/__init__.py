@@ -1,0 +1,1 @@
+"""What several experiments share: histograms of small gradients."""

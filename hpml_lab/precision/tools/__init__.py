@@ -1,0 +1,1 @@
+"""For the reader's own code: which operator runs in which dtype."""

@@ -1,0 +1,1 @@
+"""Two functions next to each other, for the notebook."""
