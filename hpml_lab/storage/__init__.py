@@ -42,8 +42,8 @@ if TYPE_CHECKING:
         SlowPictures as SlowPictures,
         augment as augment,
         decode as decode,
-        stage_times as stage_times,
     )
+    from hpml_lab.storage.views.stage_bars import stage_times as stage_times
     from hpml_lab.storage.experiments.dali.photographs import make_photographs as make_photographs
     from hpml_lab.storage.lessons.decoders import pil_image as pil_image, tensor_image as tensor_image, resized as resized
     from hpml_lab.storage.lessons.dali_pipelines import training_pipeline as training_pipeline, DaliBatches as DaliBatches

@@ -209,7 +209,7 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
 
     def cheap_epoch(images, batch_size, workers, train):
         assert train is None, "without a GPU"
-        return cheap[workers, isinstance(images, BatchedImages)], len(images)
+        return cheap[workers, isinstance(images, BatchedImages)]
 
     for known in (run_epoch, batch_loads):
         monkeypatch.setattr(num_workers_module, known.__name__, known)
@@ -217,7 +217,7 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
     computing = {0: 4.0, 4: 2.0, 8: 2.0}
     gains = {count: speed_up_of([4.0] * 2, [seconds] * 2, [4.0] * 2) for count, seconds in computing.items()}
     computed = [ComputedEpoch(count, computing[count], gain.ratio, "", "") for count, gain in gains.items()]
-    monkeypatch.setattr(num_workers_module, "measure_computed", lambda *_: ComputedRun(computed, gains, [1.5]))
+    monkeypatch.setattr(num_workers_module, "measure_computed", lambda *_: ComputedRun(computed, gains))
     monkeypatch.setattr(computed_epochs.machine, "cores", lambda: 2)
     size = dict(workers=(0, 4, 8), batches=4, batch_size=1, scale=0.5, rounds=2, cheap=10, cheap_workers=(0, 1, 8), work=0.0)
     result = replace(num_workers, quick=size)("quick", device="cpu")
@@ -247,7 +247,7 @@ def test_with_known_epochs_num_workers_says_where_the_time_goes(monkeypatch):
     assert (one.workers, one.one_by_one, one.whole_batches) == (1, 6, 0.75)
     assert [row.waiting_gain for row in result.rows(ComputedEpoch)] == [1, 5, 10]
     holds = {claim.text: claim.holds for claim in result.claims}
-    assert holds["4 workers are faster than none"] and holds["8 workers gain more than 4"]
+    assert holds["4 workers are faster than none, and 8 gain more than 4"]
     assert holds["With more workers than cores, samples that wait gain more than samples that compute"]
     assert holds["A worker makes cheap images slower"]
     assert holds["Whole batches in the main process beat every number of workers that fetch one by one"]
@@ -272,8 +272,6 @@ def test_the_lecture_s_epochs_of_mnist_are_compared_with_those_that_train_on_a_g
     labels = [f"cheap images, {n}, training on a GPU" for n in ("1 worker", "4 workers")]
     assert with_lecture == dict(zip(labels, (6.7, 4.1) if trained else (None, None), strict=True))
     assert ("cheap images, 1 worker" in {figure.label for figure in result.key_figures}) == (not trained)
-    [claim] = [claim for claim in result.claims if claim.text == "4 workers load cheap images faster than 1"]
-    assert claim.holds and claim.measured == "6.70 s with 1, 4.10 s with 4"
 
 
 def test_on_a_gpu_every_cheap_batch_is_pinned_and_trains_there(monkeypatch):
@@ -296,20 +294,19 @@ def test_on_a_gpu_every_cheap_batch_is_pinned_and_trains_there(monkeypatch):
     monkeypatch.setattr(cheap_epochs, "DigitTrainer", KnownTrainer)
     monkeypatch.setattr(cheap_epochs, "DataLoader", loader)
     monkeypatch.setattr(cheap_epochs, "synchronize", waited.append)
-    rows, counts = cheap_epochs.measure_cheap(100, (0, 1), 1, torch.device("cuda:0"))
-    assert [row.workers for row in rows] == [0, 1] and counts == {100}
+    rows = cheap_epochs.measure_cheap(100, (0, 1), 1, torch.device("cuda:0"))
+    assert [row.workers for row in rows] == [0, 1]
     assert trained == [64] + 5 * [64, 36], "a first step, then five epochs"
     assert asked == [True] * 6 and len(waited) == 6, "an epoch is over when the GPU is done"
 
 
-def test_samples_that_compute_take_processor_time_and_no_epoch_beats_the_cores():
+def test_samples_that_compute_take_processor_time():
     samples = Computed(4, 0.01)
     begin = time.thread_time()
     index, used = samples[3]
     assert index == 3 and 0.01 <= used <= time.thread_time() - begin
     run = measure_computed((0, 1), 2, 0.001)
-    assert [row.workers for row in run.rows] == [0, 1] and len(run.shares) == 3 * 3
-    assert min(run.shares) >= 1 and run.gains[0].ratio == 1
+    assert [row.workers for row in run.rows] == [0, 1] and run.gains[0].ratio == 1
     assert not multiprocessing.active_children()
 
 

@@ -29,7 +29,7 @@ def test_every_setting_is_measured_and_the_figure_is_drawn_from_a_saved_result(t
     assert len(style.png(figure)) > 5000 and len(figure.axes) == len(names)
 
 
-@pytest.mark.parametrize("two_workers, kept", [(0.5, False), (0.99, True)])
+@pytest.mark.parametrize("two_workers, kept", [(0.5, False), (0.94, False), (0.97, True), (0.99, True)])
 def test_a_setting_that_beats_the_choice_is_named(monkeypatch, two_workers, kept):
     """The tuner chooses one worker; two take this part of its time."""
     chosen = loader_options(1, 2, experiment.EPOCHS)

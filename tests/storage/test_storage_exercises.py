@@ -7,6 +7,7 @@ from torch.utils.data import DataLoader
 from hpml_lab.core.judge.exercises import check
 from hpml_lab.storage.lessons import slow_pictures
 from hpml_lab.storage.lessons.slow_pictures import PictureStore, SlowPictures
+from hpml_lab.storage.views import stage_bars
 
 
 def test_the_slow_data_set_is_right_and_its_table_is_parsed_for_each_sample():
@@ -28,12 +29,11 @@ def test_a_loader_takes_the_slow_data_set():
     assert images.shape == (4, 1, 48, 48) and labels.shape == (4,) and 0 <= images.min() <= images.max() <= 1
 
 
-def test_the_bars_have_one_stage_each_and_add_up():
-    dataset = SlowPictures(PictureStore(200))
-    [axes] = slow_pictures.stage_times(dataset, 10).figure.axes
-    bars = [patch.get_width() for patch in axes.patches]
-    assert [label.get_text() for label in axes.get_yticklabels()] == list(slow_pictures.STAGES)
-    assert sum(bars) * 10 / 1e3 == pytest.approx(sum(dataset.seconds.values())) and all(bar > 0 for bar in bars)
+def test_the_bars_have_one_stage_each():
+    store = PictureStore(200)
+    [axes] = stage_bars.stage_times(store, 10).figure.axes
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(stage_bars.STAGES)
+    assert all(patch.get_width() > 0 for patch in axes.patches) and store.reads == list(range(10))
 
 
 def test_other_right_data_sets_and_flips_are_taken():

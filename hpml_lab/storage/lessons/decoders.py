@@ -4,7 +4,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 
 from hpml_lab.storage.lessons import dali_pipelines as graphs
@@ -48,15 +47,3 @@ def resized(folder: Path, decoder: Callable[[str], Any], side: int) -> tuple[lis
     pictures = ImageFolder(str(folder), loader=decoder)
     images = [functional.to_image(functional.resize(image, [side, side], antialias=True)) for image, _ in pictures]
     return [image.permute(1, 2, 0) for image in images], pictures.targets
-
-
-def picture_difference(a: list[torch.Tensor], b: list[torch.Tensor]) -> tuple[float, float]:
-    """The largest difference of any pixel, and the largest mean difference of any picture, in levels of 255."""
-    gaps = [(x.float() - y.float()).abs() for x, y in zip(a, b, strict=True)]
-    return max(gap.max().item() for gap in gaps), max(gap.mean().item() for gap in gaps)
-
-
-def block_maxima(gap: np.ndarray, size: int = 4) -> np.ndarray:
-    """(H, W, 3) as (H / size, W / size): the largest value of each block; a single pixel would be lost in a small figure."""
-    height, width = (side // size for side in gap.shape[:2])
-    return gap[: height * size, : width * size].reshape(height, size, width, size, -1).max(axis=(1, 3, 4))

@@ -2,17 +2,12 @@
 
 import csv
 import io
-import time
 
 import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hpml_lab.core.show import style
-from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.png import decode_png, encode_png
-
-STAGES = ("label", "read", "decode", "augment")
 
 
 class PictureStore:
@@ -55,42 +50,17 @@ def augment(image: torch.Tensor) -> torch.Tensor:
 
 
 class SlowPictures(Dataset):
-    """Samples (image, label) of a PictureStore: correct and slow. `seconds` adds up what each stage took."""
+    """Samples (image, label) of a PictureStore: correct and slow."""
 
     def __init__(self, store: PictureStore) -> None:
-        self.store, self.seconds = store, dict.fromkeys(STAGES, 0.0)
+        self.store = store
 
     def __len__(self) -> int:
         return self.store.count
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        clock = time.perf_counter
-        t0 = clock()
         label = self.store.table()[index]
-        t1 = clock()
         data = self.store.read(index)
-        t2 = clock()
         image = decode(data)
-        t3 = clock()
         image = augment(image)
-        for stage, start, end in zip(STAGES, (t0, t1, t2, t3), (t1, t2, t3, clock()), strict=True):
-            self.seconds[stage] += end - start
         return image, label
-
-
-@picture
-def stage_times(dataset: SlowPictures, samples: int):
-    """Milliseconds that one sample spends in each of its four stages: one horizontal bar for each stage, the mean over some
-    samples."""
-    dataset.seconds = dict.fromkeys(STAGES, 0.0)
-    for index in range(samples):
-        dataset[index]
-    figure = style.new_figure(7.0, 2.4)
-    axes = figure.subplots()
-    bars = axes.barh(STAGES, [1e3 * dataset.seconds[stage] / samples for stage in STAGES], color=style.BLUE)
-    axes.bar_label(bars, fmt="%.2g", padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
-    axes.set(xlabel="time of a sample in ms", ylabel="stage")
-    axes.grid(axis="y", visible=False)
-    return figure

@@ -11,7 +11,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.core.system.workers import allow_oversubscription, child_pids
+from hpml_lab.core.system.workers import allow_oversubscription
 from hpml_lab.loading.experiments.num_workers.cheap_epochs import CheapEpoch, compare_cheap, measure_cheap
 from hpml_lab.loading.experiments.num_workers.computed_epochs import ComputedEpoch, compare_computed, measure_computed
 from hpml_lab.loading.lessons.epoch_bounds import (
@@ -123,18 +123,13 @@ def draw_num_workers(result: Result):
     return figure
 
 
-def measured_epochs(
-    loaders: dict[int | str, DataLoader], step: float, rounds: int
-) -> tuple[dict[int | str, list[Epoch]], list[tuple[int, ...]]]:
-    """Epochs of each loader and the checksums of their batches: first a cold one each, then `rounds` warm ones in turns."""
+def measured_epochs(loaders: dict[int | str, DataLoader], step: float, rounds: int) -> dict[int | str, list[Epoch]]:
+    """Epochs of each loader: first a cold one each, then `rounds` warm ones in turns."""
     epochs: dict[int | str, list[Epoch]] = {name: [] for name in loaders}
-    checksums = []
     for _ in range(1 + rounds):
         for name, loader in loaders.items():
-            accelerator = Accelerator(step)
-            epochs[name].append(run_epoch(loader, accelerator))
-            checksums.append(tuple(accelerator.checksums))
-    return epochs, checksums
+            epochs[name].append(run_epoch(loader, Accelerator(step)))
+    return epochs
 
 
 @experiment(
@@ -142,7 +137,6 @@ def measured_epochs(
 )  # fmt: skip
 def num_workers(params: Params) -> Result:
     """How many workers: measured, the lecture's formula, the bound, and where the rest goes."""
-    before = child_pids()
     storage = StorageModel(params.scale)
     loads = batch_loads(storage, params.batches, params.batch_size)
     load = sum(loads)
@@ -161,7 +155,7 @@ def num_workers(params: Params) -> Result:
             for workers in params.workers
         }
         loaders[AGAIN] = loaders[0]
-        epochs, checksums = measured_epochs(loaders, step, params.rounds)
+        epochs = measured_epochs(loaders, step, params.rounds)
         loaders.clear()  # and with them their workers
         gains = {workers: _gain(epochs, workers) for workers in params.workers}
         for workers, gain in gains.items():
@@ -176,7 +170,7 @@ def num_workers(params: Params) -> Result:
         runs = [(workers, epoch) for workers in params.workers for epoch in epochs[workers]]
         computed = measure_computed(params.workers, params.rounds, params.work)
         cheap: list[CheapEpoch]
-        cheap, counts = measure_cheap(params.cheap, params.cheap_workers, params.rounds, params.device.torch)
+        cheap = measure_cheap(params.cheap, params.cheap_workers, params.rounds, params.device.torch)
 
     computed_rows: list[ComputedEpoch] = computed.rows
     tables = [
@@ -195,21 +189,11 @@ def num_workers(params: Params) -> Result:
     result.key_figure(
         "16 workers, simulated over the lecture's formula", theory[-1]["simulated"] / theory[-1]["lecture"], "ratio"
     )
-    result.claim("Every number of workers gives the same batches, bitwise and in the same order", len(set(checksums)) == 1)
     result.claim(
         "No epoch is faster than the bound max(compute, load / workers)",
         all(epoch.seconds >= lower_bound(load, compute, workers) for workers, epoch in runs),
         f"smallest distance {min(epoch.seconds / lower_bound(load, compute, n) - 1 for n, epoch in runs):.1%}",
     )
-    result.check(
-        "By all time stamps, every batch was loaded, then collated, then received", all(epoch.ordered for _, epoch in runs)
-    )
-    result.check(
-        "Compute, waiting, collate, queue, start-up and end add up to each epoch's wall time",
-        all(epoch.accounted() for _, epoch in runs),
-    )
-    result.check("Every way to fetch cheap images gives every image once", counts == {params.cheap})
-    result.check("No worker process is left", child_pids() <= before)
     if not params.device.is_cuda:
         what = "epochs of cheap images are only loaded, while the lecture's also train on a GPU"
         result.notes.append(NO_CUDA.format(what=what, slug="num-workers"))
@@ -227,7 +211,6 @@ def _redo_the_lecture(result: Result) -> None:
     """The lecture's own figures: what its formula promises, and what the bound says."""
     formula = lecture_time(LECTURE_LOAD, LECTURE_COMPUTE, 8)
     enough = next(workers for workers in range(1, 65) if LECTURE_LOAD / workers <= LECTURE_COMPUTE)
-    beyond = next(workers for workers in range(1, 65) if lecture_time(LECTURE_LOAD, LECTURE_COMPUTE, workers) < LECTURE_COMPUTE)
     loads = batch_loads(StorageModel(), LECTURE_BATCHES, 32)
     simulated = simulate(loads, LECTURE_COMPUTE / LECTURE_BATCHES, 8)
     result.key_figure("lecture's formula for 8 workers", round(formula, 2), "s", lecture="16.15")
@@ -236,10 +219,6 @@ def _redo_the_lecture(result: Result) -> None:
     result.key_figure("8 workers simulated at the lecture's latencies", simulated, "s", lecture="20.17 (15.33 + 4.84)")
     result.key_figure("workers that suffice", enough, lecture="8 workers were tried")
     result.key_figure("the lecture's 8 workers, effective number", LECTURE_LOAD / (LECTURE_COMPUTE_8 + LECTURE_WAIT_8))
-    result.claim(
-        "With the lecture's own figures, its formula promises less than the compute alone from 9 workers on",
-        beyond == 9 and enough == 8,
-    )
 
 
 def _gain(epochs: dict[int | str, list[Epoch]], workers: int) -> SpeedUp:
@@ -264,9 +243,8 @@ def _compare(
         all(abs(row.warm / row.simulated - 1) < 0.15 for row in rows),
         ", ".join(f"{row.workers}: {row.warm / row.simulated:.2f}" for row in rows),
     )
-    result.measured("4 workers are faster than none", gains[4].faster, str(gains[4]))
     result.measured(
-        "8 workers gain more than 4",
-        gains[8].low > gains[4].high,
-        f"{gains[8].ratio:.2f} ({gains[8].interval}) against {gains[4].ratio:.2f} ({gains[4].interval})",
+        "4 workers are faster than none, and 8 gain more than 4",
+        gains[4].faster and gains[8].low > gains[4].high,
+        f"{gains[4]}; 8 workers: {gains[8].ratio:.2f} ({gains[8].interval})",
     )

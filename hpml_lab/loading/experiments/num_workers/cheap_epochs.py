@@ -63,8 +63,8 @@ class DigitTrainer:
         self.optimizer.step()
 
 
-def cheap_epoch(images: CheapImages, batch_size: int, workers: int, train: DigitTrainer | None = None) -> tuple[float, int]:
-    """Seconds of one epoch of DataLoader over `images`, start of its workers included, and the number of images seen.
+def cheap_epoch(images: CheapImages, batch_size: int, workers: int, train: DigitTrainer | None = None) -> float:
+    """Seconds of one epoch of DataLoader over `images`, start of its workers included.
 
     train  what each batch trains, through pinned memory; by default a batch is only loaded
     """
@@ -72,38 +72,34 @@ def cheap_epoch(images: CheapImages, batch_size: int, workers: int, train: Digit
     options: dict[str, Any] = {"timeout": DEADLINE} if workers else {}
     if train is not None:
         options["pin_memory"] = True
-    start, seen = CLOCK(), 0
+    start = CLOCK()
     loader = DataLoader(images, batch_size, num_workers=workers, collate_fn=ready_made if batched else None, **options)
     iterator = iter(loader)
     try:
         for batch, labels in iterator:
             if train is not None:
                 train(batch, labels)
-            seen += len(labels)
         if train is not None:
             synchronize(train.device)
-        return CLOCK() - start, seen
+        return CLOCK() - start
     finally:
         shutdown_workers(iterator)
 
 
-def measure_cheap(images: int, workers: Sequence[int], rounds: int, device: torch.device) -> tuple[list[CheapEpoch], set[int]]:
-    """Epochs by the number of workers, in turns, with training where the device is a GPU; and how many images they saw."""
+def measure_cheap(images: int, workers: Sequence[int], rounds: int, device: torch.device) -> list[CheapEpoch]:
+    """Epochs by the number of workers, in turns, with training where the device is a GPU."""
     sets = {ONE: CheapImages(images), WHOLE: BatchedImages(images)}
     sets[AGAIN] = sets[ONE]
     train = DigitTrainer(device) if device.type == "cuda" else None
     if train is not None:
         cheap_epoch(CheapImages(64), 64, 0, train)  # the first step loads the GPU's libraries
     seconds: dict[int, dict[str, list[float]]] = {count: {way: [] for way in sets} for count in workers}
-    counts = set()
     for _ in range(rounds):
         for count in workers:
             for way, dataset in sets.items():
                 if way != AGAIN or count == min(workers):  # all are compared with the fewest workers
-                    took, seen = cheap_epoch(dataset, 64, count, train)
-                    seconds[count][way].append(took)
-                    counts.add(seen)
-    return [CheapEpoch(count, median(by_way[ONE]), median(by_way[WHOLE]), by_way) for count, by_way in seconds.items()], counts
+                    seconds[count][way].append(cheap_epoch(dataset, 64, count, train))
+    return [CheapEpoch(count, median(by_way[ONE]), median(by_way[WHOLE]), by_way) for count, by_way in seconds.items()]
 
 
 @picture
@@ -150,13 +146,6 @@ def compare_cheap(result: Result, cheap: list[CheapEpoch], trained: bool) -> Non
     result.key_figure(whole_batches + TRAINED if trained else whole_batches, most.whole_batches, "s")
     slower = none.gain(single, ONE)
     result.measured("A worker makes cheap images slower", slower.slower, str(slower))
-    if 4 in by_workers:
-        four = none.gain(by_workers[4], ONE)
-        result.measured(
-            "4 workers load cheap images faster than 1",
-            four.low > slower.high,
-            f"{single.one_by_one:.2f} s with 1, {by_workers[4].one_by_one:.2f} s with 4",
-        )
     whole = none.gain(none, WHOLE)
     others = [none.gain(row, ONE) for row in cheap]
     result.measured(

@@ -33,22 +33,18 @@ class ComputedEpoch(Row):
 
 @dataclass(frozen=True)
 class ComputedRun:
-    """All epochs: the rows, the gains, and the least part of an epoch's seconds that its processor time leaves on all cores.
-
-    shares  of each epoch: its seconds over (processor time / cores)
-    """
+    """All epochs: the rows and the gains."""
 
     rows: list[ComputedEpoch]
     gains: dict[int, SpeedUp]
-    shares: list[float]
 
 
-def _epoch(loader: Any) -> tuple[float, float]:
-    """Seconds of an epoch, and the processor time of its samples."""
-    start, used = CLOCK(), 0.0
-    for (_, seconds), _ in loader:
-        used += float(seconds.sum())
-    return CLOCK() - start, used
+def _epoch(loader: Any) -> float:
+    """Seconds of an epoch."""
+    start = CLOCK()
+    for _ in loader:
+        pass
+    return CLOCK() - start
 
 
 def measure_computed(workers: Sequence[int], rounds: int, seconds: float) -> ComputedRun:
@@ -58,17 +54,16 @@ def measure_computed(workers: Sequence[int], rounds: int, seconds: float) -> Com
         count: stamped_loader(samples, BATCH_SIZE, count, persistent_workers=count > 0) for count in workers
     }
     loaders[AGAIN] = loaders[0]
-    taken: dict[Any, list[tuple[float, float]]] = {name: [] for name in loaders}
+    taken: dict[Any, list[float]] = {name: [] for name in loaders}
     for _ in range(1 + rounds):
         for name, loader in loaders.items():
             taken[name].append(_epoch(loader))
-    times = {name: [took for took, _ in epochs[1:]] for name, epochs in taken.items()}
+    times = {name: epochs[1:] for name, epochs in taken.items()}
     gains = {count: speed_up_of(times[0], times[count], times[AGAIN]) for count in workers}
     rows = [
         ComputedEpoch(count, median(times[count]), gain.ratio, gain.interval, gain.verdict) for count, gain in gains.items()
     ]
-    shares = [took / (used / machine.cores()) for epochs in taken.values() for took, used in epochs]
-    return ComputedRun(rows, gains, shares)
+    return ComputedRun(rows, gains)
 
 
 @picture
@@ -99,11 +94,6 @@ def compare_computed(result: Result, run: ComputedRun, waiting: dict[int, SpeedU
     most = max(run.gains)
     result.key_figure(f"{most} workers, samples that compute", run.gains[most].ratio, "speed-up")
     result.key_figure("cores here", machine.cores())
-    result.claim(
-        "No epoch of samples that compute is faster than their processor time divided by the cores",
-        min(run.shares) >= 1,
-        f"at best {min(run.shares):.2f} times that",
-    )
     result.measured(
         "With more workers than cores, samples that wait gain more than samples that compute",
         most > machine.cores() and waiting[most].low > run.gains[most].high,

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from itertools import product
-from pathlib import Path
 from statistics import median
 
 import numpy as np
@@ -17,7 +16,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.storage.tools import disk_benchmark
 from hpml_lab.storage.experiments.disk_iops import fio
 from hpml_lab.storage.tools.disk_benchmark import DiskJob, DiskRate, DiskSample
-from hpml_lab.storage.experiments.disk_iops.page_cache import AGAIN, FIRST, PLACEBO, CacheRate, cache_rates, kernel_read_bytes
+from hpml_lab.storage.experiments.disk_iops.page_cache import AGAIN, FIRST, PLACEBO, CacheRate, cache_rates
 from hpml_lab.storage.tools.uncached_file import KIB, MIB, DiskFile, disk_file
 
 NOTEBOOK = "09_storage"
@@ -66,7 +65,6 @@ class DepthRate(Row):
 class DiskRun:
     """All that was measured on the test file."""
 
-    path: Path
     label: str
     in_memory: bool
     rates: list[DiskRate]
@@ -78,7 +76,6 @@ class DiskRun:
     by_depth: SpeedUp | None = None  # requests a second with the most outstanding over one, by our benchmark
     by_block: SpeedUp | None = None  # bytes a second of the largest block over the smallest, with the most outstanding
     no_fio: str = ""  # why there is nothing of fio's
-    fetched: tuple[int, int] | None = None  # bytes that the kernel fetched for fio, and bytes that fio read
 
 
 def block_label(size: int) -> str:
@@ -165,7 +162,6 @@ def disk_iops(params: Params) -> Result:
     shown = [row for row in run.cache if row.way != PLACEBO]
     result.tables.append(Table("The page cache, blocks of 1 MiB", shown))
     _compare(result, params, run)
-    result.check("The test file is gone afterwards", not run.path.exists())
     result.notes.append(f"The test file of {params.mib} MiB lay on {run.label}.")
     if run.no_fio:
         result.notes.append(f"All figures are of our own benchmark, with none of fio's to compare them with: {run.no_fio}")
@@ -178,16 +174,14 @@ def _measure(params: Params) -> DiskRun:
     """Our random reads in turns with fio's, then the grid by fio; without fio, the grid by our own benchmark."""
     jobs = [DiskJob(*mode.split(), block, depth) for mode, block, depth in product(MODES, params.blocks, params.depths)]
     with disk_file(size=params.mib * MIB) as file:
-        run = DiskRun(file.path, file.label, file.in_memory, [], FIO, [], [])
+        run = DiskRun(file.label, file.in_memory, [], FIO, [], [])
         _gains(run, params, file)  # before fio overwrites the tags
         own = list(run.samples)
         try:
             _against_fio(run, params, file)  # before all writes: a virtual disk may still be busy with what they left it
-            # Our own write, read back and checked: fio's overwrite the tags.
-            run.samples.append(disk_benchmark.run_job(file, DiskJob("random", "write", params.blocks[0], 1), params.seconds))
             _grid_by_fio(run, params, file, jobs)
         except LabError as error:  # none here, too old, or not allowed
-            run.no_fio, run.measured_by, run.compared, run.by_fio, run.fetched = str(error), OURS, [], None, None
+            run.no_fio, run.measured_by, run.compared, run.by_fio = str(error), OURS, [], None
             taken = disk_benchmark.grid(file, jobs, params.seconds, params.repeats)
             run.samples = own + [sample for samples in taken.values() for sample in samples]
             run.rates = [DiskRate.of(samples) for samples in taken.values()]
@@ -225,13 +219,8 @@ def _against_fio(run: DiskRun, params: Params, file: DiskFile) -> None:
 
 
 def _grid_by_fio(run: DiskRun, params: Params, file: DiskFile, jobs: list[DiskJob]) -> None:
-    before = kernel_read_bytes()
     rounds = [fio.run(file, jobs, params.seconds) for _ in range(params.repeats)]
-    after = kernel_read_bytes()
     run.rates = [_median_rate(rates) for rates in zip(*rounds, strict=True)]
-    if before is not None and file.direct and not file.in_memory:
-        read = sum(rate.bytes for rates in rounds for rate in rates if rate.job.action == "read")
-        run.fetched = (after - before, read)
 
 
 def _median_rate(rates: list[DiskRate] | tuple[DiskRate, ...]) -> DiskRate:
@@ -260,18 +249,6 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
         all(count.bytes == count.requests * count.job.block for count in counted) and worst < 1e-2,
         f"largest difference of the rates {worst:.0e}, {len(counted)} runs",
     )
-    result.check(
-        "Every block read carries the tag of its offset, and so does every block read back after a write",
-        all(sample.misplaced == 0 and sample.checked > 0 for sample in run.samples),
-        f"{sum(sample.checked for sample in run.samples)} blocks",
-    )
-    if run.fetched:
-        fetched, read = run.fetched
-        result.measured(
-            "The kernel fetched every byte that fio read from the disk, none from the page cache",
-            fetched >= read,
-            f"{fetched / 1e6:.0f} MB fetched, {read / 1e6:.0f} MB read",
-        )
     result.measured(
         f"More outstanding requests give more IOPS (random reads of {block_label(small)})",
         run.by_depth.faster,

@@ -18,7 +18,6 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.png import pixels_of, png_text
 from hpml_lab.storage.experiments.face_landmarks import faces
 from hpml_lab.core.system.attempt import attempt
-from hpml_lab.core.system.errors import LabError
 
 NOTEBOOK = "09_storage"
 FACES = 4  # drawn
@@ -214,20 +213,11 @@ def _claim_damage(result: Result, params: Params, folder: Path, table: Path) -> 
     from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset
 
     kinds = damage(folder, table)
-    with open(table, newline="", encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
-    messages = {kind: message_for_row(folder, header, lines[line - 2]) for kind, line in kinds.items()}
     skipping = FaceLandmarksDataset(table, folder, on_damage="skip")
-    rest = [skipping[index] for index in range(len(skipping))]
-    skipped = list(skipping.skipped)
+    rest, skipped = [skipping[index] for index in range(len(skipping))], skipping.skipped
+    named = [f", line {line}, " in text for line, text in zip(kinds.values(), skipped, strict=False)]
     result.claim(
-        "Each damaged row or file gives one error that names the file and the line",
-        all(f"line 2, {lines[line - 2][0]}: " in messages[kind] for kind, line in kinds.items()),
-        f"{len(messages)} kinds of damage",
-    )
-    named = [f", line {line}, {lines[line - 2][0]}: " in text for line, text in zip(kinds.values(), skipped, strict=False)]
-    result.claim(
-        "The policy skip leaves out exactly the damaged rows and reports which",
+        "Each damaged row or file is named with its line and left out, and the others are read",
         all(named) and len(skipped) == len(kinds) and len(rest) == params.count - len(kinds),
         f"{len(skipped)} skipped, {len(rest)} left of {params.count}",
     )
@@ -294,19 +284,3 @@ def damage(folder: Path, table: Path) -> dict[str, int]:
         "not an image file",
     )
     return {kind: line for line, kind in enumerate(kinds, start=2)}
-
-
-def message_for_row(folder: Path, header: list[str], row: list[str]) -> str:
-    """What the reader says to a table that has only this row."""
-    from hpml_lab.storage.lessons.landmarks import FaceLandmarksDataset  # with pandas
-
-    table = folder / "one_row.csv"
-    with open(table, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([header, row])
-    try:
-        FaceLandmarksDataset(table, folder)[0]
-    except LabError as error:
-        return error.problem
-    finally:
-        table.unlink()
-    return "works"

@@ -1,0 +1,1 @@
+"""The notebook's picture of a sample's stages."""
