@@ -2,7 +2,6 @@
 
 import time
 
-import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader
@@ -48,31 +47,3 @@ def test_a_judged_worker_leaves_no_worker_behind():
     assert [(number, seed == initial) for number, seed, initial in seen] == [(0, True)]
     assert torch.utils.data.get_worker_info() is None
     assert abs(time.time() - time.time()) < 60, "the clocks are the system's again"
-
-
-def test_numpys_generator_seeded_by_torch_is_a_right_source():
-    def from_numpy(worker_id):
-        dataset = torch.utils.data.get_worker_info().dataset
-        dataset.rng = np.random.default_rng(np.random.randint(2**31))
-
-    assert check("seed-the-workers", from_numpy)
-
-
-@pytest.mark.parametrize("rounded", [(2.3, 4.4, 6.4, 6.4), [2.26, 4.38, 6.36, 6.36]])
-def test_a_prediction_may_be_rounded(rounded):
-    assert check("predict-speed-up", rounded)
-
-
-def test_another_right_sampler_is_taken():
-    def plain(size, block):  # no Sampler of torch's, whole epochs as lists, indices as tensors
-        class Plain:
-            def __len__(self):
-                return size
-
-            def __iter__(self):
-                parts = list(torch.arange(size).split(block))
-                return iter([i for n in np.random.permutation(len(parts)) for i in parts[n][torch.randperm(len(parts[n]))]])
-
-        return Plain()
-
-    assert check("block-sampler", plain)

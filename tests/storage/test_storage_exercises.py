@@ -4,7 +4,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from hpml_lab.core.judge.exercises import check
 from hpml_lab.storage.lessons import slow_pictures
 from hpml_lab.storage.lessons.slow_pictures import PictureStore, SlowPictures
 from hpml_lab.storage.views import stage_bars
@@ -34,24 +33,3 @@ def test_the_bars_have_one_stage_each():
     [axes] = stage_bars.stage_times(store, 10).figure.axes
     assert [label.get_text() for label in axes.get_yticklabels()] == list(stage_bars.STAGES)
     assert all(patch.get_width() > 0 for patch in axes.patches) and store.reads == list(range(10))
-
-
-def test_other_right_data_sets_and_flips_are_taken():
-    def lazy(store):  # each worker parses its own table at its first sample
-        class Lazy(SlowPictures):
-            labels = None
-
-            def __getitem__(self, index):
-                if self.labels is None:
-                    self.labels = self.store.table()
-                return slow_pictures.augment(slow_pictures.decode(self.store.read(index))), self.labels[index]
-
-        return Lazy(store)
-
-    def by_gather(image, points, pairs):
-        order = torch.arange(len(points))
-        for left, right in pairs:
-            order[left], order[right] = right, left
-        return torch.flip(image, [2]), (points * torch.tensor([-1.0, 1.0]) + torch.tensor([image.shape[2] - 1.0, 0.0]))[order]
-
-    assert check("find-the-bottleneck", lazy) and check("flip-together", by_gather)

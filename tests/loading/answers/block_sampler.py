@@ -311,7 +311,22 @@ WRONG += [
     ("returns-the-class", the_class),
     ("no-iterator", iter_gives_a_list),
 ]
+
+
+def with_tensors(size, block):  # no Sampler of torch's, whole epochs as lists, indices as tensors
+    class Plain:
+        def __len__(self):
+            return size
+
+        def __iter__(self):
+            parts = list(torch.arange(size).split(block))
+            return iter([i for n in np.random.permutation(len(parts)) for i in parts[n][torch.randperm(len(parts[n]))]])
+
+    return Plain()
+
+
 ALSO_RIGHT = [
+    with_tensors,
     lambda size, block: Given(lambda: [torch.tensor(i) for i in order(size, block)], size),
     by_numpy,
     by_sorting,

@@ -53,4 +53,5 @@ ALSO_RIGHT = [
     [Fraction(140, 62), Fraction(140, 32), Fraction(140, 22), Fraction(140, 22)],
     [np.float32(2.26), 4.4, np.float64(6.36), 6.4],
     (2.3, 4.4, 6.4, 6.4),
+    [2.26, 4.38, 6.36, 6.36],
 ]

@@ -147,6 +147,7 @@ ALSO_RIGHT = [
     says_its_number,
     in_the_generators_state,
     lambda worker_id: set_seed(torch.initial_seed()),
+    lambda worker_id: set_seed(np.random.randint(2**31)),  # NumPy's generator is seeded by torch
     lambda worker_id: set_seed(torch.initial_seed() % 2**32),
     lambda worker_id: set_seed([info().seed - worker_id, worker_id]),
     lambda worker_id: set_seed(np.random.SeedSequence(info().seed)),

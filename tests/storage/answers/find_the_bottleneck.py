@@ -225,7 +225,22 @@ WRONG += [
     ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), str(labels[i])))),
     ("returns-the-class", lambda store: Given),
 ]
+
+
+def lazy(store):
+    """Each worker parses its own table at its first sample."""
+    kept = []
+
+    def item(index):
+        if not kept:
+            kept.extend(store.table())
+        return augment(decode(store.read(index))), kept[index]
+
+    return Given(item, store.count)
+
+
 ALSO_RIGHT = [
+    lazy,
     with_labels(lambda store, labels, i: (v2.RandomHorizontalFlip()(decode(store.read(i))), labels[i])),
     cached,
     by_dictionary,

@@ -1,10 +1,11 @@
 """Answers to `flip-together`: image and points mirrored from left to right, left and right exchanged, both new."""
 
 import torch
+from edited_source import wrong_answers
 
 
 def solution(image, points, pairs):
-    width = image.shape[-1]
+    height, width = image.shape[-2:]
     moved = points.clone()
     moved[:, 0] = width - 1 - points[:, 0]
     for left, right in pairs:
@@ -12,15 +13,60 @@ def solution(image, points, pairs):
     return image.flip(-1), moved
 
 
+X, DOWN = "moved[:, 0] = width - 1 - points[:, 0]", "moved[:, 1] = height - 1 - points[:, 1]"
+EXCHANGE = "moved[[left, right]] = moved[[right, left]]"
+NOT_EXCHANGED = (EXCHANGE, "pass")
+WRONG = wrong_answers(
+    solution,
+    [
+        ("image-only", (X, "pass"), NOT_EXCHANGED),
+        ("image-only", (X, "pass")),
+        ("points-only", ("image.flip(-1)", "image")),
+        ("nothing-moved", ("image.flip(-1)", "image"), (X, "pass"), NOT_EXCHANGED),
+        ("upside-down", ("image.flip(-1)", "image.flip(-2)"), (X, DOWN), NOT_EXCHANGED),
+        ("upside-down", ("image.flip(-1)", "image.flip(1)"), (X, DOWN)),
+        ("wrong-axis", (X, DOWN), NOT_EXCHANGED),
+        ("wrong-axis-of-the-image", ("image.flip(-1)", "image.flip(1)")),
+        ("wrong-axis-of-the-image", ("image.flip(-1)", "torch.fliplr(image)")),
+        ("off-by-one", (X, "moved[:, 0] = width - points[:, 0]")),
+        ("off-by-one", (X, "moved[:, 0] = width - points[:, 0]"), NOT_EXCHANGED),
+        ("height-for-width", (X, "moved[:, 0] = height - 1 - points[:, 0]")),
+        ("sign-only", (X, "moved[:, 0] = -points[:, 0]")),
+        ("left-and-right-not-exchanged", NOT_EXCHANGED),
+        ("wrong-value", ("image.flip(-1)", "torch.zeros_like(image)"), (X, "pass"), NOT_EXCHANGED),
+        ("minus-reversed", (X, "moved[:, 0] = points[:, 0] - width - 1")),
+        ("minus-reversed", (X, "moved[:, 0] = points[:, 0] - (width - 1)")),
+        ("off-by-one-the-other-way", (X, "moved[:, 0] = width - 2 - points[:, 0]")),
+        ("off-by-one-the-other-way", (X, "moved[:, 0] = width + 1 - points[:, 0]")),
+        ("half-the-width", (X, "moved[:, 0] = (width - 1) / 2 - points[:, 0]")),
+        ("wrong-value", (X, "moved[:, 0] = 13 - points[:, 0]")),
+        ("wrong-value", (X, "moved[:, 0] = (width - 1 - points[:, 0]).round()")),
+        ("channels-for-width", (X, "moved[:, 0] = 2 - points[:, 0]")),
+        ("width-of-the-example", (X, "moved[:, 0] = 9 - points[:, 0]")),
+        ("both-axes", ("image.flip(-1)", "image.flip(-1, -2)"), (X, f"{X}; {DOWN}")),
+        ("both-axes-of-the-points", (X, f"{X}; {DOWN}"), NOT_EXCHANGED),
+        ("both-axes-of-the-image", ("image.flip(-1)", "image.flip(-1, -2)")),
+        ("channels-reversed", ("image.flip(-1)", "image.flip(0)")),
+        ("everything-reversed", ("image.flip(-1)", "image.flip(0, 1, 2)")),
+        ("points-first", ("return image.flip(-1), moved", "return moved, image.flip(-1)")),
+        ("rows-reversed", ("image.flip(-1), moved", "image.flip(-1), moved.flip(0)"), NOT_EXCHANGED),
+        ("columns-exchanged", ("image.flip(-1), moved", "image.flip(-1), moved.flip(-1)"), NOT_EXCHANGED),
+        ("points-rounded", ("image.flip(-1), moved", "image.flip(-1), moved.long()")),
+        ("kept-inside", ("image.flip(-1), moved", "image.flip(-1), moved.clamp_min(0)")),
+        ("kept-inside", ("return", "moved[:, 0].clamp_(0, width - 1); return")),
+        ("only-one-pair-exchanged", ("in pairs", "in pairs[:1]")),
+        ("only-x-exchanged", (EXCHANGE, "moved[[left, right], 0] = moved[[right, left], 0]")),
+        ("rows-lost-in-the-exchange", (EXCHANGE, "moved[left], moved[right] = moved[right], moved[left]")),  # rows are views
+        ("wrong-value", ("in pairs", "in ((0, 1), (3, 4))")),
+        ("left-and-right-not-exchanged", ("in pairs", "in ()")),
+        ("returns-one", ("image.flip(-1), moved", "image.flip(-1)")),
+    ],
+)
+
+
 def exchange(points, pairs):
     for left, right in pairs:
         points[[left, right]] = points[[right, left]]
-    return points
-
-
-def mirrored(points, around, column=0):
-    points = points.clone()
-    points[:, column] = around - points[:, column]
     return points
 
 
@@ -31,58 +77,34 @@ def in_place(image, points, pairs):
 
 def image_in_place(image, points, pairs):
     image[:] = image.flip(-1)
-    return image, exchange(mirrored(points, image.shape[-1] - 1), pairs)
-
-
-def exchanged_as_views(image, points, pairs):
-    moved = mirrored(points, image.shape[-1] - 1)
-    for left, right in pairs:
-        moved[left], moved[right] = moved[right], moved[left]  # rows are views: the second assignment copies the new row
-    return image.flip(-1), moved
-
-
-WRONG = [
-    ("image-only", lambda image, points, pairs: (image.flip(-1), points)),
-    ("image-only", lambda image, points, pairs: (image.flip(-1), exchange(points.clone(), pairs))),
-    ("points-only", lambda image, points, pairs: (image, exchange(mirrored(points, image.shape[-1] - 1), pairs))),
-    ("nothing-moved", lambda image, points, pairs: (image, points)),
-    ("upside-down", lambda image, points, pairs: (image.flip(-2), mirrored(points, image.shape[-2] - 1, 1))),
-    ("wrong-axis", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-2] - 1, 1))),
-    (
-        "wrong-axis-of-the-image",
-        lambda image, points, pairs: (image.flip(1), exchange(mirrored(points, image.shape[-1] - 1), pairs)),
-    ),
-    ("off-by-one", lambda image, points, pairs: (image.flip(-1), exchange(mirrored(points, image.shape[-1]), pairs))),
-    ("off-by-one", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1]))),
-    ("height-for-width", lambda image, points, pairs: (image.flip(-1), exchange(mirrored(points, image.shape[1] - 1), pairs))),
-    ("sign-only", lambda image, points, pairs: (image.flip(-1), exchange(mirrored(points, 0), pairs))),
-    ("left-and-right-not-exchanged", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1] - 1))),
-    ("changed-in-place", in_place),
-    ("changed-in-place", image_in_place),
-    ("rows-lost-in-the-exchange", exchanged_as_views),
-    ("returns-one", lambda image, points, pairs: image.flip(-1)),
-    ("returns-nothing", lambda image, points, pairs: None),
-    ("wrong-value", lambda image, points, pairs: (torch.zeros_like(image), points)),
-]
-
-
-def right_for(pairs):
-    return lambda image, points, _: (image.flip(-1), exchange(mirrored(points, image.shape[-1] - 1), pairs))
-
-
-def moved_by(move):
-    def flip(image, points, pairs):
-        points = points.clone()
-        points[:, 0] = move(points[:, 0], image.shape[-1])
-        return image.flip(-1), exchange(points, pairs)
-
-    return flip
+    return image, solution(image, points, pairs)[1]
 
 
 def through_numpy(image, points, pairs):
     view = points.numpy()
     view[:, 0] = image.shape[-1] - 1 - view[:, 0]
     return image.flip(-1), exchange(points, pairs)
+
+
+def by_chance(image, points, pairs):
+    return solution(image, points, pairs) if torch.rand(()) < 0.5 else (image.clone(), points.clone())
+
+
+def only_the_paired(image, points, pairs):
+    rows = [row for pair in pairs for row in pair]
+    moved = points.clone()
+    moved[rows] = solution(image, points, pairs)[1][rows]
+    return image.flip(-1), moved
+
+
+WRONG += [
+    ("changed-in-place", in_place),
+    ("changed-in-place", image_in_place),
+    ("changed-in-place", through_numpy),
+    ("by-chance", by_chance),
+    ("only-paired-points-moved", only_the_paired),
+    ("returns-nothing", lambda image, points, pairs: None),
+]
 
 
 def by_numpy(image, points, pairs):
@@ -99,85 +121,27 @@ def by_rows(image, points, pairs):
     return image[:, :, torch.arange(width - 1, -1, -1)], torch.stack([torch.stack([width - 1 - x, y]) for x, y in rows])
 
 
-WRONG += [
-    ("minus-reversed", moved_by(lambda x, width: x - width - 1)),
-    ("minus-reversed", moved_by(lambda x, width: x - (width - 1))),
-    ("off-by-one-the-other-way", moved_by(lambda x, width: width - 2 - x)),
-    ("off-by-one-the-other-way", moved_by(lambda x, width: width + 1 - x)),
-    ("half-the-width", moved_by(lambda x, width: (width - 1) / 2 - x)),
-    ("wrong-value", right_for(((0, 1), (3, 4)))),
-    ("left-and-right-not-exchanged", right_for(())),
-    ("changed-in-place", through_numpy),
-    ("rows-reversed", lambda image, points, pairs: (image.flip(-1), mirrored(points, image.shape[-1] - 1).flip(0))),
-    (
-        "both-axes",
-        lambda im, pt, q: (im.flip(-1, -2), exchange(mirrored(mirrored(pt, im.shape[2] - 1), im.shape[1] - 1, 1), q)),
-    ),
-    ("upside-down", lambda im, pt, q: (im.flip(1), exchange(mirrored(pt, im.shape[1] - 1, 1), q))),
-    ("wrong-value", lambda im, pt, q: (im.flip(-1), exchange(mirrored(pt, 13), q))),
-    ("channels-reversed", lambda im, pt, q: (im.flip(0), exchange(mirrored(pt, im.shape[-1] - 1), q))),
-    ("points-first", lambda im, pt, q: (exchange(mirrored(pt, im.shape[-1] - 1), q), im.flip(-1))),
-    ("wrong-value", moved_by(lambda x, width: (width - 1 - x).round())),
-]
+def by_gather(image, points, pairs):
+    order = torch.arange(len(points))
+    for left, right in pairs:
+        order[left], order[right] = right, left
+    return torch.flip(image, [2]), (points * torch.tensor([-1.0, 1.0]) + torch.tensor([image.shape[2] - 1.0, 0.0]))[order]
 
 
-def right(image, points, pairs):
-    """The right answer, without the exchange."""
-    return image.flip(-1), mirrored(points, image.shape[-1] - 1)
+def sum_first(image, points, pairs):
+    points = points.clone()
+    points[:, 0] = -points[:, 0] + image.shape[-1] - 1
+    return image.flip(-1), exchange(points, pairs)
 
 
-def by_chance(image, points, pairs):
-    return solution(image, points, pairs) if torch.rand(()) < 0.5 else (image.clone(), points.clone())
-
-
-def only_x_exchanged(image, points, pairs):
-    image, points = right(image, points, pairs)
-    points[:, 0] = exchange(points[:, 0].clone(), pairs)
-    return image, points
-
-
-def only_the_paired(image, points, pairs):
-    rows = [row for pair in pairs for row in pair]
-    moved = points.clone()
-    moved[rows] = solution(image, points, pairs)[1][rows]
-    return image.flip(-1), moved
-
-
-WRONG += [
-    ("by-chance", by_chance),
-    ("only-one-pair-exchanged", lambda im, pt, q: solution(im, pt, q[:1])),
-    ("only-x-exchanged", only_x_exchanged),
-    ("only-paired-points-moved", only_the_paired),
-    ("columns-exchanged", lambda im, pt, q: (im.flip(-1), mirrored(pt, im.shape[-1] - 1).flip(-1))),
-    ("both-axes-of-the-points", lambda im, pt, q: (im.flip(-1), mirrored(right(im, pt, q)[1], im.shape[1] - 1, 1))),
-    ("both-axes-of-the-image", lambda im, pt, q: (im.flip(-1, -2), solution(im, pt, q)[1])),
-    ("everything-reversed", lambda im, pt, q: (im.flip(0, 1, 2), solution(im, pt, q)[1])),
-    ("channels-for-width", moved_by(lambda x, width: 2 - x)),
-    ("width-of-the-example", moved_by(lambda x, width: 9 - x)),
-    ("wrong-axis-of-the-image", lambda im, pt, q: (torch.fliplr(im), solution(im, pt, q)[1])),
-    ("points-rounded", lambda im, pt, q: (im.flip(-1), solution(im, pt, q)[1].long())),
-]
 ALSO_RIGHT = [
     by_numpy,
     by_rows,
-    moved_by(lambda x, width: -x + width - 1),
+    by_gather,
+    sum_first,
     lambda image, points, pairs: list(solution(image, points, pairs)),
     lambda image, points, pairs: (
         torch.fliplr(image.transpose(0, 1).transpose(0, 1).permute(1, 2, 0)).permute(2, 0, 1),
         solution(image, points, pairs)[1],
     ),
 ]
-
-
-def kept_inside(image, points, pairs):
-    mirror, moved = solution(image, points, pairs)
-    moved[:, 0].clamp_(0, image.shape[-1] - 1)
-    return mirror, moved
-
-
-def kept_positive(image, points, pairs):
-    mirror, moved = solution(image, points, pairs)
-    return mirror, moved.clamp_min(0)
-
-
-WRONG += [("kept-inside", kept_inside), ("kept-inside", kept_positive)]
