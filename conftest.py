@@ -97,8 +97,8 @@ def same_picture():
 
 @pytest.fixture
 def sound(tmp_path, same_picture):
-    """(result) asserts what holds of every experiment: its exact claims hold and read the same on every machine, and the
-    figure of the saved file is the figure of the run, with labeled axes."""
+    """(result) asserts what holds of every experiment: exact claims hold, if it has any, and read the same on every machine,
+    and the figure of the saved file is the figure of the run, with labeled axes."""
     import re
 
     from hpml_lab.core.experiment.registry import load_result
@@ -107,7 +107,6 @@ def sound(tmp_path, same_picture):
     def check(result):
         result.machine = result.machine or dict(machine.describe())  # the registry adds it, where it runs the experiment
         exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
-        assert exact, "an experiment claims something that holds on every machine"
         assert [(claim.text, claim.measured) for claim in exact if not claim.holds] == []
         assert [claim.text for claim in exact if re.search(r"cuda|µs|torch 2\.", claim.text)] == []
         loaded = load_result(result.save(tmp_path))

@@ -17,10 +17,10 @@ from hpml_lab.core.measure.threads import all_threads, one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import DataSet, load
-from hpml_lab.race.program import NETS, Setting
-from hpml_lab.race.records import LECTURE_LR
-from hpml_lab.race.speed import ways_to_train
-from hpml_lab.race.training import Inputs, Trainer, split_into_tasks
+from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, split_into_tasks
+from hpml_lab.race.experiments.shared.speed import ways_to_train
+from hpml_lab.race.lessons.rate_sweep import LECTURE_LR
+from hpml_lab.race.tools.program import NETS, Setting
 
 SETTINGS = [Setting(name, lr=lr) for name, lr in LECTURE_LR.items()]
 BATCH, ITERATIONS, ROUNDS = 128, 20_000, 7

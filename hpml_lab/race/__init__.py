@@ -15,7 +15,7 @@ Tools:
     Program                 many trainings of a net as one batched program
     NETS, Setting           the lecture's nets; one optimizer with its hyperparameters
     flat_inputs             the images of a data set as normalized rows
-    corpus, zipf_words      bags of words whose frequencies follow Zipf's law
+    corpus, zipf_words      texts, and a batch of words, whose frequencies follow Zipf's law
     WordVectors             word vectors with a dense or a sparse gradient
     gradient_bytes          the memory of a gradient
     factor                  a learning-rate schedule by name, as a function of time
@@ -33,16 +33,19 @@ if TYPE_CHECKING:
         schedules_vs_adaptive as schedules_vs_adaptive,
         schedule_shapes as schedule_shapes,
     )
-    from hpml_lab.race.curves import (
+    from hpml_lab.race.views.curves import (
         race_at_best_rates as race_at_best_rates,
         race_sweep as race_sweep,
         race_by_seed as race_by_seed,
     )
-    from hpml_lab.race.sparse_steps import sparse_step_costs as sparse_step_costs, SparseStepCost as SparseStepCost
-    from hpml_lab.race.program import Program as Program, NETS as NETS, Setting as Setting, flat_inputs as flat_inputs
-    from hpml_lab.race.speed import WayToTrain as WayToTrain
-    from hpml_lab.race.words import (
-        corpus as corpus,
+    from hpml_lab.race.experiments.sparse_data.sparse_steps import (
+        sparse_step_costs as sparse_step_costs,
+        SparseStepCost as SparseStepCost,
+    )
+    from hpml_lab.race.tools.program import Program as Program, NETS as NETS, Setting as Setting, flat_inputs as flat_inputs
+    from hpml_lab.race.experiments.shared.speed import WayToTrain as WayToTrain
+    from hpml_lab.race.tools.bags_of_words import corpus as corpus
+    from hpml_lab.race.lessons.word_vectors import (
         zipf_words as zipf_words,
         WordVectors as WordVectors,
         gradient_bytes as gradient_bytes,

@@ -5,7 +5,7 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.data import load
-from hpml_lab.race.program import NETS, OPTIMIZERS, FullyConnected, Program, Setting, flat_inputs
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS, FullyConnected, Program, Setting, flat_inputs
 
 RATES = {"SGD": 0.1, "Momentum": 0.05, "Nesterov": 0.05, "Adagrad": 0.02, "Adadelta": 1.0, "Adam": 0.003, "RMSprop": 0.002}
 SETTINGS = [Setting(name, lr=lr) for name, lr in RATES.items()]

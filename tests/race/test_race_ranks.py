@@ -8,18 +8,18 @@ import sys
 import pytest
 import torch
 
-from hpml_lab.race import ranks
-from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import split_into_tasks
+from hpml_lab.race.experiments.mnist_three_nets import on_ranks
+from hpml_lab.race.experiments.mnist_three_nets.training import split_into_tasks
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Setting
 
 SCRIPT = """
 import json, os, sys
 import torch
 from pathlib import Path
 from hpml_lab.data import load
-from hpml_lab.race import ranks
-from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks
+from hpml_lab.race.experiments.mnist_three_nets import on_ranks
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Setting
+from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
@@ -31,9 +31,9 @@ for workers in map(int, sys.argv[2:]):
     curves = trainer.train(tasks, log_points(120, 6))
     for found in curves:
         found.pop("seconds")
-    report = json.dumps([len(ranks.own(tasks)), len(tasks), curves])
-    (folder / f"rank{ranks.rank()}_workers{workers}.json").write_text(report)
-ranks.leave()
+    report = json.dumps([len(on_ranks.own(tasks)), len(tasks), curves])
+    (folder / f"rank{on_ranks.rank()}_workers{workers}.json").write_text(report)
+on_ranks.leave()
 """
 
 
@@ -65,16 +65,16 @@ def test_each_item_belongs_to_one_rank(monkeypatch):
     for rank in range(3):
         monkeypatch.setenv("WORLD_SIZE", "3")
         monkeypatch.setenv("RANK", str(rank))
-        assert ranks.rank() == rank and ranks.size() == 3
-        owned += ranks.own(items)
+        assert on_ranks.rank() == rank and on_ranks.size() == 3
+        owned += on_ranks.own(items)
     assert sorted(owned) == items
 
 
 def test_without_torchrun_there_is_one_rank(monkeypatch):
     monkeypatch.delenv("WORLD_SIZE", raising=False)
     monkeypatch.delenv("RANK", raising=False)
-    assert (ranks.rank(), ranks.size(), ranks.own([1, 2]), ranks.gather("x")) == (0, 1, [1, 2], ["x"])
-    ranks.leave()
+    assert (on_ranks.rank(), on_ranks.size(), on_ranks.own([1, 2]), on_ranks.gather("x")) == (0, 1, [1, 2], ["x"])
+    on_ranks.leave()
 
 
 def test_each_rank_takes_its_own_gpu(monkeypatch):
@@ -83,9 +83,9 @@ def test_each_rank_takes_its_own_gpu(monkeypatch):
     found = []
     for rank in range(3):
         monkeypatch.setenv("LOCAL_RANK", str(rank))
-        found.append(ranks.own_device(torch.device("cuda:0")).index)
+        found.append(on_ranks.own_device(torch.device("cuda:0")).index)
     assert found == [0, 1, 0]
-    assert ranks.own_device(torch.device("cpu")) == torch.device("cpu")
+    assert on_ranks.own_device(torch.device("cpu")) == torch.device("cpu")
 
 
 @pytest.mark.parametrize("at_most", [1, 3, 4, 7, 20])

@@ -6,12 +6,12 @@ from statistics import median
 import pytest
 
 from hpml_lab import race
-from hpml_lab.race.contest import ENTRANTS, PEAKS, ContestCurves
 from hpml_lab.race.experiments import schedules_vs_adaptive as schedules_module
 from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry
+from hpml_lab.race.experiments.schedules_vs_adaptive.contest import ENTRANTS, PEAKS, ContestCurves
 from hpml_lab.race.experiments.sparse_data import ADAPTIVE, CORPORA, WordScore
-from hpml_lab.race.seeds import median_and_range
-from hpml_lab.race.sparse_steps import SparseStepCost
+from hpml_lab.race.experiments.sparse_data.sparse_steps import SparseStepCost
+from hpml_lab.race.lessons.seed_by_seed import median_and_range
 
 SMALL = {
     "sparse_data": dict(

@@ -12,9 +12,9 @@ import torch
 
 from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.data import load
-from hpml_lab.race.checkpoints import Checkpoint, key_of
-from hpml_lab.race.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
-from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks, train
+from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks, train
+from hpml_lab.race.experiments.shared.checkpoints import Checkpoint, key_of
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Program, Setting, flat_inputs
 
 STEPS = 600
 SETTINGS = [Setting(name, lr=0.01) for name in OPTIMIZERS]
@@ -25,9 +25,9 @@ import json, sys
 import torch
 from pathlib import Path
 from hpml_lab.data import load
-from hpml_lab.race.program import NETS, OPTIMIZERS, Setting
-from hpml_lab.race.training import Inputs, Trainer, log_points, split_into_tasks
-import hpml_lab.race.training as training
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS, Setting
+from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, log_points, split_into_tasks
+import hpml_lab.race.experiments.mnist_three_nets.training as training
 torch.set_num_threads(1)
 training.WORTH_KEEPING_SECONDS = 0.0
 settings = [Setting(name, lr=0.01) for name in OPTIMIZERS]
@@ -119,7 +119,7 @@ def test_a_program_resumes_from_its_state_bitwise_identical():
 def test_interrupted_it_keeps_what_is_done(inputs, tmp_path, monkeypatch):
     import threading
 
-    import hpml_lab.race.training as training
+    import hpml_lab.race.experiments.mnist_three_nets.training as training
 
     monkeypatch.setattr(training, "WORTH_KEEPING_SECONDS", 0.0)
     (task,) = split_into_tasks("net 2", NETS["net 2"].scaled(0.1), SETTINGS, (0,), 10)
@@ -178,7 +178,7 @@ def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):
 
 
 def test_what_was_trained_stays_until_all_is_finished(inputs, tmp_path, monkeypatch):
-    import hpml_lab.race.training as training
+    import hpml_lab.race.experiments.mnist_three_nets.training as training
 
     monkeypatch.setattr(training, "WORTH_KEEPING_SECONDS", 0.0)
     tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 4)

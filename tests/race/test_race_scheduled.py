@@ -1,4 +1,4 @@
-"""Schedules are torch's, and the contest between schedules and adaptive methods can end either way."""
+"""The contest between schedules and adaptive methods can end either way."""
 
 import math
 
@@ -7,26 +7,15 @@ import torch
 
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.data import load
-from hpml_lab.optim.schedules import SCHEDULES
-from hpml_lab.race import checkpoints, contest
-from hpml_lab.race.experiments.schedules_vs_adaptive import ContestEntry, contest_entries, judge_contest, schedules_vs_adaptive
-from hpml_lab.race.ordinary import check_schedules
-from hpml_lab.race.program import NETS, flat_inputs
-
-CPU = torch.device("cpu")
-
-
-def schedule_claims():
-    result = Result()
-    check_schedules(result, CPU)
-    return result.claims
-
-
-def test_every_exact_claim_holds_and_a_wrong_schedule_is_noticed(monkeypatch):
-    claims = schedule_claims()
-    assert len(claims) == 2 and all(claim.holds and claim.exact for claim in claims)
-    monkeypatch.setitem(SCHEDULES, "cosine", lambda t, T: (1 + math.cos(math.pi * (t + 1) / T)) / 2)
-    assert not any(claim.holds for claim in schedule_claims())
+from hpml_lab.race.experiments.schedules_vs_adaptive import (
+    ContestEntry,
+    contest,
+    contest_entries,
+    judge_contest,
+    schedules_vs_adaptive,
+)
+from hpml_lab.race.experiments.shared import checkpoints
+from hpml_lab.race.tools.program import NETS, flat_inputs
 
 
 def test_wrong_labels_are_as_many_as_asked_for_and_the_data_sets_own_stay():

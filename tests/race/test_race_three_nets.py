@@ -12,16 +12,14 @@ from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, times_faster
 from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.race import records
-from hpml_lab.race.curves import CEILING
-from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race
-from hpml_lab.race.ordinary import check_program
-from hpml_lab.race.program import NETS, OPTIMIZERS, Program
-from hpml_lab.race.rates import RateSweep, choose_rates
-from hpml_lab.race.records import LECTURE_LR, Record
-from hpml_lab.race.speed import WayToTrain
-from hpml_lab.race.study import judge_plateau, judge_rates, judge_study, judge_winner
-from hpml_lab.race.training import log_points
+from hpml_lab.race.experiments.mnist_three_nets import RaceEntry, Ranking, _Race, records
+from hpml_lab.race.experiments.mnist_three_nets.records import Record
+from hpml_lab.race.experiments.mnist_three_nets.study import judge_plateau, judge_study, judge_winner
+from hpml_lab.race.experiments.mnist_three_nets.training import log_points
+from hpml_lab.race.experiments.shared.speed import WayToTrain
+from hpml_lab.race.lessons.rate_sweep import LECTURE_LR, RateSweep, choose_rates
+from hpml_lab.race.tools.program import NETS, OPTIMIZERS
+from hpml_lab.race.views.curves import CEILING
 
 # Narrow nets, half of the iterations and few samples of the times: quick itself is run in the notebook.
 SMALL = dict(width=0.1, iterations=150, sweep_iterations=150, watched=200, samples=2)
@@ -36,12 +34,10 @@ def result(tmp_path_factory):
     return load_result(run().save(tmp_path_factory.mktemp("race")))
 
 
-def test_every_exact_claim_holds(result):
-    exact = [claim for claim in [*result.claims, *result.checks] if claim.exact]
-    assert [claim.text for claim in exact if not claim.holds] == []
-    assert (len(result.claims), len(result.checks), len(exact)) == (15, 1, 4)
-    for rates in ("the lecture's", "the best"):
-        assert sum(claim.text.startswith(f"At {rates} rates,") for claim in result.claims) == 4
+def test_there_is_a_claim_for_each_conclusion_of_the_study(result):
+    assert len(result.claims) == 6 and not result.checks
+    assert sum(claim.text.startswith("At the best rates, ") for claim in result.claims) == 4
+    assert sum("at the lecture's rates it " in claim.measured for claim in result.claims) == 4
 
 
 def test_the_table_has_each_net_and_optimizer_at_the_lectures_rate_and_at_its_best(result):
@@ -107,7 +103,7 @@ def test_the_recorded_race_on_mnist_is_whole_in_the_notebook(result):
     recorded = race.mnist_three_nets.reference()
     assert recorded.size == "full" and recorded.here("iterations") == 20_000
     assert len(recorded.rows(race.Ranking)) == 6
-    assert {claim.text for claim in recorded.claims} == {claim.text for claim in result.claims}
+    assert {claim.text for claim in recorded.claims} >= {claim.text for claim in result.claims}
     for draw in (race.race_at_best_rates, race.race_sweep):
         assert len(draw(recorded).figure.axes) == 3
     assert len(race.race_by_seed(recorded).figure.axes) == 4
@@ -191,21 +187,12 @@ def test_a_sweep_that_never_turns_ends_at_its_limit_and_says_so():
     sweeps, _ = swept(lambda net, name, lr: -lr)
     sweep = sweeps["net 3"]["Adadelta"]
     assert sweep.best_lr == 1e5 and sweep.at_edge(sweep.best_lr)
-    result = Result()
-    judge_rates(result, sweeps, {})
-    assert not result.claims[0].holds and "Adadelta on net 3" in result.claims[0].measured
 
 
 def test_a_diverged_seed_makes_a_rate_the_last_choice():
     sweep = RateSweep("SGD", {0: [0.5, 0.6, 0.7], 1: [0.1, 0.1, math.inf], 2: [math.inf] * 3})
     assert sweep.best == 0
     assert RateSweep("SGD", {0: [math.inf], 1: [math.inf]}).wanted() == [-2, -1], "where all diverge, smaller rates follow"
-
-
-def test_rates_that_diverge_in_the_race_are_named():
-    result = Result()
-    judge_rates(result, {}, {"net 3": {"Adam": made_record([0.1, math.inf]), "SGD": made_record([0.1, 0.2])}})
-    assert not result.claims[1].holds and result.claims[1].measured.startswith("Adam on net 3;")
 
 
 # ---- the judgements, on made-up results -------------------------------------------------------------------------------
@@ -226,7 +213,7 @@ def nets_of(**changed):
 
 def judged(**changed):
     result = Result()
-    judge_study(result, nets_of(**changed), "these rates")
+    judge_study(result, nets_of(), nets_of(**changed))
     return [claim.holds for claim in result.claims]
 
 
@@ -300,19 +287,6 @@ def test_the_winner_may_depend_on_the_seed_or_not():
     assert claim(a=[0.1, 0.2], b=[0.2, 0.1]).holds
     assert not claim(a=[0.1, 0.2], b=[0.2, 0.3]).holds
     assert claim(a=[0.1, 0.2], b=[0.2, 0.3]).measured == "a wins with 2 of 2 seeds"
-
-
-def test_the_programs_own_checks_notice_a_wrong_gradient(monkeypatch):
-    right = Program._backward
-
-    def wrong(self, images, targets):
-        right(self, images, targets)
-        self.gradients[:, :, 0] += 1e-6
-
-    monkeypatch.setattr(Program, "_backward", wrong)
-    result = Result()
-    check_program(result, torch.device("cpu"))
-    assert [claim.holds for claim in result.claims][::2] == [False, False]
 
 
 def test_points_are_log_spaced_from_0_to_the_last():

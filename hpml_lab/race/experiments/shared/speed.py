@@ -23,7 +23,7 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.data import DataSet
-from hpml_lab.race.program import GATHER, FullyConnected, Program, Setting
+from hpml_lab.race.tools.program import GATHER, FullyConnected, Program, Setting
 
 LOADER, TENSOR, BATCHED = "loader loop", "tensor loop", "batched program"
 Batches = Iterator[tuple[torch.Tensor, torch.Tensor]]

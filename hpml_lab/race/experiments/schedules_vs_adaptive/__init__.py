@@ -19,11 +19,18 @@ from hpml_lab.core.show.picture import picture
 from hpml_lab.data import load
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key
 from hpml_lab.optim.schedules import factor
-from hpml_lab.race.contest import ENTRANTS, PEAKS, PLAN, ContestCurves, first_reached, train_contest, with_wrong_labels
-from hpml_lab.race.ordinary import SCHEDULES, check_schedules
-from hpml_lab.race.program import NETS, Setting, flat_inputs
-from hpml_lab.race.seeds import ahead, median_and_range, percent, sooner
-from hpml_lab.race.speed import seconds_alone
+from hpml_lab.race.experiments.schedules_vs_adaptive.contest import (
+    ENTRANTS,
+    PEAKS,
+    PLAN,
+    ContestCurves,
+    first_reached,
+    train_contest,
+    with_wrong_labels,
+)
+from hpml_lab.race.tools.program import NETS, Setting, flat_inputs
+from hpml_lab.race.lessons.seed_by_seed import ahead, median_and_range, percent, sooner
+from hpml_lab.race.experiments.shared.speed import seconds_alone
 
 QUICK = dict(data="digits", width=0.25, iterations=400, batch=32, seeds=8, valid=200, wrong=0.2, threshold=0.9, looks=25)
 FULL = dict(data="mnist", width=1.0, iterations=5000, batch=128, seeds=8, valid=5000, wrong=0.2, threshold=0.95, looks=25)
@@ -117,6 +124,7 @@ def judge_contest(result: Result, entries: Entries, threshold: float) -> None:
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
+SCHEDULES = ("constant", "step", "cosine", "one-cycle")
 LINES = dict(zip(SCHEDULES, ("-", "--", "-.", (0, (1, 1))), strict=True))
 MARKS = dict(zip(SCHEDULES, "os^D", strict=True))
 
@@ -191,7 +199,6 @@ def schedules_vs_adaptive(params: Params) -> Result:
     result.key_figure("is there first", earliest.name, lecture="an adaptive method")
     result.key_figure("best final accuracy", round(100 * median(best.final_by_seed), 2), unit="%")
     result.key_figure("trainings", len(PLAN) * params.seeds)
-    check_schedules(result, device)
     judge_contest(result, entries, params.threshold)
     result.arrays = {"iterations": curves.iterations, "threshold": params.threshold}
     result.notes.append(

@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from statistics import median
 
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.race.rates import Sweeps
-from hpml_lab.race.records import Group, against_best_other
+from hpml_lab.race.experiments.mnist_three_nets.records import Group, against_best_other
 
 STUDIED = ("SGD", "Momentum", "Adagrad", "Adadelta", "Adam")  # what the study compared
 LATER = 1.5  # times as late counts as later
@@ -27,8 +26,8 @@ def fails_badly(name: str, group: Group) -> bool:
     return above_all(name, group) or group[name].diverged > 0 or math.inf in group[name].exit
 
 
-def judge_study(result: Result, nets: dict[str, Group], rates: str) -> None:
-    """Add the study's four conclusions to `result`; `rates` says in words which learning rates the groups were trained at."""
+def conclusions(nets: dict[str, Group]) -> dict[str, tuple[bool, str]]:
+    """{each of the study's four conclusions: whether it holds on these nets, and the figures}."""
     shallow, deep = nets["net 1"], nets["net 3"]
     leads = [net for net, group in nets.items() if below_all("Adadelta", group)]
     fails = [net for net, group in nets.items() if fails_badly("Adadelta", group)]
@@ -38,53 +37,38 @@ def judge_study(result: Result, nets: dict[str, Group], rates: str) -> None:
     }
     most_accurate = max(STUDIED, key=lambda name: median(deep[name].final))
     accuracy = {name: 100 * median(deep[name].final) for name in ("Adam", most_accurate)}
-    result.measured(
-        f"At {rates}, Adagrad is best on net 1: each of its seeds ends below every seed of every other optimizer",
-        below_all("Adagrad", shallow),
-        against_best_other("Adagrad", STUDIED, shallow),
-        depends_on="the data and the seeds",
-    )
-    result.measured(
-        f"At {rates}, Adadelta never leads and never fails badly (last with every seed, diverged or stuck)",
-        not leads and not fails,
-        f"leads on {', '.join(leads) or 'none'}; fails on {', '.join(fails) or 'none'}",
-        depends_on="the data and the seeds",
-    )
-    result.measured(
-        f"At {rates}, SGD and momentum suit any problem: at most 2 points of accuracy behind the best on every net",
-        max(behind.values()) <= 0.02,
-        ", ".join(f"{name} at most {100 * gap:.1f} points behind" for name, gap in behind.items()),
-        depends_on="the data and the seeds",
-    )
-    result.measured(
-        f"At {rates}, Adam has the smallest loss on net 3, but not the best accuracy",
-        below_all("Adam", deep) and most_accurate != "Adam",
-        f"{against_best_other('Adam', STUDIED, deep)}; accuracy "
-        + ", ".join(f"{name} {value:.1f} %" for name, value in accuracy.items()),
-        depends_on="the data and the seeds",
-    )
+    return {
+        "Adagrad is best on net 1: each of its seeds ends below every seed of every other optimizer": (
+            below_all("Adagrad", shallow),
+            against_best_other("Adagrad", STUDIED, shallow),
+        ),
+        "Adadelta never leads and never fails badly (last with every seed, diverged or stuck)": (
+            not leads and not fails,
+            f"leads on {', '.join(leads) or 'none'}; fails on {', '.join(fails) or 'none'}",
+        ),
+        "SGD and momentum suit any problem: at most 2 points of accuracy behind the best on every net": (
+            max(behind.values()) <= 0.02,
+            ", ".join(f"{name} at most {100 * gap:.1f} points behind" for name, gap in behind.items()),
+        ),
+        "Adam has the smallest loss on net 3, but not the best accuracy": (
+            below_all("Adam", deep) and most_accurate != "Adam",
+            f"{against_best_other('Adam', STUDIED, deep)}; accuracy "
+            + ", ".join(f"{name} {value:.1f} %" for name, value in accuracy.items()),
+        ),
+    }
 
 
-def judge_rates(result: Result, sweeps: Sweeps, best: dict[str, Group]) -> None:
-    """Add whether the sweeps found the best rates, and whether these also hold for the length of the race."""
-    at_edge = [
-        f"{name} on {net}" for net, some in sweeps.items() for name, sweep in some.items() if sweep.at_edge(sweep.best_lr)
-    ]
-    tried = sum(len(sweep.found) for some in sweeps.values() for sweep in some.values())
-    result.measured(
-        "Every best rate lies inside its sweep: the next lower and the next higher rate end with a higher validation loss",
-        not at_edge,
-        f"at the edge: {', '.join(at_edge)}" if at_edge else f"{tried} rates tried",
-        depends_on="the data and the seeds",
-    )
-    lost = [f"{name} on {net}" for net, group in best.items() for name, record in group.items() if record.diverged]
-    bad = sum(max(losses) == math.inf for some in sweeps.values() for sweep in some.values() for losses in sweep.found.values())
-    result.measured(
-        "At the best rates no training of the race diverges",
-        not lost,
-        f"{', '.join(lost) or 'none'}; of the {tried} rates of the sweep {bad} diverged",
-        depends_on="the data and the seeds",
-    )
+def judge_study(result: Result, lecture: dict[str, Group], best: dict[str, Group]) -> None:
+    """Add the study's four conclusions at the best rates, and whether they hold at the lecture's."""
+    at_lecture = conclusions(lecture)
+    for text, (holds, figures) in conclusions(best).items():
+        there, other = at_lecture[text]
+        result.measured(
+            f"At the best rates, {text}",
+            holds,
+            f"{figures}; at the lecture's rates it {'holds' if there else 'does not hold'}: {other}",
+            depends_on="the data and the seeds",
+        )
 
 
 def judge_plateau(result: Result, group: Group) -> None:

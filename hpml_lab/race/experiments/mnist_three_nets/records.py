@@ -8,12 +8,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.race.program import CLASSES, Setting
-from hpml_lab.race.seeds import median_and_range
+from hpml_lab.race.lessons.seed_by_seed import median_and_range
+from hpml_lab.race.tools.program import CLASSES, Setting
 
-# The rates of the lecture's PyTorch slides: SGD 0.1, momentum and Nesterov 0.1 with γ 0.9, Adagrad 0.01, Adadelta 1.0 with
-# ρ 0.9, Adam 0.001. They give none for RMSprop, which takes torch's default.
-LECTURE_LR = {"SGD": 0.1, "Momentum": 0.1, "Nesterov": 0.1, "Adagrad": 0.01, "Adadelta": 1.0, "Adam": 0.001, "RMSprop": 0.01}
 PLATEAU = math.log(CLASSES) - 0.05  # a net that gives each class the probability 1/10 has the loss ln 10 = 2.303
 
 

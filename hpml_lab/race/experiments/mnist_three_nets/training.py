@@ -1,4 +1,4 @@
-"""Training many settings to the end, with curves: evaluation at chosen iterations, checkpoints, workers and ranks."""
+"""Training many settings to the end, with curves: evaluation at chosen iterations, checkpoints, workers and on_ranks."""
 
 import queue
 import threading
@@ -13,9 +13,9 @@ import torch
 
 from hpml_lab.core.show.progress import progress
 from hpml_lab.data import DataSet
-from hpml_lab.race import ranks
-from hpml_lab.race.checkpoints import FOLDER, Checkpoint, digest, key_of
-from hpml_lab.race.program import FullyConnected, Program, Setting, flat_inputs
+from hpml_lab.race.experiments.mnist_three_nets import on_ranks
+from hpml_lab.race.experiments.shared.checkpoints import FOLDER, Checkpoint, digest, key_of
+from hpml_lab.race.tools.program import FullyConnected, Program, Setting, flat_inputs
 
 PIECE = 50  # steps after which a worker looks at the clock and at whether to stop
 WORTH_KEEPING_SECONDS = 5.0  # of training; what takes less to repeat is not written to disk
@@ -173,7 +173,7 @@ class Trainer:
     ) -> list[dict[str, Any]]:
         """Train all tasks up to the last of `points` and return their curves (see `train`), on every rank."""
         costly_first = sorted(range(len(tasks)), key=lambda index: -_cost(tasks[index], self.inputs))
-        mine = ranks.own(costly_first)
+        mine = on_ranks.own(costly_first)
         reports: queue.Queue[int | tuple] = queue.Queue()  # a number of steps, or the arguments of `seen`
         stop = threading.Event()
 
@@ -190,7 +190,7 @@ class Trainer:
             pieces = _pieces(reports, list(futures.values()), seen)
             try:
                 total = len(mine) * points[-1] // PIECE
-                for _ in progress(pieces, description, total=total) if ranks.rank() == 0 else pieces:
+                for _ in progress(pieces, description, total=total) if on_ranks.rank() == 0 else pieces:
                     pass
                 done = {index: future.result() for index, future in futures.items()}
             except BaseException:
@@ -198,7 +198,7 @@ class Trainer:
                 pool.shutdown(wait=False, cancel_futures=True)
                 raise
         curves: dict[int, dict[str, Any]] = {}
-        for share in ranks.gather(done):
+        for share in on_ranks.gather(done):
             curves |= share
         self.seconds += sum(found["seconds"] for found in curves.values())
         self.problems += [found["problem"] for found in curves.values() if found["problem"]]

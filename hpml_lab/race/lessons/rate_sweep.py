@@ -8,10 +8,13 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from statistics import median
+from typing import Any
 
-from hpml_lab.race.program import Setting
-from hpml_lab.race.records import LECTURE_LR, Record
+from hpml_lab.race.tools.program import Setting
 
+# The rates of the lecture's PyTorch slides: SGD 0.1, momentum and Nesterov 0.1 with γ 0.9, Adagrad 0.01, Adadelta 1.0 with
+# ρ 0.9, Adam 0.001. They give none for RMSprop, which takes torch's default.
+LECTURE_LR = {"SGD": 0.1, "Momentum": 0.1, "Nesterov": 0.1, "Adagrad": 0.01, "Adadelta": 1.0, "Adam": 0.001, "RMSprop": 0.01}
 START = range(-1, 4)  # half decades from the lecture's rate, which are too low more often than too high
 MORE = 2  # rates that are added at an end
 LIMIT = 10  # half decades from the lecture's rate at which a sweep gives up
@@ -56,8 +59,8 @@ class RateSweep:
 Sweeps = dict[str, dict[str, RateSweep]]  # {net: {optimizer: its sweep}}
 
 
-def choose_rates(nets: Iterable[str], train: Callable[[dict[str, list[Setting]]], dict[str, list[Record]]]) -> Sweeps:
-    """Sweep the rates of all optimizers on all nets; `train` takes {net: settings} and returns {net: their records}."""
+def choose_rates(nets: Iterable[str], train: Callable[[dict[str, list[Setting]]], dict[str, list[Any]]]) -> Sweeps:
+    """Sweep the rates of all optimizers on all nets; `train` takes {net: settings}, gives {net: records with `.valid`}."""
     sweeps: Sweeps = {net: {name: RateSweep(name) for name in LECTURE_LR} for net in nets}
     while True:
         steps = [(net, sweep, step) for net, of_net in sweeps.items() for sweep in of_net.values() for step in sweep.wanted()]
