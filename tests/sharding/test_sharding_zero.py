@@ -109,6 +109,40 @@ def train_fsdp(right):
     return worst(whole | {"scale": net.scale}, right), kept, none, numbers, alive, len(model._reductions)
 
 
+CUT = (nn.Linear, nn.Embedding)
+
+
+def train_partly_sharded(right):
+    """Only linear layers and embeddings are cut; rank 1 leaves one of the others out of its loss."""
+    if dist.get_rank():
+        torch.manual_seed(99)
+    net = seeded() if dist.get_rank() == 0 else Mixed().double()
+    whole = {name: p.numel() for name, p in net.named_parameters() if name in ("position", "conv.weight", "unused.weight")}
+    model = FullyShardedDataParallel(net, modules=CUT)
+    own = {name: p.numel() for name, p in model.module.named_parameters() if name in whole}
+    train(model, adam(model.parameters()), own_samples(), model.finish_gradient_synchronization)
+    gradients = {name: p.grad for name, p in model.module.named_parameters() if p.grad is not None}
+    trained = model.gather_full_params() | {"scale": net.scale}
+    model.zero_grad()
+    parts = [net.conv.weight.sum(), net.position.sum()][: 2 - dist.get_rank()]
+    sum(parts).backward()
+    model.finish_gradient_synchronization()
+    return worst(trained, right), whole, own, gradients, net.position.grad
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_only_the_layers_that_it_is_told_are_cut_and_the_others_gradients_are_equal_on_all_ranks(ranks):
+    found = launch(train_partly_sharded, one_process(), ranks=ranks)
+    for error, whole, own, gradients, position in found:
+        assert error < 1e-10
+        assert own == {**whole, "unused.weight": whole["unused.weight"] // ranks}
+        assert {"position", "conv.weight", "recurrent.weight_ih_l0"} <= set(gradients)
+        for name in ("position", "conv.weight", "recurrent.weight_ih_l0"):
+            assert torch.equal(gradients[name], found[0][3][name]), name
+        assert "half_used.weight" not in gradients
+        assert torch.equal(position, torch.full((5, 6), 1 / ranks).double()), "a rank that does not use it takes part"
+
+
 def train_sharded(right):
     net = seeded()
     ddp = DistributedDataParallel(net, find_unused_parameters=True)

@@ -67,25 +67,33 @@ class _Gather(torch.autograd.Function):
 
 
 class FullyShardedDataParallel(nn.Module):
-    """`module`, its parameters partitioned among the ranks; `parameters()` are this rank's parts, for its optimizer.
+    """`module`, its parameters partitioned among the ranks; `parameters()` are what this rank's optimizer updates.
 
         model = FullyShardedDataParallel(module); optimizer = Adam(model.parameters())
         loss(model(x), y).backward(); model.finish_gradient_synchronization(); optimizer.step()
 
     compute_dtype  in which the layers compute and the parameters travel; None: as the module has them
+    modules        types of the layers whose parameters are cut, such as (nn.Linear, nn.Embedding); None: all. The others' stay
+                   whole on every rank, in their own dtype, and get the mean of the ranks' gradients
     Every rank runs the same layers in the same order, because each layer's gather needs all ranks.
     """
 
-    def __init__(self, module: nn.Module, compute_dtype: torch.dtype | None = None) -> None:
+    def __init__(
+        self, module: nn.Module, compute_dtype: torch.dtype | None = None, modules: tuple[type[nn.Module], ...] | None = None
+    ) -> None:
         super().__init__()
         self.module, self.compute_dtype = module, compute_dtype
         self._gathered: dict[int, tuple[TensorWeakRef, Shard]] = {}  # by address, while a whole parameter lives
         self._reductions: list[tuple[Shard, dist.Work, torch.Tensor]] = []
-        for buffer in module.buffers():
-            dist.broadcast(buffer, src=0)
-        shards = {parameter: Shard(parameter, compute_dtype) for parameter in module.parameters()}  # a tied one once
+        chosen = [child for child in module.modules() if modules is None or isinstance(child, modules)]
+        cut = {parameter for child in chosen for parameter in child.parameters(recurse=False)}
+        self._kept = [parameter for parameter in module.parameters() if parameter not in cut]
+        for tensor in [*module.buffers(), *self._kept]:
+            dist.broadcast(tensor.detach(), src=0)
+        # In the module's order, which is the same on all ranks; a tied parameter once.
+        shards = {parameter: Shard(parameter, compute_dtype) for parameter in module.parameters() if parameter in cut}
         for child in module.modules():
-            own = {name: shards[parameter] for name, parameter in child._parameters.items() if parameter is not None}
+            own = {name: shards[parameter] for name, parameter in child._parameters.items() if parameter in cut}
             child.__dict__.update(_shards=own, _whole={}, _sharded=self)
             child._parameters.update({name: shard.part for name, shard in own.items()})
             child.__class__ = _gathering(type(child), tuple(own))
@@ -116,11 +124,24 @@ class FullyShardedDataParallel(nn.Module):
         return kept if isinstance(kept, torch.Tensor) else kept[0].gather(kept[1]).as_strided(*kept[2:])
 
     def start_reduction(self, shard: Shard, gradient: torch.Tensor) -> None:
-        self.finish_gradient_synchronization(IN_FLIGHT - 1)
+        self._wait_until_left(IN_FLIGHT - 1)
         self._reductions.append((shard, *shard.reduce(gradient)))
 
-    def finish_gradient_synchronization(self, left: int = 0) -> None:
-        """Wait for the gradients, but for the last `left`; to be called between backward and the optimizer's step."""
+    def finish_gradient_synchronization(self) -> None:
+        """Wait for the parts' gradients, and average those of what is whole; to be called between backward and step."""
+        self._wait_until_left(0)
+        trained = [parameter for parameter in self._kept if parameter.requires_grad]
+        if not trained:
+            return
+        used = torch.tensor([parameter.grad is not None for parameter in trained], dtype=torch.int32, device=trained[0].device)
+        dist.all_reduce(used)  # a rank that did not use a parameter takes part with zeros, unless none has used it
+        for parameter, ranks in zip(trained, used.tolist(), strict=True):
+            if ranks:
+                gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad.contiguous()
+                dist.all_reduce(gradient)
+                parameter.grad = gradient / dist.get_world_size()
+
+    def _wait_until_left(self, left: int) -> None:
         while len(self._reductions) > left:
             shard, work, part = self._reductions.pop(0)
             work.wait()
@@ -128,8 +149,9 @@ class FullyShardedDataParallel(nn.Module):
 
     def gather_full_params(self) -> dict[str, torch.Tensor]:
         """{name in the module: the whole parameter}, on every rank, in the parts' precision; all ranks have to call it."""
-        shards = [(f"{at}.{n}".lstrip("."), s) for at, child in self.module.named_modules() for n, s in child._shards.items()]
-        return {name: shard.gather(shard.part.dtype) for name, shard in shards}
+        shards = {f"{at}.{n}".lstrip("."): s for at, child in self.module.named_modules() for n, s in child._shards.items()}
+        kept = {name: tensor.detach() for name, tensor in self.module.named_parameters() if name not in shards}
+        return {name: shard.gather(shard.part.dtype) for name, shard in shards.items()} | kept
 
 
 @functools.cache
