@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same, shown
 
 NOTEBOOK = "13_distributed"
@@ -14,212 +14,149 @@ NOTEBOOK = "13_distributed"
 Pair = tuple[torch.Tensor, torch.Tensor]
 
 
-def _together(counts: torch.Tensor, means: torch.Tensor, variances: torch.Tensor) -> Pair:
-    """(M2 / n, M2 / (n − 1)) of all values, where M2 = Σ nᵣ varᵣ + Σ nᵣ (meanᵣ − mean)²."""
-    return _both(counts, _within(counts, means, variances) + _between(counts, means))
+def right(counts: torch.Tensor, means: torch.Tensor, variances: torch.Tensor) -> Pair:
+    n, weights = counts.sum(), counts[:, None]
+    mean = (weights * means).sum(0) / n
+    within = (weights * variances).sum(0)
+    between = (weights * (means - mean).square()).sum(0)
+    m2 = within + between
+    return m2 / n, m2 / (n - 1)
 
 
-def _m2(counts: torch.Tensor, means: torch.Tensor, variances: torch.Tensor) -> torch.Tensor:
-    return counts.sum() * _together(counts, means, variances)[0]
-
-
-def _both(counts: torch.Tensor, variance: torch.Tensor) -> Pair:
-    """The variance, and with n / (n − 1)."""
-    n = counts.sum()
-    return variance, variance * n / (n - 1)
-
-
-def _within(counts: torch.Tensor, means: torch.Tensor, variances: torch.Tensor) -> torch.Tensor:
-    return (counts[:, None] * variances).sum(0) / counts.sum()
-
-
-def _mean(counts: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    return (counts[:, None] * means).sum(0) / counts.sum()
-
-
-def _between(counts: torch.Tensor, means: torch.Tensor) -> torch.Tensor:
-    return (counts[:, None] * (means - _mean(counts, means)).square()).sum(0) / counts.sum()
-
-
-def _spread(means: torch.Tensor) -> torch.Tensor:
+def spread(means: torch.Tensor) -> torch.Tensor:
     """The variance between the ranks, without weights."""
     return means.var(0, correction=0)
 
 
-def _corrected_spread(means: torch.Tensor) -> torch.Tensor:
+def corrected_spread(means: torch.Tensor) -> torch.Tensor:
     return (means - means.mean(0)).square().sum(0) / (len(means) - 1)
 
 
-def _merged(weight: Callable[[float, float], float]) -> Callable[..., torch.Tensor]:
+def merged(weight: Callable[[float, float], float]) -> Callable[..., Pair]:
     """The ranks merged one after the other, where the squared distance of two means counts weight(values, values)."""
 
-    def merged(n: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def answer(n: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Pair:
         count, mean, m2 = int(n[0]), m[0], n[0] * v[0]
         for more, other, variance in zip(n[1:].tolist(), m[1:], v[1:], strict=True):
             m2 = m2 + more * variance + weight(count, more) * (other - mean).square()
             mean, count = mean + (other - mean) * more / (count + more), count + more
-        return m2 / count
+        return m2 / count, m2 / (count - 1)
 
-    return merged
-
-
-# What students take for the variance of all values, and a hint.
-_VARIANCES: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
-    "averaged-variances": (
-        lambda n, m, v: v.mean(0),
-        "You average the ranks' variances. Two ranks have variance 0, one has mean 0 and the other 10: do all values together"
-        " have variance 0?",
-    ),
-    "only-within": (
-        _within,
-        "The variances are averaged with the right weights. What is missing is how far the ranks' means are from each other.",
-    ),
-    "only-between": (
-        lambda n, m, v: _between(n, m),
-        "This is the variance between the ranks. Each rank's values also vary around its own mean.",
-    ),
-    "between-not-weighted": (
-        lambda n, m, v: _within(n, m, v) + _spread(m),
-        "In the variance between the ranks a rank with more values counts more, and so does it in the mean of all.",
-    ),
-    "between-not-weighted, around the right mean": (
-        lambda n, m, v: _within(n, m, v) + (m - _mean(n, m)).square().mean(0),
-        "In the variance between the ranks a rank with more values counts more.",
-    ),
-    "not-weighted": (
-        lambda n, m, v: v.mean(0) + _spread(m),
-        "Both parts are there, but every rank has the same weight. A rank with more values counts more.",
-    ),
-    "not-weighted, corrected": (
-        lambda n, m, v: v.mean(0) + _corrected_spread(m),
-        "Every rank has the same weight. A rank with more values counts more.",
-    ),
-    "within-not-weighted": (
-        lambda n, m, v: v.mean(0) + _between(n, m),
-        "The ranks' own variances have no weights: a rank with more values counts more.",
-    ),
-    "mean-of-means": (
-        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - m.mean(0)).square()).sum(0) / n.sum(),
-        "You measure from the mean of the ranks' means. The mean of all values weights each rank by its count.",
-    ),
-    "between-corrected": (
-        lambda n, m, v: _within(n, m, v) + _corrected_spread(m),
-        "torch's var divides by N − 1 and gives each rank the same weight. Weight the squares by the counts, and divide by n.",
-    ),
-    "mean-of-one-rank": (
-        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - m[0]).square()).sum(0) / n.sum(),
-        "You measure from the mean of rank 0. The mean of all values is another.",
-    ),
-    "mean-rounded": (
-        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - _mean(n, m).floor()).square()).sum(0) / n.sum(),
-        "Your mean of all values is a whole number: // rounds down, divide with /.",
-    ),
-    "not-squared, standard deviation": (
-        lambda n, m, v: _within(n, m, v) + m.std(0, correction=0),
-        "To the variances you add a standard deviation: between the ranks, too, distances count squared, and weighted.",
-    ),
-    "not-squared": (
-        lambda n, m, v: _within(n, m, v) + (n[:, None] * (m - _mean(n, m)).abs()).sum(0) / n.sum(),
-        "The distances between the means count squared.",
-    ),
-    "summed": (
-        lambda n, m, v: v.sum(0),
-        "You add the ranks' variances. A variance is a mean of squares: with twice as many values it does not double.",
-    ),
-    "pooled": (
-        lambda n, m, v: ((n - 1)[:, None] * v).sum(0) / (n.sum() - len(n)),
-        "The pooled variance of statistics assumes that all groups have the same mean. Here the means differ, and that counts.",
-    ),
-    "largest": (
-        lambda n, m, v: v.max(0).values,
-        "This is the largest of the variances: all values together may vary even more.",
-    ),
-}
+    return answer
 
 
-_CHANNELS = "Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels."
-_SECOND = "The first is right. "
+def first(answer: Callable) -> Callable:
+    return lambda *given: None if (pair := answer(*given)) is None else pair[0]
+
+
+def second(answer: Callable) -> Callable:
+    return lambda *given: None if (pair := answer(*given)) is None else pair[1]
+
+
+_SHAPE = """
+error
+    weights-do-not-broadcast :: must match the size of tensor :: counts has one number for each
+        rank (N,), means and variances are (N, C): counts[:, None] is (N, 1).
+"""
+# What students take for the variance of all values: the first of the two.
+BIASED = Rubric(
+    right,
+    """
+m2 = within + between
+    averaged-variances :: m2 = n * variances.mean(0) :: You average the ranks' variances. Two ranks have variance 0, one has
+        mean 0 and the other 10: do all values together have variance 0?
+    only-within :: m2 = within :: The variances are averaged with the right weights. What is missing is how far the ranks'
+        means are from each other.
+    only-between :: m2 = between :: This is the variance between the ranks. Each rank's values also vary around its own mean.
+    between-not-weighted :: m2 = within + n * spread(means) :: In the variance between the ranks a rank with more values
+        counts more, and so does it in the mean of all.
+    between-not-weighted :: m2 = within + n * (means - mean).square().mean(0) :: In the variance between the ranks a rank with
+        more values counts more.
+    not-weighted :: m2 = n * (variances.mean(0) + spread(means)) :: Both parts are there, but every rank has the same weight.
+        A rank with more values counts more.
+    not-weighted :: m2 = n * (variances.mean(0) + corrected_spread(means)) :: Every rank has the same weight. A rank with more
+        values counts more.
+    within-not-weighted :: m2 = n * variances.mean(0) + between :: The ranks' own variances have no weights: a rank with more
+        values counts more.
+    between-corrected :: m2 = within + n * corrected_spread(means) :: torch's var divides by N − 1 and gives each rank the
+        same weight. Weight the squares by the counts, and divide by n.
+    not-squared :: m2 = within + n * means.std(0, correction=0) :: To the variances you add a standard deviation: between the
+        ranks, too, distances count squared, and weighted.
+    summed :: m2 = n * variances.sum(0) :: You add the ranks' variances. A variance is a mean of squares: with twice as many
+        values it does not double.
+    pooled :: m2 = n * ((weights - 1) * variances).sum(0) / (n - len(counts)) :: The pooled variance of statistics assumes
+        that all groups have the same mean. Here the means differ, and that counts.
+    largest :: m2 = n * variances.max(0).values :: This is the largest of the variances: all values together may vary even
+        more.
+    standard-deviation :: m2 = n * ((within + between) / n).sqrt() :: These are standard deviations; return variances, without
+        the square root.
+    not-divided :: m2 = n * (within + between) :: This is M2, the sum of the squared distances. Divide it by n, and by n − 1.
+    same-twice :: m2 = (within + between) * n / (n - 1) :: The first of your two is the unbiased variance. A batch is
+        normalized with the one that divides by n.
+    channels-mixed :: m2 = (within + between).mean() :: $CHANNELS
+    one-channel-only :: m2 = (within + between)[0] :: This is the variance of channel 0. Return one for each channel, the
+        columns.
+    mean-first :: m2 = n * mean :: Your first is the mean of all values. Both that are asked for are variances.
+    whole-numbers :: m2 = n * ((within + between) / n).floor() :: // leaves whole numbers: divide with /.
+(means - mean).square()
+    mean-of-means :: (means - means.mean(0)).square() :: You measure from the mean of the ranks' means. The mean of all values
+        weights each rank by its count.
+    mean-of-one-rank :: (means - means[0]).square() :: You measure from the mean of rank 0. The mean of all values is another.
+    mean-rounded :: (means - mean.floor()).square() :: Your mean of all values is a whole number: // rounds down, divide with
+        /.
+    not-squared :: (means - mean).abs() :: The distances between the means count squared.
+weights * variances
+    unbiased-within :: (weights - 1) * variances :: The ranks' variances divide by their n, so that n · variance is a rank's
+        sum of squares; you multiply by n − 1.
+whole answer
+    first-ranks-only :: lambda n, m, v: right(n[:2], m[:2], v[:2]) :: Right for two ranks; with more, the others do not count.
+    first-ranks-only :: first_two_means :: Right for two ranks; with more, the others' means do not count.
+    wrong-weight-in-the-merge :: merged(lambda a, b: b / (a + b)) :: $MERGE
+    wrong-weight-in-the-merge :: merged(lambda a, b: a * b) :: $MERGE
+    wrong-weight-in-the-merge :: merged(lambda a, b: b) :: $MERGE
+    wrong-weight-in-the-merge :: merged(lambda a, b: a + b) :: $MERGE
+    wrong-weight-in-the-merge :: merged(lambda a, b: 1.0) :: $MERGE
+"""
+    + _SHAPE,
+    wrap=first,
+    CHANNELS="Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels.",
+    MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two groups' "
+    "means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
+)
 # What students take for the second, where the first is right.
-_UNBIASED: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
-    "same-twice": (
-        lambda n, m, v: _together(n, m, v)[0],
-        _SECOND + "running_var takes the unbiased variance, which divides by n − 1 instead of n.",
-    ),
-    "local-count": (
-        lambda n, m, v: _together(n, m, v)[0] * n[0] / (n[0] - 1),
-        _SECOND + "In n / (n − 1), n is the number of values on all ranks, not on one.",
-    ),
-    "local-count, each rank's": (
-        lambda n, m, v: _within(n, m, v * (n / (n - 1).clamp(min=1))[:, None]) + _between(n, m),
-        _SECOND + "Correct once, at the end, with the number of values on all ranks.",
-    ),
-    "local-count, each rank's, not a number for one value": (
-        lambda n, m, v: _within(n, m, v * (n / (n - 1))[:, None]) + _between(n, m),
-        _SECOND + "Correct once, at the end, with the number of values on all ranks.",
-    ),
-    "counts-ranks": (
-        lambda n, m, v: _together(n, m, v)[0] * len(n) / max(len(n) - 1, 1),
-        _SECOND + "In n / (n − 1), n is the number of values, not of ranks.",
-    ),
-    "counts-ranks, subtracted": (
-        lambda n, m, v: _m2(n, m, v) / (n.sum() - len(n)),
-        _SECOND + "The unbiased variance divides by n − 1: one mean is estimated, that of all values.",
-    ),
-    "pooled": (
-        lambda n, m, v: ((n - 1)[:, None] * v).sum(0) / (n.sum() - len(n)),
-        _SECOND + "The pooled variance of statistics assumes that all groups have the same mean. Here the means differ.",
-    ),
-    "inverted-correction": (
-        lambda n, m, v: _together(n, m, v)[0] * (n.sum() - 1) / n.sum(),
-        _SECOND + "The unbiased variance is larger: it divides by n − 1 instead of n.",
-    ),
-    "divided-again": (
-        lambda n, m, v: _together(n, m, v)[0] / (n.sum() - 1),
-        _SECOND + "You divide it by n − 1, but it has been divided by n already. By which factor do the two differ?",
-    ),
-    "not-divided": (_m2, _SECOND + "The second is M2, the sum of the squared distances: divide it by n − 1."),
-    "whole-numbers": (lambda n, m, v: _together(n, m, v)[1].floor(), _SECOND + "// leaves whole numbers: divide with /."),
-}
-_BIASED: dict[str, tuple[Callable[..., torch.Tensor], str]] = {
-    "same-twice, unbiased": (
-        lambda n, m, v: _together(n, m, v)[1],
-        "The first of your two is the unbiased variance. A batch is normalized with the one that divides by n.",
-    ),
-    "standard-deviation": (
-        lambda n, m, v: _together(n, m, v)[0].sqrt(),
-        "These are standard deviations; return variances, without the square root.",
-    ),
-    "not-divided": (_m2, "This is M2, the sum of the squared distances. Divide it by n, and by n − 1."),
-    "first-ranks-only": (
-        lambda n, m, v: _together(n[:2], m[:2], v[:2])[0],
-        "Right for two ranks; with more, the others do not count.",
-    ),
-    "first-ranks-only, of all values": (
-        lambda n, m, v: _within(n, m, v) + (n[:2].prod() / n[:2].sum() * (m[0] - m[1]).square() if len(n) > 1 else 0) / n.sum(),
-        "Right for two ranks; with more, the others' means do not count.",
-    ),
-    "channels-mixed": (lambda n, m, v: _together(n, m, v)[0].mean(), _CHANNELS),
-    "one-channel-only": (
-        lambda n, m, v: _together(n, m, v)[0][0],
-        "This is the variance of channel 0. Return one for each channel, the columns.",
-    ),
-    "mean-first": (lambda n, m, v: _mean(n, m), "Your first is the mean of all values. Both that are asked for are variances."),
-    **{
-        f"wrong-weight-in-the-merge, {number}": (
-            _merged(weight),
-            "You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
-            "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
-        )
-        for number, weight in enumerate(
-            (lambda a, b: b / (a + b), lambda a, b: a * b, lambda a, b: b, lambda a, b: a + b, lambda a, b: 1.0)
-        )
-    },
-    "whole-numbers": (lambda n, m, v: _together(n, m, v)[0].floor(), "// leaves whole numbers: divide with /."),
-    "unbiased-within": (
-        lambda n, m, v: ((n - 1)[:, None] * v).sum(0) / n.sum() + _between(n, m),
-        "The ranks' variances divide by their n, so that n · variance is a rank's sum of squares; you multiply by n − 1.",
-    ),
-}
+UNBIASED = Rubric(
+    right,
+    """
+m2 / (n - 1)
+    same-twice :: m2 / n :: $FIRST running_var takes the unbiased variance, which divides by n − 1 instead of n.
+    local-count :: m2 / n * counts[0] / (counts[0] - 1) :: $FIRST In n / (n − 1), n is the number of values on all ranks, not
+        on one.
+    local-count :: ((weights * variances * (counts / (counts - 1).clamp(min=1))[:, None]).sum(0) + between) / n :: $FIRST
+        $ONCE
+    local-count :: ((weights * variances * (counts / (counts - 1))[:, None]).sum(0) + between) / n :: $FIRST $ONCE
+    counts-ranks :: m2 / n * len(counts) / max(len(counts) - 1, 1) :: $FIRST In n / (n − 1), n is the number of values, not of
+        ranks.
+    counts-ranks :: m2 / (n - len(counts)) :: $FIRST The unbiased variance divides by n − 1: one mean is estimated, that of
+        all values.
+    pooled :: ((weights - 1) * variances).sum(0) / (n - len(counts)) :: $FIRST The pooled variance of statistics assumes that
+        all groups have the same mean. Here the means differ.
+    inverted-correction :: m2 / n * (n - 1) / n :: $FIRST The unbiased variance is larger: it divides by n − 1 instead of n.
+    divided-again :: m2 / n / (n - 1) :: $FIRST You divide it by n − 1, but it has been divided by n already. By which factor
+        do the two differ?
+    not-divided :: m2 :: $FIRST The second is M2, the sum of the squared distances: divide it by n − 1.
+    whole-numbers :: (m2 / (n - 1)).floor() :: $FIRST // leaves whole numbers: divide with /.
+"""
+    + _SHAPE,
+    wrap=second,
+    FIRST="The first is right.",
+    ONCE="Correct once, at the end, with the number of values on all ranks.",
+)
+
+
+def first_two_means(n: torch.Tensor, m: torch.Tensor, v: torch.Tensor) -> Pair:
+    """Of all values, with the distance between the first two ranks' means only."""
+    m2 = (n[:, None] * v).sum(0) + (n[:2].prod() / n[:2].sum() * (m[0] - m[1]).square() if len(n) > 1 else 0)
+    return m2 / n.sum(), m2 / (n.sum() - 1)
 
 
 def _cases() -> dict[str, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
@@ -259,42 +196,23 @@ _FAR = (
 def judge_variance_over_ranks(answer: Callable) -> None:
     """(M2 / n, M2 / (n − 1)) of each channel over all ranks, also where the means are far from zero."""
 
-    def part(number: int) -> Callable[..., object]:
-        def checked(*given: torch.Tensor) -> object:
-            got = answer(*given)
-            if isinstance(got, Mapping):
-                raise Mistake("a-dictionary", "Return the two as a pair, without names: return a, b.")
-            if got is not None and (not isinstance(got, tuple | list | torch.Tensor | np.ndarray) or len(got) != 2):
-                hint = "Return two things: the variance that divides by n, and the one that divides by n − 1."
-                raise Mistake("returns-one", hint)
-            if got is not None and same(got, _together(*given)[::-1]) and not same(got, _together(*given)):
-                raise Mistake("swapped", "Both are right, in the wrong order: first the one that normalizes.")
-            return None if got is None else got[number]
+    def checked(*given: torch.Tensor) -> object:
+        got = answer(*given)
+        if isinstance(got, Mapping):
+            raise Mistake("a-dictionary", "Return the two as a pair, without names: return a, b.")
+        if got is not None and (not isinstance(got, tuple | list | torch.Tensor | np.ndarray) or len(got) != 2):
+            hint = "Return two things: the variance that divides by n, and the one that divides by n − 1."
+            raise Mistake("returns-one", hint)
+        if got is not None and same(got, right(*given)[::-1]) and not same(got, right(*given)):
+            raise Mistake("swapped", "Both are right, in the wrong order: first the one that normalizes.")
+        return got
 
-        return checked
-
-    shape = (
-        "weights-do-not-broadcast",
-        "counts has one number for each rank (N,), means and variances are (N, C): counts[:, None] is (N, 1).",
-    )
-    named = (_BIASED | _VARIANCES | _corrected(), _UNBIASED)
-    for number, mistakes in enumerate(named):  # the second is looked at when the first is right
-        try:
-            expect_function(
-                part(number),
-                lambda *given, number=number: _together(*given)[number],
-                _CASES,
-                mistakes=mistakes,
-                errors={"must match the size of tensor": shape},
-            )
-        except Mistake as mistake:
-            if mistake.name == "wrong-value":
-                _explain(part(0), part(1))
-            raise
+    BIASED.expect(checked, _CASES, explain=_explain_first)
+    UNBIASED.expect(checked, _CASES, explain=_explain_second)  # it is looked at when the first is right
     far = answer(*(part.clone() for part in _FAR))
-    if same(far, _together(*_FAR), 1e-3):
+    if same(far, right(*_FAR), 1e-3):
         return
-    if same(far, _together(*(part.float().to(part.dtype) for part in _FAR)), 1e-3):
+    if same(far, right(*(part.float().to(part.dtype) for part in _FAR)), 1e-3):
         hint = "Right where the means are near zero. float32 keeps 7 digits, so 1,000,000,002 is 10⁹ there: stay in float64."
         raise Mistake("single-precision", hint)
     raise Mistake(
@@ -311,25 +229,19 @@ _PROBES = {
 }
 
 
-def _explain(first: Callable, second: Callable) -> None:
-    """Raise the Mistake that names the part which is wrong: within the ranks, between them, or the correction."""
+def _explain_first(answer: Callable, _: list[Judged]) -> None:
+    """Raise the Mistake that names the part which is wrong: within the ranks, or between them."""
     counts = torch.tensor([2, 6])
     for kind, (words, means, variances) in _PROBES.items():
         given = counts, torch.tensor(means, dtype=torch.float64), torch.tensor(variances, dtype=torch.float64)
-        got, wanted = first(*given), _together(*given)[0]
+        got, wanted = answer(*given), right(*given)[0]
         if not same(got, wanted):
             hint = f"If {words} and the counts 2 and 6, the variance is {shown(wanted)}; your first is {shown(got)}."
             raise Mistake(f"wrong-{kind}", hint)
-    given = next(iter(_CASES.values()))
-    if all(same(first(*case), _together(*case)[0]) for case in _CASES.values()):
-        n, ratio = int(given[0].sum()), torch.as_tensor(second(*given)) / torch.as_tensor(first(*given))
-        hint = f"The first is right. With {n} values the second should be {n}/{n - 1} of it; yours is {shown(ratio)} times it."
-        raise Mistake("wrong-correction", hint)
 
 
-def _corrected() -> dict[str, tuple[Callable[..., torch.Tensor], str]]:
-    """The wrong variances with n / (n − 1), which is no better."""
-    return {
-        f"{name}, corrected": (lambda n, m, v, f=variance: _both(n, f(n, m, v))[1], hint)
-        for name, (variance, hint) in _VARIANCES.items()
-    }
+def _explain_second(_: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake that says by which factor the two differ."""
+    n, ratio = int(judged[0].given[0].sum()), torch.as_tensor(judged[0].got) / right(*judged[0].given)[0]
+    hint = f"The first is right. With {n} values the second should be {n}/{n - 1} of it; yours is {shown(ratio)} times it."
+    raise Mistake("wrong-correction", hint)
