@@ -120,8 +120,8 @@ whole answer
     + _SHAPE,
     wrap=first,
     CHANNELS="Each channel has a variance of its own: sum over the ranks, which are the rows, and not over the channels.",
-    MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two groups' "
-    "means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
+    MERGE="You merge rank by rank, and both groups' own parts are right. How much does the squared distance between two "
+    "groups' means count? Their numbers of values a and b both matter; if b is 0, it counts nothing.",
 )
 # What students take for the second, where the first is right.
 UNBIASED = Rubric(
