@@ -8,7 +8,6 @@ from torch import nn
 
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure import counting
-from hpml_lab.core.measure.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.profiling import async_timing, kernel_table, operators_and_memory, torch_profiler
 from hpml_lab.profiling.exercises.name_the_bottleneck import PROFILES, profile_table
@@ -124,15 +123,6 @@ def test_what_a_region_calls_is_within_it_and_its_self_times_sum_to_its_time():
     found = inside(calls[0], calls)
     assert [event["name"] for event in found] == ["step", "aten::linear", "aten::addmm", "aten::relu"]
     assert sum(event["self"] for event in found) == 100.0
-
-
-def test_a_profilers_overhead_is_a_speed_up_read_the_other_way_round():
-    plain, again = [1.0, 1.1, 1.0, 0.9, 1.0], [1.02, 1.08, 1.0, 0.9, 0.98]
-    gain = speed_up_of(plain, [3.0, 3.3, 3.0, 2.7, 3.3], again)
-    slow = gain.slowdown
-    assert slow.ratio == pytest.approx(3.0) and slow.low <= slow.ratio <= slow.high
-    assert "× slower" in gain.slowdown_text and "within noise" not in gain.slowdown_text
-    assert "× (within noise; " in speed_up_of(plain, again, again).slowdown_text
 
 
 def test_every_way_of_using_the_profiler_is_timed():
