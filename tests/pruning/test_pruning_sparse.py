@@ -48,7 +48,7 @@ def net():
 
 def test_its_exact_claims_hold(result):
     assert [claim.text for claim in result.claims if claim.exact and not claim.holds] == []
-    assert sum(claim.exact for claim in [*result.claims, *result.checks]) == 10
+    assert sum(claim.exact for claim in result.claims) == 2
 
 
 def test_each_format_is_timed_at_each_sparsity_and_its_bytes_are_counted(result):
@@ -97,14 +97,12 @@ def test_four_matrices_and_the_point_of_two_of_four_are_drawn(result):
     assert not any(text.get_text() for panel in panels for text in panel.texts), "no break-even, no mark"
 
 
-def test_without_torch_pruning_and_weight_norm_sparsifier_the_rest_stands(on_digits, result, monkeypatch):
+def test_without_torch_pruning_the_rest_stands(on_digits, result, monkeypatch):
     monkeypatch.setitem(sys.modules, "torch_pruning", None)
-    monkeypatch.setitem(sys.modules, "torch.ao.pruning", None)
     without = on_digits("sparse-formats", **SMALL)
     assert [claim.text for claim in without.claims if claim.exact] == [claim.text for claim in result.claims if claim.exact]
     assert without, "its exact claims hold"
     assert any("pip install torch-pruning" in note for note in without.notes)
-    assert any("torch.ao.pruning" in note for note in without.notes)
     [row] = [row for row in without.rows(SmallerNet) if "ResNet-18" in row.net]
     assert row.parameters is None and row.verdict == "torch-pruning is not installed"
     without.machine = dict(machine.describe())
@@ -169,9 +167,8 @@ def test_formulas_count_what_torch_stores(dtype, rows, columns, kept):
     weight, value = weight.view(rows, columns), dtype.itemsize
     assert formats.stored_bytes(formats.csr(weight)) == formats.csr_bytes(rows, columns, kept, value)
     int32 = formats.csr(weight, torch.int32)
-    assert formats.stored_bytes(int32) == formats.csr_int32_bytes(rows, columns, kept, value)
+    assert formats.stored_bytes(int32) == formats.csr_bytes(rows, columns, kept, value, index=4)
     assert torch.equal(int32.to_dense(), weight)
-    assert formats.stored_bytes(weight.to_sparse().coalesce()) == formats.coo_bytes(rows, columns, kept, value)
     blocks = formats.largest_blocks(torch.randn(rows, columns, dtype=dtype), 0.5)
     count = int(blocks.count_nonzero())
     assert formats.stored_bytes(formats.bsr(blocks)) == formats.bsr_bytes(rows, columns, count, value)
@@ -191,6 +188,24 @@ def test_two_of_four_keeps_two_of_each_group_also_where_all_are_equal():
         assert (groups != 0).sum(1).tolist() == [2] * len(groups)
     assert formats.two_of_four(torch.tensor([[1.0, -4, 3, 2]])).tolist() == [[0, -4, 3, 0]]
     assert formats.two_of_four_bytes(32, 64, 1024) == 32 * 64 * 2 * 9 / 16, "nine sixteenths of 16-bit weights"
+
+
+def test_two_of_four_keeps_what_torchs_sparsifier_keeps():
+    pruning = pytest.importorskip("torch.ao.pruning")  # torch.ao moves to other packages part by part
+    weight = torch.randn(128, 96)
+    net = nn.Sequential(nn.Linear(96, 128, bias=False))
+    net[0].weight.data.copy_(weight)
+    sparsifier = pruning.WeightNormSparsifier(sparsity_level=1.0, sparse_block_shape=(1, 4), zeros_per_block=2)
+    sparsifier.prepare(net, [{"tensor_fqn": "0.weight"}])
+    sparsifier.step()
+    sparsifier.squash_mask()
+    assert torch.equal(net[0].weight != 0, formats.two_of_four(weight) != 0)
+
+
+def test_every_format_multiplies_as_the_dense_matrix_does():
+    weight, x = torch.randn(256, 256), torch.randn(256, 16)
+    found, _ = times.products(weight, experiments.ALL_ZEROS, x)
+    assert found and max(times.rounding_error(product, x) for product in found) <= 1
 
 
 def test_the_packed_form_of_two_of_four_has_the_bytes_of_the_formula():
@@ -332,7 +347,6 @@ def test_what_a_t4_lacks_is_a_note_and_its_16_bits_are_fp16(monkeypatch, without
     assert [note for note in result.notes if "2:4" in note] == [
         "2:4 is only counted: this GPU has no units for it, which came with compute capability 8.0."
     ]
-    assert not [claim.text for claim in result.claims if "9/16" in claim.text]
     assert result, "its exact claims hold"
 
 
@@ -347,10 +361,11 @@ def test_a_lack_of_memory_says_nothing_about_a_format(monkeypatch):
 
 def test_formats_that_do_not_run_are_not_judged():
     result = Result()
-    experiments.judge_times(result, "64 × 64", {})
+    experiments.judge_times(result, [("64 × 64", {})])
     assert result.claims == result.key_figures == []
     gain = SpeedUp(1.5, 1.4, 1.6, 0.01)
-    experiments.judge_times(result, "64 × 64", {("rows taken out", 50): gain, ("2:4", 50): gain, (formats.SEARCHED, 50): gain})
+    gains = {("rows taken out", 50): gain, ("2:4", 50): gain, (formats.SEARCHED, 50): gain}
+    experiments.judge_times(result, [("64 × 64", gains)])
     assert [claim.holds for claim in result.claims] == [True, True]
     assert result.here("64 × 64: 2:4") == str(gain)
 

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from hpml_lab import quantization
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.quantization.experiments.static_and_qat import BITS, PTQ, QAT, RoundedNet, judge, most_weights, some_tests
+from hpml_lab.quantization.experiments.static_and_qat import BITS, PTQ, QAT, RoundedNet, judge, some_tests
 from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
     CHANNEL,
     TENSOR,
@@ -42,6 +42,12 @@ def small_net():
 # ---- fake quantization ------------------------------------------------------------------------------------------------
 
 
+def most_values(layer):
+    """The largest number of different weights that share a scale."""
+    weights = layer.rounded_weight().detach().flatten(int(layer.per_channel)).sort().values
+    return int((weights.diff() != 0).sum(-1).max()) + 1
+
+
 @pytest.mark.parametrize("per_channel", [False, True])
 def test_a_layer_computes_with_the_integers_that_it_would_ship(per_channel):
     net, x = small_net(), images(1, 20, 2, 5, 5)
@@ -58,7 +64,8 @@ def test_a_layer_computes_with_the_integers_that_it_would_ship(per_channel):
         padding=1,
     )
     assert torch.equal(layer(x), wanted)
-    assert most_weights(rounded) <= 16 and not torch.equal(rounded(x), net(x))
+    assert max(most_values(layer) for layer in rounded if isinstance(layer, FakeQuantized)) <= 16
+    assert not torch.equal(rounded(x), net(x))
 
 
 def test_it_is_torchs_fake_quantization_in_values_and_gradients():
@@ -246,18 +253,18 @@ def judged(floats=None, **changes):
 
 @pytest.mark.parametrize(
     "change, fail",
-    [({}, []), ({"PTQ_8_tensor": 94.4}, [0]), ({"PTQ_2_tensor": 94}, [1]), ({"QAT_2_tensor": 85}, [1]),
-     ({"QAT_2_channel": 87}, [2]), ({"QAT_4_channel": 96.6}, [3])],
+    [({}, []), ({"PTQ_2_tensor": 94}, [0]), ({"QAT_2_tensor": 85}, [0]), ({"QAT_2_channel": 87}, [0]),
+     ({"QAT_4_channel": 96.6}, [1])],
 )  # fmt: skip
 def test_one_seed_is_enough_to_make_a_claim_fail(change, fail):
     assert judged(**change) == fail
 
 
 def test_a_control_that_does_not_gain_is_reported():
-    assert judged({PTQ: [95.0] * 3, QAT: [94.0, 95, 95]}) == [3]
+    assert judged({PTQ: [95.0] * 3, QAT: [94.0, 95, 95]}) == [1]
 
 
-@pytest.mark.parametrize("which, fail", [((0, TENSOR), [0, 2]), ((1, TENSOR), [0]), ((1, CHANNEL), [1]), ((2, TENSOR), [2])])
+@pytest.mark.parametrize("which, fail", [((0, TENSOR), [0, 1]), ((1, TENSOR), [0]), ((1, CHANNEL), [0]), ((2, TENSOR), [1])])
 def test_one_seed_makes_a_claim_about_the_scaled_nets_fail(which, fail):
     rows = [
         ScaledNet(str(k), "", "", 1.0, {TENSOR: [a] * 3, CHANNEL: [b] * 3})

@@ -10,6 +10,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab.core.measure.compilation import no_compiler
+from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.experiments import pt2e_inductor as module
 from hpml_lab.quantization.experiments.pt2e_inductor import traps, variants
@@ -166,7 +167,23 @@ def test_only_a_missing_compiler_is_forgiven(monkeypatch):
         failing("another error")()
 
 
+def test_the_reference_runs_float_convolutions_between_pairs_of_quantize_and_dequantize(graph):
+    called = [operator.name for operator in operators(lambda: graph(X))]
+    pairs = ("quantize_per_tensor", "dequantize_per_tensor", "dequantize_per_channel")
+    assert [called.count(name) for name in ("convolution", *pairs)] == [5, 5, 5, 5]
+
+
 # ---- traps -----------------------------------------------------------------------------------------------------------
+
+
+def test_the_traps_are_there_and_what_is_advised_works(run):
+    said = {trap.done: trap.outcome for trap in run.result.rows(StaticTrap)}
+    assert all(said[f"{mode}() of the converted net"].startswith("NotImplementedError") for mode in ("eval", "train"))
+    assert "Guard failed" in said["2 images for a net exported with 3"]
+    assert "AssertionError" in said["the lecture's prepare_qat, on a net in eval mode"]
+    assert "quantized::conv2d" in said["call a converted net that has no stubs"]
+    same = (" with dynamic_shapes", " with strict=True", ", strict=False, with two ReLUs", " in training mode")
+    assert {said[f"the same{how}"] for how in same} == {traps.WORKS}
 
 
 def test_the_two_nets_of_the_first_trap_compute_the_same():

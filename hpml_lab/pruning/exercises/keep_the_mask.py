@@ -1,6 +1,5 @@
 """keep-the-mask: train a pruned net on so that its pruned weights are 0 in every forward pass, and in the end."""
 
-import functools
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -9,15 +8,13 @@ from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
 Tensor = torch.Tensor
 Masks = dict[str, Tensor]
 Optimizer = torch.optim.Optimizer
 Train = Callable[[nn.Module, Masks, Optimizer, list], None]
-Apply = Callable[[nn.Module, Masks], None]  # set to 0 what the masks prune, or a mistake in that
 Outputs = Callable[..., list[Tensor]]
 
 # ---- nets to train ---------------------------------------------------------------------------------------------------
@@ -128,28 +125,28 @@ def _path(train: Train) -> Outputs:
     return outputs
 
 
-# ---- the answer, with parts that can be replaced ---------------------------------------------------------------------
+# ---- the right answer, and what students write instead ---------------------------------------------------------------
 
 
 @torch.no_grad()
-def _apply(net: nn.Module, masks: Masks) -> None:
+def apply(net: nn.Module, masks: Masks) -> None:
     for name, mask in masks.items():
         net.get_parameter(name).mul_(mask)
 
 
 @torch.no_grad()
-def _apply_inverted(net: nn.Module, masks: Masks) -> None:
+def apply_inverted(net: nn.Module, masks: Masks) -> None:
     for name, mask in masks.items():
         net.get_parameter(name).mul_(~mask)
 
 
 @torch.no_grad()
-def _apply_to_matrices(net: nn.Module, masks: Masks) -> None:
-    _apply(net, {name: mask for name, mask in masks.items() if mask.ndim > 1})
+def apply_to_matrices(net: nn.Module, masks: Masks) -> None:
+    apply(net, {name: mask for name, mask in masks.items() if mask.ndim > 1})
 
 
 @torch.no_grad()
-def _apply_anew(net: nn.Module, masks: Masks) -> None:
+def apply_anew(net: nn.Module, masks: Masks) -> None:
     """As many of the weights as they are now, the smallest."""
     for name, mask in masks.items():
         weight = net.get_parameter(name)
@@ -157,110 +154,74 @@ def _apply_anew(net: nn.Module, masks: Masks) -> None:
         weight.view(-1)[smallest] = 0
 
 
-def _mask_gradients(net: nn.Module, masks: Masks) -> None:
+def mask_gradients(net: nn.Module, masks: Masks) -> None:
     for name, mask in masks.items():
         net.get_parameter(name).grad.mul_(mask)
 
 
-def _nothing(*_: object) -> None:
+def skip(*_: object) -> None:
     pass
 
 
-# when: at the start, before each forward pass, before each step, after each step, in the end
-_AFTER = (_apply, _nothing, _nothing, _apply, _nothing)
+def right(net: nn.Module, masks: Masks, optimizer: Optimizer, batches: list) -> None:
+    start, before_forward, before_step, after_step, end = apply, skip, skip, apply, skip
+    start(net, masks)
+    for x, y in batches:
+        before_forward(net, masks)
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        before_step(net, masks)
+        optimizer.step()
+        after_step(net, masks)
+    end(net, masks)
 
 
-def _train(when: tuple[Callable, ...] = _AFTER, clear: bool = True, forget: bool = False) -> Train:
-    start, before_forward, before_step, after_step, end = when
-
-    def train(net: nn.Module, masks: Masks, optimizer: Optimizer, batches: list) -> None:
-        if forget:
-            optimizer.state.clear()
-        start(net, masks)
-        for x, y in batches:
-            before_forward(net, masks)
-            if clear:
-                optimizer.zero_grad()
-            F.cross_entropy(net(x), y).backward()
-            before_step(net, masks)
-            optimizer.step()
-            after_step(net, masks)
-        end(net, masks)
-
-    return train
-
-
-_BEFORE = "Your masks come before the step; the optimizer then moves the pruned weights, and the last step's moves stay."
-_GRADIENTS = "A gradient of 0 does not keep a weight in place: momentum from earlier steps still moves it. Mask the weights."
-_ANEW = "Your mask is chosen anew from the weights as they are now. The masks that you were given say what is pruned."
-_FIRST = "Your first forward pass computes with weights that are pruned: the masks come only after the first step."
-_WHEN: dict[str, tuple[tuple[Callable, ...], str]] = {
-    "never-masked": (
-        (_nothing,) * 5,
-        "No pruned weight is 0: nothing was masked. Does your code make a new tensor and leave the parameter as it was?",
-    ),
-    "masked-once": (
-        (_apply, _nothing, _nothing, _nothing, _nothing),
-        "The masks are applied once, at the start. After the first step the pruned weights are not 0 any more.",
-    ),
-    "masked-before-the-step": ((_nothing, _apply, _nothing, _nothing, _nothing), _BEFORE),
-    "masked-before-the-step, after backward": ((_nothing, _nothing, _apply, _nothing, _nothing), _BEFORE),
-    "masked-before-the-step, after backward too": ((_apply, _nothing, _apply, _nothing, _nothing), _BEFORE),
-    "masked-in-the-end": (
-        (_nothing, _nothing, _nothing, _nothing, _apply),
-        "The pruned weights are 0 only in the end: the net was trained with them, and then they are taken away.",
-    ),
-    "masked-at-both-ends": (
-        (_apply, _nothing, _nothing, _nothing, _apply),
-        "At the start and in the end pruned weights are 0, but in between the net is trained with them.",
-    ),
-    "first-batch-not-masked": ((_nothing, _nothing, _nothing, _apply, _nothing), _FIRST),
-    "gradients-only": ((_apply, _nothing, _mask_gradients, _nothing, _nothing), _GRADIENTS),
-    "gradients-only, never the weights": ((_nothing, _nothing, _mask_gradients, _nothing, _nothing), _GRADIENTS),
-    "gradients-only, and at the end": ((_apply, _nothing, _mask_gradients, _nothing, _apply), _GRADIENTS),
-    "gradients-only, and in the end": ((_nothing, _nothing, _mask_gradients, _nothing, _apply), _GRADIENTS),
-    "first-batch-not-masked, gradients": ((_nothing, _nothing, _mask_gradients, _apply, _nothing), _FIRST),
-    "mask-chosen-anew": ((_apply, _nothing, _nothing, _apply_anew, _nothing), _ANEW),
-    "mask-chosen-anew, from the start": ((_apply_anew, _nothing, _nothing, _apply_anew, _nothing), _ANEW),
-    "mask-chosen-anew, after each step": ((_nothing, _nothing, _nothing, _apply_anew, _nothing), _ANEW),
-    "inverted": (
-        (_apply_inverted, _nothing, _nothing, _apply_inverted, _nothing),
-        "What should stay is 0, and what is pruned is not: a mask is False where a weight is pruned.",
-    ),
-    "inverted, after each step": (
-        (_nothing, _nothing, _nothing, _apply_inverted, _nothing),
-        "What should stay is 0, and what is pruned is not: a mask is False where a weight is pruned.",
-    ),
-    "weights-only": (
-        (_apply_to_matrices, _nothing, _nothing, _apply_to_matrices, _nothing),
-        "A mask may belong to a bias: its name says to which parameter. You apply those of the weights only.",
-    ),
-}
-MISTAKES = combined(
-    _train,
-    {
-        "when": _WHEN,
-        "clear": {"gradients-not-cleared": (False, "The gradients of the batches before are still in each step: zero_grad?")},
-        "forget": {"optimizer-starts-anew": (True, "The optimizer's state is lost: go on with the one that you were given.")},
-    },
-) | {
-    "nothing-trained": (
-        lambda net, masks, optimizer, batches: _apply(net, masks),
-        "The masks are applied, and no step is taken.",
-    )
-}
-right = _train()
-_KNOWN = {name: (functools.cache(_path(train)), hint) for name, (train, hint) in MISTAKES.items()}  # each is trained once
+RUBRIC = Rubric(
+    right,
+    """
+apply, skip, skip, apply, skip
+    never-masked :: skip, skip, skip, skip, skip :: No pruned weight is 0: nothing was masked. Does your code make a new tensor
+        and leave the parameter as it was?
+    masked-once :: apply, skip, skip, skip, skip :: The masks are applied once, at the start. After the first step the pruned
+        weights are not 0 any more.
+    masked-before-the-step :: skip, apply, skip, skip, skip :: $BEFORE
+    masked-before-the-step :: skip, skip, apply, skip, skip :: $BEFORE
+    masked-before-the-step :: apply, skip, apply, skip, skip :: $BEFORE
+    masked-in-the-end :: skip, skip, skip, skip, apply :: The pruned weights are 0 only in the end: the net was trained with
+        them, and then they are taken away.
+    masked-at-both-ends :: apply, skip, skip, skip, apply :: At the start and in the end pruned weights are 0, but in between
+        the net is trained with them.
+    first-batch-not-masked :: skip, skip, skip, apply, skip :: $FIRST
+    first-batch-not-masked :: skip, skip, mask_gradients, apply, skip :: $FIRST
+    gradients-only :: apply, skip, mask_gradients, skip, skip :: $GRADIENTS
+    gradients-only :: skip, skip, mask_gradients, skip, skip :: $GRADIENTS
+    gradients-only :: apply, skip, mask_gradients, skip, apply :: $GRADIENTS
+    gradients-only :: skip, skip, mask_gradients, skip, apply :: $GRADIENTS
+    mask-chosen-anew :: apply, skip, skip, apply_anew, skip :: $ANEW
+    mask-chosen-anew :: apply_anew, skip, skip, apply_anew, skip :: $ANEW
+    mask-chosen-anew :: skip, skip, skip, apply_anew, skip :: $ANEW
+    inverted :: apply_inverted, skip, skip, apply_inverted, skip :: $INVERTED
+    inverted :: skip, skip, skip, apply_inverted, skip :: $INVERTED
+    weights-only :: apply_to_matrices, skip, skip, apply_to_matrices, skip :: A mask may belong to a bias: its name says to
+        which parameter. You apply those of the weights only.
+optimizer.zero_grad()
+    gradients-not-cleared :: skip() :: The gradients of the batches before are still in each step: zero_grad?
+start(net, masks)
+    optimizer-starts-anew :: optimizer.state.clear(), start(net, masks) :: The optimizer's state is lost: go on with the one
+        that you were given.
+""",
+    wrap=_path,
+    BEFORE="Your masks come before the step; the optimizer then moves the pruned weights, and the last step's moves stay.",
+    GRADIENTS="A gradient of 0 does not keep a weight in place: momentum from earlier steps still moves it. Mask the weights.",
+    ANEW="Your mask is chosen anew from the weights as they are now. The masks that you were given say what is pruned.",
+    FIRST="Your first forward pass computes with weights that are pruned: the masks come only after the first step.",
+    INVERTED="What should stay is 0, and what is pruned is not: a mask is False where a weight is pruned.",
+)
 
 
 @exercise("keep-the-mask", notebook="17_pruning")
 def judge_keep_the_mask(answer: Train) -> None:
-    try:
-        expect_function(_path(answer), _path(right), {words: (words,) for words in _CASES}, mistakes=_KNOWN)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-type", "wrong-shape"):
-            _explain(answer)
-        raise
+    RUBRIC.expect(answer, {words: (words,) for words in _CASES}, explain=lambda *_: _explain(answer))
     for words in _CASES:
         if moved := _Trained(answer, words).moved:
             raise Mistake("nearly-zero", f"For {words}, {moved} pruned weights are very small in the end, and not 0.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.sparse import to_sparse_semi_structured
 
 from hpml_lab.core.system.errors import LabError
@@ -61,22 +61,6 @@ def two_of_four(weight: Tensor) -> Tensor:
     groups = weight.reshape(-1, 4)
     mask = torch.zeros_like(groups, dtype=torch.bool).scatter_(1, groups.abs().topk(2, dim=1).indices, True)
     return groups.where(mask, 0).reshape(weight.shape)
-
-
-def by_weight_norm_sparsifier(weight: Tensor) -> Tensor | None:
-    """What torch.ao.pruning keeps of the weights of a Linear layer; None where this torch does not have it."""
-    try:
-        from torch.ao.pruning import WeightNormSparsifier
-    except ImportError:  # torch.ao moves to other packages part by part
-        return None
-    with collect_warnings():
-        net = nn.Sequential(nn.Linear(weight.shape[1], weight.shape[0], bias=False))
-        net[0].weight.data.copy_(weight)
-        sparsifier = WeightNormSparsifier(sparsity_level=1.0, sparse_block_shape=(1, 4), zeros_per_block=2)
-        sparsifier.prepare(net, [{"tensor_fqn": "0.weight"}])
-        sparsifier.step()
-        sparsifier.squash_mask()
-    return net[0].weight.detach()
 
 
 def _check(weight: Tensor, sparsity: float) -> None:
@@ -135,8 +119,6 @@ def stored_bytes(matrix: Tensor) -> int:
     """The bytes of all tensors that a matrix, dense or in one of these formats, consists of."""
     if matrix.layout in (torch.sparse_csr, torch.sparse_bsr):
         parts = [matrix.values(), matrix.crow_indices(), matrix.col_indices()]
-    elif matrix.layout == torch.sparse_coo:
-        parts = [matrix.values(), matrix.indices()]
     elif isinstance(matrix, torch.sparse.SparseSemiStructuredTensor):
         parts = [part for part in (matrix.packed, matrix.meta) if part is not None]
     else:

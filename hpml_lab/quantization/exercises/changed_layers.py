@@ -1,5 +1,6 @@
 """changed-layers: which layers of a model have quantized weights, whichever tool quantized them."""
 
+import functools
 import threading
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -9,13 +10,12 @@ from torch import nn
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.quantization.tools.quantizers import by_torch, by_torchao, legacy_dynamic
 from hpml_lab.quantization.tools.torchao_parts import torchao
 
-Test = Callable[[nn.Module], Any]
 Names = Callable[[nn.Module], Iterable[str]]
 
 
@@ -95,16 +95,28 @@ _BY_TORCHAO = {
 # ---- known mistakes --------------------------------------------------------------------------------------------------
 
 
-def _own(module: nn.Module) -> list[torch.Tensor]:
+def own(module: nn.Module) -> list[torch.Tensor]:
     return list(module.parameters(recurse=False))
 
 
-def _namespace(module: nn.Module) -> bool:
-    return "quantized" in type(module).__module__.split(".")
+def right(model: nn.Module) -> list[str]:
+    return [path for path, module in model.named_modules() if by_torch(module) or by_torchao(module)]
 
 
-def _names(legacy: Test = by_torch, tensors: Test = by_torchao, walk: Callable = nn.Module.named_modules) -> Names:
-    return lambda model: [path for path, module in walk(model) if legacy(module) or tensors(module)]
+def dtype_of_weight(module: nn.Module) -> torch.dtype:
+    return getattr(getattr(module, "weight", None), "dtype", torch.float32)
+
+
+def _built(build: Callable[[], nn.Module]) -> nn.Module:
+    with collect_warnings():
+        return build().eval()
+
+
+_kept = functools.cache(_built)  # ours; an answer gets models of its own
+
+
+def _names_of(names: Names) -> Callable[[Callable[[], nn.Module]], list[str]]:
+    return lambda build: sorted(names(_kept(build)))
 
 
 _NO_TORCH = "You miss the layers that torch itself quantized. It puts a module of another class in the place of the layer."
@@ -115,58 +127,48 @@ _FLOATS = "You list layers of float weights. That a layer could be quantized doe
 _KINDS = "You miss some kinds of layers. An Embedding, a convolution and an LSTM (which has no weight) can be quantized, too."
 _FAKE = "Before and during quantization-aware training the weights are floats; such a layer is not quantized yet."
 _LAST = "Give the whole path, such as body.2.0: several layers can have the same last part."
-_CLASS = "You do not know all of torchao's classes of tensors. What do they have in common?"
 _BF16 = "bfloat16 is a smaller float; nothing is quantized there."
-_MISTAKES: dict[str, tuple[Names, str]] = {
-    "every-module": (lambda model: [path for path, _ in model.named_modules()], "You list every module."),
-    "finds-nothing": (
-        lambda model: [],
-        "You find no quantized layer in any model. A torchao weight's dtype is still float32, and a layer of torch's has no "
-        "parameters: compare classes instead.",
-    ),
-} | combined(
-    _names,
-    {
-        "walk": {
-            "not-nested": (nn.Module.named_children, "You look at the model's own children only, not at theirs."),
-            "last-part-of-the-name": (
-                lambda model: [(path.rpartition(".")[2], module) for path, module in model.named_modules()],
-                _LAST,
-            ),
-        },
-        "tensors": {
-            "misses-torchao": (lambda module: False, _NO_TORCHAO),
-            "floats-listed": (lambda module: isinstance(module, nn.Linear), _FLOATS),
-            "floats-listed, of every kind": (lambda module: bool(_own(module)), _FLOATS),
-            "floats-listed, with a weight": (lambda module: hasattr(module, "weight"), _FLOATS),
-            "bfloat16-listed": (
-                lambda module: by_torchao(module) or any(x.dtype != torch.float32 for x in _own(module)),
-                _BF16,
-            ),
-            "bfloat16-listed, where there is a weight": (
-                lambda module: (
-                    by_torchao(module) or getattr(getattr(module, "weight", None), "dtype", torch.float32) != torch.float32
-                ),
-                _BF16,
-            ),
-            "containers-listed": (
-                lambda module: any(type(x).__module__.startswith("torchao.") for x in module.parameters()),
-                "parameters() goes into the children, too, so you list what contains a quantized layer.",
-            ),
-            "only-some-kinds": (lambda module: isinstance(module, nn.Linear) and by_torchao(module), _KINDS),
-            "one-class-of-tensor": (lambda module: by_torchao(module) == "Int8Tensor", _CLASS),
-            "one-class-of-tensor, of integers": (lambda module: "Int8Tensor" in by_torchao(module), _CLASS),
-            "one-class-of-tensor, without Intx": (lambda module: by_torchao(module) in ("Int8Tensor", "Float8Tensor"), _CLASS),
-        },
-        "legacy": {
-            "parts-listed": (_namespace, "You list parts of a quantized layer, such as its _packed_params, as well."),
-            "misses-torch": (lambda module: False, _NO_TORCH),
-            "only-some-kinds": (lambda module: by_torch(module).endswith(".Linear"), _KINDS),
-            "only-some-kinds, of dynamic ones": (lambda module: "dynamic" in by_torch(module), _KINDS),
-            "only-some-kinds, with weight": (lambda module: callable(getattr(module, "weight", None)), _KINDS),
-            "fake-quantized-listed": (lambda module: by_torch(module) or hasattr(module, "weight_fake_quant"), _FAKE),
-        },
-    },
+RUBRIC = Rubric(
+    right,
+    """
+model.named_modules()
+    not-nested :: model.named_children() :: You look at the model's own children only, not at theirs.
+    last-part-of-the-name :: [(path.rpartition(".")[2], module) for path, module in model.named_modules()] :: $LAST
+by_torchao(module)
+    misses-torchao :: False :: $NO_TORCHAO
+    floats-listed :: isinstance(module, nn.Linear) :: $FLOATS
+    floats-listed :: own(module) :: $FLOATS
+    floats-listed :: hasattr(module, "weight") :: $FLOATS
+    bfloat16-listed :: by_torchao(module) or any(x.dtype != torch.float32 for x in own(module)) :: $BF16
+    bfloat16-listed :: by_torchao(module) or dtype_of_weight(module) != torch.float32 :: $BF16
+    containers-listed :: any(type(x).__module__.startswith("torchao.") for x in module.parameters()) :: parameters() goes into
+        the children, too, so you list what contains a quantized layer.
+    only-some-kinds :: isinstance(module, nn.Linear) and by_torchao(module) :: $KINDS
+    one-class-of-tensor :: by_torchao(module) == "Int8Tensor" :: $CLASS
+    one-class-of-tensor :: "Int8Tensor" in by_torchao(module) :: $CLASS
+    one-class-of-tensor :: by_torchao(module) in ("Int8Tensor", "Float8Tensor") :: $CLASS
+by_torch(module)
+    parts-listed :: "quantized" in type(module).__module__.split(".") :: You list parts of a quantized layer, such as its
+        _packed_params, as well.
+    misses-torch :: False :: $NO_TORCH
+    only-some-kinds :: by_torch(module).endswith(".Linear") :: $KINDS
+    only-some-kinds :: "dynamic" in by_torch(module) :: $KINDS
+    only-some-kinds :: callable(getattr(module, "weight", None)) :: $KINDS
+    fake-quantized-listed :: by_torch(module) or hasattr(module, "weight_fake_quant") :: $FAKE
+whole answer
+    every-module :: lambda model: [path for path, _ in model.named_modules()] :: You list every module.
+    finds-nothing :: lambda model: [] :: You find no quantized layer in any model. A torchao weight's dtype is still float32,
+        and a layer of torch's has no parameters: compare classes instead.
+""",
+    wrap=_names_of,
+    LAST=_LAST,
+    NO_TORCH=_NO_TORCH,
+    NO_TORCHAO=_NO_TORCHAO,
+    FLOATS=_FLOATS,
+    BF16=_BF16,
+    KINDS=_KINDS,
+    FAKE=_FAKE,
+    CLASS="You do not know all of torchao's classes of tensors. What do they have in common?",
 )
 
 
@@ -174,55 +176,45 @@ _MISTAKES: dict[str, tuple[Names, str]] = {
 def judge_changed_layers(answer: Callable) -> None:
     """The paths of all modules whose weights are quantized, in any order."""
     cases = _BY_TORCH | (_BY_TORCHAO if _torchao_is_here() else {})
-    models = {build: _built(build) for build in cases.values()}  # ours; the answer gets models of its own
-
-    def names_of(names: Names) -> Callable:
-        return lambda build: sorted(names(models[build]))
-
-    own: dict[Callable, list[str]] = {}
+    found: dict[Callable, list[str]] = {}
 
     def listed(build: Callable[[], nn.Module]) -> list[str] | None:
-        own[build] = _listed(answer(_built(build)), models[build])
-        return own[build]
+        found[build] = _listed(answer(_built(build)), _kept(build))
+        return found[build]
 
     try:
-        expect_function(
-            listed,
-            names_of(_names()),
-            {case: (build,) for case, build in cases.items()},
-            mistakes={name: (names_of(names), hint) for name, (names, hint) in _MISTAKES.items()},
-        )
+        expect_function(listed, _names_of(right), {case: (build,) for case, build in cases.items()}, mistakes=RUBRIC)
     except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape"):
-            _explain({case: (own.get(build) or [], models[build]) for case, build in cases.items()})
+        if mistake.name in UNKNOWN:
+            _explain({case: (found.get(build) or [], _kept(build)) for case, build in cases.items()})
         raise
 
 
 def _explain(found: dict[str, tuple[list[str], nn.Module]]) -> None:
     """Raise the Mistake that says of what kind the first name is that should not be there, or is missing."""
     for case, (names, model) in found.items():
-        right, modules = set(_names()(model)), dict(model.named_modules())
-        for name in sorted(set(names) - right):
-            mistake, why = _why_not(name, right, modules)
+        wanted, modules = set(right(model)), dict(model.named_modules())
+        for name in sorted(set(names) - wanted):
+            mistake, why = _why_not(name, wanted, modules)
             raise Mistake(mistake, f"For {case} you list {repr(name) if name else 'the model itself'}: {why}")
-        if missing := sorted(right - set(names)):
+        if missing := sorted(wanted - set(names)):
             module, kinds = modules[missing[0]], sorted({type(modules[name]).__name__ for name in missing})
             tool, mistake, hint = (
                 (by_torch, "misses-torch", _NO_TORCH) if by_torch(module) else (by_torchao, "misses-torchao", _NO_TORCHAO)
             )
             if {type(modules[name]) for name in names} & {type(modules[name]) for name in missing}:
                 mistake, hint = "misses-some", "Others of the same class you do list."
-            elif any(path in own and tool(x) for own, net in found.values() for path, x in net.named_modules()):
+            elif any(path in some and tool(x) for some, net in found.values() for path, x in net.named_modules()):
                 mistake, hint = "only-some-kinds", _KINDS
                 if kinds == ["Linear"]:
                     mistake, hint = "misses-some", "In other models you do list layers that the same tool has quantized."
             raise Mistake(mistake, f"For {case} you miss {missing[0]!r} ({', '.join(kinds)}). {hint}")
 
 
-def _why_not(name: str, right: set[str], modules: dict[str, nn.Module]) -> tuple[str, str]:
+def _why_not(name: str, wanted: set[str], modules: dict[str, nn.Module]) -> tuple[str, str]:
     """The mistake, and why this name is none of a layer with quantized weights."""
     if name not in modules:
-        if any(path.endswith(f".{name}") for path in right):
+        if any(path.endswith(f".{name}") for path in wanted):
             return "last-part-of-the-name", _LAST
         if name in {type(module).__name__ for module in modules.values()}:
             return "not-names", "that is a class. Return the names of the layers, such as 'body.0'."
@@ -231,15 +223,15 @@ def _why_not(name: str, right: set[str], modules: dict[str, nn.Module]) -> tuple
             return "parameters-listed", "that is a parameter. Return the name of the layer that has it."
         return "not-a-layer", "named_modules has no such name."
     module, inside = modules[name], f"{name}." if name else ""
-    if any(path != name and path.startswith(inside) for path in right):
+    if any(path != name and path.startswith(inside) for path in wanted):
         return "containers-listed", "it contains a quantized layer and is none itself."
-    if any(name.startswith(f"{path}.") for path in right):
+    if any(name.startswith(f"{path}.") for path in wanted):
         return "parts-listed", "that is a part of a quantized layer."
     if hasattr(module, "weight_fake_quant"):
         return "fake-quantized-listed", _FAKE
-    if any(x.dtype == torch.bfloat16 for x in _own(module)):
+    if any(x.dtype == torch.bfloat16 for x in own(module)):
         return "bfloat16-listed", _BF16
-    if _own(module):
+    if own(module):
         return "floats-listed", f"its weights are floats. {_FLOATS}"
     return "without-weights-listed", f"a {type(module).__name__} has no weights. Only layers whose weights are quantized count."
 
@@ -257,11 +249,6 @@ def _torchao_is_here() -> bool:
     thread.start()
     thread.join()
     return bool(found)
-
-
-def _built(build: Callable[[], nn.Module]) -> nn.Module:
-    with collect_warnings():
-        return build().eval()
 
 
 def _listed(names: Any, model: nn.Module) -> list[str] | None:

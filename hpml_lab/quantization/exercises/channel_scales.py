@@ -5,136 +5,79 @@ from collections.abc import Callable
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same
 
 Tensor = torch.Tensor
-Scales = Callable[[Tensor, int, int], Tensor]  # (weight, bits, axis)
 
 
-def _rows(weight: Tensor, axis: int) -> Tensor:
-    """(channels, weights of one channel)."""
-    return weight.movedim(axis, 0).flatten(1)
+def right(weight: Tensor, bits: int, axis: int) -> Tensor:
+    rows = weight.movedim(axis, 0).flatten(1)
+    peaks = rows.abs().amax(1)
+    half = (2**bits - 1) / 2
+    scale = peaks / half
+    scale = torch.where(scale == 0, torch.ones_like(scale), scale)
+    return scale
 
 
-def _peak(rows: Tensor) -> Tensor:
-    return rows.abs().amax(1)
-
-
-def _scales(
-    rows: Callable[[Tensor, int], Tensor] = _rows,
-    peak: Callable[[Tensor], Tensor] = _peak,
-    half: Callable[[int], float] = lambda bits: (2**bits - 1) / 2,
-    guard: Callable[[Tensor], Tensor] = lambda scale: torch.where(scale == 0, torch.ones_like(scale), scale),
-    what: Callable[[Tensor], Tensor] = lambda scale: scale,
-) -> Scales:
-    """The scales whose parts can be replaced: a channel's weights, their peak, the steps up to it, and zeros."""
-    return lambda weight, bits, axis: what(guard(peak(rows(weight, axis)) / half(bits)))
-
-
-right = _scales()
-
-
-def _over(weight: Tensor, dims: list[int]) -> Tensor:
+def over(weight: Tensor, dims: list[int]) -> Tensor:
     return weight.abs().amax(dims) if dims else weight.abs()
 
 
-def _direct(reduced: Callable[[Tensor, int], Tensor]) -> Scales:
-    """The scales of peaks that are not one for each channel."""
-    return lambda weight, bits, axis: _scales(lambda w, axis: reduced(w, axis), lambda peaks: peaks)(weight, bits, axis)
-
-
-_OTHER = "You take the largest weight along `axis`, and so lose that dimension. It is the one to keep: all the others go."
 _GRID = "The integers go from -2^(bits-1) to 2^(bits-1) - 1, and s = max|w| / ((q_max - q_min) / 2): 127.5 steps for 8 bits."
 _ZEROS = "A channel of zeros has the scale 1 here, so that nothing is divided by 0. Yours is something else there."
-_SIGNS = "The largest weight may be a negative one: take the largest absolute value."
-PARTS: dict[str, dict[str, tuple[Callable, str]]] = {
-    "rows": {
-        "axis-ignored": (lambda w, axis: _rows(w, 0), "Your channels are always those of dimension 0: use `axis`."),
-        "axis-ignored, 1": (lambda w, axis: _rows(w, 1), "Your channels are always those of dimension 1: use `axis`."),
-        "axis-ignored, last": (
-            lambda w, axis: _rows(w, -1),
-            "Your channels are always those of the last dimension: use `axis`.",
-        ),
-        "one-for-all": (
-            lambda w, axis: w.reshape(1, -1).expand(w.shape[axis], -1),
-            "All your scales are alike: that is one scale for the whole tensor. Each channel has a largest weight of its own.",
-        ),
-        "reshaped-not-moved": (
-            lambda w, axis: w.reshape(w.shape[axis], -1),
-            "reshape keeps the order in memory, so your rows mix the channels unless axis is 0. Move that dimension to the "
-            "front first, or reduce over all other dimensions.",
-        ),
-        "wrong-axis": (lambda w, axis: _rows(w, 1 - axis % w.ndim if axis % w.ndim < 2 else 0), _OTHER),
-    },
-    "peak": {
-        "sign-ignored": (lambda rows: rows.amax(1), _SIGNS),
-        "sign-ignored, absolute": (lambda rows: rows.amax(1).abs(), _SIGNS),
-        "sign-ignored, least": (lambda rows: -rows.amin(1), _SIGNS),
-        "whole-range": (
-            lambda rows: (rows.amax(1) - rows.amin(1)) / 2,
-            "max - min is the range of affine quantization. A symmetric range reaches as far on both sides of 0.",
-        ),
-        "mean-instead-of-largest": (lambda rows: rows.abs().mean(1), "The largest |w| has to fit into the grid, not the mean."),
-        "norm-instead-of-largest": (lambda rows: rows.norm(dim=1), "The largest |w| has to fit into the grid: no norm."),
-        "spread-instead-of-largest": (lambda rows: rows.std(1), "The largest |w| has to fit into the grid: no deviation."),
-        "least-instead-of-largest": (
-            lambda rows: rows.abs().amin(1),
-            "You take the smallest |w| of a channel, not the largest.",
-        ),
-    },
-    "half": {
-        "other-grid": (lambda bits: 2 ** (bits - 1) - 1, f"Your grid ends at ±(2^(bits-1) - 1), another convention. {_GRID}"),
-        "other-grid, 128": (lambda bits: 2 ** (bits - 1), _GRID),
-        "not-halved": (
-            lambda bits: 2**bits - 1,
-            "You divide by all steps of the grid; from 0 to max|w| there are half of them.",
-        ),
-        "not-halved, 256": (lambda bits: 2**bits, "2^bits is the number of integers; from 0 to max|w| there are fewer steps."),
-        "bits-ignored": (lambda bits: 127.5, "You have written 8 bits into the function: `bits` is an argument."),
-        "bits-ignored, 127": (lambda bits: 127, "You have written 8 bits into the function: `bits` is an argument."),
-        "not-divided": (lambda bits: 1, "You return the largest |w|. The scale is the step between two integers."),
-    },
-    "guard": {
-        "zeros-unguarded": (lambda scale: scale, _ZEROS),
-        "zeros-unguarded, epsilon": (lambda scale: scale.clamp(min=torch.finfo(torch.float32).eps), _ZEROS),
-        "zeros-unguarded, small": (lambda scale: scale.clamp(min=1e-8), _ZEROS),
-        "small-scales-lost": (lambda scale: scale.clamp(min=1.0), "You lift every scale to at least 1; only zeros become 1."),
-    },
-    "what": {
-        "inverted": (lambda scale: 1 / scale, "Yours is 1/s: the steps in a unit. The scale is the width of one step."),
-        "keeps-dimensions": (lambda scale: scale[:, None], "Return one dimension: a scale for each channel."),
-        "rounded": (lambda scale: scale.round(decimals=2), "Do not round the scales."),
-    },
-}
-MISTAKES = {
-    "wrong-axis, along": (_direct(lambda w, axis: w.abs().amax(axis)), _OTHER),
-    "dimensions-left": (
-        _direct(lambda w, axis: _over(w, [1 - axis % w.ndim] if w.ndim == 2 or axis % w.ndim < 2 else [0])),
-        "A convolution's channel has inputs, rows and columns. You reduce over one of these dimensions only.",
-    ),
-    "dimensions-left, last": (
-        _direct(lambda w, axis: w.movedim(axis, 0).abs().amax(-1)),
-        "A convolution's channel has inputs, rows and columns. You reduce over one of these dimensions only.",
-    ),
-    "negative-axis": (
-        _direct(lambda w, axis: _over(w, [d for d in range(w.ndim) if d != axis])),
-        "axis = -1 is the last dimension. No number of range(weight.ndim) equals -1, so you have reduced over all of them.",
-    ),
-    "keeps-dimensions, each as 1": (
-        _direct(lambda w, axis: w.abs().amax([d for d in range(w.ndim) if d != axis % w.ndim], keepdim=True)),
-        "Return one dimension, (channels,): yours keeps the others, with one element each.",
-    ),
-    "one-number": (
-        _direct(lambda w, axis: w.abs().amax()),
-        "You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",
-    ),
-    "one-number, in a list": (
-        _direct(lambda w, axis: w.abs().amax()[None]),
-        "You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",
-    ),
-} | combined(_scales, PARTS)
+RUBRIC = Rubric(
+    right,
+    """
+weight.movedim(axis, 0).flatten(1)
+    axis-ignored :: weight.flatten(1) :: Your channels are always those of dimension 0: use `axis`.
+    axis-ignored :: weight.movedim(1, 0).flatten(1) :: Your channels are always those of dimension 1: use `axis`.
+    axis-ignored :: weight.movedim(-1, 0).flatten(1) :: Your channels are always those of the last dimension: use `axis`.
+    one-for-all :: weight.reshape(1, -1).expand(weight.shape[axis], -1) :: All your scales are alike: that is one scale for the
+        whole tensor. Each channel has a largest weight of its own.
+    reshaped-not-moved :: weight.reshape(weight.shape[axis], -1) :: reshape keeps the order in memory, so your rows mix the
+        channels unless axis is 0. Move that dimension to the front first, or reduce over all other dimensions.
+    wrong-axis :: weight.movedim(1 - axis % weight.ndim if axis % weight.ndim < 2 else 0, 0).flatten(1) :: $OTHER
+rows.abs().amax(1)
+    wrong-axis :: weight.abs().amax(axis) :: $OTHER
+    dimensions-left :: over(weight, [1 - axis % weight.ndim] if weight.ndim == 2 or axis % weight.ndim < 2 else [0]) :: $LEFT
+    dimensions-left :: weight.movedim(axis, 0).abs().amax(-1) :: $LEFT
+    negative-axis :: over(weight, [d for d in range(weight.ndim) if d != axis]) :: axis = -1 is the last dimension. No number of
+        range(weight.ndim) equals -1, so you have reduced over all of them.
+    keeps-dimensions :: weight.abs().amax([d for d in range(weight.ndim) if d != axis % weight.ndim], keepdim=True) :: Return
+        one dimension, (channels,): yours keeps the others, with one element each.
+    one-number :: weight.abs().amax() :: $ONE
+    one-number :: weight.abs().amax()[None] :: $ONE
+    sign-ignored :: rows.amax(1) :: $SIGNS
+    sign-ignored :: rows.amax(1).abs() :: $SIGNS
+    sign-ignored :: -rows.amin(1) :: $SIGNS
+    whole-range :: (rows.amax(1) - rows.amin(1)) / 2 :: max - min is the range of affine quantization. A symmetric range reaches
+        as far on both sides of 0.
+    mean-instead-of-largest :: rows.abs().mean(1) :: The largest |w| has to fit into the grid, not the mean.
+    norm-instead-of-largest :: rows.norm(dim=1) :: The largest |w| has to fit into the grid: no norm.
+(2**bits - 1) / 2
+    other-grid :: 2 ** (bits - 1) - 1 :: Your grid ends at ±(2^(bits-1) - 1), another convention. $GRID
+    other-grid :: 2 ** (bits - 1) :: $GRID
+    not-halved :: 2**bits - 1 :: You divide by all steps of the grid; from 0 to max|w| there are half of them.
+    not-halved :: 2**bits :: 2^bits is the number of integers; from 0 to max|w| there are fewer steps.
+    bits-ignored :: 127.5 :: You have written 8 bits into the function: `bits` is an argument.
+    bits-ignored :: 127 :: You have written 8 bits into the function: `bits` is an argument.
+    not-divided :: 1 :: You return the largest |w|. The scale is the step between two integers.
+torch.where(scale == 0, torch.ones_like(scale), scale)
+    zeros-unguarded :: scale :: $ZEROS
+    zeros-unguarded :: scale.clamp(min=torch.finfo(torch.float32).eps) :: $ZEROS
+    zeros-unguarded :: scale.clamp(min=1e-8) :: $ZEROS
+return scale
+    inverted :: return 1 / scale :: Yours is 1/s: the steps in a unit. The scale is the width of one step.
+    keeps-dimensions :: return scale[:, None] :: Return one dimension: a scale for each channel.
+""",
+    OTHER="You take the largest weight along `axis`, and so lose that dimension. It is the one to keep: all the others go.",
+    LEFT="A convolution's channel has inputs, rows and columns. You reduce over one of these dimensions only.",
+    ONE="You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",
+    SIGNS="The largest weight may be a negative one: take the largest absolute value.",
+    GRID=_GRID,
+    ZEROS=_ZEROS,
+)
 
 
 def _case(seed: int, *shape: int) -> Tensor:
@@ -161,12 +104,7 @@ def judge_channel_scales(answer: Callable) -> None:
         "some zeros in every channel, (4, 3), 8 bits, axis 1": (_case(9, 4, 3) * (1 - torch.eye(4, 3)), 8, 1),
         "very small weights (3, 4), 8 bits, axis 0": (1e-9 * _case(10, 3, 4), 8, 0),
     }
-    try:
-        expect_function(answer, right, cases, mistakes=MISTAKES)
-    except Mistake as mistake:
-        if mistake.name == "wrong-value":
-            _explain(answer, cases)
-        raise
+    RUBRIC.expect(answer, cases, explain=lambda *_: _explain(answer, cases))
 
 
 def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
@@ -175,7 +113,11 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
     found = {case: numbers(answer(given[0].clone(), *given[1:])) for case, given in cases.items()}
     wanted = {case: right(*given).double() for case, given in cases.items()}
     found = {case: own for case, own in found.items() if own is not None and own.shape == wanted[case].shape}
-    rows = {case: _rows(*given[::2]).abs().double() for case, given in cases.items() if case in found}
+    if not found:
+        return
+    rows = {
+        case: weight.movedim(axis, 0).flatten(1).abs().double() for case, (weight, _, axis) in cases.items() if case in found
+    }
     ratios = {case: (own.double() / wanted[case])[rows[case].any(1)] for case, own in found.items()}
     live = {case: own.double()[rows[case].any(1)] for case, own in found.items()}
     if all(torch.isclose(ratio[live[case] != 1], torch.ones(()).double()).all() for case, ratio in ratios.items()):

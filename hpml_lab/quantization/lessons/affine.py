@@ -78,7 +78,7 @@ def quantize(
     rounded to the even integer. The zero point is added after the rounding, since adding an odd one before would turn those
     halves around.
     """
-    q = _rounded(x, *_for_each_slice(x, scale, zero_point, axis)).clamp(quant_min, quant_max)
+    q = rounded(x, *_for_each_slice(x, scale, zero_point, axis)).clamp(quant_min, quant_max)
     fits = (kind for kind in INTEGERS if torch.iinfo(kind).min <= quant_min <= quant_max <= torch.iinfo(kind).max)
     return q.to(next(fits))
 
@@ -97,13 +97,13 @@ def fake_quantize(
     The derivative of round is 0 wherever it exists, so nothing would be learned through it. The straight-through estimator
     takes 1 instead where x is within the range, and 0 where it was clamped.
     """
-    return _FakeQuantize.apply(x, *_for_each_slice(x, scale, zero_point, axis), quant_min, quant_max)
+    return FakeQuantize.apply(x, *_for_each_slice(x, scale, zero_point, axis), quant_min, quant_max)
 
 
-class _FakeQuantize(torch.autograd.Function):
+class FakeQuantize(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, scale: Tensor, zero_point: Tensor, quant_min: int, quant_max: int) -> Tensor:
-        q = _rounded(x, scale, zero_point)
+        q = rounded(x, scale, zero_point)
         ctx.save_for_backward((quant_min <= q) & (q <= quant_max))
         return ((q.clamp(quant_min, quant_max) - zero_point) * scale).to(x.dtype)
 
@@ -113,7 +113,7 @@ class _FakeQuantize(torch.autograd.Function):
         return gradient * within, None, None, None, None
 
 
-def _rounded(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
+def rounded(x: Tensor, scale: Tensor, zero_point: Tensor) -> Tensor:
     """round(x · (1 / scale)) + zero_point: integers, as floats, before the clamp."""
     if not x.is_floating_point():
         raise LabError(f"A tensor of {x.dtype} cannot be quantized.", "Quantize floats, such as x.float().")

@@ -59,20 +59,24 @@ def prepared(graph: nn.Module, qat: bool = False) -> nn.Module:
 
     qat  round, too, so that the net can be trained with it
     """
-    pt2e, x86 = torchao("quantization.pt2e.quantize_pt2e"), torchao("quantization.pt2e.quantizer.x86_inductor_quantizer")
+    torchao()  # where it is missing, this says what to do
     with without_torchaos_warnings():
+        from torchao.quantization.pt2e.quantize_pt2e import prepare_pt2e, prepare_qat_pt2e
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
         quantizer = x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config(is_qat=qat))
-        return (pt2e.prepare_qat_pt2e if qat else pt2e.prepare_pt2e)(graph, quantizer)
+        return prepare_qat_pt2e(graph, quantizer) if qat else prepare_pt2e(graph, quantizer)
 
 
 @torch.no_grad()
 def pt2e_int8(net: nn.Module, calibration: Tensor, any_batch: bool = True) -> nn.Module:
     """`net` in static int8, as the reference graph. Raises LabError where torchao is not installed."""
-    pt2e = torchao("quantization.pt2e.quantize_pt2e")
     observed = prepared(exported(net, calibration, any_batch=any_batch))
     with without_torchaos_warnings():
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e
+
         observed(calibration)
-        return pt2e.convert_pt2e(observed)
+        return convert_pt2e(observed)
 
 
 def int8_weights(graph: nn.Module) -> list[Tensor]:

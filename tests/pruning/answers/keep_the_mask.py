@@ -3,6 +3,7 @@
 import contextlib
 
 import torch
+from edited_source import wrong_answers
 from torch.nn import functional as F
 from torch.nn.utils import prune
 
@@ -55,69 +56,12 @@ def new_tensors(net, masks, optimizer, batches):
         learn(net, optimizer, x, y)
 
 
-def once(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    plain(net, masks, optimizer, batches)
-
-
-def before_each(net, masks, optimizer, batches):
-    for x, y in batches:
-        mask_now(net, masks)
-        learn(net, optimizer, x, y)
-
-
-def after_backward(net, masks, optimizer, batches):
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        mask_now(net, masks)
-        optimizer.step()
-
-
-def at_the_end(net, masks, optimizer, batches):
-    plain(net, masks, optimizer, batches)
-    mask_now(net, masks)
-
-
-def both_ends(net, masks, optimizer, batches):
-    once(net, masks, optimizer, batches)
-    mask_now(net, masks)
-
-
-def after_each_only(net, masks, optimizer, batches):
-    for x, y in batches:
-        learn(net, optimizer, x, y)
-        mask_now(net, masks)
-
-
-def gradients(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        mask_gradients(net, masks)
-        optimizer.step()
-
-
 def gradients_by_hooks(net, masks, optimizer, batches):
     mask_now(net, masks)
     handles = [net.get_parameter(name).register_hook(lambda g, m=mask: g * m) for name, mask in masks.items()]
     plain(net, masks, optimizer, batches)
     for handle in handles:
         handle.remove()
-
-
-def gradients_without_the_weights(net, masks, optimizer, batches):
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        mask_gradients(net, masks)
-        optimizer.step()
-
-
-def gradients_and_at_the_end(net, masks, optimizer, batches):
-    gradients(net, masks, optimizer, batches)
-    mask_now(net, masks)
 
 
 def smallest_again(net, masks, optimizer, batches):
@@ -141,83 +85,11 @@ def from_the_current_zeros(net, masks, optimizer, batches):
                 p *= p != 0
 
 
-def inverted(net, masks, optimizer, batches):
-    solution(net, {name: ~mask for name, mask in masks.items()}, optimizer, batches)
-
-
-def weights_only(net, masks, optimizer, batches):
-    solution(net, {name: mask for name, mask in masks.items() if "weight" in name}, optimizer, batches)
-
-
-def no_zero_grad(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        mask_now(net, masks)
-
-
-def no_step(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        mask_now(net, masks)
-
-
-def own_optimizer(net, masks, optimizer, batches):
-    solution(net, masks, torch.optim.SGD(net.parameters(), lr=0.1), batches)
-
-
-def forgets(net, masks, optimizer, batches):
-    optimizer.state.clear()
-    solution(net, masks, optimizer, batches)
-
-
 def hooks_stay(net, masks, optimizer, batches):
     for name, mask in masks.items():
         layer, _, kind = name.rpartition(".")
         prune.custom_from_mask(net.get_submodule(layer), kind, mask)
     plain(net, masks, optimizer, batches)
-
-
-def consumes_the_masks(net, masks, optimizer, batches):
-    kept = dict(masks)
-    solution(net, kept, optimizer, batches)
-    masks.clear()
-
-
-def twice(net, masks, optimizer, batches):
-    for _ in range(2):
-        solution(net, masks, optimizer, batches)
-
-
-def one_layer(net, masks, optimizer, batches):
-    solution(net, dict(list(masks.items())[:1]), optimizer, batches)
-
-
-def last_batch_missing(net, masks, optimizer, batches):
-    solution(net, masks, optimizer, batches[:-1] or batches)
-
-
-def another_loss(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y, reduction="sum").backward()
-        optimizer.step()
-        mask_now(net, masks)
-
-
-def masks_as_floats(net, masks, optimizer, batches):
-    for name in masks:
-        masks[name] = masks[name].double()
-    solution(net, masks, optimizer, batches)
-
-
-def in_evaluation_mode(net, masks, optimizer, batches):
-    net.eval()
-    solution(net, masks, optimizer, batches)
 
 
 def new_parameters(net, masks, optimizer, batches):
@@ -244,63 +116,58 @@ def frozen(net, masks, optimizer, batches):
         optimizer.step()
 
 
-def nearly_zero(net, masks, optimizer, batches):
-    def apply():
-        with torch.no_grad():
-            for name, mask in masks.items():
-                net.get_parameter(name)[~mask] = 1e-9
-
-    apply()
-    for x, y in batches:
-        optimizer.zero_grad()
-        F.cross_entropy(net(x), y).backward()
-        optimizer.step()
-        apply()
+FIRST, REST = "    apply()\n    for", "    for"
+AFTER, STEP = "optimizer.step()\n        apply()", "optimizer.step()"
+CLEAR = "        optimizer.zero_grad()\n"
+MASK = "parameters[name].mul_(mask)"
+GRADIENTS = "for name, mask in masks.items():\n            parameters[name].grad.mul_(mask)\n        optimizer.step()"
+END = "optimizer.step()\n    apply()"
 
 
-def cleared_before_the_step(net, masks, optimizer, batches):
-    mask_now(net, masks)
-    for x, y in batches:
-        F.cross_entropy(net(x), y).backward()
-        optimizer.zero_grad()
-        optimizer.step()
-        mask_now(net, masks)
+def before(line):
+    """An edit: the line comes before everything else."""
+    return FIRST, f"    {line}\n{FIRST}"
 
 
 WRONG = [
-    ("masks-changed", masks_as_floats),
-    ("evaluation-mode", in_evaluation_mode),
-    ("parameters-replaced", new_parameters),
-    ("frozen", frozen),
-    ("nearly-zero", nearly_zero),
-    ("other-batches", lambda net, masks, optimizer, batches: solution(net, masks, optimizer, batches[::-1])),
-    ("nothing-learned", cleared_before_the_step),
-    ("never-masked", plain),
+    *wrong_answers(
+        solution,
+        [
+            ("masks-changed", before("masks.update({name: mask.double() for name, mask in masks.items()})")),
+            ("masks-changed", (AFTER, f"{AFTER}\n    masks.clear()")),
+            ("evaluation-mode", before("net.eval()")),
+            ("nearly-zero", (MASK, "parameters[name][~mask] = 1e-9")),
+            ("other-batches", ("in batches:", "in batches[::-1]:")),
+            ("nothing-learned", (CLEAR, ""), (STEP, f"optimizer.zero_grad()\n        {STEP}")),
+            ("never-masked", (FIRST, REST), (AFTER, STEP)),
+            ("masked-once", (AFTER, STEP)),
+            ("masked-before-the-step", (FIRST, REST), (AFTER, STEP), (CLEAR, f"        apply()\n{CLEAR}")),
+            ("masked-before-the-step", (FIRST, REST), (AFTER, f"apply()\n        {STEP}")),
+            ("masked-in-the-end", (FIRST, REST), (AFTER, END)),
+            ("masked-at-both-ends", (AFTER, END)),
+            ("first-batch-not-masked", (FIRST, REST)),
+            ("gradients-only", (AFTER, GRADIENTS)),
+            ("gradients-only", (FIRST, REST), (AFTER, GRADIENTS)),
+            ("gradients-only", (AFTER, f"{GRADIENTS}\n    apply()")),
+            ("inverted", (MASK, "parameters[name].mul_(~mask)")),
+            ("weights-only", (MASK, "parameters[name].mul_(mask if mask.ndim > 1 else 1)")),
+            ("gradients-not-cleared", (CLEAR, "")),
+            ("no-step", (f"        {STEP}\n", "")),
+            ("no-step", before("optimizer = torch.optim.SGD(net.parameters(), lr=0.1)")),
+            ("optimizer-starts-anew", before("optimizer.state.clear()")),
+            ("other-number-of-steps", ("in batches:", "in batches * 2:")),
+            ("other-number-of-steps", ("in batches:", "in batches[:-1] or batches:")),
+            ("not-zero-in-the-end", ("in masks.items()", "in list(masks.items())[:1]")),
+            ("another-path", ("net(x), y)", "net(x), y, reduction='sum')")),
+        ],
+    ),
     ("never-masked", new_tensors),
-    ("masked-once", once),
-    ("masked-before-the-step", before_each),
-    ("masked-before-the-step", after_backward),
-    ("masked-in-the-end", at_the_end),
-    ("masked-at-both-ends", both_ends),
-    ("first-batch-not-masked", after_each_only),
-    ("gradients-only", gradients),
     ("gradients-only", gradients_by_hooks),
-    ("gradients-only", gradients_without_the_weights),
-    ("gradients-only", gradients_and_at_the_end),
     ("mask-chosen-anew", smallest_again),
     ("masked-once", from_the_current_zeros),
-    ("inverted", inverted),
-    ("weights-only", weights_only),
-    ("gradients-not-cleared", no_zero_grad),
-    ("no-step", no_step),
-    ("no-step", own_optimizer),
-    ("optimizer-starts-anew", forgets),
     ("masks-left-in-the-net", hooks_stay),
-    ("masks-changed", consumes_the_masks),
-    ("other-number-of-steps", twice),
-    ("other-number-of-steps", last_batch_missing),
-    ("not-zero-in-the-end", one_layer),
-    ("another-path", another_loss),
+    ("parameters-replaced", new_parameters),
+    ("frozen", frozen),
 ]
 
 

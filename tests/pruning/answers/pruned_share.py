@@ -5,6 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 from torch import nn
 from torch.nn.utils import prune
 
@@ -22,14 +23,13 @@ def layers(net):
     return [layer for layer in net.modules() if isinstance(layer, (nn.Conv2d, nn.Linear))]
 
 
+def _of(tensors):
+    return sum(int((t == 0).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
+
+
 def all_parameters(net):
     zeros = sum((p == 0).sum().item() for p in net.parameters())
     return zeros / sum(p.numel() for p in net.parameters())
-
-
-def named_weights(net):
-    weights = [p for name, p in net.named_parameters() if "weight" in name]
-    return sum((p == 0).sum() for p in weights) / sum(p.numel() for p in weights)
 
 
 def parameter_matrices(net):
@@ -74,11 +74,6 @@ def any_mask(net):
     return sum(int((m == 0).sum()) for m in masks) / max(1, sum(m.numel() for m in masks))
 
 
-def masks_over_weights(net):
-    zeros = sum(int((b == 0).sum()) for name, b in net.named_buffers() if name.endswith("weight_mask"))
-    return zeros / sum(layer.weight.numel() for layer in layers(net))
-
-
 def mean_of_shares(net):
     return sum(float((layer.weight == 0).float().mean()) for layer in layers(net)) / len(layers(net))
 
@@ -88,39 +83,6 @@ def mean_of_masked(net):
     return sum(float((layer.weight == 0).double().mean()) for layer in found) / max(len(found), 1)
 
 
-def everything_with_a_weight(net):
-    found = [layer.weight for layer in net.modules() if hasattr(layer, "weight")]
-    return sum(int((w == 0).sum()) for w in found) / sum(w.numel() for w in found)
-
-
-def children_only(net):
-    found = [layer.weight for layer in net.children() if isinstance(layer, (nn.Conv2d, nn.Linear))]
-    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
-
-
-def masked_only(net):
-    found = [layer.weight for layer in layers(net) if hasattr(layer, "weight_mask")]
-    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
-
-
-def linear_only(net):
-    found = [layer.weight for layer in net.modules() if isinstance(layer, nn.Linear)]
-    return sum(int((w == 0).sum()) for w in found) / max(sum(w.numel() for w in found), 1)
-
-
-def starts_anew(net):
-    for layer in layers(net):
-        zeros = total = 0
-        zeros += int((layer.weight == 0).sum())
-        total += layer.weight.numel()
-    return zeros / total
-
-
-def returns_early(net):
-    for layer in layers(net):
-        return int((layer.weight == 0).sum()) / layer.weight.numel()
-
-
 def removes_the_masks(net):
     for layer in layers(net):
         if hasattr(layer, "weight_mask"):
@@ -128,17 +90,8 @@ def removes_the_masks(net):
     return solution(net)
 
 
-def close_to_zero(net):
-    zeros = sum(int((layer.weight.abs() < 0.3).sum()) for layer in layers(net))
-    return zeros / sum(layer.weight.numel() for layer in layers(net))
-
-
 def by_layer(net):
     return {name: int((m.weight == 0).sum()) for name, m in net.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
-
-
-def nothing(net):
-    solution(net)
 
 
 def mean_of_masked_and_biases(net):
@@ -146,21 +99,8 @@ def mean_of_masked_and_biases(net):
     return sum(float((t == 0).double().mean()) for t in found) / len(found)
 
 
-def closer_to_zero(net):
-    zeros = sum(int(torch.isclose(layer.weight, torch.zeros(())).sum()) for layer in layers(net))
-    return zeros / sum(layer.weight.numel() for layer in layers(net))
-
-
-def _of(tensors):
-    return sum(int((t == 0).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
-
-
 def ending_in_weight(net):
     return _of([p for name, p in net.named_parameters() if name.endswith("weight")])
-
-
-def matrices_of_the_state(net):
-    return _of([t for name, t in net.state_dict().items() if "weight" in name and t.ndim > 1])
 
 
 def layers_with_masks_if_any(net):
@@ -177,61 +117,63 @@ def each_layer(net):
     return [_of([m.weight]) for m in layers(net)]
 
 
-def left_in_evaluation_mode(net):
-    net.eval()
-    return solution(net)
-
-
 def on_a_deep_copy(net):
     net = copy.deepcopy(net)
     removes_the_masks(net)
     return solution(net)
 
 
+def named_weights(net):
+    weights = [p for name, p in net.named_parameters() if "weight" in name]
+    return sum((p == 0).sum() for p in weights) / sum(p.numel() for p in weights)
+
+
+KINDS, ZERO, SHARE = "isinstance(layer, (nn.Conv2d, nn.Linear))", "layer.weight == 0", "return zeros / total"
+ANY = (SHARE, "return zeros / max(total, 1)")
 WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("only-masks", (ZERO, 'getattr(layer, "weight_mask", layer.weight) == 0')),
+            ("only-masks", (ZERO, 'getattr(layer, "weight_mask", torch.ones(1)) == 0')),
+            ("counts-normalization", (KINDS, 'hasattr(layer, "weight")')),
+            ("counts-other-layers", (KINDS, 'getattr(getattr(layer, "weight", None), "ndim", 0) > 1')),
+            ("outer-layers-only", ("net.modules()", "net.children()"), ANY),
+            ("pruned-layers-only", (KINDS, f'{KINDS} and hasattr(layer, "weight_mask")'), ANY),
+            ("linear-only", ("(nn.Conv2d, nn.Linear)", "nn.Linear"), ANY),
+            ("last-layer-only", ("            zeros += ", "            zeros = total = 0\n            zeros += ")),
+            ("last-layer-only", (f"    {SHARE}", f"            {SHARE}")),
+            ("share-that-stays", (SHARE, "return 1 - zeros / total")),
+            ("percent", (SHARE, "return 100 * zeros / total")),
+            ("rounded", (SHARE, "return round(zeros / total, 2)")),
+            ("number-not-share", (SHARE, "return zeros")),
+            ("returns-nothing", (SHARE, "zeros / total")),
+            ("other-whole", (SHARE, "return zeros / sum(p.numel() for p in net.parameters())")),
+            ("zeros-in-a-dense-net", (ZERO, "layer.weight.abs() < 0.3")),
+            ("zeros-in-a-dense-net", (ZERO, "torch.isclose(layer.weight, torch.zeros(()))")),
+            ("zeros-in-a-dense-net", (ZERO, "layer.weight <= 0")),
+            ("net-changed", ("    zeros = total = 0", "    net.eval()\n    zeros = total = 0")),
+        ],
+    ),
     ("stored-weights", all_parameters),
     ("stored-weights", parameter_matrices),
+    ("stored-weights", named_weights),
     ("counts-masks", whole_state_dict),
+    ("counts-masks", state_dict_weights),
     ("counts-biases", biases_too),
+    ("counts-biases", mean_of_masked_and_biases),
     ("zeros-twice", masks_twice),
     ("only-masks", masks_alone),
     ("only-masks", any_mask),
-    ("only-masks", masks_over_weights),
     ("mean-over-layers", mean_of_shares),
-    ("pruned-layers-only", mean_of_masked),
-    ("counts-normalization", everything_with_a_weight),
-    ("outer-layers-only", children_only),
-    ("pruned-layers-only", masked_only),
-    ("linear-only", linear_only),
-    ("last-layer-only", starts_anew),
-    ("last-layer-only", returns_early),
-    ("share-that-stays", lambda net: 1 - solution(net)),
-    ("percent", lambda net: 100 * solution(net)),
-    ("rounded", lambda net: round(solution(net), 2)),
-    ("number-not-share", lambda net: sum(int((layer.weight == 0).sum()) for layer in layers(net))),
-    ("net-changed", removes_the_masks),
-    ("zeros-in-a-dense-net", close_to_zero),
-    ("wrong-type", by_layer),
-    ("returns-nothing", nothing),
-    ("counts-biases", mean_of_masked_and_biases),
-    ("counts-masks", state_dict_weights),
-    ("zeros-in-a-dense-net", closer_to_zero),
-    ("finds-nothing", ending_in_weight),
-    ("counts-masks", matrices_of_the_state),
-    ("some-layers-only", layers_with_masks_if_any),
     ("mean-over-layers", mean_of_both_kinds),
+    ("pruned-layers-only", mean_of_masked),
+    ("net-changed", removes_the_masks),
+    ("wrong-type", by_layer),
+    ("finds-nothing", ending_in_weight),
+    ("some-layers-only", layers_with_masks_if_any),
     ("not-one-number", each_layer),
-    (
-        "zeros-in-a-dense-net",
-        lambda net: sum(int((m.weight <= 0).sum()) for m in layers(net)) / sum(m.weight.numel() for m in layers(net)),
-    ),
-    (
-        "other-whole",
-        lambda net: sum(int((m.weight == 0).sum()) for m in layers(net)) / sum(p.numel() for p in net.parameters()),
-    ),
-    ("net-changed", left_in_evaluation_mode),
     ("copies-a-masked-net", on_a_deep_copy),
-    ("stored-weights", named_weights),
 ]
 
 
@@ -314,20 +256,7 @@ def adds_up_over_calls(net, counts=[0, 0]):  # noqa: B006
     return counts[0] / counts[1]
 
 
-def matrices_of_all_layers(net):
-    return _of([layer.weight for layer in net.modules() if getattr(getattr(layer, "weight", None), "ndim", 0) > 1])
-
-
 WRONG += [
     ("remembers-calls", adds_up_over_calls),
-    ("counts-other-layers", matrices_of_all_layers),
     ("wrong-value", lambda net: torch.cat([layer.weight.flatten() == 0 for layer in layers(net)]).half().mean().item()),
 ]
-
-
-def zeros_of_masks_if_any(net):
-    parts = [getattr(layer, "weight_mask", layer.weight) for layer in layers(net)]
-    return sum(int((part == 0).sum()) for part in parts) / sum(part.numel() for part in parts)
-
-
-WRONG += [("only-masks", zeros_of_masks_if_any)]

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(weight, bits, axis):
@@ -10,36 +11,13 @@ def solution(weight, bits, axis):
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
-def guarded(scale):
+def _of_rows(rows, bits):
+    scale = rows.abs().amax(1) / ((2**bits - 1) / 2)
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
-def of_dimension_0(weight, bits, axis):
-    return solution(weight, bits, 0)
-
-
-def of_dimension_1(weight, bits, axis):
-    return solution(weight, bits, 1)
-
-
-def along_the_axis(weight, bits, axis):
-    return guarded(weight.abs().amax(dim=axis) / ((2**bits - 1) / 2))
-
-
-def along_the_axis_flat(weight, bits, axis):
-    return solution(weight, bits, (axis + 1) % 2)
-
-
-def one_dimension_only(weight, bits, axis):
-    return guarded(weight.abs().movedim(axis, 0).amax(-1) / ((2**bits - 1) / 2))
-
-
-def by_reshape(weight, bits, axis):
-    return guarded(weight.reshape(weight.shape[axis], -1).abs().amax(1) / ((2**bits - 1) / 2))
-
-
-def per_tensor(weight, bits, axis):
-    return weight.abs().max() / ((2**bits - 1) / 2)
+def guarded(scale):
+    return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
 def per_tensor_repeated(weight, bits, axis):
@@ -51,63 +29,14 @@ def axis_minus_one(weight, bits, axis):
     return guarded(weight.abs().amax(dims) / ((2**bits - 1) / 2))
 
 
-def signed(weight, bits, axis):
-    return guarded(weight.movedim(axis, 0).flatten(1).amax(1) / ((2**bits - 1) / 2))
-
-
 def affine_range(weight, bits, axis):
     rows = weight.movedim(axis, 0).flatten(1)
     return guarded((rows.amax(1) - rows.amin(1)) / (2**bits - 1))
 
 
-def with_steps(steps):
-    def scales(weight, bits, axis):
-        return guarded(weight.abs().movedim(axis, 0).flatten(1).amax(1) / steps(bits))
-
-    return scales
-
-
-def unguarded(weight, bits, axis):
-    return weight.abs().movedim(axis, 0).flatten(1).amax(1) / ((2**bits - 1) / 2)
-
-
-def clamped(weight, bits, axis):
-    return unguarded(weight, bits, axis).clamp(min=1e-8)
-
-
-def another_epsilon(weight, bits, axis):
-    return unguarded(weight, bits, axis) + 1e-30
-
-
-def mean(weight, bits, axis):
-    return guarded(weight.abs().movedim(axis, 0).flatten(1).mean(1) / ((2**bits - 1) / 2))
-
-
-def norm(weight, bits, axis):
-    return guarded(weight.movedim(axis, 0).flatten(1).norm(dim=1) / ((2**bits - 1) / 2))
-
-
 def kept_dimensions(weight, bits, axis):
     dims = [d for d in range(weight.ndim) if d != axis % weight.ndim]
     return guarded(weight.abs().amax(dims, keepdim=True) / ((2**bits - 1) / 2))
-
-
-def inverted(weight, bits, axis):
-    return 1 / solution(weight, bits, axis)
-
-
-def wrong_axis_and_127(weight, bits, axis):
-    return with_steps(lambda bits: 2 ** (bits - 1) - 1)(weight, bits, 0)
-
-
-def _of_rows(rows, bits):
-    scale = rows.abs().amax(1) / ((2**bits - 1) / 2)
-    return torch.where(scale == 0, torch.ones_like(scale), scale)
-
-
-def small_is_nothing(weight, bits, axis):
-    scale = solution(weight, bits, axis)
-    return torch.where(scale < 1e-8, torch.ones_like(scale), scale)
 
 
 def any_zero(weight, bits, axis):
@@ -120,16 +49,8 @@ def moved_to_the_end(weight, bits, axis):
     return _of_rows(weight.reshape(-1, weight.shape[0]), bits)
 
 
-def first_of_each_channel(weight, bits, axis):
-    return _of_rows(weight.movedim(axis, 0).flatten(1)[:, :1], bits)
-
-
 def as_if_last(weight, bits, axis):
     return _of_rows(weight.reshape(-1, weight.shape[axis]).T, bits)
-
-
-def nothing(weight, bits, axis):
-    solution(weight, bits, axis)
 
 
 def in_place(weight, bits, axis):
@@ -137,47 +58,62 @@ def in_place(weight, bits, axis):
     return solution(weight, bits, axis)
 
 
+def nothing(weight, bits, axis):
+    solution(weight, bits, axis)
+
+
 def a_row_at_a_time(weight, bits, axis):
     return guarded(torch.stack([row.max() for row in weight]) / ((2**bits - 1) / 2))
 
 
+PEAKS = "weight.abs().movedim(axis, 0).flatten(1).amax(1)"
+STEPS = "((2**bits - 1) / 2)"
+GUARD = "torch.where(scale == 0, torch.ones_like(scale), scale)"
 WRONG = [
-    ("axis-ignored", of_dimension_0),
-    ("axis-ignored", of_dimension_1),
-    ("wrong-axis", along_the_axis),
-    ("wrong-axis", along_the_axis_flat),
-    ("dimensions-left", one_dimension_only),
-    ("reshaped-not-moved", by_reshape),
-    ("one-number", per_tensor),
+    *wrong_answers(
+        solution,
+        [
+            ("axis-ignored", ("movedim(axis, 0)", "movedim(0, 0)")),
+            ("axis-ignored", ("movedim(axis, 0)", "movedim(1, 0)")),
+            ("axis-ignored", ("movedim(axis, 0)", "movedim(0, 0)"), (STEPS, "(2 ** (bits - 1) - 1)")),
+            ("wrong-axis", (PEAKS, "weight.abs().amax(axis)")),
+            ("wrong-axis", ("movedim(axis, 0)", "movedim((axis + 1) % 2, 0)")),
+            ("dimensions-left", (".flatten(1).amax(1)", ".amax(-1)")),
+            ("reshaped-not-moved", (PEAKS, "weight.reshape(weight.shape[axis], -1).abs().amax(1)")),
+            ("one-number", (PEAKS, "weight.abs().max()"), (GUARD, "scale")),
+            ("sign-ignored", (".abs()", "")),
+            ("other-grid", (STEPS, "(2 ** (bits - 1) - 1)")),
+            ("other-grid", (STEPS, "2 ** (bits - 1)")),
+            ("not-halved", (STEPS, "(2**bits - 1)")),
+            ("bits-ignored", (STEPS, "127.5")),
+            ("not-divided", (f" / {STEPS}", "")),
+            ("wrong-number-of-steps", (STEPS, "bits")),
+            ("zeros-unguarded", (GUARD, "scale")),
+            ("zeros-unguarded", (GUARD, "scale.clamp(min=1e-8)")),
+            ("zeros-unguarded", (GUARD, "scale + 1e-30")),
+            ("mean-instead-of-largest", ("amax(1)", "mean(1)")),
+            ("norm-instead-of-largest", ("amax(1)", "norm(dim=1)")),
+            ("keeps-dimensions", (GUARD, f"{GUARD}[:, None]")),
+            ("inverted", (GUARD, f"1 / {GUARD}")),
+            ("guard-too-wide", ("scale == 0", "scale < 1e-8")),
+            ("guard-too-wide", (GUARD, f"{GUARD}.clamp(min=1e-4)")),
+            ("too-small", (".flatten(1)", ".flatten(1)[:, :1]")),
+            ("other-order", (GUARD, f"{GUARD}.flip(0)")),
+            ("nearly-right", ("weight.abs()", "(weight + 1e-5 * weight.sign()).abs()")),
+            ("nearly-right", ("weight.abs()", "weight.half().float().abs()")),
+            ("nearly-right", (GUARD, f"{GUARD}.bfloat16()")),
+        ],
+    ),
     ("one-for-all", per_tensor_repeated),
     ("negative-axis", axis_minus_one),
-    ("sign-ignored", signed),
     ("whole-range", affine_range),
-    ("other-grid", with_steps(lambda bits: 2 ** (bits - 1) - 1)),
-    ("other-grid", with_steps(lambda bits: 2 ** (bits - 1))),
-    ("not-halved", with_steps(lambda bits: 2**bits - 1)),
-    ("bits-ignored", with_steps(lambda bits: 127.5)),
-    ("not-divided", with_steps(lambda bits: 1)),
-    ("wrong-number-of-steps", with_steps(lambda bits: bits)),
-    ("zeros-unguarded", unguarded),
-    ("zeros-unguarded", clamped),
-    ("zeros-unguarded", another_epsilon),
-    ("mean-instead-of-largest", mean),
-    ("norm-instead-of-largest", norm),
     ("keeps-dimensions", kept_dimensions),
-    ("keeps-dimensions", lambda *given: solution(*given)[:, None]),
-    ("inverted", inverted),
-    ("axis-ignored", wrong_axis_and_127),
-    ("returns-nothing", nothing),
-    ("inputs-changed", in_place),
-    ("axis-ignored", a_row_at_a_time),
-    ("guard-too-wide", small_is_nothing),
     ("guard-too-wide", any_zero),
     ("mixes-channels", moved_to_the_end),
     ("mixes-channels", as_if_last),
-    ("too-small", first_of_each_channel),
-    ("other-order", lambda *given: solution(*given).flip(0)),
-    ("nearly-right", lambda weight, bits, axis: solution(weight + 1e-5 * weight.sign(), bits, axis)),
+    ("inputs-changed", in_place),
+    ("returns-nothing", nothing),
+    ("axis-ignored", a_row_at_a_time),
 ]
 
 
@@ -236,9 +172,4 @@ def kept_by_shape(weight, bits, axis, known={}):  # noqa: B006
     return known.setdefault((tuple(weight.shape), bits, axis), solution(weight, bits, axis))
 
 
-WRONG += [
-    ("remembers-calls", kept_by_shape),
-    ("guard-too-wide", lambda *given: solution(*given).clamp(min=1e-4)),
-    ("nearly-right", lambda weight, bits, axis: solution(weight.half(), bits, axis).float()),
-    ("nearly-right", lambda *given: solution(*given).bfloat16()),
-]
+WRONG += [("remembers-calls", kept_by_shape)]

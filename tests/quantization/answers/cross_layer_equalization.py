@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(w1, b1, w2):
@@ -19,98 +20,16 @@ def applied(s, w1, b1, w2):
     return w1 * s.view(-1, *[1] * (w1.ndim - 1)), b1 * s, w2 / s.view(1, -1, *[1] * (w2.ndim - 2))
 
 
-def with_factor(factor):
-    """The solution with other factors, still guarded."""
-
-    def equalized(w1, b1, w2):
-        r1, r2 = spans(w1, w2)
-        return applied(torch.where((r1 > 0) & (r2 > 0), factor(r1, r2), torch.ones_like(r1)), w1, b1, w2)
-
-    return equalized
-
-
-def unguarded(w1, b1, w2):
-    r1, r2 = spans(w1, w2)
-    return applied((r2 / r1).sqrt(), w1, b1, w2)
-
-
-def by_an_epsilon(w1, b1, w2):
-    r1, r2 = spans(w1, w2)
-    return applied(((r2 + 1e-12) / (r1 + 1e-12)).sqrt(), w1, b1, w2)
-
-
-def bias_forgotten(w1, b1, w2):
-    new = solution(w1, b1, w2)
-    return new[0], b1, new[2]
-
-
-def bias_divided(w1, b1, w2):
-    r1, r2 = spans(w1, w2)
-    s = torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), 1.0)
-    new = solution(w1, b1, w2)
-    return new[0], b1 / s, new[2]
-
-
-def second_unchanged(w1, b1, w2):
-    return (*solution(w1, b1, w2)[:2], w2)
-
-
-def second_multiplied(w1, b1, w2):
-    new = solution(w1, b1, w2)
-    return new[0], new[1], torch.where(new[2] == 0, 0.0, w2 * w2 / new[2])
-
-
-def with_the_bias(w1, b1, w2):
-    r1, r2 = spans(w1, w2)
-    r1 = torch.maximum(r1, b1.abs())
-    return applied(torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), 1.0), w1, b1, w2)
-
-
 def by_outputs(w1, b1, w2):
     r1 = w1.abs().flatten(1).amax(1)
     r2 = w2.abs().flatten(1).amax(1)
     return applied((r2 / r1).sqrt(), w1, b1, w2)
 
 
-def signed(w1, b1, w2):
-    r1, r2 = w1.flatten(1).amax(1), w2.transpose(0, 1).flatten(1).amax(1)
-    return applied(torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), 1.0), w1, b1, w2)
-
-
-def by_norms(w1, b1, w2):
-    r1, r2 = w1.flatten(1).norm(dim=1), w2.transpose(0, 1).flatten(1).norm(dim=1)
-    return applied(torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), 1.0), w1, b1, w2)
-
-
-def per_layer(w1, b1, w2):
-    s = (w2.abs().max() / w1.abs().max()).sqrt()
-    return w1 * s, b1 * s, w2 / s
-
-
-def only_the_weights(w1, b1, w2):
-    new = solution(w1, b1, w2)
-    return new[0], new[2]
-
-
 def in_place(w1, b1, w2):
     for old, new in zip((w1, b1, w2), solution(w1, b1, w2), strict=True):
         old.copy_(new)
     return w1, b1, w2
-
-
-def two_mistakes(w1, b1, w2):
-    new = with_factor(lambda r1, r2: r2 / r1)(w1, b1, w2)
-    return new[0], b1, new[2]
-
-
-def slightly_off(w1, b1, w2):
-    new = solution(w1, b1, w2)
-    return 1.01 * new[0], 1.01 * new[1], new[2] / 1.01
-
-
-def cube_root(w1, b1, w2):
-    new = solution(w1, b1, w2)
-    return new[0], new[1], new[2].sign() * new[2].abs() ** 1.1
 
 
 def nothing(w1, b1, w2):
@@ -120,12 +39,6 @@ def nothing(w1, b1, w2):
 def bias_dropped_where_nothing_is_written(w1, b1, w2):
     new = solution(w1, b1, w2)
     return new[0], torch.where(w1.flatten(1).any(1), new[1], torch.zeros_like(b1)), new[2]
-
-
-def epsilon_in_both(w1, b1, w2):
-    r1, r2 = w1.abs().flatten(1).amax(1) + 1e-12, w2.abs().transpose(0, 1).flatten(1).amax(1) + 1e-12
-    s = (r2 / r1).sqrt()
-    return w1 * s.view(-1, *[1] * (w1.ndim - 1)), b1 * s, w2 / s.view(1, -1, *[1] * (w2.ndim - 2))
 
 
 def rows_of_the_second(w1, b1, w2):
@@ -146,41 +59,60 @@ def diagonals_of_matrices(w1, b1, w2):
     return torch.diag(s) @ w1, b1 * s, w2 @ torch.diag(1 / s)
 
 
+def cube_root(w1, b1, w2):
+    new = solution(w1, b1, w2)
+    return new[0], new[1], new[2].sign() * new[2].abs() ** 1.1
+
+
+def slightly_off(w1, b1, w2):
+    new = solution(w1, b1, w2)
+    return 1.01 * new[0], 1.01 * new[1], new[2] / 1.01
+
+
+R1, R2 = "w1.abs().flatten(1).amax(1)", "w2.abs().transpose(0, 1).flatten(1).amax(1)"
+S, GUARD = "(r2 / r1).sqrt()", "torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))"
+BIAS, SECOND = "b1 * s,", "w2 / s.view(1, -1, *[1] * (w2.ndim - 2))"
 WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("inverted", (S, "(r1 / r2).sqrt()")),
+            ("no-root", (S, "r2 / r1")),
+            ("no-root", (S, "r1 / r2")),
+            ("no-root", (S, "r2 / r1"), (BIAS, "b1,")),
+            ("first-only", (S, "1 / r1")),
+            ("second-only", (S, "r2")),
+            ("range-taken-for-factor", (S, "(r1 * r2).sqrt()")),
+            ("powers-of-two", (S, "2.0 ** ((r2 / r1).log2() / 2).round()")),
+            ("nothing-changed", (S, "torch.ones_like(r1)")),
+            ("dead-channels", (GUARD, S)),
+            ("dead-channels", (GUARD, "((r2 + 1e-12) / (r1 + 1e-12)).sqrt()")),
+            ("bias-forgotten", (BIAS, "b1,")),
+            ("bias-divided", (BIAS, "b1 / s,")),
+            ("second-unchanged", (SECOND, "w2")),
+            ("second-multiplied", (SECOND, SECOND.replace("/", "*"))),
+            ("bias-in-the-range", (R1, f"torch.maximum({R1}, b1.abs())")),
+            ("sign-ignored", (".abs()", "")),
+            ("norm-instead-of-largest", ("amax(1)", "norm(dim=1)")),
+            ("one-for-all", (R1, "w1.abs().max().expand(len(w1))"), (R2, "w2.abs().max().expand(len(w1))")),
+            ("bias-missing", (BIAS, "")),
+            ("ranges-differ", ("r1 > 0) & (r2 > 0", "r1 > 1e-3) & (r2 > 1e-3")),
+            ("only-the-factors", ("return ", "return (r2 / r1).sqrt()  # ")),
+            ("not-finite", (SECOND, "w2 / torch.zeros(())")),
+        ],
+    ),
     ("wrong-axis", rows_of_the_second),
+    ("wrong-axis", by_outputs),
     ("linear-only", matrices_alone),
     ("linear-only", diagonals_of_matrices),
     ("another-function", bias_dropped_where_nothing_is_written),
-    ("dead-channels", epsilon_in_both),
-    ("inverted", with_factor(lambda r1, r2: (r1 / r2).sqrt())),
-    ("no-root", with_factor(lambda r1, r2: r2 / r1)),
-    ("no-root", with_factor(lambda r1, r2: r1 / r2)),
-    ("first-only", with_factor(lambda r1, r2: 1 / r1)),
-    ("second-only", with_factor(lambda r1, r2: r2)),
-    ("range-taken-for-factor", with_factor(lambda r1, r2: (r1 * r2).sqrt())),
-    ("powers-of-two", with_factor(lambda r1, r2: 2.0 ** ((r2 / r1).log2() / 2).round())),
-    ("nothing-changed", lambda w1, b1, w2: (w1, b1, w2)),
-    ("dead-channels", unguarded),
-    ("not-finite", lambda w1, b1, w2: unguarded(w1, b1 + 0 * b1.abs().max(), w2)[:2] + (w2 / torch.zeros(()),)),
-    ("dead-channels", by_an_epsilon),
-    ("bias-forgotten", bias_forgotten),
-    ("bias-divided", bias_divided),
-    ("second-unchanged", second_unchanged),
-    ("second-multiplied", second_multiplied),
-    ("bias-in-the-range", with_the_bias),
-    ("wrong-axis", by_outputs),
-    ("sign-ignored", signed),
-    ("norm-instead-of-largest", by_norms),
-    ("one-for-all", per_layer),
-    ("bias-missing", only_the_weights),
+    ("another-function", cube_root),
+    ("another-function", lambda *given: tuple(x.bfloat16().float() for x in solution(*given))),
+    ("ranges-differ", slightly_off),
+    ("inputs-changed", in_place),
     ("not-three-tensors", lambda w1, b1, w2: (*solution(w1, b1, w2), "s")),
     ("wrong-shape", lambda w1, b1, w2: tuple(x.flatten() for x in solution(w1, b1, w2))),
-    ("inputs-changed", in_place),
-    ("no-root", two_mistakes),
-    ("ranges-differ", slightly_off),
-    ("another-function", cube_root),
     ("returns-nothing", nothing),
-    ("only-the-factors", lambda w1, b1, w2: (spans(w1, w2)[1] / spans(w1, w2)[0]).sqrt()),
 ]
 
 
@@ -253,19 +185,10 @@ def by_the_package(w1, b1, w2):
 ALSO_RIGHT = [by_numpy, channel_by_channel, as_in_the_paper, by_einsum, by_moving_axes, by_diagonal_matrices, by_the_package]
 
 
-def small_ranges_left_alone(w1, b1, w2):
-    r1, r2 = spans(w1, w2)
-    return applied(torch.where((r1 > 1e-3) & (r2 > 1e-3), (r2 / r1).sqrt(), torch.ones_like(r1)), w1, b1, w2)
-
-
 def factors_of_the_first_call(w1, b1, w2, kept={}):  # noqa: B006
     r1, r2 = spans(w1, w2)
     s = torch.where((r1 > 0) & (r2 > 0), (r2 / r1).sqrt(), torch.ones_like(r1))
     return applied(kept.setdefault(len(s), s), w1, b1, w2)
 
 
-WRONG += [
-    ("ranges-differ", small_ranges_left_alone),
-    ("remembers-calls", factors_of_the_first_call),
-    ("another-function", lambda *given: tuple(x.bfloat16().float() for x in solution(*given))),
-]
+WRONG += [("remembers-calls", factors_of_the_first_call)]

@@ -10,9 +10,7 @@ from torch import nn
 from torch.nn.utils import prune
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.experiment.result import Result
-from hpml_lab.pruning.experiments.pruning.lecture_examples import AMOUNT, PrunedLayer, pairs, prune_globally
-from hpml_lab.pruning.lessons.masks import weights_of
+from hpml_lab.pruning.experiments.pruning.lecture_examples import AMOUNT, pairs, prune_globally
 from hpml_lab.quantization import LeNet
 
 
@@ -43,19 +41,17 @@ def file_row(state: str, net: nn.Module) -> PrunedFile:
     )
 
 
-def files(fresh: LeNet) -> tuple[list[PrunedFile], bool]:
-    """Dense, with masks, and after prune.remove; then with 90 % zeros. And whether `remove` left the values as they were."""
-    rows, equal = [file_row("dense", fresh)], True
+def files(fresh: LeNet) -> list[PrunedFile]:
+    """Dense, with masks, and after prune.remove; then with 90 % zeros."""
+    rows = [file_row("dense", fresh)]
     for amount in (AMOUNT, 0.9):
         net = copy.deepcopy(fresh)
         prune_globally(net, amount)
         if amount == AMOUNT:
             rows.append(file_row(f"{amount:.0%} pruned, masked", net))
-        masked = {name: weight.detach().clone() for name, weight in weights_of(net).items()}
         remove_all(net)
-        equal &= all(torch.equal(weight, masked[name]) for name, weight in weights_of(net).items())
         rows.append(file_row(f"{amount:.0%} pruned, removed", net))
-    return rows, equal
+    return rows
 
 
 def remove_all(net: nn.Module) -> None:
@@ -72,29 +68,3 @@ def twice(fresh: LeNet) -> tuple[int, int, int]:
     prune_globally(net, AMOUNT)
     remove_all(net)
     return once, both, prune_globally(net, AMOUNT)
-
-
-def compare_files(result: Result, equal: bool) -> None:
-    """Claim what masks add to a net, and what prune.remove changes; `equal`: not its values."""
-    dense, masked, removed, _ = rows = result.rows(PrunedFile)
-    weights = sum(row.weights for row in result.rows(PrunedLayer))
-    result.check(
-        "A masked net holds weight_orig and weight_mask: 4 bytes more for each weight, on which zeros save nothing",
-        masked.tensor_bytes == dense.tensor_bytes + 4 * weights and masked.hooks == 5,
-        f"{dense.tensor_bytes:,} and {masked.tensor_bytes:,} bytes",
-    )
-    result.check(
-        "After prune.remove names, hooks and bytes are those of the dense net, and the weights are what the masks had left",
-        equal
-        and {row.tensor_bytes for row in rows if row is not masked} == {dense.tensor_bytes}
-        and sorted(removed.names.split(", ")) == sorted(dense.names.split(", "))
-        and removed.hooks == 0,
-    )
-    result.measured(
-        "Zeros save file only where the file is compressed",
-        removed.file_kb > 0.99 * dense.file_kb and rows[-1].compressed_kb < rows[2].compressed_kb < 0.9 * dense.compressed_kb,
-        "; ".join(f"{row.state}: {row.file_kb:.1f} kB, {row.compressed_kb:.1f} compressed" for row in rows),
-        depends_on="torch's file format and zlib",
-    )
-    for row in rows:
-        result.key_figure(f"file, {row.state}", round(row.file_kb, 1), "kB")

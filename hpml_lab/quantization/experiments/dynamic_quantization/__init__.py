@@ -11,14 +11,7 @@ from matplotlib.axes import Axes
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.quantization.experiments.dynamic_quantization.claims import (
-    judge_accuracy,
-    judge_compiled,
-    judge_convolutions,
-    judge_gpu,
-    judge_reach,
-    judge_times,
-)
+from hpml_lab.quantization.experiments.dynamic_quantization.claims import JudgedPlace, judge_reach, judge_times, judge_torchao
 from hpml_lab.quantization.experiments.dynamic_quantization.rows import (
     DTYPES,
     ChangedModel,
@@ -203,8 +196,10 @@ def lenet_accuracies(
     return rows, refused
 
 
-def time_on_gpu(result: Result, params: Params, models: dict[str, nn.Module], offered: list[str]) -> list[RefusedModel]:
-    """Time torchao's formats on the GPU in place of its own 16 bits, and add tables and claims; returns what does not run."""
+def time_on_gpu(
+    result: Result, params: Params, models: dict[str, nn.Module], offered: list[str]
+) -> tuple[JudgedPlace, list[RefusedModel]]:
+    """Time torchao's formats on the GPU in place of its own 16 bits, and add the tables; returns what does not run, too."""
     dtype = params.device.dtype
     base = next(name for name, found in DTYPES.items() if found == dtype)
     found, refused = runs_on(params.device.torch, dtype, [name for name in offered if name != BF16])
@@ -218,8 +213,7 @@ def time_on_gpu(result: Result, params: Params, models: dict[str, nn.Module], of
         Table("Forward pass in evaluation mode, on the GPU, launched from Python", whole),
         Table("One Linear layer, on the GPU, launched from Python", linear),
     ]
-    judge_gpu(result, whole, linear, extra, base)
-    return refused + more
+    return JudgedPlace("on the GPU", base, linear, extra, whole), refused + more
 
 
 # ---- the experiment --------------------------------------------------------------------------------------------------
@@ -276,13 +270,14 @@ def dynamic_quantization(params: Params) -> Result:
         ],
         notes=[*data.notes],
     )
-    judge_reach(result, changed, costs)
-    judge_convolutions(result, changed, whole)
-    judge_times(result, whole, linear, extra, FP32)
-    judge_compiled(result, fast, FP32, "on the CPU")
-    judge_accuracy(result, accuracies, costs)
+    judge_reach(result, changed)
+    judge_times(result, whole, linear)
+    places = [JudgedPlace("on the CPU", FP32, linear, extra, fast)]
     if params.device.is_cuda:
-        refused.extend(time_on_gpu(result, params, models, offered))
+        place, more = time_on_gpu(result, params, models, offered)
+        places.append(place)
+        refused.extend(more)
+    judge_torchao(result, places)
     if missing:
         result.notes.append(f"The rows of torchao are missing. {missing}")
     if not params.device.is_cuda:
