@@ -1,9 +1,9 @@
 """What the ranks do in the experiment `dp-vs-ddp`: one process, DataParallel and DDP take turns on the same network."""
 
 import copy
-import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 from torch import distributed as dist
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from hpml_lab.core.measure.rank_turns import in_turns_on_ranks, meet
 from hpml_lab.core.measure.timeline import CLOCK, Span, busy, rows, span
 from hpml_lab.core.system.placement import device_of_rank, wait_for
 from hpml_lab.distributed.lessons.data_parallel import ThreadedDataParallel, TimedDataParallel
@@ -60,25 +61,22 @@ def _compare(device: str, layers: int, width: int, batch: int, rounds: int, step
         dp = data_parallel(net, ranks, here)
         ways |= {THREADS: lambda: dp.step(*whole, F.cross_entropy)}
         ways |= dict.fromkeys((ALONE, AGAIN), lambda: plain_step(alone, *own))
-    seconds: dict[str, list[float]] = {way: [] for way in (ALONE, THREADS, RANKS, AGAIN)}
-    for turn in range(rounds + 1):  # the first is for warming up
-        for way, samples in seconds.items():
-            _meet(here)
-            start = time.perf_counter()
-            for _ in range(steps if way in ways else 0):
-                ways[way]()
-            wait_for(here)
-            if turn:
-                samples.append((time.perf_counter() - start) / steps)
+    several = {way: partial(_repeat, ways[way], steps) if way in ways else None for way in (ALONE, THREADS, RANKS, AGAIN)}
+    samples = in_turns_on_ranks(several, rounds, here)
+    seconds = {way: [each.wall / steps for each in found] for way, found in samples.items()}
     _meet(here)
     timelines, at_once = _stages(dp, whole, steps)
     return {"seconds": seconds, THREADS: timelines, RANKS: _ddp_timeline(ddp, own, rank), "at_once": at_once}
 
 
+def _repeat(step: Callable[[], object], times: int) -> None:
+    for _ in range(times):
+        step()
+
+
 def _meet(device: torch.device) -> None:
-    """Wait for the device and then for all ranks, over gloo: that takes no processor time."""
     wait_for(device)
-    dist.all_reduce(torch.zeros(1))
+    meet()
 
 
 def _stages(

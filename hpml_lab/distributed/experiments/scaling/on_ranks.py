@@ -1,7 +1,6 @@
 """What the ranks of `scaling` measure: one training step on 1, 2, … ranks, in turns, and all-reduces of several sizes."""
 
 import contextlib
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -11,7 +10,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.system.placement import device_of_rank, wait_for
+from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
+from hpml_lab.core.system.placement import device_of_rank
 
 ALONE, AGAIN = "1 rank", "1 rank again"
 STRONG, WEAK, COMPUTE_ONLY = "strong", "weak", "no all-reduce"
@@ -46,20 +46,14 @@ def measure_rank(width: int, batch: int, sizes: Sequence[int], samples: int, dev
     here = device_of_rank(device, rank)
     counts = [count for count in (1, 2, 4, 8, 16) if count <= world]
     works = _works(width, batch, counts, here)
-    steps, cpu = {name: [] for name in works}, {name: [] for name in works}
+    steps = {name: work if rank < name[1] else None for name, work in works.items()}
     messages = {size: torch.zeros(size // 4, device=here) for size in sizes}
-    all_reduce: dict[int, list[float]] = {size: [] for size in sizes}
-    for turn in range(-1, samples):  # the first turn warms up: DDP orders its buckets after the first step
-        for name, work in works.items():
-            wall, used = _timed(work if rank < name[1] else None, here)
-            if turn >= 0:
-                steps[name].append(wall)
-                cpu[name].append(used if rank < name[1] else 0.0)
-        for size, message in messages.items():
-            wall, _ = _timed(lambda message=message: dist.all_reduce(message), here)
-            if turn >= 0:
-                all_reduce[size].append(wall)
-    return RankTimes(steps, cpu, all_reduce, sum(p.nbytes for p in network(width).parameters()))
+    sums = {size: lambda message=message: dist.all_reduce(message) for size, message in messages.items()}
+    found = in_turns_on_ranks({**steps, **sums}, samples, here)
+    wall = {name: [each.wall for each in taken] for name, taken in found.items()}
+    cpu = {name: [each.cpu for each in found[name]] for name in works}
+    own, all_reduce = {name: wall[name] for name in works}, {size: wall[size] for size in sizes}
+    return RankTimes(own, cpu, all_reduce, sum(p.nbytes for p in network(width).parameters()))
 
 
 def _works(width: int, batch: int, counts: Sequence[int], here: torch.device) -> dict[tuple[str, int], Callable[[], None]]:
@@ -84,18 +78,6 @@ def _step(model: nn.Module, x: torch.Tensor, y: torch.Tensor, context: contextli
     model.zero_grad()
     with context or contextlib.nullcontext():
         nn.functional.cross_entropy(model(x), y).backward()
-
-
-def _timed(work: Callable[[], object] | None, here: torch.device) -> tuple[float, float]:
-    """Wall-clock and CPU seconds of `work` on this rank, which all ranks begin together; without work it only waits."""
-    wait_for(here)
-    dist.barrier()
-    wall, cpu = time.perf_counter(), time.process_time()
-    if work is not None:
-        work()
-        wait_for(here)
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return (wall if work is not None else 0.0), cpu
 
 
 # ---- all ranks together -----------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """What the ranks do in the experiment `sync-batch-norm`: a step with each kind of batch norm, counted and timed."""
 
 import copy
-import time
 from collections.abc import Callable
+from functools import partial
 from unittest.mock import patch
 
 import torch
@@ -11,6 +11,7 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
+from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
 from hpml_lab.core.system.placement import device_of_rank
 from hpml_lab.distributed.lessons.batch_norm import AllReduceSum, SyncBatchNorm, convert_batch_norm, merge_moments, moments
 
@@ -111,16 +112,13 @@ def step_seconds(x: torch.Tensor, rounds: int, steps: int) -> dict[str, list[flo
     plain = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), *layers).to(x.device)
     nets = {PLAIN: plain, SYNC: convert_batch_norm(copy.deepcopy(plain)), AGAIN: copy.deepcopy(plain)}
     ways = {name: DistributedDataParallel(net) for name, net in nets.items()}
-    seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(rounds + 1):  # the first is for warming up
-        for name, net in ways.items():
-            start = time.perf_counter()
-            for _ in range(steps):
-                net(x).square().mean().backward()
-            float(next(net.parameters()).grad.sum())  # waits for a GPU
-            if turn:
-                seconds[name].append((time.perf_counter() - start) / steps)
-    return seconds
+
+    def several(net: nn.Module) -> None:
+        for _ in range(steps):
+            net(x).square().mean().backward()
+
+    found = in_turns_on_ranks({name: partial(several, net) for name, net in ways.items()}, rounds, x.device)
+    return {name: [each.wall / steps for each in samples] for name, samples in found.items()}
 
 
 def variance_errors(x: torch.Tensor, ranks: int) -> tuple[float, float]:
