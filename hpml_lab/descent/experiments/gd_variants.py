@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from hpml_lab.core.experiment.findings import Row, Table, column
@@ -15,7 +16,7 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timing import Timing, interleaved
-from hpml_lab.core.show import style
+from hpml_lab.core.show import charts, style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.lessons.minibatch_descent import mean_of_parts_error, noise_of_batches, train, update_and_draw
 from hpml_lab.descent.lessons.softmax_regression import real_data, softmax_gradient
@@ -100,9 +101,9 @@ def draw(result: Result):
     for ax, axis, label in zip(panels, ("samples", "seconds"), ("samples seen", "time (s)"), strict=True):
         for index, (variant, curve) in enumerate(result.arrays["curves"].items()):
             keep = slice(1, None)  # a logarithmic axis has no 0
-            at, color = curve[axis][keep], style.CYCLE[index]
-            ax.plot(at, curve["median"][keep], color=color, linestyle=style.LINES[index], label=variant)
-            ax.fill_between(at, curve["low"][keep], curve["high"][keep], color=color, alpha=0.25, linewidth=0)
+            runs = np.transpose([curve["low"], curve["median"], curve["high"]])[keep]
+            look = {"color": style.CYCLE[index], "linestyle": style.LINES[index], "label": variant}
+            charts.band(ax, curve[axis][keep], runs, shade=0.25, **look)
         ax.axhline(result.arrays["level"], color=style.GREY, linestyle=":", linewidth=1.2)
         ax.set(xscale="log", yscale="log", xlabel=label, title=f"Progress per {axis.removesuffix('s')}")
     panels[0].set_ylabel("cross-entropy on all samples")

@@ -10,7 +10,7 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.show import style
+from hpml_lab.core.show import charts, style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.descent.experiments.shared.path_measures import sign_changes
 from hpml_lab.descent.lessons.boundary import boundary_on, boundary_on_real_data
@@ -86,11 +86,10 @@ def schedules_under_noise(result: Result):
     figure = style.new_figure(9, 3.6)
     rates, losses = figure.subplots(1, 2)
     for index, (name, curve) in enumerate(result.arrays["schedules"].items()):
-        color = style.CYCLE[index]
-        look = {"color": color, "linestyle": style.LINES[index], "linewidth": 1.6}
+        look = {"color": style.CYCLE[index], "linestyle": style.LINES[index], "linewidth": 1.6}
         rates.plot(curve["steps"][1:], np.maximum(curve["rates"], 1e-5), label=name, **look)
-        losses.plot(curve["steps"], np.maximum(curve["median"], 1e-9), label=name, **look)
-        losses.fill_between(curve["steps"], curve["low"], curve["high"], color=color, alpha=0.2, linewidth=0)
+        runs = np.transpose([curve["low"], curve["median"], curve["high"]])
+        charts.band(losses, curve["steps"], np.maximum(runs, 1e-9), label=name, **look)
     rates.set(yscale="log", xlabel="step", ylabel="learning rate", title="Schedules")
     losses.set(yscale="log", xlabel="step", ylabel="loss", title="Noisy valley")
     losses.legend(fontsize=8)

@@ -32,4 +32,15 @@ WRONG = [
     ("another-rate", 250_000),
 ]
 
-ALSO_RIGHT = [2500, 2500.0, np.int64(2574), torch.tensor(2500.0), Fraction(2574), np.array([2500]), Decimal(2574)]
+STEPS = (0.01 * torch.arange(1, 5000).rsqrt().cumsum(0) < 1).sum() + 1
+ALSO_RIGHT = [
+    STEPS,
+    2500,
+    2500.0,
+    np.int64(2574),
+    np.float32(2500),
+    torch.tensor(2500.0),
+    Fraction(2574),
+    np.array([2500]),
+    Decimal(2574),
+]

@@ -36,7 +36,12 @@ WRONG = [
     ("decay-of-another-rule", (0.01, 0.00316, 0.0316, 0.001)),
 ]
 
+WRONG += [
+    ("not-four-numbers", answer)
+    for answer in (torch.tensor(solution[:3]), torch.tensor(1.0), "1234", (1.0, 2.0, 3.0, "4"), [[1.0] * 2] * 4)
+]
 ALSO_RIGHT = [
+    [torch.tensor(value) for value in solution],
     np.array(solution),
     torch.tensor(solution),
     [Fraction(1, 100), np.sqrt(1e-6 / 0.1), np.float32(0.1), torch.tensor(0.001)],

@@ -1,7 +1,7 @@
 """Answers to `write-adam`: count, both moments, both corrections, then the step."""
 
 import torch
-from adaptive.edited_source import ADAM_EDITS, wrong_answers
+from adaptive.adam_edits import ADAM_EDITS, wrong_answers
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):

@@ -1,7 +1,7 @@
 """Answers to `write-adamw`: the decay acts on the parameter, the moments see the gradient alone."""
 
 import torch
-from adaptive.edited_source import ADAM_EDITS, ADAM_STEP, wrong_answers
+from adaptive.adam_edits import ADAM_EDITS, ADAM_STEP, wrong_answers
 
 
 def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8, weight_decay=0.01):

@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import numpy as np
+import torch
 
 
 def solution(t, lr, first, then):
@@ -119,6 +120,7 @@ WRONG += [
     ("multiplied", lambda t, lr, first, then: lr * 10 ** ((t > first) + (t > first + then))),
 ]
 ALSO_RIGHT = [
+    lambda t, lr, first, then: torch.tensor(lr) / 10 ** ((t > first) + (t > first + then)),
     by_a_loop,
     lambda t, lr, first, then: lr * 10.0 ** -((t > first) + (t > first + then)),
     lambda t, lr, first, then: np.float32(solution(t, lr, first, then)),

@@ -3,11 +3,12 @@
 A whole batch of runs is one parameter tensor: the rules work element by element, so each seed runs independently.
 """
 
-import math
 from collections.abc import Callable, Iterable
 
+import numpy as np
 import torch
 
+from hpml_lab.core.show import charts
 from hpml_lab.optim.formulas import FORMULAS, Formula
 
 FLOAT64 = torch.float64
@@ -94,7 +95,4 @@ def spread_indices(steps: int, count: int = 200) -> list[int]:
 
 def plot_band(axes, x: list, values: dict[str, list[float]], look: dict, label: str) -> None:
     """Plot a median with the quartiles around it; only where the quartiles are finite."""
-    finite = [i for i, high in enumerate(values["high"]) if math.isfinite(high)]
-    x, low, median, high = ([column[i] for i in finite] for column in (x, values["low"], values["median"], values["high"]))
-    axes.plot(x, median, label=label, **look)
-    axes.fill_between(x, low, high, color=look["color"], alpha=0.2, linewidth=0)
+    charts.band(axes, x, np.transpose([values["low"], values["median"], values["high"]]), label=label, **look)
