@@ -2,27 +2,133 @@
 
 import copy
 import itertools
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import numbers, same, shown
-from hpml_lab.large_batch.exercises.trust_ratio_mistakes import (
-    BIASES,
-    CONVOLUTIONS,
-    MATRICES,
-    WHOLES,
-    ZEROS,
-    Step,
-    Steps,
-    right,
-)
 
 Tensor = torch.Tensor
+Tensors = list[Tensor]
+Steps = Callable[..., list[Any]]  # (weights, gradients, α, λ, η)
 Belongs = Callable[[Tensor, Tensor], Any]
+
+
+def right(weights: Tensors, gradients: Tensors, lr: float, decay: float, eta: float) -> Tensors:
+    new = []
+    for w, g in zip(weights, gradients, strict=True):
+        if w.ndim == 1:
+            new.append(w - lr * g)
+            continue
+        n, m = norm(w), norm(g)
+        r = eta * n / (m + decay * n) if n > 0 and m > 0 else 1.0
+        new.append(w - lr * r * (g + decay * w))
+    return new
+
+
+def norm(x: Tensor) -> Tensor:
+    return x.square().sum().sqrt()
+
+
+def ratio(w: Tensor, g: Tensor, decay: float, eta: float, norm: Callable[[Tensor], Tensor]) -> Tensor:
+    """The trust ratio with another norm."""
+    return eta * norm(w) / (norm(g) + decay * norm(w))
+
+
+def together(weights: Tensors, gradients: Tensors, lr: float, decay: float, eta: float, least: int = 2) -> Tensors:
+    """One ratio for all tensors of at least so many dimensions, from their common norm."""
+    pairs = [(w.flatten(), g.flatten()) for w, g in zip(weights, gradients, strict=True) if w.ndim >= least]
+    r = ratio(*map(torch.cat, zip(*pairs, strict=True)), decay, eta, norm)
+    return [w - lr * r * (g + decay * w) for w, g in zip(weights, gradients, strict=True)]
+
+
+def second_plain(weights: Tensors, gradients: Tensors, *settings: float) -> Tensors:
+    adapted = RUBRIC.edited(("w.ndim == 1", "False"))(weights, gradients, *settings)
+    return [w - settings[0] * g if i % 2 else adapted[i] for i, (w, g) in enumerate(zip(weights, gradients, strict=True))]
+
+
+RATIO = "eta * n / (m + decay * n)"
+RUBRIC = Rubric(
+    right,
+    """
+w.ndim == 1
+    biases-adapted :: False :: $NEITHER
+    convolution-as-a-bias :: w.ndim != 2 :: You treat a tensor with four dimensions as a bias. Only one dimension makes a bias.
+w - lr * g
+    biases-adapted :: w - lr * (eta * norm(w) / norm(g) if w.any() else 1.0) * g :: $NEITHER
+    biases-with-the-coefficient :: w - lr * eta * g :: For a bias the whole ratio is left out, also its factor η: the plain step
+        is α g.
+    biases-decayed :: w - lr * (g + decay * w) :: Biases take the plain step: you subtract λ times the bias as well.
+    unchanged :: w :: The biases do not move: they take the plain step.
+eta * n / (m + decay * n)
+    plain-sgd :: 1.0 :: That is the step of SGD: the trust ratio is missing.
+    inverted :: eta * (m + decay * n) / n :: $INVERTED
+    inverted :: (m + decay * n) / (eta * n) :: $INVERTED
+    decay-not-in-the-ratio :: eta * n / m :: The decay is part of the step, so its size belongs into the denominator:
+        ‖g‖ + λ‖w‖.
+    norm-of-the-sum :: eta * n / norm(g + decay * w) :: You divide by ‖g + λw‖, as LAMB does with its direction. LARS divides by
+        the sum of two norms, ‖g‖ + λ‖w‖.
+    decay-twice :: eta * n / (norm(g + decay * w) + decay * n) :: λ is in your denominator twice: the first norm is that of the
+        gradient as it came, without λw.
+    no-coefficient :: n / (m + decay * n) :: The trust coefficient η is missing: your steps are 1/η times too long.
+    no-weight-norm :: eta / (m + decay * n) :: Your steps have the same length in every layer. They should be in proportion to
+        the weights: ‖w‖ is missing above.
+    squared-norms :: eta * n**2 / (m**2 + decay * n**2) :: A norm is the root of the sum of the squares: yours are squares of
+        norms.
+    sum-of-absolute-values :: ratio(w, g, decay, eta, lambda x: x.abs().sum()) :: ‖·‖ is the root of the sum of squares, not the
+        sum of absolute values.
+    largest-element :: ratio(w, g, decay, eta, lambda x: x.abs().max()) :: ‖·‖ is the root of the sum of squares, not the
+        largest element.
+    spectral-norm :: ratio(w, g, decay, eta, lambda x: torch.linalg.norm(x, 2)) :: For a matrix, torch.linalg.norm(w, 2) is the
+        largest singular value. All elements count here: w.norm(), or torch.linalg.vector_norm(w).
+    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.flatten(1).norm(dim=1).view(-1, *[1] * (x.ndim - 1))) :: $ONE
+    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.norm(dim=-1, keepdim=True)) :: $ONE
+    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: x.norm(dim=0, keepdim=True)) :: $ONE
+    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: torch.linalg.matrix_norm(x)[..., None, None]) :: $SLICES
+    norm-of-each-row :: ratio(w, g, decay, eta, lambda x: torch.linalg.matrix_norm(x).sum()) :: $SLICES And norms cannot be
+        added: only squares can.
+    clipped-at-one :: (eta * n / (m + decay * n)).clamp(max=1.0) :: You limit the ratio to 1: that is LARC. In LARS it may be
+        larger.
+n > 0 and m > 0
+    zeros-not-plain :: True :: $UNGUARDED
+    zeros-not-plain :: n > 0 :: $UNGUARDED
+    zeros-not-plain :: m > 0 :: $UNGUARDED
+    plain-without-decay :: n > 0 and m > 0 and decay :: Where λ is 0 you take the plain step, as some libraries do. In this
+        formula r is then η ‖w‖ / ‖g‖.
+else 1.0
+    zeros-never-move :: else 0.0 :: Where a norm is 0 your ratio is 0, so a layer that starts at 0 stays there for ever. Take 1
+        there.
+    zeros-with-the-coefficient :: else eta :: Where a norm is 0, r = 1: the whole ratio, also its factor η.
+g + decay * w
+    decay-not-in-the-step :: g :: The decay is in the formula's step as well: r (g + λw), not only in the ratio.
+w - lr * r
+    no-rate :: w - r :: The learning rate α is missing in the step.
+    rate-twice :: w - lr * lr * r :: The learning rate α is in your step twice.
+    wrong-sign :: w + lr * r :: Your step goes up the gradient.
+    only-the-step :: lr * r :: You return the steps; return the new weights.
+    only-the-step :: -lr * r :: You return the steps; return the new weights.
+w - lr * r * (g + decay * w)
+    decay-outside :: w - lr * (r * g + decay * w) :: $INSIDE
+    decay-outside :: (w - lr * r * g) * (1 - lr * decay) :: $INSIDE
+    decay-outside :: w - lr * r * g - decay * w :: $INSIDE
+whole answer
+    zeros-not-plain :: RUBRIC.edited((f"{RATIO} if n > 0 and m > 0 else 1.0", "eta * n / (m + decay * n + 1e-8)")) :: $UNGUARDED
+    one-ratio-for-all :: together :: $ALONE
+    one-ratio-for-all :: lambda *given: together(*given, least=1) :: $ALONE
+    biases-by-position :: second_plain :: You take every second tensor for a bias. Which property makes it one?
+""",
+    NEITHER="A tensor with one dimension is a bias: it takes the plain step, with neither ratio nor decay.",
+    INVERTED="A layer with large weights may take large steps, and a large gradient must not lengthen them: what divides?",
+    ONE="You have a ratio for each row or column. One number scales the whole tensor.",
+    SLICES="matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor.",
+    UNGUARDED="Where weights or gradient are all 0, r = 1: a plain step. Yours is something else there, or nan.",
+    INSIDE="The decay belongs inside the parentheses that r multiplies: r (g + λw).",
+    ALONE="You take the norm over several layers together. Each tensor has a ratio of its own.",
+)
 
 
 def _case(seed: int, shapes: tuple[tuple[int, ...], ...], sizes: tuple[float, ...]) -> tuple[list[Tensor], list[Tensor]]:
@@ -56,29 +162,34 @@ def judge_trust_ratio(answer: Callable) -> None:
         "a bias of zeros": (_zeroed(zeros[0], 2), zeros[1], 0.5, 0.1, 0.02),
         "a layer with weights near 0": ([1e-9 * tiny[0][0], *tiny[0][1:]], tiny[1], 0.5, 0.0, 0.02),
     }
-    kinds = {
-        "a weight matrix": (lambda w, g: w.ndim == 2 and w.any() and g.any(), MATRICES),
-        "a convolution": (lambda w, g: w.ndim > 2, CONVOLUTIONS),
-        "a bias": (lambda w, g: w.ndim == 1, BIASES),
-        "a layer with a norm of 0": (lambda w, g: w.ndim > 1 and not (w.any() and g.any()), ZEROS),
+    kinds: dict[str, Belongs] = {
+        "a weight matrix": lambda w, g: w.ndim == 2 and w.any() and g.any(),
+        "a convolution": lambda w, g: w.ndim > 2,
+        "a bias": lambda w, g: w.ndim == 1,
+        "a layer with a norm of 0": lambda w, g: w.ndim > 1 and not (w.any() and g.any()),
     }
-    for kind, (belongs, mistakes) in kinds.items():  # each kind of tensor has a rule, and mistakes, of its own
-        known = {name: (_stepped(step, belongs), hint) for name, (step, hint) in mistakes.items()}
+    for kind, belongs in kinds.items():  # a mistake with one kind of tensor does not hide that of another
         try:
-            _judge_kind(answer, cases, kind, belongs, known)
+            expect_function(
+                _of_kind(lambda *given: _listed(answer, given), belongs),
+                _of_kind(right, belongs),
+                {f"{kind} of {case}": given for case, given in cases.items() if any(map(belongs, *given[:2]))},
+                mistakes=MistakesOfKind(belongs),
+            )
         except Mistake as mistake:
             if mistake.name == "wrong-value":
                 _explain(answer, cases, kind, belongs)
             raise
 
 
-def _judge_kind(answer: Callable, cases: dict[str, tuple], kind: str, belongs: Belongs, known: dict) -> None:
-    expect_function(
-        _of_kind(lambda *given: _listed(answer, given), belongs),
-        _of_kind(right, belongs),
-        {f"{kind} of {case}": given for case, given in cases.items() if any(map(belongs, *given[:2]))},
-        mistakes=known | {name: (_of_kind(steps, belongs), hint) for name, (steps, hint) in WHOLES.items()},
-    )
+class MistakesOfKind(NamedTuple):
+    """The rubric's mistakes, seen at the tensors of one kind."""
+
+    belongs: Belongs
+
+    def items(self) -> Iterator[tuple[str, tuple[Steps, str]]]:
+        for name, (function, hint) in RUBRIC.items():
+            yield name, (_of_kind(function, self.belongs), hint)
 
 
 def _explain(answer: Callable, cases: dict[str, tuple], kind: str, belongs: Belongs) -> None:
@@ -115,13 +226,6 @@ def _of_kind(steps: Steps, belongs: Belongs) -> Steps:
         return list(itertools.compress(steps(weights, gradients, *settings), wanted))
 
     return chosen
-
-
-def _stepped(step: Step, belongs: Belongs) -> Steps:
-    """The same for a rule that knows this kind only."""
-    return lambda weights, gradients, *settings: [
-        step(w, g, *settings) for w, g in zip(weights, gradients, strict=True) if belongs(w, g)
-    ]
 
 
 def _listed(answer: Callable, given: tuple) -> list[Any]:
