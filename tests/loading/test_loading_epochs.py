@@ -112,18 +112,14 @@ def test_a_loop_with_known_stamps_is_split_as_they_say(monkeypatch):
     epoch = run_epoch([("a", first), ("b", second)], lambda batch: None)
     # start-up: 1 s of iter() and 2 s until the load; waiting: 3.0 to 6.5 and 14.0 to 14.25
     assert epoch.parts == {"compute": 8, "waiting": 3.75, "collate": 1.75, "queue": 2.5, "start-up": 3, "end": 0.5}
-    assert epoch.seconds == 19.5 and epoch.ordered and epoch.accounted()
+    assert epoch.seconds == 19.5 == sum(epoch.parts.values())
 
 
-def test_stamps_in_the_wrong_order_are_noticed():
-    late = [Span("worker 0", "load", 1e12, 1e12 + 1), Span("worker 0", "collate", 1e12 + 1, 1e12 + 2)]
-    assert not run_epoch([("a", late)], lambda batch: None).ordered
-
-
-def test_parts_that_miss_a_second_are_not_accepted():
-    epoch = epochs.Epoch(3.0, {"compute": 2.0, "waiting": 0.0}, [], True)
-    assert not epoch.accounted()
-    assert not epochs.Epoch(3.0, {"compute": 3.5, "waiting": -0.5}, [], True).accounted()
+def accounted(epoch):
+    """Whether the parts are seconds, none negative, that add up to the wall time, and each batch was loaded, then collated."""
+    ordered = all(load.end <= collate.start <= collate.end for load, collate, _ in zip(*[iter(epoch.spans)] * 3, strict=True))
+    gap = abs(sum(epoch.parts.values()) - epoch.seconds)
+    return ordered and min(epoch.parts.values()) >= 0 and gap <= 0.01 * epoch.seconds + 0.02
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +138,7 @@ def test_every_number_of_workers_and_threads_gives_the_same_bits(clips):
             accelerator = Accelerator(0.001)
             epoch = run_epoch(batches, accelerator)
             assert accelerator.checksums == plain
-            assert epoch.ordered and epoch.accounted() and epoch.parts["compute"] >= 0.006
+            assert accounted(epoch) and epoch.parts["compute"] >= 0.006
     assert not multiprocessing.active_children()
 
 
@@ -193,7 +189,7 @@ def test_a_plain_loader_is_run_and_its_wait_is_not_divided(clips):
     with allow_oversubscription():
         for workers in (0, 2):
             epoch = run_epoch(DataLoader(clips, 4, num_workers=workers), batches.append)
-            assert epoch.accounted() and epoch.ordered
+            assert sum(epoch.parts.values()) == pytest.approx(epoch.seconds, rel=0.01, abs=0.02)
             assert epoch.parts["waiting"] > 0 == epoch.parts["collate"] == epoch.parts["queue"]
             assert [span.what for span in epoch.spans] == ["compute"] * 6
     assert len(batches) == 12 and all(torch.equal(a[0], b[0]) for a, b in zip(batches[:6], batches[6:], strict=True))

@@ -149,7 +149,7 @@ def test_with_known_copies_the_gpus_figures_are_what_they_say(monkeypatch):
 def known_epoch(seconds, **parts):
     """An epoch in which a batch is loaded from 0 to 3 s and computed on from 2 to 7 s."""
     spans = [Span("main", "load", 0.0, 3.0), Span("main", "compute", 2.0, 7.0)]
-    return Epoch(seconds, dict.fromkeys(PARTS, 0.0) | parts, spans, True)
+    return Epoch(seconds, dict.fromkeys(PARTS, 0.0) | parts, spans)
 
 
 @pytest.mark.parametrize("last, sound", [(14.0, True), (11.0, False)])

@@ -12,10 +12,28 @@ from torch.utils.data import IterableDataset
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
-from hpml_lab.loading.tools.known_datasets import CASES, FaultyData, KnownCost, UnevenCost
+from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
 from hpml_lab.loading.tools.training_state import trained_by
 from hpml_lab.loading.tools.trials import LoaderTrial, Trials
 from hpml_lab.loading.tools.tuner import Tuned, loader_options, tune
+
+
+class UnevenCost(KnownCost):
+    """Waits of very uneven length: one sample in sixteen takes twelve times as long."""
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        if index % 16 == 0:
+            time.sleep(11 * self.wait)
+        return super().__getitem__(index)
+
+
+CASES = {  # name: (data set, seconds of a step, whether workers pay)
+    "waiting for storage": (KnownCost(wait=0.004), 0.002, True),
+    "uneven waiting": (UnevenCost(wait=0.002), 0.002, True),
+    "cheap samples": (KnownCost(size=2048), 0.0, False),
+    "hidden behind the steps": (KnownCost(), 0.02, False),
+    "an expensive first sample": (KnownCost(first=0.15), 0.0, False),
+}
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -12,6 +12,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.loading.tools.known_datasets import Computed, KnownCost
 from hpml_lab.loading.tools.trials import Trials
@@ -48,20 +49,16 @@ def draw_tune_loader(result: Result):
     figure = style.new_figure(9, 3.6)
     for axes, name in zip(figure.subplots(1, len(names), squeeze=False)[0], names, strict=True):
         mine = [row for row in rows if row.data == name]
-        bars = axes.barh(
+        horizontal_bars(
+            axes,
             [row.setting for row in mine],
             [row.seconds for row in mine],
+            labels="{:.2g}",
             color=[style.ORANGE if row.chosen else style.BLUE for row in mine],
             hatch=["///" if row.chosen else None for row in mine],
-            edgecolor="white",
         )
-        axes.bar_label(bars, fmt="%.2g", fontsize=8, padding=2)
-        axes.invert_yaxis()
-        axes.margins(x=0.18)
         axes.set(xlabel="seconds of an epoch", ylabel="num_workers", title=name)
         axes.title.set_fontsize(9)
-        axes.set_axisbelow(True)
-        axes.grid(axis="y", visible=False)
     return figure
 
 

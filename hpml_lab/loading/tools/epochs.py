@@ -113,12 +113,6 @@ class Epoch:
     seconds: float
     parts: dict[str, float]
     spans: list[Span]
-    ordered: bool  # every batch was loaded, then collated, then received
-
-    def accounted(self) -> bool:
-        """Whether the parts are seconds, none negative, that add up to the wall time (to 1 % and 20 ms)."""
-        gap = abs(sum(self.parts.values()) - self.seconds)
-        return min(self.parts.values()) >= 0 and gap <= 0.01 * self.seconds + 0.02
 
 
 def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
@@ -131,7 +125,6 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
     parts = dict.fromkeys(PARTS, 0.0)
     spans: list[Span] = []
     known: set[str] = set()
-    ordered = True
     wall = CLOCK()
     iterator = iter(batches)
     now = CLOCK()
@@ -153,7 +146,6 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
                     "collate": collate.end,
                     "queue": got,
                 }
-                ordered &= load.start <= load.end <= collate.start <= collate.end <= got
                 known.add(load.lane)
             else:
                 stamps, ends = [], {"waiting": got}
@@ -171,7 +163,7 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
         raise
     end = CLOCK()
     parts["end"] = end - now
-    return Epoch(end - wall, parts, spans, ordered)
+    return Epoch(end - wall, parts, spans)
 
 
 def _is_stamped(batch: Any) -> bool:

@@ -33,15 +33,6 @@ class KnownCost(Dataset):
         return torch.full((self.floats,), value)
 
 
-class UnevenCost(KnownCost):
-    """Waits of very uneven length: one sample in sixteen takes twelve times as long."""
-
-    def __getitem__(self, index: int) -> torch.Tensor:
-        if index % 16 == 0:
-            time.sleep(11 * self.wait)
-        return super().__getitem__(index)
-
-
 class FaultyData(KnownCost):
     """Goes wrong at the sample `at`: `fault` is "raises", "hangs", "killed" or "exits"."""
 
@@ -80,12 +71,3 @@ class Computed(Dataset):
             for _ in range(200):
                 value = value * 0.999 + 1.0
         return index, used
-
-
-CASES = {  # name: (data set, seconds of a step, whether workers pay)
-    "waiting for storage": (KnownCost(wait=0.004), 0.002, True),
-    "uneven waiting": (UnevenCost(wait=0.002), 0.002, True),
-    "cheap samples": (KnownCost(size=2048), 0.0, False),
-    "hidden behind the steps": (KnownCost(), 0.02, False),
-    "an expensive first sample": (KnownCost(first=0.15), 0.0, False),
-}

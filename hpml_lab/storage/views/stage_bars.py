@@ -3,6 +3,7 @@
 from time import perf_counter
 
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.storage.lessons.slow_pictures import PictureStore, augment, decode
 
@@ -27,10 +28,6 @@ def stage_times(store: PictureStore, samples: int):
             seconds[stage] += end - start
     figure = style.new_figure(7.0, 2.4)
     axes = figure.subplots()
-    bars = axes.barh(STAGES, [1e3 * seconds[stage] / samples for stage in STAGES], color=style.BLUE)
-    axes.bar_label(bars, fmt="%.2g", padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
+    horizontal_bars(axes, STAGES, [1e3 * seconds[stage] / samples for stage in STAGES], labels="{:.2g}")
     axes.set(xlabel="time of a sample in ms", ylabel="stage")
-    axes.grid(axis="y", visible=False)
     return figure

@@ -19,6 +19,7 @@ from hpml_lab.core.measure.counting import synchronize
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.workers import shutdown_workers
 from hpml_lab.loading.lessons.whole_batches import BatchedImages, CheapImages, ready_made
@@ -112,19 +113,8 @@ def cheap_images(result: Result):
     figure = style.new_figure(7, 3)
     axes = figure.subplots()
     rows = result.rows(CheapEpoch)
-    ways = {
-        "one by one": (-0.2, [row.one_by_one for row in rows], style.SKY, None),
-        "whole batches": (0.2, [row.whole_batches for row in rows], style.GREEN, "///"),
-    }
-    for way, (shift, heights, color, hatch) in ways.items():
-        where = [index + shift for index in range(len(rows))]
-        axes.bar_label(
-            axes.bar(where, heights, 0.36, color=color, hatch=hatch, edgecolor="white", label=way), fmt="%.2g", fontsize=8
-        )
-    axes.set_xticks(range(len(rows)), [str(row.workers) for row in rows])
-    axes.grid(axis="x", visible=False)
-    axes.margins(y=0.15)
-    axes.set_axisbelow(True)
+    ways = {"one by one": [row.one_by_one for row in rows], "whole batches": [row.whole_batches for row in rows]}
+    grouped_bars(axes, [str(row.workers) for row in rows], ways, labels="{:.2g}")
     axes.set(xlabel="workers", ylabel="seconds of an epoch")
     axes.legend(fontsize=8, loc="upper left")
     return figure

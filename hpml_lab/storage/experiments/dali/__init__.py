@@ -14,6 +14,7 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import speed_up_of
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.png import encode_png, pixels_of, png_text
 from hpml_lab.core.system.attempt import attempt
@@ -68,24 +69,19 @@ class FormerOperator(Row):
 def draw_dali(result: Result):
     """Photographs a second, one bar for each way to load them: decoder and transforms, with the number of workers or threads.
 
-    The dashed line is PIL without workers, and the number to the right of each bar is the speed-up over it.
+    The dashed line is PIL without workers, and the number in the row of each bar is the speed-up over it.
     """
     rows = result.rows(LoadingRate)
     figure = style.new_figure(8.0, 1.2 + 0.45 * len(rows))
     axes = figure.subplots()
     looks = dict(zip((PIL, TENSOR, DALI, MIXED), zip(style.CYCLE, ("", "///", "...", "xxx"), strict=False), strict=True))
-    for index, row in enumerate(rows):
-        color, hatch = looks[row.pipeline]
-        axes.barh(index, row.rate, color=color, hatch=hatch, edgecolor="white")
-        axes.text(
-            1.01, index, f"{row.relative:.2f}×", va="center", fontsize=8, transform=axes.get_yaxis_transform(), clip_on=False
-        )
-    axes.set_yticks(range(len(rows)), [f"{row.pipeline}\n{row.workers}" for row in rows], fontsize=8)
-    axes.invert_yaxis()
+    names = [f"{row.pipeline}\n{row.workers}" for row in rows]
+    colors, hatches = zip(*(looks[row.pipeline] for row in rows), strict=True)
+    gains = [f"{row.relative:.2f}×" for row in rows]
+    horizontal_bars(axes, names, [row.rate for row in rows], labels=gains, color=colors, hatch=hatches)
+    axes.tick_params(axis="y", labelsize=8)
     axes.axvline(rows[0].rate, color=style.GREY, linestyle="--", linewidth=1)
     axes.set(xlabel="photographs a second", ylabel="how they are loaded", title="Decode, crop, flip, normalize")
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
     return figure
 
 

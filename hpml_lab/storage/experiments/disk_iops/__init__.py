@@ -11,6 +11,7 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.storage.tools import disk_benchmark
@@ -138,13 +139,8 @@ def disk_page_cache(result: Result):
     axes = figure.subplots()
     rows = result.rows(CacheRate)
     colors = [style.SKY if row.way.startswith("read") else style.GREEN for row in rows]
-    bars = axes.barh([row.way for row in rows], [row.mb_per_s for row in rows], color=colors)
-    axes.bar_label(bars, fmt="%.0f", fontsize=8, padding=3)
-    axes.invert_yaxis()
-    axes.margins(x=0.12)
+    horizontal_bars(axes, [row.way for row in rows], [row.mb_per_s for row in rows], labels="{:.0f}", color=colors)
     axes.set_xlabel("MB/s, blocks of 1 MiB")
-    axes.grid(axis="y", visible=False)
-    axes.set_axisbelow(True)
     return figure
 
 
