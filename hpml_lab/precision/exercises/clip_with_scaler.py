@@ -9,13 +9,13 @@ from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.precision.exercises.recording_scaler import BARE_STEP, RecordingOptimizer, RecordingScaler
 
 X = torch.tensor([[1.0, 0.5, -0.2], [0.2, 1.0, -0.4]])
-# Magnitudes of x and y, and max_norm. The first batch needs no clipping. The fourth overflows to NaN, the sixth to infinities,
-# and only because of the scale.
+# Magnitudes of x and y, and max_norm. The first batch needs no clipping. The fourth overflows to NaN, also where a processor
+# adds a product before it rounds it; the sixth to infinities, and only because of the scale.
 BATCHES = (
     (0.1, 0.3, 1.0),
     (3.0, 20.0, 1.0),
     (2.0, -9.0, 0.3),
-    (1e30, 0.0, 1.0),
+    (1e38, 0.0, 1.0),
     (1.0, 3.0, 1.7),
     (1.0, -1e37, 1.0),
     (0.1, 0.3, 0.25),
