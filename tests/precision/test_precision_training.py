@@ -9,12 +9,13 @@ import torch.nn.functional as F
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.judge.same import same
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loss_scaling, side_by_side, then_and_now
-from hpml_lab.precision.exercises import clip_with_scaler
+from hpml_lab.precision.exercises import clip_with_scaler, loss_scaler
 from hpml_lab.precision.experiments import amp_training
 from hpml_lab.precision.experiments.amp_training import LoopRow, loop_measurements
 from hpml_lab.precision.experiments.amp_training.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
@@ -261,6 +262,22 @@ def test_the_batched_scaler_follows_torchs_rule():
         seen.append(ours.scale.item())
         assert ours.scale.item() == torchs.get_scale()
     assert seen == [8, 8, 16, 8, 8, 4, 2, 2, 2, 4, 4]
+
+
+@pytest.mark.parametrize("case", loss_scaler.CASES, ids=["default", "others", "below 1", "far"])
+def test_the_exercises_right_step_is_that_of_torchs_scaler(case):
+    options, start, gradients = case
+    factors = dict(growth_factor=options["growth"], backoff_factor=options["backoff"], growth_interval=options["interval"])
+    scaler = torch.amp.GradScaler("cpu", init_scale=start, **factors)
+    weight = loss_scaler.START.clone().requires_grad_()
+    optimizer, trace = torch.optim.SGD([weight], lr=options["lr"]), []
+    for gradient in gradients:
+        scale = scaler.scale(torch.ones(()))
+        weight.grad = (scale * torch.tensor(gradient)).half().float()
+        scaler.step(optimizer)
+        scaler.update()
+        trace.append(loss_scaler.row_of((weight.detach(), scaler.get_scale(), scaler._get_growth_tracker())))
+    assert same(loss_scaler.trace_of(loss_scaler.scaled_step, *case), trace)
 
 
 def test_growth_at_the_wrong_time_is_noticed():
