@@ -18,6 +18,7 @@ from hpml_lab.core.measure.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import Timing, interleaved, measure
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.warned import collect_warnings
@@ -185,10 +186,9 @@ def draw(result: Result):
         steps.plot(row.step_ms, row.peak_mb, marker, color=color, markersize=9, label=row.checkpointed)
     steps.set(xlabel="time of a step in ms", ylabel="peak memory in MB", ylim=(0, None))
     steps.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    rows = sorted(result.rows(OperatorValue), key=lambda row: row.mb_per_ms)
+    rows = sorted(result.rows(OperatorValue), key=lambda row: -row.mb_per_ms)
     colors = [style.ORANGE if row.is_product else style.BLUE for row in rows]
-    values.barh([row.operator for row in rows], [row.mb_per_ms for row in rows], color=colors)
-    values.set_axisbelow(True)
+    horizontal_bars(values, [row.operator for row in rows], [row.mb_per_ms for row in rows], color=colors)
     values.set(xscale="log", xlabel="MB of output per ms")
     style.label_log_axis(values.xaxis)
     return figure

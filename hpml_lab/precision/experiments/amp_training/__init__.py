@@ -11,6 +11,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, interval, speed_up
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import band
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision.lessons import loops
@@ -92,8 +93,7 @@ def draw(result: Result):
         window = max(1, len(runs[0]) // POINTS)
         numbers = range(0, len(runs[0]), window)
         steps = [[mean(losses[first : first + window]) for losses in runs] for first in numbers]
-        losses.plot(numbers, [median(values) for values in steps], dash, color=color, label=name)
-        losses.fill_between(numbers, [min(v) for v in steps], [max(v) for v in steps], color=color, alpha=0.15)
+        band(losses, numbers, steps, linestyle=dash, color=color, label=name)
     losses.set(xlabel="step", ylabel="training loss", title="Loss")
     losses.legend(fontsize=8)
     rows = result.rows(LoopRow)

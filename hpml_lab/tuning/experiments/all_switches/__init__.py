@@ -11,7 +11,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.show import style
-from hpml_lab.core.show.charts import VERDICTS
+from hpml_lab.core.show.charts import VERDICTS, horizontal_bars
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import sets
 from hpml_lab.tuning.experiments.all_switches.in_process import SwitchBench, SwitchCounts
@@ -101,17 +101,13 @@ def draw(result: Result):
     pass. The first bar is the run with anomaly mode left on."""
     rows = result.rows(SwitchedStep)
     figure = style.new_figure(8.5, 0.32 * len(rows) + 1.2)
-    speedups, memory = figure.subplots(1, 2, sharey=True)
+    speedups, memory = figure.subplots(1, 2)
     names = [row.switches for row in rows]
-    speedups.barh(names, [row.gain for row in rows], color=[VERDICTS.get(row.verdict, style.GREY) for row in rows])
+    horizontal_bars(speedups, names, [row.gain for row in rows], color=[VERDICTS.get(row.verdict, style.GREY) for row in rows])
     speedups.axvline(1, color=style.INK, linewidth=1, linestyle=":")
-    speedups.invert_yaxis()
     speedups.set(xlabel="speed-up over all off, per sample", ylabel="switched on")
-    memory.barh(names, [row.kept_mb for row in rows], color=style.GREEN)
-    memory.set_xlabel("kept for the backward pass in MB")
-    for axes in (speedups, memory):
-        axes.grid(axis="y", visible=False)
-        axes.set_axisbelow(True)
+    horizontal_bars(memory, names, [row.kept_mb for row in rows], color=style.GREEN)
+    memory.set(xlabel="kept for the backward pass in MB", yticklabels=[])
     return figure
 
 
