@@ -8,20 +8,16 @@ Further figures:
     found_nodules         slices of a test patient with mask, patches, boxes and truth (nodule_detector)
     stages_before_and_after, use_before_and_after  who did what when, and what the machine did (lung_nodule_pipeline)
 Scans:
-    Scan, synthetic       a CT scan with what turns it into HU and mm; a synthetic patient with known nodules
+    synthetic             a synthetic patient with known nodules: a CT scan with what turns it into HU and mm
     find_scans, load, save  scans in files: the workbook's own, DICOM series, and LUNA16
     luna16_folder         where LUNA16 is, for readers who have it
 The pipeline:
-    hounsfield, resample, voxel_size, lungs, closing, lung_mask, normalize, cut_patches  the stages before the network
-    apply_network, decode, merge  the stages from patches to detections
-    prepare, detect       all stages before the network, and all after them
+    hounsfield, resample, voxel_size, lungs, lung_mask, normalize, cut_patches  the stages before the network
     trained_detector      a trained network, from results/ after the first time
-    scored, recall_interval, wilson  FROC of detections, and intervals over patients and of a share
     LungPipeline          from scans to detections; PipelineSwitches has one switch for each change, FAST those that pay
     PARTS                 its parts, in order
     run_folder, run_on_ranks  a folder of patients, also on N ranks: results are kept, errors name file and stage, reruns resume
     sequential_time, overlapped_time, time_per_item  seconds of a chain of stages, one after the other and overlapped
-    most_by_stage, workers_that_balance, schedule  what a stage can gain, workers it needs, and who does what when
 """
 
 from typing import TYPE_CHECKING
@@ -29,48 +25,39 @@ from typing import TYPE_CHECKING
 from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
-    from hpml_lab.capstone.ct import Scan as Scan, synthetic as synthetic
-    from hpml_lab.capstone.ct_pictures import slices as slices
-    from hpml_lab.capstone.volume_slider import explore_scan as explore_scan
-    from hpml_lab.capstone.scans import find_scans as find_scans, load as load, save as save
-    from hpml_lab.capstone.luna16 import luna16_folder as luna16_folder
-    from hpml_lab.capstone.stages import (
+    from hpml_lab.capstone.tools.ct import synthetic as synthetic
+    from hpml_lab.capstone.views.scan_slices import slices as slices
+    from hpml_lab.capstone.views.volume_slider import explore_scan as explore_scan
+    from hpml_lab.capstone.tools.scans import find_scans as find_scans, load as load, save as save
+    from hpml_lab.capstone.tools.luna16 import luna16_folder as luna16_folder
+    from hpml_lab.capstone.lessons.stages import (
         hounsfield as hounsfield,
         resample as resample,
         voxel_size as voxel_size,
         lungs as lungs,
-        closing as closing,
         lung_mask as lung_mask,
         normalize as normalize,
         cut_patches as cut_patches,
-        apply_network as apply_network,
-        decode as decode,
-        merge as merge,
     )
-    from hpml_lab.capstone.prepared import prepare as prepare, detect as detect
     from hpml_lab.capstone.experiments.nodule_detector import nodule_detector as nodule_detector
-    from hpml_lab.capstone.nodule_pictures import found_nodules as found_nodules
-    from hpml_lab.capstone.detector import trained_detector as trained_detector
-    from hpml_lab.capstone.froc import scored as scored, recall_interval as recall_interval, wilson as wilson
-    from hpml_lab.capstone.lung_pipeline import (
+    from hpml_lab.capstone.experiments.nodule_detector.figure import found_nodules as found_nodules
+    from hpml_lab.capstone.lessons.detector import trained_detector as trained_detector
+    from hpml_lab.capstone.tools.lung_pipeline import (
         LungPipeline as LungPipeline,
         PipelineSwitches as PipelineSwitches,
         FAST as FAST,
         PARTS as PARTS,
     )
     from hpml_lab.capstone.experiments.lung_nodule_pipeline import lung_nodule_pipeline as lung_nodule_pipeline
-    from hpml_lab.capstone.lung_pictures import (
+    from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import (
         stages_before_and_after as stages_before_and_after,
         use_before_and_after as use_before_and_after,
     )
-    from hpml_lab.capstone.overlap_arithmetic import (
+    from hpml_lab.capstone.lessons.overlap_arithmetic import (
         sequential_time as sequential_time,
         overlapped_time as overlapped_time,
         time_per_item as time_per_item,
-        most_by_stage as most_by_stage,
-        workers_that_balance as workers_that_balance,
-        schedule as schedule,
     )
-    from hpml_lab.capstone.batch_run import run_folder as run_folder, run_on_ranks as run_on_ranks
+    from hpml_lab.capstone.tools.folder_run import run_folder as run_folder, run_on_ranks as run_on_ranks
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

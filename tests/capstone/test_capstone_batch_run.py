@@ -10,10 +10,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.capstone import batch_run, lung_pipeline, scans
-from hpml_lab.capstone.batch_run import run_folder, run_on_ranks
-from hpml_lab.capstone.ct import synthetic
-from hpml_lab.capstone.lung_pipeline import LungPipeline
+from hpml_lab.capstone.tools import folder_run, lung_pipeline, scans
+from hpml_lab.capstone.tools.ct import synthetic
+from hpml_lab.capstone.tools.folder_run import run_folder, run_on_ranks
+from hpml_lab.capstone.tools.lung_pipeline import LungPipeline
 from hpml_lab.core.system.errors import LabError
 
 FAST = lung_pipeline.FAST.method
@@ -52,14 +52,12 @@ def mixed(good, tmp_path):
     whole = (folder / "patient-0001.npz").read_bytes()
     (folder / "a-truncated.npz").write_bytes(whole[: len(whole) // 2])
     (folder / "p-text.npz").write_text("no scan")
-    (folder / "q-without-its-json.npy").write_bytes(b"")
     chest = synthetic(5, **SMALL)
     scans.save(replace(chest, name="b-solid", stored=np.full_like(chest.stored, 1000)), folder)
     scans.save(replace(chest, name="z-flat", stored=chest.stored[:20], nodules=np.zeros((0, 4))), folder)
     return folder, {
         "a-truncated": ("read", "damaged"),
         "p-text": ("read", "damaged"),
-        "q-without-its-json": ("read", "missing"),
         "b-solid": ("components", "no lung"),
         "z-flat": ("patches", "smaller than a patch"),
     }
@@ -101,7 +99,7 @@ def test_results_are_those_of_the_pipeline_and_come_back_from_their_files(good, 
     for path in scans.find_scans(good):
         wanted = pipeline.detect(pipeline.prepare(scans.load(path)))
         assert len(wanted) > 3 and np.array_equal(report.detections[path.stem], wanted)
-        again = batch_run.read_result(results, path.stem, batch_run.fingerprint_of(pipeline), path)
+        again = folder_run.read_result(results, path.stem, folder_run.fingerprint_of(pipeline), path)
         assert np.array_equal(again, wanted)
     assert sorted(path.name for path in results.iterdir()) == [f"{name}.json" for name in GOOD]
 

@@ -2,11 +2,10 @@
 
 import numpy as np
 import pytest
-from matplotlib.patches import Circle, Rectangle
+from matplotlib.patches import Circle
 
 from hpml_lab.capstone import explore_scan, slices, synthetic
-from hpml_lab.capstone.ct_pictures import hu_slice
-from hpml_lab.capstone.volume_slider import MOST
+from hpml_lab.capstone.views.scan_slices import hu_slice
 from hpml_lab.core.system.errors import LabError
 
 
@@ -40,15 +39,12 @@ def test_a_ball_is_cut_where_the_plane_is(scan):
     assert drawn(slices(scan, at=(z + 1.01 * r, y, x)).figure.axes[0], Circle) == []
 
 
-def test_mask_patches_and_detections(scan):
+def test_mask_and_detections(scan):
     mask = np.zeros((36, 60, 60), bool)  # of another resolution than the scan
     mask[:, 20:40, 10:50] = True
     found = np.array([[70.0, 90, 90, 5, 0.9], [20.0, 30, 30, 5, 0.1]])
-    patches = [[50, 60, 60, 90, 100, 120], [0, 0, 0, 30, 30, 30]]
-    panel = slices(scan, at=(70, 90, 90), mask=mask, detections=found, patches=patches).figure.axes[0]
+    panel = slices(scan, at=(70, 90, 90), mask=mask, detections=found).figure.axes[0]
     assert [c.center for c in drawn(panel, Circle)] == [(90, 90)]
-    [box] = drawn(panel, Rectangle)
-    assert (*box.get_xy(), box.get_width(), box.get_height()) == (60, 60, 60, 40)
     [outline] = [c for c in panel.collections if len(c.get_paths()[0].vertices)]
     (low, top), (high, bottom) = outline.get_paths()[0].get_extents().get_points()
     step = 47 * 4 / 59  # mm between voxels of the mask: its first and last are the scan's
@@ -70,7 +66,6 @@ def test_a_healthy_patient_is_cut_in_the_middle():
         (dict(mask=np.zeros((3, 3, 3))), "a mask is bool"),
         (dict(detections=np.zeros((2, 3))), "rows of four or five"),
         (dict(detections=[[1, 2, 3, np.nan]]), "rows of four or five"),
-        (dict(patches=[[1, 2, 3]]), "six"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
 )
@@ -80,9 +75,7 @@ def test_what_cannot_be_drawn(scan, arguments, text):
 
 
 def test_the_slider_shows_the_slice_at_its_z(scan):
-    mask = np.zeros(scan.stored.shape, bool)
-    mask[:12] = True
-    explorer = explore_scan(scan, mask, np.array([[30.0, 90, 90, 5, 0.9]]))
+    explorer = explore_scan(scan)
     slider, window = explorer.children[0], explorer.children[1]
     assert slider.max == 23 and slider.value == round(scan.nodules[0, 0] / 6)
     pictures = {picture(explorer)}
@@ -99,12 +92,3 @@ def test_the_slider_shows_the_slice_at_its_z(scan):
 def test_a_saved_notebook_has_the_picture_and_its_text(scan):
     data, metadata = explore_scan(scan)._repr_mimebundle_()
     assert len(data["image/png"]) > 1000 and "coronal" in metadata["image/png"]["alt"]
-
-
-def test_of_many_detections_the_best_are_drawn(scan):
-    number = np.arange(200)
-    found = np.column_stack([np.full(200, 48.0), 10 + number * 0.8, number % 7 * 20.0, np.full(200, 4.0), number / 200])
-    best, worst, many = (explore_scan(scan, detections=part) for part in (found[-MOST:][::-1], found[:MOST], found))
-    for explorer in (best, worst, many):
-        explorer.children[0].value = 8  # z = 48 mm
-    assert picture(best) == picture(many) != picture(worst)

@@ -11,8 +11,9 @@ from scipy import ndimage
 from torch import nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
-from hpml_lab.capstone import ct, slow_stages, stages
-from hpml_lab.capstone.detector import initialized
+from hpml_lab.capstone.lessons import slow_stages, stages
+from hpml_lab.capstone.lessons.detector import initialized
+from hpml_lab.capstone.tools import ct
 from hpml_lab.core.system.errors import LabError
 
 BOTH = pytest.mark.parametrize("version", [stages, slow_stages], ids=["fast", "slow"])

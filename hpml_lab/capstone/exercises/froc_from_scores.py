@@ -1,205 +1,34 @@
 """froc-from-scores: the points of a FROC curve from scores and what each detection hit."""
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from hpml_lab.capstone.exercises.froc_cases import CASES
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers
 
 Array = np.ndarray
 
 
-def _distinct(scores: Array) -> list[float]:
-    return sorted(set(scores.tolist()), reverse=True)
+def right(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
+    points = []
+    for score in sorted(set(scores.tolist()), reverse=True):
+        counted = hits[scores >= score]
+        found, false = len(set(counted[counted >= 0].tolist())), (counted < 0).sum()
+        points.append([false / scans, found / nodules])
+    return points
 
 
-def _hit_once(hits: Array) -> float:
-    return len(set(hits[hits >= 0].tolist()))
-
-
-def _build(
-    thresholds: Callable[[Array], list[float]] = _distinct,
-    counted: Callable[[Array, float], Array] = lambda scores, threshold: scores >= threshold,
-    found: Callable[[Array], float] = _hit_once,
-    false: Callable[[Array], float] = lambda hits: (hits < 0).sum(),
-    per: Callable[..., float] = lambda false, hits, every, scans, nodules: false / scans,
-    share: Callable[..., float] = lambda found, hits, every, nodules: found / nodules,
-    end: Callable[[list], Any] = lambda points: points,
-) -> Callable[..., Any]:
-    def points_of(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
-        scores, hits = np.asarray(scores, float), np.asarray(hits, int)
-        points = []
-        for threshold in thresholds(scores):
-            here = hits[counted(scores, threshold)]
-            points.append([per(false(here), here, hits, scans, nodules), share(found(here), here, hits, nodules)])
-        return end(points)
-
-    return points_of
-
-
-right = _build()
-_REPEATED = (
-    "A nodule that is hit several times is found once, and the further hits are no false positives: the nodule is there."
-)
-MISTAKES = combined(
-    _build,
-    {
-        "found": {
-            "nodules-counted-twice": (lambda hits: (hits >= 0).sum(), _REPEATED + " Your recall counts every hit."),
-            "misses-are-a-nodule": (
-                lambda hits: len(set(hits.tolist())),
-                "−1 stands for no nodule; your set of the nodules that were hit holds it too.",
-            ),
-            "nodule-0-left-out, as False": (
-                lambda hits: len(set(hits[hits != 0].tolist())),
-                "0 is as good as False in Python, and −1 as True: `if hit` leaves out nodule 0 and counts misses.",
-            ),
-            "nodule-0-left-out": (
-                lambda hits: len(set(hits[hits > 0].tolist())),
-                "Nodules count from 0: hits > 0 leaves nodule 0 out.",
-            ),
-        },
-        "false": {
-            "repeats-are-false": (
-                lambda hits: len(hits) - _hit_once(hits),
-                _REPEATED + " You count all detections that find nothing new.",
-            ),
-            "all-detections": (len, "You count all detections per scan; only those that hit no nodule are false positives."),
-            "hits-for-misses": (
-                lambda hits: (hits >= 0).sum(),
-                "You count the hits as false positives; −1 marks those that hit nothing.",
-            ),
-            "nodule-0-is-false": (lambda hits: (hits <= 0).sum(), "Nodules count from 0; only −1 marks a false positive."),
-        },
-        "per": {
-            "not-per-scan": (
-                lambda false, hits, every, scans, nodules: float(false),
-                "You give the number of false positives in all scans; divide by the number of scans.",
-            ),
-            "per-detection": (
-                lambda false, hits, every, scans, nodules: false / max(len(hits), 1),
-                "You divide by the number of detections, which gives 1 − precision; FROC divides by the number of scans.",
-            ),
-            "per-detection, of all": (
-                lambda false, hits, every, scans, nodules: false / max(len(every), 1),
-                "You divide by the number of all detections; FROC divides by the number of scans.",
-            ),
-            "per-miss": (
-                lambda false, hits, every, scans, nodules: false / max((every < 0).sum(), 1),
-                "You divide by all false positives, as for ROC; FROC divides by the number of scans.",
-            ),
-            "per-nodule": (
-                lambda false, hits, every, scans, nodules: false / nodules,
-                "You divide the false positives by the nodules; divide them by the scans.",
-            ),
-        },
-        "share": {
-            "found-not-shared": (
-                lambda found, hits, every, nodules: float(found),
-                "Recall is a share: divide by the number of all nodules.",
-            ),
-            "of-the-found": (
-                lambda found, hits, every, nodules: found / max(_hit_once(every), 1),
-                "You divide by the nodules that were hit at all. Those that no detection hits are missed too: divide by all.",
-            ),
-            "of-the-found, by their largest index": (
-                lambda found, hits, every, nodules: found / max(every.max(initial=0) + 1, 1),
-                "You take the number of nodules from the hits. Some may be hit by none: `nodules` says how many there are.",
-            ),
-            "precision": (
-                lambda found, hits, every, nodules: found / max(len(hits), 1),
-                "You divide by the number of detections: that is precision. Recall divides by the number of nodules.",
-            ),
-            "percent": (
-                lambda found, hits, every, nodules: 100 * found / nodules,
-                "Your recall is in percent; a share is asked for.",
-            ),
-            "missed-share": (lambda found, hits, every, nodules: 1 - found / nodules, "You give the share that is missed."),
-        },
-        "thresholds": {
-            "equal-scores-separately": (
-                lambda scores: sorted(scores.tolist(), reverse=True),
-                "One point for each different score, not for each detection.",
-            ),
-            "smallest-score-first": (
-                lambda scores: _distinct(scores)[::-1],
-                "The largest score comes first, so that the curve begins with few false positives.",
-            ),
-            "in-the-order-given": (
-                lambda scores: list(dict.fromkeys(scores.tolist())),
-                "The points follow the scores, the largest first, and not the order of the detections.",
-            ),
-            "fixed-thresholds": (
-                lambda scores: np.linspace(1, 0, 11).tolist(),
-                "You take thresholds at equal distances. Take the scores themselves: only there the curve changes.",
-            ),
-            "last-score-missing": (lambda scores: _distinct(scores)[:-1], "The point of the smallest score is missing."),
-            "first-score-missing": (lambda scores: _distinct(scores)[1:], "The point of the largest score is missing."),
-        },
-        "counted": {
-            "own-score-left-out": (
-                lambda scores, threshold: scores > threshold,
-                "At a threshold, detections with exactly this score count too: >=, not >.",
-            ),
-            "below-the-threshold": (
-                lambda scores, threshold: scores <= threshold,
-                "You count the detections below the threshold; those with at least this score count.",
-            ),
-            "not-cumulative": (
-                lambda scores, threshold: scores == threshold,
-                "You count only the detections with exactly this score; those with larger scores count too.",
-            ),
-        },
-        "end": {
-            "columns-swapped": (
-                lambda points: [point[::-1] for point in points],
-                "Your columns are swapped: first false positives per scan, then recall.",
-            ),
-            "transposed": (
-                lambda points: np.array(points).reshape(-1, 2).T,
-                "Your rows are columns: one row [false positives, recall] per score.",
-            ),
-            "starts-at-0": (
-                lambda points: [[0.0, 0.0], *points],
-                "One point for each different score: the point (0, 0) belongs to none.",
-            ),
-            "transposed, two arrays": (
-                lambda points: tuple(np.array(points, float).reshape(-1, 2).T),
-                "You return the columns one by one: one row [false positives, recall] per score.",
-            ),
-            "rounded-down": (
-                lambda points: np.floor(np.array(points, float)).reshape(-1, 2),
-                "Your quotients are whole numbers: // cuts off the fraction, / does not.",
-            ),
-            "recall-only": (
-                lambda points: [point[1] for point in points],
-                "You give the recall alone; each point has two numbers.",
-            ),
-            "last-point-only": (
-                lambda points: points[-1:],
-                "You give only the last point: one for each different score is asked for.",
-            ),
-        },
-    },
-)
-_TIE = "Detections of equal score count together: no threshold separates them. You let them in one after the other."
-
-
-def _one_by_one(
-    keep: Callable[[list], list], once: bool = True, key: Callable[[float, int], Any] = lambda score, hit: -score
+def one_by_one(
+    keep: Callable[[list], list] = list, once: bool = True, key: Callable[[float, int], Any] = lambda score, hit: -score
 ) -> Callable[..., Any]:
     """Detections in order of score, equal ones one after the other; of the points of a score `keep` says which stay."""
 
     def points_of(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
-        order = sorted(range(len(scores)), key=lambda i: key(scores[i], hits[i]))
         counted, points = [], {}
-        for i in order:
+        for i in sorted(range(len(scores)), key=lambda i: key(scores[i], hits[i])):
             counted.append(int(hits[i]))
             found = [hit for hit in counted if hit >= 0]
             recall = len(set(found) if once else found) / nodules
@@ -209,17 +38,12 @@ def _one_by_one(
     return points_of
 
 
-def _as_given(scores: Array, hits: Array, scans: int, nodules: int) -> list[list[float]]:
+def as_given(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
     counted = [hits[: k + 1] for k in range(len(hits))]
-    return [[(hits < 0).sum() / scans, _hit_once(hits) / nodules] for hits in counted]
+    return [[(hits < 0).sum() / scans, len(set(hits[hits >= 0].tolist())) / nodules] for hits in counted]
 
 
-def _at_some(chosen: Array) -> Callable[..., Any]:
-    """Rows at the scores of some detections."""
-    return lambda scores, *given: _build(thresholds=lambda _: _distinct(scores[chosen]))(scores, *given)
-
-
-def _repeats_removed(scores: Array, hits: Array, scans: int, nodules: int) -> list[list[float]]:
+def without_repeats(scores: Array, hits: Array, scans: int, nodules: int) -> Any:
     left: list[int] = []
     for i in sorted(range(len(scores)), key=lambda i: -scores[i]):
         if hits[i] < 0 or hits[i] not in hits[left]:
@@ -227,63 +51,132 @@ def _repeats_removed(scores: Array, hits: Array, scans: int, nodules: int) -> li
     return right(scores[left], hits[left], scans, nodules)
 
 
-MISTAKES |= {
-    "equal-scores-one-by-one": (_one_by_one(lambda points: points), _TIE),
-    "equal-scores-one-by-one, the first": (_one_by_one(lambda points: points[:1]), _TIE),
-    "equal-scores-one-by-one, misses first": (_one_by_one(list, key=lambda score, hit: (-score, hit)), _TIE),
-    "equal-scores-one-by-one, hits first": (_one_by_one(list, key=lambda score, hit: (-score, -hit)), _TIE),
-    "nodule-0-left-out, and nodule-0-is-false": (  # one mistake, though two parts are wrong
-        _build(found=lambda hits: len(set(hits[hits > 0].tolist())), false=lambda hits: (hits <= 0).sum()),
-        "Nodules count from 0: you take nodule 0 for a false positive; only −1 marks one.",
+RUBRIC = Rubric(
+    right,
+    """
+len(set(counted[counted >= 0].tolist()))
+    nodules-counted-twice :: (counted >= 0).sum() :: $REPEATED Your recall counts every hit.
+    nodules-counted-twice :: min((counted >= 0).sum(), nodules) :: $REPEATED Your recall counts every hit, up to 1.
+    misses-are-a-nodule :: len(set(counted.tolist())) :: −1 stands for no nodule; your set of the nodules that were hit holds it
+        too.
+    nodule-0-left-out :: len(set(counted[counted != 0].tolist())) :: 0 is as good as False in Python, and −1 as True: `if hit`
+        leaves out nodule 0 and counts misses.
+    nodule-0-left-out :: len(set(counted[counted > 0].tolist())) :: Nodules count from 0: hits > 0 leaves nodule 0 out.
+len(set(counted[counted >= 0].tolist())), (counted < 0).sum()
+    nodule-0-left-out :: len(set(counted[counted > 0].tolist())), (counted <= 0).sum() :: Nodules count from 0: you take nodule
+        0 for a false positive; only −1 marks one.
+(counted < 0).sum()
+    repeats-are-false :: len(counted) - len(set(counted[counted >= 0].tolist())) :: $REPEATED You count all detections that find
+        nothing new.
+    all-detections :: len(counted) :: You count all detections per scan; only those that hit no nodule are false positives.
+    hits-for-misses :: (counted >= 0).sum() :: You count the hits as false positives; −1 marks those that hit nothing.
+    nodule-0-is-false :: (counted <= 0).sum() :: Nodules count from 0; only −1 marks a false positive.
+false / scans
+    not-per-scan :: float(false) :: You give the number of false positives in all scans; divide by the number of scans.
+    per-detection :: false / max(len(counted), 1) :: You divide by the number of detections, which gives 1 − precision; FROC
+        divides by the number of scans.
+    per-detection :: false / max(len(hits), 1) :: You divide by the number of all detections; FROC divides by the number of
+        scans.
+    per-miss :: false / max((hits < 0).sum(), 1) :: You divide by all false positives, as for ROC; FROC divides by the number of
+        scans.
+    per-nodule :: false / nodules :: You divide the false positives by the nodules; divide them by the scans.
+found / nodules
+    found-not-shared :: float(found) :: Recall is a share: divide by the number of all nodules.
+    of-the-found :: found / max(len(set(hits[hits >= 0].tolist())), 1) :: You divide by the nodules that were hit at all. Those
+        that no detection hits are missed too: divide by all.
+    of-the-found :: found / max(hits.max(initial=0) + 1, 1) :: You take the number of nodules from the hits. Some may be hit by
+        none: `nodules` says how many there are.
+    precision :: found / max(len(counted), 1) :: You divide by the number of detections: that is precision. Recall divides by
+        the number of nodules.
+    percent :: 100 * found / nodules :: Your recall is in percent; a share is asked for.
+    missed-share :: 1 - found / nodules :: You give the share that is missed.
+    recall-per-scan :: found / scans :: You divide the nodules that are found by the scans, too. Recall is a share of the
+        nodules.
+false / scans, found / nodules
+    divisors-swapped :: false / nodules, found / scans :: False positives are divided by the scans, nodules found by the
+        nodules; yours is the other way round.
+    columns-swapped :: found / nodules, false / scans :: Your columns are swapped: first false positives per scan, then recall.
+sorted(set(scores.tolist()), reverse=True)
+    equal-scores-separately :: sorted(scores.tolist(), reverse=True) :: One point for each different score, not for each
+        detection.
+    smallest-score-first :: sorted(set(scores.tolist())) :: The largest score comes first, so that the curve begins with few
+        false positives.
+    in-the-order-given :: dict.fromkeys(scores.tolist()) :: The points follow the scores, the largest first, and not the order
+        of the detections.
+    fixed-thresholds :: np.linspace(1, 0, 11).tolist() :: You take thresholds at equal distances. Take the scores themselves:
+        only there the curve changes.
+    last-score-missing :: sorted(set(scores.tolist()), reverse=True)[:-1] :: The point of the smallest score is missing.
+    first-score-missing :: sorted(set(scores.tolist()), reverse=True)[1:] :: The point of the largest score is missing.
+    no-row-for-misses :: sorted(set(scores[hits >= 0].tolist()), reverse=True) :: You have rows for the scores of hits alone. A
+        score that only false positives have is one of the scores, too.
+    no-row-for-hits :: sorted(set(scores[hits < 0].tolist()), reverse=True) :: You have rows for the scores of false positives
+        alone. A score that only hits have is one of the scores, too.
+scores >= score
+    own-score-left-out :: scores > score :: At a threshold, detections with exactly this score count too: >=, not >.
+    below-the-threshold :: scores <= score :: You count the detections below the threshold; those with at least this score
+        count.
+    not-cumulative :: scores == score :: You count only the detections with exactly this score; those with larger scores count
+        too.
+return points
+    transposed :: return np.array(points).reshape(-1, 2).T :: Your rows are columns: one row [false positives, recall] per
+        score.
+    transposed :: return tuple(np.array(points, float).reshape(-1, 2).T) :: You return the columns one by one: one row [false
+        positives, recall] per score.
+    starts-at-0 :: return [[0.0, 0.0], *points] :: One point for each different score: the point (0, 0) belongs to none.
+    rounded-down :: return np.floor(np.array(points, float)).reshape(-1, 2) :: Your quotients are whole numbers: // cuts off the
+        fraction, / does not.
+    recall-only :: return [point[1] for point in points] :: You give the recall alone; each point has two numbers.
+    last-point-only :: return points[-1:] :: You give only the last point: one for each different score is asked for.
+whole answer
+    equal-scores-one-by-one :: one_by_one() :: $TIE
+    equal-scores-one-by-one :: one_by_one(lambda points: points[:1]) :: $TIE
+    equal-scores-one-by-one :: one_by_one(key=lambda score, hit: (-score, hit)) :: $TIE
+    equal-scores-one-by-one :: one_by_one(key=lambda score, hit: (-score, -hit)) :: $TIE
+    nodules-counted-twice :: one_by_one(once=False) :: $REPEATED And: $TIE
+    not-ordered :: as_given :: You count the detections in the order given; the largest score comes first.
+    hits-left-behind :: lambda scores, *rest: right(np.sort(scores)[::-1], *rest) :: You sort the scores alone: each hit belongs
+        to its score. Sort both by the same order.
+    scores-rounded :: lambda scores, *rest: right(np.round(scores, 1), *rest) :: You round the scores: two different ones become
+        one point.
+    repeats-removed :: without_repeats :: You remove further hits, or points that equal the one before. Each different score has
+        its point.
+error
+    divides-by-zero :: division by zero :: You divide by a number that may be 0. The number of scans and that of nodules never
+        are.
+    index-out-of-range :: out of range :: A hit is the index of a nodule, and −1 is none: are your lists long enough?
+    index-out-of-range :: out of bounds :: A hit is the index of a nodule, and −1 is none: are your arrays long enough?
+    truth-of-an-array :: ambiguous :: An array has no single truth: compare element by element, or say `.any()`.
+""",
+    REPEATED="A nodule that is hit several times is found once, and the further hits are no false positives: it is there.",
+    TIE="Detections of equal score count together: no threshold separates them. You let them in one after the other.",
+)
+_DRAW = np.random.default_rng(0)
+CASES = {
+    "three scores, one miss": (np.array([0.9, 0.8, 0.7]), np.array([0, -1, 1]), 2, 3),
+    "a nodule hit twice": (np.array([0.9, 0.8, 0.6, 0.3]), np.array([0, 0, 1, -1]), 2, 2),
+    "not sorted": (np.array([0.2, 0.9, 0.5, 0.7, 0.1]), np.array([-1, 1, 0, -1, -1]), 4, 4),
+    "equal scores": (np.array([0.9, 0.5, 0.5, 0.5, 0.1]), np.array([2, -1, 0, -1, 1]), 5, 3),
+    "equal scores, a hit first": (np.array([0.5, 0.5, 0.2]), np.array([1, -1, 0]), 1, 2),
+    "all scores equal": (np.array([0.5, 0.5, 0.5, 0.5]), np.array([0, -1, 1, 0]), 2, 5),
+    "nodule 0 only": (np.array([0.6, 0.4]), np.array([0, -1]), 3, 1),
+    "nothing but misses": (np.array([0.6, 0.4, 0.3]), np.array([-1, -1, -1]), 2, 2),
+    "nothing but hits": (np.array([0.3, 0.6, 0.4]), np.array([2, 1, 0]), 7, 4),
+    "one detection": (np.array([0.6]), np.array([0]), 2, 3),
+    "a nodule hit again among equal scores": (np.array([0.8, 0.4, 0.4, 0.4, 0.2]), np.array([3, 3, 1, -1, 3]), 3, 4),
+    "scores that differ by little": (
+        np.array([0.3002, 2e-5, 0.3001, 0.9, 0.9 - 1e-9, 1e-5, 1.0, 2.5]),
+        np.array([-1, 1, 299, -1, 0, -1, 43, -1]),
+        2,
+        300,
     ),
-    "not-ordered": (_as_given, "You count the detections in the order given; the largest score comes first."),
-    "hits-left-behind": (
-        lambda scores, hits, scans, nodules: right(np.sort(scores)[::-1], hits, scans, nodules),
-        "You sort the scores alone: each hit belongs to its score. Sort both by the same order.",
-    ),
-    "scores-rounded": (
-        lambda scores, hits, scans, nodules: right(np.round(scores, 1), hits, scans, nodules),
-        "You round the scores: two different ones become one point.",
-    ),
-    "recall-per-scan": (
-        lambda scores, hits, scans, nodules: right(scores, hits, scans, scans),
-        "You divide the nodules that are found by the scans, too. Recall is a share of the nodules.",
-    ),
-    "nodules-counted-twice, at most all": (
-        lambda scores, hits, scans, nodules: [
-            [false, min(share, 1.0)] for false, share in MISTAKES["nodules-counted-twice"][0](scores, hits, scans, nodules)
-        ],
-        f"{_REPEATED} Your recall counts every hit, up to 1.",
-    ),
-    "no-row-for-misses": (
-        lambda scores, hits, scans, nodules: _at_some(hits >= 0)(scores, hits, scans, nodules),
-        "You have rows for the scores of hits alone. A score that only false positives have is one of the scores, too.",
-    ),
-    "no-row-for-hits": (
-        lambda scores, hits, scans, nodules: _at_some(hits < 0)(scores, hits, scans, nodules),
-        "You have rows for the scores of false positives alone. A score that only hits have is one of the scores, too.",
-    ),
-    "divisors-swapped": (
-        lambda scores, hits, scans, nodules: right(scores, hits, nodules, scans),
-        "False positives are divided by the scans, nodules found by the nodules; yours is the other way round.",
-    ),
-    "repeats-removed": (
-        _repeats_removed,
-        "You remove further hits, or points that equal the one before. Each different score has its point.",
-    ),
-    "nodules-counted-twice, one by one": (_one_by_one(lambda points: points, once=False), f"{_REPEATED} And: {_TIE}"),
+    "80 detections": (_DRAW.integers(0, 30, 80) / 30, _DRAW.integers(-6, 12, 80).clip(-1), 9, 12),
 }
 
 
 @exercise("froc-from-scores", notebook="19_capstone")
 def judge_froc_from_scores(answer: Callable) -> None:
     """[false positives per scan, recall] for each different score, the largest first; repeated hits count once."""
-    try:
-        expect_function(answer, right, CASES, mistakes=MISTAKES, errors=_ERRORS, tolerance=1e-6)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
-            _explain(answer)
-        raise
+    RUBRIC.expect(answer, CASES, explain=_explain)
     try:
         got = numbers(answer(np.array([]), np.array([], int), 2, 3))
     except Exception as error:
@@ -293,36 +186,24 @@ def judge_froc_from_scores(answer: Callable) -> None:
         raise Mistake("no-detections", "Without any detection there is no score, and so no point: an empty list.")
 
 
-def _explain(answer: Callable) -> None:
+def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says how many points are missing, or what is wrong with them."""
-    for case, given in CASES.items():
-        got, wanted = answer(*copy.deepcopy(given)), np.array(right(*given))
+    for case, _, got, wanted in judged:
         if isinstance(got, dict | set):
             raise Mistake("not-rows", f"For {case} you return a {type(got).__name__}; return rows, in the order of the scores.")
-        points = numbers(got)
+        points, wanted = numbers(got), np.array(wanted)
         if points is None:
             return
         if points.ndim != 2 or points.shape[1] != 2:
             hint = f"For {case} your result has the shape {tuple(points.shape)}; one row has two numbers, one row each score."
             raise Mistake("not-rows", hint)
         if len(points) != len(wanted):
-            less, hint = len(points) < len(wanted), f"For {case} there are {len(wanted)} different scores"
+            name = "points-missing" if len(points) < len(wanted) else "too-many-points"
             raise Mistake(
-                "points-missing" if less else "too-many-points", f"{hint}, and as many rows; yours are {len(points)}."
+                name, f"For {case} there are {len(wanted)} different scores, and as many rows; yours are {len(points)}."
             )
         right_columns = [np.allclose(points[:, k], wanted[:, k], atol=1e-6) for k in (0, 1)]
         if right_columns == [True, False]:
             raise Mistake("other-recall", f"For {case} your false positives per scan are right; your recall is not.")
         if right_columns == [False, True]:
             raise Mistake("other-false-positives", f"For {case} your recall is right; your false positives per scan are not.")
-
-
-_ERRORS = {
-    "division by zero": (
-        "divides-by-zero",
-        "You divide by a number that may be 0. The number of scans and that of nodules never are.",
-    ),
-    "out of range": ("index-out-of-range", "A hit is the index of a nodule, and −1 is none: are your lists long enough?"),
-    "out of bounds": ("index-out-of-range", "A hit is the index of a nodule, and −1 is none: are your arrays long enough?"),
-    "ambiguous": ("truth-of-an-array", "An array has no single truth: compare element by element, or say `.any()`."),
-}

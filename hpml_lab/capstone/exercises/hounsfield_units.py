@@ -7,228 +7,132 @@ from typing import Any
 import numpy as np
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
 
 Values = np.ndarray
-AIR = -1000.0
 
 
-def _each(value: Any, stored: Values) -> Values:
+def right(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
+    x, a, b = stored.astype(float), by_slice(slope, stored), by_slice(intercept, stored)
+    hu = a * x + b
+    hu = hu if padding is None else np.where(stored == padding, -1000.0, hu)
+    return hu.astype(np.float32)
+
+
+def by_slice(value: Any, stored: Values) -> Values:
     """One number, or one for each slice, against (slices, rows, columns)."""
-    value = np.asarray(value, dtype=np.float64)
+    value = np.asarray(value, dtype=float)
     return value[:, None, None] if value.ndim else value
 
 
-def _along_columns(value: Any, stored: Values) -> Values:
-    return np.broadcast_to(np.asarray(value, dtype=np.float64), stored.shape)
-
-
-def _along_rows(value: Any, stored: Values) -> Values:
-    value = np.asarray(value, dtype=np.float64)
+def by_row(value: Any, stored: Values) -> Values:
+    value = np.asarray(value, dtype=float)
     return np.broadcast_to(value[:, None] if value.ndim else value, stored.shape)
 
 
-def _linear(stored: Values, slope: Values, intercept: Values) -> Values:
-    return slope * stored.astype(np.float64) + intercept
+def in_16_bits(x: Values, slope: Values, intercept: Values, product: type, total: type) -> Values:
+    """Fractions are cut off, and what does not fit begins again at the other end."""
+    found = (np.trunc(slope).astype(np.int64) * x.astype(np.int64)).astype(product).astype(np.int64)
+    return (found + np.trunc(intercept).astype(np.int64)).astype(total).astype(float)
 
 
-def _at_padding(hu: Values, stored: Values, padding: Any) -> Values:
-    return hu if padding is None else np.where(stored == padding, AIR, hu)
-
-
-def _padded_with(value: Callable[[Values], Any]) -> Callable[[Values, Values, Any], Values]:
-    return lambda hu, stored, padding: hu if padding is None else np.where(stored == padding, value(hu), hu)
-
-
-def _build(
-    given: Callable[[Values], Values] = lambda stored: stored,
-    each: Callable[[Any, Values], Values] = _each,
-    value: Callable[[Values, Values, Values], Values] = _linear,
-    padded: Callable[[Values, Values, Any], Values] = _at_padding,
-    end: Callable[[Values], Any] = lambda hu: hu.astype(np.float32),
-) -> Callable[..., Any]:
-    def hounsfield(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Any:
-        hu = value(given(stored), each(slope, stored), each(intercept, stored))
-        return end(padded(hu, stored, padding))
-
-    return hounsfield
-
-
-def _wrapped(kind: type | None) -> Callable[[Values, Values, Values], Values]:
-    """Arithmetic in 16 bits, of this type or that of the stored values, which begins again at the other end; fractions are
-    cut off."""
-
-    def value(stored: Values, slope: Values, intercept: Values) -> Values:
-        dtype = kind or stored.dtype
-        product = (np.trunc(slope).astype(np.int64) * stored.astype(np.int64)).astype(dtype).astype(np.int64)
-        return (product + np.trunc(intercept).astype(np.int64)).astype(dtype).astype(np.float64)
-
-    return value
-
-
-def _through_float16(hu: Values) -> Values:
-    with np.errstate(over="ignore"):
-        return hu.astype(np.float16).astype(np.float32)
-
-
-right = _build()
-_PADDING = (
-    "Padding marks pixels that were never measured. It is a stored value: compare before slope and intercept are applied."
+_PADDING = "Padding marks what was never measured. It is a stored value: compare before slope and intercept are applied."
+RUBRIC = Rubric(
+    right,
+    """
+a * x + b
+    no-slope :: x + b :: The slope is missing: HU = slope · stored + intercept.
+    no-intercept :: a * x :: The intercept is missing: HU = slope · stored + intercept.
+    nothing-applied :: x + 0 * a :: These are the stored values, not Hounsfield units.
+    intercept-times-slope :: a * (x + b) :: You add the intercept first, so that the slope multiplies it too: HU = slope ·
+        stored + intercept.
+    intercept-subtracted :: a * x - b :: You subtract the intercept; it is added, and is negative itself.
+    divided-by-the-slope :: x / a + b :: You divide by the slope. That would give stored values from HU.
+    inverse :: (x - b) / a :: This is the way back, from HU to stored values.
+    overflow :: in_16_bits(x, a, b, np.int16, np.int16) :: You compute in int16. $WRAP
+    overflow :: in_16_bits(x, a, b, np.uint16, np.uint16) :: You compute in uint16, which has no negative numbers. $WRAP
+    overflow :: in_16_bits(x, a, b, stored.dtype, stored.dtype) :: You compute in the 16 bits of the stored values. $WRAP
+    overflow :: in_16_bits(x, a, 0, np.int16, np.int16) + b :: Your product is int16. $WRAP
+    slope-cut-to-an-integer :: np.trunc(a) * x + np.trunc(b) :: You cut slope or intercept to whole numbers: a slope may be 0.5.
+    slope-cut-to-an-integer :: np.trunc(a) * x + b :: You cut the slope to a whole number: a slope may be 0.5.
+    swapped :: b * x + a :: You multiply by the intercept and add the slope.
+    slope-assumed :: x - 1024 + 0 * a :: You assume slope 1 and intercept −1024. Most scanners write them, but the header says
+        which.
+stored.astype(float)
+    overflow :: stored.astype(np.int16).astype(float) :: You convert to int16: stored values without a sign, above 32767, become
+        negative. $WRAP
+    overflow :: stored.astype(np.uint16).astype(float) :: You convert to uint16: negative stored values become large. $WRAP
+by_slice(slope, stored), by_slice(intercept, stored)
+    first-slice-for-all :: *(np.ravel(v)[0].astype(float) for v in (slope, intercept)) :: You use the first slice's numbers for
+        all. $EACH
+    mean-for-all :: np.mean(slope), np.mean(intercept) :: You use the mean over the slices for all. $EACH
+    wrong-axis :: *(np.broadcast_to(v, stored.shape) for v in (slope, intercept)) :: NumPy lines up the last axis first: yours
+        differ from column to column. $EACH
+    wrong-axis :: by_row(slope, stored), by_row(intercept, stored) :: Your slopes and intercepts differ from row to row. $EACH
+padding is None
+    padding-ignored :: True :: $PADDING Its HU are −1000, air.
+    padding-0-ignored :: not padding :: Padding may be 0, and `if padding` is false for 0 as for None. Ask `padding is not
+        None`.
+    padding-without-padding :: (padding := padding or 0) is None :: Where the padding is None there is none, and 0 is a stored
+        value like any other.
+stored == padding
+    padding-compared-with-hu :: hu == padding :: You compare HU with the padding. $PADDING
+    padding-and-below :: stored <= padding :: You replace smaller stored values, too; only those equal to the padding were not
+        measured.
+    padding-inverted :: stored != padding :: You set to air what was measured, and keep the padding: the other way round.
+-1000.0
+    padding-0-hu :: 0.0 :: You set padding to 0 HU, which is water; air is −1000.
+    padding-nan :: np.nan :: You set padding to NaN, which spoils every mean; air is −1000.
+    padding-1024 :: -1024.0 :: You set padding to −1024 HU; air is −1000.
+    padding-lowest :: hu.min() :: You set padding to the lowest HU of the volume; air is −1000.
+    padding-before-the-slope :: -1000 * a + b :: You set padding to −1000 among the stored values; slope and intercept then
+        change it.
+    padding-before-the-slope :: b :: You set padding to 0 among the stored values, so that it becomes the intercept. It becomes
+        −1000 HU.
+hu.astype(np.float32)
+    clipped :: hu.clip(-1024, 3071).astype(np.float32) :: You clip to the range of 12 bits. Metal has more HU, and nobody asked
+        for a limit here.
+    clipped :: hu.clip(-1000).astype(np.float32) :: You clip at −1000: noise in air goes below it.
+    clipped :: hu.clip(-1024).astype(np.float32) :: You clip at −1024, which nobody asked for.
+    float16 :: hu.clip(-65504, 65504).astype(np.float16) :: float16 holds whole numbers to 2048 only; above it your HU are
+        rounded.
+    rounded :: np.rint(hu).astype(np.float32) :: You round to whole HU; a slope of 0.5 gives halves.
+    rounded :: hu.astype(np.int64).astype(np.int16) :: HU in int16 have no fractions, and above 32767 they begin again at the
+        other end.
+    rounded :: np.trunc(hu).astype(np.float32) :: You cut HU to whole numbers; a slope of 0.5 gives halves.
+    flat :: hu.ravel().astype(np.float32) :: Keep the volume's shape: slices, rows, columns.
+    normalized :: ((hu + 1000) / 1400).astype(np.float32) :: You scale the HU; that is a later stage. Return Hounsfield units.
+whole answer
+    overflow :: lambda stored, *rest: right(stored.astype(np.int16), *rest) :: You convert to int16: stored values without a
+        sign, above 32767, become negative. $WRAP
+error
+    raises-for-16-bits :: out of bounds for :: NumPy refuses a number that the array's type cannot hold: −1024 in uint16.
+        Convert
+        the stored values to float32 first.
+    raises-in-place :: Cannot cast ufunc :: `*=` and `+=` keep the type of the stored values, which cannot hold fractions.
+        Convert
+        first.
+    per-slice-not-lined-up :: could not be broadcast :: $SHAPES
+    per-slice-not-lined-up :: can't multiply sequence :: Slope may be a list, which does not multiply. $EACH
+    per-slice-not-lined-up :: only 0-dimensional arrays :: $SHAPES
+    per-slice-not-lined-up :: only length-1 arrays :: $SHAPES
+    per-slice-not-lined-up :: float() argument must be :: $SHAPES
+    per-slice-not-lined-up :: int() argument must be :: $SHAPES
+    numbers-indexed :: not subscriptable :: $NUMBERS
+    numbers-indexed :: has no len() :: $NUMBERS
+    numbers-indexed :: not iterable :: $NUMBERS
+only in cases
+    per-slice-not-lined-up :: for each slice :: $EACH
+    overflow :: uint16 :: Only stored values without a sign are wrong. $WRAP
+    overflow :: large int16 :: Only large stored values are wrong. $WRAP
+""",
+    PADDING=_PADDING,
+    EACH="Slope and intercept may be one number for each slice: shape (slices, 1, 1) lines them up with the volume.",
+    WRAP="16 bits hold 65,536 values; what is larger begins again at the other end, without an error. Convert to floats first.",
+    SHAPES="Shapes do not fit. Slope and intercept may be one number for each slice: shape (slices, 1, 1) lines them up.",
+    NUMBERS="Slope and intercept may be one number for the whole series, which has no index and no length.",
 )
-_EACH = "Slope and intercept may be one number for each slice: shape (slices, 1, 1) lines them up with the volume."
-_WRAP = "16 bits hold 65,536 values; what is larger begins again at the other end, without an error. Convert to floats first."
-MISTAKES = combined(
-    _build,
-    {
-        "value": {
-            "no-slope": (lambda s, a, b: s.astype(float) + b, "The slope is missing: HU = slope · stored + intercept."),
-            "no-intercept": (lambda s, a, b: a * s.astype(float), "The intercept is missing: HU = slope · stored + intercept."),
-            "nothing-applied": (lambda s, a, b: s.astype(float) + 0 * a, "These are the stored values, not Hounsfield units."),
-            "intercept-times-slope": (
-                lambda s, a, b: a * (s.astype(float) + b),
-                "You add the intercept first, so that the slope multiplies it too: HU = slope · stored + intercept.",
-            ),
-            "intercept-subtracted": (
-                lambda s, a, b: a * s.astype(float) - b,
-                "You subtract the intercept; it is added, and is negative itself.",
-            ),
-            "divided-by-the-slope": (
-                lambda s, a, b: s.astype(float) / a + b,
-                "You divide by the slope. That would give stored values from HU.",
-            ),
-            "inverse": (lambda s, a, b: (s.astype(float) - b) / a, "This is the way back, from HU to stored values."),
-            "overflow": (_wrapped(np.int16), f"You compute in int16. {_WRAP}"),
-            "overflow, unsigned": (_wrapped(np.uint16), f"You compute in uint16, which has no negative numbers. {_WRAP}"),
-            "overflow, in the stored type": (_wrapped(None), f"You compute in the 16 bits of the stored values. {_WRAP}"),
-            "overflow, of the product": (
-                lambda s, a, b: (np.trunc(a).astype(np.int64) * s.astype(np.int64)).astype(np.int16) + b,
-                f"Your product is int16. {_WRAP}",
-            ),
-            "slope-cut-to-an-integer": (
-                lambda s, a, b: np.trunc(a) * s.astype(float) + np.trunc(b),
-                "You cut slope or intercept to whole numbers: a slope may be 0.5.",
-            ),
-            "slope-cut-to-an-integer, the slope alone": (
-                lambda s, a, b: np.trunc(a) * s.astype(float) + b,
-                "You cut the slope to a whole number: a slope may be 0.5.",
-            ),
-            "swapped": (lambda s, a, b: b * s.astype(float) + a, "You multiply by the intercept and add the slope."),
-            "slope-assumed": (
-                lambda s, a, b: s.astype(float) - 1024 + 0 * a,
-                "You assume slope 1 and intercept −1024. Most scanners write them, but the header says which.",
-            ),
-        },
-        "given": {
-            "overflow, of the stored values": (
-                lambda stored: stored.astype(np.int16),
-                f"You convert to int16: stored values without a sign, above 32767, become negative. {_WRAP}",
-            ),
-            "overflow, without a sign": (
-                lambda stored: stored.astype(np.uint16),
-                f"You convert to uint16: negative stored values become large. {_WRAP}",
-            ),
-        },
-        "each": {
-            "first-slice-for-all": (
-                lambda value, stored: np.asarray(np.ravel(value)[0], dtype=np.float64),
-                f"You use the first slice's numbers for all. {_EACH}",
-            ),
-            "mean-for-all": (
-                lambda value, stored: np.asarray(np.mean(value), dtype=np.float64),
-                f"You use the mean over the slices for all. {_EACH}",
-            ),
-            "wrong-axis": (_along_columns, f"NumPy lines up the last axis first: yours differ from column to column. {_EACH}"),
-            "wrong-axis, rows": (_along_rows, f"Your slopes and intercepts differ from row to row. {_EACH}"),
-        },
-        "padded": {
-            "padding-ignored": (lambda hu, stored, padding: hu, f"{_PADDING} Its HU are −1000, air."),
-            "padding-0-ignored": (
-                lambda hu, stored, padding: _at_padding(hu, stored, padding or None),
-                "Padding may be 0, and `if padding` is false for 0 as for None. Ask `padding is not None`.",
-            ),
-            "padding-compared-with-hu": (
-                lambda hu, stored, padding: hu if padding is None else np.where(hu == padding, AIR, hu),
-                f"You compare HU with the padding. {_PADDING}",
-            ),
-            "padding-and-below": (
-                lambda hu, stored, padding: hu if padding is None else np.where(stored <= padding, AIR, hu),
-                "You replace smaller stored values, too; only those equal to the padding were not measured.",
-            ),
-            "padding-0-hu": (_padded_with(lambda hu: 0.0), "You set padding to 0 HU, which is water; air is −1000."),
-            "padding-inverted": (
-                lambda hu, stored, padding: hu if padding is None else np.where(stored == padding, hu, AIR),
-                "You set to air what was measured, and keep the padding: the other way round.",
-            ),
-            "padding-without-padding": (
-                lambda hu, stored, padding: _at_padding(hu, stored, padding or 0),
-                "Where the padding is None there is none, and 0 is a stored value like any other.",
-            ),
-            "padding-nan": (_padded_with(lambda hu: np.nan), "You set padding to NaN, which spoils every mean; air is −1000."),
-            "padding-1024": (_padded_with(lambda hu: -1024.0), "You set padding to −1024 HU; air is −1000."),
-            "padding-lowest": (
-                _padded_with(lambda hu: hu.min()),
-                "You set padding to the lowest HU of the volume; air is −1000.",
-            ),
-            "padding-before-the-slope": (
-                _padded_with(lambda hu: np.nan),
-                "You set padding to −1000 among the stored values; slope and intercept then change it.",
-            ),
-        },
-        "end": {
-            "clipped": (
-                lambda hu: hu.clip(-1024, 3071).astype(np.float32),
-                "You clip to the range of 12 bits. Metal has more HU, and nobody asked for a limit here.",
-            ),
-            "clipped, below": (lambda hu: hu.clip(-1000).astype(np.float32), "You clip at −1000: noise in air goes below it."),
-            "clipped, below at −1024": (
-                lambda hu: hu.clip(-1024).astype(np.float32),
-                "You clip at −1024, which nobody asked for.",
-            ),
-            "float16": (_through_float16, "float16 holds whole numbers to 2048 only; above it your HU are rounded."),
-            "rounded": (lambda hu: np.rint(hu).astype(np.float32), "You round to whole HU; a slope of 0.5 gives halves."),
-            "rounded, to int16": (
-                lambda hu: hu.astype(np.int64).astype(np.int16),
-                "HU in int16 have no fractions, and above 32767 they begin again at the other end.",
-            ),
-            "rounded, down": (
-                lambda hu: np.trunc(hu).astype(np.float32),
-                "You cut HU to whole numbers; a slope of 0.5 gives halves.",
-            ),
-            "flat": (lambda hu: hu.ravel().astype(np.float32), "Keep the volume's shape: slices, rows, columns."),
-            "normalized": (
-                lambda hu: ((hu + 1000) / 1400).astype(np.float32),
-                "You scale the HU; that is a later stage. Return Hounsfield units.",
-            ),
-        },
-    },
-)
-
-
-def _set_before(value: float) -> Callable[..., Values]:
-    """A number at the padding among the stored values, which slope and intercept then change."""
-
-    def hounsfield(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
-        changed = stored.astype(np.float64)
-        if padding is not None:
-            changed[stored == padding] = value
-        return right(changed, slope, intercept)
-
-    return hounsfield
-
-
-def _int16_first(stored: Values, slope: Any, intercept: Any, padding: Any = None) -> Values:
-    """The padding is not found either."""
-    return right(stored.astype(np.int16), slope, intercept, padding)
-
-
-MISTAKES["padding-before-the-slope"] = (_set_before(AIR), MISTAKES["padding-before-the-slope"][1])
-MISTAKES["padding-before-the-slope, 0"] = (
-    _set_before(0.0),
-    "You set padding to 0 among the stored values, so that it becomes the intercept. It becomes −1000 HU.",
-)
-MISTAKES["overflow, before all"] = (_int16_first, MISTAKES["overflow, of the stored values"][1])
 
 
 def _stored(low: int, high: int, dtype: type = np.int16, shape: tuple[int, int, int] = (3, 4, 5)) -> Values:
@@ -242,7 +146,7 @@ def _with(stored: Values, value: int) -> Values:
     return stored
 
 
-_CASES = {
+CASES = {
     "slope 1 and intercept -1024": (_stored(0, 2500), 1, -1024),
     "slope 0.5": (_stored(1, 3996), 0.5, -1000.5),
     "slope 0.7324": (_stored(2000, 4095), 0.7324, 24.25),
@@ -268,66 +172,24 @@ _CASES = {
 @exercise("hounsfield-units", notebook="19_capstone")
 def judge_hounsfield_units(answer: Callable) -> None:
     """slope · stored + intercept in float32, and −1000 where stored is the padding."""
-    try:
-        expect_function(answer, right, _CASES, mistakes=MISTAKES, errors=_ERRORS, tolerance=1e-5)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape"):
-            _explain(answer)
-        raise
-    for case, given in _CASES.items():
+    RUBRIC.expect(answer, CASES, tolerance=1e-5, explain=_explain)
+    for case, given in CASES.items():
         dtype = str(getattr(answer(*copy.deepcopy(given)), "dtype", "in a list")).removeprefix("torch.")
         if dtype != "float32":
-            hint = (
-                f"For {case} the numbers are right, but {dtype}: an array of float32 is asked for, half the memory of float64."
-            )
+            hint = f"For {case} the numbers are right, but {dtype}: float32 is asked for, half the memory of float64."
             raise Mistake("not-float32", hint)
 
 
-_RANGE = (
-    "raises-for-16-bits",
-    "NumPy refuses a number that the array's type cannot hold: −1024 in uint16. Convert the stored values to float32 first.",
-)
-_CAST = ("raises-in-place", "`*=` and `+=` keep the type of the stored values, which cannot hold fractions. Convert first.")
-_SHAPES = ("per-slice-not-lined-up", f"Shapes do not fit. {_EACH}")
-_ERRORS = {
-    "out of bounds for": _RANGE,
-    "Cannot cast ufunc": _CAST,
-    "could not be broadcast": _SHAPES,
-    "can't multiply sequence": ("per-slice-not-lined-up", f"Slope may be a list, which does not multiply. {_EACH}"),
-    "only 0-dimensional arrays": _SHAPES,
-    "only length-1 arrays": _SHAPES,
-    "float() argument must be": _SHAPES,
-    "int() argument must be": _SHAPES,
-}
-_NUMBERS = "Slope and intercept may be one number for the whole series, which has no index and no length."
-_ERRORS |= {text: ("numbers-indexed", _NUMBERS) for text in ("not subscriptable", "has no len()", "not iterable")}
-_PLACES = {  # what is in a case's name: the Mistake that all wrong cases may have in common
-    "padding": ("padding", f"Only the cases with padding are wrong. {_PADDING} It becomes −1000 HU, and nothing else does."),
-    "for each slice": ("per-slice-not-lined-up", _EACH),
-    "uint16": ("overflow", f"Only stored values without a sign are wrong. {_WRAP}"),
-    "large int16": ("overflow", f"Only large stored values are wrong. {_WRAP}"),
-}
-
-
-def _explain(answer: Callable) -> None:
-    """Raise the Mistake of limits that nobody asked for, or of the one kind of case that is wrong."""
-    found = [(case, numbers(answer(*copy.deepcopy(given))), right(*given)) for case, given in _CASES.items()]
-    if all(hu is not None and hu.numel() for _, hu, _ in found):
-        low, high = min(hu.min().item() for _, hu, _ in found), max(hu.max().item() for _, hu, _ in found)
-        if all(same(hu, wanted.clip(low, high), 1e-5) for _, hu, wanted in found):
+def _explain(answer: Callable, judged: list[Judged]) -> None:
+    """Raise the Mistake of limits that nobody asked for, or say which voxels are wrong where only padding is."""
+    found = [(row, numbers(row.got)) for row in judged]
+    if all(hu is not None and hu.numel() for _, hu in found):
+        low, high = min(hu.min().item() for _, hu in found), max(hu.max().item() for _, hu in found)
+        if all(same(hu, row.wanted.clip(low, high), 1e-5) for row, hu in found):
             raise Mistake("clipped", f"Your HU end at {low:g} and at {high:g}, and are right in between. Do not clip them.")
-    wrong = [case for case, hu, wanted in found if not same(hu, wanted, 1e-5)]
-    if wrong and all(case.startswith("padding") for case in wrong):
-        _explain_padding(*next(each for each in found if each[0] == wrong[0]))
-    for text, hint in _PLACES.items():
-        if wrong and all(text in case for case in wrong):
-            raise Mistake(*hint)
-
-
-def _explain_padding(case: str, hu: Any, wanted: Values) -> None:
-    """Raise the Mistake that says which voxels are wrong: those that were not measured, or others."""
-    stored, *_, padding = _CASES[case]
-    if hu is None or hu.shape != wanted.shape:
+    wrong = [(row, hu) for row, hu in found if not same(hu, row.wanted, 1e-5)]
+    (case, (stored, *_, padding), _, wanted), hu = wrong[0]
+    if not all(row.case.startswith("padding") for row, _ in wrong) or hu is None or hu.shape != wanted.shape:
         return
     hu, at = hu.numpy(), stored == padding
     if same(hu[at], wanted[at]):

@@ -83,51 +83,31 @@ def along(headers: Headers) -> list[float]:
     return [sum(p * n for p, n in zip(header["position"], normal, strict=True)) for header in headers]
 
 
-def first_of_each(headers: Headers, keys: list[Any]) -> list[int]:
-    places = along(headers)
-    return [i for i in range(len(places)) if all(abs(places[i] - other) >= SAME for other in places[:i])]
+def first_of_each(headers: Headers) -> list[int]:
+    return first_of_each_key(along(headers))
 
 
-def last_of_each(headers: Headers, keys: list[Any]) -> list[int]:
-    count = len(headers)
-    return [count - 1 - i for i in first_of_each(headers[::-1], keys)][::-1]
+def last_of_each(headers: Headers) -> list[int]:
+    return [len(headers) - 1 - i for i in first_of_each(headers[::-1])][::-1]
 
 
-def none_of_repeated(headers: Headers, keys: list[Any]) -> list[int]:
+def none_of_repeated(headers: Headers) -> list[int]:
     places = along(headers)
     return [i for i in range(len(places)) if sum(abs(places[i] - other) < SAME for other in places) == 1]
 
 
-def first_of_equal(headers: Headers, keys: list[Any]) -> list[int]:
-    places = along(headers)
-    return [i for i, position in enumerate(places) if position not in places[:i]]
+def first_of_rounded(headers: Headers, digits: int) -> list[int]:
+    rounded = [round(position, digits) for position in along(headers)]
+    return [i for i, position in enumerate(rounded) if position not in rounded[:i]]
 
 
-def first_of_rounded(digits: int) -> Callable[[Headers, list[Any]], list[int]]:
-    def kept(headers: Headers, keys: list[Any]) -> list[int]:
-        rounded = [round(position, digits) for position in along(headers)]
-        return [i for i, position in enumerate(rounded) if position not in rounded[:i]]
-
-    return kept
-
-
-def _far(a: Any, b: Any) -> bool:
+def differ(a: Any, b: Any) -> bool:
     """Whether two keys, whatever they are, are those of different slices."""
     return abs(a - b) >= SAME if isinstance(a, float) else a != b
 
 
-def first_of_each_key(headers: Headers, keys: list[Any]) -> list[int]:
-    return [i for i in range(len(keys)) if all(_far(keys[i], other) for other in keys[:i])]
-
-
-def first_of_each_number(headers: Headers, keys: list[Any]) -> list[int]:
-    found = [header["number"] for header in headers]
-    return [i for i, number in enumerate(found) if number not in found[:i]]
-
-
-def first_of_each_height(headers: Headers, keys: list[Any]) -> list[int]:
-    found = [header["position"][2] for header in headers]
-    return [i for i in range(len(found)) if all(abs(found[i] - other) >= SAME for other in found[:i])]
+def first_of_each_key(keys: list[Any]) -> list[int]:
+    return [i for i in range(len(keys)) if all(differ(keys[i], other) for other in keys[:i])]
 
 
 def first_in_order(headers: Headers, keys: list[Any]) -> list[int]:
@@ -138,19 +118,7 @@ def first_in_order(headers: Headers, keys: list[Any]) -> list[int]:
     return sorted(kept)
 
 
-def lowest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
-    return lowest_of_each_key(headers, along(headers))
-
-
-def highest_of_each(headers: Headers, keys: list[Any]) -> list[int]:
+def highest_of_each(headers: Headers) -> list[int]:
     """And of two that are equal the last, as when each is compared with the next of a sorted list."""
-    found = lowest_of_each_key(headers, [-position for position in along(headers)[::-1]])
+    found = first_in_order(headers[::-1], [-position for position in along(headers)[::-1]])
     return sorted(len(headers) - 1 - i for i in found)
-
-
-def lowest_of_each_key(headers: Headers, keys: list[Any]) -> list[int]:
-    kept: list[int] = []
-    for i in sorted(range(len(keys)), key=keys.__getitem__):
-        if not kept or _far(keys[i], keys[kept[-1]]):
-            kept.append(i)
-    return sorted(kept)

@@ -7,198 +7,124 @@ from fractions import Fraction
 from typing import Any
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, plain, same
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit
 
-Capacity = Callable[[float, float, int], Any]  # (a, b, limit) -> requests per unit of time
-Needed = Callable[[float, float, float], Any]  # (rate, a, b) -> limit
 SEARCH_SECONDS = 0.5  # of the processor; a search that ends takes a hundredth
 
 
-def _capacity(a: float, b: float, limit: int) -> float:
-    return limit / (a + b * limit)
+def right(rate: float, a: float, b: float, limit: int) -> Any:
+    capacity = limit / (a + b * limit)
+    needed = None if rate * b >= 1 else first_above(rate, a, b)
+    return capacity, needed
 
 
-def _needed(rate: float, a: float, b: float) -> int:
+def first_above(rate: float, a: float, b: float) -> int:
     """The first whole number above λ·a / (1 − λ·b), exactly."""
-    rate, a, b = map(Fraction, (rate, a, b))
-    return math.floor(rate * a / (1 - rate * b)) + 1
+    return math.floor(share(Fraction(rate), Fraction(a), Fraction(b))) + 1
 
 
-def _share(rate: float, a: float, b: float) -> float:
+def first_from(rate: float, a: float, b: float) -> int:
+    return max(1, math.ceil(share(Fraction(rate), Fraction(a), Fraction(b))))
+
+
+def share(rate: float, a: float, b: float) -> float:
     return rate * a / (1 - rate * b)
 
 
-def _powers(rate: float, a: float, b: float) -> int:
+def power_of_two(rate: float, a: float, b: float) -> int:
     limit = 1
-    while _capacity(a, b, limit) <= rate and limit < 2**20:  # no limit is enough for some rates
+    while limit / (a + b * limit) <= rate and limit < 2**20:  # no limit is enough for some rates
         limit *= 2
     return limit
 
 
-def _build(
-    capacity: Capacity = _capacity,
-    needed: Needed = _needed,
-    none: Callable[[float, float, float, int], Any] = lambda rate, a, b, limit: None,
-    without: Callable[[float, float], bool] = lambda rate, b: rate * b >= 1,
-    end: Callable[[Any, Any], Any] = lambda capacity, limit: (capacity, limit),
-) -> Callable[..., Any]:
-    def answer(rate: float, a: float, b: float, limit: int) -> Any:
-        return end(capacity(a, b, limit), none(rate, a, b, limit) if without(rate, b) else needed(rate, a, b))
-
-    return answer
+def both_swapped(rate: float, a: float, b: float, limit: int) -> Any:
+    return limit / (a * limit + b), None if rate * a >= 1 else first_above(rate, b, a)
 
 
-right = _build()
-_SMALLER = "Is the capacity of the limit that you return above the rate? And is no smaller limit enough?"
 _STEADY = (
     "At a rate equal to the capacity there is no steady state: a server that was once idle never catches up. The capacity must "
     "be above the rate."
 )
 _NONE = "Batches of any size serve less than 1 / b: from rate = 1 / b on no limit is enough, and None is asked for."
-MISTAKES = combined(
-    _build,
-    {
-        "capacity": {
-            "one-at-a-time": (
-                lambda a, b, limit: 1 / (a + b),
-                "Your capacity is that of one request at a time. In a batch, a is paid once for all of its requests.",
-            ),
-            "batches-instead-of-requests": (
-                lambda a, b, limit: 1 / (a + b * limit),
-                "1 / (a + b·n) batches are served per unit of time, and each of them has n requests.",
-            ),
-            "without-the-fixed-cost": (
-                lambda a, b, limit: 1 / b,
-                "1 / b is what batches without end come near to. A batch of n also pays a.",
-            ),
-            "without-the-cost-of-each": (
-                lambda a, b, limit: limit / a,
-                "Your batches take a, however many requests they hold. A batch of n takes a + b·n.",
-            ),
-            "time-instead-of-rate": (
-                lambda a, b, limit: a + b * limit,
-                "a + b·n is the time of a full batch; a rate is asked for, requests per unit of time.",
-            ),
-            "time-instead-of-rate, of each": (
-                lambda a, b, limit: (a + b * limit) / limit,
-                "That is the time per request; a rate is asked for, requests per unit of time.",
-            ),
-            "one-at-a-time, many times": (
-                lambda a, b, limit: limit / (a + b),
-                "limit / (a + b) takes the time of one request for the whole batch. A batch of n takes a + b·n.",
-            ),
-            "multiplied": (
-                lambda a, b, limit: limit * (a + b * limit),
-                "You multiply requests by time; requests per unit of time are asked for.",
-            ),
-            "a-and-b-swapped": (
-                lambda a, b, limit: limit / (a * limit + b),
-                "You pay a for each request and b for the batch; it is the other way round.",
-            ),
-            "without-parentheses": (
-                lambda a, b, limit: limit / a + b * limit,
-                "limit / a + b * limit is (limit / a) + b·limit: the division comes first. Where do parentheses belong?",
-            ),
-            **{
-                f"capacity-rounded, {name}": (
-                    lambda a, b, limit, rounded=rounded: rounded(_capacity(a, b, limit)),
-                    "Your capacity is rounded; return it as it is, and round where you print it.",
-                )
-                for name, rounded in {
-                    "down": math.floor,
-                    "to a whole number": round,
-                    "to 1": lambda value: round(value, 1),
-                    "to 2": lambda value: round(value, 2),
-                    "to 3": lambda value: round(value, 3),
-                }.items()
-            },
-            "one-request-too-few": (
-                lambda a, b, limit: (limit - 1) / (a + b * (limit - 1)) if limit > 1 else 0.0,
-                "A full batch has `limit` requests, not one less.",
-            ),
-        },
-        "without": {
-            "no-limit-is-enough": (lambda rate, b: False, _NONE),
-            "no-limit-is-enough, at equality": (lambda rate, b: rate * b > 1, _NONE),
-            "none-though-one-is-enough": (
-                lambda rate, b: rate * b >= 0.5,
-                "You return None where a large batch is still enough: all rates below 1 / b can be served.",
-            ),
-        },
-        "needed": {
-            "equal-is-not-enough": (
-                lambda rate, a, b: max(1, math.ceil(Fraction(rate) * Fraction(a) / (1 - Fraction(rate) * Fraction(b)))),
-                _STEADY,
-            ),
-            "rounded-down": (
-                lambda rate, a, b: max(1, math.floor(_share(rate, a, b))),
-                "Rounded down, the limit's capacity is below the rate. " + _SMALLER,
-            ),
-            "rounded-down, to 0": (
-                lambda rate, a, b: math.floor(_share(rate, a, b)),
-                "Rounded down, the limit's capacity is below the rate; and a limit of 0 serves nobody. " + _SMALLER,
-            ),
-            "rounded": (
-                lambda rate, a, b: max(1, round(_share(rate, a, b))),
-                "Rounded to the nearest number, the limit may be too small. " + _SMALLER,
-            ),
-            "not-rounded": (_share, "A batch limit is a whole number: the smallest one whose capacity is above the rate."),
-            "without-the-cost-of-each, limit": (
-                lambda rate, a, b: math.floor(rate * a) + 1,
-                "rate · a requests arrive during a, but a batch of n takes a + b·n, and more arrive meanwhile.",
-            ),
-            "arrivals-in-one-service": (
-                lambda rate, a, b: math.ceil(rate * (a + b)),
-                "That many requests arrive while one is served alone. A batch takes longer, and more arrive meanwhile.",
-            ),
-            "powers-of-two": (_powers, "You try powers of two only; a smaller limit between two of them may be enough."),
-            "one-too-many": (
-                lambda rate, a, b: _needed(rate, a, b) + 1,
-                "A limit that is smaller by one is enough. " + _SMALLER,
-            ),
-        },
-        "none": {
-            "no-limit-is-enough, given": (lambda rate, a, b, limit: limit, _NONE),
-            "no-limit-is-enough, infinite": (lambda rate, a, b, limit: math.inf, _NONE),
-            "no-limit-is-enough, minus one": (lambda rate, a, b, limit: -1, _NONE),
-            "no-limit-is-enough, zero": (lambda rate, a, b, limit: 0, _NONE),
-        },
-        "end": {
-            "swapped": (lambda capacity, limit: (limit, capacity), "Return the capacity first, and then the limit."),
-            "capacity-only": (
-                lambda capacity, limit: capacity,
-                "Return both: the capacity, and the limit that the rate needs.",
-            ),
-            "limit-only": (lambda capacity, limit: limit, "Return both: the capacity, and the limit that the rate needs."),
-        },
-    },
+_WHOLE = "A batch limit is a whole number: the smallest one whose capacity is above the rate."
+RUBRIC = Rubric(
+    right,
+    """
+limit / (a + b * limit)
+    one-at-a-time :: 1 / (a + b) :: Your capacity is that of one request at a time. In a batch, a is paid once for all of its
+        requests.
+    batches-instead-of-requests :: 1 / (a + b * limit) :: 1 / (a + b·n) batches are served per unit of time, and each of them
+        has n requests.
+    without-the-fixed-cost :: 1 / b :: 1 / b is what batches without end come near to. A batch of n also pays a.
+    without-the-cost-of-each :: limit / a :: Your batches take a, however many requests they hold. A batch of n takes a + b·n.
+    time-instead-of-rate :: a + b * limit :: a + b·n is the time of a full batch; a rate is asked for, requests per unit of
+        time.
+    time-instead-of-rate :: (a + b * limit) / limit :: That is the time per request; a rate is asked for, requests per unit of
+        time.
+    one-at-a-time :: limit / (a + b) :: limit / (a + b) takes the time of one request for the whole batch. A batch of n takes a
+        + b·n.
+    multiplied :: limit * (a + b * limit) :: You multiply requests by time; requests per unit of time are asked for.
+    a-and-b-swapped :: limit / (a * limit + b) :: $SWAPPED
+    without-parentheses :: limit / a + b * limit :: limit / a + b * limit is (limit / a) + b·limit: the division comes first.
+        Where do parentheses belong?
+    capacity-rounded :: limit // (a + b * limit) :: $ROUNDED
+    capacity-rounded :: round(limit / (a + b * limit)) :: $ROUNDED
+    capacity-rounded :: round(limit / (a + b * limit), 1) :: $ROUNDED
+    capacity-rounded :: round(limit / (a + b * limit), 2) :: $ROUNDED
+    capacity-rounded :: round(limit / (a + b * limit), 3) :: $ROUNDED
+    one-request-too-few :: (limit - 1) / (a + b * (limit - 1) or 1) :: A full batch has `limit` requests, not one less.
+rate * b >= 1
+    no-limit-is-enough :: rate * b > 1 :: $NONE
+    none-though-one-is-enough :: rate * b >= 0.5 :: You return None where a large batch is still enough: all rates below 1 / b
+        can be served.
+first_above(rate, a, b)
+    equal-is-not-enough :: first_from(rate, a, b) :: $STEADY
+    rounded-down :: max(1, math.floor(share(rate, a, b))) :: Rounded down, the limit's capacity is below the rate. $SMALLER
+    rounded-down :: math.floor(share(rate, a, b)) :: Rounded down, the limit's capacity is below the rate; and a limit of 0
+        serves nobody. $SMALLER
+    rounded :: max(1, round(share(rate, a, b))) :: Rounded to the nearest number, the limit may be too small. $SMALLER
+    not-rounded :: share(rate, a, b) :: $WHOLE
+    without-the-cost-of-each :: math.floor(rate * a) + 1 :: rate · a requests arrive during a, but a batch of n takes a + b·n,
+        and more arrive meanwhile.
+    arrivals-in-one-service :: math.ceil(rate * (a + b)) :: That many requests arrive while one is served alone. A batch takes
+        longer, and more arrive meanwhile.
+    powers-of-two :: power_of_two(rate, a, b) :: You try powers of two only; a smaller limit between two of them may be enough.
+    one-too-many :: first_above(rate, a, b) + 1 :: A limit that is smaller by one is enough. $SMALLER
+    begins-at-the-limit :: max(limit, first_above(rate, a, b)) :: You look for a limit from `limit` on. A smaller one may be
+        enough: $ANY
+None if
+    no-limit-is-enough :: limit if :: $NONE
+    no-limit-is-enough :: math.inf if :: $NONE
+    no-limit-is-enough :: -1 if :: $NONE
+    no-limit-is-enough :: 0 if :: $NONE
+None if rate * b >= 1 else first_above(rate, a, b)
+    no-limit-is-enough :: first_above(rate, a, b) if rate * b != 1 else 0 :: $NONE
+    begins-at-the-limit :: limit if capacity > rate else None :: You only ask whether `limit` is enough. A smaller one may be,
+        or a larger one has to be: $ANY
+    batches-instead-of-requests :: 1 if rate * (a + b) < 1 else None :: You compare the rate with 1 / (a + b·n), the batches of
+        a unit of time. Each of them has n requests.
+return capacity, needed
+    swapped :: return needed, capacity :: Return the capacity first, and then the limit.
+    capacity-only :: return capacity :: Return both: the capacity, and the limit that the rate needs.
+    limit-only :: return needed :: Return both: the capacity, and the limit that the rate needs.
+whole answer
+    a-and-b-swapped :: both_swapped :: $SWAPPED
+error
+    no-limit-is-enough :: float infinity to integer :: $NONE
+    no-limit-is-enough :: float NaN to integer :: $NONE
+    no-limit-is-enough :: division by zero :: $NONE
+""",
+    STEADY=_STEADY,
+    NONE=_NONE,
+    WHOLE=_WHOLE,
+    SWAPPED="You pay a for each request and b for the batch; it is the other way round.",
+    ROUNDED="Your capacity is rounded; return it as it is, and round where you print it.",
+    SMALLER="Is the capacity of the limit that you return above the rate? And is no smaller limit enough?",
+    ANY="the second number does not depend on `limit`.",
 )
-MISTAKES["a-and-b-swapped, in both"] = (
-    lambda rate, a, b, limit: (limit / (a * limit + b), None if rate * a >= 1 else _needed(rate, b, a)),
-    MISTAKES["a-and-b-swapped"][1],
-)
-_ANY = "the second number does not depend on `limit`."
-MISTAKES |= {
-    "begins-at-the-limit": (
-        lambda rate, a, b, limit: (_capacity(a, b, limit), None if rate * b >= 1 else max(limit, _needed(rate, a, b))),
-        f"You look for a limit from `limit` on. A smaller one may be enough: {_ANY}",
-    ),
-    "begins-at-the-limit, and ends there": (
-        lambda rate, a, b, limit: (_capacity(a, b, limit), limit if _capacity(a, b, limit) > rate else None),
-        f"You only ask whether `limit` is enough. A smaller one may be, or a larger one has to be: {_ANY}",
-    ),
-    "batches-instead-of-requests, in the search": (
-        lambda rate, a, b, limit: (_capacity(a, b, limit), 1 if rate * (a + b) < 1 else None),
-        "You compare the rate with 1 / (a + b·n), the batches of a unit of time. Each of them has n requests.",
-    ),
-}
-_ERRORS = {  # of NumPy's infinity or NaN, from a division by 0
-    "float infinity to integer": ("no-limit-is-enough", _NONE),
-    "float NaN to integer": ("no-limit-is-enough", _NONE),
-}
 
 
 @exercise("capacity-with-batching", notebook="20_serving")
@@ -222,12 +148,7 @@ def judge_capacity_with_batching(answer: Callable) -> None:
         "rate 0.25, a 1, b 3, limit 2": (0.25, 1.0, 3.0, 2),
     }
     _expect_an_end(answer, cases)
-    try:
-        expect_function(answer, right, cases, mistakes=MISTAKES, errors=_ERRORS)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
-            _explain(answer, cases)
-        raise
+    RUBRIC.expect(answer, cases, explain=_explain)
 
 
 def _expect_an_end(answer: Callable, cases: dict[str, tuple]) -> None:
@@ -235,18 +156,17 @@ def _expect_an_end(answer: Callable, cases: dict[str, tuple]) -> None:
     for case, arguments in cases.items():
         if right(*arguments)[1] is None:
             try:
-                with contextlib.suppress(Exception), time_limit(SEARCH_SECONDS, wall_seconds=None):  # expect_function says
+                with contextlib.suppress(Exception), time_limit(SEARCH_SECONDS, wall_seconds=None):  # the rubric says
                     answer(*arguments)
             except TimeLimitReached as reached:
                 hint = f"For {case} your search had not ended after {SEARCH_SECONDS:g} s. {_NONE}"
                 raise Mistake("does-not-end", hint) from reached
 
 
-def _expect_a_whole_search(answer: Callable, cases: dict[str, tuple]) -> None:
+def _expect_a_whole_search(judged: list[Judged]) -> None:
     """Raise Mistake for a search that finds small limits, and none where the right one is larger."""
     found, missed = [], []
-    for arguments in cases.values():
-        needed, own = right(*arguments)[1], answer(*arguments)[1]
+    for _, arguments, (_, own), (_, needed) in judged:
         if needed is not None:
             (missed if own is None else found).append((needed, arguments[3]))
     if not missed or not found:
@@ -259,21 +179,18 @@ def _expect_a_whole_search(answer: Callable, cases: dict[str, tuple]) -> None:
         raise Mistake("search-ends-early", hint)
 
 
-def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
+def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says which of the two numbers is wrong, and what the limit's capacity is."""
-    for case, arguments in cases.items():
-        rate, a, b, limit = arguments
-        got = answer(*arguments)
+    for case, (rate, a, b, limit), got, (capacity, needed) in judged:
         if isinstance(got, dict) or not hasattr(got, "__len__") or len(got) != 2:
             raise Mistake(
                 "not-a-pair", f"For {case} your function returns {got!r}. Return a pair: the capacity, and the limit."
             )
-        capacity, needed = right(*arguments)
         if numbers(got[0]) is None or numbers(got[0]).ndim:
             raise Mistake("not-a-number", f"For {case} the capacity should be one number; yours is {got[0]!r}.")
         if isinstance(plain(got[1]), bool):
             raise Mistake("not-a-limit", f"For {case} your second value is {got[1]}; a batch limit is asked for.")
-        if not same(got[0], capacity) and needed is not None and same(got[0], _capacity(a, b, needed)):
+        if not same(got[0], capacity) and needed is not None and same(got[0], needed / (a + b * needed)):
             hint = "Your capacity is that of the limit that you found; that of the limit handed over is asked for."
             raise Mistake("capacity-of-the-other-limit", f"For {case} the limit is {limit}. {hint}")
         if not same(got[0], capacity):
@@ -284,13 +201,13 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
         if needed is None:
             raise Mistake("no-limit-is-enough", f"For {case} your limit is {got[1]!r}. {_NONE}")
         if got[1] is None:
-            _expect_a_whole_search(answer, cases)
+            _expect_a_whole_search(judged)
             hint = f"For {case} you find no limit. 1 / b is {1 / b:g}, above the rate: a batch that is large enough will do."
             raise Mistake("none-though-one-is-enough", hint)
         if isinstance(got[1], float | int) and got[1] != int(got[1]):
-            raise Mistake("not-rounded", MISTAKES["not-rounded"][1])
+            raise Mistake("not-rounded", _WHOLE)
         if isinstance(got[1], float | int) and got[1] >= 1 and got[1] == int(got[1]):
-            own = _capacity(a, b, int(got[1]))
+            own = int(got[1]) / (a + b * int(got[1]))
             if own <= rate:
                 hint = _STEADY if same(own, rate) else "That is below the rate: such a server falls ever further behind."
                 raise Mistake("limit-too-small", f"For {case} your limit {got[1]} has the capacity {own:g}. {hint}")

@@ -7,15 +7,21 @@ from numbers import Real
 from typing import Any
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
-from hpml_lab.core.judge.mistakes import combined
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import plain, same, shown
-from hpml_lab.serving.exercises.wrong_percentiles import RANK, WRONG, nearest_rank
 
 Times = tuple[list, list]  # sent, done
+Percentile = Callable[[list, float], float]  # (latencies, share in %)
 
 
-def _waits(due: Sequence[float], service: Sequence[float]) -> Times:
+def right(due: Sequence[float], service: Sequence[float], share: float) -> Any:
+    sent, done = waits(due, service)
+    first = [end - moment for moment, end in zip(sent, done, strict=True)]
+    second = [end - moment for moment, end in zip(due, done, strict=True)]
+    return percentile(first, share), percentile(second, share)
+
+
+def waits(due: Sequence[float], service: Sequence[float]) -> Times:
     """Each request is sent when it is due, or when the answer before it has arrived."""
     sent, done, free = [], [], -math.inf
     for moment, seconds in zip(due, service, strict=True):
@@ -24,7 +30,7 @@ def _waits(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, done
 
 
-def _never_idle(due: Sequence[float], service: Sequence[float]) -> Times:
+def never_idle(due: Sequence[float], service: Sequence[float]) -> Times:
     """The next request at once, even before it is due."""
     sent, free = [], due[0]
     for seconds in service:
@@ -33,7 +39,7 @@ def _never_idle(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, [moment + seconds for moment, seconds in zip(sent, service, strict=True)]
 
 
-def _the_earlier(due: Sequence[float], service: Sequence[float]) -> Times:
+def the_earlier(due: Sequence[float], service: Sequence[float]) -> Times:
     """min for max."""
     sent, done = [], []
     for moment, seconds in zip(due, service, strict=True):
@@ -42,7 +48,7 @@ def _the_earlier(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, done
 
 
-def _gap_after_answer(due: Sequence[float], service: Sequence[float]) -> Times:
+def gap_after_answer(due: Sequence[float], service: Sequence[float]) -> Times:
     """The gap between two moments due begins with the answer."""
     sent, done = [], []
     for i, seconds in enumerate(service):
@@ -51,7 +57,7 @@ def _gap_after_answer(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, done
 
 
-def _schedule_shifts(due: Sequence[float], service: Sequence[float]) -> Times:
+def schedule_shifts(due: Sequence[float], service: Sequence[float]) -> Times:
     """What is late moves all later requests."""
     sent, done = [], []
     for i, seconds in enumerate(service):
@@ -60,154 +66,162 @@ def _schedule_shifts(due: Sequence[float], service: Sequence[float]) -> Times:
     return sent, done
 
 
-def _waits_one_back(due: Sequence[float], service: Sequence[float]) -> Times:
+def waits_one_back(due: Sequence[float], service: Sequence[float]) -> Times:
     """max(due, done before) where `done` counts from the moment due: waiting does not add up."""
     sent = [moment if i == 0 else max(moment, due[i - 1] + service[i - 1]) for i, moment in enumerate(due)]
     return sent, [moment + seconds for moment, seconds in zip(sent, service, strict=True)]
 
 
-def _build(
-    client: Callable[[Sequence, Sequence], Times] = _waits,
-    first: Callable[[float, float, float], float] = lambda due, sent, done: done - sent,
-    second: Callable[[float, float, float], float] = lambda due, sent, done: done - due,
-    percentile: Callable[[list, float], float] = nearest_rank,
-    end: Callable[[float, float], Any] = lambda first, second: (first, second),
-) -> Callable[..., Any]:
-    def answer(due: Sequence[float], service: Sequence[float], share: float) -> Any:
-        records = list(zip(due, *client(due, service), strict=True))
-        return end(
-            percentile([first(*record) for record in records], share),
-            percentile([second(*record) for record in records], share),
-        )
-
-    return answer
+def percentile(latencies: list, share: float) -> float:
+    ordered = sorted(latencies)
+    return ordered[max(math.ceil(share * len(ordered) / 100), 1) - 1]
 
 
-right = _build()
-_WAITS = (
-    "The client sends a request only when it has the answer to the one before, and not before it is due: the later of both."
-)
-MISTAKES = combined(
-    _build,
-    {
-        "client": {
-            "sends-too-early": (_never_idle, f"Your client sends the next request at once, also before it is due. {_WAITS}"),
-            "gap-after-the-answer": (
-                _gap_after_answer,
-                "Your client pauses after each answer as if the gap began there. The moments due are fixed.",
-            ),
-            "schedule-shifts": (
-                _schedule_shifts,
-                "In your code a late request moves all later ones. The moments due are fixed, whatever the client does.",
-            ),
-            "sends-too-early, the earlier": (_the_earlier, f"Your client takes the earlier of the two moments. {_WAITS}"),
-            "services-sorted": (
-                lambda due, service: _waits(due, sorted(service)),
-                "You sort the services before the requests are sent, whose order is fixed. Sort latencies, at the end.",
-            ),
-            "clock-from-0": (
-                lambda due, service: _never_idle([0.0, *due[1:]], service),
-                f"In your code the first request is sent at 0, and each other at once. {_WAITS}",
-            ),
-            "waiting-does-not-add-up": (
-                _waits_one_back,
-                "Your client has its answer at due + service. A request that was sent late is answered late, and so on.",
-            ),
-        },
-        "first": {
-            "both-from-due": (
-                lambda due, sent, done: done - due,
-                "Your first latency counts from the moment due as well; it counts from the moment sent.",
-            ),
-            "waiting-instead-of-latency, first": (
-                lambda due, sent, done: sent - due,
-                "sent − due is how late the client was. Its own latency is from sent to done.",
-            ),
-        },
-        "second": {
-            "no-waiting": (
-                lambda due, sent, done: done - sent,
-                "Your second number has no waiting in it. Either it counts from the moment sent too, or your client sends each "
-                f"request when it is due. {_WAITS}",
-            ),
-            "waiting-instead-of-latency": (
-                lambda due, sent, done: sent - due,
-                "sent − due is only the waiting before a request is sent; the answer arrives at done.",
-            ),
-            "moment-instead-of-latency": (
-                lambda due, sent, done: done,
-                "Your second number is a moment, when an answer arrives. A latency is how long after the moment due that is.",
-            ),
-            "twice-the-waiting": (
-                lambda due, sent, done: (done - due) + (sent - due),
-                "You add the waiting to a latency that already has it: from due to done is done − due.",
-            ),
-        },
-        "percentile": WRONG,
-        "end": {
-            "swapped": (
-                lambda first, second: (second, first),
-                "Return the percentile from the moment sent first, then that from the moment due.",
-            ),
-            "one-number": (lambda first, second: second, "Return both: from the moment sent, and from the moment due."),
-            "one-number, from sent": (
-                lambda first, second: first,
-                "Return both: from the moment sent, and from the moment due.",
-            ),
-            "difference": (lambda first, second: second - first, "Return both percentiles, not their difference."),
-            "difference, second": (
-                lambda first, second: (first, second - first),
-                "Your second number is the difference of the two. Return both percentiles.",
-            ),
-        },
-    },
-)
+def interpolated(latencies: list, share: float) -> float:
+    ordered = sorted(latencies)
+    position = share / 100 * (len(ordered) - 1)
+    low = math.floor(position)
+    return ordered[low] + (ordered[min(low + 1, len(ordered) - 1)] - ordered[low]) * (position - low)
 
 
-def _of_one_request(which: int) -> Callable[..., tuple[float, float]]:
+def at(rank: Callable[[float], float]) -> Percentile:
+    """The sorted latency at an index, from the share of their number; kept inside the list."""
+    return lambda latencies, share: sorted(latencies)[min(max(int(rank(share * len(latencies) / 100)), 0), len(latencies) - 1)]
+
+
+def past_the_end(rank: Callable[[float], float]) -> Percentile:
+    """The same, but an index below 0 counts from the end, and one past the end raises."""
+    return lambda latencies, share: sorted(latencies)[int(rank(share * len(latencies) / 100))]
+
+
+def between(way: Callable[[float], int]) -> Percentile:
+    """NumPy's methods lower, higher and nearest: the index is share % of n − 1."""
+    return lambda latencies, share: sorted(latencies)[way(share / 100 * (len(latencies) - 1))]
+
+
+def exceed(latencies: list, share: float) -> float:
+    """The smallest latency with at least `share` % strictly below it."""
+    ordered = sorted(latencies)
+    return next((x for x in ordered if 100 * sum(y < x for y in ordered) >= share * len(ordered)), ordered[-1])
+
+
+def unsorted(latencies: list, share: float) -> float:
+    return latencies[max(math.ceil(share * len(latencies) / 100), 1) - 1]
+
+
+def from_the_top(latencies: list, share: float) -> float:
+    return sorted(latencies, reverse=True)[max(math.ceil(share * len(latencies) / 100), 1) - 1]
+
+
+def of_one_request(which: int) -> Callable[..., tuple[float, float]]:
     """Both latencies of the request that is at the percentile from sent (0) or from due (1)."""
 
     def answer(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
-        sent, done = _waits(due, service)
-        both = service, [end - moment for moment, end in zip(due, done, strict=True)]
+        both = service, [end - moment for moment, end in zip(due, waits(due, service)[1], strict=True)]
         at = sorted(range(len(due)), key=both[which].__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
         return both[0][at], both[1][at]
 
     return answer
 
 
-def _from_the_start(due: Sequence[float], service: Sequence[float], share: float) -> tuple[float, float]:
-    sent, done = _waits(due, service)
-    return right(due, service, share)[0], nearest_rank([end - due[0] for end in done], share)
+RANK = "The percentile asked for is the smallest latency that at least `share` % of the requests do not exceed."
+_WAITS = (
+    "The client sends a request only when it has the answer to the one before, and not before it is due: the later of both."
+)
+_PERCENTILES = """
+interpolated | interpolated | You interpolate between two latencies. $RANK
+rank-too-high | at(math.floor) | Where share % of the requests is a whole number k, the k-th smallest latency is meant. $RANK
+rank-too-low | at(lambda k: math.floor(k) - 1) | Your rank is rounded down, so that fewer than share % do not exceed it. $RANK
+rank-rounded | at(lambda k: round(k) - 1) | Your rank is rounded to the nearest number. $RANK
+rank-rounded | at(lambda k: math.floor(k + 0.5) - 1) | Your rank is rounded to the nearest number. $RANK
+rank-of-n-minus-1 | between(math.floor) | $LESS
+rank-of-n-minus-1 | between(math.ceil) | $LESS
+rank-of-n-minus-1 | between(round) | $LESS
+rank-too-high | exceed | You count the latencies below one; those that are equal do not exceed it either. $RANK
+rank-too-high | past_the_end(math.floor) | The k-th smallest of n has the index k − 1, and the largest n − 1. $RANK
+rank-too-low | past_the_end(lambda k: math.floor(k) - 1) | Your rank is rounded down, and below 1 it counts from the end. $RANK
+rank-rounded | past_the_end(lambda k: round(k) - 1) | Your rank is rounded, and below 1 it counts from the end. $RANK
+rank-0 | past_the_end(lambda k: math.ceil(k) - 1) | For a share of 0 your index is −1, which counts from the end. Begin at 0.
+share-in-percent | at(lambda k: math.ceil(100 * k) - 1) | $PERCENT
+share-in-percent | past_the_end(lambda k: math.ceil(100 * k) - 1) | $PERCENT
+share-in-percent | past_the_end(lambda k: math.floor(100 * k)) | $PERCENT
+from-the-top | from_the_top | You sort with the largest first: p99 is near the largest one, the last of those sorted upward.
+not-sorted | unsorted | Your latencies are in the order in which they came: sort them first. $RANK
+from-the-top | (lambda values, p: percentile(values, 100 - p)) | Your percentile counts from the largest latency. $RANK
+mean | (lambda values, p: sum(values) / len(values)) | That is the mean. $RANK
+largest | (lambda values, p: max(values)) | That is the largest latency, whatever the share. $RANK
+median | (lambda values, p: interpolated(values, 50)) | That is the median, whatever the share. $RANK
+all-latencies | (lambda values, p: list(values)) | You return all latencies. $RANK
+median | (lambda values, p: percentile(values, 50)) | That is the median, whatever the share. $RANK
+"""
 
 
-def _other_second(percentile: Callable[[list, float], Any]) -> Callable[..., tuple[float, Any]]:
-    """The right percentile of the latencies from sent, and another one of those from due."""
-    only = _build(percentile=percentile)
-    return lambda *given: (right(*given)[0], only(*given)[1])
+def _table() -> str:
+    """Rows of wrong percentiles: of both latencies, and of the second alone."""
+    rows = [row.split(" | ") for row in _PERCENTILES.strip().splitlines()]
+    both = [f"    {name} :: {way}(first, share), {way}(second, share) :: {hint}" for name, way, hint in rows]
+    second = [f"    {name} :: {way}(second, share) :: Your first number is right. {hint}" for name, way, hint in rows]
+    return "\n".join(["percentile(first, share), percentile(second, share)", *both, "percentile(second, share)", *second])
 
 
-MISTAKES |= {
-    f"{name}, second": (_other_second(way), f"Your first number is right. {hint}") for name, (way, hint) in WRONG.items()
-}
-MISTAKES |= {
-    "same-request": (
-        _of_one_request(0),
-        "You find the request at the first percentile and give its second latency. Each percentile is one of its own "
-        "latencies.",
-    ),
-    "same-request, the other": (
-        _of_one_request(1),
-        "You find the request at the second percentile and give its first latency. Each percentile is one of its own "
-        "latencies.",
-    ),
-    "moment-instead-of-latency, from the first": (
-        _from_the_start,
-        "You count all answers from the first moment due. A latency counts from the moment at which its own request was due.",
-    ),
-}
-_SHARE = "`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1."
-ERRORS = {"Quantiles must be in": ("share-in-percent", _SHARE), "quantile() q must be in": ("share-in-percent", _SHARE)}
+RUBRIC = Rubric(
+    right,
+    """
+waits(due, service)
+    sends-too-early :: never_idle(due, service) :: Your client sends the next request at once, also before it is due. $WAITS
+    gap-after-the-answer :: gap_after_answer(due, service) :: Your client pauses after each answer as if the gap began there.
+        The moments due are fixed.
+    schedule-shifts :: schedule_shifts(due, service) :: In your code a late request moves all later ones. The moments due are
+        fixed, whatever the client does.
+    sends-too-early :: the_earlier(due, service) :: Your client takes the earlier of the two moments. $WAITS
+    services-sorted :: waits(due, sorted(service)) :: You sort the services before the requests are sent, whose order is fixed.
+        Sort latencies, at the end.
+    clock-from-0 :: never_idle([0.0, *due[1:]], service) :: In your code the first request is sent at 0, and each other at once.
+        $WAITS
+    waiting-does-not-add-up :: waits_one_back(due, service) :: Your client has its answer at due + service. A request that was
+        sent late is answered late, and so on.
+first = [end - moment for moment, end in zip(sent, done, strict=True)]
+    both-from-due :: first = [end - moment for moment, end in zip(due, done, strict=True)] :: Your first latency counts from
+        the moment due as well; it counts from the moment sent.
+    waiting-instead-of-latency :: first = [end - moment for moment, end in zip(due, sent, strict=True)] :: sent − due is how
+        late the client was. Its own latency is from sent to done.
+zip(due, done, strict=True)
+    no-waiting :: zip(sent, done, strict=True) :: Your second number has no waiting in it. Either it counts from the moment sent
+        too, or your client sends each request when it is due. $WAITS
+    waiting-instead-of-latency :: zip(due, sent, strict=True) :: sent − due is only the waiting before a request is sent; the
+        answer arrives at done.
+    moment-instead-of-latency :: zip([0.0] * len(due), done, strict=True) :: Your second number is a moment, when an answer
+        arrives. A latency is how long after the moment due that is.
+    moment-instead-of-latency :: zip([due[0]] * len(due), done, strict=True) :: You count all answers from the first moment due.
+        A latency counts from the moment at which its own request was due.
+    twice-the-waiting :: ((2 * moment - begin, end) for moment, begin, end in zip(due, sent, done, strict=True)) :: You add the
+        waiting to a latency that already has it: from due to done is done − due.
+"""
+    + _table()
+    + """
+return percentile(first, share), percentile(second, share)
+    swapped :: return percentile(second, share), percentile(first, share) :: Return the percentile from the moment sent first,
+        then that from the moment due.
+    one-number :: return percentile(second, share) :: Return both: from the moment sent, and from the moment due.
+    one-number :: return percentile(first, share) :: Return both: from the moment sent, and from the moment due.
+    difference :: return percentile(second, share) - percentile(first, share) :: Return both percentiles, not their difference.
+    difference :: return percentile(first, share), percentile(second, share) - percentile(first, share) :: Your second number is
+        the difference of the two. Return both percentiles.
+whole answer
+    same-request :: of_one_request(0) :: You find the request at the first percentile and give its second latency. Each
+        percentile is one of its own latencies.
+    same-request :: of_one_request(1) :: You find the request at the second percentile and give its first latency. Each
+        percentile is one of its own latencies.
+error
+    share-in-percent :: Quantiles must be in :: $SHARE
+    share-in-percent :: quantile() q must be in :: $SHARE
+""",
+    RANK=RANK,
+    WAITS=_WAITS,
+    LESS=f"You take share % of n − 1, as for an interpolation, and round it. {RANK}",
+    PERCENT="`share` is in percent, 0 to 100; you use it as a share from 0 to 1.",
+    SHARE="`share` is in percent, 0 to 100: numpy.percentile takes that, numpy.quantile a share from 0 to 1.",
+)
 _SPACED = [10.0 * i for i in range(20)]
 _STALL = [1.0] * 5 + [100.0] + [1.0] * 14
 
@@ -233,20 +247,12 @@ def judge_latency_from_due_time(answer: Callable) -> None:
         "150 requests, always behind, p100": ([0.5 * i for i in range(150)], [1.0 + i % 149 for i in range(150)], 100),
         "2 requests, p51": ([0.1, 0.2], [0.3, 0.7], 51),
     }
-    try:
-        expect_function(answer, right, cases, mistakes=MISTAKES, errors=ERRORS)
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-shape", "wrong-type"):
-            _explain(answer, cases)
-        raise
+    RUBRIC.expect(answer, cases, explain=_explain)
 
 
-def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
+def _explain(answer: Callable, judged: list[Judged]) -> None:
     """Raise the Mistake that says which of the two numbers is wrong, in the first case that shows it."""
-    pairs = {
-        case: (answer(list(due), list(service), share), right(due, service, share))
-        for case, (due, service, share) in cases.items()
-    }
+    cases, pairs = {row.case: row.given for row in judged}, {row.case: (row.got, row.wanted) for row in judged}
     for case, (got, _) in pairs.items():
         if isinstance(got, dict) or not hasattr(got, "__len__") or len(got) != 2:
             hint = f"For {case} your function returns {got!r}. Return a pair: the percentile from sent, and that from due."
@@ -273,7 +279,7 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
     for case, (got, wanted) in pairs.items():
         if not same(got[1], wanted[1]):
             due, service, _ = cases[case]
-            known = sorted(done - moment for moment, done in zip(due, _waits(due, service)[1], strict=True))
+            known = sorted(done - moment for moment, done in zip(due, waits(due, service)[1], strict=True))
             text = f"From the moment due, the smallest latency is {known[0]:g} and the largest {known[-1]:g}; yours is "
             text += f"{plain(got[1]):g}."
             raise Mistake("other-percentile-from-due", f"For {case} your first number is right. {text} {_WAITS}")

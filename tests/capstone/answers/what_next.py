@@ -258,7 +258,7 @@ WRONG = [
     ("order-swapped", number_first),
     ("not-a-pair", only_the_part),
     ("returns-nothing", prints),
-    ("not-the-most", least),
+    ("smallest-gain", least),
     ("nothing-is-left", no_division_by_zero),
     ("inputs-changed", takes_it_out_of_the_profile),
     ("below-1", mean_of_the_lanes),

@@ -11,7 +11,7 @@ columns) = (z, y, x). Positions in the scan are in mm from the center of the fir
 the stage.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -187,19 +187,14 @@ def cut_patches(volume: np.ndarray, size: int = PATCH, stride: int = STRIDE) -> 
     return windows[tuple(corners.T)], corners
 
 
-def batches_of(patches: np.ndarray, batch: int) -> Iterator[np.ndarray]:
-    """The patches, `batch` of them at a time."""
-    return (patches[i : i + batch] for i in range(0, len(patches), batch))
-
-
 def apply_network(network: nn.Module, patches: np.ndarray, batch: int = 16) -> np.ndarray:
     """The network's outputs (n, 5, cells, cells, cells), float32, for patches (n, size, size, size), in batches.
 
     Of each cell: logit, the center's place in the cell (z, y, x, 0 to 1), and the log of the radius in units of 2 mm.
     """
-    device = next(network.parameters()).device
+    device, batches = next(network.parameters()).device, torch.from_numpy(patches)[:, None].split(batch)
     with torch.inference_mode():
-        parts = [network(torch.from_numpy(part)[:, None].to(device)).float().cpu() for part in batches_of(patches, batch)]
+        parts = [network(part.to(device)).float().cpu() for part in batches]
     return torch.cat(parts).numpy()
 
 

@@ -1,11 +1,12 @@
 """The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
 
-from hpml_lab.capstone.lung_pipeline import PARTS
-from hpml_lab.capstone.lung_rows import LungRung, LungSlowStart, in_ms
-from hpml_lab.capstone.pipeline_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, in_ms
+from hpml_lab.capstone.tools.lung_pipeline import PARTS
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
+from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.show.ladder import draw_rungs
 from hpml_lab.core.show.picture import picture
 
@@ -44,9 +45,9 @@ def stages_before_and_after(result: Result):
 
 @picture
 def use_before_and_after(result: Result):
-    """What the machine does, before and after, next to the lecture's figures (hatched). Left: cores that the run keeps busy;
-    dashed: all cores. Right: the processor, in % of one core and of all cores, and for how much of the time the network is at
-    work, which is the lecture's use of the GPU."""
+    """What the machine does, before and after, next to the lecture's figures. Left: cores that the run keeps busy;
+    dashed: all cores. Right: the processor, in % of all cores, and for how much of the time the network is at work, which is
+    the lecture's use of the GPU."""
     uses = result.rows(MachineUse)
     figure = style.new_figure(9, 3.8)
     over_time, shares = figure.subplots(1, 2, width_ratios=(1.2, 1))
@@ -58,22 +59,13 @@ def use_before_and_after(result: Result):
     over_time.set(xlabel="time in s", ylabel="busy cores", ylim=(0, 1.35 * cores), title="Processor")
     over_time.legend(fontsize=8, loc="upper center", ncols=3)
     slow, fast = uses[0], uses[-1]
-    bars = (
-        ("processor,\n% of one core", slow.core_percent, 75, None, None),
-        ("processor,\n% of all cores", slow.all_percent, 75 / 40, fast.all_percent, 75),
-        ("network (GPU)\nat work, %", slow.network_percent, 25, fast.network_percent, 90),
-    )
-    series = (("before", style.ORANGE, None), ("before, lecture", style.ORANGE, "///"), ("after", style.BLUE, None),
-              ("after, lecture", style.BLUE, "///"))  # fmt: skip
-    for k, (label, color, hatch) in enumerate(series):
-        values = [bar[1 + k] for bar in bars]
-        at = [i + (k - 1.5) * 0.2 for i, value in enumerate(values) if value is not None]
-        given = [value for value in values if value is not None]
-        drawn = shares.bar(at, given, 0.2, color=color, hatch=hatch, edgecolor="white", linewidth=0.5, label=label,
-                           alpha=0.55 if hatch else 1.0)  # fmt: skip
-        shares.bar_label(drawn, fmt="{:.0f}", fontsize=8)
-    shares.set_xticks(range(len(bars)), [bar[0] for bar in bars], fontsize=8)
+    series = {
+        "before": [slow.all_percent, slow.network_percent],
+        "before, lecture": [75 / 40, 25],
+        "after": [fast.all_percent, fast.network_percent],
+        "after, lecture": [75, 90],
+    }
+    grouped_bars(shares, ["processor,\n% of all cores", "network (GPU)\nat work, %"], series, labels="{:.0f}")
     shares.set(ylim=(0, 135), ylabel="%", title="Shares")
-    shares.grid(axis="x", visible=False)
     shares.legend(fontsize=8, ncols=2, loc="upper center")
     return figure

@@ -10,7 +10,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from hpml_lab.capstone import ct, stages
+from hpml_lab.capstone.lessons import stages
+from hpml_lab.capstone.tools import ct
 from hpml_lab.core.system.machine import cores
 
 Item, Value = TypeVar("Item"), TypeVar("Value")

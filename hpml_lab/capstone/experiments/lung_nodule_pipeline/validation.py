@@ -9,9 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hpml_lab.capstone import froc, patients
-from hpml_lab.capstone.ct import Scan
-from hpml_lab.capstone.lung_pipeline import LungPipeline
+from hpml_lab.capstone.lessons import froc
+from hpml_lab.capstone.tools import patient_classifier
+from hpml_lab.capstone.tools.ct import Scan
+from hpml_lab.capstone.tools.lung_pipeline import LungPipeline
 from hpml_lab.core.experiment.findings import Row, column
 
 ACCEPTED = 1.0  # false positive per scan, where the threshold is set
@@ -41,7 +42,7 @@ class Validation:
         found = detections(make(), fitting)
         self.scans = list(scans)
         self.score = froc.scored(found, [scan.nodules for scan in fitting]).score_at(ACCEPTED)
-        self.classifier = patients.fit_patients(found, [len(scan.nodules) > 0 for scan in fitting])
+        self.classifier = patient_classifier.fit_patients(found, [len(scan.nodules) > 0 for scan in fitting])
         self.before = self("before", make())
 
     def __call__(self, version: str, pipeline: LungPipeline) -> Validated:
@@ -51,7 +52,7 @@ class Validation:
         counted = run.scores >= self.score
         found, false, known = (int(part.sum()) for part in (run.found[counted], run.false[counted], run.nodules))
         sick = np.array([len(truth) > 0 for truth in nodules])
-        right = int((patients.classify_patients(self.classifier, ours) == sick).sum())
+        right = int((patient_classifier.classify_patients(self.classifier, ours) == sick).sum())
         passed = version == "before" or good_enough(self.before, found, false)
         return Validated(version, len(nodules), known, found, found / known, false, false / len(nodules), right, passed)
 

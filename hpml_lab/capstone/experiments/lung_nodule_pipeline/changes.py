@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.capstone.lung_pipeline import BEFORE, PARTS, PipelineSwitches
-from hpml_lab.capstone.stages import CERTAIN
+from hpml_lab.capstone.lessons.stages import CERTAIN
+from hpml_lab.capstone.tools.lung_pipeline import BEFORE, PARTS, PipelineSwitches
+from hpml_lab.core.measure.ladder import Change
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.machine import cores
 
@@ -21,22 +22,15 @@ LANES = {PREPARATION: BEFORE, NETWORK: tuple(part for part in PARTS if part not 
 
 
 @dataclass(frozen=True)
-class PipelineChange:
-    """One change: a switch, the part of the profile it attacks, what it does, and what detections may differ by after it.
+class PipelineChange(Change):
+    """A change of the pipeline; `bound` is what detections may differ by after it.
 
-    values   the switches that it sets
-    needs    "cuda", "half" (16 bits in hardware), "compile" or "cores", where the change means nothing without
-    on       a switch that must be on before
+    needs    "cuda", "half" (16 bits in hardware), "compile" or "cores"
+    values   the switches that it sets, where these are not its own alone
     overlap  it is for a pipeline whose stages overlap already
     """
 
-    switch: str
-    part: str
-    change: str
-    bound: tuple[float, float]
     values: dict[str, Any] = field(default_factory=dict)
-    needs: str = ""
-    on: str = ""
     overlap: bool = False
 
     @property
@@ -53,7 +47,7 @@ class PipelineChange:
 
 
 AHEAD = PipelineChange(
-    "ahead", CORES, "a thread prepares the next patient during the network of this one", EQUAL, {"ahead": 1}, overlap=True
+    "ahead", CORES, "a thread prepares the next patient during this one's network", EQUAL, values={"ahead": 1}, overlap=True
 )
 CHANGES = (
     PipelineChange("transforms", "closing", "two distance transforms, not one pass with a ball", EQUAL),

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from scipy import ndimage
 
-from hpml_lab.capstone.stages import (
+from hpml_lab.capstone.lessons.stages import (
     AIR_BELOW,
     APART,
     CELL,

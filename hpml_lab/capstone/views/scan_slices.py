@@ -1,11 +1,11 @@
-"""Slices through a scan, with what is known and what was found: mask, patches, nodules and detections."""
+"""Slices through a scan, with what is known and what was found: mask, nodules and detections."""
 
 from typing import Any
 
 import numpy as np
 from matplotlib.patches import Circle, Rectangle
 
-from hpml_lab.capstone.ct import Scan
+from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import Picture, picture
 from hpml_lab.core.system.errors import LabError
@@ -13,7 +13,7 @@ from hpml_lab.core.system.errors import LabError
 LUNG_WINDOW, TISSUE_WINDOW = (-1350.0, 150.0), (-160.0, 240.0)  # HU of black and white, as radiologists set them
 PLANES = ("axial", "coronal", "sagittal")  # across z, across y, across x
 AXES = ("z", "y", "x")
-TRUTH, FOUND, PATCH, MASK = style.ORANGE, style.SKY, style.PURPLE, style.GREEN
+TRUTH, FOUND, MASK = style.ORANGE, style.SKY, style.GREEN
 LOOK = {
     "nodule": dict(edgecolor=TRUTH, linewidth=1.8),
     "detection": dict(edgecolor=FOUND, linewidth=1.8, linestyle=(0, (2, 1))),
@@ -26,15 +26,13 @@ def slices(
     *,
     mask: np.ndarray | None = None,
     detections: np.ndarray | None = None,
-    patches: np.ndarray | None = None,
     window: tuple[float, float] = LUNG_WINDOW,
 ) -> Picture:
-    """The scan cut by three planes through one point, with nodules, detections, the lungs' mask and the network's patches.
+    """The scan cut by three planes through one point, with nodules, detections and the lungs' mask.
 
     at          z, y, x in mm from the center of the first voxel; the first nodule, or the middle of a healthy patient
     mask        bool over the scan's volume, of any resolution: its first and last voxels are the scan's
     detections  (n, 4) or more columns: z, y, x, radius in mm (, score)
-    patches     (n, 6): first corner and last corner, z, y, x in mm
     window      HU that are shown black and white
     """
     middle = (scan.extent - scan.spacing) / 2
@@ -45,14 +43,11 @@ def slices(
         )
     mask = check_mask(mask)
     found = as_balls(detections)
-    boxes = np.empty((0, 6)) if patches is None else np.asarray(patches, dtype=float)
-    if boxes.ndim != 2 or boxes.shape[1] != 6:
-        raise LabError(f"patches are rows of six numbers; these have the shape {boxes.shape}.", "First and last corner, in mm.")
-    return _slices(scan, at, mask, found, boxes, window)
+    return _slices(scan, at, mask, found, window)
 
 
 @picture
-def _slices(scan: Scan, at: np.ndarray, mask: np.ndarray | None, found: np.ndarray, boxes: np.ndarray, window: tuple) -> Any:
+def _slices(scan: Scan, at: np.ndarray, mask: np.ndarray | None, found: np.ndarray, window: tuple) -> Any:
     """Axial, coronal and sagittal slice of a CT scan, air black and tissue white. Nodules are solid orange circles; lines are
     where the other two slices are. Detections, where they are given, are dashed blue circles, and a mask has a green border."""
     figure = style.new_figure(10.0, 3.9)
@@ -66,17 +61,11 @@ def _slices(scan: Scan, at: np.ndarray, mask: np.ndarray | None, found: np.ndarr
             for ball in balls:
                 if (radius := cut(ball, across, at[across])) > 0:
                     axes.add_patch(Circle((ball[columns], ball[rows]), radius, fill=False, **LOOK[kind]))
-        for box in boxes:
-            low, high = box[:3], box[3:]
-            if low[across] <= at[across] <= high[across]:
-                size = (high - low)[[columns, rows]]
-                axes.add_patch(Rectangle(low[[columns, rows]], *size, fill=False, edgecolor=PATCH, linewidth=0.9))
         axes.axhline(at[rows], color=style.GREY, linewidth=0.7, linestyle=":")
         axes.axvline(at[columns], color=style.GREY, linewidth=0.7, linestyle=":")
         axes.set_title(f"{PLANES[across]}, {AXES[across]} = {at[across]:.0f} mm")
     handles = [Circle((0, 0), fill=False, label=kind, **LOOK[kind]) for kind in LOOK if kind == "nodule" or len(found)]
     handles += [Rectangle((0, 0), 1, 1, fill=False, edgecolor=MASK, label="mask of the lungs")] if mask is not None else []
-    handles += [Rectangle((0, 0), 1, 1, fill=False, edgecolor=PATCH, label="patches")] if len(boxes) else []
     figure.legend(handles=handles, loc="outside lower center", ncols=4, fontsize=9)
     return figure
 

@@ -36,9 +36,3 @@ def fit_patients(detections: Sequence[np.ndarray], sick: Sequence[bool]):
 def classify_patients(classifier, detections: Sequence[np.ndarray]) -> np.ndarray:
     """Whether each patient is sick, bool, by the detections (n, 5) of each."""
     return classifier.predict([patient_features(found) for found in detections])
-
-
-def base_rate(sick: Sequence[bool]) -> float:
-    """The accuracy of always giving the more frequent answer."""
-    share = float(np.mean(sick))
-    return max(share, 1 - share)

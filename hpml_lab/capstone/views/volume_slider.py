@@ -1,39 +1,19 @@
 """A slider through a scan: the axial slice follows it, and a coronal slice shows where it is."""
 
 import ipywidgets
-import numpy as np
-from matplotlib.colors import ListedColormap
 from matplotlib.patches import Circle
 
-from hpml_lab.capstone.ct import Scan
-from hpml_lab.capstone.ct_pictures import (
-    LOOK,
-    LUNG_WINDOW,
-    MASK,
-    TISSUE_WINDOW,
-    as_balls,
-    check_mask,
-    cut,
-    hu_slice,
-    mask_slice,
-    show_slice,
-)
+from hpml_lab.capstone.tools.ct import Scan
+from hpml_lab.capstone.views.scan_slices import LOOK, LUNG_WINDOW, TISSUE_WINDOW, cut, hu_slice, show_slice
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 
 WINDOWS = {"lung": LUNG_WINDOW, "soft tissue": TISSUE_WINDOW}
-MOST = 40  # circles at most: more detections than this are those of a detector without a threshold
 
 
-def explore_scan(scan: Scan, mask: np.ndarray | None = None, detections: np.ndarray | None = None) -> LiveFigure:
+def explore_scan(scan: Scan) -> LiveFigure:
     """A CT scan, slice by slice. Left: the axial slice at the slider's z. Right: a coronal slice, in which a yellow line is the
-    slider's z. Nodules are solid orange circles; detections, where they are given, dashed blue ones, and a mask is tinted
-    green."""
-    mask, found = check_mask(mask), as_balls(detections)
-    if len(found) > MOST:
-        best = np.argsort(-found[:, 4] if found.shape[1] > 4 else -found[:, 3], kind="stable")
-        found = found[best[:MOST]]
-    balls = [("nodule", ball) for ball in scan.nodules] + [("detection", ball) for ball in found]
+    slider's z. Nodules are orange circles."""
     slices, spacing = scan.stored.shape[0], scan.spacing[0]
     middle = (scan.extent - scan.spacing) / 2
     start, coronal = (scan.nodules[0, :2] if len(scan.nodules) else middle[:2]).tolist()
@@ -46,31 +26,25 @@ def explore_scan(scan: Scan, mask: np.ndarray | None = None, detections: np.ndar
     def build(figure) -> list:
         axial, side = figure.subplots(1, 2, width_ratios=[1.25, 1])
         image = show_slice(axial, scan, 0, start, LUNG_WINDOW)
-        tint = None
-        if mask is not None:
-            shown = np.ma.masked_equal(mask_slice(scan, mask, 0, start)[2], 0)
-            tint = axial.imshow(shown, ListedColormap([MASK]), alpha=0.25, origin="lower", extent=image.get_extent(), zorder=1)
         axial.set_title("axial")
         show_slice(side, scan, 1, coronal, LUNG_WINDOW)
-        for kind, ball in balls:
+        for ball in scan.nodules:
             if (radius := cut(ball, 1, coronal)) > 0:
-                side.add_patch(Circle((ball[2], ball[0]), radius, fill=False, **LOOK[kind]))
+                side.add_patch(Circle((ball[2], ball[0]), radius, fill=False, **LOOK["nodule"]))
         side.set_title(f"coronal, y = {coronal:.0f} mm")
         line = side.axhline(start, color=style.YELLOW, linewidth=1.5)
-        circles = [axial.add_patch(Circle((ball[2], ball[1]), 1.0, fill=False, zorder=3, **LOOK[kind])) for kind, ball in balls]
+        circles = [axial.add_patch(Circle(ball[2:0:-1], 1.0, fill=False, zorder=3, **LOOK["nodule"])) for ball in scan.nodules]
         text = axial.text(0.02, 0.98, "", color="white", transform=axial.transAxes, va="top", zorder=4)
-        return [image, line, text, *([tint] if tint else []), *circles]
+        return [image, line, text, *circles]
 
     def update(artists: list, z: int, window: str) -> None:
-        image, line, text, *rest = artists
+        image, line, text, *circles = artists
         at = z * spacing
         image.set_data(hu_slice(scan, 0, at))
         image.set_clim(*WINDOWS[window])
         line.set_ydata([at, at])
         text.set_text(f"z = {at:.1f} mm")
-        if mask is not None:
-            rest.pop(0).set_data(np.ma.masked_equal(mask_slice(scan, mask, 0, at)[2], 0))
-        for circle, (_, ball) in zip(rest, balls, strict=True):
+        for circle, ball in zip(circles, scan.nodules, strict=True):
             radius = cut(ball, 0, at)
             circle.set_radius(radius)
             circle.set_visible(radius > 0)

@@ -20,8 +20,9 @@ from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_eval
 
 from hpml_lab import loading
-from hpml_lab.capstone import patients, slow_stages, stages
-from hpml_lab.capstone.ct import Scan
+from hpml_lab.capstone.lessons import slow_stages, stages
+from hpml_lab.capstone.tools import patient_classifier
+from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.core.measure.timeline import CLOCK, Span
 
 PARTS = ("read", "resample", "components", "closing", "patches", "network", "boxes", "patient")
@@ -152,7 +153,7 @@ class SpanClock:
 class LungPipeline:
     """From scans to detections, as the switches say. The network is copied, and the copy prepared for the device.
 
-    classifier  says of detections whether the patient is sick (`patients.fit_patients`); without one nobody asks
+    classifier  says of detections whether the patient is sick (`patient_classifier.fit_patients`); without one nobody asks
     """
 
     def __init__(
@@ -266,7 +267,7 @@ class LungPipeline:
                 outcome.detections = self.detect(outcome.prepared, watch)
                 if self.classifier is not None:
                     with watch.timed("patient"):
-                        [outcome.sick] = patients.classify_patients(self.classifier, [outcome.detections])
+                        [outcome.sick] = patient_classifier.classify_patients(self.classifier, [outcome.detections])
             except Exception as error:
                 outcome.error, outcome.stage = error, watch.stage
         outcome.prepared = None  # its memory is free for the next patient

@@ -21,9 +21,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from hpml_lab.capstone import ct, prepared, stages
-from hpml_lab.capstone.prepared import PreparedScan, patients, side_by_side
-from hpml_lab.capstone.stages import CELL, SPACING
+from hpml_lab.capstone.lessons import stages
+from hpml_lab.capstone.lessons.stages import CELL, SPACING
+from hpml_lab.capstone.tools import ct, prepared
+from hpml_lab.capstone.tools.prepared import PreparedScan, patients, side_by_side
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import RESULTS
@@ -190,8 +191,10 @@ def kept_at(seed: int, steps: int, folder: Path | str = FOLDER) -> Path:
 
 def keep(network: Detector, path: Path) -> None:
     """Write the weights, whole or not at all. Where nothing can be written, the next one who needs them trains again."""
+    buffer = io.BytesIO()
+    torch.save(network.state_dict(), buffer)
     with contextlib.suppress(LabError):
-        atomic_write(path, detector_bytes(network))
+        atomic_write(path, buffer.getvalue())
 
 
 def read_detector(path: Path) -> Detector | None:
@@ -202,13 +205,6 @@ def read_detector(path: Path) -> Detector | None:
     except (OSError, RuntimeError, EOFError, KeyError, ValueError, TypeError, AttributeError, pickle.UnpicklingError):
         return None
     return network.eval()
-
-
-def detector_bytes(network: Detector) -> bytes:
-    """The weights as torch.save writes them."""
-    buffer = io.BytesIO()
-    torch.save(network.state_dict(), buffer)
-    return buffer.getvalue()
 
 
 def code_hash() -> str:

@@ -20,9 +20,9 @@ import numpy as np
 from torch import nn
 
 from hpml_lab import distributed
-from hpml_lab.capstone import scans
-from hpml_lab.capstone.ct import Scan
-from hpml_lab.capstone.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
+from hpml_lab.capstone.tools import scans
+from hpml_lab.capstone.tools.ct import Scan
+from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 

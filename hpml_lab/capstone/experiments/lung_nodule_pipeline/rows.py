@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from hpml_lab.capstone.lung_pipeline import BEFORE
-from hpml_lab.capstone.pipeline_changes import KINDS, LANES, PREPARATION, lane_seconds
-from hpml_lab.capstone.pipeline_ladder import PipelineRung
-from hpml_lab.capstone.pipeline_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import KINDS, LANES, PREPARATION, lane_seconds
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import PipelineRung
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse
+from hpml_lab.capstone.tools.lung_pipeline import BEFORE
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.machine import cores
 
@@ -114,7 +114,7 @@ def rung_row(rung: PipelineRung, below: PipelineRung) -> LungRung:
         promised=KINDS[change.bound],
         position_mm=position,
         score=score,
-        same=rung.validated.passed if rung.validated else rung.same,
+        same=rung.same,
         kept=rung.kept,
         profile=rung.profile,
     )

@@ -1,0 +1,1 @@
+"""Slices through a scan, and a slider through the volume."""
