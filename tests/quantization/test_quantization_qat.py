@@ -281,8 +281,3 @@ def test_the_test_images_come_from_all_parts_of_the_set():
     y = torch.arange(10)
     data = LabeledImages("x", torch.zeros(1, 1), torch.zeros(1), y[:, None], y)
     assert some_tests(data, 5).test_y.tolist() == [0, 2, 4, 6, 8] and len(some_tests(data, 100).test_y) == 10
-
-
-def test_the_front_door_opens():
-    assert quantization.static_and_qat.slug == "static-and-qat"
-    assert quantization.with_fake_quantization is with_fake_quantization

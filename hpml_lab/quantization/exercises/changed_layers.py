@@ -139,8 +139,8 @@ by_torchao(module)
     floats-listed :: isinstance(module, nn.Linear) :: $FLOATS
     floats-listed :: own(module) :: $FLOATS
     floats-listed :: hasattr(module, "weight") :: $FLOATS
-    bfloat16-listed :: by_torchao(module) or any(x.dtype != torch.float32 for x in own(module)) :: $BF16
-    bfloat16-listed :: by_torchao(module) or dtype_of_weight(module) != torch.float32 :: $BF16
+    bfloat16-listed :: by_torchao(module) or any(x.dtype != torch.float32 for x in own(module)) :: $BFLOAT
+    bfloat16-listed :: by_torchao(module) or dtype_of_weight(module) != torch.float32 :: $BFLOAT
     containers-listed :: any(type(x).__module__.startswith("torchao.") for x in module.parameters()) :: parameters() goes into
         the children, too, so you list what contains a quantized layer.
     only-some-kinds :: isinstance(module, nn.Linear) and by_torchao(module) :: $KINDS
@@ -165,7 +165,7 @@ whole answer
     NO_TORCH=_NO_TORCH,
     NO_TORCHAO=_NO_TORCHAO,
     FLOATS=_FLOATS,
-    BF16=_BF16,
+    BFLOAT=_BF16,
     KINDS=_KINDS,
     FAKE=_FAKE,
     CLASS="You do not know all of torchao's classes of tensors. What do they have in common?",
