@@ -4,8 +4,8 @@ Experiments, in the order of the notebook:
     nodule_detector       a 3-D network is trained to find nodules: FROC over seeds, nodules by size, patients
     lung_nodule_pipeline  from CT scans to nodules: one measured change at a time, detections unchanged
 Further figures:
-    slices, explore_scan  a scan cut by three planes, with mask, patches, nodules and detections; a slider through the volume
-    found_nodules         slices of a test patient with mask, patches, boxes and truth (nodule_detector)
+    slices, explore_scan  a scan cut by three planes, with mask, nodules and detections; a slider through the volume
+    found_nodules         a test patient cut through a false positive, with truth and detections (nodule_detector)
     stages_before_and_after, use_before_and_after  who did what when, and what the machine did (lung_nodule_pipeline)
 Scans:
     synthetic             a synthetic patient with known nodules: a CT scan with what turns it into HU and mm
