@@ -43,7 +43,7 @@ def gather(mine: Item) -> list[Item]:
     if size() == 1:
         return [mine]
     if not distributed.is_initialized():
-        importlib.import_module("torch.distributed.nn")  # before there is a group: `distributed.train.leave` says why
+        importlib.import_module("torch.distributed.nn")  # before there is a group: see sharding, `train.leave`
         distributed.init_process_group("gloo", timeout=timedelta(days=7))  # ranks may finish hours apart
         atexit.register(leave)
     everyone: list[Item | None] = [None] * size()
