@@ -66,9 +66,7 @@ MAY_IMPORT = {
     "experiments": {"lessons", "tools", "views"},
     "exercises": {"lessons", "tools"},
 }
-SHAPED = [
-    topic for topic in TOPICS if (PACKAGE / topic / "lessons").is_dir() and topic != "sharding"
-]  # the others do not have this shape yet
+SHAPED = [topic for topic in TOPICS if (PACKAGE / topic / "lessons").is_dir()]  # the others do not have this shape yet
 SHAPED.append("adaptive")  # what it teaches to read is hpml_lab.optim
 CLAIMS = 6  # of a card
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))

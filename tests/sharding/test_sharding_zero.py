@@ -21,7 +21,7 @@ from hpml_lab.core.system.placement import placement
 from hpml_lab.sharding import zero_memory
 from hpml_lab.sharding.experiments import zero_memory as experiments
 from hpml_lab.sharding.experiments.zero_memory import on_ranks
-from hpml_lab.sharding.experiments.zero_memory.first_of_many import COUNT, COUNTER, SHAPES
+from hpml_lab.sharding.experiments.zero_memory.on_ranks import COUNT, COUNTER, SHAPES
 from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
 from hpml_lab.sharding.lessons.sharded_optimizer import ShardedOptimizer
 from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint, storages, zero_formula

@@ -15,9 +15,12 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import Device
-from hpml_lab.sharding.experiments.zero_memory.first_of_many import COUNT, COUNTER, WIDTH, first_of_many
 from hpml_lab.core.system.placement import placement
 from hpml_lab.sharding.experiments.zero_memory.on_ranks import (
+    COUNT,
+    COUNTER,
+    WIDTH,
+    first_of_many,
     AGAIN,
     DDP,
     DEEPSPEED,

@@ -3,7 +3,6 @@
 import contextlib
 import gc
 import os
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -11,11 +10,14 @@ from typing import Any
 
 import torch
 from torch import distributed as dist
+from torch import nn
 
 from hpml_lab.core.measure.counting import peak_bytes, profiled, trace_events
+from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
 from hpml_lab.core.measure.timeline import Span, busy, overlap
-from hpml_lab.core.system.placement import device_of_rank, wait_for
+from hpml_lab.core.system.placement import device_of_rank
 from hpml_lab.sharding.experiments.zero_memory import sharded_runs as runs
+from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
 from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint
 
 STEPS = 3  # before the peak is taken
@@ -101,7 +103,8 @@ def weigh_and_time(width: int, depth: int, samples: int, device_type: str) -> Me
         del run
     twice = {name + AGAIN: WAYS[name] for name in BASES}
     steps = {name: partial(way.make(runs.network(width, depth, device)).step, x, y) for name, way in (WAYS | twice).items()}
-    seconds = in_turns(steps, samples, device)
+    timed = in_turns_on_ranks(steps, samples, device, until_all=True)
+    seconds = {name: [each.wall for each in found] for name, found in timed.items()}
     return MemoryReport(held, weights, seconds, {name: hidden_share(steps[name], device) for name in WAYS})
 
 
@@ -166,22 +169,6 @@ def _without_messages():
             os.close(kept)
 
 
-def in_turns(works: dict[str, Callable[[], object]], samples: int, device: torch.device) -> dict[str, list[float]]:
-    """Seconds of each work, in turns; the ranks start each together. All ranks make the same calls, however fast they are."""
-    times: dict[str, list[float]] = {name: [] for name in works}
-    for sample in range(-1, samples):  # the first turn is a warm-up
-        for name, work in works.items():
-            dist.barrier()
-            wait_for(device)
-            start = time.perf_counter()
-            work()
-            wait_for(device)
-            dist.barrier()
-            if sample >= 0:
-                times[name].append(time.perf_counter() - start)
-    return times
-
-
 def hidden_share(step: Callable[[], object], device: torch.device) -> float:
     """The share of the communication during which this rank computed, from a trace of a few steps."""
 
@@ -208,3 +195,48 @@ def share_behind_compute(events: list[dict[str, Any]]) -> float:
 
 def _spans(events: list[dict[str, Any]]) -> list[Span]:
     return [Span("rank", event["name"], event["ts"] / 1e6, (event["ts"] + event["dur"]) / 1e6) for event in events]
+
+
+# ---- the first rank of thousands, in one process -------------------------------------------------------------------------
+# torch's "fake" backend makes a process rank 0 of a group without the others: collectives return at once and bring nothing. So
+# the sizes are right; values are not, and neither are times.
+
+WIDTH, DEPTH = 256, 3  # of the network, whose tensors have WIDTH rows each
+COUNT = DEPTH * WIDTH * (WIDTH + 1)  # parameters
+SHAPES = [(WIDTH, WIDTH), (WIDTH, 1)] * DEPTH  # rows of each tensor, and numbers in a row
+COUNTER = 4  # bytes of Adam's step counter, which each tensor has
+
+
+def first_of_many(numbers: tuple[int, ...]) -> list[tuple[int, int]]:
+    """For each number of ranks the bytes that rank 0 keeps: with torch's fully_shard, and with FullyShardedDataParallel.
+
+    To be called on a rank of its own, which leaves its group.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    gc.collect()
+    gc.freeze()  # what is here already is not looked through each time tensors are counted
+    found = []
+    for ranks in numbers:
+        dist.destroy_process_group()
+        dist.init_process_group("fake", rank=0, world_size=ranks, store=FakeStore())
+        by_rows, mesh = runs.network(WIDTH, DEPTH), init_device_mesh("cpu", (ranks,))
+        for layer in [layer for layer in by_rows if isinstance(layer, nn.Linear)]:
+            fully_shard(layer, mesh=mesh)
+        fully_shard(by_rows, mesh=mesh)
+        by_numbers = FullyShardedDataParallel(runs.network(WIDTH, DEPTH))
+        found.append((_owned(by_rows), _owned(by_numbers)))
+    return found
+
+
+def _owned(model: nn.Module) -> int:
+    """Parameters, gradients and state after one step."""
+    optimizer = runs.adam(model.parameters())
+    model(torch.ones(runs.BATCH, WIDTH)).sum().backward()
+    if isinstance(model, FullyShardedDataParallel):
+        model.finish_gradient_synchronization()
+    optimizer.step()
+    parameters = list(model.parameters())
+    return footprint(parameters, [parameter.grad for parameter in parameters], dict(optimizer.state)).owned
