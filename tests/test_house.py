@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 import hpml_lab
-from hpml_lab.core.experiment.registry import Experiment, all_experiments, find, topics_that_do_not_load
+from hpml_lab.core.experiment.registry import Experiment, all_experiments, find, import_topics, topics_that_do_not_load
 from hpml_lab.core.judge.exercises import all_exercises
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 from hpml_lab.recording import LARGEST_FILE
@@ -194,6 +194,7 @@ def test_only_classes_derived_from_row_have_columns():
 
 def test_every_topic_loads_here():
     assert topics_that_do_not_load() == {}
+    assert dict(import_topics("exercises")) == {}, "its exercises, too"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
