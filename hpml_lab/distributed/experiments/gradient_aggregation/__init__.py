@@ -2,7 +2,7 @@
 
 The ranks are processes on this machine's CPU, connected by gloo. They all read the clock that processes share, and each step
 starts together on all ranks; a step takes as long as its slowest rank. The links are of chosen speed: the sums are computed at
-once, and arrive when a ring over such a link would have delivered them (`distributed.Link`).
+once, and arrive when a ring over such a link would have delivered them (`lessons.buckets.Link`).
 """
 
 from dataclasses import dataclass, replace
