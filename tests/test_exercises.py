@@ -22,6 +22,7 @@ from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
 from hpml_lab.core.experiment.registry import all_experiments
+from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.prediction import predicted
 from hpml_lab.core.judge.rubric import Rubric
@@ -69,6 +70,11 @@ def judged(exercise, answer):
     assert torch.equal(torch.get_rng_state(), states[2])
     assert kept is None or same(answer, kept) or repr(answer) == repr(kept)
     return verdict
+
+
+def test_every_topics_exercises_load():
+    assert import_topics("exercises") == {}, "an exercise that does not load would be missing below without a word"
+    assert len(EXERCISES) >= 86
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)

@@ -73,7 +73,7 @@ def expect_function(
     got, changed = {}, []
     for case, arguments in cases.items():
         handed = copy.deepcopy(arguments)
-        got[case] = _value(answer, handed)
+        got[case] = value_or_error(answer, handed)
         if not same(handed, arguments):
             changed.append(case)
     wanted = {case: right(*copy.deepcopy(arguments)) for case, arguments in cases.items()}
@@ -85,7 +85,9 @@ def expect_function(
     if wrong and all(value is None for value in got.values()):
         expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
-        if all(_alike(got[case], _value(function, copy.deepcopy(given)), tolerance, own) for case, given in cases.items()):
+        if all(
+            _alike(got[case], value_or_error(function, copy.deepcopy(given)), tolerance, own) for case, given in cases.items()
+        ):
             raise Mistake(name.split(",")[0], hint)
     raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
     for error in raised.values():
@@ -101,7 +103,7 @@ def expect_function(
         raise Mistake("inputs-changed", f"For {changed[0]} the result is right, but your function changed its arguments.")
 
 
-def _value(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def value_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """What a function returns, or the error that it raises."""
     try:
         return function(*arguments)

@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hpml_lab.core.judge.exercises import Mistake
-from hpml_lab.core.judge.expect import expect, expect_function
+from hpml_lab.core.judge.expect import expect, expect_function, value_or_error
 from hpml_lab.core.judge.same import same
 
 MORE = "And it is not the only mistake."
@@ -48,7 +48,7 @@ class Edit(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """A case: its name, its arguments, what the answer made of them, and what is right."""
+    """A case: its name, its arguments, what the answer made of them (or the error that it raised), and what is right."""
 
     case: str
     given: tuple[Any, ...]
@@ -73,7 +73,7 @@ class Rubric:
             if not line.startswith(" "):
                 rows = tables.setdefault(line, [])
             elif len(parts := [part.strip() for part in line.split(" :: ", 2)]) == 3:
-                rows.append(Edit(*parts[:2], re.sub(r"\$([A-Z_]+)", lambda found: hints[found[1]], parts[2])))
+                rows.append(Edit(*parts[:2], re.sub(r"\$([A-Z_0-9]+)", lambda found: hints[found[1]], parts[2])))
             elif line.strip():
                 raise ValueError(f"not `name :: instead :: hint`: {line}")
         self.whole, self.errors, self.only = (tables.pop(name, []) for name in ("whole answer", "error", "only in cases"))
@@ -126,7 +126,7 @@ class Rubric:
             if mistake.name not in UNKNOWN:
                 raise
             judged = [
-                Judged(case, given, answer(*copy.deepcopy(given)), right(*copy.deepcopy(given)))
+                Judged(case, given, value_or_error(answer, copy.deepcopy(given)), right(*copy.deepcopy(given)))
                 for case, given in cases.items()
             ]
             wrong = [row.case for row in judged if not same(row.got, row.wanted, tolerance)]
