@@ -3,6 +3,8 @@
 import contextlib
 import threading
 
+from edited_source import edited, wrong_answers
+
 
 def solution(source, target, amount):
     import contextlib
@@ -16,27 +18,32 @@ def solution(source, target, amount):
         target.balance += amount
 
 
-def no_lock(source, target, amount):
+ONE_LOCK = threading.Lock()
+
+
+def move(source, target, amount):
     if source.balance < amount:
         raise ValueError("too little")
     source.balance -= amount
     target.balance += amount
 
 
-def source_only(source, target, amount):
+def under_one_lock(source, target, amount):
+    with ONE_LOCK, source.lock:
+        with target.lock if target is not source else contextlib.nullcontext():
+            move(source, target, amount)
+
+
+def tells_that_it_gave_up(source, target, amount):
+    if source is target:
+        return
     with source.lock:
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance -= amount
-        target.balance += amount
-
-
-def source_first(source, target, amount):
-    with source.lock, target.lock:
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance -= amount
-        target.balance += amount
+        if not target.lock.acquire(timeout=0.01):
+            raise TimeoutError("busy")
+        try:
+            move(source, target, amount)
+        finally:
+            target.lock.release()
 
 
 def given_back_too_early(source, target, amount):
@@ -47,15 +54,6 @@ def given_back_too_early(source, target, amount):
     with target.lock:
         target.balance += amount
     source.balance = left
-
-
-def checked_too_early(source, target, amount):
-    if source.balance < amount:
-        raise ValueError("too little")
-    first, second = sorted((source, target), key=lambda account: account.name)
-    with first.lock, second.lock:
-        source.balance -= amount
-        target.balance += amount
 
 
 def kept_after_the_error(source, target, amount):
@@ -70,87 +68,89 @@ def kept_after_the_error(source, target, amount):
         account.lock.release()
 
 
-def never_given_back(source, target, amount):
-    for account in sorted({source, target}, key=lambda account: account.name):
-        account.lock.acquire()
-    source.balance -= amount
-    target.balance += amount
+def only_one_lock(source, target, amount):
+    with ONE_LOCK:
+        move(source, target, amount)
 
 
-def same_lock_twice(source, target, amount):
-    first, second = sorted((source, target), key=lambda account: account.name)
-    with first.lock, second.lock:
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance -= amount
-        target.balance += amount
+def timeout_ignored(source, target, amount):
+    first, second = (source, target) if source.name < target.name else (target, source)
+    first.lock.acquire(timeout=1)
+    if first is not second:
+        second.lock.acquire(timeout=1)
+    try:
+        move(source, target, amount)
+    finally:
+        first.lock.release()
+        if first is not second:
+            second.lock.release()
 
 
-def ordered(source, target):
-    held = contextlib.ExitStack()
-    for account in sorted({source, target}, key=lambda account: account.name):
-        held.enter_context(account.lock)
-    return held
+def timeout_ignored_source_first(source, target, amount):
+    with source.lock:
+        if target is not source:
+            target.lock.acquire(timeout=0.1)
+        try:
+            move(source, target, amount)
+        finally:
+            if target is not source:
+                target.lock.release()
 
 
-def unchecked(source, target, amount):
-    with ordered(source, target):
-        source.balance -= amount
-        target.balance += amount
+BOTH, BY_NAME = "{source, target}", "key=lambda account: account.name"
+IN_ORDER = f"sorted({BOTH}, {BY_NAME})"
+GIVEN_ORDER = (BOTH, "dict.fromkeys((source, target))")  # a set's own order would be the same for both directions
+HOLD = f"""    with contextlib.ExitStack() as held:
+        for account in {IN_ORDER}:
+            held.enter_context(account.lock)
+"""
+CHECK = 'if source.balance < amount:\n            raise ValueError(f"{source.name} has less than {amount}")'
+TAKE, GIVE = "source.balance -= amount", "target.balance += amount"
+READ, WRITE = "left, more = source.balance - amount, target.balance + amount", "source.balance, target.balance = left, more"
 
-
-def checked_after_taking(source, target, amount):
-    with ordered(source, target):
-        source.balance -= amount
-        if source.balance < 0:
-            raise ValueError("too little")
-        target.balance += amount
-
-
-def gone(source, target, amount):
-    with ordered(source, target):
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance -= amount
-
-
-def other_way_round(source, target, amount):
-    with ordered(source, target):
-        if source.balance < amount:
-            raise ValueError("too little")
-        source.balance += amount
-        target.balance -= amount
-
-
-def local_balances(source, target, amount):
-    with ordered(source, target):
-        a, b = source.balance, target.balance
-        a, b = a - amount, b + amount
-
-
-def read_before_both_are_written(source, target, amount):
-    with ordered(source, target):
-        left, more = source.balance - amount, target.balance + amount
-        if left < 0:
-            raise ValueError("too little")
-        source.balance, target.balance = left, more
-
-
-def waits_for_more(source, target, amount):
-    with ordered(source, target):
-        while source.balance < amount:
-            pass
-        source.balance -= amount
-        target.balance += amount
-
-
-def read_in_one_holding_and_written_in_the_next(source, target, amount):
-    with ordered(source, target):
-        left, more = source.balance - amount, target.balance + amount
-        if left < 0:
-            raise ValueError("too little")
-    with ordered(source, target):
-        source.balance, target.balance = left, more
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("lost-update", ("held.enter_context(account.lock)", "pass")),
+            ("lost-update", (CHECK, "pass"), (HOLD, "    if source.balance < amount:\n        raise ValueError\n" + HOLD)),
+            ("lost-update", (TAKE, READ), (f"        {GIVE}", f"{HOLD}        {WRITE}")),
+            ("lost-update", GIVEN_ORDER, (BY_NAME, "key=lambda account: account.balance")),
+            ("one-lock-only", (BOTH, "{source}")),
+            ("opposite-order", (IN_ORDER, "(source, target)")),
+            ("opposite-order", GIVEN_ORDER, (BY_NAME, f"{BY_NAME}[0]")),
+            ("opposite-order", GIVEN_ORDER, (BY_NAME, f"{BY_NAME} == 'ann'")),
+            ("lock-kept", ("held.enter_context(account.lock)", "account.lock.acquire()"), (CHECK, "pass")),
+            ("locks-itself", (BOTH, "(source, target)")),
+            ("overdrawn", (CHECK, "pass")),
+            ("overdrawn", (CHECK, "if source.balance < amount:\n            return False")),
+            ("overdrawn", (CHECK, "amount = min(amount, source.balance)")),
+            ("half-done", (CHECK, "pass"), (GIVE, f"if source.balance < 0:\n            raise ValueError\n        {GIVE}")),
+            ("money-lost", (GIVE, "pass")),
+            ("wrong-direction", (TAKE, "source.balance += amount"), (GIVE, "target.balance -= amount")),
+            ("nothing-moved", (CHECK, "pass"), (TAKE, READ), (GIVE, "pass")),
+            ("money-made", (TAKE, READ), (GIVE, WRITE)),
+            ("blocks-forever", (CHECK, "while source.balance < amount:\n            pass")),
+            ("refuses-too-much", ("source.balance < amount", "source.balance <= amount")),
+            ("another-error", (CHECK, "assert source.balance >= amount")),
+        ],
+    ),
+    ("opposite-order", edited(under_one_lock, ("ONE_LOCK, source.lock", "source.lock, ONE_LOCK"))),
+    (
+        "gives-up-silently",
+        edited(tells_that_it_gave_up, ("timeout=0.01", "blocking=False"), ('raise TimeoutError("busy")', "return")),
+    ),
+    ("lost-update", given_back_too_early),
+    ("lost-update", only_one_lock),
+    ("lock-kept", kept_after_the_error),
+    ("acquire-ignored", timeout_ignored),
+    ("acquire-ignored", timeout_ignored_source_first),
+    (
+        "one-lock-only",
+        lambda source, target, amount: [None for _ in [0] if target.lock.acquire()] and move(source, target, amount),
+    ),
+    ("raises", lambda source, target, amount: source.withdraw(amount)),
+]
 
 
 def by_id(source, target, amount):
@@ -186,133 +186,6 @@ def never_two_at_once(source, target, amount):
         target.balance += amount
 
 
-ALSO_RIGHT = [*[by_id] * 8, tries_and_steps_back, never_two_at_once]  # the order of two ids is a matter of chance
-WRONG = [
-    ("lost-update", no_lock),
-    ("lost-update", given_back_too_early),
-    ("lost-update", checked_too_early),
-    ("lost-update", read_in_one_holding_and_written_in_the_next),
-    ("one-lock-only", source_only),
-    ("opposite-order", source_first),
-    ("lock-kept", kept_after_the_error),
-    ("lock-kept", never_given_back),
-    ("locks-itself", same_lock_twice),
-    ("overdrawn", unchecked),
-    ("half-done", checked_after_taking),
-    ("money-lost", gone),
-    ("wrong-direction", other_way_round),
-    ("nothing-moved", local_balances),
-    ("money-made", read_before_both_are_written),
-    ("blocks-forever", waits_for_more),
-]
-
-ONE_LOCK = threading.Lock()
-
-
-def move(source, target, amount):
-    if source.balance < amount:
-        raise ValueError("too little")
-    source.balance -= amount
-    target.balance += amount
-
-
-def ordered_by(key):
-    def transfer(source, target, amount):
-        with contextlib.ExitStack() as held:
-            for account in sorted(dict.fromkeys((source, target)), key=key):
-                held.enter_context(account.lock)
-            move(source, target, amount)
-
-    return transfer
-
-
-def under_one_lock(source, target, amount):
-    with ONE_LOCK, source.lock:
-        with target.lock if target is not source else contextlib.nullcontext():
-            move(source, target, amount)
-
-
-def only_one_lock(source, target, amount):
-    with ONE_LOCK:
-        move(source, target, amount)
-
-
-def one_lock_too_late(source, target, amount):
-    with source.lock, ONE_LOCK:
-        with target.lock if target is not source else contextlib.nullcontext():
-            move(source, target, amount)
-
-
-def timeout_ignored(source, target, amount):
-    first, second = (source, target) if source.name < target.name else (target, source)
-    first.lock.acquire(timeout=1)
-    if first is not second:
-        second.lock.acquire(timeout=1)
-    try:
-        move(source, target, amount)
-    finally:
-        first.lock.release()
-        if first is not second:
-            second.lock.release()
-
-
-def timeout_ignored_source_first(source, target, amount):
-    with source.lock:
-        if target is not source:
-            target.lock.acquire(timeout=0.1)
-        try:
-            move(source, target, amount)
-        finally:
-            if target is not source:
-                target.lock.release()
-
-
-def gives_up(source, target, amount):
-    if source is target:
-        return
-    with source.lock:
-        if target.lock.acquire(blocking=False):
-            try:
-                move(source, target, amount)
-            finally:
-                target.lock.release()
-
-
-def tells_that_it_gave_up(source, target, amount):
-    if source is target:
-        return
-    with source.lock:
-        if not target.lock.acquire(timeout=0.01):
-            raise TimeoutError("busy")
-        try:
-            move(source, target, amount)
-        finally:
-            target.lock.release()
-
-
-def strictly_more(source, target, amount):
-    with ordered(source, target):
-        if source.balance <= amount:
-            raise ValueError("too little")
-        source.balance -= amount
-        target.balance += amount
-
-
-def returns_false(source, target, amount):
-    with ordered(source, target):
-        if source.balance < amount:
-            return False
-        source.balance -= amount
-        target.balance += amount
-
-
-def clamps(source, target, amount):
-    with ordered(source, target):
-        amount = min(amount, source.balance)
-        source.balance -= amount
-        target.balance += amount
-
-
 def by_name_in_two_branches(source, target, amount):
     if source is target:
         return
@@ -335,36 +208,6 @@ def with_finally(source, target, amount):
             lock.release()
 
 
-WRONG += [
-    ("opposite-order", ordered_by(lambda account: account.name[0])),
-    ("opposite-order", ordered_by(lambda account: account.name == "ann")),
-    ("opposite-order", one_lock_too_late),
-    ("lost-update", only_one_lock),
-    ("acquire-ignored", timeout_ignored),
-    ("acquire-ignored", timeout_ignored_source_first),
-    ("gives-up-silently", gives_up),
-    ("refuses-too-much", strictly_more),
-    ("overdrawn", returns_false),
-    ("overdrawn", clamps),
-    ("lost-update", ordered_by(lambda account: account.balance)),
-    (
-        "one-lock-only",
-        lambda source, target, amount: [None for _ in [0] if target.lock.acquire()] and move(source, target, amount),
-    ),
-    ("raises", lambda source, target, amount: source.withdraw(amount)),
-]
-ALSO_RIGHT += [under_one_lock, tells_that_it_gave_up, by_name_in_two_branches, with_finally, ordered_by(lambda a: a.name[::-1])]
-
-
-def asserts(source, target, amount):
-    with contextlib.ExitStack() as stack:
-        for account in sorted({source, target}, key=lambda account: account.name):
-            stack.enter_context(account.lock)
-        assert source.balance >= amount
-        source.balance -= amount
-        target.balance += amount
-
-
 def both_in_a_dictionary(source, target, amount):
     accounts = {account.name: account for account in (source, target)}
     with contextlib.ExitStack() as stack:
@@ -376,5 +219,14 @@ def both_in_a_dictionary(source, target, amount):
         target.balance += amount
 
 
-WRONG += [("another-error", asserts)]
-ALSO_RIGHT += [both_in_a_dictionary]
+ALSO_RIGHT = [
+    *[by_id] * 8,  # the order of two ids is a matter of chance
+    tries_and_steps_back,
+    never_two_at_once,
+    under_one_lock,
+    tells_that_it_gave_up,
+    by_name_in_two_branches,
+    with_finally,
+    edited(solution, (BY_NAME, f"{BY_NAME}[::-1]")),
+    both_in_a_dictionary,
+]
