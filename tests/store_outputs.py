@@ -14,7 +14,7 @@ import nbformat
 from nbclient import NotebookClient
 from PIL import Image
 
-os.environ["HPML_RESULTS"] = ""  # nor are they a reader's results: the closing page of notebook 19 shows the recorded ones
+os.environ["HPML_RESULTS"] = ""  # nor are they a reader's results: the closing page of notebook 20 shows the recorded ones
 os.environ["HPML_LIVE"] = "0"  # stored are results, not the curves that grow on the way
 NOTEBOOKS = Path(__file__).resolve().parents[1] / "notebooks"
 

@@ -11,22 +11,22 @@ import pytest
 
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving import traffic
 from hpml_lab.serving.experiments.inference_pipeline import queue_theory
-from hpml_lab.serving.stage_server import ServerStage, StageServer
-from hpml_lab.serving.traffic import Request, closed_loop, due_times, open_loop, percentiles, summary
-from hpml_lab.serving.views.queue_explorer import LIMITS, explore_queue, served
-from hpml_lab.serving.virtual_queue import (
+from hpml_lab.serving.lessons import traffic
+from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
+from hpml_lab.serving.lessons.traffic import Request, closed_loop, due_times, open_loop, percentiles, summary
+from hpml_lab.serving.lessons.virtual_queue import (
+    ServiceModel,
     batch_capacity,
     limit_needed,
     md1_sojourn,
     number_in_system,
-    pipelined,
     poisson_ticks,
     request_ticks,
     require_steady,
     simulate,
 )
+from hpml_lab.serving.views.queue_explorer import LIMITS, explore_queue, served
 
 # ---- traffic ---------------------------------------------------------------------------------------------------------
 
@@ -290,29 +290,45 @@ def test_a_load_above_capacity_says_so_and_what_would_be_enough():
         require_steady(2.0, 8, 8, 1)
 
 
-def test_claims_of_the_virtual_clock_hold_and_fail_for_another_server(monkeypatch):
-    exact = (
-        queue_theory.serves_its_capacity,
-        queue_theory.grows_without_end,
-        queue_theory.window_costs,
-        queue_theory.omission_hides_the_queue,
-        queue_theory.stages_overlap,
-    )
-    assert all(claim() for claim in exact)
-    real_simulate, real_pipelined = simulate, pipelined
+BASE, PER_REQUEST = 8_000, 1_000  # ticks: a batch of n takes 8 + n ms
 
-    def slower(arrivals, base, per_request, **options):
-        return real_simulate(arrivals, base + 1, per_request, **options)
 
-    monkeypatch.setattr(queue_theory, "simulate", slower)
-    monkeypatch.setattr(queue_theory, "pipelined", lambda stages, count: real_pipelined(stages, count) + 1)
-    assert [claim() for claim in exact] == [False, False, True, False, False], "a window's cost does not depend on the service"
-    monkeypatch.setattr(
-        queue_theory,
-        "simulate",
-        lambda arrivals, base, per_request, limit, window: real_simulate(arrivals, base, per_request, limit=limit),
+@pytest.mark.parametrize("window", (0, 10_000))
+@pytest.mark.parametrize("limit", (1, 8, 32))
+def test_full_batches_of_requests_that_all_wait_at_tick_0_end_exactly_when_the_capacity_says(limit, window):
+    trace = simulate(np.zeros(40 * limit, dtype=np.int64), BASE, PER_REQUEST, limit=limit, window=window)
+    assert trace.span == 40 * limit / batch_capacity(limit, BASE, PER_REQUEST)
+
+
+def test_above_capacity_each_request_waits_longer_than_the_one_before_by_service_minus_gap():
+    service, gap, index = 1_000, 800, np.arange(2_000)
+    assert (simulate(gap * index, 0, service).sojourns == service + index * (service - gap)).all()
+
+
+def test_at_a_low_rate_a_window_makes_the_median_longer_by_itself():
+    arrivals, window = poisson_ticks(0.05e-3, 20_000), 10_000
+    (without,), (within,) = (
+        percentiles(simulate(arrivals, BASE, PER_REQUEST, limit=8, window=size).sojourns, (50,)) for size in (0, window)
     )
-    assert not queue_theory.window_costs()
+    assert within - without == window
+
+
+def test_a_client_that_waits_for_its_answers_hides_the_queue_unless_latency_counts_from_the_moment_due():
+    service, sent, free = 1_000, [], 0
+    due = poisson_ticks(0.9 / service, 5_000)
+    for moment in due.tolist():
+        sent.append(max(moment, free))
+        free = sent[-1] + service
+    client = simulate(np.array(sent), 0, service)
+    assert (client.sojourns == service).all()
+    assert np.array_equal(client.departures - due, simulate(due, 0, service).sojourns)
+
+
+def test_what_the_clock_needs_of_a_server_gives_its_trace_and_capacity():
+    model = ServiceModel(8e-3, 1e-3, 8)
+    assert model.capacity == pytest.approx(500)
+    arrivals = poisson_ticks(0.3e-3, 100)
+    assert np.array_equal(model.trace(arrivals).departures, simulate(arrivals, BASE, PER_REQUEST, limit=8).departures)
 
 
 def test_batches_at_rates_they_cannot_serve_have_no_percentiles():
@@ -336,12 +352,6 @@ def test_batches_at_rates_they_cannot_serve_have_no_percentiles():
 def test_what_is_no_trace_or_no_server_is_refused(arrivals, options, problem):
     with pytest.raises(LabError, match=problem):
         simulate(arrivals, **({"base": 5, "per_request": 1} | options))
-
-
-def test_stages_in_a_row_by_hand():
-    assert pipelined([[3], [4, 5], [1]], 4).tolist() == [9, 14, 19, 24]
-    with pytest.raises(LabError, match="not valid"):
-        pipelined([[3], []], 2)
 
 
 # ---- views -----------------------------------------------------------------------------------------------------------

@@ -1,1 +1,1 @@
-"""ONNX files, engines as programs of their own, and a client for load tests."""
+"""ONNX files, engines as programs of their own, a client for load tests, and arrays as JSON."""

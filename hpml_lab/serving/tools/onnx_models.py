@@ -9,32 +9,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.tools import need
-from hpml_lab.serving.slice_stages import SIDE, slice_models
 from hpml_lab.serving.tools.onnx_session import CPU, INPUT, OUTPUT, OnnxSession
-
-TOLERANCE = 1e-5  # of the largest output
-SLICE = (1, SIDE, SIDE)
-
-
-class SlicePair(nn.Module):
-    """Both models of a slice as one: (n, 1, SIDE, SIDE) -> (n, heat and mask, flattened)."""
-
-    def __init__(self, detector: nn.Module, segmenter: nn.Module) -> None:
-        super().__init__()
-        self.detector, self.segmenter = detector, segmenter
-
-    def forward(self, x: Tensor) -> Tensor:
-        return torch.cat([self.detector(x).flatten(1), self.segmenter(x).flatten(1)], dim=1)
-
-
-def slice_pair(seed: int = 0) -> SlicePair:
-    """The detector and the segmenter of `inference-pipeline`, with random weights from `seed`."""
-    return SlicePair(*slice_models(seed=seed)).eval()
 
 
 def export_onnx(model: nn.Module, shape: Sequence[int]) -> bytes:
@@ -90,10 +70,6 @@ class OnnxEquality(Row):
     batch: int = column("batch")
     difference: float = column("largest difference", "of the largest output")
     file_mb: float = column("file", "MB")
-
-    @property
-    def equal(self) -> bool:
-        return self.difference <= TOLERANCE
 
 
 def relative_difference(outputs: np.ndarray, expected: np.ndarray) -> float:

@@ -7,9 +7,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving.experiments.inference_pipeline.measuring import ServiceModel
-from hpml_lab.serving.traffic import due_times, percentiles
-from hpml_lab.serving.virtual_queue import TICKS_PER_SECOND, QueueTrace, number_in_system, simulate, ticks
+from hpml_lab.serving.lessons.traffic import due_times, percentiles
+from hpml_lab.serving.lessons.virtual_queue import TICKS_PER_SECOND, QueueTrace, ServiceModel, number_in_system, simulate, ticks
 
 REQUESTS = 3_000
 GAPS = due_times(1.0, REQUESTS)  # the same randomness at every rate: only what the sliders change changes

@@ -283,7 +283,7 @@ def by_decimals(rate, a, b, limit):
 
 def with_the_library(rate, a, b, limit):
     from hpml_lab.core.system.errors import LabError
-    from hpml_lab.serving.virtual_queue import batch_capacity, limit_needed
+    from hpml_lab.serving.lessons.virtual_queue import batch_capacity, limit_needed
 
     try:
         return float(batch_capacity(limit, a, b)), limit_needed(rate, a, b)

@@ -312,7 +312,7 @@ def by_quantile(due, service, share):
 
 
 def with_the_library(due, service, share):
-    from hpml_lab.serving.traffic import percentiles
+    from hpml_lab.serving.lessons.traffic import percentiles
 
     sent, done = client(due, service)
     times = ([b - a for a, b in zip(start, done, strict=True)] for start in (sent, due))

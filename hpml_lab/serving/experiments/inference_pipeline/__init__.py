@@ -24,7 +24,7 @@ from hpml_lab.serving.experiments.inference_pipeline.queue_theory import (
     BatchedQueue,
     SimulatedQueue,
     batched_queues,
-    judge_queues,
+    HELD_TO,
     queue_curves,
     queues_by_load,
 )
@@ -39,7 +39,7 @@ from hpml_lab.serving.experiments.inference_pipeline.pipelines import (
     modes,
     without_tf32,
 )
-from hpml_lab.serving.slice_stages import slice_models
+from hpml_lab.serving.experiments.shared.slice_stages import slice_models
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
@@ -173,23 +173,24 @@ def modes_in_time(result: Result):
 
 
 def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: dict[str, ServiceModel]) -> None:
-    """Add what the modes share, and what each gains."""
+    """Add what the modes share, what two of them gain, and what theory and the virtual clock predict."""
     rows, traffic = result.rows(PipelineThroughput), result.rows(LatencyAtLoad)
     result.claim(
-        "Without batches every mode gives bitwise the outputs of one stream",
-        all(row.outputs == BITWISE for row in rows if row.limit == 1),
+        "Without batches every mode gives bitwise the outputs of one stream; batches change them by less than "
+        f"{TOLERANCE:g} of the largest",
+        all(row.outputs == BITWISE for row in rows if row.limit == 1) and farthest < TOLERANCE,
+        f"{farthest:.1e} with batches",
     )
-    result.claim(
-        f"Batches change the outputs by less than {TOLERANCE:g} of the largest", farthest < TOLERANCE, f"{farthest:.1e}"
-    )
-    judge_queues(result, all(row.little for row in traffic))
     result.check("Every request was answered", not any(row.failed for row in traffic))
+    held = [row for row in result.rows(SimulatedQueue) if row.load <= HELD_TO]
+    result.claim(
+        f"M/D/1: the mean time in the system is S·(1 + ρ / (2·(1 − ρ))), within 1 % up to ρ = {HELD_TO}",
+        bool(held) and all(abs(row.difference) < 1 for row in held),
+        "; ".join(f"ρ = {row.load}: {row.simulated:.4f} for {row.formula:.4f}" for row in held),
+    )
     for mode, text in (
-        (AT_ONCE, "Two models side by side serve more than one after the other"),
-        (GRAPH, "One CUDA graph serves more than Python's launches"),
         (OVERLAPPED, "Stages that overlap serve more than one stream"),
         (BATCHED, "Batches serve more than one stream"),
-        (BOTH, "Batches with overlapping stages serve more than one stream"),
     ):
         if mode in gains:
             result.measured(text, gains[mode].faster, str(gains[mode]))

@@ -10,10 +10,9 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timeline import Span, rows
 from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.serving.experiments.inference_pipeline.pipelines import BATCHED, ONE_STREAM, SlicePipeline, resolved
-from hpml_lab.serving.traffic import Request, due_times, open_loop, percentiles, summary
-from hpml_lab.serving.virtual_queue import TICKS_PER_SECOND, QueueTrace, request_ticks, simulate, ticks
+from hpml_lab.serving.lessons.traffic import due_times, open_loop, percentiles, summary
+from hpml_lab.serving.lessons.virtual_queue import TICKS_PER_SECOND, ServiceModel
 
-NS = 1_000_000_000
 BITWISE = "bitwise equal"
 
 
@@ -47,7 +46,7 @@ class LatencyAtLoad(Row):
     steady: str = column("steady state")
     failed: int = 0
     late: float = 0.0
-    little: bool = True
+    little: bool = True  # of recorded runs: it held in all of them
     latencies: tuple[float, ...] = ()  # ms, sorted
 
 
@@ -59,24 +58,6 @@ class BatchService(Row):
     measured: float = column("measured", "ms")
     fitted: float = column("a + b·n", "ms")
     each: float = column("measured, per request", "ms")
-
-
-@dataclass(frozen=True)
-class ServiceModel:
-    """What the virtual clock needs to know of a server, in seconds: a batch of n takes base + per_request·n."""
-
-    base: float
-    per_request: float
-    limit: int
-
-    def trace(self, arrivals: Sequence[int]) -> QueueTrace:
-        """Serve the arrivals, in ticks."""
-        return simulate(arrivals, ticks(self.base), max(ticks(self.per_request), 1), limit=self.limit)
-
-    @property
-    def capacity(self) -> float:
-        """Requests a second."""
-        return self.limit / (self.base + self.per_request * self.limit)
 
 
 def fit_service(sizes: Sequence[int], seconds: Sequence[float]) -> tuple[float, float]:
@@ -156,15 +137,8 @@ def under_traffic(
         steady,
         seen.failed,
         seen.late,
-        little_holds(answered),
-        tuple(sorted(round(1e3 * request.latency, 4) for request in answered if not request.error)),
+        latencies=tuple(sorted(round(1e3 * request.latency, 4) for request in answered if not request.error)),
     )
-
-
-def little_holds(answered: Sequence[Request]) -> bool:
-    """Little's law in whole nanoseconds on a measured trace."""
-    due, done = np.array([(round(request.due * NS), round(request.done * NS)) for request in answered]).T
-    return request_ticks(due, done) == int((done - due).sum())
 
 
 def virtual_curve(model: ServiceModel, one_stream: float, requests: int) -> dict[str, list[float]]:

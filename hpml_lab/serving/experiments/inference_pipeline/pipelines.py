@@ -16,8 +16,8 @@ from hpml_lab.core.measure.timeline import CLOCK, Span, span
 from hpml_lab.core.measure.timing import captured
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving.slice_stages import SIDE, SliceAnswer, postprocess, preprocess
-from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.experiments.shared.slice_stages import SIDE, SliceAnswer, postprocess, preprocess
+from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
 
 Models = tuple[torch.nn.Module, torch.nn.Module]  # detector, segmenter
 Outputs = tuple[Tensor, Tensor]  # heat, mask

@@ -1,4 +1,4 @@
-"""What the theory of queues says, next to the virtual clock: rows and claims that are the same on every machine."""
+"""What the theory of queues says, next to the virtual clock: rows that are the same on every machine."""
 
 from dataclasses import dataclass
 
@@ -8,8 +8,8 @@ from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.serving.traffic import percentiles
-from hpml_lab.serving.virtual_queue import batch_capacity, md1_sojourn, pipelined, poisson_ticks, request_ticks, simulate
+from hpml_lab.serving.lessons.traffic import percentiles
+from hpml_lab.serving.lessons.virtual_queue import batch_capacity, md1_sojourn, poisson_ticks, request_ticks, simulate
 
 SERVICE = 1_000  # ticks of the queue without batches
 MS = 1_000  # ticks a millisecond
@@ -73,92 +73,6 @@ def batched_queues(requests: int) -> list[BatchedQueue]:
             p50, p99 = percentiles(trace.sojourns / MS, (50, 99))
             rows.append(BatchedQueue(rate, limit, window, capacity, p50, p99, float(trace.batches.mean()), "yes"))
     return rows
-
-
-# ---- claims ----------------------------------------------------------------------------------------------------------
-
-
-def judge_queues(result: Result, measured_little: bool) -> None:
-    """Add what the virtual clock shows exactly.
-
-    measured_little  whether Little's law held on the measured traces too, in whole nanoseconds
-    """
-    rows = result.rows(SimulatedQueue)
-    result.claim(
-        "Little's law holds in whole numbers on each trace, simulated and measured: requests in the system, summed over all "
-        "ticks, equal the sum of the latencies",
-        measured_little and all(row.little for row in rows),
-    )
-    held = [row for row in rows if row.load <= HELD_TO]
-    result.claim(
-        f"M/D/1: the mean time in the system is S·(1 + ρ / (2·(1 − ρ))), within 1 % up to ρ = {HELD_TO}",
-        bool(held) and all(abs(row.difference) < 1 for row in held),
-        "; ".join(f"ρ = {row.load}: {row.simulated:.4f} for {row.formula:.4f}" for row in rows),
-    )
-    result.claim(
-        "Batches of n that take a + b·n serve n / (a + b·n), in whole ticks, whatever the window", serves_its_capacity()
-    )
-    result.claim(
-        "Above capacity there is no steady state: each request waits longer than the one before, by service − gap",
-        grows_without_end(),
-    )
-    result.claim("At low load a batching window of 10 ms makes the median latency exactly 10 ms longer", window_costs())
-    result.claim(
-        "A client that waits for each answer measures S for all requests from the moment sent; from the moment due, the same "
-        "latencies as the open queue",
-        omission_hides_the_queue(),
-    )
-    result.claim(
-        "Through stages that overlap, the last of N requests leaves after the sum + (N − 1)·max; models side by side count as "
-        "the longer one",
-        stages_overlap(),
-    )
-
-
-def serves_its_capacity() -> bool:
-    """Full batches of requests that all wait at tick 0 end exactly when the capacity says."""
-    return all(
-        40 * limit / batch_capacity(limit, BASE, PER_REQUEST)
-        == simulate(np.zeros(40 * limit, dtype=np.int64), BASE, PER_REQUEST, limit=limit, window=window).span
-        for limit in LIMITS
-        for window in (0, 10 * MS)
-    )
-
-
-def grows_without_end() -> bool:
-    """Evenly spaced requests, one each 800 ticks, for a server that needs 1,000."""
-    gap, index = 800, np.arange(2_000)
-    trace = simulate(gap * index, 0, SERVICE)
-    return bool((trace.sojourns == SERVICE + index * (SERVICE - gap)).all())
-
-
-def window_costs() -> bool:
-    """At 0.05 requests/ms most requests are alone."""
-    arrivals, window = poisson_ticks(0.05 / MS, 20_000), 10 * MS
-    (without,), (within,) = (
-        percentiles(simulate(arrivals, BASE, PER_REQUEST, limit=8, window=size).sojourns, (50,)) for size in (0, window)
-    )
-    return within - without == window
-
-
-def omission_hides_the_queue() -> bool:
-    """The client sends at the moment due, or when it has the answer before; then the server is free."""
-    due = poisson_ticks(0.9 / SERVICE, 5_000)
-    sent, free = [], 0
-    for moment in due.tolist():
-        sent.append(max(moment, free))
-        free = sent[-1] + SERVICE
-    client = simulate(np.array(sent), 0, SERVICE)
-    open_queue = simulate(due, 0, SERVICE)
-    return bool((client.sojourns == SERVICE).all() and np.array_equal(client.departures - due, open_queue.sojourns))
-
-
-def stages_overlap() -> bool:
-    """Preprocess 3, detector 4 next to segmenter 5, postprocess 1: once with the models slowest, once with preprocess 9."""
-    count = 50
-    return all(
-        pipelined([[before], [4, 5], [1]], count)[-1] == before + 5 + 1 + (count - 1) * max(before, 5) for before in (3, 9)
-    )
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------

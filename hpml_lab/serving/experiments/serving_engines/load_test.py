@@ -12,13 +12,13 @@ from typing import Any, Protocol
 import numpy as np
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving.array_message import decode, encode
-from hpml_lab.serving.http_program import batched
-from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.experiments.shared.http_program import batched
+from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
+from hpml_lab.serving.lessons.traffic import Request, TrafficSummary, due_times, open_loop, summary
+from hpml_lab.serving.tools.array_message import decode, encode
 from hpml_lab.serving.tools.engine_program import RunningEngine, engine_program, is_gone
 from hpml_lab.serving.tools.http_client import HttpClient
 from hpml_lab.serving.tools.onnx_models import relative_difference
-from hpml_lab.serving.traffic import Request, TrafficSummary, due_times, open_loop, summary
 
 WARM_UP = 16  # requests before each turn
 TIMEOUT_SECONDS = 10.0
@@ -215,7 +215,7 @@ def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Ser
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
-LITSERVE, OURS = "hpml_lab.serving.lit_program", "hpml_lab.serving.http_program"
+LITSERVE, OURS = "hpml_lab.serving.lessons.litserve_api", "hpml_lab.serving.experiments.shared.http_program"
 
 
 @contextlib.contextmanager

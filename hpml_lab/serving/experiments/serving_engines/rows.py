@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.serving.experiments.serving_engines.load_test import Load, Served
-from hpml_lab.serving.traffic import summary
+from hpml_lab.serving.lessons.traffic import summary
 
 SHOWN = 400  # points of a curve that are kept
 

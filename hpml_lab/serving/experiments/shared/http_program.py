@@ -11,8 +11,8 @@ import numpy as np
 
 from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.serving.array_message import pack, unpack
-from hpml_lab.serving.stage_server import ServerStage, StageServer
+from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
+from hpml_lab.serving.tools.array_message import pack, unpack
 from hpml_lab.serving.tools.onnx_session import OnnxSession
 
 ANSWER_SECONDS = 30.0

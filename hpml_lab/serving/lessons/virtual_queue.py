@@ -18,7 +18,7 @@ from fractions import Fraction
 import numpy as np
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving.traffic import due_times
+from hpml_lab.serving.lessons.traffic import due_times
 
 TICKS_PER_SECOND = 1_000_000
 
@@ -102,6 +102,24 @@ def _whole(name: str, values: Sequence[int]) -> np.ndarray:
     if found.ndim != 1 or not (np.issubdtype(found.dtype, np.integer) or found.size == 0):
         raise LabError(f"{name} must be whole ticks.", "Convert seconds with virtual_queue.ticks.")
     return found.astype(np.int64)
+
+
+@dataclass(frozen=True)
+class ServiceModel:
+    """What the virtual clock needs to know of a server, in seconds: a batch of n takes base + per_request·n."""
+
+    base: float
+    per_request: float
+    limit: int
+
+    def trace(self, arrivals: Sequence[int]) -> QueueTrace:
+        """Serve the arrivals, in ticks."""
+        return simulate(arrivals, ticks(self.base), max(ticks(self.per_request), 1), limit=self.limit)
+
+    @property
+    def capacity(self) -> float:
+        """Requests a second."""
+        return self.limit / (self.base + self.per_request * self.limit)
 
 
 # ---- Little's law ----------------------------------------------------------------------------------------------------
@@ -190,21 +208,3 @@ def require_steady(rate: float, limit: int, base: float, per_request: float) -> 
         fix = "No batch limit is enough: lower the rate, or use several servers."
     problem = f"at a rate of {float(rate):.4g} and a capacity of {float(capacity):.4g}, in batches up to {limit},"
     raise LabError(f"{problem} there is no steady state: the queue grows without end.", fix)
-
-
-# ---- stages in a row -------------------------------------------------------------------------------------------------
-
-
-def pipelined(stages: Sequence[Sequence[int]], count: int) -> np.ndarray:
-    """Departures (count,) of requests that all wait at tick 0, through stages with a server each, in ticks.
-
-    stages  for each stage the services of its branches; branches work side by side, and the next stage waits for all of them
-    Once full, a request leaves every max(all services) ticks; the first one takes the sum over stages of their longest branch.
-    """
-    done = np.zeros(count, dtype=np.int64)
-    for branches in stages:
-        if not branches or min(branches) < 0:
-            raise LabError(f"a stage with the services {list(branches)} is not valid.", "Give each branch 0 or more ticks.")
-        each = [_one_at_a_time(done, int(service)).departures for service in branches]
-        done = np.maximum.reduce(each)
-    return done

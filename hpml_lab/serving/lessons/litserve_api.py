@@ -1,4 +1,4 @@
-"""A program: LitServe with a model in ONNX Runtime.
+"""LitServe with a model in ONNX Runtime, as a program: a server is a class with a method for each step of a request.
 
 It has five processes: this one, one that serves HTTP (uvicorn), one that runs the model, one that holds the queues between
 them, and multiprocessing's resource tracker. The model's process starts anew (spawn); the other two are forked.
@@ -10,29 +10,34 @@ import socket
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-import litserve
 import numpy as np
 
 from hpml_lab.core.system.children import end_with_parent
 from hpml_lab.core.system.files import atomic_write
-from hpml_lab.serving.array_message import pack, unpack
+from hpml_lab.serving.tools.array_message import pack, unpack
 from hpml_lab.serving.tools.onnx_session import OnnxSession
+
+try:
+    import litserve
+except ModuleNotFoundError:  # it can be read all the same, but not run
+    litserve = SimpleNamespace(LitAPI=object)
 
 TRIES = 5  # ports
 KEEP_ALIVE_SECONDS = 3600  # a connection may rest while other engines are measured
 
 
 class OnnxApi(litserve.LitAPI):
-    """What LitServe asks for: load the model, read a request, collate, compute, take apart, write an answer."""
+    """What LitServe asks for: load the model, read a request, compute, write an answer."""
 
     def __init__(self, model: str, provider: str, **options: Any) -> None:
         super().__init__(**options)
         self._model, self._provider, self._parent = model, provider, os.getpid()
 
     def setup(self, device: str) -> None:
-        """In the model's process."""
+        """Called once, in the model's process."""
         end_with_parent(self._parent)
         self._session = OnnxSession(self._model, self._provider)
 
@@ -48,7 +53,7 @@ class OnnxApi(litserve.LitAPI):
 
 
 class BatchedOnnxApi(OnnxApi):
-    """The same for several requests at once."""
+    """The same for several requests at once: collate before, and take apart after."""
 
     def batch(self, inputs: Sequence[np.ndarray]) -> np.ndarray:
         return np.stack(inputs)

@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from hpml_lab.core.system.errors import LabError
 
 SIDE = 64  # pixels of a model's input
+INPUT_SHAPE = (1, SIDE, SIDE)
 WINDOW = (-1000.0, 400.0)  # HU: from air to bone
 CHANNELS = (16, 48, 128, 384, 512)  # each layer halves the side: 64, 32, 16, 8, 4, 2
 BOXES = 4  # per cell of the detector
@@ -83,6 +84,22 @@ def slice_models(device: torch.device | str = "cpu", seed: int = 0) -> tuple[Sli
         torch.manual_seed(seed)
         models = SliceDetector(), SliceSegmenter()
     return tuple(model.eval().to(device) for model in models)
+
+
+class SlicePair(nn.Module):
+    """Both models of a slice as one: (n, 1, SIDE, SIDE) -> (n, heat and mask, flattened)."""
+
+    def __init__(self, detector: nn.Module, segmenter: nn.Module) -> None:
+        super().__init__()
+        self.detector, self.segmenter = detector, segmenter
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([self.detector(x).flatten(1), self.segmenter(x).flatten(1)], dim=1)
+
+
+def slice_pair(seed: int = 0) -> SlicePair:
+    """Detector and segmenter with random weights from `seed`."""
+    return SlicePair(*slice_models(seed=seed)).eval()
 
 
 @dataclass(frozen=True)
