@@ -1,9 +1,11 @@
 """Answers to `clip-with-scaler`: unscale_, then clip, then step, then update."""
 
+import inspect
 import math
 
 import torch
 import torch.nn.functional as F
+from edited_source import wrong_answers
 
 
 def solution(model, optimizer, scaler, x, y, max_norm):
@@ -16,120 +18,37 @@ def solution(model, optimizer, scaler, x, y, max_norm):
     scaler.update()
 
 
-def lines(*order):
-    """A training step made of the named lines in the given order."""
-
-    def step(model, optimizer, scaler, x, y, max_norm):
-        def backward(scaled=True):
-            loss = F.mse_loss(model(x), y)
-            (scaler.scale(loss) if scaled else loss).backward()
-
-        known = {
-            "zero": optimizer.zero_grad,
-            "backward": backward,
-            "bare-backward": lambda: backward(False),
-            "unscale": lambda: scaler.unscale_(optimizer),
-            "clip": lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm),
-            "clip-value": lambda: torch.nn.utils.clip_grad_value_(model.parameters(), max_norm),
-            "clip-half": lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm / 2),
-            "step": lambda: scaler.step(optimizer),
-            "bare-step": optimizer.step,
-            "update": scaler.update,
-        }
-        for line in order:
-            known[line]()
-
-    return step
-
-
-WRONG = [
-    ("clipped-before-unscale", lines("zero", "backward", "clip", "unscale", "step", "update")),
-    ("never-unscaled", lines("zero", "backward", "clip", "step", "update")),
-    ("unscale-after-step", lines("zero", "backward", "clip", "step", "unscale", "update")),
-    ("unscaled-twice", lines("zero", "backward", "unscale", "clip", "unscale", "step", "update")),
-    ("unscaled-before-backward", lines("zero", "unscale", "backward", "clip", "step", "update")),
-    ("step-without-scaler", lines("zero", "backward", "unscale", "clip", "bare-step", "update")),
-    ("step-without-scaler", lines("zero", "backward", "unscale", "clip", "bare-step")),
-    ("update-missing", lines("zero", "backward", "unscale", "clip", "step")),
-    ("update-before-step", lines("zero", "backward", "unscale", "clip", "update", "step")),
-    ("zeroed-too-early", lines("backward", "unscale", "clip", "zero", "step", "update")),
-    ("zeroed-too-early", lines("backward", "zero", "unscale", "clip", "step", "update")),
-    ("zeroed-too-early", lines("zero", "step", "update")),
-    ("stepped-twice", lines("zero", "backward", "unscale", "clip", "step", "bare-step", "update")),
-    ("stepped-twice", lines("zero", "backward", "unscale", "clip", "bare-step", "step", "update")),
-    ("stepped-twice", lines("zero", "backward", "unscale", "clip", "step", "update", "bare-step")),
-    ("not-zeroed", lines("backward", "unscale", "clip", "step", "update")),
-    ("not-clipped", lines("zero", "backward", "unscale", "step", "update")),
-    ("not-clipped", lines("zero", "backward", "step", "update")),
-    ("clipped-after-step", lines("zero", "backward", "unscale", "step", "clip", "update")),
-    ("clipped-by-value", lines("zero", "backward", "unscale", "clip-value", "step", "update")),
-    ("wrong-gradient", lines("zero", "backward", "unscale", "clip-half", "step", "update")),
-    ("loss-not-scaled", lines("zero", "bare-backward", "clip", "bare-step")),
-    ("never-steps", lines("zero", "backward", "unscale", "clip")),
-]
-
-
-# ---- more wrong answers, and right ones that do it in another way ----------------------------------------------------------
-
-
-def step_with(clip, *, unscale=True, zero=True):
-    """The right step with another way to clip: clip(model, scaler, max_norm)."""
-
-    def step(model, optimizer, scaler, x, y, max_norm):
-        if zero:
-            optimizer.zero_grad()
-        scaler.scale(F.mse_loss(model(x), y)).backward()
-        if unscale:
-            scaler.unscale_(optimizer)
-        clip(model, scaler, max_norm)
-        scaler.step(optimizer)
-        scaler.update()
-
-    return step
-
-
 def norm(model):
     return torch.cat([p.grad.flatten() for p in model.parameters()]).norm()
 
 
-def each_alone(model, scaler, max_norm):
+def each_alone(model, optimizer, scaler, x, y, max_norm):
+    optimizer.zero_grad()
+    scaler.scale(F.mse_loss(model(x), y)).backward()
+    scaler.unscale_(optimizer)
     for parameter in model.parameters():
         torch.nn.utils.clip_grad_norm_([parameter], max_norm)
-
-
-def always_normalized(model, scaler, max_norm):
-    factor = max_norm / norm(model)
-    for parameter in model.parameters():
-        parameter.grad.mul_(factor)
-
-
-def unscaled_by_hand(model, scaler, max_norm):
-    for parameter in model.parameters():
-        parameter.grad.div_(scaler.get_scale())
-    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
-
-
-def clip_norm(**options):
-    def clip(model, scaler, max_norm):
-        torch.nn.utils.clip_grad_norm_(model.parameters(), **{"max_norm": max_norm, **options})
-
-    return clip
-
-
-def summed(model, optimizer, scaler, x, y, max_norm):
-    optimizer.zero_grad()
-    scaler.scale(F.mse_loss(model(x), y, reduction="sum")).backward()
-    scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
     scaler.step(optimizer)
     scaler.update()
 
 
-def scaled_by_hand(model, optimizer, scaler, x, y, max_norm):
+def always_normalized(model, optimizer, scaler, x, y, max_norm):
     optimizer.zero_grad()
-    (F.mse_loss(model(x), y) * scaler.get_scale()).backward()
+    scaler.scale(F.mse_loss(model(x), y)).backward()
     scaler.unscale_(optimizer)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+    factor = max_norm / norm(model)
+    for parameter in model.parameters():
+        parameter.grad.mul_(factor)
+    scaler.step(optimizer)
+    scaler.update()
+
+
+def zeroed_infinities(model, optimizer, scaler, x, y, max_norm):
+    optimizer.zero_grad()
+    scaler.scale(F.mse_loss(model(x), y)).backward()
+    for parameter in model.parameters():
+        parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
+    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
     scaler.step(optimizer)
     scaler.update()
 
@@ -155,36 +74,62 @@ def no_update_after_an_overflow(model, optimizer, scaler, x, y, max_norm):
     scaler.update()
 
 
-def zeroed_infinities(model, scaler, max_norm):
-    for parameter in model.parameters():
-        parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
-    torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm * scaler.get_scale())
-
-
-WRONG += [
-    ("stepped-on-overflow", step_with(zeroed_infinities, unscale=False)),
-    ("max-norm-ignored", step_with(clip_norm(max_norm=1.0))),
-    ("clipped-separately", step_with(each_alone)),
-    ("always-normalized", step_with(always_normalized)),
-    ("unscaled-by-hand", step_with(unscaled_by_hand, unscale=False)),
-    ("another-norm", step_with(clip_norm(norm_type=1.0))),
-    ("another-norm", step_with(clip_norm(norm_type=math.inf))),
-    ("raises", step_with(clip_norm(error_if_nonfinite=True))),
-    ("one-parameter-only", step_with(lambda model, s, max_norm: torch.nn.utils.clip_grad_norm_([model.weight], max_norm))),
-    ("never-unscaled", step_with(lambda m, s, max_norm: clip_norm()(m, s, max_norm / s.get_scale()), unscale=False)),
-    ("unscaled-twice", step_with(unscaled_by_hand)),
-    ("wrong-gradient", summed),
-    ("loss-not-scaled", scaled_by_hand),
+ZERO, LOSS, BACKWARD, UNSCALE, CLIP, STEP, UPDATE = inspect.getsource(solution).splitlines(keepends=True)[1:]
+BARE_BACKWARD, BARE_STEP = "    loss.backward()\n", "    optimizer.step()\n"
+BY_HAND = "    for p in model.parameters():\n        p.grad.div_(scaler.get_scale())\n"
+LIMIT = "model.parameters(), max_norm"
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("not-zeroed", (ZERO, "")),
+            ("not-zeroed", ("zero_grad()", "zero_grad")),
+            ("zeroed-too-early", (ZERO, ""), (STEP, ZERO + STEP)),
+            ("zeroed-too-early", (ZERO, ""), (UNSCALE, ZERO + UNSCALE)),
+            ("zeroed-too-early", (LOSS + BACKWARD + UNSCALE + CLIP, "")),
+            ("wrong-gradient", ("y)", "y, reduction='sum')")),
+            ("loss-not-scaled", ("scaler.scale(loss)", "(loss * scaler.get_scale())")),
+            ("loss-not-scaled", (BACKWARD, BARE_BACKWARD)),
+            ("loss-not-scaled", (BACKWARD + UNSCALE, BARE_BACKWARD)),
+            ("loss-not-scaled", (BACKWARD + UNSCALE, BARE_BACKWARD), (STEP + UPDATE, BARE_STEP)),
+            ("never-unscaled", (UNSCALE, "")),
+            ("never-unscaled", (UNSCALE, ""), (LIMIT, f"{LIMIT} / scaler.get_scale()")),
+            ("unscaled-before-backward", (UNSCALE, ""), (ZERO, ZERO + UNSCALE)),
+            ("unscale-after-step", (UNSCALE, ""), (STEP, STEP + UNSCALE)),
+            ("unscaled-twice", (CLIP, CLIP + UNSCALE)),
+            ("unscaled-twice", (UNSCALE, UNSCALE + BY_HAND)),
+            ("unscaled-by-hand", (UNSCALE, BY_HAND)),
+            ("clipped-before-unscale", (UNSCALE + CLIP, CLIP + UNSCALE)),
+            ("clipped-after-step", (CLIP + STEP, STEP + CLIP)),
+            ("not-clipped", (CLIP, "")),
+            ("not-clipped", (UNSCALE + CLIP, "")),
+            ("not-clipped", (CLIP, ""), (ZERO, ZERO + CLIP)),
+            ("clipped-by-value", ("clip_grad_norm_", "clip_grad_value_")),
+            ("wrong-gradient", (LIMIT, f"{LIMIT} / 2")),
+            ("max-norm-ignored", (LIMIT, "model.parameters(), 1.0")),
+            ("another-norm", (LIMIT, f"{LIMIT}, norm_type=1.0")),
+            ("another-norm", (LIMIT, f"{LIMIT}, norm_type=math.inf")),
+            ("raises", (LIMIT, f"{LIMIT}, error_if_nonfinite=True")),
+            ("one-parameter-only", (LIMIT, "[model.weight], max_norm")),
+            ("never-steps", (STEP, "")),
+            ("never-steps", (STEP + UPDATE, "")),
+            ("step-without-scaler", (STEP, BARE_STEP)),
+            ("step-without-scaler", (STEP + UPDATE, BARE_STEP)),
+            ("step-without-scaler", (UNSCALE, ""), (STEP, BARE_STEP)),
+            ("stepped-twice", (STEP, STEP + STEP)),
+            ("stepped-twice", (STEP, STEP + BARE_STEP)),
+            ("stepped-twice", (STEP, BARE_STEP + STEP)),
+            ("stepped-twice", (UPDATE, UPDATE + BARE_STEP)),
+            ("update-before-step", (STEP + UPDATE, UPDATE + STEP)),
+            ("update-missing", (UPDATE, "")),
+            ("updated-twice", (UPDATE, UPDATE + UPDATE)),
+        ],
+    ),
+    ("stepped-on-overflow", zeroed_infinities),
+    ("clipped-separately", each_alone),
+    ("always-normalized", always_normalized),
     ("step-without-scaler", bare_step_after_a_wrong_look),
     ("update-missing", no_update_after_an_overflow),
-    ("loss-not-scaled", lines("zero", "bare-backward", "unscale", "clip", "step", "update")),
-    ("loss-not-scaled", lines("zero", "bare-backward", "clip", "step", "update")),
-    ("stepped-twice", lines("zero", "backward", "unscale", "clip", "step", "step", "update")),
-    ("updated-twice", lines("zero", "backward", "unscale", "clip", "step", "update", "update")),
-    ("not-clipped", lines("zero", "clip", "backward", "unscale", "step", "update")),
-    ("never-steps", lines("zero", "backward", "unscale", "clip", "update")),
-    ("step-without-scaler", lines("zero", "backward", "clip", "bare-step", "update")),
-    ("not-zeroed", step_with(clip_norm(), zero=False)),
 ]
 
 

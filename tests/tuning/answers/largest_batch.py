@@ -1,5 +1,7 @@
 """Answers to `largest-batch`: double until it fails, then bisect."""
 
+from edited_source import wrong_answers
+
 
 def solution(fits):
     if not fits(1):
@@ -21,14 +23,6 @@ def only_doubling(fits):
     return batch
 
 
-def one_too_many(fits):
-    return solution(fits) + 1
-
-
-def assumes_one_fits(fits):
-    return max(1, solution(fits))
-
-
 def one_by_one(fits):
     batch = 0
     while fits(batch + 1):
@@ -48,45 +42,12 @@ def never_ends(fits):
     return low
 
 
-def with_fractions(fits):
-    low, high = 0.0, 8192.0
-    while high - low > 0.5:
-        middle = (low + high) / 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return int(low)
-
-
-def capped(fits):
-    low, high = 0, 1
-    while high < 5000 and fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
 def from_a_fixed_top(fits):
     low, high = 0, 1 << 13
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if fits(middle) else (low, middle)
     return low
-
-
-def begins_with_two(fits):
-    return solution(fits) if fits(2) else 0
-
-
-def last_middle(fits):
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    middle = low
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return middle
 
 
 def counts_tries(fits):
@@ -102,22 +63,6 @@ def asks_zero(fits):
     return batch - 1
 
 
-def doubles_then_one_by_one(fits):
-    batch = 1
-    while fits(2 * batch):
-        batch *= 2
-    while fits(batch + 1):
-        batch += 1
-    return batch if fits(1) else 0
-
-
-def powers_of_ten(fits):
-    batch = 1
-    while fits(10 * batch):
-        batch *= 10
-    return batch if fits(1) else 0
-
-
 def grows_by_half(fits):
     batch = 1
     while fits(batch):
@@ -125,14 +70,52 @@ def grows_by_half(fits):
     return batch * 2 // 3
 
 
-def bisects_the_wrong_way(fits):
-    low, high = 0, 1
-    while fits(high):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if fits(middle) else (middle, high)
-    return low
+IF_ONE_FITS = ("return batch", "return batch if fits(1) else 0")
+HALF = "(middle, high) if fits(middle) else (low, middle)"
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("stops-at-a-cap", ("while fits(2 * low)", "while 2 * low < 5000 and fits(2 * low)")),
+            ("last-tried", ("while high", "middle = low\n    while high"), ("return low", "return middle")),
+            ("returns-what-failed", (HALF, "(low, middle) if fits(middle) else (middle, high)")),
+        ],
+    ),
+    *wrong_answers(
+        only_doubling,
+        [
+            ("too-many-tries", ("return", "while fits(batch + 1):\n        batch += 1\n    return"), IF_ONE_FITS),
+            ("stops-too-early", ("2", "10"), IF_ONE_FITS),
+            ("stops-at-a-power-of-two", IF_ONE_FITS),
+        ],
+    ),
+    *wrong_answers(
+        from_a_fixed_top,
+        [
+            ("stops-at-a-cap", ("1 << 13", "1025")),
+            ("asks-nonsense", ("0, 1 << 13", "0.0, 8192.0"), ("> 1", "> 0.5"), ("//", "/"), ("return low", "return int(low)")),
+        ],
+    ),
+    ("stops-at-a-power-of-two", only_doubling),
+    ("first-that-fails", lambda fits: solution(fits) + 1),
+    ("nothing-fits", lambda fits: max(1, solution(fits))),
+    ("too-many-tries", one_by_one),
+    ("never-ends", never_ends),
+    ("never-tries", lambda fits: 64),
+    ("never-tries", lambda fits: 0),
+    ("returns-nothing", lambda fits: None),
+    ("too-many-tries", from_a_fixed_top),
+    ("one-forgotten", lambda fits: solution(fits) if fits(2) else 0),
+    ("counts-tries", counts_tries),
+    ("asks-nonsense", asks_zero),
+    ("stops-too-early", grows_by_half),
+    ("last-tried", lambda fits: 2 * only_doubling(fits)),
+    ("not-a-number", lambda fits: fits(1)),
+    ("forgets-what-fitted", lambda fits: solution(fits) // 4 * 4),
+    ("one-too-few", lambda fits: max(0, solution(fits) - 1)),
+    ("not-a-number", lambda fits: [solution(fits)]),
+    ("not-a-number", lambda fits: str(solution(fits))),
+]
 
 
 def whole_tensors(fits):
@@ -186,42 +169,4 @@ def with_the_library(fits):
     return bisect_left(range(high), True, lo=high // 4, key=lambda batch: batch > 0 and not fits(batch)) - 1
 
 
-WRONG = [
-    ("stops-at-a-power-of-two", only_doubling),
-    ("first-that-fails", one_too_many),
-    ("nothing-fits", assumes_one_fits),
-    ("too-many-tries", one_by_one),
-    ("never-ends", never_ends),
-    ("asks-nonsense", with_fractions),
-    ("never-tries", lambda fits: 64),
-    ("returns-nothing", lambda fits: None),
-    ("stops-at-a-cap", capped),
-    ("too-many-tries", from_a_fixed_top),
-    ("one-forgotten", begins_with_two),
-    ("last-tried", last_middle),
-    ("counts-tries", counts_tries),
-    ("asks-nonsense", asks_zero),
-    ("too-many-tries", doubles_then_one_by_one),
-    ("stops-too-early", powers_of_ten),
-    ("stops-too-early", grows_by_half),
-    ("returns-what-failed", bisects_the_wrong_way),
-    ("last-tried", lambda fits: 2 * only_doubling(fits)),
-    ("not-a-number", lambda fits: fits(1)),
-    ("forgets-what-fitted", lambda fits: solution(fits) // 4 * 4),
-    ("one-too-few", lambda fits: max(0, solution(fits) - 1)),
-    ("stops-at-a-power-of-two", lambda fits: only_doubling(fits) if fits(1) else 0),
-    ("not-a-number", lambda fits: [solution(fits)]),
-    ("not-a-number", lambda fits: str(solution(fits))),
-]
 ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library, lambda fits: float(solution(fits))]
-
-
-def below_a_fixed_end(fits):
-    low, high = 0, 1025
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (middle, high) if fits(middle) else (low, middle)
-    return low
-
-
-WRONG += [("stops-at-a-cap", below_a_fixed_end), ("never-tries", lambda fits: 0)]
