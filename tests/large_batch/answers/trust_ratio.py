@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(weights, gradients, lr, weight_decay, trust_coeff):
@@ -19,7 +20,7 @@ def solution(weights, gradients, lr, weight_decay, trust_coeff):
     return new
 
 
-def with_ratio(ratio, guard=True):
+def with_ratio(ratio):
     """The solution with another ratio of (w, g, λ, η)."""
 
     def step(weights, gradients, lr, weight_decay, trust_coeff):
@@ -28,8 +29,7 @@ def with_ratio(ratio, guard=True):
             if w.ndim == 1:
                 new.append(w - lr * g)
                 continue
-            plain = guard and not (w.any() and g.any())
-            r = 1.0 if plain else ratio(w, g, weight_decay, trust_coeff)
+            r = ratio(w, g, weight_decay, trust_coeff) if w.any() and g.any() else 1.0
             new.append(w - lr * r * (g + weight_decay * w))
         return new
 
@@ -40,36 +40,11 @@ def true_ratio(w, g, decay, eta):
     return eta * w.norm() / (g.norm() + decay * w.norm())
 
 
-def all_alike(weights, gradients, lr, decay, eta):
-    return [w - lr * true_ratio(w, g, decay, eta) * (g + decay * w) for w, g in zip(weights, gradients, strict=True)]
-
-
-def all_alike_guarded(weights, gradients, lr, decay, eta):
-    new = []
-    for w, g in zip(weights, gradients, strict=True):
-        r = true_ratio(w, g, decay, eta) if w.norm() * g.norm() > 0 else 1.0
-        new.append(w - lr * r * (g + decay * w))
-    return new
-
-
-def biases_scaled_but_not_decayed(weights, gradients, lr, decay, eta):
-    new = []
-    for w, g in zip(weights, gradients, strict=True):
-        own = decay if w.ndim > 1 else 0.0
-        r = true_ratio(w, g, own, eta) if w.any() and g.any() else 1.0
-        new.append(w - lr * r * (g + own * w))
-    return new
-
-
-def biases_decayed(weights, gradients, lr, decay, eta):
-    new = solution(weights, gradients, lr, decay, eta)
-    return [n - lr * decay * w if w.ndim == 1 else n for n, w in zip(new, weights, strict=True)]
-
-
 def one_norm(weights, gradients, lr, decay, eta):
     w_norm = math.sqrt(sum(float((w**2).sum()) for w in weights if w.ndim > 1))
     g_norm = math.sqrt(sum(float((g**2).sum()) for g in gradients if g.ndim > 1))
-    return with_ratio(lambda *_: eta * w_norm / (g_norm + decay * w_norm), guard=False)(weights, gradients, lr, decay, eta)
+    r = eta * w_norm / (g_norm + decay * w_norm)
+    return [w - lr * g if w.ndim == 1 else w - lr * r * (g + decay * w) for w, g in zip(weights, gradients, strict=True)]
 
 
 def in_place(weights, gradients, lr, decay, eta):
@@ -78,96 +53,11 @@ def in_place(weights, gradients, lr, decay, eta):
     return weights
 
 
-def gradients_in_place(weights, gradients, lr, decay, eta):
-    new = solution(weights, gradients, lr, decay, eta)
-    for w, g in zip(weights, gradients, strict=True):
-        g += decay * w
-    return new
-
-
-def step_without_decay(weights, gradients, lr, decay, eta):
-    return [
-        w - lr * (true_ratio(w, g, decay, eta) if w.ndim > 1 and w.any() and g.any() else 1.0) * g
-        for w, g in zip(weights, gradients, strict=True)
-    ]
-
-
-def decay_like_adamw(weights, gradients, lr, decay, eta):
-    new = step_without_decay(weights, gradients, lr, decay, eta)
-    return [n if w.ndim == 1 else n - lr * decay * w for n, w in zip(new, weights, strict=True)]
-
-
-def plain_sgd(weights, gradients, lr, decay, eta):
-    return [w - lr * (g + (decay * w if w.ndim > 1 else 0)) for w, g in zip(weights, gradients, strict=True)]
-
-
-def uphill(weights, gradients, lr, decay, eta):
-    return [2 * w - new for w, new in zip(weights, solution(weights, gradients, lr, decay, eta), strict=True)]
-
-
-def steps_only(weights, gradients, lr, decay, eta):
-    return [w - new for w, new in zip(weights, solution(weights, gradients, lr, decay, eta), strict=True)]
-
-
 def ratios_only(weights, gradients, lr, decay, eta):
     return [
         true_ratio(w, g, decay, eta) if w.ndim > 1 and w.any() and g.any() else torch.tensor(1.0)
         for w, g in zip(weights, gradients, strict=True)
     ]
-
-
-def nothing(weights, gradients, lr, decay, eta):
-    solution(weights, gradients, lr, decay, eta)
-
-
-def first_only(weights, gradients, lr, decay, eta):
-    for w, g in zip(weights, gradients, strict=True):
-        return [w - lr * true_ratio(w, g, decay, eta) * (g + decay * w)]
-
-
-def rounded(weights, gradients, lr, decay, eta):
-    return [new.to(torch.bfloat16) for new in solution(weights, gradients, lr, decay, eta)]
-
-
-def only_matrices(weights, gradients, lr, decay, eta):
-    new = solution(weights, gradients, lr, decay, eta)
-    return [n if w.ndim < 3 else w - lr * g for n, w, g in zip(new, weights, gradients, strict=True)]
-
-
-def biases_stay(weights, gradients, lr, decay, eta):
-    new = solution(weights, gradients, lr, decay, eta)
-    return [n if w.ndim > 1 else w for n, w in zip(new, weights, strict=True)]
-
-
-def rows(x):
-    return x.norm(dim=-1, keepdim=True)
-
-
-def half_decayed(weights, gradients, lr, decay, eta):
-    """The right ratio, and half of the decay in the step."""
-    new = []
-    for w, g, right in zip(weights, gradients, solution(weights, gradients, lr, decay, eta), strict=True):
-        r = true_ratio(w, g, decay, eta) if w.ndim > 1 and w.any() and g.any() else 1.0
-        new.append(right + lr * r * decay / 2 * w if w.ndim > 1 else right)
-    return new
-
-
-def slices(w, g, decay, eta):
-    norm, of_g = (torch.linalg.matrix_norm(x).sum() for x in (w, g))
-    return eta * norm / (of_g + decay * norm)
-
-
-def every_second_plain(weights, gradients, lr, decay, eta):
-    plain = [w - lr * g for w, g in zip(weights, gradients, strict=True)]
-    return [
-        p if i % 2 else a
-        for i, (p, a) in enumerate(zip(plain, all_alike_guarded(weights, gradients, lr, decay, eta), strict=True))
-    ]
-
-
-def biases_with_the_coefficient(weights, gradients, lr, decay, eta):
-    new = solution(weights, gradients, lr, decay, eta)
-    return [w - lr * eta * g if w.ndim == 1 else n for w, g, n in zip(weights, gradients, new, strict=True)]
 
 
 def decay_afterwards(weights, gradients, lr, decay, eta):
@@ -178,91 +68,78 @@ def decay_afterwards(weights, gradients, lr, decay, eta):
     return new
 
 
-def plain_without_decay(weights, gradients, lr, decay, eta):
-    return plain_sgd(weights, gradients, lr, 0, eta) if decay == 0 else solution(weights, gradients, lr, decay, eta)
+def ratio_of(size):
+    """The source of the ratio, with another size of a tensor."""
+    w, g = size.format("w"), size.format("g")
+    return f"trust_coeff * {w} / ({g} + weight_decay * {w})"
 
 
-def with_threshold(least):
-    """A norm below `least` is taken for 0."""
-
-    def lars_step(weights, gradients, lr, weight_decay, trust_coeff):
-        small = [w.ndim > 1 and min(w.norm(), g.norm()) < least for w, g in zip(weights, gradients, strict=True)]
-        new = solution(weights, gradients, lr, weight_decay, trust_coeff)
-        plain = [w - lr * (g + weight_decay * w) for w, g in zip(weights, gradients, strict=True)]
-        return [b if is_small else a for a, b, is_small in zip(new, plain, small, strict=True)]
-
-    return lars_step
-
-
-def three_dimensions_as_a_bias(weights, gradients, lr, weight_decay, trust_coeff):
-    new = solution(weights, gradients, lr, weight_decay, trust_coeff)
-    return [w - lr * g if w.ndim == 3 else a for a, w, g in zip(new, weights, gradients, strict=True)]
-
-
+RATIO, GUARD, IS_BIAS = ratio_of("{}.norm()"), "w.norm() > 0 and g.norm() > 0", "w.ndim == 1"
+BIAS_STEP, STEP = "new.append(w - lr * g)", "new.append(w - lr * r * (g + weight_decay * w))"
+OF_THE_SUM = "trust_coeff * w.norm() / (g + weight_decay * w).norm()"
 WRONG = [
-    ("wrong-length", three_dimensions_as_a_bias),
-    ("wrong-length", with_threshold(1e-3)),
-    ("wrong-length", with_threshold(1e-8)),
-    ("inverted", with_ratio(lambda w, g, decay, eta: eta * (g.norm() + decay * w.norm()) / w.norm())),
-    ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm())),
-    ("decay-not-in-the-ratio", with_ratio(lambda w, g, decay, eta: eta * w.norm() / g.norm(), guard=False)),
-    ("norm-of-the-sum", with_ratio(lambda w, g, decay, eta: eta * w.norm() / (g + decay * w).norm())),
-    ("norm-of-the-sum", with_ratio(lambda w, g, decay, eta: eta * w.norm() / (g + decay * w).norm(), guard=False)),
-    ("decay-twice", with_ratio(lambda w, g, decay, eta: eta * w.norm() / ((g + decay * w).norm() + decay * w.norm()))),
-    ("no-coefficient", with_ratio(lambda w, g, decay, eta: w.norm() / (g.norm() + decay * w.norm()))),
-    ("no-weight-norm", with_ratio(lambda w, g, decay, eta: eta / (g.norm() + decay * w.norm()))),
-    ("squared-norms", with_ratio(lambda w, g, decay, eta: eta * (w**2).sum() / ((g**2).sum() + decay * (w**2).sum()))),
-    ("sum-of-absolute-values", with_ratio(lambda w, g, d, eta: eta * w.abs().sum() / (g.abs().sum() + d * w.abs().sum()))),
-    ("largest-element", with_ratio(lambda w, g, d, eta: eta * w.abs().max() / (g.abs().max() + d * w.abs().max()))),
-    (
-        "spectral-norm",
-        with_ratio(
-            lambda w, g, d, eta: eta * torch.linalg.norm(w, 2) / (torch.linalg.norm(g, 2) + d * torch.linalg.norm(w, 2))
-        ),
+    *wrong_answers(
+        solution,
+        [
+            ("inverted", (RATIO, "trust_coeff * (g.norm() + weight_decay * w.norm()) / w.norm()")),
+            ("inverted", (RATIO, "(g.norm() + weight_decay * w.norm()) / (trust_coeff * w.norm())")),
+            ("decay-not-in-the-ratio", (RATIO, "trust_coeff * w.norm() / g.norm()")),
+            ("decay-not-in-the-ratio", (RATIO, "trust_coeff * w.norm() / g.norm()"), (GUARD, "True")),
+            ("norm-of-the-sum", (RATIO, OF_THE_SUM)),
+            ("norm-of-the-sum", (RATIO, OF_THE_SUM), (GUARD, "True")),
+            ("decay-twice", (RATIO, "trust_coeff * w.norm() / ((g + weight_decay * w).norm() + weight_decay * w.norm())")),
+            ("no-coefficient", ("trust_coeff * w", "w")),
+            ("no-weight-norm", ("trust_coeff * w.norm()", "trust_coeff")),
+            ("squared-norms", (RATIO, ratio_of("({}**2).sum()"))),
+            ("sum-of-absolute-values", (RATIO, ratio_of("{}.abs().sum()"))),
+            ("largest-element", (RATIO, ratio_of("{}.abs().max()"))),
+            ("spectral-norm", (RATIO, ratio_of("torch.linalg.norm({}, 2)"))),
+            ("norm-of-each-row", (RATIO, ratio_of("{}.norm(dim=-1, keepdim=True)"))),
+            ("norm-of-each-row", (RATIO, ratio_of("torch.linalg.matrix_norm({}).sum()"))),
+            ("clipped-at-one", (RATIO, f"min({RATIO}, 1.0)")),
+            ("wrong-length", (RATIO, f"({RATIO}) ** 0.5")),
+            ("wrong-length", ("trust_coeff * w.norm()", "trust_coeff * w.norm().clamp(max=10)")),
+            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-3")),
+            ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-8")),
+            ("wrong-length", (IS_BIAS, "w.ndim in (1, 3)")),
+            ("convolution-as-a-bias", (IS_BIAS, "w.ndim != 2")),
+            ("biases-by-position", (IS_BIAS, "len(new) % 2")),
+            ("biases-adapted", (IS_BIAS, "False"), (GUARD, "True")),
+            ("biases-adapted", (IS_BIAS, "False")),
+            (
+                "biases-adapted",  # but not decayed
+                (BIAS_STEP, "r = trust_coeff * w.norm() / g.norm() if w.any() and g.any() else 1.0\n            " + BIAS_STEP),
+                ("lr * g", "lr * r * g"),
+            ),
+            ("biases-decayed", (BIAS_STEP, "new.append(w - lr * (g + weight_decay * w))")),
+            ("biases-with-the-coefficient", (BIAS_STEP, "new.append(w - lr * trust_coeff * g)")),
+            ("unchanged", (BIAS_STEP, "new.append(w)")),
+            ("zeros-not-plain", (GUARD, "True")),
+            ("zeros-not-plain", (GUARD, "w.norm() > 0")),
+            ("zeros-never-move", ("r = 1.0", "r = 0.0")),
+            ("zeros-with-the-coefficient", ("r = 1.0", "r = trust_coeff")),
+            ("plain-sgd", (GUARD, "False")),
+            ("plain-without-decay", (GUARD, f"weight_decay > 0 and {GUARD}")),
+            ("decay-not-in-the-step", ("(g + weight_decay * w))", "g)")),
+            ("decay-outside", (STEP, "new.append(w - lr * r * g - lr * weight_decay * w)")),
+            ("wrong-decay", (STEP, "new.append(w - lr * r * (g + weight_decay / 2 * w))")),
+            ("inputs-changed", (STEP, "g += weight_decay * w\n        new.append(w - lr * r * g)")),
+            ("wrong-sign", ("w - lr", "w + lr")),
+            ("only-the-step", ("w - lr", "lr")),
+            ("no-rate", ("lr * ", "")),
+            ("rate-twice", ("lr * ", "lr * lr * ")),
+            ("other-number", ("return new", "return new[:1]")),
+            ("another-direction", ("return new", "return [w.to(torch.bfloat16) for w in new]")),
+            ("returns-nothing", ("    return new\n", "")),
+        ],
     ),
-    ("clipped-at-one", with_ratio(lambda w, g, decay, eta: min(true_ratio(w, g, decay, eta), torch.tensor(1.0)))),
-    ("zeros-not-plain", with_ratio(true_ratio, guard=False)),
-    ("zeros-never-move", with_ratio(lambda *a: true_ratio(*a) if a[0].any() and a[1].any() else 0.0, guard=False)),
-    ("biases-adapted", all_alike),
-    ("biases-adapted", all_alike_guarded),
-    ("biases-adapted", biases_scaled_but_not_decayed),
-    ("biases-decayed", biases_decayed),
     ("one-ratio-for-all", one_norm),
     ("inputs-changed", in_place),
-    ("inputs-changed", gradients_in_place),
-    ("decay-not-in-the-step", step_without_decay),
-    ("decay-outside", decay_like_adamw),
-    ("plain-sgd", plain_sgd),
-    ("wrong-sign", uphill),
-    ("only-the-step", steps_only),
     ("numbers-not-tensors", ratios_only),
-    ("returns-nothing", nothing),
-    ("other-number", first_only),
+    ("decay-outside", decay_afterwards),
     ("not-a-list", lambda *given: iter(solution(*given))),
     ("wrong-shape", lambda *given: [new.flatten() for new in solution(*given)]),
-    ("no-rate", lambda weights, gradients, lr, decay, eta: solution(weights, gradients, 1.0, decay, eta)),
     ("plain-sgd", lambda weights, gradients, lr, decay, eta: [w - lr * g for w, g in zip(weights, gradients, strict=True)]),
-    ("convolution-as-a-bias", only_matrices),
-    ("zeros-with-the-coefficient", with_ratio(lambda *a: true_ratio(*a) if a[0].any() and a[1].any() else a[3], guard=False)),
-    ("zeros-not-plain", with_ratio(lambda *a: true_ratio(*a) if a[0].any() else 1.0, guard=False)),
-    ("norm-of-each-row", with_ratio(lambda w, g, d, e: e * rows(w) / (rows(g) + d * rows(w)))),
-    ("unchanged", biases_stay),
-    ("another-direction", rounded),
-    ("wrong-length", with_ratio(lambda *a: true_ratio(*a) ** 0.5)),
-    ("wrong-decay", lambda weights, gradients, lr, decay, eta: half_decayed(weights, gradients, lr, decay, eta)),
-    ("biases-by-position", every_second_plain),
-    ("biases-with-the-coefficient", biases_with_the_coefficient),
-    ("inverted", with_ratio(lambda w, g, decay, eta: (g.norm() + decay * w.norm()) / (eta * w.norm()))),
-    (
-        "norm-of-each-row",
-        with_ratio(lambda w, g, decay, eta: slices(w, g, decay, eta) if w.ndim > 2 else true_ratio(w, g, decay, eta)),
-    ),
-    ("decay-outside", decay_afterwards),
-    ("plain-without-decay", plain_without_decay),
-    (
-        "rate-twice",
-        lambda w, g, lr, decay, eta: [a + lr * (b - a) for a, b in zip(w, solution(w, g, lr, decay, eta), strict=True)],
-    ),
 ]
 
 
@@ -347,5 +224,3 @@ ALSO_RIGHT = [
     by_frobenius,
     with_the_library,
 ]
-
-WRONG += [("wrong-length", with_ratio(lambda w, g, d, e: e * w.norm().clamp(max=10) / (g.norm() + d * w.norm())))]
