@@ -18,125 +18,13 @@ def solution(parameter, all_reduce, ranks):
     return finish
 
 
-def all_in_finish(parameter, all_reduce, ranks):
-    def finish():
-        all_reduce(parameter.grad).wait()
-        parameter.grad /= ranks
-
-    return finish
-
-
-def starts_in_finish_and_never_waits(parameter, all_reduce, ranks):
-    def finish():
-        all_reduce(parameter.grad.div_(ranks))
-
-    return finish
-
-
-def taken_at_once(parameter, all_reduce, ranks):
-    grad = parameter.grad
-    handles = []
-    parameter.register_post_accumulate_grad_hook(lambda _: handles.append(all_reduce(grad)))
-
-    def finish():
-        handles.pop().wait()
-        parameter.grad = grad / ranks
-
-    return finish
-
-
 def started_at_once(parameter, all_reduce, ranks):
     handle = all_reduce(parameter.grad)
     return handle.wait
 
 
-def tensor_hook(parameter, all_reduce, ranks):
-    handles = []
-    parameter.register_hook(lambda grad: handles.append(all_reduce(grad)))
-
-    def finish():
-        handles.pop().wait()
-        parameter.grad.div_(ranks)
-
-    return finish
-
-
-def tensor_hook_looks_up(parameter, all_reduce, ranks):
-    handles = []
-    parameter.register_hook(lambda _: handles.append(all_reduce(parameter.grad)))
-
-    def finish():
-        handles.pop().wait()
-        parameter.grad.div_(ranks)
-
-    return finish
-
-
-def one_shot(parameter, all_reduce, ranks):
-    handles = []
-
-    def start(parameter):
-        handles.append(all_reduce(parameter.grad))
-        hook.remove()
-
-    def finish():
-        handles[-1].wait()
-        parameter.grad.div_(ranks)
-
-    hook = parameter.register_post_accumulate_grad_hook(start)
-    return finish
-
-
-def registers_again(parameter, all_reduce, ranks):
-    handles = []
-
-    def start(parameter):
-        handles.append(all_reduce(parameter.grad))
-
-    def finish():
-        for handle in handles:
-            handle.wait()
-        handles.clear()
-        parameter.grad.div_(ranks)
-        parameter.register_post_accumulate_grad_hook(start)
-
-    parameter.register_post_accumulate_grad_hook(start)
-    return finish
-
-
-SHARED = {}
-
-
-def shared_handle(parameter, all_reduce, ranks):
-    def start(parameter):
-        SHARED["last"] = all_reduce(parameter.grad)
-
-    def finish():
-        SHARED["last"].wait()
-        parameter.grad.div_(ranks)
-
-    parameter.register_post_accumulate_grad_hook(start)
-    return finish
-
-
 def never_summed(parameter, all_reduce, ranks):
     return lambda: parameter.grad.div_(ranks)
-
-
-def hands_back_the_handle(parameter, all_reduce, ranks):
-    handles = []
-    parameter.register_post_accumulate_grad_hook(lambda p: handles.append(all_reduce(p.grad)))
-    return handles
-
-
-def clears(parameter, all_reduce, ranks):
-    finish = solution(parameter, all_reduce, ranks)
-
-    def finish_and_clear():
-        finish()
-        parameter.grad = None
-
-    return finish_and_clear
 
 
 def registers_in_finish(parameter, all_reduce, ranks):
@@ -151,18 +39,8 @@ def registers_in_finish(parameter, all_reduce, ranks):
     return finish
 
 
-def takes_the_step(parameter, all_reduce, ranks):
-    finish = solution(parameter, all_reduce, ranks)
-
-    def finish_and_step():
-        finish()
-        parameter.data -= 0.1 * parameter.grad
-
-    return finish_and_step
-
-
-def sent_in(dtype, decimals=None):
-    """The sum starts with a copy of the gradient in another type, or its mean is rounded."""
+def sent_in(dtype):
+    """The sum starts with a copy of the gradient in another type."""
 
     def overlap(parameter, all_reduce, ranks):
         started = []
@@ -176,91 +54,65 @@ def sent_in(dtype, decimals=None):
         def finish():
             handle, copy = started.pop()
             handle.wait()
-            mean = (copy / ranks).to(parameter.dtype)
-            parameter.grad = mean if decimals is None else mean.round(decimals=decimals)
+            parameter.grad = (copy / ranks).to(parameter.dtype)
 
         return finish
 
     return overlap
 
 
-def small_ones_left(parameter, all_reduce, ranks):
-    """Elements of the sum below 0.1 are not divided."""
-    started = []
-    parameter.register_post_accumulate_grad_hook(lambda parameter: started.append(all_reduce(parameter.grad)))
-
-    def finish():
-        started.pop().wait()
-        parameter.grad = torch.where(parameter.grad.abs() < 0.1, parameter.grad, parameter.grad / ranks)
-
-    return finish
-
-
+SUM, WAIT, DIVIDE = "all_reduce(parameter.grad)", "handles.pop().wait()", "parameter.grad.div_(ranks)"
+HOOK, REGISTER = "register_post_accumulate_grad_hook", "    parameter.register_post_accumulate_grad_hook(start)\n"
 WRONG = [
-    ("wrong-value", small_ones_left),
     ("other-type", sent_in(torch.float16)),
     ("other-type", sent_in(torch.float32)),
-    ("wrong-value", sent_in(torch.float64, decimals=3)),
-    ("rounded", sent_in(torch.float64, decimals=8)),
-    ("not-overlapped", all_in_finish),
-    ("not-overlapped", starts_in_finish_and_never_waits),
-    ("gradient-not-there", taken_at_once),
     ("gradient-not-there", started_at_once),
-    ("gradient-not-there", tensor_hook_looks_up),
-    ("sum-lost", tensor_hook),
-    ("only-the-first-step", one_shot),
-    ("sums-twice", registers_again),
-    ("never-waits", shared_handle),
     ("never-summed", never_summed),
-    ("no-finish", hands_back_the_handle),
-    ("gradient-lost", clears),
     *wrong_answers(
         solution,
         [
-            ("waits-in-backward", ("handles.append(all_reduce(parameter.grad))", "all_reduce(parameter.grad).wait()")),
-            ("never-waits", ("handles.pop().wait()", "handles.pop()")),
-            ("not-averaged", ("        parameter.grad.div_(ranks)\n", "")),
-            ("averaged-twice", ("all_reduce(parameter.grad)", "all_reduce(parameter.grad.div_(ranks))")),
-            (
-                "changed-in-flight",
-                (
-                    "handles.pop().wait()\n        parameter.grad.div_(ranks)",
-                    "parameter.grad.div_(ranks)\n        handles.pop().wait()",
-                ),
-            ),
-            (
-                "changed-in-flight",
-                ("parameter.grad))", "parameter.grad))\n        parameter.grad.div_(ranks)"),
-                ("        parameter.grad.div_(ranks)\n\n    parameter", "\n    parameter"),
-            ),
-            ("sum-lost", ("all_reduce(parameter.grad)", "all_reduce(parameter.grad.clone())"), (".div_(ranks)", "")),
-            ("sum-lost", ("all_reduce(parameter.grad)", "all_reduce(parameter.grad.clone())")),
-            ("sums-the-weights", ("all_reduce(parameter.grad)", "all_reduce(parameter)")),
-            ("sums-the-weights", ("all_reduce(parameter.grad)", "all_reduce(parameter.data)")),
+            ("waits-in-backward", (f"handles.append({SUM})", f"{SUM}.wait()")),
+            ("never-waits", (WAIT, "handles.pop()")),
+            ("not-averaged", (f"        {DIVIDE}\n", "")),
+            ("averaged-twice", (SUM, "all_reduce(parameter.grad.div_(ranks))")),
+            ("changed-in-flight", (f"{WAIT}\n        {DIVIDE}", f"{DIVIDE}\n        {WAIT}")),
+            ("changed-in-flight", (f"        {DIVIDE}\n\n", "\n"), ("parameter.grad))", f"parameter.grad))\n        {DIVIDE}")),
+            ("sum-lost", (SUM, "all_reduce(parameter.grad.clone())"), (".div_(ranks)", "")),
+            ("sum-lost", (SUM, "all_reduce(parameter.grad.clone())")),
+            ("sums-the-weights", (SUM, "all_reduce(parameter)")),
+            ("sums-the-weights", (SUM, "all_reduce(parameter.data)")),
             ("returns-nothing", ("    return finish\n", "")),
-            (
-                "no-finish",
-                ("return finish", "return finish()"),
-                ("handles.pop().wait()\n        parameter.grad.div_(ranks)", "return 0"),
-            ),
-            ("wrong-gradient-sent", ("all_reduce(parameter.grad)", "all_reduce(parameter.grad.sign())")),
+            ("no-finish", ("return finish", "return finish()"), (f"{WAIT}\n        {DIVIDE}", "return 0")),
+            ("wrong-gradient-sent", (SUM, "all_reduce(parameter.grad.sign())")),
             ("wrong-factor", ("div_(ranks)", "div_(ranks + 1)")),
             ("two-ranks", ("div_(ranks)", "div_(2)")),
             ("wrong-factor", ("div_(ranks)", "mul_(ranks)")),
+            ("hook-returns", (f"handles.append({SUM})", f"return {SUM}")),
+            ("sums-twice", (REGISTER, REGISTER * 2)),
+            ("raises", (SUM, "torch.distributed.all_reduce(parameter.grad, async_op=True)")),
+            ("not-a-tensor", (SUM, "all_reduce([parameter.grad])")),
+            ("not-overlapped", (WAIT, f"{SUM}.wait()"), (REGISTER, "")),
+            ("not-overlapped", (WAIT, "all_reduce(parameter.grad.div_(ranks))"), (f"        {DIVIDE}\n", ""), (REGISTER, "")),
+            ("gradient-not-there", ("handles = []", "handles, grad = [], parameter.grad"), (SUM, "all_reduce(grad)")),
+            ("gradient-not-there", (HOOK, "register_hook")),
+            ("sum-lost", (HOOK, "register_hook"), ("start(parameter)", "start(grad)"), (SUM, "all_reduce(grad)")),
             (
-                "hook-returns",
-                ("        handles.append(all_reduce(parameter.grad))", "        return all_reduce(parameter.grad)"),
+                "only-the-first-step",
+                (REGISTER, f"    hook ={REGISTER[3:]}"),
+                (f"{SUM})", f"{SUM})\n        hook.remove()"),
+                (WAIT, "handles[-1].wait()"),
             ),
-            (
-                "sums-twice",
-                ("    return finish\n", "    parameter.register_post_accumulate_grad_hook(start)\n    return finish\n"),
-            ),
-            ("raises", ("all_reduce(parameter.grad)", "torch.distributed.all_reduce(parameter.grad, async_op=True)")),
-            ("not-a-tensor", ("all_reduce(parameter.grad)", "all_reduce([parameter.grad])")),
+            ("sums-twice", (WAIT, f"while handles:\n            {WAIT}"), (DIVIDE, f"{DIVIDE}\n    {REGISTER}")),
+            ("never-waits", (f"handles.append({SUM})", f"MEMORY['last'] = {SUM}"), ("handles.pop()", "MEMORY['last']")),
+            ("no-finish", ("return finish", "return handles")),
+            ("gradient-lost", (DIVIDE, f"{DIVIDE}\n        parameter.grad = None")),
+            ("changes-the-parameter", (DIVIDE, f"{DIVIDE}\n        parameter.data -= 0.1 * parameter.grad")),
+            ("rounded", (DIVIDE, "parameter.grad = (parameter.grad / ranks).round(decimals=8)")),
+            ("wrong-value", (DIVIDE, "parameter.grad = (parameter.grad / ranks).round(decimals=3)")),
+            ("wrong-value", (DIVIDE, "parameter.grad.div_(1 + (ranks - 1) * (parameter.grad.abs() >= 0.1))")),
         ],
     ),
     ("registered-too-late", registers_in_finish),
-    ("changes-the-parameter", takes_the_step),
 ]
 
 
