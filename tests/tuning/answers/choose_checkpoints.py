@@ -1,5 +1,7 @@
 """Answers to `choose-checkpoints`: the fewest milliseconds that free enough megabytes."""
 
+from edited_source import wrong_answers
+
 
 def solution(plan, need):
     from itertools import combinations
@@ -31,28 +33,12 @@ def all_needed_and_one_more(plan, need):
     return chosen + rest[:1]
 
 
-def choices(plan, counts=None):
-    from itertools import combinations
-
-    return [choice for count in counts or range(len(plan) + 1) for choice in combinations(plan, count)]
-
-
 def megabytes(plan, choice):
     return sum(plan[name][0] for name in choice)
 
 
 def milliseconds(plan, choice):
     return sum(plan[name][1] for name in choice)
-
-
-def best(key, enough=lambda freed, need: freed >= need, counts=None):
-    """The choice with the smallest key(plan, choice) of those that free enough."""
-
-    def choose(plan, need):
-        free = [choice for choice in choices(plan, counts and counts(plan)) if enough(megabytes(plan, choice), need)]
-        return list(min(free, key=lambda choice: key(plan, choice)))
-
-    return choose
 
 
 def by_the_megabyte_and_pruned(plan, need):
@@ -71,17 +57,6 @@ def a_run_of_neighbors(plan, need):
     )
 
 
-def as_much_as_the_need_allows(plan, need):
-    return max((c for c in choices(plan) if megabytes(plan, c) <= need), key=lambda choice: megabytes(plan, choice))
-
-
-def twice_the_same(plan, need):
-    from itertools import combinations_with_replacement
-
-    found = [c for count in range(4) for c in combinations_with_replacement(plan, count) if megabytes(plan, c) >= need]
-    return list(min(found, key=lambda choice: milliseconds(plan, choice)))
-
-
 def nearest_size_first(plan, need):
     taken = []
     while (missing := need - megabytes(plan, taken)) > 0:
@@ -98,8 +73,43 @@ def one_part_or_all(plan, need):
     return [min(enough, key=lambda name: plan[name][1])] if enough and need else list(plan) if need else []
 
 
-def in_whole_megabytes(plan, need):
-    return solution({name: (int(mb), ms) for name, (mb, ms) in plan.items()}, int(need))
+FREED, COST = "sum(plan[name][0] for name in choice)", "sum(plan[name][1] for name in choice)"
+COUNTS, ENOUGH = "range(len(plan) + 1)", ">= need"
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("more-than-needed", (ENOUGH, "> need")),
+            ("frees-too-little", (ENOUGH, "<= need"), ("min(", "max("), (COST, FREED)),
+            ("frees-least", (COST, FREED)),
+            ("fewest-parts", (COST, f"(len(choice), {COST})")),
+            ("everything", (COST, f"-{COST}")),
+            ("too-expensive", (COST, f"{COST} / ({FREED} or 1)")),
+            ("not-all-sizes", (COUNTS, "range(3)")),
+            ("not-all-sizes", (COUNTS, "range(len(plan))")),
+            ("named-twice", (COUNTS, "range(4)"), ("combinations", "combinations_with_replacement")),
+            ("numbers-swapped", ("[0] for", "[2] for"), ("[1] for", "[0] for"), ("[2] for", "[1] for")),
+            ("frees-too-little", (FREED, "sum(int(plan[name][0]) for name in choice)"), (ENOUGH, ">= int(need)")),
+            ("nothing-needed", (ENOUGH, ">= max(need, 1)")),
+        ],
+    ),
+    ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
+    ("quickest-first", in_order(lambda megabytes, ms: ms)),
+    ("cheapest-by-the-megabyte", in_order(lambda megabytes, ms: ms / megabytes)),
+    ("everything", lambda plan, need: list(plan)),
+    ("kept-not-recomputed", lambda plan, need: [name for name in plan if name not in solution(plan, need)]),
+    ("frees-too-little", one_part),
+    ("frees-too-little", only_what_fits_the_need),
+    ("too-expensive", all_needed_and_one_more),
+    ("too-expensive", by_the_megabyte_and_pruned),
+    ("too-expensive", a_run_of_neighbors),
+    ("too-expensive", nearest_size_first),
+    ("too-expensive", one_part_or_all),
+    ("not-names", lambda plan, need: "gelu"),
+    ("not-names", lambda plan, need: 3),
+    ("not-names", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
+    ("returns-nothing", lambda plan, need: None),
+]
 
 
 def recursive(plan, need):
@@ -136,35 +146,6 @@ def cheapest_first_from_a_heap(plan, need):
             heapq.heappush(heap, (spent + plan[names[index]][1], index + 1, (*chosen, names[index])))
 
 
-WRONG = [
-    ("largest-first", in_order(lambda megabytes, ms: -megabytes)),
-    ("quickest-first", in_order(lambda megabytes, ms: ms)),
-    ("cheapest-by-the-megabyte", in_order(lambda megabytes, ms: ms / megabytes)),
-    ("everything", lambda plan, need: list(plan)),
-    ("kept-not-recomputed", lambda plan, need: [name for name in plan if name not in solution(plan, need)]),
-    ("frees-too-little", one_part),
-    ("too-expensive", all_needed_and_one_more),
-    ("not-names", lambda plan, need: "gelu"),
-    ("not-names", lambda plan, need: 3),
-    ("returns-nothing", lambda plan, need: None),
-    ("more-than-needed", best(milliseconds, enough=lambda freed, need: freed > need)),
-    ("frees-least", best(megabytes)),
-    ("fewest-parts", best(lambda plan, choice: (len(choice), milliseconds(plan, choice)))),
-    ("not-all-sizes", best(milliseconds, counts=lambda plan: range(3))),
-    ("not-all-sizes", best(milliseconds, counts=lambda plan: range(len(plan)))),
-    ("too-expensive", by_the_megabyte_and_pruned),
-    ("too-expensive", a_run_of_neighbors),
-    ("frees-too-little", as_much_as_the_need_allows),
-    ("named-twice", twice_the_same),
-    ("frees-too-little", in_whole_megabytes),
-    ("everything", best(lambda plan, choice: -milliseconds(plan, choice))),
-    ("not-names", lambda plan, need: (solution(plan, need), milliseconds(plan, solution(plan, need)))),
-    ("too-expensive", best(lambda plan, choice: milliseconds(plan, choice) / (megabytes(plan, choice) or 1))),
-    ("too-expensive", nearest_size_first),
-    ("frees-too-little", only_what_fits_the_need),
-    ("too-expensive", one_part_or_all),
-    ("nothing-needed", lambda plan, need: solution(plan, max(need, 1))),
-]
 ALSO_RIGHT = [
     lambda plan, need: set(solution(plan, need)),
     lambda plan, need: (name for name in solution(plan, need)),
@@ -173,10 +154,3 @@ ALSO_RIGHT = [
     cheapest_first_from_a_heap,
     lambda plan, need: {name: plan[name] for name in solution(plan, need)}.keys(),
 ]
-
-
-def numbers_swapped(plan, need):
-    return solution({name: (ms, megabytes) for name, (megabytes, ms) in plan.items()}, need)
-
-
-WRONG += [("numbers-swapped", numbers_swapped)]
