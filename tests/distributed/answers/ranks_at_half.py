@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(compute, nbytes, latency, bandwidth):
@@ -80,190 +81,65 @@ ALSO_RIGHT = [communication_exceeds_compute, quadratic, doubling_and_bisection, 
 # ---- wrong answers ---------------------------------------------------------------------------------------------------------
 
 
-def _ring(n, nbytes, latency, bandwidth):
-    return 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
-
-
-def _search(efficiency, limit=0.5):
-    return next(n for n in itertools.count(2) if efficiency(n) < limit)
-
-
-def at_most_one_half(compute, *link):
-    n = 2
-    while compute / (n * (compute / n + _ring(n, *link))) > 0.5:
-        n += 1
-    return n
-
-
-def last_good(compute, *link):
-    n = 1
-    while compute / ((n + 1) * (compute / (n + 1) + _ring(n + 1, *link))) >= 0.5:
-        n += 1
-    return n
-
-
-def compute_not_divided(compute, *link):
-    return _search(lambda n: compute / (compute + _ring(n, *link)))
-
-
-def speed_up_below_half(compute, *link):
-    return _search(lambda n: compute / (compute / n + _ring(n, *link)))
-
-
-def no_speed_up_left(compute, *link):
-    return _search(lambda n: compute / (compute / n + _ring(n, *link)), 1)
-
-
-def reduce_scatter_only(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * (n - 1) * (latency + nbytes / (n * bandwidth))))
-
-
-def all_bytes_in_each_step(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * 2 * (n - 1) * (latency + nbytes / bandwidth)))
-
-
-def n_steps(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * 2 * n * (latency + nbytes / (n * bandwidth))))
-
-
-def no_latency(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * _ring(n, nbytes, 0, bandwidth)))
-
-
-def no_bytes(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * 2 * (n - 1) * latency))
-
-
-def bytes_once(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * (2 * (n - 1) * latency + nbytes / bandwidth)))
-
-
-def latency_once(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * (latency + 2 * (n - 1) / n * nbytes / bandwidth)))
-
-
-def bandwidth_in_bits(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * _ring(n, nbytes * 8, latency, bandwidth)))
-
-
-def with_a_tree(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * 2 * (math.ceil(math.log2(n)) * latency + nbytes / bandwidth)))
-
-
-def many_ranks(compute, nbytes, latency, bandwidth):
-    return _search(lambda n: compute / (compute + n * (2 * (n - 1) * latency + 2 * nbytes / bandwidth)))
-
-
-def only_powers_of_two(compute, *link):
-    n = 2
-    while compute / (compute + n * _ring(n, *link)) >= 0.5:
-        n *= 2
-    return n
-
-
-def real_root(compute, nbytes, latency, bandwidth):
-    a, b, c = 2 * latency, 2 * (nbytes / bandwidth - latency), -2 * nbytes / bandwidth - compute
-    return (-b + math.sqrt(b * b - 4 * a * c)) / (2 * a)
-
-
-def rounded_root(*given):
-    return round(real_root(*given))
-
-
-def rounded_up(*given):
-    return math.ceil(real_root(*given))
-
-
-def rounded_down(*given):
-    return int(real_root(*given))
-
-
-def least_time(compute, *link):
-    return min(range(1, 3000), key=lambda n: compute / n + _ring(n, *link))
-
-
-def the_ratio(compute, *link):
-    n = solution(compute, *link)
-    return compute / (compute + n * _ring(n, *link))
+def least_time(compute, nbytes, latency, bandwidth):
+    return min(range(1, 3000), key=lambda n: compute / n + 2 * (n - 1) * (latency + nbytes / (n * bandwidth)))
 
 
 def always_eight(compute, nbytes, latency, bandwidth):
     return 8
 
 
-def forgets_to_return(compute, nbytes, latency, bandwidth):
-    n = 2
-    while compute / (compute + n * _ring(n, nbytes, latency, bandwidth)) >= 0.5:
-        n += 1
-
-
-def as_text(*given):
-    return f"{solution(*given)} ranks"
-
-
 def three_arguments(compute, nbytes, bandwidth):
     return 2
 
 
-def efficiency(n, compute, nbytes, latency, bandwidth):
-    return compute / (compute + n * 2 * (n - 1) * (latency + nbytes / (n * bandwidth)))
-
-
-def overlaps(compute, nbytes, latency, bandwidth):
-    return next(n for n in itertools.count(1) if n * 2 * (n - 1) * (latency + nbytes / (n * bandwidth)) > 2 * compute)
-
-
-def half_is_enough_and_one_before(*given):
-    return next(n for n in itertools.count(1) if efficiency(n, *given) <= 0.5) - 1
-
-
-def gives_up(*given):
-    return next((n for n in range(1, 1000) if efficiency(n, *given) < 0.5), None)
-
-
-def in_whole_bytes(compute, nbytes, latency, bandwidth):
-    """A part of the bytes is rounded down."""
-    return next(n for n in range(2, 10**5) if compute < 2 * (n - 1) * n * (latency + nbytes // n / bandwidth))
-
-
+RING, PART = "2 * (ranks - 1) * (latency + nbytes / (ranks * bandwidth))", "nbytes / (ranks * bandwidth)"
+TIME, FOUND = "ranks * (compute / ranks + ring)", "return ranks"
 WRONG = [
-    ("too-many-ranks", lambda compute, nbytes, latency, bandwidth: in_whole_bytes(compute, nbytes, latency, bandwidth)),
-    ("one-half-is-not-below", at_most_one_half),
-    ("one-half-is-not-below", rounded_up),
-    ("the-last-above", last_good),
-    ("the-last-above", rounded_down),
-    ("weak-scaling", compute_not_divided),
-    ("speed-up-instead", speed_up_below_half),
-    ("slower-than-one", no_speed_up_left),
-    ("half-a-ring", reduce_scatter_only),
-    ("whole-payload-in-each-step", all_bytes_in_each_step),
-    ("as-many-steps-as-ranks", n_steps),
-    ("latency-ignored", no_latency),
-    ("bytes-ignored", no_bytes),
-    ("one-latency", latency_once),
-    ("bits", bandwidth_in_bits),
-    ("a-tree", with_a_tree),
-    ("large-n-formula", many_ranks),
-    ("powers-of-two", only_powers_of_two),
-    ("not-a-whole-number", real_root),
-    ("rounded", rounded_root),
+    *wrong_answers(
+        solution,
+        [
+            ("one-half-is-not-below", ("< 0.5", "<= 0.5")),
+            ("one-half-is-not-below", ("< 0.5", "<= 0.5"), (FOUND, "return ranks - 1")),
+            ("the-last-above", (FOUND, "return ranks - 1")),
+            ("one-too-many", (FOUND, "return ranks + 1")),
+            ("the-efficiency", (FOUND, f"return compute / ({TIME})")),
+            ("wrong-type", (FOUND, 'return f"{ranks} ranks"')),
+            ("returns-nothing", (FOUND, "break")),
+            ("too-many-ranks", ("< 0.5", "< 0.25")),
+            ("too-many-ranks", (PART, "nbytes // ranks / bandwidth")),  # a part of the bytes is rounded down
+            ("weak-scaling", (TIME, "compute + ring")),
+            ("speed-up-instead", (TIME, "compute / ranks + ring")),
+            ("slower-than-one", (TIME, "compute / ranks + ring"), ("< 0.5", "< 1")),
+            ("half-a-ring", (RING, f"(ranks - 1) * (latency + {PART})")),
+            ("half-a-ring", (f"compute / ({TIME}) < 0.5", "ranks * ring > 2 * compute")),
+            ("whole-payload-in-each-step", (PART, "nbytes / bandwidth")),
+            ("as-many-steps-as-ranks", ("(ranks - 1)", "ranks")),
+            ("latency-ignored", ("latency + ", "")),
+            ("bytes-ignored", (f" + {PART}", "")),
+            ("payload-once", (RING, "2 * (ranks - 1) * latency + nbytes / bandwidth")),
+            ("one-latency", (RING, "latency + 2 * (ranks - 1) / ranks * nbytes / bandwidth")),
+            ("large-n-formula", (RING, "2 * (ranks - 1) * latency + 2 * nbytes / bandwidth")),
+            ("a-tree", (RING, "2 * (math.ceil(math.log2(ranks)) * latency + nbytes / bandwidth)")),
+            ("bits", (PART, f"8 * {PART}")),
+            ("latency-in-another-unit", ("latency +", "latency / 1000 +")),
+            ("powers-of-two", ("ranks += 1", "ranks *= 2")),
+            ("starts-too-late", ("ranks = 2", "ranks = 3")),
+            ("gives-up", ("while True", "while ranks < 1000")),
+        ],
+    ),
+    *wrong_answers(
+        quadratic,
+        [
+            ("not-a-whole-number", ("math.floor", ""), (" + 1", "")),
+            ("rounded", ("math.floor", "round"), (" + 1", "")),
+            ("one-half-is-not-below", ("math.floor", "math.ceil"), (" + 1", "")),
+            ("the-last-above", (" + 1", "")),
+        ],
+    ),
     ("the-fastest", least_time),
-    ("the-efficiency", the_ratio),
     ("too-few-ranks", always_eight),
-    ("too-many-ranks", lambda *given: next(n for n in itertools.count(1) if efficiency(n, *given) < 0.25)),
-    ("one-too-many", lambda *given: solution(*given) + 1),
-    ("starts-too-late", lambda *given: max(3, solution(*given))),
+    ("wrong-arguments", three_arguments),
     ("powers-of-two", lambda *given: solution(*given) // 10 * 10 + 1 + 10 * (solution(*given) % 10 > 1)),
     ("the-example", lambda *given: 101),
-    ("half-a-ring", overlaps),
-    ("one-half-is-not-below", half_is_enough_and_one_before),
-    ("gives-up", gives_up),
-    ("returns-nothing", forgets_to_return),
-    ("wrong-type", as_text),
-    ("wrong-arguments", three_arguments),
-    ("payload-once", bytes_once),
-    (
-        "latency-in-another-unit",
-        lambda compute, nbytes, latency, bandwidth: solution(compute, nbytes, latency / 1000, bandwidth),
-    ),
 ]

@@ -4,6 +4,7 @@ import functools
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 from torchvision.transforms import v2
 
 from hpml_lab.storage.lessons.slow_pictures import augment, decode
@@ -36,35 +37,6 @@ class Given(torch.utils.data.Dataset):
         return self.item(index)
 
 
-def as_given(store):
-    return Given(lambda i: (augment(decode(store.read(i))), store.table()[i]), store.count)
-
-
-def pictures_kept(store):
-    picture = functools.cache(lambda i: decode(store.read(i)))
-    return Given(lambda i: (augment(picture(i)), store.table()[i]), store.count)
-
-
-def everything_kept(store):
-    labels, picture = store.table(), functools.cache(lambda i: decode(store.read(i)))
-    return Given(lambda i: (augment(picture(i)), labels[i]), store.count)
-
-
-def all_read_first(store):
-    labels, pictures = store.table(), [decode(store.read(i)) for i in range(store.count)]
-    return Given(lambda i: (augment(pictures[i]), labels[i]), store.count)
-
-
-def no_augmentation(store):
-    labels = store.table()
-    return Given(lambda i: (decode(store.read(i)), labels[i]), store.count)
-
-
-def always_mirrored(store):
-    labels = store.table()
-    return Given(lambda i: (decode(store.read(i)).flip(-1), labels[i]), store.count)
-
-
 def drawn_once(store):
     labels, flips = store.table(), {}
 
@@ -79,11 +51,6 @@ def shared(store, labels=[]):  # noqa: B006
     if not labels:
         labels.extend(store.table())
     return Given(lambda i: (augment(decode(store.read(i))), labels[i]), store.count)
-
-
-def shifted(store):
-    labels = store.table()
-    return Given(lambda i: (augment(decode(store.read(i))), labels[i - 1]), store.count)
 
 
 def first_picture(store):
@@ -109,36 +76,81 @@ def parsed_each_epoch(store):
     return Given(item, store.count)
 
 
-def read_twice(store):
-    labels = store.table()
-    return Given(lambda i: (augment(decode(store.read(i) and store.read(i))), labels[i]), store.count)
+def decoded_kept(store):
+    labels, kept = store.table(), {}
+
+    def item(index):
+        data = store.read(index)
+        if index not in kept:
+            kept[index] = decode(data)
+        return augment(kept[index]), labels[index]
+
+    return Given(item, store.count)
 
 
+def rarely(image):
+    return image.flip(-1) if torch.rand(()) < 0.1 else image
+
+
+CLASS, TABLE, LENGTH = "    class Pictures", "self.labels = store.table()", "len(self.labels)"
+READ, PICTURE, LABEL = "store.read(index)", "augment(decode(store.read(index)))", "self.labels[index]"
+ASKED_EACH_TIME = [(TABLE, "pass"), (LENGTH, "store.count"), (LABEL, "store.table()[index]")]
+KEPT = [(PICTURE, "augment(picture(index))"), (CLASS, f"    picture = functools.cache(lambda index: decode({READ}))\n{CLASS}")]
 WRONG = [
-    ("still-parsed-for-each-sample", as_given),
-    ("wrong-stage-fixed", pictures_kept),
-    ("keeps-every-picture", everything_kept),
-    ("reads-all-at-the-start", all_read_first),
-    ("augmentation-frozen", no_augmentation),
-    ("augmentation-frozen", always_mirrored),
+    *wrong_answers(
+        solution,
+        [
+            ("still-parsed-for-each-sample", *ASKED_EACH_TIME),
+            ("wrong-stage-fixed", *ASKED_EACH_TIME, *KEPT),
+            ("keeps-every-picture", *KEPT),
+            ("keeps-every-picture", ("decode", "once"), (CLASS, f"    once = functools.lru_cache(decode)\n{CLASS}")),
+            (
+                "reads-all-at-the-start",
+                (PICTURE, "augment(pictures[index])"),
+                (CLASS, f"    pictures = [decode(store.read(index)) for index in range(store.count)]\n{CLASS}"),
+            ),
+            ("parsed-more-than-once", (TABLE, f"{TABLE}\n            self.count = len(store.table())")),
+            ("shared-between-datasets", (TABLE, 'self.labels = MEMORY.setdefault("labels", store.table())')),
+            ("augmentation-frozen", (PICTURE, f"decode({READ})")),
+            ("augmentation-frozen", (PICTURE, f"decode({READ}).flip(-1)")),
+            ("mirrored-up-down", (PICTURE, f"{PICTURE}.flip(-2)")),
+            ("mirrored-at-another-rate", ("augment", "rarely")),
+            ("not-decoded", (PICTURE, READ)),
+            ("raises", (PICTURE, f"augment({READ})")),
+            ("wrong-picture", (PICTURE, f"{PICTURE} / 255")),
+            ("wrong-picture", (READ, "store.read((index + 1) % store.count)")),
+            ("wrong-shape", (PICTURE, f"{PICTURE}[0]")),
+            ("reads-another", (READ, "store.read(index % 64)")),
+            ("reads-twice", (READ, f"{READ} and {READ}")),
+            ("reads-twice", (READ, f"store.read({READ} and index)")),
+            ("wrong-label", (LABEL, "self.labels[index - 1]")),
+            ("wrong-label", (LABEL, "0")),
+            ("wrong-label", (LABEL, "sorted(self.labels)[index]")),
+            ("wrong-label", (LABEL, f"str({LABEL})")),
+            ("swapped", (f"{PICTURE}, {LABEL}", f"{LABEL}, {PICTURE}")),
+            ("not-a-pair", (f", {LABEL}", "")),
+            ("wrong-length", (LENGTH, "10")),
+        ],
+    ),
     ("augmentation-frozen", drawn_once),
     ("shared-between-datasets", shared),
-    ("wrong-label", shifted),
     ("wrong-picture", first_picture),
     ("parsed-more-than-once", parsed_each_epoch),
-    ("reads-twice", read_twice),
+    ("keeps-every-picture", decoded_kept),
     ("wrong-length", lambda store: Given(lambda i: None, store.count - 1)),
     ("not-a-dataset", lambda store: store.table()[0]),
     ("returns-nothing", lambda store: None),
+    ("returns-nothing", lambda store: store.table() and None),
+    ("returns-the-class", lambda store: Given),
 ]
 
 
-def with_labels(sample, length=None):
+def with_labels(sample):
     """A data set whose table is parsed once, with sample(store, labels, index)."""
 
     def make(store):
         labels = store.table()
-        return Given(lambda i: sample(store, labels, i), store.count if length is None else length)
+        return Given(lambda i: sample(store, labels, i), store.count)
 
     return make
 
@@ -153,10 +165,6 @@ def by_dictionary(store):
     return Given(lambda i: [augment(decode(store.read(int(i)))), np.int64(labels[i])], store.count)
 
 
-def parsed_twice(store):
-    return Given(lambda i, labels=store.table(): (augment(decode(store.read(i))), labels[i]), len(store.table()))
-
-
 def keeps_the_last(store):
     labels, kept = store.table(), {}
 
@@ -167,64 +175,6 @@ def keeps_the_last(store):
         return augment(kept[index]), labels[index]
 
     return Given(item, store.count)
-
-
-FIRST_STORE = {}
-
-
-def first_labels(store):
-    labels = FIRST_STORE.setdefault("labels", store.table())
-    return Given(lambda i: (augment(decode(store.read(i))), labels[i]), store.count)
-
-
-WRONG += [
-    ("swapped", with_labels(lambda store, labels, i: (labels[i], augment(decode(store.read(i)))))),
-    ("not-a-pair", with_labels(lambda store, labels, i: augment(decode(store.read(i))))),
-    ("not-decoded", with_labels(lambda store, labels, i: (store.read(i), labels[i]))),
-    ("reads-twice", with_labels(lambda store, labels, i: (augment(decode(store.read(store.read(i) and i))), labels[i]))),
-    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read((i + 1) % store.count))), labels[i]))),
-    ("mirrored-up-down", with_labels(lambda store, labels, i: (augment(decode(store.read(i))).flip(-2), labels[i]))),
-    ("wrong-picture", with_labels(lambda store, labels, i: (augment(decode(store.read(i))) / 255, labels[i]))),
-    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), 0))),
-    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), sorted(labels)[i]))),
-    ("parsed-more-than-once", parsed_twice),
-    ("shared-between-datasets", first_labels),
-    ("wrong-length", with_labels(lambda store, labels, i: None, length=10)),
-    ("returns-nothing", lambda store: store.table() and None),
-    ("raises", with_labels(lambda store, labels, i: (augment(store.read(i)), labels[i]))),
-]
-
-
-def decoded_kept(store):
-    labels, kept = store.table(), {}
-
-    def item(index):
-        data = store.read(index)
-        if index not in kept:
-            kept[index] = decode(data)
-        return augment(kept[index]), labels[index]
-
-    return Given(item, store.count)
-
-
-def cached_decode(store):
-    labels, once = store.table(), functools.lru_cache(decode)
-    return Given(lambda i: (augment(once(store.read(i))), labels[i]), store.count)
-
-
-def rarely(image):
-    return image.flip(-1) if torch.rand(()) < 0.1 else image
-
-
-WRONG += [
-    ("keeps-every-picture", decoded_kept),
-    ("keeps-every-picture", cached_decode),
-    ("mirrored-at-another-rate", with_labels(lambda store, labels, i: (rarely(decode(store.read(i))), labels[i]))),
-    ("reads-another", with_labels(lambda store, labels, i: (augment(decode(store.read(i % 64))), labels[i]))),
-    ("wrong-shape", with_labels(lambda store, labels, i: (augment(decode(store.read(i)))[0], labels[i]))),
-    ("wrong-label", with_labels(lambda store, labels, i: (augment(decode(store.read(i))), str(labels[i])))),
-    ("returns-the-class", lambda store: Given),
-]
 
 
 def lazy(store):
