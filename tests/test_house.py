@@ -66,8 +66,6 @@ MAY_IMPORT = {
     "experiments": {"lessons", "tools", "views"},
     "exercises": {"lessons", "tools"},
 }
-SHAPED = [topic for topic in TOPICS if (PACKAGE / topic / "lessons").is_dir()]  # the others do not have this shape yet
-SHAPED.append("adaptive")  # what it teaches to read is hpml_lab.optim
 CLAIMS = 6  # of a card
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
@@ -112,14 +110,14 @@ def test_a_class_name_has_one_meaning_in_the_package():
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
 
 
-@pytest.mark.parametrize("topic", SHAPED)
+@pytest.mark.parametrize("topic", TOPICS)
 def test_a_topic_has_its_parts_and_nothing_else(topic):
     found = {path.name for path in (PACKAGE / topic).iterdir() if path.name != "__pycache__"}
     assert found - PARTS == {"__init__.py"} and {"experiments"} <= found
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in (PACKAGE / topic).rglob("*.py")) <= TOPIC_LINES
 
 
-@pytest.mark.parametrize("topic", SHAPED)
+@pytest.mark.parametrize("topic", TOPICS)
 def test_lessons_and_tools_know_nothing_of_experiments(topic):
     for path in (PACKAGE / topic).rglob("*.py"):
         part = path.relative_to(PACKAGE / topic).parts[0]
@@ -144,7 +142,7 @@ def importers(topic):
     return found
 
 
-@pytest.mark.parametrize("topic", SHAPED)
+@pytest.mark.parametrize("topic", TOPICS)
 def test_a_short_module_with_one_importer_is_part_of_it(topic):
     front_door = (PACKAGE / topic / "__init__.py").read_text(encoding="utf-8")
     imported = importers(topic)
@@ -313,15 +311,7 @@ def test_a_notebook_says_what_it_teaches_and_ends_with_key_points(path):
     assert any(part.startswith("## Key points") for part in text[-3:])
 
 
-def shaped(paths):
-    return [
-        path
-        for path in paths
-        if path.stem.split("_", 1)[1] in SHAPED and re.search(r"\bsource\(", path.read_text(encoding="utf-8"))
-    ]
-
-
-@pytest.mark.parametrize("path", shaped(ALL_NOTEBOOKS), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_notebook_shows_each_lesson(path):
     """By `source(name)`, or `source(module.name)`: what is not shown is not a lesson."""
     code = "\n".join(c.source for c in nbformat.read(path, as_version=4).cells if c.cell_type == "code")
@@ -331,15 +321,18 @@ def test_a_notebook_shows_each_lesson(path):
         assert shown & {lesson.stem, *names}, f"the notebook does not show {lesson.name}"
 
 
-@pytest.mark.parametrize("path", shaped(ALL_NOTEBOOKS), ids=lambda p: p.stem)
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
 def test_a_card_has_at_most_six_claims(path):
     for cell in nbformat.read(path, as_version=4).cells:
         for output in cell.get("outputs", []):
             if found := re.search(r"\d+ of (\d+) claims? holds?", output.get("data", {}).get("text/html", "")):
                 assert int(found[1]) <= CLAIMS, cell.source
-    assert not any("## Exercises" in cell.source for cell in nbformat.read(path, as_version=4).cells), (
-        "an exercise stands behind the section it belongs to"
-    )
+
+
+@pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)
+def test_an_exercise_stands_behind_the_section_it_belongs_to(path):
+    headings = [line for cell in nbformat.read(path, as_version=4).cells for line in cell.source.splitlines()]
+    assert "## Exercises" not in headings, "a section of its own at the end"
 
 
 @pytest.mark.parametrize("name", sorted({row.notebook for row in all_exercises()}))
