@@ -14,6 +14,7 @@ import threading
 import time
 from concurrent.futures import Future
 from contextlib import closing
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -29,8 +30,6 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.serving.experiments import serving_engines as experiment
 from hpml_lab.serving.experiments.serving_engines import EngineTraffic, load_test
 from hpml_lab.serving.experiments.serving_engines.load_test import Load, Served, serve_in_turns
-from hpml_lab.serving.experiments.shared import http_program
-from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
 from hpml_lab.serving.lessons.traffic import Request
 from hpml_lab.serving.tools import array_message, onnx_models
 from hpml_lab.serving.tools.engine_program import engine_program, is_gone
@@ -60,7 +59,7 @@ def test_all_engines_answer_rightly_and_leave_nothing(result, sound):
         (name, load) for load in ("calm", "busy") for name in experiment.SERVERS
     ]
     assert {row.note for row in rows} == {""}
-    assert [row.requests for row in rows] == [4] * 5 + [24] * 5 and {row.failed for row in rows} == {0}
+    assert [row.requests for row in rows] == [4] * 4 + [24] * 4 and {row.failed for row in rows} == {0}
     batch = {row.engine: row.mean_batch for row in rows if row.load == "busy"}
     assert batch[experiment.LIT_ALONE] == 1 and all(1 <= size <= 4 for size in batch.values())
     assert result.checks[0].holds and "left" in result.checks[0].text
@@ -81,7 +80,7 @@ def test_without_onnx_runtime_its_rows_say_so_and_torch_is_served(on_digits, sou
     rows = alone.rows(EngineTraffic)
     assert [row.requests for row in rows if row.engine == experiment.TORCH] == [4, 24]
     missing = [row for row in rows if row.engine != experiment.TORCH]
-    assert len(missing) == 8 and all("onnxruntime is not installed" in row.note and row.p50_ms is None for row in missing)
+    assert len(missing) == 6 and all("onnxruntime is not installed" in row.note and row.p50_ms is None for row in missing)
     assert sum("pip install onnxruntime" in note for note in alone.notes) == 1, "said once for all of them"
     assert not alone.rows(OnnxEquality) and not alone.checks
 
@@ -89,9 +88,9 @@ def test_without_onnx_runtime_its_rows_say_so_and_torch_is_served(on_digits, sou
 def test_without_litserve_only_its_rows_are_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "litserve", None)
     found, faults = experiment.programs(Path("model.onnx"), CPU, SimpleNamespace(limit=4, window_seconds=0.0))
-    assert list(found) == [experiment.OURS_HTTP] and list(faults) == [experiment.LIT_ALONE, experiment.LIT_BATCHED]
+    assert found == {} and list(faults) == [experiment.LIT_ALONE, experiment.LIT_BATCHED]
     rows = experiment.rows_of({}, faults, [Load("calm", 10, 5)])
-    assert [row.note for row in rows[3:]] == ["litserve is not installed. pip install litserve"] * 2
+    assert [row.note for row in rows[2:]] == ["litserve is not installed. pip install litserve"] * 2
 
 
 def test_a_gpu_without_a_cuda_build_of_onnx_runtime_is_said(monkeypatch):
@@ -349,90 +348,46 @@ def test_a_batch_counts_once_and_throughput_is_over_the_seconds_of_all_turns():
 def test_a_row_tells_what_failed():
     turn = [Request(0.0, 0.0, 0.004), Request(0.0, 0.0, 5.0, "LabError: no answer within 5 s.")]
     served = {(name, "calm"): Served([turn], [0.0], [1]) for name in experiment.SERVERS[:2]}
-    served[experiment.OURS_HTTP, "calm"] = Served([[turn[1]]])
-    rows = experiment.rows_of(served, {experiment.OURS_HTTP: "gone"}, [Load("calm", 10, 2)])
+    served[experiment.LIT_ALONE, "calm"] = Served([[turn[1]]])
+    rows = experiment.rows_of(served, {experiment.LIT_ALONE: "gone"}, [Load("calm", 10, 2)])
     assert [(row.requests, row.failed, row.p99_ms) for row in rows[:2]] == [(2, 1, 4.0)] * 2
     assert rows[0].note == "the first error: LabError: no answer within 5 s."
     assert (rows[2].requests, rows[2].failed, rows[2].p50_ms, rows[2].note) == (1, 1, None, "gone")
     assert (rows[3].requests, rows[3].note) == (None, "it did not run")
 
 
-# ---- the client, and our server over HTTP ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def ours():
-    """(work) -> the port of our server over HTTP, with `work` as its model; ended after the test."""
-    ending = []
-
-    def serve(work):
-        stages = StageServer([ServerStage("models", work, limit=4)])
-        server = http_program._Server(stages, "/health")
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        ending.extend([server.shutdown, thread.join, server.server_close, stages.close])
-        return server.server_port
-
-    yield serve
-    for end in ending:
-        end()
-
-
-def test_our_server_answers_over_http_and_survives_bad_requests(ours):
-    def work(inputs):
-        if any(not np.isfinite(x).all() for x in inputs):
-            raise ValueError("NaN in a slice")
-        return http_program.batched(lambda x: 2 * x)(inputs)
-
-    with HttpClient(ours(work), connections=2) as client:
-        x = np.arange(6, dtype=np.float32).reshape(2, 3)
-        output, batch = array_message.decode(client.submit(array_message.encode(x)).result())
-        assert np.array_equal(output, 2 * x) and batch == 1
-        for body, why in (
-            (array_message.encode(x * float("nan")), "NaN in a slice"),
-            (b"not json", "JSONDecodeError"),
-            (json.dumps({"shape": [7], "data": "AAAA"}).encode(), "holds no array"),
-        ):
-            with pytest.raises(LabError, match=f"the server answered 500: .*{why}"):
-                client.submit(body).result()
-        assert array_message.decode(client.submit(array_message.encode(x)).result())[1] == 1
-
-
-def exchange(port, request):
-    """What our server answers to a request, until it closes the connection."""
-    with closing(socket.create_connection(("127.0.0.1", port), timeout=60)) as client:
-        client.sendall(f"POST /predict HTTP/1.1\r\n{request}".encode())
-        with client.makefile("rb") as answer:
-            return answer.read().decode()
+# ---- the client ------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    "head, status, why",
-    [
-        ("Content-Length: abc", 400, "Content-Length 'abc' is not a number of bytes"),
-        ("Content-Length: -1", 400, "'-1' is not a number"),
-        ("Content-Length: ²", 400, "is not a number"),
-        ("Content-Length: 1000000000000", 413, "more than 67,108,864 bytes"),
-        ("Content-Length: " + "9" * 5000, 413, "more than 67,108,864 bytes"),
-        ("Host: here", 411, "does not say how long"),
-        ("Transfer-Encoding: chunked", 411, "does not say how long"),
-    ],
+    "body, said", [(b'{"detail": "NaN in a slice"}', "NaN in a slice"), (b"<h1>out of\norder</h1>", "out of order")]
 )
-def test_a_length_that_is_wrong_is_answered_and_the_server_stays(ours, head, status, why):
-    port = ours(http_program.batched(lambda x: 2 * x))
-    answer = exchange(port, f"{head}\r\n\r\n")
-    assert answer.startswith(f"HTTP/1.1 {status} ") and why in answer and "Connection: close" in answer
-    with HttpClient(port, connections=1) as client:
-        x = np.ones(2, np.float32)
-        assert np.array_equal(array_message.decode(client.submit(array_message.encode(x)).result())[0], 2 * x)
+def test_an_error_of_the_server_is_one_of_the_request(body, said):
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
 
+        def do_POST(self):
+            asked = self.rfile.read(int(self.headers["Content-Length"]))
+            answer, status = (body, 500) if asked == b"bad" else (asked, 200)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
 
-def test_a_client_that_stops_in_the_middle_gives_its_thread_back(ours, monkeypatch):
-    monkeypatch.setattr(http_program._Handler, "timeout", 0.2)
-    port = ours(http_program.batched(lambda x: x))
-    answer = exchange(port, "Content-Length: 10\r\n\r\nhalf")
-    assert answer.startswith("HTTP/1.1 408 ") and "nothing came for 0.2 s" in answer
-    assert exchange(port, "Content-Len") == "", "in the header there is nobody to answer yet"
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        with HttpClient(server.server_port, connections=1) as client:
+            assert client.submit(b"good").result() == b"good"
+            with pytest.raises(LabError, match=f"the server answered 500: .*{said}"):
+                client.submit(b"bad").result()
+            assert client.submit(b"good").result() == b"good", "the connection serves the next request"
+        server.shutdown()
+        thread.join()
 
 
 def test_a_server_that_does_not_answer_is_given_up_in_time():

@@ -1,1 +1,1 @@
-"""The experiments of notebook 20, a folder each, and what both use."""
+"""The experiments of notebook 20, a folder each."""

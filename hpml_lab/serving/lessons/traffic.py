@@ -1,8 +1,9 @@
 """Traffic for a server: requests that arrive at random and do not wait for each other, and their latency.
 
 Requests of many users arrive independently: the gaps between them are exponential (a Poisson process), and nobody waits for
-another's answer (an open loop). A latency counts from the moment at which a request was due. Counted from the moment at which
-the client came to send it, a late client hides the waiting that it caused: "coordinated omission" (Gil Tene, 2015).
+another's answer (an open loop), as in the Server scenario of MLPerf Inference. A latency counts from the moment at which a
+request was due. Counted from the moment at which the client came to send it, a late client hides the waiting that it caused:
+"coordinated omission" (Gil Tene, 2015).
 """
 
 import math

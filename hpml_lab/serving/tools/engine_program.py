@@ -1,6 +1,6 @@
 """Serving engines as programs of their own: started on a free port of this machine, paused, and ended with all they started.
 
-    with engine_program("hpml_lab.serving.experiments.shared.http_program", {"model": path}, name="ours") as engine:
+    with engine_program("hpml_lab.serving.lessons.litserve_api", settings, name="LitServe") as engine:
         engine.wait_until_ready()
         ...                                # requests to engine.port
 

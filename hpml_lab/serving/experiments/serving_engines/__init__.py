@@ -21,7 +21,6 @@ from hpml_lab.serving.experiments.serving_engines.rows import (
     LIT_ALONE,
     LIT_BATCHED,
     ORT,
-    OURS_HTTP,
     SERVERS,
     TORCH,
     EngineTraffic,
@@ -33,7 +32,6 @@ from hpml_lab.serving.experiments.shared.slice_stages import INPUT_SHAPE, slice_
 from hpml_lab.serving.tools.onnx_session import CPU, CUDA, OnnxSession, choose_provider
 from hpml_lab.serving.experiments.serving_engines.load_test import (
     LITSERVE,
-    OURS,
     Load,
     Route,
     Served,
@@ -73,7 +71,7 @@ TOLERANCE = 1e-5  # of the largest output
 def draw(result: Result):
     """Latency from the moment a request was due, left at a calm load, right at a busy one: the circle is the median, the
     diamond the 99th percentile of all turns, and the small marks are those of each turn. Compare rows in pairs: torch and ONNX
-    Runtime; the same server with and without HTTP; LitServe with and without batching."""
+    Runtime; our server in this process and LitServe over HTTP; LitServe with and without batching."""
     figure = style.new_figure(9.5, 3.9)
     panels = figure.subplots(1, 2, sharex=True, sharey=True)
     rows = result.rows(EngineTraffic)
@@ -174,8 +172,7 @@ def judge_traffic(result: Result, served: Mapping[tuple[str, str], Served], calm
             measured += f"; {b.failed} requests failed"
         result.measured(text, not b.failed and all(x > y for x, y in zip(above, below, strict=False)), measured)
 
-    compare("Calm: over HTTP the median answer takes longer than from a function in this process", calm, OURS_HTTP, ORT, "p50")
-    compare("Calm: LitServe's median is above that of our server behind the same HTTP", calm, LIT_ALONE, OURS_HTTP, "p50")
+    compare("Calm: LitServe's median answer takes longer than that of a function in this process", calm, LIT_ALONE, ORT, "p50")
     compare("Busy: batching lowers the 99th percentile of LitServe", busy, LIT_ALONE, LIT_BATCHED, "p99")
     for (name, load), row in rows.items():
         if load == busy:
@@ -195,7 +192,8 @@ def time_both(run: Callable, session: OnnxSession, inputs: np.ndarray, samples: 
 def programs(path: Path, provider: str, params: Params) -> tuple[dict, dict[str, str]]:
     """The engines to start, and why others are left out."""
     settings = {"model": str(path), "provider": provider, "limit": params.limit}
-    found, faults = {OURS_HTTP: (OURS, settings)}, {}
+    found: dict[str, tuple[str, dict]] = {}
+    faults: dict[str, str] = {}
     for name, limit in ((LIT_ALONE, 1), (LIT_BATCHED, params.limit)):
         if importlib.util.find_spec("litserve") is None:
             faults[name] = "litserve is not installed. pip install litserve"

@@ -1,4 +1,4 @@
-"""The same traffic for several servers, in turns: our own in this process and over HTTP, and an engine of the field.
+"""The same traffic for several servers, in turns: our own in this process, and an engine of the field over HTTP.
 
 Engines are programs (`engine_program`); while one is measured, the others are paused.
 """
@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.serving.experiments.shared.http_program import batched
 from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
 from hpml_lab.serving.lessons.traffic import Request, TrafficSummary, due_times, open_loop, summary
 from hpml_lab.serving.tools.array_message import decode, encode
@@ -63,6 +62,15 @@ class InProcess:
 
     def fault(self) -> str:
         return ""
+
+
+def batched(session: Callable[[np.ndarray], np.ndarray]) -> Callable[[Sequence[np.ndarray]], list[tuple[np.ndarray, int]]]:
+    """The model as work of a ServerStage: (inputs) -> for each its output, and the size of the batch."""
+
+    def work(inputs: Sequence[np.ndarray]) -> list[tuple[np.ndarray, int]]:
+        return [(output, len(inputs)) for output in session(np.stack(inputs))]
+
+    return work
 
 
 @contextlib.contextmanager
@@ -215,7 +223,7 @@ def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Ser
 
 # ---- all of them -----------------------------------------------------------------------------------------------------
 
-LITSERVE, OURS = "hpml_lab.serving.lessons.litserve_api", "hpml_lab.serving.experiments.shared.http_program"
+LITSERVE = "hpml_lab.serving.lessons.litserve_api"
 
 
 @contextlib.contextmanager

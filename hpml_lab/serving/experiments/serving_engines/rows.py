@@ -9,9 +9,9 @@ from hpml_lab.serving.lessons.traffic import summary
 
 SHOWN = 400  # points of a curve that are kept
 
-TORCH, ORT, OURS_HTTP = "ours, torch", "ours, ONNX Runtime", "ours over HTTP, ONNX Runtime"
+TORCH, ORT = "ours, torch", "ours, ONNX Runtime"
 LIT_ALONE, LIT_BATCHED = "LitServe, one by one", "LitServe, batched"
-SERVERS = (TORCH, ORT, OURS_HTTP, LIT_ALONE, LIT_BATCHED)
+SERVERS = (TORCH, ORT, LIT_ALONE, LIT_BATCHED)
 
 
 @dataclass(frozen=True)

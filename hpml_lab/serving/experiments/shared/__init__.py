@@ -1,1 +1,1 @@
-"""Our server as a program, apart from the experiments because a child would import torch with them; the models of a slice."""
+"""What both experiments of notebook 20 use."""
