@@ -6,6 +6,7 @@ from itertools import accumulate, takewhile
 import numpy as np
 import pandas as pd
 import torch
+from edited_source import wrong_answers
 
 
 def solution(rates, losses, beta):
@@ -48,65 +49,12 @@ def uncorrected(losses, beta):
     return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss, initial=0.0))[1:]
 
 
-def swapped(losses, beta):
-    return smooth(losses, 1 - beta)
-
-
-def swapped_and_corrected_by_beta(losses, beta):
-    m, values = 0.0, []
-    for t, loss in enumerate(losses):
-        m = (1 - beta) * m + beta * loss
-        values.append(m / (1 - beta ** (t + 1)))
-    return values
-
-
-def swapped_and_not_corrected(losses, beta):
-    return uncorrected(losses, 1 - beta)
-
-
-def from_first(losses, beta):
-    return list(accumulate(losses, lambda m, loss: beta * m + (1 - beta) * loss))
-
-
-def added_up(losses, beta):
-    return list(accumulate(losses, lambda m, loss: beta * m + loss))
-
-
-def one_step(losses, beta):
-    return [m / (1 - beta) for m in uncorrected(losses, beta)]
-
-
-def too_late(losses, beta):
-    return [m / (1 - beta ** (t + 2)) for t, m in enumerate(uncorrected(losses, beta))]
-
-
-def too_early(losses, beta):
-    return [m / (1 - beta**t) for t, m in enumerate(uncorrected(losses, beta))]
-
-
-def in_place(losses, beta):
-    s, values = 0.0, []
-    for t, loss in enumerate(losses):
-        s = beta * s + (1 - beta) * loss
-        s = s / (1 - beta ** (t + 1))
-        values.append(s)
-    return values
-
-
 def window(losses, beta):
     return [sum(losses[max(0, t - 4) : t + 1]) / len(losses[max(0, t - 4) : t + 1]) for t in range(len(losses))]
 
 
-def nothing(rates, losses, beta):
-    solution(rates, losses, beta)
-
-
 def steepest(values):
     return np.diff(values).argmin() + 1
-
-
-def raw(losses, beta):
-    return losses
 
 
 def loses_the_last(losses):
@@ -117,41 +65,53 @@ def loses_the_last(losses):
 least = tenth_at(np.argmin)
 
 
-def early_but_for_the_first(losses, beta):
-    return [losses[0], *(value / (1 - beta**t) for t, value in enumerate(uncorrected(losses, beta)) if t)]
+def of_all_that_are_finite(rates, losses, beta):
+    """The smoothed loss of what is finite, with its own rates: goes on behind a NaN."""
+    finite = [(rate, loss) for rate, loss in zip(rates, losses, strict=True) if math.isfinite(loss)]
+    return min(zip(smooth([loss for _, loss in finite], beta), [rate for rate, _ in finite], strict=True))[1] / 10
 
 
+MEAN, SWAPPED = "beta * m + (1 - beta) * loss", "(1 - beta) * m + beta * loss"
+CORRECTED, TENTH = "m / (1 - beta ** (t + 1))", "chosen / 10"
 WRONG = [
-    (
-        "another-step",
-        lambda rates, losses, beta: solution(rates, [round(x, 4) if math.isfinite(x) else x for x in losses], beta),
+    *wrong_answers(
+        solution,
+        [
+            ("not-smoothed", (CORRECTED, "loss")),
+            ("not-smoothed", (CORRECTED, "loss"), (TENTH, "chosen")),
+            ("not-corrected", (CORRECTED, "m")),
+            ("not-corrected", (CORRECTED, "m / (1 - beta)")),
+            ("not-corrected", (CORRECTED, "m"), (MEAN, "beta * m + loss")),
+            ("correction-late", (CORRECTED, "m / (1 - beta ** (t + 2))")),
+            ("correction-early", (CORRECTED, "m / (1 - beta**t) if t else loss")),
+            ("raises", (CORRECTED, "m / (1 - beta**t)")),
+            ("correction-multiplied", (CORRECTED, "m * (1 - beta ** (t + 1))")),
+            ("correction-goes-on", (CORRECTED, f"m = {CORRECTED}")),
+            ("weights-swapped", (MEAN, SWAPPED), (CORRECTED, "m / (1 - (1 - beta) ** (t + 1))")),
+            ("weights-swapped", (MEAN, SWAPPED)),
+            ("weights-swapped", (MEAN, SWAPPED), (CORRECTED, "m")),
+            ("starts-from-the-first-loss", (MEAN, f"{MEAN} if t else loss"), (CORRECTED, "m")),
+            ("another-step", (MEAN, "beta * m + (1 - beta) * round(loss, 4)")),
+            ("another-step", ("abs(loss) <", "0 < loss <")),
+            ("index", ("s, rate", "s, t"), (TENTH, "chosen")),
+            ("index", ("s, rate", "s, t")),
+            ("loss", (TENTH, "best")),
+            ("loss", (TENTH, "best / 10")),
+            ("a-tenth-of-the-step", ("s, rate", "s, rates[t // 10]"), (TENTH, "chosen")),
+            ("ten-steps-before", ("s, rate", "s, rates[max(0, t - 10)]"), (TENTH, "chosen")),
+            ("not-a-tenth", (TENTH, "chosen")),
+            ("ten-times", (TENTH, "chosen * 10")),
+            ("wrong-factor", (TENTH, "chosen / 100")),
+            ("not-one-rate", (TENTH, "chosen / 10, 0.0")),
+            ("returns-nothing", (f"return {TENTH}", "pass")),
+        ],
     ),
     (
         "reads-past-the-end",
         lambda rates, losses, beta: solution(rates, [x if x < 1e3 or x == math.inf else 1e3 for x in losses], beta),
     ),
-    ("another-step", lambda rates, losses, beta: solution(rates, [x if x > 0 else math.nan for x in losses], beta)),
     ("another-step", lambda rates, losses, beta: solution(sorted(rates), losses, beta)),
-    ("not-smoothed", reads(least, raw)),
-    ("not-corrected", reads(least, uncorrected)),
     ("not-corrected", lambda rates, losses, beta: rates[int(np.nanargmin(uncorrected(losses, beta)))] / 10),
-    ("not-corrected", reads(least, one_step)),
-    ("correction-late", reads(least, too_late)),
-    ("raises", reads(least, too_early)),
-    ("correction-goes-on", reads(least, in_place)),
-    ("weights-swapped", reads(least, swapped)),
-    ("weights-swapped", reads(least, swapped_and_corrected_by_beta)),
-    ("weights-swapped", reads(least, swapped_and_not_corrected)),
-    ("not-corrected", reads(least, added_up)),
-    ("starts-from-the-first-loss", reads(least, from_first)),
-    ("not-a-tenth", reads(lambda rates, values: rates[int(np.argmin(values))])),
-    ("not-smoothed", reads(lambda rates, values: rates[int(np.argmin(values))], raw)),
-    ("index", reads(lambda rates, values: int(np.argmin(values)))),
-    ("index", reads(lambda rates, values: np.argmin(values) / 10)),
-    ("loss", reads(lambda rates, values: min(values))),
-    ("loss", reads(lambda rates, values: min(values) / 10)),
-    ("a-tenth-of-the-step", reads(lambda rates, values: rates[int(np.argmin(values)) // 10])),
-    ("ten-steps-before", reads(lambda rates, values: rates[max(0, int(np.argmin(values)) - 10)])),
     ("steepest", reads(tenth_at(steepest))),
     ("steepest", reads(lambda rates, values: rates[steepest(values)])),
     ("largest-loss", reads(tenth_at(np.argmax))),
@@ -168,19 +128,11 @@ WRONG = [
     ("ends-too-early", reads(least, cut=loses_the_last)),
     ("fixed-beta", lambda rates, losses, beta: solution(rates, losses, 0.98)),
     ("blind", lambda rates, losses, beta: max(rates) / 10),
-    ("ten-times", lambda rates, losses, beta: 100 * solution(rates, losses, beta)),
     ("one-rate-too-far", reads(lambda rates, values: rates[min(int(np.argmin(values)) + 1, len(values) - 1)] / 10)),
     ("first-rise", reads(tenth_at(lambda values: next((t for t, d in enumerate(np.diff(values)) if d > 0), len(values) - 1)))),
-    ("returns-nothing", nothing),
     ("another-step", reads(least, window)),
     ("none-of-the-rates", lambda rates, losses, beta: math.sqrt(rates[0] * solution(rates, losses, beta))),
-    ("wrong-factor", lambda rates, losses, beta: solution(rates, losses, beta) / 10),
-    ("not-one-rate", lambda rates, losses, beta: (solution(rates, losses, beta), 0.0)),
-    ("correction-early", reads(tenth_at(np.argmin), smoothing=early_but_for_the_first)),
-    (
-        "correction-multiplied",
-        reads(least, lambda losses, beta: [m * (1 - beta ** (t + 1)) for t, m in enumerate(uncorrected(losses, beta))]),
-    ),
+    ("reads-past-the-end", of_all_that_are_finite),
 ]
 
 
@@ -222,12 +174,3 @@ def with_convolution(rates, losses, beta):
 
 
 ALSO_RIGHT = [with_pandas, with_weights, with_torch, nan_stays, by_accumulate, with_convolution]
-
-
-def of_all_that_are_finite(rates, losses, beta):
-    """The smoothed loss of what is finite, with its own rates: goes on behind a NaN."""
-    finite = [(rate, loss) for rate, loss in zip(rates, losses, strict=True) if math.isfinite(loss)]
-    return min(zip(smooth([loss for _, loss in finite], beta), [rate for rate, _ in finite], strict=True))[1] / 10
-
-
-WRONG += [("reads-past-the-end", of_all_that_are_finite)]
