@@ -11,71 +11,13 @@ def solution(parameters, lr):
             p.grad = None
 
 
-def recorded(parameters, lr):
-    for p in parameters:
-        p -= lr * p.grad
-        p.grad = None
+def new_tensors_in_the_list(parameters, lr):
+    for index, p in enumerate(parameters):
+        parameters[index] = (p - lr * p.grad).detach().requires_grad_()
 
 
-def new_name(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p = p - lr * p.grad
-
-
-def cleared_first(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p.grad.zero_()
-            p -= lr * p.grad
-
-
-def on_the_gradient(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p.grad -= lr * p
-
-
-def upwards(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p += lr * p.grad
-            p.grad = None
-
-
-def whole_gradient(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= p.grad
-            p.grad = None
-
-
-def decays(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= lr * p
-            p.grad = None
-
-
-def divides(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= p.grad / lr
-            p.grad = None
-
-
-def returns_in_the_loop(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= lr * p.grad
-            p.grad = None
-            return parameters
-
-
-def never_clears(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= lr * p.grad
+def returns_new(parameters, lr):
+    return [p - lr * p.grad for p in parameters]
 
 
 def switches_tracking_off(parameters, lr):
@@ -85,9 +27,60 @@ def switches_tracking_off(parameters, lr):
         p.grad = None
 
 
-def new_tensors_in_the_list(parameters, lr):
-    for index, p in enumerate(parameters):
-        parameters[index] = (p - lr * p.grad).detach().requires_grad_()
+def switched_off(parameters, lr):
+    torch.set_grad_enabled(False)
+    for p in parameters:
+        p -= lr * p.grad
+        p.grad = None
+
+
+def clears_outside_the_loop(parameters, lr):
+    with torch.no_grad():
+        for p in parameters:
+            p -= lr * p.grad
+    p.grad = None
+
+
+STEP, CLEAR = "p -= lr * p.grad", "p.grad = None"
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("records-the-update", ("torch.no_grad()", "torch.enable_grad()")),
+            ("rebinds", (STEP, "p = p - lr * p.grad"), (CLEAR, "pass")),
+            ("zeroed-too-soon", (STEP, f"p.grad.zero_(); {STEP}"), (CLEAR, "pass")),
+            ("steps-the-gradient", (STEP, "p.grad -= lr * p"), (CLEAR, "pass")),
+            ("ascends", (STEP, "p += lr * p.grad")),
+            ("no-learning-rate", (STEP, "p -= p.grad")),
+            ("shrinks-the-weight", (STEP, "p -= lr * p")),
+            ("divides-by-lr", (STEP, "p -= p.grad / lr")),
+            ("first-only", (CLEAR, f"{CLEAR}; return parameters")),
+            ("keeps-the-gradient", (CLEAR, "pass")),
+            ("another-rate", (STEP, "p -= 0.1 * p.grad")),
+            ("another-rate", (STEP, "p -= 0.01 * p.grad")),
+            ("steps-twice", (STEP, f"{STEP}; {STEP}")),
+            ("sign-only", (STEP, "p -= lr * p.grad.sign()")),
+            ("gradient-squared", (STEP, "p -= lr * p.grad * p.grad")),
+            ("normalized", (STEP, "p -= lr * p.grad / p.grad.norm()")),
+            ("averaged", (STEP, "p -= lr * p.grad.mean()")),
+            ("decays-too", (STEP, "p -= lr * (p.grad + p)")),
+            ("becomes-the-step", (STEP, "p.copy_(-lr * p.grad)")),
+            ("some-left-out", ("for p in parameters", "for p in parameters[1:]")),
+            ("some-left-out", ("for p in parameters", "for p in parameters[::2]")),
+            ("zeroed-too-soon", (STEP, "new = p - lr * p.grad")),
+            ("wrong-value", (STEP, "p -= lr**2 * p.grad")),
+            ("wrong-value", (STEP, "p -= lr * p.grad.clamp(-1, 1)")),
+            ("keeps-the-gradient", (CLEAR, "p.grad.detach_()")),
+            ("keeps-the-gradient", (CLEAR, "p.grad == 0")),
+            ("wrong-value", ("    with", "    torch.nn.utils.clip_grad_norm_(parameters, 100.0)\n    with")),
+        ],
+    ),
+    ("rebinds", new_tensors_in_the_list),
+    ("returns-new-ones", returns_new),
+    ("stops-tracking", switches_tracking_off),
+    ("leaves-autograd-off", switched_off),
+    ("keeps-some-gradients", clears_outside_the_loop),
+]
 
 
 def takes_them_out_of_the_list(parameters, lr):
@@ -96,41 +89,6 @@ def takes_them_out_of_the_list(parameters, lr):
             p = parameters.pop()
             p -= lr * p.grad
             p.grad = None
-
-
-ALSO_RIGHT = [takes_them_out_of_the_list]
-WRONG = [
-    ("records-the-update", recorded),
-    ("rebinds", new_name),
-    ("rebinds", new_tensors_in_the_list),
-    ("zeroed-too-soon", cleared_first),
-    ("steps-the-gradient", on_the_gradient),
-    ("ascends", upwards),
-    ("no-learning-rate", whole_gradient),
-    ("shrinks-the-weight", decays),
-    ("divides-by-lr", divides),
-    ("first-only", returns_in_the_loop),
-    ("keeps-the-gradient", never_clears),
-    ("stops-tracking", switches_tracking_off),
-]
-
-
-def switched_off(parameters, lr):
-    torch.set_grad_enabled(False)
-    for p in parameters:
-        p -= lr * p.grad
-        p.grad = None
-
-
-def returns_new(parameters, lr):
-    return [p - lr * p.grad for p in parameters]
-
-
-def clears_outside_the_loop(parameters, lr):
-    with torch.no_grad():
-        for p in parameters:
-            p -= lr * p.grad
-    p.grad = None
 
 
 def by_the_library(parameters, lr):
@@ -166,38 +124,4 @@ def copied(parameters, lr):
         p.grad = None
 
 
-STEP, CLEAR = "p -= lr * p.grad", "p.grad = None"
-WRONG += [
-    ("leaves-autograd-off", switched_off),
-    ("returns-new-ones", returns_new),
-    ("keeps-some-gradients", clears_outside_the_loop),
-] + wrong_answers(
-    solution,
-    [
-        ("another-rate", (STEP, "p -= 0.1 * p.grad")),
-        ("another-rate", (STEP, "p -= 0.01 * p.grad")),
-        ("steps-twice", (STEP, f"{STEP}; {STEP}")),
-        ("sign-only", (STEP, "p -= lr * p.grad.sign()")),
-        ("gradient-squared", (STEP, "p -= lr * p.grad * p.grad")),
-        ("normalized", (STEP, "p -= lr * p.grad / p.grad.norm()")),
-        ("averaged", (STEP, "p -= lr * p.grad.mean()")),
-        ("decays-too", (STEP, "p -= lr * (p.grad + p)")),
-        ("becomes-the-step", (STEP, "p.copy_(-lr * p.grad)")),
-        ("some-left-out", ("for p in parameters", "for p in parameters[1:]")),
-        ("some-left-out", ("for p in parameters", "for p in parameters[::2]")),
-        ("zeroed-too-soon", (STEP, "new = p - lr * p.grad")),
-        ("wrong-value", (STEP, "p -= lr**2 * p.grad")),
-        ("wrong-value", (STEP, "p -= lr * p.grad.clamp(-1, 1)")),
-        ("keeps-the-gradient", (CLEAR, "p.grad.detach_()")),
-        ("keeps-the-gradient", (CLEAR, "p.grad == 0")),
-    ],
-)
-ALSO_RIGHT += [by_the_library, by_foreach, by_data, decorated, copied]
-
-
-def clips(parameters, lr):
-    torch.nn.utils.clip_grad_norm_(parameters, 100.0)
-    solution(parameters, lr)
-
-
-WRONG += [("wrong-value", clips)]
+ALSO_RIGHT = [takes_them_out_of_the_list, by_the_library, by_foreach, by_data, decorated, copied]
