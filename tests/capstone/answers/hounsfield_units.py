@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(stored, slope, intercept, padding=None):
@@ -13,38 +14,11 @@ def solution(stored, slope, intercept, padding=None):
     return hu
 
 
-def each(value):
-    return np.asarray(value, dtype=np.float32).reshape(-1, 1, 1)
-
-
-def with_parts(value=lambda s, a, b: s.astype(np.float32) * a + b, after=None, end=lambda hu: hu.astype(np.float32)):
-    """The solution with one part replaced."""
-
-    def answer(stored, slope, intercept, padding=None):
-        hu = value(stored, each(slope), each(intercept)) + np.zeros(stored.shape, np.float32)
-        if padding is not None:
-            hu = np.where(stored == padding, -1000, hu) if after is None else after(hu, stored, padding)
-        return end(hu)
-
-    return answer
-
-
 def plain(stored, slope, intercept, padding=None):
     hu = stored * slope + intercept
     if padding is not None:
         hu[stored == padding] = -1000
     return hu
-
-
-def plain_float(stored, slope, intercept, padding=None):
-    hu = stored.astype(np.float32) * slope + intercept
-    if padding is not None:
-        hu[stored == padding] = -1000
-    return hu.astype(np.float32)
-
-
-def first_int16(stored, slope, intercept, padding=None):
-    return solution(stored.astype(np.int16), slope, intercept, padding)
 
 
 def in_int16(stored, slope, intercept, padding=None):
@@ -69,95 +43,10 @@ def as_kaggle_did(stored, slope, intercept, padding=None):
     return image.astype(np.float32)
 
 
-def truthy_padding(stored, slope, intercept, padding=None):
-    hu = stored.astype(np.float32) * each(slope) + each(intercept)
-    if padding:
-        hu[stored == padding] = -1000
-    return hu
-
-
-def truthy_padding_or(stored, slope, intercept, padding=None):
-    return solution(stored, slope, intercept, padding or None)
-
-
-def no_padding(stored, slope, intercept, padding=None):
-    return solution(stored, slope, intercept)
-
-
-def padding_after(stored, slope, intercept, padding=None):
-    hu = solution(stored, slope, intercept)
-    hu[hu == padding] = -1000
-    return hu
-
-
-def padding_before(stored, slope, intercept, padding=None):
-    stored = stored.astype(np.float32)
-    if padding is not None:
-        stored[stored == padding] = -1000
-    return solution(stored, slope, intercept)
-
-
-def padding_before_in_place(stored, slope, intercept, padding=None):
-    mask = stored == padding
-    if padding is not None:
-        stored[mask] = 0
-    hu = solution(stored, slope, intercept)
-    hu[mask] = -1000
-    return hu
-
-
-def first_slices(stored, slope, intercept, padding=None):
-    return solution(stored, np.ravel(slope)[0], np.ravel(intercept)[0], padding)
-
-
-def mean_slices(stored, slope, intercept, padding=None):
-    return solution(stored, np.mean(slope), np.mean(intercept), padding)
-
-
-def last_axis(stored, slope, intercept, padding=None):
-    return plain_float(stored, np.asarray(slope), np.asarray(intercept), padding)
-
-
-def rows_axis(stored, slope, intercept, padding=None):
-    slope, intercept = (np.asarray(v, float)[:, None] if np.ndim(v) else v for v in (slope, intercept))
-    return plain_float(stored, slope, intercept, padding)
-
-
-def in_place(stored, slope, intercept, padding=None):
-    hu = stored.copy()
-    hu *= each(slope)
-    hu += each(intercept)
-    return solution(stored, slope, intercept, padding)
-
-
-def scalars_only(stored, slope, intercept, padding=None):
-    return solution(stored, float(slope), float(intercept), padding)
-
-
-def keeps_float64(stored, slope, intercept, padding=None):
-    return solution(stored, slope, intercept, padding).astype(np.float64)
-
-
-def as_integers(stored, slope, intercept, padding=None):
-    return solution(stored, slope, intercept, padding).astype(np.int32)
-
-
-def as_list(stored, slope, intercept, padding=None):
-    return solution(stored, slope, intercept, padding).tolist()
-
-
-def forgets_to_return(stored, slope, intercept, padding=None):
-    solution(stored, slope, intercept, padding)
-
-
 def indexes_numbers(stored, slope, intercept, padding=None):
     hu = np.stack([slope[k] * one.astype(float) + intercept[k] for k, one in enumerate(stored)]).astype(np.float32)
     hu[stored == padding] = -1000
     return hu
-
-
-def padding_as_0(stored, slope, intercept, padding=None):
-    return solution(stored if padding is None else np.where(stored == padding, 0, stored), slope, intercept)
 
 
 def in_the_stored_type(stored, slope, intercept, padding=None):
@@ -169,76 +58,101 @@ def in_the_stored_type(stored, slope, intercept, padding=None):
     return hu
 
 
-def rows_with_any_padding(stored, slope, intercept, padding=None):
-    hu = solution(stored, slope, intercept)
-    if padding is not None:
-        hu[(stored == padding).any(-1)] = -1000
-    return hu
+HU = "stored.astype(np.float32) * slope.reshape(-1, 1, 1) + intercept.reshape(-1, 1, 1)"
+TIMES, PLUS = " * slope.reshape(-1, 1, 1)", " + intercept.reshape(-1, 1, 1)"
+PADDED = "    if padding is not None:\n        hu[stored == padding] = -1000\n"
 
 
-def air_but_for_the_padding(stored, slope, intercept, padding=None):
-    hu = solution(stored, slope, intercept)
-    return hu if padding is None else np.where(stored != padding, np.float32(-1000), hu)
+def before(line):
+    """An edit: the line comes before the Hounsfield units."""
+    return "    hu = ", f"    {line}\n    hu = "
 
 
 WRONG = [
-    ("padding-and-others", rows_with_any_padding),
-    ("padding-inverted", air_but_for_the_padding),
-    ("padding-before-the-slope", padding_as_0),
-    ("overflow", in_the_stored_type),
-    ("clipped", lambda *given: solution(*given).clip(-1000, 3000)),
-    ("no-slope", with_parts(lambda s, a, b: s.astype(np.float32) + b)),
-    ("no-intercept", with_parts(lambda s, a, b: s.astype(np.float32) * a)),
-    ("nothing-applied", with_parts(lambda s, a, b: s.astype(np.float32))),
-    ("intercept-times-slope", with_parts(lambda s, a, b: (s.astype(np.float32) + b) * a)),
-    ("intercept-subtracted", with_parts(lambda s, a, b: s.astype(np.float32) * a - b)),
-    ("divided-by-the-slope", with_parts(lambda s, a, b: s.astype(np.float32) / a + b)),
-    ("inverse", with_parts(lambda s, a, b: (s.astype(np.float32) - b) / a)),
-    ("slope-assumed", with_parts(lambda s, a, b: s.astype(np.float32) - 1024)),
-    ("slope-cut-to-an-integer", with_parts(lambda s, a, b: s.astype(np.int64) * a.astype(int) + b.astype(int))),
-    ("raises-for-16-bits", plain),
-    ("wrong-axis", plain_float),
-    ("wrong-axis", last_axis),
-    ("wrong-axis", rows_axis),
-    ("per-slice-not-lined-up", scalars_only),
-    ("raises-in-place", in_place),
-    ("overflow", first_int16),
-    ("overflow", in_int16),
-    ("wrong-value", as_kaggle_did),
-    (
-        "overflow",
-        with_parts(lambda s, a, b: (s.astype(np.uint16) * a.astype(np.uint16) + b.astype(np.int32)).astype(np.uint16)),
+    *wrong_answers(
+        solution,
+        [
+            ("no-slope", (TIMES, "")),
+            ("no-intercept", (PLUS, "")),
+            ("nothing-applied", (TIMES + PLUS, "")),
+            (
+                "intercept-times-slope",
+                (HU, "(stored.astype(np.float32) + intercept.reshape(-1, 1, 1)) * slope.reshape(-1, 1, 1)"),
+            ),
+            ("intercept-subtracted", (" + ", " - ")),
+            ("divided-by-the-slope", (" * ", " / ")),
+            ("inverse", (HU, "(stored.astype(np.float32) - intercept.reshape(-1, 1, 1)) / slope.reshape(-1, 1, 1)")),
+            ("slope-assumed", (TIMES + PLUS, " - 1024")),
+            ("slope-cut-to-an-integer", before("slope, intercept = np.trunc(slope), np.trunc(intercept)")),
+            ("slope-cut-to-an-integer", before("slope = np.trunc(slope)")),
+            ("wrong-axis", (".reshape(-1, 1, 1)", "")),
+            ("wrong-axis", (".reshape(-1, 1, 1)", ".reshape(-1, 1)")),
+            ("first-slice-for-all", before("slope, intercept = slope.ravel()[0], intercept.ravel()[0]")),
+            ("mean-for-all", before("slope, intercept = slope.mean(), intercept.mean()")),
+            (
+                "per-slice-not-lined-up",
+                ("asarray(slope", "asarray(float(slope)"),
+                ("asarray(intercept", "asarray(float(intercept)"),
+            ),
+            ("remembers-calls", ("None):", "None, known={}):"), before("slope = known.setdefault(slope.size, slope)")),
+            (
+                "raises-in-place",
+                (HU, "stored.copy()\n    hu *= slope.reshape(-1, 1, 1)\n    hu += intercept.reshape(-1, 1, 1)"),
+            ),
+            ("overflow", before("stored = stored.astype(np.int16)")),
+            (
+                "overflow",
+                (TIMES, " * slope.astype(np.uint16).reshape(-1, 1, 1)"),
+                (PLUS, " + intercept.astype(np.int32).reshape(-1, 1, 1)).astype(np.uint16).astype(np.float32)"),
+                ("stored.astype(np.float32)", "(stored.astype(np.uint16)"),
+            ),
+            ("padding-ignored", (PADDED, "")),
+            ("padding-0-ignored", ("if padding is not None", "if padding")),
+            ("padding-0-ignored", before("padding = padding or None")),
+            ("padding-without-padding", before("padding = padding or 0")),
+            ("padding-compared-with-hu", ("stored == padding", "hu == padding")),
+            ("padding-before-the-slope", before("stored = np.where(stored == padding, 0, stored)"), (PADDED, "")),
+            ("padding-before-the-slope", before("stored = np.where(stored == padding, -1000.0, stored)"), (PADDED, "")),
+            ("inputs-changed", before("empty = stored == padding\n    stored[empty] = 0"), ("[stored == padding]", "[empty]")),
+            ("padding-and-below", ("==", "<=")),
+            ("padding-inverted", ("==", "!=")),
+            ("padding-and-others", ("stored == padding", "(stored == padding).any(-1)")),
+            ("padding-0-hu", ("-1000", "0")),
+            ("padding-nan", ("-1000", "np.nan")),
+            ("padding-1024", ("-1000", "-1024")),
+            ("padding-lowest", ("-1000", "hu.min()")),
+            ("other-padding", ("-1000", "-2000")),
+            ("clipped", ("return hu", "return hu.clip(-1000, 3000)")),
+            ("clipped", ("return hu", "return hu.clip(-1024, 3071)")),
+            ("clipped", ("return hu", "return hu.clip(-1000)")),
+            ("float16", ("return hu", "return hu.astype(np.float16)")),
+            ("rounded", ("return hu", "return hu.round()")),
+            ("rounded", ("return hu", "return hu.astype(np.int32)")),
+            ("rounded", ("return hu", "return hu.astype(np.int64).astype(np.int16)")),
+            ("wrong-value", ("return hu", "return hu.round(1)")),
+            ("flat", ("return hu", "return hu.ravel()")),
+            ("normalized", ("return hu", "return (hu + 1000) / 1400")),
+            ("not-float32", ("return hu", "return hu.astype(np.float64)")),
+            ("not-float32", ("return hu", "return hu.tolist()")),
+            ("returns-nothing", ("return hu", "")),
+        ],
     ),
-    ("padding-ignored", no_padding),
-    ("padding-0-ignored", truthy_padding),
-    ("padding-0-ignored", truthy_padding_or),
-    ("padding-compared-with-hu", padding_after),
-    ("padding-before-the-slope", padding_before),
-    ("inputs-changed", padding_before_in_place),
-    ("padding-0-hu", with_parts(after=lambda hu, s, p: np.where(s == p, 0, hu))),
-    ("padding-nan", with_parts(after=lambda hu, s, p: np.where(s == p, np.nan, hu))),
-    ("padding-1024", with_parts(after=lambda hu, s, p: np.where(s == p, -1024, hu))),
-    ("padding-lowest", with_parts(after=lambda hu, s, p: np.where(s == p, hu.min(), hu))),
-    ("padding-and-below", with_parts(after=lambda hu, s, p: np.where(s <= p, -1000, hu))),
-    ("other-padding", with_parts(after=lambda hu, s, p: np.where(s == p, -2000, hu))),
-    ("first-slice-for-all", first_slices),
-    ("mean-for-all", mean_slices),
-    ("clipped", with_parts(end=lambda hu: hu.clip(-1024, 3071).astype(np.float32))),
-    ("clipped", with_parts(end=lambda hu: hu.clip(-1000).astype(np.float32))),
-    ("float16", with_parts(end=lambda hu: hu.astype(np.float16))),
-    ("rounded", with_parts(end=lambda hu: hu.round().astype(np.float32))),
-    ("rounded", as_integers),
-    ("flat", with_parts(end=lambda hu: hu.ravel())),
-    ("normalized", with_parts(end=lambda hu: (hu + 1000) / 1400)),
-    ("not-float32", keeps_float64),
-    ("not-float32", as_list),
-    ("returns-nothing", forgets_to_return),
-    ("swapped", lambda stored, slope, intercept, padding=None: solution(stored, intercept, slope, padding)),
-    ("slope-cut-to-an-integer", lambda stored, slope, *rest: solution(stored, np.asarray(slope).astype(int), *rest)),
-    ("padding-without-padding", lambda stored, slope, b, padding=None: solution(stored, slope, b, padding or 0)),
-    ("rounded", with_parts(end=lambda hu: hu.astype(np.int64).astype(np.int16))),
+    *wrong_answers(
+        plain, [("wrong-axis", ("stored *", "stored.astype(np.float32) *"), ("return hu", "return hu.astype(np.float32)"))]
+    ),
+    ("raises-for-16-bits", plain),
     ("numbers-indexed", indexes_numbers),
+    ("overflow", in_int16),
+    ("overflow", in_the_stored_type),
+    ("wrong-value", as_kaggle_did),
+    ("wrong-value", lambda stored, slope, *more: solution(stored, np.asarray(slope, np.float16).astype(float), *more)),
+    ("swapped", lambda stored, slope, intercept, padding=None: solution(stored, intercept, slope, padding)),
+    ("padding", lambda s, a, b, padding=None: solution(s, a, b, None if padding is None else s[0, 0, 0])),
 ]
+
+
+def each(value):
+    return np.asarray(value, dtype=np.float32).reshape(-1, 1, 1)
 
 
 def by_torch(stored, slope, intercept, padding=None):
@@ -303,15 +217,3 @@ def by_multiply(stored, slope, intercept, padding=None):
 
 
 ALSO_RIGHT = [by_torch, by_slices, by_where, by_transposing, by_einsum, by_a_table, by_multiply]
-
-
-def slope_of_the_first_call(stored, slope, *more, kept={}):  # noqa: B006
-    return solution(stored, kept.setdefault(np.size(slope), slope), *more)
-
-
-WRONG += [
-    ("remembers-calls", slope_of_the_first_call),
-    ("wrong-value", lambda stored, slope, *more: solution(stored, np.asarray(slope, np.float16).astype(float), *more)),
-    ("wrong-value", lambda *given: solution(*given).round(1)),
-    ("padding", lambda s, a, b, padding=None: solution(s, a, b, None if padding is None else s[0, 0, 0])),
-]

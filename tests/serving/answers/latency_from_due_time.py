@@ -2,10 +2,10 @@
 
 import itertools
 import math
-import statistics
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def percentile(latencies, share):
@@ -39,28 +39,6 @@ def solution(due, service, share):
     return tuple(ordered)
 
 
-def after(due, service, share, percentile=percentile, first=None, second=None):
-    sent, done = client(due, service)
-    records = list(zip(due, sent, done, strict=True))
-    first = first or (lambda due, sent, done: done - sent)
-    second = second or (lambda due, sent, done: done - due)
-    return percentile([first(*record) for record in records], share), percentile([second(*record) for record in records], share)
-
-
-def open_client(due, service, share):
-    latencies = list(service)
-    return percentile(latencies, share), percentile(latencies, share)
-
-
-def eager(due, service, share):
-    moment, first, second = due[0], [], []
-    for i in range(len(due)):
-        first.append(service[i])
-        moment += service[i]
-        second.append(moment - due[i])
-    return percentile(first, share), percentile(second, share)
-
-
 def pauses(due, service, share):
     done, first, second = None, [], []
     for i in range(len(due)):
@@ -89,107 +67,10 @@ def one_back(due, service, share):
     return percentile(service, share), percentile(second, share)
 
 
-def both_sent(due, service, share):
-    return after(due, service, share, second=lambda due, sent, done: done - sent)
-
-
-def both_due(due, service, share):
-    return after(due, service, share, first=lambda due, sent, done: done - due)
-
-
-def waiting(due, service, share):
-    return after(due, service, share, second=lambda due, sent, done: sent - due)
-
-
-def waiting_twice(due, service, share):
-    return after(due, service, share, second=lambda due, sent, done: done - due + sent - due)
-
-
-def numpys(method):
-    def answer(due, service, share):
-        return after(due, service, share, lambda latencies, share: np.percentile(latencies, share, method=method))
-
-    return answer
-
-
-def index_too_high(due, service, share):
-    return after(
-        due, service, share, lambda values, share: sorted(values)[min(int(share * len(values) / 100), len(values) - 1)]
-    )
-
-
-def index_too_low(due, service, share):
-    return after(due, service, share, lambda values, share: sorted(values)[max(int(share * len(values) / 100) - 1, 0)])
-
-
-def unsorted(due, service, share):
-    return after(due, service, share, lambda values, share: values[max(math.ceil(share * len(values) / 100), 1) - 1])
-
-
-def from_the_top(due, service, share):
-    return after(due, service, share, lambda values, share: percentile(values, 100 - share))
-
-
-def mean(due, service, share):
-    return after(due, service, share, lambda values, share: statistics.mean(values))
-
-
-def largest(due, service, share):
-    return after(due, service, share, lambda values, share: max(values))
-
-
-def median_always(due, service, share):
-    return after(due, service, share, lambda values, share: percentile(values, 50))
-
-
-def share_of_one(due, service, share):
-    return after(due, service, share, lambda values, share: np.quantile(values, share))
-
-
-def fraction_as_percent(due, service, share):
-    return after(due, service, share, lambda values, share: np.percentile(values, share / 100, method="inverted_cdf"))
-
-
 def sum_of_percentiles(due, service, share):
     sent, done = client(due, service)
     late = [b - a for a, b in zip(due, sent, strict=True)]
     return percentile(service, share), percentile(service, share) + percentile(late, share)
-
-
-def swapped(due, service, share):
-    return solution(due, service, share)[::-1]
-
-
-def sorts_the_services(due, service, share):
-    service.sort()
-    return solution(due, service, share)
-
-
-def all_latencies(due, service, share):
-    sent, done = client(due, service)
-    return np.subtract(done, sent), np.subtract(done, due)
-
-
-def without_the_first(due, service, share):
-    return solution(due[1:] or due, service[1:] or service, share)
-
-
-def sixty_percent_more(due, service, share):
-    first, second = solution(due, service, share)
-    return first, 1.6 * second
-
-
-def with_ranks(percentile_of_sorted):
-    def answer(due, service, share):
-        sent, done = client(due, service)
-        times = ([b - a for a, b in zip(start, done, strict=True)] for start in (sent, due))
-        return tuple(percentile_of_sorted(sorted(latencies), share) for latencies in times)
-
-    return answer
-
-
-def moments(due, service, share):
-    return percentile(service, share), percentile(client(due, service)[1], share)
 
 
 def latency_of_one_request(due, service, share):
@@ -198,69 +79,67 @@ def latency_of_one_request(due, service, share):
     return service[at], latencies[at]
 
 
-def request_at_the_second_percentile(due, service, share):
-    sent, done = client(due, service)
-    late = [end - moment for moment, end in zip(due, done, strict=True)]
-    i = sorted(range(len(due)), key=late.__getitem__)[max(math.ceil(share * len(due) / 100), 1) - 1]
-    return service[i], late[i]
+def latencies_of_all_calls(due, service, share, kept=[]):  # noqa: B006
+    kept += service
+    return percentile(kept, share), solution(due, service, share)[1]
 
 
-def since_the_first_moment(due, service, share):
-    done = client(due, service)[1]
-    return percentile(service, share), percentile([end - due[0] for end in done], share)
-
-
-def unsorted_from_due(due, service, share):
-    sent, done = client(due, service)
-    late = [end - moment for moment, end in zip(due, done, strict=True)]
-    return percentile(service, share), late[max(math.ceil(share * len(late) / 100), 1) - 1]
-
-
+RANK, RANKED, RESULT = "max(math.ceil(share * len(from_due) / 100), 1) - 1", "sorted(latencies)[rank]", "tuple(ordered)"
+START, DUE = "free = -math.inf", "free - moment"
 WRONG = [
-    ("not-sorted", unsorted_from_due),
-    ("same-request", request_at_the_second_percentile),
-    ("moment-instead-of-latency", since_the_first_moment),
-    ("no-waiting", open_client),
-    ("sends-too-early", eager),
+    *wrong_answers(
+        solution,
+        [
+            ("no-waiting", ("max(moment, free)", "moment")),
+            ("no-waiting", (DUE, "free - sent")),
+            ("sends-too-early", ("max(moment, free)", "max(due[0], free)")),
+            ("both-from-due", ("free - sent", DUE)),
+            ("waiting-instead-of-latency", (DUE, "sent - moment")),
+            ("twice-the-waiting", (DUE, f"{DUE} + sent - moment")),
+            ("moment-instead-of-latency", (DUE, "free")),
+            ("moment-instead-of-latency", (DUE, "free - due[0]")),
+            ("rank-0", (RANK, "math.ceil(share * len(from_due) / 100) - 1")),
+            ("rank-too-high", (RANK, "min(int(share * len(from_due) / 100), len(from_due) - 1)")),
+            ("rank-too-high", (RANK, "int(share / 100 * len(from_due))")),
+            ("rank-too-low", (RANK, "max(int(share * len(from_due) / 100) - 1, 0)")),
+            ("rank-rounded", (RANK, "round(share / 100 * len(from_due)) - 1")),
+            ("rank-of-n-minus-1", (RANKED, 'np.percentile(latencies, share, method="lower")')),
+            ("rank-of-n-minus-1", (RANKED, 'np.percentile(latencies, share, method="higher")')),
+            ("rank-of-n-minus-1", (RANKED, 'np.percentile(latencies, share, method="nearest")')),
+            ("interpolated", (RANKED, "np.percentile(latencies, share)")),
+            ("not-one-of-the-latencies", (RANKED, 'np.percentile(latencies, share, method="midpoint")')),
+            ("not-one-of-the-latencies", (RANKED, f"float(np.float16({RANKED}))")),
+            ("share-in-percent", (RANKED, "np.quantile(latencies, share)")),
+            ("share-in-percent", (" / 100", "")),
+            ("other-percentile-from-sent", (RANKED, 'np.percentile(latencies, share / 100, method="inverted_cdf")')),
+            ("other-percentile-from-sent", (" / 100", " / 100 - 0.05")),
+            ("other-percentile-from-sent", ("share *", "min(share, 99) *")),
+            ("other-percentile-from-sent", (START, f"due, service = due[1:] or due, service[1:] or service\n    {START}")),
+            ("other-percentile-from-due", (RESULT, "(ordered[0], 1.6 * ordered[1])")),
+            ("not-sorted", (RANKED, "latencies[rank]")),
+            ("not-sorted", (RANKED, "(latencies if latencies is from_due else sorted(latencies))[rank]")),
+            ("from-the-top", ("share *", "(100 - share) *")),
+            ("from-the-top", (RANKED, "sorted(latencies)[::-1][rank]")),
+            ("mean", (RANKED, "np.mean(latencies)")),
+            ("largest", (RANKED, "max(latencies)")),
+            ("median", ("share *", "50 *")),
+            ("median", (RANKED, "np.median(latencies)")),
+            ("services-sorted", (START, f"service.sort()\n    {START}")),
+            ("swapped", (RESULT, "(ordered[1], ordered[0])")),
+            ("difference", (RESULT, "np.subtract(*ordered[::-1])")),
+            ("difference", (RESULT, "(ordered[0], ordered[1] - ordered[0])")),
+            ("one-number", (RESULT, "ordered[1]")),
+            ("all-latencies", (RESULT, "np.array(from_sent), np.array(from_due)")),
+            ("returns-nothing", (f"return {RESULT}", "")),
+        ],
+    ),
+    *wrong_answers(latency_of_one_request, [("same-request", ("np.argsort(service", "np.argsort(latencies"))]),
+    ("same-request", latency_of_one_request),
+    ("waiting-does-not-add-up", one_back),
     ("gap-after-the-answer", pauses),
     ("schedule-shifts", shifts),
-    ("waiting-does-not-add-up", one_back),
-    ("no-waiting", both_sent),
-    ("both-from-due", both_due),
-    ("waiting-instead-of-latency", waiting),
-    ("twice-the-waiting", waiting_twice),
-    ("interpolated", numpys("linear")),
-    ("rank-too-high", index_too_high),
-    ("rank-too-low", index_too_low),
-    ("not-sorted", unsorted),
-    ("from-the-top", from_the_top),
-    ("mean", mean),
-    ("largest", largest),
-    ("median", median_always),
-    ("share-in-percent", share_of_one),
-    ("other-percentile-from-sent", fraction_as_percent),
-    ("not-one-of-the-latencies", numpys("midpoint")),
     ("other-percentile-from-due", sum_of_percentiles),
-    ("swapped", swapped),
-    ("services-sorted", sorts_the_services),
-    ("all-latencies", all_latencies),
-    ("other-percentile-from-sent", without_the_first),
-    ("other-percentile-from-due", sixty_percent_more),
-    ("one-number", lambda due, service, share: solution(due, service, share)[1]),
-    ("difference", lambda due, service, share: np.subtract(*solution(due, service, share)[::-1])),
-    ("returns-nothing", lambda due, service, share: None),
-    ("rank-0", with_ranks(lambda ordered, share: ordered[math.ceil(share * len(ordered) / 100) - 1])),
-    ("rank-too-high", with_ranks(lambda ordered, share: ordered[int(share / 100 * len(ordered))])),
-    ("rank-rounded", with_ranks(lambda ordered, share: ordered[round(share / 100 * len(ordered)) - 1])),
-    ("rank-of-n-minus-1", numpys("lower")),
-    ("rank-of-n-minus-1", numpys("higher")),
-    ("rank-of-n-minus-1", numpys("nearest")),
-    ("share-in-percent", with_ranks(lambda ordered, share: ordered[max(math.ceil(share * len(ordered)), 1) - 1])),
-    ("from-the-top", with_ranks(lambda ordered, share: ordered[::-1][max(math.ceil(share * len(ordered) / 100), 1) - 1])),
-    ("median", with_ranks(lambda ordered, share: np.median(ordered))),
-    ("difference", lambda *given: (solution(*given)[0], solution(*given)[1] - solution(*given)[0])),
-    ("moment-instead-of-latency", moments),
-    ("same-request", latency_of_one_request),
+    ("remembers-calls", latencies_of_all_calls),
 ]
 
 
@@ -320,16 +199,3 @@ def with_the_library(due, service, share):
 
 
 ALSO_RIGHT = [by_numpy, by_torch, by_accumulate, by_counting, by_recursion, by_quantile, with_the_library]
-
-
-def latencies_of_all_calls(due, service, share, kept=[]):  # noqa: B006
-    kept += service
-    return percentile(kept, share), solution(due, service, share)[1]
-
-
-WRONG += [
-    ("remembers-calls", latencies_of_all_calls),
-    ("other-percentile-from-sent", with_ranks(lambda v, share: v[max(math.ceil(share * len(v) / 100 - 0.05), 1) - 1])),
-    ("not-one-of-the-latencies", lambda *given: [float(np.float16(latency)) for latency in solution(*given)]),
-    ("other-percentile-from-sent", lambda due, service, share: solution(due, service, min(share, 99))),
-]
