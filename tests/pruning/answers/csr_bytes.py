@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 import torch
+from edited_source import wrong_answers
 
 
 def solution(weight, index_dtype):
@@ -15,18 +16,9 @@ def solution(weight, index_dtype):
     return stored, rows * columns - most
 
 
-def with_bytes(count):
-    """The solution with another number of bytes of (weight, bytes of an index)."""
-    return lambda weight, index_dtype: (count(weight, index_dtype.itemsize), solution(weight, index_dtype)[1])
-
-
 def with_zeros(count):
     """The solution with another number of zeros of (weight, bytes of an index)."""
     return lambda weight, index_dtype: (solution(weight, index_dtype)[0], count(weight, index_dtype.itemsize))
-
-
-def nnz(weight):
-    return int((weight != 0).sum())
 
 
 def limit(weight, index, pointers=1):
@@ -34,21 +26,6 @@ def limit(weight, index, pointers=1):
     value = weight.element_size()
     kept = (weight.numel() * value - pointers * (weight.shape[0] + 1) * index) / (value + index)
     return weight.numel() - kept
-
-
-def consistent(nonzeros=nnz, value=None, index=None, pointers=lambda w: w.shape[0] + 1, indices=1):
-    """A wrong formula, used for both numbers."""
-
-    def answer(weight, index_dtype):
-        v, i = value or weight.element_size(), index or index_dtype.itemsize
-
-        def size(kept):
-            return kept * (v + indices * i) + pointers(weight) * i
-
-        zeros = next(z for z in range(weight.numel() + 1) if size(weight.numel() - z) < weight.numel() * v)
-        return size(nonzeros(weight)), zeros
-
-    return answer
 
 
 def from_torch_always_int64(weight, index_dtype):
@@ -63,68 +40,80 @@ def changes_the_matrix(weight, index_dtype):
     return found
 
 
-def further_zeros(weight, index_dtype):
-    stored, zeros = solution(weight, index_dtype)
-    return stored, max(0, zeros - int((weight == 0).sum()))
+def kept_by_shape(weight, index_dtype, known={}):  # noqa: B006
+    return known.setdefault((weight.shape, weight.dtype, index_dtype), solution(weight, index_dtype))
 
 
+STORED, POINTERS = "stored = nonzeros * (value + index) + (rows + 1) * index", "(rows + 1) * index"
+NONZERO, COUNT = "weight != 0", "int((weight != 0).sum())"
+VALUE, INDEX, EACH = "weight.element_size()", "index_dtype.itemsize", "(value + index)"
+BOTH = "return stored, rows * columns - most"
 WRONG = [
-    ("missing-zeros", further_zeros),
-    ("more-zeros-than-elements", lambda w, i: (solution(w, i)[0], solution(w, i)[1] * 8)),
-    ("fractions-cut-off", with_bytes(lambda w, i: nnz(w.int()) * (w.element_size() + i) + (w.shape[0] + 1) * i)),
-    ("coordinates-counted", with_bytes(lambda w, i: w.nonzero().numel() * (w.element_size() + i) + (w.shape[0] + 1) * i)),
-    ("row-pointers-forgotten", consistent(pointers=lambda w: 0)),
-    ("one-pointer-missing", consistent(pointers=lambda w: w.shape[0])),
-    ("pointers-of-columns", consistent(pointers=lambda w: w.shape[1] + 1)),
-    ("two-pointers-per-row", with_bytes(lambda w, i: nnz(w) * (w.element_size() + i) + 2 * w.shape[0] * i)),
-    ("indices-of-8-bytes", consistent(index=8)),
-    ("indices-of-8-bytes", from_torch_always_int64),
-    ("indices-of-4-bytes", consistent(index=4)),
-    ("indices-like-values", with_bytes(lambda w, i: (2 * nnz(w) + w.shape[0] + 1) * w.element_size())),
-    ("values-of-4-bytes", consistent(value=4)),
-    ("values-of-8-bytes", with_bytes(lambda w, i: nnz(w) * (8 + i) + (w.shape[0] + 1) * i)),
-    ("zeros-counted", with_bytes(lambda w, i: w.numel() * (w.element_size() + i) + (w.shape[0] + 1) * i)),
-    ("counts-the-zeros", consistent(nonzeros=lambda w: int((w == 0).sum()))),
-    ("negatives-not-counted", consistent(nonzeros=lambda w: int((w > 0).sum()))),
-    ("coo", with_bytes(lambda w, i: nnz(w) * (w.element_size() + 2 * i))),
-    ("rows-and-pointers", consistent(indices=2)),
-    ("columns-forgotten", with_bytes(lambda w, i: nnz(w) * w.element_size() + (w.shape[0] + 1) * i)),
-    ("values-forgotten", with_bytes(lambda w, i: nnz(w) * i + (w.shape[0] + 1) * i)),
-    ("pointers-of-8-bytes", with_bytes(lambda w, i: nnz(w) * (w.element_size() + i) + (w.shape[0] + 1) * 8)),
-    ("pointers-of-full-rows-only", with_bytes(lambda w, i: nnz(w) * (w.element_size() + i) + (int(w.any(1).sum()) + 1) * i)),
-    ("dense-bytes", with_bytes(lambda w, i: w.nbytes)),
-    ("values-not-bytes", with_bytes(lambda w, i: nnz(w) * (1 + i) + (w.shape[0] + 1) * i)),
-    ("one-pointer-missing", with_bytes(lambda w, i: nnz(w) * (w.element_size() + 8) + w.shape[0] * 8)),
-    ("bits", lambda w, index: (8 * solution(w, index)[0], solution(w, index)[1])),
-    ("wrong-unit", lambda w, index: (solution(w, index)[0] / 1000, solution(w, index)[1])),
-    ("saved-not-stored", lambda w, index: (w.nbytes - solution(w, index)[0], solution(w, index)[1])),
-    ("equal-is-not-fewer", with_zeros(lambda w, i: math.ceil(limit(w, i)))),
+    *wrong_answers(
+        solution,
+        [
+            ("counts-the-zeros", (NONZERO, "weight == 0")),
+            ("negatives-not-counted", (NONZERO, "weight > 0")),
+            ("fractions-cut-off", (NONZERO, "weight.int() != 0")),
+            ("small-ones-not-counted", (NONZERO, "weight.half() != 0")),
+            ("small-ones-not-counted", (NONZERO, "weight.abs() > 1e-6")),
+            ("coordinates-counted", (COUNT, "weight.nonzero().numel()")),
+            ("zeros-counted", (COUNT, "weight.numel()")),
+            ("wrong-value", (COUNT, "int(weight.sign().abs().half().sum())")),
+            ("values-of-4-bytes", (VALUE, "4")),
+            ("indices-of-8-bytes", (INDEX, "8")),
+            ("indices-of-4-bytes", (INDEX, "4")),
+            ("twelve-bytes-always", (VALUE, "4"), (INDEX, "8")),
+            ("row-pointers-forgotten", (POINTERS, "0")),
+            ("one-pointer-missing", (POINTERS, "rows * index")),
+            ("pointers-of-columns", (POINTERS, "(columns + 1) * index")),
+            ("rows-and-pointers", (EACH, "(value + 2 * index)")),
+            ("two-pointers-per-row", (STORED, "stored = nonzeros * (value + index) + 2 * rows * index")),
+            ("one-pointer-missing", (STORED, "stored = nonzeros * (value + 8) + rows * 8")),
+            ("indices-like-values", (STORED, "stored = (2 * nonzeros + rows + 1) * value")),
+            ("values-of-8-bytes", (STORED, f"stored = nonzeros * (8 + index) + {POINTERS}")),
+            ("values-not-bytes", (STORED, f"stored = nonzeros * (1 + index) + {POINTERS}")),
+            ("columns-of-4-bytes", (STORED, f"stored = nonzeros * (value + 4) + {POINTERS}")),
+            ("wrong-value", (STORED, f"stored = nonzeros * (value + index + 1) + {POINTERS}")),
+            ("columns-forgotten", (STORED, f"stored = nonzeros * value + {POINTERS}")),
+            ("values-forgotten", (STORED, f"stored = nonzeros * index + {POINTERS}")),
+            ("coo", (STORED, "stored = nonzeros * (value + 2 * index)")),
+            ("pointers-of-8-bytes", (STORED, "stored = nonzeros * (value + index) + (rows + 1) * 8")),
+            ("pointers-of-4-bytes", (STORED, "stored = nonzeros * (value + index) + (rows + 1) * 4")),
+            ("pointers-of-full-rows-only", (STORED, f"stored = nonzeros * {EACH} + (int(weight.any(1).sum()) + 1) * index")),
+            ("dense-bytes", (STORED, "stored = weight.nbytes")),
+            ("bits", (BOTH, "return 8 * stored, rows * columns - most")),
+            ("wrong-unit", (BOTH, "return stored / 1000, rows * columns - most")),
+            ("saved-not-stored", (BOTH, "return weight.nbytes - stored, rows * columns - most")),
+            ("equal-is-not-fewer", ("value - 1 -", "value -")),
+            ("coo", (f"{POINTERS}) // {EACH}", f"{POINTERS}) // (value + 2 * index)")),
+            ("kept-not-zeros", (BOTH, "return stored, most")),
+            ("one-too-many", (BOTH, "return stored, rows * columns - most + 1")),
+            ("share-not-a-number", (BOTH, "return stored, (rows * columns - most) / weight.numel()")),
+            ("more-zeros-than-elements", (BOTH, "return stored, (rows * columns - most) * 8")),
+            ("missing-zeros", (BOTH, "return stored, max(0, nonzeros - most)")),
+            ("wrong-order", (BOTH, "return rows * columns - most, stored")),
+            ("not-two-numbers", (BOTH, "return stored")),
+            ("not-two-numbers", (BOTH, 'return f"{stored / 1e6:.1f} MB"')),
+            ("returns-nothing", (BOTH, "")),
+        ],
+    ),
     ("rounded-down", with_zeros(lambda w, i: math.floor(limit(w, i)))),
     ("not-a-whole-number", with_zeros(limit)),
     ("row-pointers-forgotten", with_zeros(lambda w, i: math.ceil(limit(w, i, pointers=0)))),
     ("row-pointers-forgotten", with_zeros(lambda w, i: math.floor(limit(w, i, pointers=0)) + 1)),
-    ("two-thirds-always", with_zeros(lambda w, i: math.ceil(w.numel() * 2 / 3))),
-    ("share-not-a-number", with_zeros(lambda w, i: (math.floor(limit(w, i)) + 1) / w.numel())),
-    ("kept-not-zeros", with_zeros(lambda w, i: w.numel() - math.floor(limit(w, i)) - 1)),
-    ("zeros-of-this-matrix", with_zeros(lambda w, i: int((w == 0).sum()))),
-    ("one-too-many", with_zeros(lambda w, i: math.floor(limit(w, i)) + 2)),
-    ("twelve-bytes-always", consistent(value=4, index=8)),
-    ("twelve-bytes-always", lambda w, index: (nnz(w) * 12, 2 * w.numel() // 3)),
-    ("twelve-bytes-always", lambda w, index: (nnz(w) * 12 + 8 * len(w), 2 * w.numel() // 3)),
-    ("pointers-of-4-bytes", with_bytes(lambda w, i: nnz(w) * (w.element_size() + i) + (w.shape[0] + 1) * 4)),
-    ("columns-of-4-bytes", with_bytes(lambda w, i: nnz(w) * (w.element_size() + 4) + (w.shape[0] + 1) * i)),
-    ("share-not-a-number", with_zeros(lambda w, i: 2 / 3)),
     ("row-pointers-forgotten", with_zeros(lambda w, i: w.numel() * i / (w.element_size() + i))),
+    ("two-thirds-always", with_zeros(lambda w, i: math.ceil(w.numel() * 2 / 3))),
+    ("share-not-a-number", with_zeros(lambda w, i: 2 / 3)),
+    ("zeros-of-this-matrix", with_zeros(lambda w, i: int((w == 0).sum()))),
     ("not-enough-zeros", with_zeros(lambda w, i: w.numel() // 3)),
     ("more-zeros-than-needed", with_zeros(lambda w, i: w.numel())),
     ("more-zeros-than-needed", with_zeros(lambda w, i: math.ceil(limit(w, i)) + 1)),
-    ("coo", with_zeros(lambda w, i: w.numel() - (w.nbytes - (w.shape[0] + 1) * i - 1) // (w.element_size() + 2 * i))),
-    ("wrong-order", lambda w, index: solution(w, index)[::-1]),
-    ("not-two-numbers", lambda w, index: solution(w, index)[0]),
-    ("not-two-numbers", lambda w, index: f"{solution(w, index)[0] / 1e6:.1f} MB"),
-    ("returns-nothing", lambda w, index: None),
+    ("twelve-bytes-always", lambda w, index: (int((w != 0).sum()) * 12, 2 * w.numel() // 3)),
+    ("twelve-bytes-always", lambda w, index: (int((w != 0).sum()) * 12 + 8 * len(w), 2 * w.numel() // 3)),
+    ("indices-of-8-bytes", from_torch_always_int64),
     ("inputs-changed", changes_the_matrix),
-    ("wrong-value", with_bytes(lambda w, i: nnz(w) * (w.element_size() + i + 1) + (w.shape[0] + 1) * i)),
+    ("remembers-calls", kept_by_shape),
     ("raises", lambda w, index: (w.nnz() * 12, 0)),
 ]
 
@@ -193,15 +182,3 @@ def by_bisection(weight, index_dtype):
 
 
 ALSO_RIGHT = [by_torch, by_numpy, by_scipy, by_a_loop, as_tensors, as_floats, by_bisection]
-
-
-def kept_by_shape(weight, index_dtype, known={}):  # noqa: B006
-    return known.setdefault((weight.shape, weight.dtype, index_dtype), solution(weight, index_dtype))
-
-
-WRONG += [
-    ("remembers-calls", kept_by_shape),
-    ("small-ones-not-counted", lambda w, index: solution(w.half().to(w.dtype), index)),
-    ("small-ones-not-counted", lambda w, index: solution(torch.where(w.abs() > 1e-6, w, 0).to(w.dtype), index)),
-    ("wrong-value", with_bytes(lambda w, i: int(w.sign().abs().half().sum()) * (w.element_size() + i) + (len(w) + 1) * i)),
-]

@@ -27,26 +27,6 @@ def _of(tensors):
     return sum(int((t == 0).sum()) for t in tensors) / max(sum(t.numel() for t in tensors), 1)
 
 
-def all_parameters(net):
-    zeros = sum((p == 0).sum().item() for p in net.parameters())
-    return zeros / sum(p.numel() for p in net.parameters())
-
-
-def parameter_matrices(net):
-    weights = [p for p in net.parameters() if p.dim() > 1]
-    return float(sum(torch.count_nonzero(p == 0) for p in weights)) / sum(p.numel() for p in weights)
-
-
-def whole_state_dict(net):
-    tensors = net.state_dict().values()
-    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)
-
-
-def state_dict_weights(net):
-    tensors = [t for name, t in net.state_dict().items() if name.split(".")[-1].startswith("weight")]
-    return sum(int((t == 0).sum()) for t in tensors) / sum(t.numel() for t in tensors)
-
-
 def biases_too(net):
     zeros = total = 0
     for layer in layers(net):
@@ -62,16 +42,6 @@ def masks_twice(net):
         int((layer.weight_mask == 0).sum()) for layer in layers(net) if prune.is_pruned(layer) and hasattr(layer, "weight_mask")
     )
     return zeros / sum(layer.weight.numel() for layer in layers(net))
-
-
-def masks_alone(net):
-    masks = [b for name, b in net.named_buffers() if name.endswith("weight_mask")]
-    return sum(int((m == 0).sum()) for m in masks) / max(1, sum(m.numel() for m in masks))
-
-
-def any_mask(net):
-    masks = [b for name, b in net.named_buffers() if name.endswith("_mask")]
-    return sum(int((m == 0).sum()) for m in masks) / max(1, sum(m.numel() for m in masks))
 
 
 def mean_of_shares(net):
@@ -90,17 +60,9 @@ def removes_the_masks(net):
     return solution(net)
 
 
-def by_layer(net):
-    return {name: int((m.weight == 0).sum()) for name, m in net.named_modules() if isinstance(m, (nn.Conv2d, nn.Linear))}
-
-
 def mean_of_masked_and_biases(net):
     found = [t for layer in layers(net) for t in (layer.weight, layer.bias) if t is not None]
     return sum(float((t == 0).double().mean()) for t in found) / len(found)
-
-
-def ending_in_weight(net):
-    return _of([p for name, p in net.named_parameters() if name.endswith("weight")])
 
 
 def layers_with_masks_if_any(net):
@@ -113,19 +75,10 @@ def mean_of_both_kinds(net):
     return sum(shares) / len(shares)
 
 
-def each_layer(net):
-    return [_of([m.weight]) for m in layers(net)]
-
-
 def on_a_deep_copy(net):
     net = copy.deepcopy(net)
     removes_the_masks(net)
     return solution(net)
-
-
-def named_weights(net):
-    weights = [p for name, p in net.named_parameters() if "weight" in name]
-    return sum((p == 0).sum() for p in weights) / sum(p.numel() for p in weights)
 
 
 KINDS, ZERO, SHARE = "isinstance(layer, (nn.Conv2d, nn.Linear))", "layer.weight == 0", "return zeros / total"
@@ -155,24 +108,24 @@ WRONG = [
             ("net-changed", ("    zeros = total = 0", "    net.eval()\n    zeros = total = 0")),
         ],
     ),
-    ("stored-weights", all_parameters),
-    ("stored-weights", parameter_matrices),
-    ("stored-weights", named_weights),
-    ("counts-masks", whole_state_dict),
-    ("counts-masks", state_dict_weights),
+    ("stored-weights", lambda net: _of([*net.parameters()])),
+    ("stored-weights", lambda net: _of([p for p in net.parameters() if p.dim() > 1])),
+    ("stored-weights", lambda net: _of([p for name, p in net.named_parameters() if "weight" in name])),
+    ("counts-masks", lambda net: _of(net.state_dict().values())),
+    ("counts-masks", lambda net: _of([t for name, t in net.state_dict().items() if name.split(".")[-1].startswith("weight")])),
     ("counts-biases", biases_too),
     ("counts-biases", mean_of_masked_and_biases),
     ("zeros-twice", masks_twice),
-    ("only-masks", masks_alone),
-    ("only-masks", any_mask),
+    ("only-masks", lambda net: _of([b for name, b in net.named_buffers() if name.endswith("weight_mask")])),
+    ("only-masks", lambda net: _of([b for name, b in net.named_buffers() if name.endswith("_mask")])),
     ("mean-over-layers", mean_of_shares),
     ("mean-over-layers", mean_of_both_kinds),
     ("pruned-layers-only", mean_of_masked),
     ("net-changed", removes_the_masks),
-    ("wrong-type", by_layer),
-    ("finds-nothing", ending_in_weight),
+    ("wrong-type", lambda net: {str(i): int((layer.weight == 0).sum()) for i, layer in enumerate(layers(net))}),
+    ("finds-nothing", lambda net: _of([p for name, p in net.named_parameters() if name.endswith("weight")])),
     ("some-layers-only", layers_with_masks_if_any),
-    ("not-one-number", each_layer),
+    ("not-one-number", lambda net: [_of([layer.weight]) for layer in layers(net)]),
     ("copies-a-masked-net", on_a_deep_copy),
 ]
 

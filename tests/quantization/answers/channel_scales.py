@@ -20,23 +20,9 @@ def guarded(scale):
     return torch.where(scale == 0, torch.ones_like(scale), scale)
 
 
-def per_tensor_repeated(weight, bits, axis):
-    return (weight.abs().max() / ((2**bits - 1) / 2)).repeat(weight.shape[axis])
-
-
-def axis_minus_one(weight, bits, axis):
-    dims = [d for d in range(weight.ndim) if d != axis]
-    return guarded(weight.abs().amax(dims) / ((2**bits - 1) / 2))
-
-
 def affine_range(weight, bits, axis):
     rows = weight.movedim(axis, 0).flatten(1)
     return guarded((rows.amax(1) - rows.amin(1)) / (2**bits - 1))
-
-
-def kept_dimensions(weight, bits, axis):
-    dims = [d for d in range(weight.ndim) if d != axis % weight.ndim]
-    return guarded(weight.abs().amax(dims, keepdim=True) / ((2**bits - 1) / 2))
 
 
 def any_zero(weight, bits, axis):
@@ -49,15 +35,6 @@ def moved_to_the_end(weight, bits, axis):
     return _of_rows(weight.reshape(-1, weight.shape[0]), bits)
 
 
-def as_if_last(weight, bits, axis):
-    return _of_rows(weight.reshape(-1, weight.shape[axis]).T, bits)
-
-
-def in_place(weight, bits, axis):
-    weight.abs_()
-    return solution(weight, bits, axis)
-
-
 def nothing(weight, bits, axis):
     solution(weight, bits, axis)
 
@@ -67,6 +44,7 @@ def a_row_at_a_time(weight, bits, axis):
 
 
 PEAKS = "weight.abs().movedim(axis, 0).flatten(1).amax(1)"
+OTHERS = "[d for d in range(weight.ndim) if d != axis % weight.ndim]"
 STEPS = "((2**bits - 1) / 2)"
 GUARD = "torch.where(scale == 0, torch.ones_like(scale), scale)"
 WRONG = [
@@ -81,6 +59,10 @@ WRONG = [
             ("dimensions-left", (".flatten(1).amax(1)", ".amax(-1)")),
             ("reshaped-not-moved", (PEAKS, "weight.reshape(weight.shape[axis], -1).abs().amax(1)")),
             ("one-number", (PEAKS, "weight.abs().max()"), (GUARD, "scale")),
+            ("one-for-all", (PEAKS, "weight.abs().max().repeat(weight.shape[axis])"), (GUARD, "scale")),
+            ("negative-axis", (PEAKS, f"weight.abs().amax({OTHERS})"), (" % weight.ndim", "")),
+            ("keeps-dimensions", (PEAKS, f"weight.abs().amax({OTHERS}, keepdim=True)")),
+            ("mixes-channels", (PEAKS, "weight.abs().reshape(-1, weight.shape[axis]).amax(0)")),
             ("sign-ignored", (".abs()", "")),
             ("other-grid", (STEPS, "(2 ** (bits - 1) - 1)")),
             ("other-grid", (STEPS, "2 ** (bits - 1)")),
@@ -99,19 +81,16 @@ WRONG = [
             ("guard-too-wide", (GUARD, f"{GUARD}.clamp(min=1e-4)")),
             ("too-small", (".flatten(1)", ".flatten(1)[:, :1]")),
             ("other-order", (GUARD, f"{GUARD}.flip(0)")),
+            ("inputs-changed", ("weight.abs()", "weight.abs_()")),
+            ("remembers-calls", (GUARD, f"MEMORY.setdefault((tuple(weight.shape), bits, axis), {GUARD})")),
             ("nearly-right", ("weight.abs()", "(weight + 1e-5 * weight.sign()).abs()")),
             ("nearly-right", ("weight.abs()", "weight.half().float().abs()")),
             ("nearly-right", (GUARD, f"{GUARD}.bfloat16()")),
         ],
     ),
-    ("one-for-all", per_tensor_repeated),
-    ("negative-axis", axis_minus_one),
     ("whole-range", affine_range),
-    ("keeps-dimensions", kept_dimensions),
     ("guard-too-wide", any_zero),
     ("mixes-channels", moved_to_the_end),
-    ("mixes-channels", as_if_last),
-    ("inputs-changed", in_place),
     ("returns-nothing", nothing),
     ("axis-ignored", a_row_at_a_time),
 ]
@@ -166,10 +145,3 @@ def of_indices(weight, bits, axis):
 
 
 ALSO_RIGHT = [by_numpy, by_unbind, by_infinity_norm, by_both_ends, by_repeated_maxima, by_the_package, of_indices]
-
-
-def kept_by_shape(weight, bits, axis, known={}):  # noqa: B006
-    return known.setdefault((tuple(weight.shape), bits, axis), solution(weight, bits, axis))
-
-
-WRONG += [("remembers-calls", kept_by_shape)]

@@ -95,10 +95,6 @@ EXTEND = "low, high = low.clamp(max=0), high.clamp(min=0)"
 ENDS = "quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1"
 
 
-def parameters_only(x, low, high, bits):
-    return solution(x, low, high, bits)[1:]
-
-
 def in_place(x, low, high, bits):
     q, scale, zero_point = solution(x, low, high, bits)
     x.copy_(q)
@@ -112,29 +108,8 @@ def by_the_package(x, low, high, bits):
     return quantization.quantize(x, scale, zero, *ends), scale, zero
 
 
-def eighths(x, low, high, bits):
-    _, scale, zero = solution(x, low, high, bits)
-    return (torch.round(8 * x / scale) / 8 + zero).clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), scale, zero
-
-
-def outside_becomes_zero(x, low, high, bits):
-    q, scale, zero = solution(x, low, high, bits)
-    v = torch.round(x * (1 / scale)) + zero
-    return torch.where((v < -(2 ** (bits - 1))) | (v >= 2 ** (bits - 1)), zero, q), scale, zero
-
-
-def twice_rounded(x, low, high, bits):
-    _, scale, zero = solution(x, low, high, bits)
-    q = torch.round(torch.round(4 * x * (1 / scale)) / 4) + zero
-    return q.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1), scale, zero
-
-
 def nothing(x, low, high, bits):
     solution(x, low, high, bits)
-
-
-def wrong_name(x, low, high, bits):
-    return solution(x, low, high, bit)  # noqa: F821
 
 
 def clamped_to_what_is_given(x, low, high, bits):
@@ -168,11 +143,13 @@ WRONG = [
                 (SCALE, "scale = (high - low) / (quant_max - quant_min)"),
             ),
             ("steps-too-long", (SCALE, "scale = torch.exp2(((high - low) / (2**bits - 1)).log2().ceil())")),
+            ("steps-too-long", (SCALE, "scale = ((high - low) / (2**bits - 1)).clamp(min=1e-5)")),
             ("truncated", (ZERO, "zero_point = int(quant_min - low / scale)")),
             ("counted-from-low", (ROUND, "q = torch.round((x - low) * (1 / scale)) + quant_min")),
             ("other-order", ("scale, zero_point\n", "zero_point, scale\n")),
             ("one-end-only", (SCALE, "scale = high / (2**bits - 1)")),
             ("off-by-one", (SCALE, "scale = (high - low) / 2**bits"), (EXTEND, "")),
+            ("raises", (SCALE, "scale = (high - low) / (2**bit - 1)")),
             ("bits-as-steps", (SCALE, "scale = (high - low) / bits")),
             ("no-quant-min", (ZERO, "zero_point = -torch.round(low / scale).int()")),
             ("truncated", (ZERO, "zero_point = quant_min - (low / scale).int()")),
@@ -190,9 +167,12 @@ WRONG = [
             ("truncates", (ROUND, "q = (x * (1 / scale)).int() + zero_point")),
             ("truncates", (ROUND, "q = torch.floor(x * (1 / scale)) + zero_point")),
             ("halves-up", (ROUND, "q = torch.floor(x * (1 / scale) + 0.5) + zero_point")),
+            ("rounded-differently", (ROUND, "q = torch.round(torch.round(4 * x * (1 / scale)) / 4) + zero_point")),
+            ("not-integers", (ROUND, "q = torch.round(8 * x / scale) / 8 + zero_point"), (".int(), scale", ", scale")),
             ("zero-point-subtracted", (ROUND, "q = torch.round(x * (1 / scale)) - zero_point")),
             ("no-zero-point", (ROUND, "q = torch.round(x * (1 / scale))")),
             ("not-clamped", (CLAMP, "q.int()")),
+            ("clamped-wrongly", (CLAMP, "torch.where((q < quant_min) | (q > quant_max), zero_point, q)")),
             ("wraps-around", (CLAMP, "q.int().to(torch.int8)")),
             ("wraps-around", (CLAMP, "q.int().to(torch.int8).clamp(quant_min, quant_max)")),
             (
@@ -207,29 +187,18 @@ WRONG = [
             ("one-side-only", (CLAMP, "q.clamp(max=quant_max)")),
             ("dequantized", (CLAMP, "(q.clamp(quant_min, quant_max) - zero_point) * scale")),
             ("other-order", ("return q.clamp(quant_min, quant_max).int(), scale, zero_point", "return scale, zero_point, q")),
+            ("no-quant-min", (", scale, zero_point\n", ", scale, zero_point - quant_min\n")),
             ("not-three", (", scale, zero_point\n", "\n")),
+            ("not-three", ("return q.clamp(quant_min, quant_max).int(), ", "return ")),
         ],
     ),
-    ("not-three", parameters_only),
     ("borrowed", by_torch_itself),
     ("borrowed", by_the_package),
     ("from-the-other-end", counted_from_the_upper_end),
     ("clamped-before-rounding", clamping_the_floats),
-    ("not-integers", eighths),
-    ("clamped-wrongly", outside_becomes_zero),
-    ("rounded-differently", twice_rounded),
     ("inputs-changed", in_place),
     ("returns-nothing", nothing),
-    ("raises", wrong_name),
 ]
-
-
-def epsilon_in_the_scale(x, low, high, bits):
-    low, high = low.clamp(max=0), high.clamp(min=0)
-    quant_min, quant_max = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
-    scale = ((high - low) / (2**bits - 1)).clamp(min=1e-5)
-    zero_point = quant_min - torch.round(low / scale).int()
-    return (torch.round(x * (1 / scale)) + zero_point).clamp(quant_min, quant_max).int(), scale, zero_point
 
 
 def parameters_of_the_first_call(x, low, high, bits, kept={}):  # noqa: B006
@@ -238,7 +207,7 @@ def parameters_of_the_first_call(x, low, high, bits, kept={}):  # noqa: B006
     return q.clamp(-(2 ** (bits - 1)), 2 ** (bits - 1) - 1).int(), scale, zero_point
 
 
-WRONG += [("steps-too-long", epsilon_in_the_scale), ("remembers-calls", parameters_of_the_first_call)]
+WRONG += [("remembers-calls", parameters_of_the_first_call)]
 
 
 def with_a_closure(x, low, high, bits):
@@ -254,14 +223,6 @@ def with_a_closure(x, low, high, bits):
 
 
 ALSO_RIGHT += [with_a_closure]
-
-
-def unsigned_zero_point(x, low, high, bits):
-    q, scale, zero_point = solution(x, low, high, bits)
-    return q, scale, zero_point + 2 ** (bits - 1)
-
-
-WRONG += [("no-quant-min", unsigned_zero_point)]
 
 
 def middle_becomes_0(clamped):

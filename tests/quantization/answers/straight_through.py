@@ -96,10 +96,6 @@ def plain_formula(x, scale, zero_point, quant_min, quant_max):
     return ((torch.round(x / scale) + zero_point).clamp(quant_min, quant_max) - zero_point) * scale
 
 
-def detached(x, scale, zero_point, quant_min, quant_max):
-    return plain_formula(x, scale, zero_point, quant_min, quant_max).detach()
-
-
 def without_gradient(x, scale, zero_point, quant_min, quant_max):
     with torch.no_grad():
         return plain_formula(x, scale, zero_point, quant_min, quant_max)
@@ -110,16 +106,8 @@ def as_integers(x, scale, zero_point, quant_min, quant_max):
     return quantization.dequantize(q, scale, zero_point)
 
 
-def by_torch(x, scale, zero_point, quant_min, quant_max):
-    return torch.fake_quantize_per_tensor_affine(x, scale, zero_point, quant_min, quant_max)
-
-
 def by_the_package(x, scale, zero_point, quant_min, quant_max):
     return 1.0 * quantization.fake_quantize(x, scale, zero_point, quant_min, quant_max)
-
-
-def a_class(x, scale, zero_point, quant_min, quant_max):
-    return Estimator
 
 
 def nothing(x, scale, zero_point, quant_min, quant_max):
@@ -129,38 +117,16 @@ def nothing(x, scale, zero_point, quant_min, quant_max):
 MASK = "(quant_min <= q) & (q <= quant_max)"
 VALUES = "(q.clamp(quant_min, quant_max) - zero_point) * scale"
 BACK = "return g * within"
-
-
-def estimator(within, gradient=lambda g, kept: g * kept, count=5):
-    """The solution with another decision of (x / scale, zero point, quant_min, quant_max) and another `backward`."""
-
-    class Rounded(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, scale, zero_point, quant_min, quant_max):
-            ctx.save_for_backward(within(x / scale, zero_point, quant_min, quant_max))
-            return plain_formula(x, scale, zero_point, quant_min, quant_max)
-
-        @staticmethod
-        def backward(ctx, g):
-            return (gradient(g, *ctx.saved_tensors), None, None, None, None)[:count]
-
-    return lambda *given: Rounded.apply(*given)
-
-
-def _kept(v, z, low, high):
-    return (torch.round(v) + z >= low) & (torch.round(v) + z <= high)
+EXACT = "(x / scale + zero_point)"
 
 
 WRONG = [
-    ("clip-before-rounding", estimator(lambda v, z, low, high: (v + z >= low - 0.5) & (v + z <= high + 0.5))),
-    ("zero-point-before-rounding", estimator(lambda v, z, low, high: _kept(v + z, 0, low, high))),
-    ("stopped-where-rounded", estimator(lambda v, z, low, high: (torch.round(v) + z).abs() <= high)),
-    ("passes-where-clamped", estimator(_kept, lambda g, kept: torch.where(kept, g, 0.1 * g))),
-    ("another-gradient", estimator(_kept, lambda g, kept: (2 * g).clamp(-1, 1) * kept)),
-    ("one-gradient-for-each-input", estimator(_kept, count=1)),
     *wrong_answers(
         solution,
         [
+            ("passes-where-clamped", (BACK, "return torch.where(within, g, 0.1 * g)")),
+            ("another-gradient", (BACK, "return (2 * g).clamp(-1, 1) * within")),
+            ("one-gradient-for-each-input", ("(ctx, x)", "(ctx, x, scale)"), ("apply(x)", "apply(x, scale)")),
             ("no-clip", (BACK, "return g")),
             ("no-clip", ("ctx.save_for", "q = q.clamp(quant_min, quant_max)\n            ctx.save_for")),
             ("inverted-clip", (BACK, "return g * ~within")),
@@ -172,6 +138,9 @@ WRONG = [
                 "clip-before-rounding",
                 (MASK, "((quant_min - zero_point) * scale <= x) & (x <= (quant_max - zero_point) * scale)"),
             ),
+            ("clip-before-rounding", (MASK, f"(quant_min - 0.5 <= {EXACT}) & ({EXACT} <= quant_max + 0.5)")),
+            ("zero-point-before-rounding", (MASK, f"(quant_min <= {EXACT}.round()) & ({EXACT}.round() <= quant_max)")),
+            ("stopped-where-rounded", (MASK, "q.abs() <= quant_max")),
             ("clip-without-zero-point", (MASK, "(quant_min <= q - zero_point) & (q - zero_point <= quant_max)")),
             ("clip-without-scale", (MASK, "(quant_min <= x) & (x <= quant_max)")),
             ("clip-at-one", (MASK, "x.abs() <= 1")),
@@ -201,11 +170,11 @@ WRONG = [
     ("no-clip", one_line),
     ("clip-before-rounding", clamp_of_the_range),
     ("gradient-of-round", plain_formula),
-    ("no-gradient", detached),
+    ("no-gradient", lambda *given: plain_formula(*given).detach()),
     ("no-gradient", without_gradient),
     ("no-gradient", as_integers),
-    ("borrowed", by_torch),
+    ("borrowed", lambda *given: torch.fake_quantize_per_tensor_affine(*given)),
     ("borrowed", by_the_package),
-    ("not-a-tensor", a_class),
+    ("not-a-tensor", lambda *given: Estimator),
     ("returns-nothing", nothing),
 ]

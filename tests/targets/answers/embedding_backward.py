@@ -17,34 +17,17 @@ def solution(ids, grad_output, vocabulary, padding_idx=None):
     return table
 
 
-def overwrites(ids, grad_output, vocabulary, padding_idx=None):
-    table = grad_output.new_zeros(vocabulary, grad_output.shape[-1])
-    table[ids.long()] = grad_output
-    if padding_idx is not None:
-        table[padding_idx] = 0
-    return table
-
-
-def adds_by_indexing(ids, grad_output, vocabulary, padding_idx=None):
-    table = grad_output.new_zeros(vocabulary, grad_output.shape[-1])
-    table[ids.long()] += grad_output
-    if padding_idx is not None:
-        table[padding_idx] = 0
+def by_loops(ids, grad_output, vocabulary, padding_idx=None):
+    table = torch.zeros(vocabulary, grad_output.shape[-1], dtype=grad_output.dtype)
+    for i, row in zip(ids.flatten().tolist(), grad_output.reshape(-1, grad_output.shape[-1]), strict=True):
+        if i != padding_idx:
+            table[i] += row
     return table
 
 
 def mean_by_masks(ids, grad_output, vocabulary, padding_idx=None):
     rows = [grad_output[ids == word].mean(0) for word in range(vocabulary)]
     table = torch.stack(rows)
-    if padding_idx is not None:
-        table[padding_idx] = 0
-    return table
-
-
-def by_position(ids, grad_output, vocabulary, padding_idx=None):
-    rows = grad_output.reshape(-1, grad_output.shape[-1])
-    table = rows.new_zeros(vocabulary, rows.shape[1])
-    table[: len(rows)] = rows[:vocabulary]
     if padding_idx is not None:
         table[padding_idx] = 0
     return table
@@ -78,14 +61,6 @@ def clears_the_input(ids, grad_output, vocabulary, padding_idx=None):
     return solution(ids, grad_output, vocabulary)
 
 
-def in_float32_by_loops(ids, grad_output, vocabulary, padding_idx=None):
-    table = torch.zeros(vocabulary, grad_output.shape[-1])
-    for i, row in zip(ids.flatten(), grad_output.reshape(-1, grad_output.shape[-1]), strict=True):
-        if i != padding_idx:
-            table[i] += row
-    return table
-
-
 def first_sequence(ids, grad_output, vocabulary, padding_idx=None):
     if ids.ndim > 1:
         ids, grad_output = ids[0], grad_output[0]
@@ -95,16 +70,6 @@ def first_sequence(ids, grad_output, vocabulary, padding_idx=None):
 def without_the_padding_row(ids, grad_output, vocabulary, padding_idx=None):
     table = solution(ids, grad_output, vocabulary)
     return table if padding_idx is None else torch.cat([table[:padding_idx], table[padding_idx + 1 :]])
-
-
-def last_dimension_in_turn(ids, grad_output, vocabulary, padding_idx=None):
-    """Sets the rows of each sequence at once."""
-    table = grad_output.new_zeros(vocabulary, grad_output.shape[-1])
-    for i, rows in zip(ids, grad_output, strict=True):
-        table[i.long()] = table[i.long()] + rows
-    if padding_idx is not None:
-        table[padding_idx] = 0
-    return table
 
 
 def largest_of_repeats(ids, grad_output, vocabulary, padding_idx=None):
@@ -147,9 +112,16 @@ WRONG = [
             ("mean-over-repeats", (END, f"return table / {COUNTS}")),
             ("mean-over-repeats", (END, f"return table / {COUNTS}"), (CLEAR, "pass")),
             ("counts-not-gradients", (ADD, "table.index_add_(0, ids.flatten(), torch.ones_like(grad_output).reshape(-1, d))")),
+            ("repeated-ids-overwritten", (ADD, "table[ids.long()] = grad_output")),
+            ("repeated-ids-overwritten", (ADD, "table[ids.long()] += grad_output")),
+            ("rows-by-position", (ADD, "table[: ids.numel()] = grad_output.reshape(-1, d)[:vocabulary]")),
             ("rows-by-rank", ("ids.flatten()", "ids.unique(return_inverse=True)[1].flatten()")),
             ("flattened-in-another-order", ("reshape(-1, d)", "reshape(d, -1).T")),
             ("several-dimensions", (ADD, "table.index_add_(0, ids, grad_output)")),
+            (
+                "several-dimensions",  # sets the rows of each sequence at once
+                (ADD, "for i, rows in zip(ids, grad_output):\n        table[i.long()] = table[i.long()] + rows"),
+            ),
             ("padding-ignored", (CLEAR, "pass")),
             ("padding-0-missed", (PADDED, "if padding_idx")),
             ("row-0-always-padding", ("padding_idx=None", "padding_idx=0")),
@@ -177,10 +149,8 @@ WRONG = [
             ("remembers-calls", (NEW, f"MEMORY.setdefault((vocabulary, d, grad_output.dtype), {NEW})")),
         ],
     ),
-    ("repeated-ids-overwritten", overwrites),
-    ("repeated-ids-overwritten", adds_by_indexing),
+    *wrong_answers(by_loops, [("another-dtype", (", dtype=grad_output.dtype", ""))]),
     ("mean-over-repeats", mean_by_masks),
-    ("rows-by-position", by_position),
     ("uses-autograd", by_autograd),
     ("uses-autograd", by_torchs_backward),
     ("one-hot-in-memory", by_one_hot),
@@ -188,21 +158,11 @@ WRONG = [
     ("one-hot-in-memory", by_a_mask_of_numpy),
     ("no-ids", lists_of_one_hot_vectors),
     ("inputs-changed", clears_the_input),
-    ("another-dtype", in_float32_by_loops),
     ("another-dtype", lambda ids, grad, *more: solution(ids, grad.float(), *more).to(grad.dtype)),
     ("first-sequence-only", first_sequence),
     ("other-number-of-rows", without_the_padding_row),
-    ("several-dimensions", last_dimension_in_turn),
     ("repeats-not-summed", largest_of_repeats),
 ]
-
-
-def by_loops(ids, grad_output, vocabulary, padding_idx=None):
-    table = torch.zeros(vocabulary, grad_output.shape[-1], dtype=grad_output.dtype)
-    for i, row in zip(ids.flatten().tolist(), grad_output.reshape(-1, grad_output.shape[-1]), strict=True):
-        if i != padding_idx:
-            table[i] += row
-    return table
 
 
 def by_scatter(ids, grad_output, vocabulary, padding_idx=None):
