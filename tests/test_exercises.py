@@ -103,9 +103,12 @@ def rubrics():
 
 @pytest.mark.parametrize("exercise, rubric", rubrics())
 def test_every_row_of_a_rubric_runs_and_is_named(exercise, rubric):
-    assert judged(exercise, rubric.right).state == "right"
+    def verdict_on(function):
+        return judged(exercise, function if rubric.given is None else function(*rubric.given))
+
+    assert verdict_on(rubric.right).state == "right"
     for name, answer, hint in rubric.single():
-        verdict = judged(exercise, answer)
+        verdict = verdict_on(answer)
         assert (verdict.state, verdict.mistake) == ("mistake", name), (hint, verdict)
 
 

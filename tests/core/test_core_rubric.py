@@ -53,14 +53,14 @@ def test_a_mistake_is_named(answer, name, hint):
 
 def test_a_right_answer_is_right():
     Rubric(mean, TABLE, ZERO="").expect(lambda a, b: b / 2 + a / 2, CASES)
-    Rubric(mean, TABLE, ZERO="").expect_value(2.0, 3, 1, case="3 and 1")
+    Rubric(mean, TABLE, given=(3, 1), ZERO="").expect_value(2.0, case="3 and 1")
 
 
 def test_a_value_is_judged_without_giving_it_away():
-    rubric = Rubric(mean, TABLE, ZERO="")
+    rubric = Rubric(mean, TABLE, given=(3, 1), ZERO="")
     for value, name in [(1.0, "difference"), (4.0, "not-halved"), (0, "nothing"), (9.0, "wrong-value")]:
         with pytest.raises(Mistake) as found:
-            rubric.expect_value(value, 3, 1, case="3 and 1")
+            rubric.expect_value(value, case="3 and 1")
         assert found.value.name == name and "2" not in found.value.hint
 
 

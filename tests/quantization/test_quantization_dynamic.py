@@ -419,7 +419,7 @@ def by_the_class(model):
 
 def test_without_torchao_the_exercise_asks_for_torchs_layers_only(no_torchao):
     assert check("changed-layers", by_the_class).state == "right"
-    assert check("changed-layers", lambda model: []).mistake == "finds-nothing"
+    assert check("changed-layers", lambda model: []).mistake == "misses-torch"
 
 
 def test_convolutions_are_quantized_where_the_mapping_names_them():

@@ -25,7 +25,7 @@ TINY = dict(images=256, steps=4, tested=64, batch=8, calibration=32, samples=5, 
 X = torch.linspace(-1, 1, 4 * 28 * 28).reshape(4, 1, 28, 28)
 
 
-def missing_torchao(part):
+def missing_torchao(part="torchao"):
     raise LabError("torchao is not installed in this Python.", "pip install torchao")
 
 

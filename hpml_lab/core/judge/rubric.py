@@ -61,11 +61,20 @@ class Rubric:
 
     text   the table, as the module's docstring describes it
     wrap   makes of an answer the function that is called with a case, such as one that trains a net and returns its outputs
+    given  the arguments of the one case of an exercise whose answer is a value: what `right` gives for them
     hints  texts that several rows share, as $NAME
     """
 
-    def __init__(self, right: Function, text: str, *, wrap: Callable[[Function], Function] | None = None, **hints: str) -> None:
-        self.right, self.wrap = right, wrap or (lambda answer: answer)
+    def __init__(
+        self,
+        right: Function,
+        text: str,
+        *,
+        wrap: Callable[[Function], Function] | None = None,
+        given: tuple[Any, ...] | None = None,
+        **hints: str,
+    ) -> None:
+        self.right, self.wrap, self.given = right, wrap or (lambda answer: answer), given
         self.source = textwrap.dedent(inspect.getsource(right))
         self._made: dict[tuple[tuple[str, str], ...], Function] = {}
         tables: dict[str, list[Edit]] = {}
@@ -137,10 +146,10 @@ class Rubric:
                 explain(answer, judged)
             raise
 
-    def expect_value(self, answer: Any, *given: Any, case: str, tolerance: float = 1e-6, reveal: bool = False) -> None:
-        """Return if the answer is what `right(*given)` is, a number or an array; else raise the Mistake that explains it.
+    def expect_value(self, answer: Any, *, case: str, tolerance: float = 1e-6, reveal: bool = False) -> None:
+        """Return if the answer is the value of `right(*given)`; else raise the Mistake that explains it.
 
         case, reveal  as for `expect`
         """
-        mistakes = {f"{name}, {i}": (function(*given), hint) for i, (name, (function, hint)) in enumerate(self.items())}
-        expect(answer, self.right(*given), case=case, mistakes=mistakes, tolerance=tolerance, reveal=reveal)
+        mistakes = {f"{name}, {i}": (function(*self.given), hint) for i, (name, (function, hint)) in enumerate(self.items())}
+        expect(answer, self.right(*self.given), case=case, mistakes=mistakes, tolerance=tolerance, reveal=reveal)

@@ -59,6 +59,7 @@ whole answer
     loading-alone :: lambda load, compute, batches, workers: (*workers[:-1], load / compute) :: N workers load N times as fast;
         but an epoch is loading and computing, and the speed-up that of both.
 """,
+    given=(LOAD, COMPUTE, BATCHES, WORKERS),
     BOTH=_BOTH,
     AFTER=_AFTER,
 )
@@ -72,4 +73,4 @@ def judge_predict_speed_up(answer: Any) -> None:
         raise Mistake("not-four-numbers", f"Give four numbers, for {WORKERS} workers; yours is {shown(answer)}.")
     if len(given) != len(WORKERS):
         raise Mistake("wrong-count", f"Give four numbers, for {WORKERS} workers; yours are {len(given)}.")
-    RUBRIC.expect_value(answer, LOAD, COMPUTE, BATCHES, WORKERS, case="2, 4, 8 and 16 workers", tolerance=0.02)
+    RUBRIC.expect_value(answer, case="2, 4, 8 and 16 workers", tolerance=0.02)

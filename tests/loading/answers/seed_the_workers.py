@@ -10,6 +10,8 @@ import torch
 
 
 def solution(worker_id):
+    import numpy as np
+
     info = torch.utils.data.get_worker_info()
     info.dataset.rng = np.random.default_rng(info.seed)
 
