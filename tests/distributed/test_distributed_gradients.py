@@ -320,7 +320,7 @@ def test_tied_frozen_and_unused_parameters_train_as_in_one_process(ranks):
     for start, theirs, own, alone, without, tied in found:
         assert without == {"frozen", "unused"} and tied
         for name, value in alone.items():
-            assert torch.equal(own[name], found[0][2][name]), "all ranks hold the same bits"
+            assert torch.equal(own[name], found[0][2][name]), "all ranks are bitwise identical"
             for other in (theirs, own):
                 assert torch.allclose(other[name], value, rtol=1e-12, atol=1e-14), name
             assert torch.equal(value, start[name]) == (name.split(".")[0] in ("frozen", "unused")), name

@@ -140,7 +140,7 @@ return found
 """,
     **_HINTS,
 )
-# The same keys, where a repeated slice is also told by its key, or the first in the order stays.
+# The same keys, where a repeated slice is also recognized by its key, or the first in the order stays.
 OTHER_RUBRICS = [Rubric(way, _KEYS, **_HINTS) for way in (by_their_keys, first_in_order, differs_from_the_last)]
 
 

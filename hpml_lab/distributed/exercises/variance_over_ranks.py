@@ -141,8 +141,8 @@ m2 / (n - 1)
     pooled :: ((weights - 1) * variances).sum(0) / (n - len(counts)) :: $FIRST The pooled variance of statistics assumes that
         all groups have the same mean. Here the means differ.
     inverted-correction :: m2 / n * (n - 1) / n :: $FIRST The unbiased variance is larger: it divides by n − 1 instead of n.
-    divided-again :: m2 / n / (n - 1) :: $FIRST You divide it by n − 1, but it has been divided by n already. By which factor
-        do the two differ?
+    divided-again :: m2 / n / (n - 1) :: $FIRST You divide it by n − 1, but it has been divided by n already. How
+        do the two divisors differ?
     not-divided :: m2 :: $FIRST The second is M2, the sum of the squared distances: divide it by n − 1.
     whole-numbers :: (m2 / (n - 1)).floor() :: $FIRST // leaves whole numbers: divide with /.
 """
@@ -241,7 +241,7 @@ def _explain_first(answer: Callable, _: list[Judged]) -> None:
 
 
 def _explain_second(_: Callable, judged: list[Judged]) -> None:
-    """Raise the Mistake that says by which factor the two differ."""
+    """Raise the Mistake that says how many times as large one is as the other."""
     n, ratio = int(judged[0].given[0].sum()), torch.as_tensor(judged[0].got) / right(*judged[0].given)[0]
     hint = f"The first is right. With {n} values the second should be {n}/{n - 1} of it; yours is {shown(ratio)} times it."
     raise Mistake("wrong-correction", hint)

@@ -59,7 +59,7 @@ def first_nan(values: Losses) -> int:
 
 
 LEAST, AVERAGE, CORRECTED = "values.index(min(values))", "m = beta * m + (1 - beta) * loss", "m / (1 - beta ** (t + 1))"
-_TOLD = "A loss that is not finite ends the test: nothing from there on may be read."
+_REPORTED = "A loss that is not finite ends the test: nothing from there on may be read."
 RUBRIC = Rubric(
     right,
     """
@@ -85,17 +85,17 @@ m / (1 - beta ** (t + 1))
         smaller still: divide by it.
 finite(losses)
     counts-on-after-nan :: [loss for loss in losses if math.isfinite(loss)] :: You leave out what is not finite and go on behind
-        it. $TOLD
+        it. $REPORTED
     nan-is-zero :: [loss if math.isfinite(loss) else 0.0 for loss in losses] :: You count what is not finite as 0, which makes
-        it the least loss. $TOLD
+        it the least loss. $REPORTED
     nan-is-zero :: zeros_for_nan(losses) :: nan_to_num makes 0 of NaN, which is the least loss, and large numbers of infinities.
-        $TOLD
+        $REPORTED
     nan-is-large :: [loss if math.isfinite(loss) else 1e9 for loss in losses] :: You count what is not finite as a large number,
-        and then go on. $TOLD
+        and then go on. $REPORTED
     reads-past-the-end :: losses :: $ENDS
     reads-past-the-end :: before(losses, math.isnan) :: $ENDS
     reads-past-the-end :: before(losses, lambda loss: math.isnan(loss) or loss == math.inf) :: $ENDS
-    reads-past-the-end :: losses[: len(finite(losses)) + 1] :: You read one loss too many. $TOLD
+    reads-past-the-end :: losses[: len(finite(losses)) + 1] :: You read one loss too many. $REPORTED
     ends-too-early :: without_last(losses) :: You lose the last loss before the one that is not finite; it still counts.
 return rates[at] / 10
     not-a-tenth :: return rates[at] :: That is the rate with the least loss: too near the edge.
@@ -123,9 +123,9 @@ whole answer
     fixed-beta :: lambda rates, losses, beta: right(rates, losses, 0.95) :: $BETA
     fixed-beta :: lambda rates, losses, beta: right(rates, losses, 0.98) :: $BETA
 """,
-    TOLD=_TOLD,
-    ENDS=f"NaN, +inf and −inf are all not finite. {_TOLD}",
-    NAN=f"argmin takes a NaN for the least value, and that is where your net diverged. {_TOLD}",
+    REPORTED=_REPORTED,
+    ENDS=f"NaN, +inf and −inf are all not finite. {_REPORTED}",
+    NAN=f"argmin takes a NaN for the least value, and that is where your net diverged. {_REPORTED}",
     FALLS="That is where the loss falls fastest; the exercise asks for the least loss.",
     SWAPPED="Your β is the weight of the new loss; it is the weight of what the average held before.",
     BETA="Your β is always the same number; it is an argument.",
@@ -180,7 +180,7 @@ def judge_rate_from_range_test(answer: Rate) -> None:
 
 
 def _explain(answer: Rate, judged: list[Judged]) -> None:
-    """Raise the Mistake that says to which step a rate belongs, or by which factor all are wrong."""
+    """Raise the Mistake that says to which step a rate belongs, or how many times too large all are."""
     pairs = [(plain(answer(*given)), right(*given)) for given in copy.deepcopy(list(_CASES.values()))]
     if not all(isinstance(own, int | float) for own, _ in pairs):
         raise Mistake("not-one-rate", "Return one number, a tenth of one rate.")
@@ -195,7 +195,7 @@ def _explain(answer: Rate, judged: list[Judged]) -> None:
             raise Mistake("none-of-the-rates", f"For {case}, yours is {own:g}, which is not a tenth of any of the rates.")
         values = smoothed(finite(losses), beta)
         least = values.index(min(values))
-        ended = f" Step {end} has the loss {losses[end]:g}. {_TOLD}" if (end := len(values)) < len(losses) else ""
+        ended = f" Step {end} has the loss {losses[end]:g}. {_REPORTED}" if (end := len(values)) < len(losses) else ""
         if step >= end:
             raise Mistake("reads-past-the-end", f"For {case}, yours is the rate of step {step}.{ended}")
         hint = f"For {case}, yours is step {step}'s, where the smoothed loss is {values[step]:.7g}; in step {least} it is"

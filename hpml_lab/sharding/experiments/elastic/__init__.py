@@ -240,7 +240,7 @@ def elastic(params: Params) -> Result:
     cut = rows["a snapshot is cut off"]
     result.claim(
         "A rank that is killed while it writes leaves the snapshot before untouched; half a snapshot under its final name is "
-        "noticed; either way training goes on from the one before, to the same bits",
+        "noticed; either way training goes on from the one before, to bitwise identical weights",
         result.arrays["attempts"][-1]["start"] == 3 * every
         and rows["fewer and fewer ranks"].damaged == "–"
         and cut.same
