@@ -17,6 +17,7 @@ from hpml_lab.storage.experiments.dali import LEVELS_DALI, LEVELS_TENSOR, Loadin
 from hpml_lab.storage.experiments.dali.photographs import DALI, PIL, TENSOR, loading_ways, make_photographs
 from hpml_lab.storage.lessons import boxes, dali_pipelines
 from hpml_lab.storage.lessons.decoders import pil_image, resized, tensor_image
+from hpml_lab.storage.lessons.optical_flow import block_flow
 
 SMALL = dict(images=12, batch=4, side=64, rounds=2, workers=(0, 1), threads=(1,), boxes=5, frames=30)
 pytestmark = pytest.mark.filterwarnings("ignore:The image decoding and encoding:DeprecationWarning")  # see tensor_image
@@ -101,12 +102,12 @@ def test_without_dali_the_fix_is_named(photographs):
 @pytest.mark.skipif(video.available(), reason="PyAV is installed here")
 def test_without_pyav_the_fix_is_named(tmp_path):
     with pytest.raises(LabError, match="PyAV is not installed"):
-        video.write_video(tmp_path / "a.mp4", 3)
+        video.write_video(tmp_path / "a.mp4", [video.numbered(0)])
 
 
 @needs_av
 def test_clips_begin_at_the_frame_that_was_asked_for(tmp_path):
-    path = video.write_video(tmp_path / "a.mp4", 40)
+    path = video.write_video(tmp_path / "a.mp4", [video.numbered(number) for number in range(40)])
     for first in range(36):
         assert [video.number_in(frame) for frame in video.read_video(path, first, 4)] == list(range(first, first + 4))
     with pytest.raises(LabError, match="no 4 frames from number 37"):
@@ -131,7 +132,12 @@ class Operators:
         "readers.file": f"{READER} file_root file_list files labels shuffle_after_epoch",
         "readers.video": f"{READER} filenames sequence_length step stride labels dtype image_type pad_sequences",
         "decoders.image": DECODER,
-        "decoders.image_slice": f"{DECODER} axes axis_names normalized_anchor normalized_shape start end shape",
+        "slice": "device axes axis_names normalized_anchor normalized_shape start end shape dtype",
+        "paste": "device fill_value min_canvas_size n_channels paste_x paste_y ratio",
+        "bbox_paste": "device ltrb paste_x paste_y ratio",
+        "random.uniform": "device range values shape dtype seed",
+        "optical_flow": "device enable_external_hints enable_temporal_hints hint_grid image_type output_grid preset",
+        "element_extract": "device element_map",
         "random_resized_crop": "device size random_area random_aspect_ratio interp_type antialias num_attempts",
         "resize": "device size resize_x resize_y interp_type antialias mode dtype",
         "crop_mirror_normalize": "device crop mirror mean std scale shift dtype output_layout pad_output",
@@ -192,10 +198,15 @@ def test_the_graphs_are_drawn_with_arguments_that_dali_has(drawn, tmp_path, gpu,
     boxed = dali_pipelines.boxed_pipeline(b"png", torch.rand(1, 4), torch.tensor([1]), 3)
     flip, box_flip, _ = boxed.outputs
     assert flip.options["horizontal"] is box_flip.options["horizontal"], "one coin for both"
+    paste, box_paste = (next(node for node in drawn if node.operator == name) for name in ("paste", "bbox_paste"))
+    assert all(paste.options[name] is box_paste.options[name] for name in ("paste_x", "paste_y", "ratio")), (
+        "one canvas for both"
+    )
+    assert paste.options["paste_x"] is not paste.options["paste_y"]
 
 
 def test_the_video_reader_is_asked_for_clips_on_the_gpu(drawn, tmp_path):
-    pipeline = video.video_pipeline(tmp_path / "a.mp4", 4, 1, step=7)
+    pipeline = dali_pipelines.video_pipeline(tmp_path / "a.mp4", 4, 1, step=7)
     [node] = drawn
     assert pipeline.outputs is node and pipeline.options["device_id"] == 1, "without labels there is one output"
     assert (node.operator, node.options["device"], node.options["filenames"]) == (
@@ -204,8 +215,15 @@ def test_the_video_reader_is_asked_for_clips_on_the_gpu(drawn, tmp_path):
         [str(tmp_path / "a.mp4")],
     )
     assert (node.options["sequence_length"], node.options["step"]) == (4, 7)
-    video.video_pipeline(tmp_path / "a.mp4", 4, 0)
+    dali_pipelines.video_pipeline(tmp_path / "a.mp4", 4, 0)
     assert drawn[-1].options["step"] == 4
+
+
+def test_the_flow_is_that_of_the_clips_and_their_first_frame_comes_along(drawn, tmp_path):
+    flow, first = dali_pipelines.video_pipeline(tmp_path / "a.mp4", 4, 0, flow=True).outputs
+    [clips] = flow.inputs
+    assert clips.operator == "readers.video" and first.inputs == (clips,) and first.options == {"element_map": [0]}
+    assert flow.operator == "optical_flow" and flow.options["output_grid"] == 4
 
 
 class Reader:
@@ -233,9 +251,9 @@ def test_the_clips_of_both_video_readers_are_compared_frame_by_frame(monkeypatch
         return torch.stack([video.numbered(number) for number in range(first, first + frames)])
 
     monkeypatch.setattr(video, "available", lambda: True)
-    monkeypatch.setattr(video, "write_video", lambda path, frames: path)
+    monkeypatch.setattr(video, "write_video", lambda path, frames: len(frames))
     monkeypatch.setattr(video, "read_video", read_video)
-    monkeypatch.setattr(video, "video_pipeline", lambda *given, step: Reader(*given, step=step, off=off))
+    monkeypatch.setattr(dali_pipelines, "video_pipeline", lambda *given, step, flow: Reader(*given, step=step, off=off))
     monkeypatch.setattr(dali_pipelines, "available", lambda: True)
     result = Result()
     gpu = SimpleNamespace(is_cuda=True, torch=torch.device("cuda"))
@@ -280,3 +298,46 @@ def test_mixed_decoding_gives_the_pictures_of_the_cpu(photographs):
     pairs = list(dali_pipelines.DaliBatches(dali_pipelines.plain_pipeline(photographs, 5, 64, 1, gpu=0)))
     assert [int(number) for _, numbers in pairs for number in numbers] == labels
     assert picture_difference(by_pil, [image.cpu() for images, _ in pairs for image in images])[1] <= LEVELS_DALI
+
+
+@pytest.mark.parametrize("right, down", [(2, 1), (-3, 0), (0, -2)])
+def test_block_matching_finds_the_motion_that_is_known(right, down):
+    before, after = (frame.float().mean(dim=2) for frame in video.moving_picture(2, right, down))
+    flow = block_flow(before, after)
+    assert flow.shape == (12, 20, 2)
+    # At the border what moves in from outside matches nothing.
+    assert (flow[1:-1, 1:-1] == torch.tensor([right, down])).all(-1).float().mean() > 0.95
+
+
+@needs_av
+def test_the_motion_survives_a_video_file(tmp_path):
+    clip = video.read_video(video.write_video(tmp_path / "a.mp4", video.moving_picture(8)), 3, 2)
+    assert block_flow(*clip.float().mean(dim=3))[1:-1, 1:-1].median(dim=0).values.median(dim=0).values.tolist() == [2, 1]
+
+
+@pytest.mark.cuda
+@needs_dali
+def test_the_mixed_pipeline_leaves_its_batches_on_the_gpu(photographs):
+    pairs = list(dali_pipelines.DaliBatches(dali_pipelines.training_pipeline(photographs, 5, 64, 1, gpu=0)))
+    assert {images.device.type for images, _ in pairs} == {"cuda"}
+    assert sorted(int(label) for _, labels in pairs for label in labels) == [0] * 6 + [1] * 6
+    assert all(images.shape[1:] == (3, 64, 64) and images.abs().max() < 4 for images, _ in pairs), "normalized"
+
+
+@pytest.mark.cuda
+@needs_dali
+@needs_av
+def test_dalis_reader_gives_the_frames_that_pyav_gives(tmp_path):
+    path = video.write_video(tmp_path / "a.mp4", [video.numbered(number) for number in range(30)])
+    clips = dali_pipelines.clips_by_dali(path, 4, 0, step=7)
+    assert [[video.number_in(frame) for frame in clip] for clip in clips] == [[n, n + 1, n + 2, n + 3] for n in (0, 7, 14, 21)]
+
+
+@pytest.mark.cuda
+@needs_dali
+@needs_av
+def test_the_engines_optical_flow_is_the_motion_that_is_known(tmp_path):
+    path = video.write_video(tmp_path / "a.mp4", video.moving_picture(8))
+    for flow in dali_pipelines.clips_by_dali(path, 4, 0, step=4, flow=True):
+        assert flow.shape == (3, 48, 80, 2)
+        assert flow.flatten(0, 2).median(dim=0).values.tolist() == pytest.approx([2, 1], abs=0.5)

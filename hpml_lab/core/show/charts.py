@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from hpml_lab.core.show import style
 
-COLORS, HATCHES = (style.ORANGE, style.BLUE, style.GREEN, style.SKY), (None, "///", "...", "xxx")
+COLORS, HATCHES = (style.ORANGE, style.BLUE, style.GREEN, style.SKY), (None, "///", "...", "xxx", "++")
 LIMIT = "memory limit"
 VERDICTS = {"faster": style.BLUE, "slower": style.ORANGE}  # grey: the base, and what is within noise
 

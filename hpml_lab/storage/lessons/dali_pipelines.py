@@ -97,10 +97,10 @@ class DaliBatches:
 
 
 def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crops: int, *, seed: int = 0) -> Any:
-    """Box-aware crop and flip, `crops` times the same image.
+    """The lecture's pipeline of SSD, `crops` times with the same image: paste onto a larger canvas, crop, flip, with boxes.
 
-    `fn.random_bbox_crop` chooses a window that keeps enough of some box, and cuts the boxes with it; `fn.flip` and `fn.bb_flip`
-    use the same coin flip.
+    Of each pair of operators (`fn.paste` and `fn.bbox_paste`, `fn.flip` and `fn.bb_flip`) both get the same random numbers.
+    `fn.random_bbox_crop` chooses a window that keeps enough of some box, and cuts the boxes with it.
 
     boxes  (K, 4) as left, top, right, bottom in parts of the image, 0 … 1
     """
@@ -112,7 +112,12 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
     @pipeline_def(batch_size=crops, num_threads=1, device_id=None, seed=seed)
     def graph():
         files, given, named = fn.external_source(source=lambda _: (encoded, corners, kinds), num_outputs=3, batch=False)
-        anchor, shape, given, named = fn.random_bbox_crop(
+        images = fn.decoders.image(files, device="cpu", output_type=types.RGB)
+        px, py = (fn.random.uniform(range=[0.0, 1.0]) for _ in "xy")
+        ratio = fn.random.uniform(range=[1.0, 2.0])  # of the canvas to the image
+        images = fn.paste(images, paste_x=px, paste_y=py, ratio=ratio, fill_value=[0, 0, 0])
+        given = fn.bbox_paste(given, paste_x=px, paste_y=py, ratio=ratio, ltrb=True)
+        crop_begin, crop_size, given, named = fn.random_bbox_crop(  # the lecture's prospective_crop
             given,
             named,
             bbox_layout="xyXY",
@@ -123,8 +128,41 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
             allow_no_crop=False,
             total_num_attempts=400,  # … or, after so many windows, an error: by default DALI would try forever
         )
-        images = fn.decoders.image_slice(files, anchor, shape, device="cpu", output_type=types.RGB)
+        images = fn.slice(images, crop_begin, crop_size)
         coin = fn.random.coin_flip()
         return fn.flip(images, horizontal=coin), fn.bb_flip(given, horizontal=coin, ltrb=True), named
 
     return graph()
+
+
+def video_pipeline(path: Path, frames: int, gpu: int, *, step: int | None = None, flow: bool = False) -> Any:
+    """The lecture's video reader: clips of `frames` frames, each `step` after the one before (default: `frames`), on the GPU.
+
+    A clip is uint8 (frames, H, W, 3). With `flow` the lecture's second example: two outputs, of each clip its optical flow,
+    float32 (frames - 1, H / 4, W / 4, 2), in pixels to the right and down to the next frame, and its first frame. The flow is
+    computed by an engine that GPUs have since Turing (2018). There is no decoder of this reader for a CPU.
+    """
+    pipeline_def, fn, _ = parts_of_dali()
+
+    @pipeline_def(batch_size=1, num_threads=1, device_id=gpu)
+    def graph():
+        # With file names and no labels the reader has one output, the frames.
+        clips = fn.readers.video(
+            device="gpu", filenames=[str(path)], sequence_length=frames, step=frames if step is None else step, name="video"
+        )
+        if not flow:
+            return clips
+        return fn.optical_flow(clips, output_grid=4), fn.element_extract(clips, element_map=[0])
+
+    return graph()
+
+
+def clips_by_dali(path: Path, frames: int, gpu: int, *, step: int, flow: bool = False) -> list[torch.Tensor]:
+    """All clips of `video_pipeline` in order, or their optical flows, on the CPU."""
+    pipeline = video_pipeline(path, frames, gpu, step=step, flow=flow)
+    pipeline.build()
+    found = []
+    for _ in range(pipeline.epoch_size("video")):
+        batch, *_ = pipeline.run()
+        found.append(torch.from_numpy(batch.as_cpu().at(0)))
+    return found

@@ -1,16 +1,16 @@
-"""A short video: written, and read from any frame on, by PyAV, which brings FFmpeg's decoders along; by DALI on a GPU.
+"""A short video: written, and read from any frame on, by PyAV, which brings FFmpeg's decoders along.
 
 torchvision no longer reads videos; its replacement TorchCodec needs an FFmpeg of the system. PyAV is optional here.
 """
 
 import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.storage.lessons.dali_pipelines import parts_of_dali
 
 FIX = "In the project's folder: .venv/bin/uv pip install av (about 100 MB)."
 SIDE, STRIPE = 64, 8  # pixels; the frame's number stands in stripes, which survive lossy compression
@@ -42,20 +42,29 @@ def number_in(frame: torch.Tensor) -> int:
     return sum(1 << bit for bit, set_ in enumerate(bright.tolist()) if set_)
 
 
-def write_video(path: Path, frames: int, rate: int = 25) -> Path:
-    """Write frames 0 … `frames` − 1 as MPEG-4 with a key frame every 12th: only there can decoding begin."""
+def moving_picture(frames: int, right: int = 2, down: int = 1, height: int = 192, width: int = 320) -> list[torch.Tensor]:
+    """Frames, uint8 (height, width, 3), of a photograph that moves by so many pixels from each frame to the next."""
+    from sklearn.datasets import load_sample_image
+
+    whole = torch.from_numpy(load_sample_image("china.jpg").copy())  # 427 × 640
+    moved = [whole.roll((down * number, right * number), (0, 1)) for number in range(frames)]
+    return [frame[120 : 120 + height, 160 : 160 + width].contiguous() for frame in moved]
+
+
+def write_video(path: Path | str, frames: Sequence[torch.Tensor], rate: int = 25) -> Path:
+    """Write frames, uint8 (H, W, 3), as MPEG-4 with a key frame every 12th: only there can decoding begin."""
     av = _av()
     with av.open(str(path), "w") as container:
         stream = container.add_stream("mpeg4", rate=rate)
-        stream.width = stream.height = SIDE
+        stream.height, stream.width = frames[0].shape[:2]
         stream.pix_fmt = "yuv420p"
         stream.gop_size = 12
-        for number in range(frames):
-            for packet in stream.encode(av.VideoFrame.from_ndarray(numbered(number).numpy(), format="rgb24")):
+        for frame in frames:
+            for packet in stream.encode(av.VideoFrame.from_ndarray(frame.numpy(), format="rgb24")):
                 container.mux(packet)
         for packet in stream.encode():
             container.mux(packet)
-    return path
+    return Path(path)
 
 
 def read_video(path: Path, first: int, frames: int) -> torch.Tensor:
@@ -75,31 +84,3 @@ def read_video(path: Path, first: int, frames: int) -> torch.Tensor:
             if len(found) == frames:
                 return torch.stack(found)
     raise LabError(f"{path.name} has no {frames} frames from number {first} on.", "Ask for fewer, or begin earlier.")
-
-
-def video_pipeline(path: Path, frames: int, gpu: int, *, step: int | None = None) -> Any:
-    """DALI's reader: clips of `frames` frames, each `step` frames after the one before (default: `frames`), decoded on the GPU.
-
-    A clip is uint8 (frames, H, W, 3). There is no decoder of this reader for a CPU.
-    """
-    pipeline_def, fn, _ = parts_of_dali()
-
-    @pipeline_def(batch_size=1, num_threads=1, device_id=gpu)
-    def graph():
-        # With file names and no labels the reader has one output, the frames.
-        return fn.readers.video(
-            device="gpu", filenames=[str(path)], sequence_length=frames, step=frames if step is None else step, name="video"
-        )
-
-    return graph()
-
-
-def clips_by_dali(path: Path, frames: int, gpu: int, *, step: int) -> list[torch.Tensor]:
-    """All clips of `video_pipeline` in order, on the CPU."""
-    pipeline = video_pipeline(path, frames, gpu, step=step)
-    pipeline.build()
-    clips = []
-    for _ in range(pipeline.epoch_size("video")):
-        (batch,) = pipeline.run()
-        clips.append(torch.from_numpy(batch.as_cpu().at(0)))
-    return clips
