@@ -9,8 +9,8 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.sharding.exercises.same_as_plain import ZERO
 from hpml_lab.sharding.experiments import deepspeed_training as experiment_module
-from hpml_lab.sharding.experiments.deepspeed_training import RunOfJson, Trap, deepspeed_training
-from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import LARGE, LargeBuffers, Trained
+from hpml_lab.sharding.experiments.deepspeed_training import FormatOfJson, RunOfJson, Trap, _by_hysteresis, deepspeed_training
+from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import LARGE, LargeBuffers, Trained, plain_run
 from hpml_lab.sharding.experiments.shared.quiet_deepspeed import load_deepspeed
 from hpml_lab.sharding.lessons.train import deepspeed_engine, make_data, make_optimizer
 from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, changed, meaning_of
@@ -34,6 +34,24 @@ def test_only_the_corrected_json_trains_the_plain_loops_weights(result):
     assert len(rows) == 9 and len(result.rows(Trap)) == 4
     for name, row in rows.items():
         assert (row.distance < 0.1) == name.startswith("corrected, ZeRO"), row
+
+
+@needs_deepspeed
+def test_in_16_bits_the_loss_scale_is_deepspeeds_and_the_weights_stay_near_the_plain_loops(result):
+    bf16, fp16 = result.rows(FormatOfJson)
+    assert (bf16.name, bf16.scales, bf16.skipped) == ("bf16", "1", "–")
+    assert fp16.scales.startswith("65,536 → 32,768") and fp16.skipped.startswith("0, 1")
+    assert 0 < fp16.distance < bf16.distance < 30, "fp16 has three more bits"
+
+
+def test_the_first_overflow_leaves_the_scale_and_each_later_one_halves_it():
+    assert _by_hysteresis([True, True, False, True, False]) == [65536.0, 65536.0, 32768.0, 32768.0, 16384.0]
+
+
+def test_a_plain_run_skips_the_steps_without_a_rate():
+    asked = meaning_of(changed(LECTURE_JSON, **TORCH), 2)
+    run = plain_run([1e-3, None, 1e-3], asked)
+    assert torch.equal(run.weights[1], run.weights[2]) and not torch.equal(run.weights[2], run.weights[3])
 
 
 def test_without_deepspeed_it_says_so(monkeypatch):

@@ -15,7 +15,7 @@ from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
-from hpml_lab.sharding.experiments.elastic import under_torchrun
+from hpml_lab.sharding.experiments.elastic import ShardedResume, under_torchrun
 from hpml_lab.sharding.experiments.elastic.on_ranks import Fault, average_by_rank, train
 from hpml_lab.sharding.lessons.recovery import (
     DIGITS,
@@ -273,6 +273,9 @@ def test_the_experiment_is_sound(sound, nothing_left):
     assert rows["a rank is killed"].sha == rows["fewer and fewer ranks"].sha == rows["undisturbed"].sha
     assert [attempt["ranks"] for attempt in result.arrays["attempts"]] == [4, 2, 1]
     assert all(curve[-1] > 0 for curve in result.arrays["distances"].values())
+    resumed = result.rows(ShardedResume)
+    assert [row.ranks for row in resumed] == [2, 4, 1] and all(row.read and row.distance < 1e-5 for row in resumed)
+    assert resumed[0].same
 
 
 @pytest.mark.nightly

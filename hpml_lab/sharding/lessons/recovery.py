@@ -133,6 +133,25 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()[:DIGITS]
 
 
+def save_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """On every rank: write this rank's part of a net that `fully_shard` has cut, and of its optimizer's state."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict
+
+    parts, moments = get_state_dict(net, optimizer)  # DTensors: numbers, and where in the whole tensor they belong
+    checkpoint.save({"net": parts, "optimizer": moments}, checkpoint_id=folder)
+
+
+def load_sharded(folder: Path | str, net: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """On every rank, and there may be more or fewer than before: read what is this rank's part now."""
+    from torch.distributed import checkpoint
+    from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+
+    parts, moments = get_state_dict(net, optimizer)  # of a new run: tensors to read into
+    checkpoint.load({"net": parts, "optimizer": moments}, checkpoint_id=folder)
+    set_state_dict(net, optimizer, model_state_dict=parts, optim_state_dict=moments)
+
+
 # ---- virtual shards ------------------------------------------------------------------------------------------------------
 
 

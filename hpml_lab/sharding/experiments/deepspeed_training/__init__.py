@@ -11,7 +11,7 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
-from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, changed, meaning_of
+from hpml_lab.sharding.tools.deepspeed_config import LECTURE_JSON, Hyperparameters, changed, meaning_of
 from hpml_lab.sharding.experiments.deepspeed_training.on_ranks import (
     Trained,
     deepspeed_runs,
@@ -42,6 +42,7 @@ LEFT_IN = {
     "corrected, but clipped": changed(AS_GIVEN, **L2),
     "corrected, but AdamW": changed(AS_GIVEN, **NO_CLIPPING),
 }
+FORMATS = {name: changed(CORRECTED_STAGES["corrected, ZeRO stage 1"], **{name: {"enabled": True}}) for name in ("bf16", "fp16")}
 LABELS = {"corrected, but clipped": "corrected, except for clipping", "corrected, but AdamW": "corrected, except for AdamW"}
 LINEAR, ON_TIME = "corrected; plain loop with linear warm-up", "corrected; plain loop without the late start"
 ONE_STEP = {"train_batch_size": 4, "optimizer": {"type": "SGD", "params": {"lr": 1.0}}}
@@ -56,6 +57,16 @@ class RunOfJson(Row):
     largest: float = column("largest difference of a weight")
     distance: float = column("distance from the plain loop's weights", "% of its way")
     never_lit: float = column("move of weights whose pixel is always 0, at most")
+
+
+@dataclass
+class FormatOfJson(Row):
+    """The corrected JSON with a number format, against the plain loop without the skipped steps."""
+
+    name: str = column("format")
+    scales: str = column("DeepSpeed's loss scale, step by step")
+    skipped: str = column("steps that it skips")
+    distance: float = column("distance from the plain loop's weights", "% of its way")
 
 
 @dataclass
@@ -134,7 +145,7 @@ def deepspeed_training(params: Params) -> Result:
     plain = plain_run([asked.rate(step) for step in range(params.steps)], asked)
     linear = plain_run([step / 1e6 for step in range(1, params.steps + 1)], asked)
     on_time = plain_run([asked.rate(step + 1) for step in range(params.steps)], asked)
-    configs = {name: (config, params.steps) for name, config in (CORRECTED_STAGES | LEFT_IN).items()}
+    configs = {name: (config, params.steps) for name, config in (CORRECTED_STAGES | LEFT_IN | FORMATS).items()}
     configs["clipped"], configs["not clipped"] = (ONE_STEP, 1), (changed(ONE_STEP, **NO_CLIPPING), 1)
     default = changed(CORRECTED, zero_optimization={"stage": 3})
     with tempfile.TemporaryDirectory(prefix="hpml-deepspeed-") as folder:
@@ -153,10 +164,13 @@ def deepspeed_training(params: Params) -> Result:
     steps = {name: -runs[name].moved / runs[name].rates[0] for name in ("clipped", "not clipped")}
     result.tables = [
         Table("The same loop, trained by DeepSpeed", list(rows.values())),
+        Table("The same JSON in 16 bits", [_format_row(name, runs[name], asked) for name in FORMATS]),
         Table("The traps of the lecture's JSON", _traps(gradient.norm().item(), rows, base, buffers)),
     ]
     for name, row in rows.items():
         result.key_figure(f"distance, {name}", row.distance, unit="% of the way")
+    for row in result.rows(FormatOfJson):
+        result.key_figure(f"distance, corrected, {row.name}", row.distance, unit="% of the way")
 
     stages = [rows[name] for name in CORRECTED_STAGES]
     result.claim(
@@ -165,8 +179,11 @@ def deepspeed_training(params: Params) -> Result:
         f"at most {max(row.distance for row in stages):.1g} % of the way, {max(row.largest for row in stages):.1g} in a weight",
     )
     result.claim(
-        "Where the JSON does not name gradient_clipping, the gradient is scaled down to norm 1; with 0 it stays as it is",
-        gradient.norm() > 1
+        "Two defaults that the JSON does not show: the gradient is scaled down to norm 1 (with gradient_clipping 0 it stays as "
+        "it is), and stage 3 asks for one buffer of 2 GB, for a network of 2,410 parameters",
+        buffers == [2_000_000_000]
+        and len(gradient) == 2410
+        and gradient.norm() > 1
         and abs(steps["clipped"].norm() - 1) < 1e-3
         and (steps["not clipped"] - gradient).norm() < 1e-4 * gradient.norm(),
         f"norm {gradient.norm():.3g} → {steps['clipped'].norm():.4g}",
@@ -183,9 +200,15 @@ def deepspeed_training(params: Params) -> Result:
         all(abs(rate - right) < 1e-12 for rate, right in zip(base.rates, late, strict=True)),
         _shown(base.rates),
     )
+    scaled, unscaled = runs["fp16"], runs["bf16"]
     result.claim(
-        "By default stage 3 asks for one buffer of 2 GB, for a network of 2,410 parameters",
-        buffers == [2_000_000_000] and len(gradient) == 2410,
+        "In fp16 the loss scale begins at 65,536; a step whose gradients overflow is skipped, and from the second one on each "
+        "halves the scale. In bf16 the scale is 1, and no step is skipped",
+        any(scaled.skipped)
+        and scaled.scales == _by_hysteresis(scaled.skipped)
+        and set(unscaled.scales) == {1.0}
+        and not any(unscaled.skipped),
+        f"fp16 skips {sum(scaled.skipped)} of {params.steps} steps, down to {scaled.scales[-1]:,g}",
     )
     result.measured(
         "The lecture's JSON trains something else: it ends more than a tenth of the way from the plain loop",
@@ -206,6 +229,20 @@ def _row(name: str, run: Trained, plain: Trained, distance: float) -> RunOfJson:
         distance=100 * distance,
         never_lit=first_layer[:, dark].abs().max().item(),
     )
+
+
+def _format_row(name: str, run: Trained, asked: Hyperparameters) -> FormatOfJson:
+    """The plain loop skips the same steps; a skipped step does not advance the schedule either."""
+    rates = [None if skipped else asked.rate(step - sum(run.skipped[:step])) for step, skipped in enumerate(run.skipped)]
+    plain = plain_run(rates, asked)
+    runs = [f"{scale:,g}" for i, scale in enumerate(run.scales) if i == 0 or scale != run.scales[i - 1]]
+    lost = ", ".join(str(step) for step, skipped in enumerate(run.skipped) if skipped) or "–"
+    return FormatOfJson(name, " → ".join(runs), lost, 100 * run.distances(plain, plain.moved.norm().item())[-1])
+
+
+def _by_hysteresis(skipped: list[bool]) -> list[float]:
+    """The loss scale in each step by DeepSpeed's rule, without the doubling after 1,000 steps in a row."""
+    return [2.0 ** (16 - max(0, sum(skipped[:step]) - 1)) for step in range(len(skipped))]
 
 
 def _shown(rates: list[float]) -> str:

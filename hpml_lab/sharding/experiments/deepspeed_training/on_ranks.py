@@ -3,7 +3,8 @@
 The loop is that of train.py, and the network too. The pixels are 0 to 16, as in the file: their gradients are large.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -21,10 +22,15 @@ LARGE = 10_000_000  # elements: far more than these networks have
 
 @dataclass(frozen=True)
 class Trained:
-    """One run: the weights before the first step and after each, in one vector, and the rate of each step."""
+    """One run: the weights before the first step and after each, in one vector, and the rate of each step.
+
+    scales, skipped  DeepSpeed's loss scale in each step, and whether it skipped the step
+    """
 
     weights: list[torch.Tensor]
-    rates: list[float]
+    rates: list[float | None]
+    scales: list[float] = field(default_factory=list)
+    skipped: list[bool] = field(default_factory=list)
 
     @property
     def moved(self) -> torch.Tensor:
@@ -41,7 +47,7 @@ def pixels_and_labels() -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def flat(weights: dict[str, torch.Tensor]) -> torch.Tensor:
-    return torch.cat([value.detach().flatten() for value in weights.values()])
+    return torch.cat([value.detach().flatten().float() for value in weights.values()])
 
 
 def whole_batch(step: int, batch: int, samples: int) -> torch.Tensor:
@@ -50,21 +56,22 @@ def whole_batch(step: int, batch: int, samples: int) -> torch.Tensor:
     return torch.randperm(samples, generator=torch.Generator().manual_seed(epoch))[position * batch : (position + 1) * batch]
 
 
-def plain_run(rates: list[float], asked: Hyperparameters) -> Trained:
-    """One process on whole batches with torch.optim.Adam, as one would write it; the rate of each step is given."""
+def plain_run(rates: Sequence[float | None], asked: Hyperparameters) -> Trained:
+    """One process on whole batches with torch.optim.Adam, as one would write it; None instead of a rate skips the step."""
     model, (x, y) = make_model(), pixels_and_labels()
     optimizer = torch.optim.Adam(
         model.parameters(), betas=asked.betas, eps=asked.eps, weight_decay=asked.weight_decay, foreach=False
     )
     weights = [flat(dict(model.named_parameters()))]
     for step, rate in enumerate(rates):
-        chosen = whole_batch(step, asked.batch, len(x))
-        optimizer.param_groups[0]["lr"] = rate
-        optimizer.zero_grad()
-        F.cross_entropy(model(x[chosen]), y[chosen]).backward()
-        optimizer.step()
+        if rate is not None:
+            chosen = whole_batch(step, asked.batch, len(x))
+            optimizer.param_groups[0]["lr"] = rate
+            optimizer.zero_grad()
+            F.cross_entropy(model(x[chosen]), y[chosen]).backward()
+            optimizer.step()
         weights.append(flat(dict(model.named_parameters())))
-    return Trained(weights, rates)
+    return Trained(weights, list(rates))
 
 
 def first_gradient(batch: int) -> torch.Tensor:
@@ -83,7 +90,9 @@ def deepspeed_runs(
 ) -> tuple[dict[str, Trained], list[int]]:
     """Train with each of `configs`, {name: (JSON, steps)}; and the bytes of the large buffers asked for with `default`."""
     device = device_of_rank(device_type, dist.get_rank())
-    load_deepspeed(device, folder)
+    deepspeed = load_deepspeed(device, folder)
+    if device.type == "cpu":  # it refuses float16 where the processor has no instructions for it; torch computes it anyway
+        deepspeed.accelerator.get_accelerator().is_fp16_supported = lambda: True
     runs = {name: _trained(config, steps, device) for name, (config, steps) in configs.items()}
     with LargeBuffers() as asked:
         deepspeed_engine(default)
@@ -94,12 +103,16 @@ def deepspeed_runs(
 def _trained(config: dict[str, Any], steps: int, device: torch.device) -> Trained:
     x, y = pixels_and_labels()
     engine, parts = deepspeed_engine(config), config.get("gradient_accumulation_steps", 1)
-    weights, rates = [flat(all_weights(engine))], []
+    x = x.to(next(engine.module.parameters()).dtype)
+    run = Trained([flat(all_weights(engine))], [])
     for chosen in batches(len(x), config["train_batch_size"], 0, steps):
-        rates.append(engine.optimizer.param_groups[0]["lr"])
+        skipped_before = engine.skipped_steps
+        run.rates.append(engine.optimizer.param_groups[0]["lr"])
+        run.scales.append(float(getattr(engine.optimizer, "loss_scale", 1.0)))
         train_step(engine, x[chosen].to(device), y[chosen].to(device), parts)
-        weights.append(flat(all_weights(engine)))
-    return Trained(weights, rates)
+        run.weights.append(flat(all_weights(engine)))
+        run.skipped.append(engine.skipped_steps > skipped_before)
+    return run
 
 
 class LargeBuffers(TorchDispatchMode):

@@ -14,8 +14,17 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.timing import measure
 from hpml_lab.core.show import style
+from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.programs import run_python
-from hpml_lab.sharding.experiments.elastic.on_ranks import AT_REPLACE, AT_STEP, HALF_WRITTEN, Fault, average_by_rank, train
+from hpml_lab.sharding.experiments.elastic.on_ranks import (
+    AT_REPLACE,
+    AT_STEP,
+    HALF_WRITTEN,
+    Fault,
+    average_by_rank,
+    train,
+    train_sharded,
+)
 from hpml_lab.sharding.lessons.training_run import PARTS, TrainingRun
 from hpml_lab.sharding.lessons.recovery import Snapshots, average_in_order, best_interval, launch_elastic
 
@@ -48,6 +57,16 @@ class ForgottenPart(Row):
     part: str = column("the snapshot has no")
     distance: float = column("distance of the final weights", "relative")
     same: bool = column("bitwise identical to the undisturbed run")
+
+
+@dataclass
+class ShardedResume(Row):
+    """A sharded run of 2 ranks, resumed from torch.distributed.checkpoint in the middle."""
+
+    ranks: int = column("ranks that go on")
+    read: bool = column("weights and moments read, bitwise those that 2 ranks wrote")
+    same: bool = column("end bitwise identical to the undisturbed run")
+    distance: float = column("distance of the final weights", "relative")
 
 
 @dataclass
@@ -180,6 +199,20 @@ def under_torchrun(params: Params, fault: Fault) -> dict:
     return json.loads(lines[-1]) if lines else {"sha": "", "start": -1, "restarts": 0, "error": finished.stderr[-500:]}
 
 
+def sharded_resumes(steps: int) -> list[ShardedResume]:
+    """One run of 2 ranks to the end, which saves in the middle; then 2, 4 and 1 ranks go on from there."""
+    import torch.distributed.checkpoint.state_dict  # noqa: F401  once, before ranks are forked
+
+    rows, half = [], steps // 2
+    with tempfile.TemporaryDirectory() as folder:
+        [(written, sha, weights), _] = launch(train_sharded, folder, range(steps), half, ranks=2)
+        for ranks in (2, 4, 1):
+            read, end, found = launch(train_sharded, folder, range(half, steps), ranks=ranks)[0]
+            off = torch.tensor(found) - torch.tensor(weights)
+            rows.append(ShardedResume(ranks, read == written, end == sha, (off.norm() / torch.tensor(weights).norm()).item()))
+    return rows
+
+
 def snapshot_seconds(params: Params) -> tuple[float, int]:
     """The time of one snapshot, to the disk, and its bytes."""
     state = TrainingRun(params.width)
@@ -214,9 +247,11 @@ def elastic(params: Params) -> Result:
     distances = distances_without(params)
     forgotten = [ForgottenPart(WORDS.get(part, part), curve[-1], max(curve) == 0) for part, curve in distances.items()]
     seconds, size = snapshot_seconds(params)
+    resumed = sharded_resumes(params.every)
     between_failures = DAYS * 24 * 3600 / FAILURES
 
     result = Result([Table("Runs", list(rows.values())), Table("Snapshots that forget one part", forgotten)])
+    result.tables.append(Table("A sharded run, saved by 2 ranks with torch.distributed.checkpoint", resumed))
     result.arrays["attempts"] = [asdict(attempt) for attempt in found["fewer and fewer ranks"][1]]
     result.arrays.update(distances={part: curve for part, curve in distances.items() if part != "nothing"})
     result.arrays["snapshot"] = _middle(params)
@@ -230,12 +265,15 @@ def elastic(params: Params) -> Result:
     result.key_figure("work between two snapshots of 60 s there", best_interval(60, between_failures) / 60, unit="min")
 
     result.claim(
-        "A rank is killed by SIGKILL between two snapshots: the final weights are bitwise those of the undisturbed run",
-        rows["a rank is killed"].same and rows["undisturbed, 2 ranks"].same,
+        "A rank is killed by SIGKILL between two snapshots: the final weights are bitwise those of the undisturbed run; with "
+        "virtual shards also where 4, then 2, then 1 rank go on",
+        rows["a rank is killed"].same and rows["undisturbed, 2 ranks"].same and rows["fewer and fewer ranks"].same,
     )
     result.claim(
-        "With virtual shards, 4, then 2, then 1 rank end with bitwise the weights of 1 rank alone",
-        rows["fewer and fewer ranks"].same,
+        "A sharded run of 2 ranks, saved with torch.distributed.checkpoint: 2, 4 and 1 ranks read bitwise the weights and "
+        "moments that were written, and 2 ranks end bitwise identical to the undisturbed run",
+        all(row.read for row in resumed) and resumed[0].same,
+        f"on 4 and 1 ranks the end is {max(row.distance for row in resumed):.1g} away: sums in another order",
     )
     cut = rows["a snapshot is cut off"]
     result.claim(

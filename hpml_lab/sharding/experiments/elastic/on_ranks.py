@@ -3,6 +3,7 @@
 torchrun --standalone --nproc-per-node 2 --max-restarts 2 -m hpml_lab.sharding.experiments.elastic.on_ranks '{"folder": "run"}'
 """
 
+import hashlib
 import json
 import os
 import signal
@@ -16,9 +17,17 @@ from unittest import mock
 import torch
 import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
+from torch import nn
 
 from hpml_lab.core.system.children import end_with_parent
-from hpml_lab.sharding.lessons.recovery import Snapshots, average_in_order, fingerprint, snapshot_bytes
+from hpml_lab.sharding.lessons.recovery import (
+    Snapshots,
+    average_in_order,
+    fingerprint,
+    load_sharded,
+    save_sharded,
+    snapshot_bytes,
+)
 from hpml_lab.sharding.lessons.training_run import TrainingRun
 
 
@@ -93,6 +102,45 @@ def save(snapshots: Snapshots, run: TrainingRun, faults: list[Fault]) -> None:
         path = snapshots.save(run.steps, run.state())
         path.write_bytes(snapshot_bytes(run.state())[: path.stat().st_size // 2])  # as torch.save(state, path) leaves it
         _die()
+
+
+# ---- a sharded run -------------------------------------------------------------------------------------------------------
+
+
+def train_sharded(folder: str, steps: range, saved_after: int | None = None) -> tuple[str, str, list[float]]:
+    """On each rank, with `fully_shard`: the sha256 of weights and moments at the start and at the end, and the end's weights.
+
+    A run that does not begin at step 0 loads what was saved in `folder`.
+    """
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.manual_seed(0)
+    net = nn.Sequential(nn.Linear(64, 32), nn.Tanh(), nn.Linear(32, 10))
+    for layer in (net[0], net[2], net):
+        fully_shard(layer, mesh=init_device_mesh("cpu", (dist.get_world_size(),)))
+    optimizer = torch.optim.Adam(net.parameters(), lr=1e-2)
+    if steps.start:
+        load_sharded(folder, net, optimizer)
+    start = _whole_sha(net, optimizer)
+    for step in steps:
+        x = torch.randn(64, 64, generator=torch.Generator().manual_seed(step))
+        optimizer.zero_grad()
+        net(x.chunk(dist.get_world_size())[dist.get_rank()]).logsumexp(1).mean().backward()
+        optimizer.step()
+        if step + 1 == saved_after:
+            save_sharded(folder, net, optimizer)
+            start = _whole_sha(net, optimizer)
+    whole = torch.cat([parameter.full_tensor().detach().flatten() for parameter in net.parameters()])
+    return start, _whole_sha(net, optimizer), whole.tolist()
+
+
+def _whole_sha(net: nn.Module, optimizer: torch.optim.Optimizer) -> str:
+    moments = [state[name] for state in optimizer.state.values() for name in ("exp_avg", "exp_avg_sq")]
+    content = hashlib.sha256()
+    for tensor in (*net.parameters(), *moments):
+        content.update(tensor.full_tensor().detach().numpy().tobytes())
+    return content.hexdigest()
 
 
 def main() -> None:
