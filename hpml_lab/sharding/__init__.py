@@ -2,6 +2,7 @@
 
 Experiments, in the order of the notebook:
     zero_memory         what each rank keeps: DDP, ZeRO's stages and fully sharded training
+    pipeline_parallel   layers divided among ranks: GPipe, 1F1B, and the time in which a stage waits
     deepspeed_training  the lecture's DeepSpeed JSON and loop: what they train, and what makes them the plain loop
     elastic             a rank is killed, and training ends with bitwise identical weights
     many_machines       two hosts, the link between them, and the loss of one
@@ -17,6 +18,7 @@ For the notebook:
     storages                      the bytes of tensors, counted by distinct storages
     zero_formula, FLOAT32, MIXED  bytes per parameter at a stage of ZeRO, and on one rank alone
     zero_sliders                  the formula with sliders over parameters, ranks and precision
+    pipeline_slider               when each stage of a pipeline works on which micro-batch
     TrainingRun                   a run with everything that a snapshot can forget
     fingerprint                   the sha256 of a network's weights
 """
@@ -27,6 +29,7 @@ from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.sharding.experiments.zero_memory import zero_memory as zero_memory
+    from hpml_lab.sharding.experiments.pipeline_parallel import pipeline_parallel as pipeline_parallel
     from hpml_lab.sharding.experiments.deepspeed_training import deepspeed_training as deepspeed_training
     from hpml_lab.sharding.experiments.elastic import elastic as elastic
     from hpml_lab.sharding.experiments.many_machines import many_machines as many_machines
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from hpml_lab.sharding.lessons.zero import storages as storages
     from hpml_lab.sharding.lessons.zero import zero_formula as zero_formula, FLOAT32 as FLOAT32, MIXED as MIXED
     from hpml_lab.sharding.views.zero_sliders import zero_sliders as zero_sliders
+    from hpml_lab.sharding.views.pipeline_slider import pipeline_slider as pipeline_slider
     from hpml_lab.sharding.lessons.training_run import TrainingRun as TrainingRun
     from hpml_lab.sharding.lessons.recovery import fingerprint as fingerprint
 else:

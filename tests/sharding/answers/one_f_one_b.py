@@ -1,0 +1,89 @@
+"""Answers to `one-f-one-b`: the order of a stage's tasks in the 1F1B schedule."""
+
+import numpy as np
+from edited_source import wrong_answers
+
+
+def solution(stage, stages, micro_batches):
+    ahead = min(stages - 1 - stage, micro_batches)
+    tasks = [("F", i) for i in range(ahead)]
+    for i in range(ahead, micro_batches):
+        tasks += [("F", i), ("B", i - ahead)]
+    return tasks + [("B", i) for i in range(micro_batches - ahead, micro_batches)]
+
+
+# ---- unusual, and right -------------------------------------------------------------------------------------------------
+
+
+def generated(stage, stages, micro_batches):
+    forward = backward = 0
+    while backward < micro_batches:
+        if forward < min(backward + stages - stage, micro_batches):
+            yield "F", forward
+            forward += 1
+        else:
+            yield "B", backward
+            backward += 1
+
+
+def with_numpy(stage, stages, micro_batches):
+    return [[kind, np.int64(i)] for kind, i in solution(stage, stages, micro_batches)]
+
+
+def sorted_by_time(stage, stages, micro_batches):
+    """By the moment in which each task can start: forward passes on even ones, backward passes on odd ones."""
+    ahead = stages - 1 - stage
+    tasks = [(2 * (i - ahead), "F", i) for i in range(micro_batches)]
+    tasks += [(2 * i + 1, "B", i) for i in range(micro_batches)]
+    return [(kind, i) for _, kind, i in sorted(tasks)]
+
+
+ALSO_RIGHT = [generated, with_numpy, sorted_by_time]
+
+
+def wrong_drain(stage, stages, micro_batches):
+    """The last backward passes come twice."""
+    tasks = solution(stage, stages, micro_batches)
+    return tasks + tasks[-1:]
+
+
+def two_and_two(stage, stages, micro_batches):
+    """Two forward and then two backward passes in turns."""
+    ahead = min(stages - 1 - stage, micro_batches)
+    tasks = [("F", i) for i in range(ahead)]
+    for first in range(ahead, micro_batches, 2):
+        both = range(first, min(first + 2, micro_batches))
+        tasks += [("F", i) for i in both] + [("B", i - ahead) for i in both]
+    return tasks + [("B", i) for i in range(micro_batches - ahead, micro_batches)]
+
+
+def gpipe(stage, stages, micro_batches):
+    return [("F", i) for i in range(micro_batches)] + [("B", i) for i in range(micro_batches)]
+
+
+DRAIN = ' + [("B", i) for i in range(micro_batches - ahead, micro_batches)]'
+AHEAD = "min(stages - 1 - stage, micro_batches)"
+
+WRONG = [
+    *wrong_answers(
+        solution,
+        [
+            ("one-too-many-ahead", (AHEAD, "min(stages - stage, micro_batches)")),
+            ("counted-from-the-wrong-end", (AHEAD, "min(stage, micro_batches)")),
+            ("all-stages-alike", (AHEAD, "min(stages - 1, micro_batches)")),
+            ("not-ahead", (AHEAD, "0")),
+            ("no-drain", (DRAIN, "")),
+            ("forward-numbered-anew", ('[("F", i), ("B", i - ahead)]', '[("F", i - ahead), ("B", i - ahead)]')),
+            ("letters-and-numbers-exchanged", (f"return tasks{DRAIN}", f"return [task[::-1] for task in tasks{DRAIN}]")),
+            ("returns-nothing", ("return tasks", "tasks")),
+            ("not-tasks", (f"return tasks{DRAIN}", f"return [kind for kind, _ in tasks{DRAIN}]")),
+            ("not-tasks", (f"return tasks{DRAIN}", "return len(tasks)")),
+            ("not-each-once", ("for i in range(ahead, micro_batches)", "for i in range(ahead, micro_batches - 1)")),
+        ],
+    ),
+    ("gpipe", gpipe),
+    ("not-each-once", wrong_drain),
+    ("not-ahead", lambda stage, stages, m: [(kind, i) for i in range(m) for kind in "FB"]),
+    ("backward-first", lambda stage, stages, m: [*[("B", i) for i in range(m)], *[("F", i) for i in range(m)]]),
+    ("keeps-too-many", two_and_two),
+]
