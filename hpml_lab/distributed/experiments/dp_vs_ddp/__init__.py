@@ -43,6 +43,7 @@ GPU_LARGE = dict(layers=8, width=4096, batch=4096)  # on a GPU a product must be
 CHECKED = dict(ranks=3, samples=[12, 7], width=16)
 TRANSFER = "all-reduce"
 ONLY_DP = ("scatter", "replicate", "gather", "reduce")
+SAYS = "good up to two, maybe four GPUs"  # L4
 SHOWN = (*STAGES, TRANSFER)
 COLORS = dict(
     zip(SHOWN, (style.SKY, style.ORANGE, style.BLUE, style.PURPLE, style.GREEN, style.RED, style.YELLOW), strict=True)
@@ -217,9 +218,10 @@ def dp_vs_ddp(params: Params) -> Result:
         ]
     )
     result.arrays["timelines"] = timelines
-    for net in works:
-        for way in (THREADS, RANKS):
-            result.key_figure(f"{net}, {way}, 2 replicas", gains[net, 2][way].ratio, "times one process's samples per second")
+    unit = "times one process's samples per second"
+    for net, n in ((net, n) for net in works for n in numbers if n <= 4):
+        for way, lecture in ((THREADS, SAYS), (RANKS, None)):
+            result.key_figure(f"{net}, {way}, {n} replicas", gains[net, n][way].ratio, unit, lecture=lecture)
     for net in works:
         only = sum(row.share for row in stages if row.net == net and row.stage in ONLY_DP)
         result.key_figure(f"{net}: scatter, replicate, gather and reduce", only, "% of DataParallel's step")
