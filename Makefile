@@ -3,7 +3,7 @@ BIN := .venv/bin
 # JupyterLab refuses to run as root (as in most containers) unless a flag says that this is intended.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
-.PHONY: env lab test bench nightly outputs lock clean
+.PHONY: env lab test bench nightly outputs site lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
@@ -23,8 +23,11 @@ nightly: env  ## the long tests
 outputs: env  ## run the notebooks and store their outputs, cleaned
 	@$(BIN)/python tests/store_outputs.py $(ARGS)
 
+site: env  ## the notebooks as web pages: site/html/index.html
+	@$(BIN)/python docs/build.py $(ARGS)
+
 lock:  ## pin what pyproject.toml asks for; needs uv
 	@uv pip compile --universal --generate-hashes --no-annotate --quiet --extra test --group setup pyproject.toml -o requirements.lock
 
 clean:  ## remove the environment and what runs left behind
-	@rm -rf .venv results .hypothesis .pytest_cache build dist
+	@rm -rf .venv results site .hypothesis .pytest_cache build dist

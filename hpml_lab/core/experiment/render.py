@@ -43,7 +43,7 @@ def table_html(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
     def line(tag: str, cells: Sequence[str]) -> str:
         shown = (
-            f'<{tag} style="text-align:{"left" if left else "right"}">{html.escape(cell)}</{tag}>'
+            f'<{tag} style="text-align:{"left" if left else "right"}">{html.escape(cell)}</{tag}>' if cell else "<td></td>"
             for cell, left in zip(cells, words, strict=True)
         )
         return f"<tr>{''.join(shown)}</tr>"

@@ -1,0 +1,214 @@
+"""Build the workbook's web pages: `make site`, or `python docs/build.py FOLDER`; open FOLDER/html/index.html.
+
+The pages are made from text: the notebooks with their stored outputs, the README, and the decorators of the experiments. No
+kernel runs and nothing of the package is imported, so that Sphinx and its few extensions are all that a build needs.
+"""
+
+import ast
+import html
+import json
+import re
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mode
+from typing import Any
+
+from sphinx.cmd.build import main as sphinx_build
+
+DOCS = Path(__file__).resolve().parent
+ROOT = DOCS.parent
+NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+LINK = re.compile(r"\((?:notebooks/)?(\d\d_\w+)\.ipynb(?:#cell-id=([\w.-]+))?\)")
+AS_THEY_ARE = ("data/README.md", "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
+EMPTY_HEADING = r"<th style=\"text-align:left\"></th>"  # in outputs stored by an older version: no heading for a screen reader
+YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
+COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
+
+
+# ---- notebooks -------------------------------------------------------------------------------------------------------
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A stored notebook, each cell with its source as one string and a list of tags."""
+    notebook = json.loads(path.read_text(encoding="utf-8"))
+    for cell in notebook["cells"]:
+        cell["source"] = "".join(cell["source"])
+        cell["metadata"].setdefault("tags", [])
+    return notebook
+
+
+def label(notebook: str, cell: str) -> str:
+    """The name by which all pages link to a cell."""
+    return f"{notebook}--{cell}"
+
+
+def page(path: Path) -> str:
+    """A notebook for the site: cells that can be linked to, exercises and what stands below a guess folded."""
+    notebook, cells = read(path), []
+    for cell in notebook["cells"]:
+        tags, metadata = cell["metadata"]["tags"], cell["metadata"]
+        if cell["cell_type"] == "markdown":
+            linked = LINK.sub(lambda link: f"(#{label(*link.groups())})" if link[2] else link[0], cell["source"])
+            cell["source"] = f"({label(path.stem, cell['id'])})=\n{linked}"
+        elif "exercise-check" in tags:  # one fold with its stub; that nothing was answered yet is no news to a reader
+            cells[-1]["source"] += f"\n\n\n{cell['source']}"
+            continue
+        elif "exercise" in tags:
+            tags.append("hide-input")
+            metadata["mystnb"] = YOUR_TURN
+        elif metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
+            tags.append("hide-output")
+            metadata["mystnb"] = COMPARE
+        cells.append(cell)
+    text = json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
+    return text.replace(EMPTY_HEADING, "<td></td>")
+
+
+# ---- the lectures' examples --------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Example:
+    """An experiment as the registry knows it, where its section is, and the card that is stored there."""
+
+    slug: str
+    lectures: list[str]
+    title: str
+    link: str
+    card: str
+
+    def figures(self) -> list[list[str]]:
+        """[label, lecture, here, recorded] of each key figure that the lecture gives; of the first one if it gives none."""
+        found = re.match(r"(?:<p>.*?</p>\s*)?<table>(.*?)</table>", self.card, flags=re.DOTALL)
+        heading, *rows = [_cells(row) for row in found[1].split("</tr>") if "<t" in row] if found else [[]]
+        column = {name.split()[0].rstrip(":"): index for index, name in enumerate(heading) if name}
+        wanted = ("lecture", "here", "reference")
+        rows = [[row[0], *(row[column[name]] if name in column else "–" for name in wanted)] for row in rows]
+        return [row for row in rows if row[1] not in ("–", "not given")] or rows[:1]
+
+    def found(self, pattern: str) -> str:
+        """The first group of `pattern` where it is first found in the card, or nothing."""
+        found = re.search(pattern, self.card)
+        return html.unescape(found[1]) if found else ""
+
+
+def _cells(row: str) -> list[str]:
+    cells = re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, flags=re.DOTALL)
+    return [html.unescape(re.sub(r"<[^>]+>", "", cell)) for cell in cells]
+
+
+def registered() -> dict[str, tuple[str, str]]:
+    """{slug: (lectures, title)}, read from the decorators `@experiment(slug, lecture=…)` and their functions' docstrings."""
+    found = {}
+    for path in sorted((ROOT / "hpml_lab").glob("*/experiments/**/*.py")):
+        if "@experiment(" not in (code := path.read_text(encoding="utf-8")):
+            continue
+        tree = ast.parse(code)
+        constants = {
+            node.targets[0].id: node.value.value
+            for node in tree.body
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
+        }
+        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
+            for call in function.decorator_list:
+                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "experiment":
+                    slug, lecture = call.args[0], next(word.value for word in call.keywords if word.arg == "lecture")
+                    slug, lecture = (
+                        constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node) for node in (slug, lecture)
+                    )
+                    found[slug] = lecture, ast.get_docstring(function).splitlines()[0].rstrip(".")
+    return found
+
+
+def examples() -> list[Example]:
+    """All experiments, in the order of the notebooks and of their headings."""
+    known, found = registered(), []
+    for path in NOTEBOOKS:
+        cells = read(path)["cells"]
+        for cell in cells:
+            heading = re.match(r"## .*`([a-z0-9-]+)`", cell["source"])
+            if cell["cell_type"] == "markdown" and heading and heading[1] in known:
+                lectures, title = known[heading[1]]
+                call = f".{heading[1].replace('-', '_')}()"
+                outputs = [out for run in cells if call in run["source"] for out in run.get("outputs", [])]
+                cards = ["".join(out["data"]["text/html"]) for out in outputs if "text/html" in out.get("data", {})]
+                found.append(Example(heading[1], lectures.split(), title, label(path.stem, cell["id"]), (cards or [""])[-1]))
+    return found
+
+
+def lectures_page(readme: str) -> str:
+    """For each lecture its examples, and the figures of the lecture, of the run stored here and of the recorded run."""
+    all_examples = examples()
+    here = mode(filter(None, (example.found(r"<small>(\w+ on [^<]*?) \(torch") for example in all_examples)))
+    names = dict(re.findall(r"\*\*(L\d)\*\*\s+([^;.]+)[;.]", readme)) | {"own": "in no lecture"}
+    parts = [
+        "# The lectures, example by example",
+        "Each example of the five lectures leads to the experiment that runs it again. The figures are the lecture's, those of"
+        f" the run that is stored in these pages (*here*: {here}), and those of a recorded run. A dash stands for what the"
+        " lecture does not give or the machine cannot show. An example of several lectures is listed under each.",
+    ]
+    for lecture, name in names.items():
+        lines = ["| example and experiment | figure | lecture | here | recorded |", "|---|---|---|--:|--:|"]
+        for example in all_examples:
+            if lecture in example.lectures:
+                claims = example.found(r"(\d+ of \d+ claims? holds?)")
+                recorded = example.found(r">reference[^<]*?: ([^<]*?) \(torch")
+                details = "; ".join(
+                    [*([f"{claims} here"] if claims else []), *([f"recorded on {recorded}"] if recorded else [])]
+                )
+                first = f"{example.title}<br>[`{example.slug}`](#{example.link}) {details}"
+                for row in example.figures() or [["–"] * 4]:
+                    lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in [first, *row]) + " |")
+                    first = ""
+        parts += [f"## {lecture}: {' '.join(name.split())}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+# ---- the README as two pages -------------------------------------------------------------------------------------------
+
+
+def readme_pages(readme: str) -> tuple[str, str]:
+    """(the first page, the page on how to use it): the README cut at its headings, so that nothing is written twice."""
+    start, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
+    title, intro = start.split("\n", 1)
+    intro, picture, _ = re.split(r"^(!\[.*\)$)", intro, maxsplit=1, flags=re.MULTILINE)
+    notebooks = next(section for section in sections if section.startswith("## The notebooks"))
+    rest = "".join(section for section in sections if section is not notebooks)
+    pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), "use", "data/README"]
+    toctree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
+    first = "\n".join([title, intro, picture, "", "[The lectures, example by example](lectures.md)", "", notebooks, toctree])
+    return first, f"# Install and use\n\n{rest}"
+
+
+# ---- all of it ---------------------------------------------------------------------------------------------------------
+
+
+def prepare(source: Path) -> None:
+    """Write Sphinx's sources; files that would not change are left, so that a second build takes only what did."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    index, use = readme_pages(readme)
+    files = {"index.md": index, "use.md": use, "lectures.md": lectures_page(readme)}
+    files |= {f"notebooks/{path.name}": page(path) for path in NOTEBOOKS}
+    contents = {name: text.encode() for name, text in files.items()}
+    contents |= {name: (ROOT / name).read_bytes() for name in AS_THEY_ARE}
+    for name, content in contents.items():
+        path = source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if not path.is_file() or path.read_bytes() != content:
+            path.write_bytes(content)
+
+
+def main(folder: Path) -> int:
+    """Build into `folder`; Sphinx's exit code, which is not 0 after a warning."""
+    start = time.perf_counter()
+    prepare(folder / "source")
+    code = sphinx_build(["-qW", "--keep-going", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
+    size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
+    print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main(Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "site"))

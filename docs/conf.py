@@ -1,0 +1,53 @@
+"""Sphinx's settings of the workbook's web pages; docs/build.py writes their sources."""
+
+import tomllib
+from pathlib import Path
+
+from docutils import nodes
+from latex2mathml.converter import convert
+from myst_nb.core.render import NbElementRenderer
+
+PROJECT = tomllib.loads((Path(__file__).resolve().parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+project = author = html_title = PROJECT["name"]
+html_baseurl = PROJECT["urls"]["Homepage"]
+extensions = ["myst_nb"]
+nb_execution_mode = "off"  # the stored outputs are shown
+nb_merge_streams = True
+myst_enable_extensions = ["dollarmath", "amsmath"]
+myst_heading_anchors = 3
+html_theme = "furo"
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_js_files = [("site.js", {"type": "module"})]
+html_copy_source = html_show_sourcelink = html_show_copyright = False
+html_math_renderer = "mathml"
+
+render_image = NbElementRenderer.render_image
+
+
+def render_image_with_text(self, data):
+    """myst-nb's images, with the text that the notebook stores for those who do not see them."""
+    drawn = render_image(self, data)
+    if alt := data.output_metadata.get(data.mime_type, {}).get("alt"):
+        for node in drawn:
+            node["alt"] = alt
+    return drawn
+
+
+NbElementRenderer.render_image = render_image_with_text
+
+
+def inline_math(self, node):
+    self.body.append(convert(node.astext()))
+    raise nodes.SkipNode
+
+
+def display_math(self, node):
+    self.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    raise nodes.SkipNode
+
+
+def setup(app):
+    """MathML is drawn by the browser itself: no script, no fonts, nothing from another host."""
+    app.add_html_math_renderer("mathml", (inline_math, None), (display_math, None))

@@ -1,0 +1,195 @@
+"""The web pages of `make site`: built from stored outputs alone, whole, and usable in Chromium by everyone.
+
+`HPML_SITE` names a folder to build in and to keep, as CI does; `HPML_SCREENSHOTS` one to keep pictures in.
+"""
+
+import contextlib
+import functools
+import html.parser
+import http.server
+import importlib.util
+import os
+import re
+import runpy
+import subprocess
+import sys
+import threading
+import tomllib
+from pathlib import Path
+from urllib.parse import unquote, urldefrag, urlsplit
+
+import pytest
+
+from hpml_lab.core.experiment.registry import all_experiments
+from hpml_lab.core.judge.exercises import all_exercises
+from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
+
+pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[site]'")
+from lab import CHROMIUM, browser  # noqa: E402
+
+MEGABYTES = 40
+CHECKED = ("index", "lectures", "notebooks/04_descent", "notebooks/05_adaptive", "notebooks/13_distributed")
+PHONE = {"width": 390, "height": 844}
+# No torch, nothing of the package: both would be found here, and neither in an environment that has only the extra `site`.
+BUILD = "import runpy, sys; sys.modules.update(torch=None, hpml_lab=None); runpy.run_path('docs/build.py', run_name='__main__')"
+
+
+def in_chromium(test):
+    """Mark a test that needs a browser."""
+    for reason, absent in {
+        "no Chromium here; on Debian: apt-get install chromium": CHROMIUM is None,
+        "playwright is not installed": importlib.util.find_spec("playwright") is None,
+    }.items():
+        test = pytest.mark.skipif(absent, reason=reason)(test)
+    return pytest.mark.browser(test)
+
+
+class Page(html.parser.HTMLParser):
+    """What a page is asked for below: its anchors, links, images and headings."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.anchors, self.links, self.loaded, self.images, self.text = set(), [], [], [], path.read_text(encoding="utf-8")
+        self.feed(self.text)
+
+    def handle_starttag(self, tag, attrs):
+        values = dict(attrs)
+        self.anchors |= {values[name] for name in ("id", "name") if name in values}
+        if tag == "a" and "href" in values:
+            self.links.append(values["href"])
+        if tag in ("img", "script") or tag == "link" and values.get("rel") != "canonical":
+            self.loaded += [values[name] for name in ("src", "href") if values.get(name)]
+        if tag == "img":
+            self.images.append(values)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The folder of the built pages. Sphinx's warnings are errors."""
+    folder = Path(os.environ.get("HPML_SITE") or tmp_path_factory.mktemp("site"))
+    done = subprocess.run(
+        [sys.executable, "-c", BUILD.replace("runpy.run_path", f"sys.argv[1:] = [{str(folder)!r}]; runpy.run_path")],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    print(done.stdout)
+    return folder / "html"
+
+
+@pytest.fixture(scope="module")
+def pages(site):
+    return {path.relative_to(site).as_posix(): Page(path) for path in sorted(site.rglob("*.html"))}
+
+
+def test_there_is_a_page_for_each_notebook_and_all_are_small(site, pages):
+    assert {f"notebooks/{path.stem}.html" for path in NOTEBOOKS.glob("*.ipynb")} | {"index.html"} < pages.keys()
+    assert sum(path.stat().st_size for path in site.rglob("*") if path.is_file()) < MEGABYTES * 1e6
+
+
+def test_every_link_and_anchor_arrives(site, pages):
+    lost = []
+    for name, page in pages.items():
+        for link in [*page.links, *page.loaded]:
+            address, anchor = urldefrag(link)
+            if urlsplit(address).scheme:
+                continue
+            target = (site / name).parent / unquote(address) if address else site / name
+            path = target.resolve().relative_to(site.resolve()).as_posix()
+            if not target.is_file() or anchor and path.endswith(".html") and unquote(anchor) not in pages[path].anchors:
+                lost.append((name, link))
+    assert not [(name, link) for name, link in lost if name not in ("search.html", "genindex.html")]
+
+
+def test_a_page_asks_no_other_host_for_anything(pages):
+    assert [
+        (name, source) for name, page in pages.items() for source in page.loaded if urlsplit(source).scheme not in ("", "data")
+    ] == []
+
+
+def test_each_picture_has_a_text(pages):
+    images = [image for name, page in pages.items() if name.startswith("notebooks/") for image in page.images]
+    assert len(images) > 200 and [image for image in images if len(image.get("alt") or "") < 20] == []
+
+
+def test_no_formula_is_left_as_source(pages):
+    formulas = [formula for page in pages.values() for formula in re.findall(r"<math.*?</math>", page.text, flags=re.DOTALL)]
+    assert len(formulas) > 400 and [formula for formula in formulas if re.search(r"\\[a-zA-Z]", formula)] == []
+
+
+def test_exercises_are_folded_with_their_stub_and_without_a_verdict(pages):
+    text = "".join(page.text for name, page in pages.items() if name.startswith("notebooks/"))
+    assert text.count("Your turn: show") == len(all_exercises())
+    assert ": not yet</b>" not in text
+
+
+def test_the_lectures_page_knows_each_experiment_as_the_registry_does():
+    build = runpy.run_path(str(ROOT / "docs" / "build.py"))
+    read = [(example.slug, " ".join(example.lectures), example.title) for example in build["examples"]()]
+    assert read == [(row.slug, row.lecture, row.title) for row in all_experiments()]
+    figures = {example.slug: example.figures() for example in build["examples"]()}
+    assert ["learning rate α", "0.01", "0.01", "0.01"] in figures["adagrad"]
+
+
+def test_readme_and_metadata_name_one_address(pages):
+    address = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]["Homepage"]
+    assert address in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert f'<link rel="canonical" href="{address}notebooks/05_adaptive.html"' in pages["notebooks/05_adaptive.html"].text
+
+
+# ---- in a browser ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def opened(site, tmp_path_factory):
+    """(name, color scheme, viewport) -> the page in Chromium; its `errors` are what its scripts raised."""
+
+    class Quiet(http.server.SimpleHTTPRequestHandler):
+        extensions_map = http.server.SimpleHTTPRequestHandler.extensions_map | {".mjs": "text/javascript"}
+
+        def log_message(self, *arguments):
+            pass
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, directory=site))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    with contextlib.closing(server.socket), browser(tmp_path_factory.mktemp("profile"), 1366, 768) as context:
+        page = context.new_page()
+        page.errors = []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+
+        def show(name, scheme="light", viewport=None):
+            page.set_viewport_size(viewport or {"width": 1366, "height": 768})
+            page.emulate_media(color_scheme=scheme)
+            page.goto(f"http://127.0.0.1:{server.server_port}/{name}.html", wait_until="load")
+            if shots := os.environ.get("HPML_SCREENSHOTS"):
+                Path(shots).mkdir(parents=True, exist_ok=True)
+                page.screenshot(path=Path(shots) / f"site-{Path(name).name}-{scheme}-{page.viewport_size['width']}.png")
+            return page
+
+        yield show
+        assert page.errors == []
+        assert context.refused == [], "nothing is asked of another host"
+        server.shutdown()
+
+
+@in_chromium
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("name", CHECKED)
+def test_axe_finds_nothing(opened, name, scheme):
+    page = opened(name, scheme)
+    axe = importlib.util.find_spec("axe_playwright_python").submodule_search_locations[0]
+    page.evaluate((Path(axe) / "axe.min.js").read_text(encoding="utf-8"))
+    found = page.evaluate(
+        """async () => (await axe.run(document, { resultTypes: ["violations"],
+             runOnly: ["wcag2a", "wcag2aa", "wcag21aa", "wcag22aa", "best-practice"] })).violations.map(
+             rule => [rule.id, rule.nodes.length, rule.nodes[0].html.slice(0, 200)])"""
+    )
+    assert found == []
+
+
+@in_chromium
+@pytest.mark.parametrize("name", [*CHECKED, "notebooks/08_loading"])
+def test_no_page_is_wider_than_a_phone(opened, name):
+    page = opened(name, viewport=PHONE)
+    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
