@@ -23,6 +23,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((?:notebooks/)?(\d\d_\w+)\.ipynb(?:#cell-id=([\w.-]+))?\)")
 AS_THEY_ARE = ("data/README.md", "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
 EMPTY_HEADING = r"<th style=\"text-align:left\"></th>"  # in outputs stored by an older version: no heading for a screen reader
+MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
 
@@ -61,9 +62,22 @@ def page(path: Path) -> str:
         elif metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
             tags.append("hide-output")
             metadata["mystnb"] = COMPARE
+        for output in cell.get("outputs", []):
+            _set_in_motion(output)
         cells.append(cell)
     text = json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
     return text.replace(EMPTY_HEADING, "<td></td>")
+
+
+def _set_in_motion(output: dict[str, Any]) -> None:
+    """Where the picture of a widget is stored with what a page needs to move it, put a place for site.js around it."""
+    about = output.get("metadata", {}).get("image/png", {})
+    kind = next((kind for kind in MOVING if about.get(kind)), None)
+    if kind:
+        png, alt = "".join(output["data"]["image/png"]).strip(), html.escape(about["alt"])
+        needs = html.escape(json.dumps(about[kind]))
+        picture = f'<img src="data:image/png;base64,{png}" alt="{alt}">'
+        output["data"] = {"text/html": f'<div class="moving" data-{kind.replace("_", "-")}="{needs}">{picture}</div>'}
 
 
 # ---- the lectures' examples --------------------------------------------------------------------------------------------

@@ -1,5 +1,23 @@
 // What scrolls can be reached by the keyboard, and each of the theme's side bars has a name.
-for (const part of document.querySelectorAll("pre, div.math, .output.text_html"))
+for (const part of document.querySelectorAll("pre, div.math, .output.text_html, .table-wrapper"))
   if (part.tagName === "PRE" || part.scrollWidth > part.clientWidth) part.tabIndex = 0;
 document.querySelector("aside.sidebar-drawer")?.setAttribute("aria-label", "Pages");
 document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this page");
+
+// A stepper: a slider over the stored pictures.
+for (const place of document.querySelectorAll("[data-frames]")) {
+  const frames = JSON.parse(place.dataset.frames).map(png => `data:image/png;base64,${png}`);
+  const picture = place.querySelector("img"), shown = Math.max(0, frames.indexOf(picture.src));
+  const label = document.createElement("label"), step = document.createElement("output");
+  const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: frames.length - 1, value: shown });
+  slider.oninput = () => { picture.src = frames[slider.value]; step.value = `${slider.value} of ${frames.length - 1}`; };
+  label.append("step ", slider, step);
+  place.prepend(label);
+  slider.oninput();
+}
+
+// The optimizer lab: the module that draws it in a notebook draws it here. Without it the picture stays.
+for (const place of document.querySelectorAll("[data-optimizer-lab]")) {
+  const alt = place.querySelector("img").alt;
+  import("./lab.mjs").then(({ mount }) => mount(place, JSON.parse(place.dataset.optimizerLab), { alt }));
+}

@@ -92,6 +92,18 @@ def test_a_live_figure_leaves_a_picture_and_a_stable_text(live):
     assert metadata["image/png"]["alt"] == figure.alt
 
 
+def test_a_live_figure_with_one_short_slider_leaves_the_picture_of_each_value(live):
+    slider, figure = live
+    slider.max = 8  # 9 cannot be drawn
+    frames = [base64.b64decode(frame) for frame in figure._repr_mimebundle_()[1]["image/png"]["frames"]]
+    first = figure.image.value
+    assert len(frames) == 9 and frames[1] == first
+    slider.value = 5
+    assert (pixels(frames[5]) == pixels(figure.image.value)).all()
+    slider.max = 100
+    assert "frames" not in figure._repr_mimebundle_()[1]["image/png"]
+
+
 def test_a_progress_line_hands_on_every_item(capsys):
     assert list(progress(range(3), "three things")) == [0, 1, 2]
     assert capsys.readouterr().out == "", "it writes to stderr only"

@@ -5,6 +5,7 @@ saved notebook its output holds the PNG too, so GitHub and nbconvert show the pi
 """
 
 import base64
+import contextlib
 import threading
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any
@@ -17,6 +18,8 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.png import encode_png
 
 GROUNDS = 16  # grounds that a frame keeps, 2 MB each
+UNDRAWABLE = (FloatingPointError, OverflowError, ValueError)  # what drawing raises for values that ran out of bounds
+MOST_FRAMES = 16  # states of a figure's only slider, up to which a saved notebook keeps the picture of each
 
 
 class Frame:
@@ -77,8 +80,12 @@ class PictureBox(ipywidgets.VBox):
         try:
             with self._lock:
                 self.image.value = self._render()
-        except (FloatingPointError, OverflowError, ValueError):
-            pass  # values ran out of what can be drawn: the last good picture says more than none
+        except UNDRAWABLE:
+            pass  # the last good picture says more than none
+
+    def frames(self) -> list[bytes]:
+        """The pictures that a page without a kernel can show one after the other: none, unless a figure has them."""
+        return []
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}: {self.alt}"
@@ -87,7 +94,10 @@ class PictureBox(ipywidgets.VBox):
         bundle = super()._repr_mimebundle_(**options)
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         picture = base64.b64encode(self.image.value).decode()
-        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": {"alt": self.alt}}
+        about: dict[str, Any] = {"alt": self.alt}
+        if frames := self.frames():
+            about["frames"] = [base64.b64encode(png).decode() for png in frames]
+        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": about}
 
 
 class LiveFigure(PictureBox):
@@ -118,5 +128,19 @@ class LiveFigure(PictureBox):
         layout = ipywidgets.Layout(width=f"{wide}px", height=f"{high}px", max_width="100%")
         image = ipywidgets.Image(format="png", value=render(), layout=layout)
         super().__init__([*controls.values(), image], image, render, alt)
+        self._controls, self._update, self._frame = controls, update, frame
         for control in controls.values():
             control.observe(self.redraw, "value")
+
+    def frames(self) -> list[bytes]:
+        """The picture at each value of the figure's only control, if that is a slider with few of them."""
+        (name, slider), *more = self._controls.items()
+        if more or not isinstance(slider, ipywidgets.IntSlider) or slider.max - slider.min >= MOST_FRAMES * slider.step:
+            return []
+        pictures, good = [], self.image.value
+        with self._lock:
+            for value in [*range(slider.min, slider.max + 1, slider.step), slider.value]:  # the last leaves all as it was
+                with contextlib.suppress(*UNDRAWABLE):
+                    good = self._frame.png(self._update(self._frame.artists, **{name: value}))
+                pictures.append(good)
+        return pictures[:-1]
