@@ -22,7 +22,6 @@ ROOT = DOCS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((?:notebooks/)?(\d\d_\w+)\.ipynb(?:#cell-id=([\w.-]+))?\)")
 AS_THEY_ARE = ("data/README.md", "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
-EMPTY_HEADING = r"<th style=\"text-align:left\"></th>"  # in outputs stored by an older version: no heading for a screen reader
 MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
@@ -59,25 +58,31 @@ def page(path: Path) -> str:
         elif "exercise" in tags:
             tags.append("hide-input")
             metadata["mystnb"] = YOUR_TURN
-        elif metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
-            tags.append("hide-output")
-            metadata["mystnb"] = COMPARE
-        for output in cell.get("outputs", []):
-            _set_in_motion(output)
+        else:
+            cell["outputs"] = [
+                out for out in map(_in_motion, cell["outputs"]) if not _text(out).startswith("No prediction yet")
+            ]
+            if metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
+                tags.append("hide-output")
+                metadata["mystnb"] = COMPARE
         cells.append(cell)
-    text = json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
-    return text.replace(EMPTY_HEADING, "<td></td>")
+    return json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
 
 
-def _set_in_motion(output: dict[str, Any]) -> None:
-    """Where the picture of a widget is stored with what a page needs to move it, put a place for site.js around it."""
+def _text(output: dict[str, Any]) -> str:
+    return "".join(output.get("data", {}).get("text/plain", ""))
+
+
+def _in_motion(output: dict[str, Any]) -> dict[str, Any]:
+    """An output; the picture of a widget, if it is stored with what a page needs to move it, in a place for site.js."""
     about = output.get("metadata", {}).get("image/png", {})
     kind = next((kind for kind in MOVING if about.get(kind)), None)
-    if kind:
-        png, alt = "".join(output["data"]["image/png"]).strip(), html.escape(about["alt"])
-        needs = html.escape(json.dumps(about[kind]))
-        picture = f'<img src="data:image/png;base64,{png}" alt="{alt}">'
-        output["data"] = {"text/html": f'<div class="moving" data-{kind.replace("_", "-")}="{needs}">{picture}</div>'}
+    if kind is None:
+        return output
+    png = "".join(output["data"]["image/png"]).strip()
+    picture = f'<img src="data:image/png;base64,{png}" alt="{html.escape(about["alt"])}">'
+    needs = f'data-{kind.replace("_", "-")}="{html.escape(json.dumps(about[kind]))}"'
+    return output | {"data": {"text/html": f'<div class="moving" {needs}>{picture}</div>', "text/plain": _text(output)}}
 
 
 # ---- the lectures' examples --------------------------------------------------------------------------------------------
@@ -218,7 +223,7 @@ def main(folder: Path) -> int:
     """Build into `folder`; Sphinx's exit code, which is not 0 after a warning."""
     start = time.perf_counter()
     prepare(folder / "source")
-    code = sphinx_build(["-qW", "--keep-going", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
+    code = sphinx_build(["-qW", "--keep-going", "-j", "auto", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
     size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
     print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
     return code

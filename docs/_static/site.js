@@ -1,3 +1,6 @@
+// An empty corner of a table is no heading.
+for (const cell of document.querySelectorAll("th")) if (!cell.textContent.trim()) cell.replaceWith(document.createElement("td"));
+
 // What scrolls can be reached by the keyboard, and each of the theme's side bars has a name.
 for (const part of document.querySelectorAll("pre, div.math, .output.text_html, .table-wrapper"))
   if (part.tagName === "PRE" || part.scrollWidth > part.clientWidth) part.tabIndex = 0;
