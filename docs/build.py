@@ -15,12 +15,14 @@ from pathlib import Path
 from statistics import mode
 from typing import Any
 
+from docutils.nodes import make_id
 from sphinx.cmd.build import main as sphinx_build
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
-LINK = re.compile(r"\((?:notebooks/)?(\d\d_\w+)\.ipynb(?:#cell-id=([\w.-]+))?\)")
+LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
+LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
 AS_THEY_ARE = ("data/README.md", "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
 MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
@@ -50,7 +52,7 @@ def page(path: Path) -> str:
     for cell in notebook["cells"]:
         tags, metadata = cell["metadata"]["tags"], cell["metadata"]
         if cell["cell_type"] == "markdown":
-            linked = LINK.sub(lambda link: f"(#{label(*link.groups())})" if link[2] else link[0], cell["source"])
+            linked = LINK.sub(lambda link: f"(#{label(*link.groups())})", cell["source"])
             cell["source"] = f"({label(path.stem, cell['id'])})=\n{linked}"
         elif "exercise-check" in tags:  # one fold with its stub; that nothing was answered yet is no news to a reader
             cells[-1]["source"] += f"\n\n\n{cell['source']}"
@@ -60,7 +62,7 @@ def page(path: Path) -> str:
             metadata["mystnb"] = YOUR_TURN
         else:
             cell["outputs"] = [
-                out for out in map(_in_motion, cell["outputs"]) if not _text(out).startswith("No prediction yet")
+                out for out in map(_for_a_page, cell["outputs"]) if not _text(out).startswith("No prediction yet")
             ]
             if metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
                 tags.append("hide-output")
@@ -73,13 +75,17 @@ def _text(output: dict[str, Any]) -> str:
     return "".join(output.get("data", {}).get("text/plain", ""))
 
 
-def _in_motion(output: dict[str, Any]) -> dict[str, Any]:
-    """An output; the picture of a widget, if it is stored with what a page needs to move it, in a place for site.js."""
+def _for_a_page(output: dict[str, Any]) -> dict[str, Any]:
+    """An output whose links lead to pages, and whose picture, if it is stored with what moves it, is in a place for site.js."""
+    data = output.get("data", {})
+    if "text/html" in data:
+        text = "".join(data["text/html"])
+        data["text/html"] = LINK_IN_HTML.sub(lambda link: f'"{link[1]}.html#{make_id(label(*link.groups()))}"', text)
     about = output.get("metadata", {}).get("image/png", {})
     kind = next((kind for kind in MOVING if about.get(kind)), None)
     if kind is None:
         return output
-    png = "".join(output["data"]["image/png"]).strip()
+    png = "".join(data["image/png"]).strip()
     picture = f'<img src="data:image/png;base64,{png}" alt="{html.escape(about["alt"])}">'
     needs = f'data-{kind.replace("_", "-")}="{html.escape(json.dumps(about[kind]))}"'
     return output | {"data": {"text/html": f'<div class="moving" {needs}>{picture}</div>', "text/plain": _text(output)}}
