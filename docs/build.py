@@ -1,13 +1,15 @@
 """Build the workbook's web pages: `make site`, or `python docs/build.py FOLDER`; open FOLDER/html/index.html.
 
 The pages are made from text: the notebooks with their stored outputs, the README, and the decorators of the experiments. No
-kernel runs and nothing of the package is imported, so that Sphinx and its few extensions are all that a build needs.
+kernel runs, and Sphinx with its few extensions is all that a build needs. Where the package can be imported, it writes the
+module that moves the optimizer lab; elsewhere the lab stays a picture.
 """
 
 import ast
 import html
 import json
 import re
+import subprocess
 import sys
 import time
 from dataclasses import dataclass
@@ -89,6 +91,26 @@ def _for_a_page(output: dict[str, Any]) -> dict[str, Any]:
     picture = f'<img src="data:image/png;base64,{png}" alt="{html.escape(about["alt"])}">'
     needs = f'data-{kind.replace("_", "-")}="{html.escape(json.dumps(about[kind]))}"'
     return output | {"data": {"text/html": f'<div class="moving" {needs}>{picture}</div>', "text/plain": _text(output)}}
+
+
+def labs() -> list[dict[str, Any]]:
+    """The stored outputs of all notebooks that show the optimizer lab."""
+    outputs = [output for path in NOTEBOOKS for cell in read(path)["cells"] for output in cell.get("outputs", [])]
+    return [output for output in outputs if _settings(output)]
+
+
+def _settings(lab: dict[str, Any]) -> dict[str, Any]:
+    return lab.get("metadata", {}).get("image/png", {}).get("optimizer_lab", {})
+
+
+def lab_module() -> str:
+    """The JavaScript of the optimizer lab, translated from the package's rules; empty where the package cannot be imported."""
+    code = "import sys; from hpml_lab.landscape import lab_module; print(lab_module(sys.argv[1:]))"
+    command = [sys.executable, "-X", "utf8", "-c", code, *sorted({_settings(lab)["surface"] for lab in labs()})]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
+    if done.returncode:
+        print(f"The optimizer lab stays a picture: {done.stderr.strip().splitlines()[-1]}")
+    return done.stdout if done.returncode == 0 else ""
 
 
 # ---- the lectures' examples --------------------------------------------------------------------------------------------
@@ -199,6 +221,8 @@ def readme_pages(readme: str) -> tuple[str, str]:
     start, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     title, intro = start.split("\n", 1)
     intro, picture, _ = re.split(r"^(!\[.*\)$)", intro, maxsplit=1, flags=re.MULTILINE)
+    if all_labs := labs():  # the last has all optimizers, and moves
+        picture = _for_a_page(all_labs[-1])["data"]["text/html"]
     notebooks = next(section for section in sections if section.startswith("## The notebooks"))
     rest = "".join(section for section in sections if section is not notebooks)
     pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), "use", "data/README"]
@@ -230,6 +254,8 @@ def main(folder: Path) -> int:
     start = time.perf_counter()
     prepare(folder / "source")
     code = sphinx_build(["-qW", "--keep-going", "-j", "auto", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
+    if module := lab_module():
+        (folder / "html" / "_static" / "lab.mjs").write_text(module, encoding="utf-8")
     size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
     print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
     return code

@@ -196,3 +196,17 @@ def test_axe_finds_nothing(opened, name, scheme):
 def test_no_page_is_wider_than_a_phone(opened, name):
     page = opened(name, viewport=PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+
+
+@in_chromium
+@pytest.mark.parametrize("name", ["notebooks/02_autograd", "notebooks/13_distributed"])
+def test_a_stepper_moves(opened, name):
+    page = opened(name)
+    stepper = page.locator("[data-frames]").first
+    picture, slider = stepper.locator("img"), stepper.get_by_role("slider")
+    seen = set()
+    slider.focus()
+    for key in ("Home", "ArrowRight", "End"):
+        page.keyboard.press(key)
+        seen.add((picture.get_attribute("src"), stepper.locator("output").inner_text()))
+    assert len(seen) == 3
