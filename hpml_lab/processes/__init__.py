@@ -6,6 +6,7 @@ Experiments, in the order of the notebook:
     process_and_pool    the lecture's Process and Pool with every start method
     tensor_queues       five routes for a tensor to another process
     producer_consumer   a ring of shared memory between two processes
+    shared_gpu          small processes that share a GPU: in turn, at once, under MPS
 Further figures of their results:
     gil_timelines       when each of two workers ran and when it waited
     held_lock_timelines a process that is started while a thread holds a lock
@@ -17,6 +18,7 @@ Tools:
     process_prints      what a function prints in a Process
     run_slides          the lecture's two slides, each with a function f, as one program
     run_cell_function   a process for a function that was typed into a cell, as a program
+    train_small         a training run that is far too small for a GPU
     greet, square       functions for workers
     message_bytes       the length of the message that a queue sends for an item
     count_copies        how often each route copies a tensor's bytes
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from hpml_lab.processes.experiments.process_and_pool import process_and_pool as process_and_pool
     from hpml_lab.processes.experiments.tensor_queues import tensor_queues as tensor_queues
     from hpml_lab.processes.experiments.producer_consumer import producer_consumer as producer_consumer
+    from hpml_lab.processes.experiments.shared_gpu import shared_gpu as shared_gpu
     from hpml_lab.core.system.ring import Ring as Ring
     from hpml_lab.processes.lessons.thread_exit import thread_at_exit as thread_at_exit, THREAD_KINDS as THREAD_KINDS
     from hpml_lab.processes.lessons.held_lock import start_while_held as start_while_held
@@ -45,6 +48,7 @@ if TYPE_CHECKING:
         run_cell_function as run_cell_function,
     )
     from hpml_lab.processes.experiments.shared.start_cost import safe_methods as safe_methods
+    from hpml_lab.processes.lessons.small_training import train_small as train_small
     from hpml_lab.processes.lessons.work import greet as greet, square as square
     from hpml_lab.processes.lessons.messages import message_bytes as message_bytes, count_copies as count_copies
     from hpml_lab.processes.tools.segments import shared_segments as shared_segments

@@ -3,7 +3,7 @@
 Experiments, in the order of the notebook:
     tensor_basics   shapes, strides, views and copies, and the gradient of a sum
     cpu_vs_gpu      bandwidth, matrix products and a small CNN on both devices, and the roofline
-    GpuGain, Images  rows of its tables: how much faster the GPU is, and the CNN at one batch size
+    GpuGain, Images, PeakShare  rows of its tables: how much faster the GPU is, the CNN at one batch size, training per peak
 Tools:
     shares_memory   whether two tensors lie in the same storage
     positions       the positions in its storage that a tensor reads
@@ -16,7 +16,7 @@ from hpml_lab.core.system.lazy import attach
 if TYPE_CHECKING:
     from hpml_lab.tensors.experiments.tensor_basics import tensor_basics as tensor_basics
     from hpml_lab.tensors.experiments.cpu_vs_gpu import cpu_vs_gpu as cpu_vs_gpu
-    from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain as GpuGain
+    from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import GpuGain as GpuGain, PeakShare as PeakShare
     from hpml_lab.tensors.experiments.cpu_vs_gpu.rows import Images as Images
     from hpml_lab.tensors.lessons.memory import shares_memory as shares_memory, positions as positions
 else:

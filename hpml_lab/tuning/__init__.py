@@ -8,12 +8,14 @@ Experiments, in the order of the notebook:
     debug_apis         the cost of debugging tools, and what anomaly mode finds
     pointwise_fusion   GELU as five kernels and as one
     checkpointing      keep less for the backward pass and compute it again
+    offload            send what backward needs to another memory, or compute it again
     fused_optimizers   Adam as a loop, on lists, fused, and in Triton
     fused_layernorm    layer norm composed, fused and compiled
     channels_last      NCHW and NHWC
     all_switches       everything together on one training run
 Tools:
     largest_batch      find the largest batch that fits; within_budget and until_out_of_memory say whether one fits
+    memory_history     the allocations and frees of a GPU's allocator in a block; in_use makes memory over time of them
     compiled           compile a function and count the kernels that are generated
     TritonAdam         torch.optim.Adam as one Triton kernel (adam_kernel)
     triton_gelu        GELU as one Triton kernel (gelu_kernel)
@@ -21,6 +23,7 @@ For the notebook:
     by_product, by_fft the other ways to compute a convolution
     gelu, layer_norm   composed of simple operators
     MlpBlock, deep_mlp small networks
+    Offload            hooks that send saved tensors away, into a mapped_file on a CPU
     FAULTS             losses with a NaN or an infinity, for anomaly mode
     attempt, collect_warnings, saved_tensors   what a line raises, what it warns, what autograd keeps (of core)
 """
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.experiments.debug_apis import debug_apis as debug_apis
     from hpml_lab.tuning.experiments.pointwise_fusion import pointwise_fusion as pointwise_fusion
     from hpml_lab.tuning.experiments.checkpointing import checkpointing as checkpointing
+    from hpml_lab.tuning.experiments.offload import offload as offload
     from hpml_lab.tuning.experiments.fused_optimizers import fused_optimizers as fused_optimizers
     from hpml_lab.tuning.experiments.fused_layernorm import fused_layernorm as fused_layernorm
     from hpml_lab.tuning.experiments.channels_last import channels_last as channels_last
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
         within_budget as within_budget,
         until_out_of_memory as until_out_of_memory,
     )
+    from hpml_lab.tuning.tools.memory_history import memory_history as memory_history, in_use as in_use
     from hpml_lab.tuning.tools.generated_kernels import compiled as compiled
     from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
     from hpml_lab.tuning.lessons.triton_gelu import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
@@ -54,6 +59,7 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.lessons.compositions import gelu as gelu, layer_norm as layer_norm
     from hpml_lab.tuning.experiments.shared.networks import deep_mlp as deep_mlp
     from hpml_lab.tuning.lessons.recomputing import MlpBlock as MlpBlock
+    from hpml_lab.tuning.lessons.offloading import Offload as Offload, mapped_file as mapped_file
     from hpml_lab.core.system.attempt import attempt as attempt
     from hpml_lab.core.system.warned import collect_warnings as collect_warnings
     from hpml_lab.core.measure.counting import saved_tensors as saved_tensors

@@ -222,6 +222,29 @@ def test_a_product_that_would_take_too_long_on_the_cpu_is_left_out_there(monkeyp
     assert [n for (_, n), gain in gains.items() if gain] == ([512, 1024] if len(devices) == 2 else [])
 
 
+@pytest.mark.parametrize(
+    "seconds, share, holds", [({1: 1.0, 2: 0.5}, (0.5, 0.5), True), ({1: 1.0, 2: 1.0}, (0.5, 0.25), False)]
+)
+def test_training_is_compared_per_flop_of_the_peak(monkeypatch, seconds, share, holds):
+    """A product of 16 MFLOP takes 1/threads s, a step with half as many FLOPs as its thread's peak allows `seconds`."""
+    batch = 2
+    flops = workloads.SmallCNN.training_flops(batch)
+
+    def timed(works, *, samples, threads):
+        times = {"product": 1 / threads, "step": seconds[threads] * flops / (0.5 * 2 * 200**3)}
+        return {name: Timing((times[name],) * samples, threads) for name in works}
+
+    monkeypatch.setattr(comparisons, "interleaved", timed)
+    monkeypatch.setattr(comparisons, "all_threads", lambda: 2)
+    rows = comparisons.peak_shares([CPU], 200, batch)
+    assert [row.device for row in rows] == ["cpu, 1 thread", "cpu, 2 threads"]
+    assert [row.peak for row in rows] == pytest.approx([0.016, 0.032]) and [row.share for row in rows] == pytest.approx(share)
+    module._claim_peak(result := Result([Table("Training", rows)]))
+    assert result.claims[0].holds is holds and result.key_figures[0].here == pytest.approx(1 if holds else 2)
+    module._claim_peak(alone := Result([Table("Training", rows[:1])]))
+    assert not alone.claims and "no second device" in alone.notes[0]
+
+
 def recorded_copies(rates, cache):
     """A result with copies of so many KiB at so many GB/s on a CPU with one cache of so many KiB."""
     copies = [Copy("cpu", kib * 1024 / rate / 1e3, 0.0, kib << 10, rate) for kib, rate in rates.items()]

@@ -210,6 +210,7 @@ def test_batch_size(sound):
     sound(result)
     rows, limits = result.rows(BatchCost), result.rows(BatchLimit)
     assert all(row.saved_autocast < row.saved_float32 for row in rows if row.batch >= 64)
+    assert "history" not in result.arrays and any("No history of memory" in note for note in result.notes)
     memory = [
         claim for claim in result.claims if "linearly" in claim.text or "limit" in claim.text and "Throughput" not in claim.text
     ]

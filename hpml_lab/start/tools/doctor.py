@@ -12,6 +12,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS
 from hpml_lab.start.tools import probes_gpu, probes_machine, probes_software, programs
 from hpml_lab.start.tools.asking import ask
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
+from hpml_lab.start.tools.platform_settings import Setting, platform_settings
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
@@ -85,10 +86,11 @@ class Notebook:
 
 @dataclass(frozen=True)
 class Report:
-    """All findings about the machine, and what follows for each notebook."""
+    """All findings about the machine, what follows for each notebook, and the platform's settings."""
 
     findings: list[Finding]
     notebooks: list[Notebook]
+    settings: list[Setting] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Finding:
         return next(finding for finding in self.findings if finding.name == name)
@@ -112,30 +114,32 @@ class Report:
                 asdict(notebook) | {"value": notebook.value, "fix": {tool: self[tool].fix for tool in notebook.lacks}}
                 for notebook in self.notebooks
             ],
+            "settings": [asdict(setting) for setting in self.settings],
         }
         return json.dumps(record, indent=1, ensure_ascii=False)
 
     def as_text(self, width: int = 100) -> str:
         """The report for a terminal of `width` characters; fixes stay on one line, to be copied."""
+
+        def indented(text: str) -> list[str]:
+            return textwrap.wrap(text, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False)
+
         lines = ["This machine"]
         for finding in self.findings:
             lines.append(f"  {finding.state:8} {finding.name:14} {finding.value}")
-            lines += textwrap.wrap(
-                finding.means, width, initial_indent=INDENT, subsequent_indent=INDENT, break_on_hyphens=False
-            )
+            lines += indented(finding.means)
             lines += [f"{INDENT}fix: {finding.fix}"] if finding.fix else []
         lines += ["", "What each notebook can show here"]
         for notebook in self.notebooks:
             lines.append(f"  {notebook.state:8} {notebook.name:14} {notebook.value}")
             for tool, slugs in notebook.lacks.items():
-                lines += textwrap.wrap(
-                    f"without {tool}: {', '.join(slugs)}",
-                    width,
-                    initial_indent=INDENT,
-                    subsequent_indent=INDENT,
-                    break_on_hyphens=False,
-                )
+                lines += indented(f"without {tool}: {', '.join(slugs)}")
                 lines.append(f"{INDENT}fix: {self[tool].fix}")
+        lines += ["", "Platform settings: check them before you measure"]
+        for setting in self.settings:
+            lines.append(f"  {setting.name:23} {setting.found}")
+            lines += indented(setting.costs)
+            lines.append(f"{INDENT}command: {setting.command}")
         lines += ["", "Every notebook can be started." if self.ready else "Not ready: fix what is missing, from the top."]
         return "\n".join(lines)
 
@@ -190,4 +194,4 @@ def examine(device: str | None = None) -> Report:
     """Run every probe. `device` is the device that was asked for, None for the workbook's choice."""
     answers = ask(device)
     findings = [probe(answers) for probe in PROBES.values()]
-    return Report(findings, notebooks(findings, answers))
+    return Report(findings, notebooks(findings, answers), platform_settings())

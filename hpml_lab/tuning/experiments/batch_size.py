@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import psutil
 import torch
@@ -25,6 +26,7 @@ from hpml_lab.tuning.tools.batch_search import (
     until_out_of_memory,
     within_budget,
 )
+from hpml_lab.tuning.tools.memory_history import in_use, memory_history
 
 QUICK = dict(blocks=4, width=64, cpu_budget=8 << 20, gpu_budget=1 << 30, samples=5)
 FULL = dict(blocks=16, width=256, cpu_budget=256 << 20, gpu_budget=None, samples=5)
@@ -145,9 +147,12 @@ def slopes(batches: list[int], amounts: list[float]) -> list[float]:
 def draw(result: Result):
     """Left: samples per second against the batch size, up to the largest batch that fits (dotted); look for the bend. Right:
     peak memory of a step against the batch size in float32 and under autocast. The dashed line is the memory limit, dotted
-    lines mark the largest batches that fit."""
-    figure = style.new_figure(9, 3.8)
-    throughput, memory = figure.subplots(1, 2)
+    lines mark the largest batches that fit. Below, on a GPU: the memory in use during
+    one step, as its allocator recorded it."""
+    history = result.arrays.get("history")
+    figure = style.new_figure(9, 7 if history else 3.8)
+    panels = figure.subplot_mosaic([["throughput", "memory"], *([["history"] * 2] if history else [])])
+    throughput, memory = panels["throughput"], panels["memory"]
     rows = result.rows(BatchCost)
     batches = [row.batch for row in rows]
     throughput.plot(batches, [row.samples_per_second for row in rows], "o-", color=style.BLUE)
@@ -161,7 +166,24 @@ def draw(result: Result):
     memory.axhline(limits[0].limit_mb, color=style.GREY, linestyle="--", label="limit")
     memory.set(xscale="log", yscale="log", xlabel="batch size (dotted: the largest that fits)", ylabel="peak memory in MB")
     memory.legend()
+    if history:
+        colors = (style.BLUE, style.ORANGE, style.GREY)
+        panels["history"].stackplot(
+            history["ms"], *history["mb"].values(), labels=list(history["mb"]), colors=colors, step="post"
+        )
+        panels["history"].set(xlabel="ms since the step began, on the host", ylabel="MB in use", title=history["title"])
+        panels["history"].legend(loc="upper left")
     return figure
+
+
+def step_history(step: BatchStep, batch: int) -> dict[str, Any]:
+    """The memory in use during one step in float32, by the sizes of what is allocated."""
+    free_memory(step.clear, step.device)
+    with memory_history(step.device) as events:
+        step(batch)
+    ms, found = in_use(events, {4 * batch * step.width: "activations", 4 * step.width**2: "gradients of weights"})
+    title = f"One step, batch {batch}: its activations, and what the backward pass makes of them"
+    return {"title": title, "ms": ms, "mb": {kind: [amount / 1e6 for amount in line] for kind, line in found.items()}}
 
 
 @experiment("batch-size", lecture="L4", notebook="11_tuning", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
@@ -242,5 +264,10 @@ def batch_size(params: Params) -> Result:
     if not params.device.is_cuda:
         what = f"the limit is a budget of {limit_mb:.1f} MB, because a CPU that runs out of memory raises no exception"
         result.notes.append(NO_CUDA.format(what=what, slug="batch-size"))
+        result.notes.append(
+            "No history of memory is drawn: only the allocator of a CUDA GPU records one. Notebook 10 draws a CPU's."
+        )
+    else:
+        result.arrays["history"] = step_history(step, max(1, float32.batch // 2))
     result.arrays["tries"] = {name: [list(entry) for entry in search.tries] for name, search in searches.items()}
     return result

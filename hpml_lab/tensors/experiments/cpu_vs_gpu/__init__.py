@@ -20,10 +20,12 @@ from hpml_lab.tensors.experiments.cpu_vs_gpu import workloads
 from hpml_lab.tensors.experiments.cpu_vs_gpu.memories import Cache, caches
 from hpml_lab.tensors.experiments.cpu_vs_gpu.comparisons import (
     GpuGain,
+    PeakShare,
     counted,
     faster_from,
     gain_per,
     on_each_device,
+    peak_shares,
     processor_time,
     time_copy,
 )
@@ -157,6 +159,7 @@ def _measured(params: Params) -> Result:
             Table("Caches", sizes),
             Table("Kernels under the roofline", of(Roofline)),
             Table("Transfers", copied),
+            Table("Training, per peak FLOP/s", peak_shares(devices, params.matmul[-1], params.batches[-1])),
         ]
     )
     passes = {work: make(params.batches[-1], params.device.torch) for work, make in CNN.items()}
@@ -164,6 +167,7 @@ def _measured(params: Params) -> Result:
     _key_figures(result, limits["cpu"].gb_per_s, forward.ratio)
     _claims(result, params, devices, threads)
     _check_clock(result, devices)
+    _claim_peak(result)
     _gpu_claims(result, params, gains)
     for n, seconds in left_out.items():
         result.notes.append(f"n = {n} was not multiplied on the CPU: one product would take about {seconds:.0f} s there.")
@@ -277,6 +281,22 @@ def _claim_cache(result: Result) -> None:
     )
 
 
+def _claim_peak(result: Result) -> None:
+    """The lecture's "training speed is the same as long as FLOPs are the same, independent from hardware"."""
+    rows = result.rows(PeakShare)
+    if len(rows) < 2:
+        result.notes.append("One core and no GPU: no second device to compare training per peak FLOP/s with.")
+        return
+    per_peak = [row.per_peak for row in rows]
+    apart = max(per_peak) / min(per_peak)
+    result.key_figure("training, images/s per peak FLOP/s: the best device over the worst", apart, "times", lecture=1)
+    result.measured(
+        f"Images per second for each peak FLOP/s agree to 25 % in training: {', '.join(row.device for row in rows)}",
+        apart <= 1.25,
+        "; ".join(f"{row.per_peak:.3g} for a GFLOP/s, {row.share:.0%} of the peak" for row in rows),
+    )
+
+
 def _check_clock(result: Result, devices: list[torch.device]) -> None:
     """Times that stay equal while the work grows are not those of the work."""
     found = []
@@ -295,8 +315,11 @@ def _gpu_claims(result: Result, params: Params, gains: dict[tuple[str, int], Spe
         return
     sizes, batch = [n for work, n in gains if work == PRODUCT], params.batches[-1]
     small, large = gains[PRODUCT, sizes[0]], gains[PRODUCT, sizes[-1]]
-    result.measured(f"The GPU is slower on a product with n = {sizes[0]}", small.slower, str(small))
-    result.measured(f"The GPU is faster on a product with n = {sizes[-1]}", large.faster, str(large))
+    result.measured(
+        f"The GPU is slower on a product with n = {sizes[0]}, and faster on one with n = {sizes[-1]}",
+        small.slower and large.faster,
+        f"{small}; {large}",
+    )
     found = [gains[work, batch] for work in CNN]
     result.measured(
         f"The GPU is faster at inference and at training of the small CNN with batches of {batch}",

@@ -7,8 +7,9 @@ import torch
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.measure.threads import all_threads
 from hpml_lab.core.measure.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
-from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import Workload
+from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import SmallCNN, Workload, cnn_training, matmul
 
 
 @dataclass
@@ -20,6 +21,17 @@ class GpuGain(Row):
     gain: float = column("GPU, speed-up")
     interval: str = column("interval")
     verdict: str = column("the GPU is")
+
+
+@dataclass
+class PeakShare(Row):
+    """Training the small CNN, next to the largest product on the same device: how much of its peak the training uses."""
+
+    device: str = column("device")
+    peak: float = column("peak (large product)", "GFLOP/s")
+    rate: float = column("training", "images/s")
+    per_peak: float = column("per peak GFLOP/s", "images/s")
+    share: float = column("share of the peak")
 
 
 def processor_time(work: Callable[[], object]) -> Timing:
@@ -78,3 +90,17 @@ def faster_from(rows: list[GpuGain], work: str) -> int | str:
     if not above:
         return f"none up to {sizes[-1][0]}"
     return above[0] if slow else f"{above[0]}, the smallest measured"
+
+
+def peak_shares(devices: list[torch.device], n: int, batch: int) -> list[PeakShare]:
+    """A product of size n (on a CPU at most 2048) and training steps, in turns: on one thread of the CPU, on all, on a GPU."""
+    places = [(device, threads) for device in devices for threads in sorted({1, all_threads() if device.type == "cpu" else 1})]
+    rows = []
+    for device, threads in places:
+        product = matmul(min(n, 2048) if device.type == "cpu" else n, device)
+        works = {"product": product.work, "step": cnn_training(batch, device)}
+        times = interleaved(works, samples=5, threads=threads)
+        peak, rate = counted(times["product"], product).gflop_per_s, batch / times["step"].seconds
+        name = f"cpu, {threads} thread{'s' * (threads > 1)}" if device.type == "cpu" else str(device)
+        rows.append(PeakShare(name, peak, rate, rate / peak, rate * SmallCNN.training_flops(1) / 1e9 / peak))
+    return rows
