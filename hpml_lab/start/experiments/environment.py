@@ -1,6 +1,6 @@
 """The doctor's report as a result."""
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
@@ -31,16 +31,6 @@ class NotebookFinding(Row):
     experiments: int = column("experiments")
     less: int = column("that show less")
     lacks: list[str] = field(default_factory=list)
-
-
-@dataclass
-class PlatformSetting(Row):
-    """One setting of the platform that changes what is measured on it."""
-
-    name: str = column("setting")
-    found: str = column("here")
-    costs: str = column("what it costs")
-    command: str = column("command")
 
 
 def draw(result: Result):
@@ -86,8 +76,9 @@ def environment(params: Params) -> Result:
     ]
     limits = [found.name for found in report.findings if found.name in SETTINGS and found.state != OK]
 
-    settings = [PlatformSetting(**asdict(setting)) for setting in report.settings]
-    result = Result([Table("This machine", findings), Table("Notebooks", notebooks), Table("Platform settings", settings)])
+    result = Result(
+        [Table("This machine", findings), Table("Notebooks", notebooks), Table("Platform settings", report.settings)]
+    )
     result.claim(
         "Python, torch and torchvision work together here",
         report.compatible,

@@ -12,7 +12,7 @@ from hpml_lab.core.system.paths import NOTEBOOKS
 from hpml_lab.start.tools import probes_gpu, probes_machine, probes_software, programs
 from hpml_lab.start.tools.asking import ask
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
-from hpml_lab.start.tools.platform_settings import Setting, platform_settings
+from hpml_lab.start.tools.platform_settings import PlatformSetting, platform_settings
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
@@ -90,7 +90,7 @@ class Report:
 
     findings: list[Finding]
     notebooks: list[Notebook]
-    settings: list[Setting] = field(default_factory=list)
+    settings: list[PlatformSetting] = field(default_factory=list)
 
     def __getitem__(self, name: str) -> Finding:
         return next(finding for finding in self.findings if finding.name == name)

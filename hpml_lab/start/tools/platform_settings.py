@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system import machine
 from hpml_lab.start.tools.asking import run_tool
 
@@ -11,14 +12,14 @@ SYSTEM = Path("/sys/devices/system")
 HIDDEN, NO_GPU = "not shown here (as in many virtual machines)", "no NVIDIA GPU that nvidia-smi sees"
 
 
-@dataclass(frozen=True)
-class Setting:
+@dataclass
+class PlatformSetting(Row):
     """One setting: what it is here, what it costs, and the command that sets it, or shows more."""
 
-    name: str
-    found: str
-    costs: str
-    command: str
+    name: str = column("setting")
+    found: str = column("here")
+    costs: str = column("what it costs")
+    command: str = column("command")
 
 
 # (name, what nvidia-smi says in its own names, cost, command)
@@ -52,38 +53,38 @@ OF_GPU = (
 QUERY = [name for _, text, *_ in OF_GPU for name in (part.partition("}")[0] for part in text.split("{")[1:])]
 
 
-def platform_settings(system: Path = SYSTEM) -> list[Setting]:
+def platform_settings(system: Path = SYSTEM) -> list[PlatformSetting]:
     """The settings of the processor and of the first GPU, as /sys and nvidia-smi show them; what they hide is said."""
     return [*_of_processor(system), *_of_gpu()]
 
 
-def _of_processor(system: Path) -> Iterator[Setting]:
+def _of_processor(system: Path) -> Iterator[PlatformSetting]:
     costs = "under any but `performance` the clock rises only after work has begun: short runs are slow, and times scatter"
     governor = _read(system / "cpu/cpu0/cpufreq/scaling_governor") or HIDDEN
-    yield Setting("CPU governor", governor, costs, "sudo cpupower frequency-set -g performance")
+    yield PlatformSetting("CPU governor", governor, costs, "sudo cpupower frequency-set -g performance")
     costs = "with several, memory of another node is slower: keep a process, its memory and its GPU on one"
     nodes = len(list((system / "node").glob("node[0-9]*")))
-    yield Setting("NUMA nodes", str(nodes or HIDDEN), costs, "numactl --cpunodebind=0 --membind=0 COMMAND")
+    yield PlatformSetting("NUMA nodes", str(nodes or HIDDEN), costs, "numactl --cpunodebind=0 --membind=0 COMMAND")
     costs = "on, two threads share a core's units: twice the threads are not twice the FLOP/s"
     smt = {"1": "on", "0": "off"}.get(_read(system / "cpu/smt/active"), HIDDEN)
     found = f"{smt}; this process may use {machine.cores()} logical cores"
-    yield Setting("SMT", found, costs, f"echo off | sudo tee {SYSTEM}/cpu/smt/control")
+    yield PlatformSetting("SMT", found, costs, f"echo off | sudo tee {SYSTEM}/cpu/smt/control")
 
 
-def _of_gpu() -> Iterator[Setting]:
+def _of_gpu() -> Iterator[PlatformSetting]:
     said = run_tool(["nvidia-smi", f"--query-gpu={','.join(QUERY)}", "--format=csv,noheader,nounits"])
     cells = [cell.strip() for cell in said.splitlines()[0].split(",")] if said else []
     for name, text, costs, command in OF_GPU:
         found = text if len(cells) == len(QUERY) else NO_GPU
         for field, value in zip(QUERY, cells, strict=False):
             found = found.replace(f"{{{field}}}", "(not shown)" if value.startswith("[") else value)
-        yield Setting(name, found, costs, command)
+        yield PlatformSetting(name, found, costs, command)
     matrix = run_tool(["nvidia-smi", "topo", "-m"]) or ""
     rows = [cells for cells in map(str.split, matrix.splitlines()) if cells[:1] and cells[0].startswith("GPU") and "X" in cells]
     links = ", ".join(sorted({cell for row in rows for cell in row[1 : len(rows) + 1]} - {"X"}))
     found = f"{len(rows)} GPUs, {links}" if links else "one GPU" if rows else NO_GPU
     costs = "NV# is NVLink, PIX to PHB are PCIe, SYS crosses between processors and is the slowest"
-    yield Setting("GPU topology", found, costs, "nvidia-smi topo -m; CUDA_VISIBLE_DEVICES=0,1 chooses a pair")
+    yield PlatformSetting("GPU topology", found, costs, "nvidia-smi topo -m; CUDA_VISIBLE_DEVICES=0,1 chooses a pair")
 
 
 def _read(path: Path) -> str:

@@ -147,8 +147,7 @@ def slopes(batches: list[int], amounts: list[float]) -> list[float]:
 def draw(result: Result):
     """Left: samples per second against the batch size, up to the largest batch that fits (dotted); look for the bend. Right:
     peak memory of a step against the batch size in float32 and under autocast. The dashed line is the memory limit, dotted
-    lines mark the largest batches that fit. Below, on a GPU: the memory in use during
-    one step, as its allocator recorded it."""
+    lines mark the largest batches that fit. Below, where a GPU's allocator recorded it: the memory in use during one step."""
     history = result.arrays.get("history")
     figure = style.new_figure(9, 7 if history else 3.8)
     panels = figure.subplot_mosaic([["throughput", "memory"], *([["history"] * 2] if history else [])])
