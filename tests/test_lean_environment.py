@@ -70,12 +70,11 @@ def test_every_experiment_loads_and_nothing_else_was_visible(lean):
 
 
 def test_an_experiment_names_what_is_missing(lean):
-    slugs = ["gradcheck", "cprofile-line-profiler", "deepspeed-training", "torchview-graphs", "optimizer-lab"]
+    slugs = ["gradcheck", "cprofile-line-profiler", "deepspeed-training", "torchview-graphs"]
     done = lean("-m", "hpml_lab", "run", *slugs, "--size", "quick")
     for shown_less in slugs[:3]:
         assert f"{shown_less}:" in done.stdout
     assert "line-profiler is not installed in this Python. pip install line-profiler" in done.stdout
     assert "DeepSpeed is not installed here, so nothing was run. pip install deepspeed" in done.stdout
-    for package in ("torchview", "ipywidgets"):
-        assert f"{package} is not installed in this Python." in done.stderr
+    assert "torchview is not installed in this Python." in done.stderr
     assert done.returncode != 0 and "Traceback" not in done.stderr

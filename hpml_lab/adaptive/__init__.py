@@ -7,13 +7,12 @@ Experiments, in the order of the notebook:
     adam                    the bias correction in the first 50 steps, and Adagrad as a special case
     adamax_nadam            two relatives of Adam, line by line
     optimizer_conformance   every class compared with torch.optim's plain loop
-    optimizer_lab           the optimizer lab checked: its paths, its single steps, its speed
+    optimizer_lab           the paths of the optimizer lab compared with those of the classes
 Further figures of their results:
     adadelta_lines          the lines of Adadelta's loop over time
     adagrad_from_adam       how far Adam is from Adagrad as β₂ nears 1
 To play with:
-    lab                     the optimizer lab, with its controls
-    show_lab                its picture, with a caption
+    lab                     the optimizer lab
 """
 
 from typing import TYPE_CHECKING
@@ -28,6 +27,6 @@ if TYPE_CHECKING:
     from hpml_lab.adaptive.experiments.adamax_nadam import adamax_nadam as adamax_nadam
     from hpml_lab.adaptive.experiments.optimizer_conformance import optimizer_conformance as optimizer_conformance
     from hpml_lab.adaptive.experiments.optimizer_lab import optimizer_lab as optimizer_lab
-    from hpml_lab.adaptive.views.lab.widget import lab as lab, show_lab as show_lab
+    from hpml_lab.landscape.optimizer_lab.widget import lab as lab
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -13,6 +13,8 @@ Softmax regression with its gradient by hand:
 From hpml_lab.landscape and hpml_lab.optim:
     SURFACES, quadratic, path, run_grid, torch_equivalent, FORMULAS
     update_matrix, spectral_radius, best_settings
+To play with:
+    lab                  the optimizer lab
 """
 
 from typing import TYPE_CHECKING
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
         softmax_minimum as softmax_minimum,
         largest_eigenvalue as largest_eigenvalue,
     )
+    from hpml_lab.landscape.optimizer_lab.widget import lab as lab
     from hpml_lab.landscape.surfaces import SURFACES as SURFACES, quadratic as quadratic
     from hpml_lab.landscape.trajectories import path as path, run_grid as run_grid, torch_equivalent as torch_equivalent
     from hpml_lab.landscape.stability import (

@@ -11,6 +11,9 @@ Theory on quadratics:
     update_matrix, spectral_radius, largest_stable_rate   one step as a matrix, its convergence rate, where it diverges
     best_settings, BestSetting     the fastest settings of each rule, and their source
     stability_map, StabilityMap    convergence rates measured over learning rate and momentum
+The optimizer lab:
+    lab                            paths, steps and maps that follow the hand, in a notebook
+    lab_module                     the same page as a JavaScript module, for a site without a kernel
 """
 
 from typing import TYPE_CHECKING
@@ -35,5 +38,7 @@ if TYPE_CHECKING:
         stability_map as stability_map,
         StabilityMap as StabilityMap,
     )
+    from hpml_lab.landscape.optimizer_lab.module import lab_module as lab_module
+    from hpml_lab.landscape.optimizer_lab.widget import lab as lab
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

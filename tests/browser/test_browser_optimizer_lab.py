@@ -1,40 +1,24 @@
-"""In a real JupyterLab: the optimizer lab follows its sliders, clicks and keys, and how fast.
+"""In a real JupyterLab: the optimizer lab fits a laptop's screen, follows sliders, clicks and keys, and can be used by all.
 
-The latencies are printed. They are held only to a generous bound: the machine that runs a test is shared, and a figure that
-depends on its neighbors cannot be a pass mark. `HPML_SCREENSHOTS` names a folder to keep the pictures in.
+`HPML_SCREENSHOTS` names a folder to keep the pictures in. How fast it follows is measured by tests/bench_lab.py.
 """
 
 import os
 from pathlib import Path
-from statistics import median, quantiles
 
 import nbformat
 import pytest
 
 pytest.importorskip("playwright", reason="the Python package playwright is not installed")
-from lab import CHROMIUM, browser, cell_errors, decoded_width, lab_server, open_notebook, run_all_cells  # noqa: E402
+from lab import CHROMIUM, browser, cell_errors, lab_server, open_notebook, run_all_cells  # noqa: E402
 
 pytestmark = [
     pytest.mark.browser,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
 ]
 
-MOVES = 40
-TOO_SLOW = 1000  # ms, median: what would mean that the picture no longer follows at all
-
 CODE = "from hpml_lab.adaptive import lab\nshown = lab('beale', ['gradient_descent', 'momentum', 'adam'])\nshown"
-
-# From the key's event to the new picture decoded, in the page's own clock.
-WATCH = """() => {
-  window.hpml = { pressed: 0, seconds: [] };
-  document.addEventListener("keydown", () => { window.hpml.pressed = performance.now(); }, true);
-  const image = document.querySelector("img.hpml-picture");
-  new MutationObserver(async () => {
-    const pressed = window.hpml.pressed;
-    await image.decode().catch(() => {});  // a newer picture came meanwhile
-    window.hpml.seconds.push(performance.now() - pressed);
-  }).observe(image, { attributes: true, attributeFilter: ["src"] });
-}"""
+WIDTH, HEIGHT = 1366, 768
 
 
 @pytest.fixture(scope="module")
@@ -42,135 +26,162 @@ def opened(tmp_path_factory):
     """The page of a notebook that shows the lab, and its browser context."""
     folder = tmp_path_factory.mktemp("lab")
     (folder / "work").mkdir()
-    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CODE)])
+    cells = [nbformat.v4.new_code_cell(code) for code in (CODE, "print(shown.chosen.follow, shown.chosen.start)")]
+    notebook = nbformat.v4.new_notebook(cells=cells)
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, folder / "work" / "lab.ipynb")
-    with lab_server(folder / "work", folder / "state") as (address, token), browser(folder / "profile", 1300, 1250) as context:
+    with (
+        lab_server(folder / "work", folder / "state") as (address, token),
+        browser(folder / "profile", WIDTH, HEIGHT) as context,
+    ):
         page = open_notebook(context, address, token, "lab.ipynb")
         run_all_cells(page)
         assert cell_errors(page) == []
-        page.locator("img.hpml-picture").wait_for()
-        assert width(page) == 960
+        page.locator(".hpml-lab[data-map='120']").wait_for()
+        page.locator(".hpml-lab").evaluate("el => el.scrollIntoView({ block: 'start' })")
         yield page, context
 
 
-def width(page):
-    return decoded_width(page.locator("img.hpml-picture"))
+def pixels(page, panel):
+    """The pixels of a panel as one text."""
+    return page.get_by_label(panel).evaluate("canvas => canvas.toDataURL()")
 
 
-def source(page):
-    return page.locator("img.hpml-picture").get_attribute("src")
-
-
-def changed(page, act):
-    """Do `act` and wait until the picture changed and is whole."""
-    before = source(page)
+def changed(page, act, panel="Paths on the surface"):
+    """Do `act` and wait until the panel shows something else."""
+    before = pixels(page, panel)
     act()
-    page.wait_for_function("old => document.querySelector('img.hpml-picture').src !== old", arg=before)
-    assert width(page) == 960
+    page.wait_for_function(
+        """([label, old]) => document.querySelector('.hpml-lab').shadowRoot
+             .querySelector(`canvas[aria-label^="${label}"]`).toDataURL() !== old""",
+        arg=[panel, before],
+    )
 
 
-def slider(page, name):
-    """The handle and the read-out of a slider by its description."""
-    row = page.locator(".jupyter-widgets", has=page.locator(f"label:text-is('{name}')")).last
-    return row.get_by_role("slider").first, row.locator(".widget-readout").first
+def caption(page):
+    return page.locator(".hpml-lab caption").inner_text()
 
 
 def wait_for_caption(page, text):
-    """Wait for the table, which comes just after the picture."""
-    page.wait_for_function("text => document.querySelector('.hpml-steps caption').innerText.includes(text)", arg=text)
+    page.wait_for_function(
+        "text => document.querySelector('.hpml-lab').shadowRoot.querySelector('caption').innerText.includes(text)", arg=text
+    )
 
 
-def test_sliders_move_the_picture(opened):
+def test_controls_surface_loss_and_one_step_are_visible_together(opened):
     page, _ = opened
-    for name in ("rate α", "decay β₁", "start x", "noise"):
-        handle, readout = slider(page, name)
+    for part in ("select", "canvas[aria-label^='Paths']", "canvas[aria-label^='Loss']", "canvas[aria-label^='Map']", "table"):
+        box = page.locator(f".hpml-lab {part}").first.bounding_box()
+        assert box["y"] >= 0 and box["y"] + box["height"] <= HEIGHT, part
+        assert box["x"] >= 0 and box["x"] + box["width"] <= WIDTH, part
+
+
+def test_sliders_move_the_paths(opened):
+    page, _ = opened
+    for name in ("Adam: rate α", "Adam: decay β₁", "Adam: decay β₂", "noise"):
+        handle, value = page.get_by_label(name, exact=True), page.get_by_label(f"{name}, exact value")
+        before = value.input_value()
         handle.focus()
-        value = readout.inner_text()
         changed(page, lambda: page.keyboard.press("ArrowRight"))
-        assert readout.inner_text() != value, name
-        changed(page, lambda: page.keyboard.press("ArrowLeft"))
-        assert readout.inner_text() == value, name
-    handle, _ = slider(page, "rate α")
-    box = handle.bounding_box()
+        assert value.input_value() != before, name
+        value.fill(before)
+        changed(page, lambda: page.keyboard.press("Enter"))
+        assert value.input_value() == before, name
+    box = page.get_by_label("Adam: rate α", exact=True).bounding_box()
 
     def drag():
-        page.mouse.move(box["x"] + 6, box["y"] + 6)
+        page.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 8)
         page.mouse.down()
-        page.mouse.move(box["x"] - 60, box["y"] + 6, steps=6)
+        page.mouse.move(box["x"] + 0.2 * box["width"], box["y"] + 8, steps=6)
         page.mouse.up()
 
     changed(page, drag)
 
 
-def test_step_mode_goes_forward_and_back(opened):
+def test_keys_go_through_the_steps(opened):
     page, _ = opened
-    handle, _ = slider(page, "step")
-    handle.focus()
+    page.get_by_label("step", exact=True).focus()
     page.keyboard.press("Home")
     wait_for_caption(page, "before the first step")
-    forward, back = (page.get_by_role("button", name=name) for name in ("forward", "back"))
-    changed(page, forward.click)
+    page.get_by_role("button", name="forward").click()
     wait_for_caption(page, "step 1,")
-    first = page.locator(".hpml-steps").inner_text()
-    changed(page, forward.click)
-    wait_for_caption(page, "step 2,")
-    assert page.locator(".hpml-steps").inner_text() != first
-    changed(page, back.click)
-    wait_for_caption(page, "step 1,")
-    assert page.locator(".hpml-steps").inner_text() == first
-    assert "m = β₁ m + (1 − β₁) g" in first and "s.m = beta1 * s.m + (1 - beta1) * g" in first and "spacing" in first
-    picture = page.locator("img.hpml-picture")
-    picture.focus()
+    first = page.locator(".hpml-lab table").inner_text()
+    assert "m = β₁ m + (1 − β₁) g" in first and "s.m = beta1 * s.m + (1 - beta1) * g" in first
+    page.get_by_label("Paths on the surface").focus()
     for key, step in (("ArrowRight", 2), ("ArrowUp", 3), ("ArrowLeft", 2), ("PageUp", 12)):
-        changed(page, lambda key=key: page.keyboard.press(key))
+        page.keyboard.press(key)
         wait_for_caption(page, f"step {step},")
 
 
-def test_a_click_on_the_surface_sets_the_start_and_one_on_a_curve_the_step(opened):
+def test_a_click_sets_the_start_the_step_or_the_setting(opened):
     page, _ = opened
-    picture = page.locator("img.hpml-picture")
-    picture.scroll_into_view_if_needed()
-    readouts = [slider(page, f"start {name}")[1] for name in "xy"]
-    before = [readout.inner_text() for readout in readouts]
-    changed(page, lambda: picture.click(position={"x": 300, "y": 380}))
-    assert all(readout.inner_text() != old for readout, old in zip(readouts, before, strict=True))
-    wait_for_caption(page, "step 12,")
-    changed(page, lambda: picture.click(position={"x": 750, "y": 280}))
-    wait_for_caption(page, "step 101,")
+    starts = [page.get_by_label(f"start {name}", exact=True) for name in "xy"]
+    before = [start.input_value() for start in starts]
+    changed(page, lambda: page.get_by_label("Paths on the surface").click(position={"x": 200, "y": 150}))
+    assert all(start.input_value() != old for start, old in zip(starts, before, strict=True))
+    page.get_by_label("Loss by step").click(position={"x": 150, "y": 30})
+    page.wait_for_function(
+        "old => document.querySelector('.hpml-lab').shadowRoot.querySelector('caption').innerText !== old", arg=""
+    )
+    assert "step 12," not in caption(page)
+    rate = page.get_by_label("Adam: rate α, exact value")
+    old = rate.input_value()
+    changed(page, lambda: page.get_by_label("Map of settings").click(position={"x": 120, "y": 60}))
+    assert rate.input_value() != old
 
 
-def test_choosing_a_surface_and_optimizers_redraws_all(opened):
+def test_pointing_at_the_map_shows_that_settings_path_until_the_pointer_leaves(opened):
     page, _ = opened
-    changed(page, lambda: page.get_by_label("Nesterov", exact=True).check())
-    wait_for_caption(page, "Nesterov")
-    assert slider(page, "momentum γ")[0].is_visible()
-    changed(page, lambda: page.get_by_label("Nesterov", exact=True).uncheck())
-    for title in ("Quadratic bowl", "Beale's function"):
-        changed(page, lambda title=title: page.get_by_label("surface").select_option(title))
+    rate = page.get_by_label("Adam: rate α, exact value")
+    page.mouse.move(5, 5)
+    old, before = rate.input_value(), pixels(page, "Paths on the surface")
+    changed(page, lambda: page.get_by_label("Map of settings").hover(position={"x": 200, "y": 100}))
+    assert rate.input_value() == old
+    changed(page, lambda: page.mouse.move(5, 5))
+    assert pixels(page, "Paths on the surface") == before
 
 
-def test_the_picture_follows_at_a_pace(opened, capsys):
+def test_a_moved_start_gives_another_map(opened):
+    page, _ = opened
+    page.wait_for_function("() => document.querySelector('.hpml-lab').dataset.map === '120'")
+    changed(page, lambda: page.get_by_label("Paths on the surface").click(position={"x": 60, "y": 200}), "Map of settings")
+
+
+def test_rules_without_state_have_no_state_panel(opened):
+    page, _ = opened
+    state = page.get_by_label("State by step")
+    assert state.is_visible()
+    page.get_by_label("move", exact=True).select_option("gradient_descent")
+    state.wait_for(state="hidden")
+    assert page.get_by_label("gradient descent: rate α", exact=True).is_visible()
+    page.get_by_label("move", exact=True).select_option("adam")
+    state.wait_for(state="visible")
+
+
+def test_the_kernel_knows_what_the_page_shows(opened):
+    page, _ = opened
+    page.get_by_label("move", exact=True).select_option("momentum")
+    page.get_by_label("start x", exact=True).fill("1.5")
+    page.keyboard.press("Enter")
+    page.wait_for_timeout(800)
+    page.evaluate("() => window.jupyterapp.shell.currentWidget.content.activeCellIndex = 1")
+    page.evaluate("() => window.jupyterapp.commands.execute('notebook:run-cell')")
+    page.locator(".jp-OutputArea-output", has_text="momentum [1.5").wait_for()
+
+
+@pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
+def test_axe_finds_nothing_and_the_page_follows_the_theme(opened, theme):
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page, context = opened
-    page.evaluate(WATCH)
-    found = {}
-    for name in ("rate α", "start x", "step"):
-        handle, _ = slider(page, name)
-        handle.focus()
-        for move in range(MOVES + 5):
-            key = "ArrowRight" if move // 8 % 2 == 0 else "ArrowLeft"
-            page.keyboard.press(key)
-            # asked seldom: what polls the page on every frame takes the time that is measured
-            page.wait_for_function("n => window.hpml.seconds.length > n", arg=move, polling=25)
-        found[name] = page.evaluate("() => window.hpml.seconds.splice(0)")[5:]
-        assert len(found[name]) >= MOVES
-    with capsys.disabled():
-        print()
-        for name, times in found.items():
-            print(f"slider {name}: event to picture {median(times):.0f} ms median, {quantiles(times, n=20)[-1]:.0f} ms p95")
-    assert max(map(median, found.values())) < TOO_SLOW
+    page.evaluate("theme => window.jupyterapp.commands.execute('apputils:change-theme', { theme })", theme)
+    page.wait_for_function("dark => document.body.dataset.jpThemeLight === dark", arg=str("Light" in theme).lower())
+    page.wait_for_timeout(500)
+    assert page.locator(".hpml-lab").evaluate("el => el.style.colorScheme") == theme.split()[1].lower()
+    found = axe.Axe().run(page, context=".hpml-lab")
+    assert [(rule["id"], node["html"]) for rule in found.response["violations"] for node in rule["nodes"]] == []
     if shots := os.environ.get("HPML_SCREENSHOTS"):
         Path(shots).mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=Path(shots) / "optimizer-lab.png")
+        page.locator(".hpml-lab").evaluate("el => el.scrollIntoView({ block: 'start' })")
+        page.screenshot(path=Path(shots) / f"optimizer-lab{'' if 'Light' in theme else '-dark'}.png")
     assert page.errors == []
     assert context.refused == [], "nothing is fetched from elsewhere"

@@ -8,7 +8,7 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.experiments.shared.maps import map_arrays, rate_map, surface_map
+from hpml_lab.descent.experiments.shared.maps import map_arrays, rate_map
 from hpml_lab.descent.experiments.shared.path_measures import (
     distances,
     drop_after_150,
@@ -17,6 +17,7 @@ from hpml_lab.descent.experiments.shared.path_measures import (
     steps_to_a_millionth,
 )
 from hpml_lab.landscape import SURFACES, best_settings, path, quadratic, stability_map
+from hpml_lab.landscape.optimizer_lab.figure import surface_map
 from hpml_lab.optim.colors import optimizer_style
 
 NOTEBOOK = "04_descent"

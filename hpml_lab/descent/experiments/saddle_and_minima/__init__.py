@@ -12,7 +12,6 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
-from hpml_lab.descent.experiments.shared.maps import surface_map
 from hpml_lab.descent.experiments.saddle_and_minima.many_starts import (
     RULES_FROM_MANY,
     basins_of,
@@ -20,6 +19,7 @@ from hpml_lab.descent.experiments.saddle_and_minima.many_starts import (
     run_from_everywhere,
 )
 from hpml_lab.landscape import RULES_WITH_CLASS, SURFACES, Surface, path, run_grid
+from hpml_lab.landscape.optimizer_lab.figure import surface_map
 from hpml_lab.optim.colors import optimizer_style
 from hpml_lab.optim.formulas import FORMULAS
 

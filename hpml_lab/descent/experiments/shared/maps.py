@@ -1,22 +1,9 @@
-"""Maps that several figures of this topic draw: contour lines of a surface, and convergence rates over α and γ."""
+"""Maps that several figures of this topic draw: convergence rates over α and γ."""
 
 import numpy as np
-import torch
 
 from hpml_lab.core.show import style
-from hpml_lab.landscape import StabilityMap, Surface, largest_stable_rate
-
-
-def surface_map(ax, surface: Surface, window: tuple[float, float, float, float] | None = None, levels: int = 18) -> None:
-    """Contour lines of a surface, evenly spaced in the logarithm of its height above the lowest minimum."""
-    x0, x1, y0, y1 = window or surface.window
-    x = torch.linspace(x0, x1, 160, dtype=torch.float64)
-    y = torch.linspace(y0, y1, 160, dtype=torch.float64)
-    height = surface.value(x[None], y[:, None]) - surface.value(*surface.minima[0])
-    height = torch.log10(height.clamp(min=1e-3)).numpy()
-    ax.contour(x, y, height, levels=levels, colors=style.GREY, linewidths=0.6, alpha=0.6, linestyles="solid")
-    ax.set(xlim=(x0, x1), ylim=(y0, y1), xlabel="x", ylabel="y")
-    ax.grid(False)
+from hpml_lab.landscape import StabilityMap, largest_stable_rate
 
 
 def map_arrays(found: StabilityMap, every: int) -> dict:

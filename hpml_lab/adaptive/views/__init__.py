@@ -1,1 +1,0 @@
-"""What the notebook lets you play with."""

@@ -1,0 +1,57 @@
+"""The optimizer lab in a notebook: an anywidget that draws in the browser, and asks the kernel for nothing while it is dragged.
+
+    lab("rosenbrock", ["momentum", "adam"])                   # every panel
+    lab("quadratic-37", panels=["surface", "loss", "map"])    # a small one
+
+In a saved notebook a plain figure takes its place.
+"""
+
+import base64
+from typing import Any
+
+import anywidget
+import traitlets
+from matplotlib.figure import Figure
+
+from hpml_lab.core.show import style
+from hpml_lab.landscape.optimizer_lab.figure import draw
+from hpml_lab.landscape.optimizer_lab.module import lab_module
+from hpml_lab.landscape.optimizer_lab.paths import LabSettings, settings
+
+ALT = "Paths of optimizers on the contours of a surface, and their losses over the steps."
+
+
+class OptimizerLab(anywidget.AnyWidget):
+    """The lab with its controls. `chosen` follows the page, once it is at rest; it is read, not set."""
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    options = traitlets.Dict().tag(sync=True)
+    alt = traitlets.Unicode(ALT).tag(sync=True)
+
+    def __init__(self, chosen: LabSettings) -> None:
+        super().__init__(_esm=lab_module([chosen.surface]), options=chosen.options)
+
+    @property
+    def chosen(self) -> LabSettings:
+        """The settings that the page shows."""
+        return LabSettings(**self.options)
+
+    def figure(self) -> Figure:
+        """What the page shows as a figure to keep."""
+        return draw(self.chosen)
+
+    def __repr__(self) -> str:
+        return f"OptimizerLab: {self.alt}"
+
+    def _repr_mimebundle_(self, **options: Any):
+        """The widget, the figure in its place where there is no kernel, and what another page needs to show the lab."""
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+        picture = base64.b64encode(style.png(self.figure())).decode()
+        about = {"image/png": {"alt": self.alt, "optimizer_lab": self.options}}
+        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, **about}
+
+
+def lab(*chosen: Any, **more: Any) -> OptimizerLab:
+    """The optimizer lab; takes the arguments of `paths.settings`. Raises LabError for invalid values."""
+    return OptimizerLab(settings(*chosen, **more))
