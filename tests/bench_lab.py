@@ -74,7 +74,9 @@ def main():
             folder = Path(folder)
             (folder / "work").mkdir()
             cells = [nbformat.v4.new_code_cell(code) for code in (CODE.format(names=names), BUSY)]
-            nbformat.write(nbformat.v4.new_notebook(cells=cells), folder / "work" / "lab.ipynb")
+            kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
+            notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kernelspec": kernel})
+            nbformat.write(notebook, folder / "work" / "lab.ipynb")
             with (
                 lab_server(folder / "work", folder / "state") as (address, token),
                 browser(folder / "profile", 1366, 768) as context,

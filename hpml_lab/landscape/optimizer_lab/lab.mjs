@@ -26,7 +26,7 @@ const CSS = `
   color: var(--jp-content-font-color1, var(--color-foreground-primary, CanvasText)); }
 * { box-sizing: border-box; }
 .row { display: flex; flex-wrap: wrap; gap: 2px 10px; align-items: center; margin: 1px 0 2px; }
-.chips { gap: 0 7px; } .chips label { gap: 2px; }
+.chips { gap: 0 6px; } .chips label { gap: 2px; }
 label, .field { display: inline-flex; align-items: center; gap: 4px; white-space: nowrap; min-height: 24px; }
 select, button, input { font: inherit; color: inherit; min-height: 24px; }
 select, button, input.number { background: var(--jp-layout-color2, var(--color-background-secondary, Canvas)); border: 1px solid ${GREY};
@@ -53,8 +53,8 @@ canvas.live { cursor: crosshair; touch-action: none; } canvas:focus-visible, sum
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; line-height: 1.25; font-size: 11.5px; }
 caption { text-align: left; font-weight: bold; padding-bottom: 1px; } th, td { text-align: left; vertical-align: top; padding: 1px 9px 0 0;
   border-top: 1px solid ${GREY}55; font-weight: normal; } th { font-weight: bold; } code { font: 10.5px/1.25 var(--jp-code-font-family, monospace); }
-td:nth-child(-n+2) { white-space: nowrap; } .number { font-variant-numeric: tabular-nums; }
-@container (max-width: 640px) { .panels, .panels.three { grid-template-columns: minmax(0, 1fr); } .code { display: none; } }
+table { table-layout: fixed; } th:first-child { width: 19%; } th.code { width: 27%; } .number { font-variant-numeric: tabular-nums; }
+@container (max-width: 640px) { .panels, .panels.three { grid-template-columns: minmax(0, 1fr); } .code { display: none; } .status { white-space: normal; } }
 `;
 
 function make(tag, attributes = {}, ...children) {
@@ -76,8 +76,8 @@ function markerPath(marker, radius) {
 }
 function sample({ color, dash, marker }) {
   const box = make("span");
-  box.innerHTML = `<svg width="22" height="10" aria-hidden="true"><path d="M0 5H22" stroke="${color}" stroke-width="2" `
-    + `stroke-dasharray="${dash.join(" ")}"/><path transform="translate(11 5)" d="${markerPath(marker, 4.5)}" fill="${color}"/></svg>`;
+  box.innerHTML = `<svg width="18" height="10" aria-hidden="true"><path d="M0 5H18" stroke="${color}" stroke-width="2" `
+    + `stroke-dasharray="${dash.join(" ")}"/><path transform="translate(9 5)" d="${markerPath(marker, 4.5)}" fill="${color}"/></svg>`;
   return box.firstChild;
 }
 const label = name => E.RULES[name].title.replace(/, (?:the )?(\w+)'s form/, " ($1)");
@@ -141,6 +141,12 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     box.addEventListener("change", () => take(box.value));
     return [make("label", {}, text, box), box];
   };
+  // A number is taken on leaving its field and by the enter key, which JupyterLab keeps to itself.
+  const entered = (box, act) => {
+    const taken = () => act(box.value.trim() ? Number(box.value) : NaN);
+    box.addEventListener("change", taken);
+    box.addEventListener("keydown", event => { if (event.key === "Enter") taken(); });
+  };
   // A slider with a field for exact values; `get` and `set` its value.
   const slider = (key, get, set) => {
     const [, from, to, min, max] = SLIDERS[key], words = make("span");
@@ -162,7 +168,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
       event.preventDefault();
       put(from(to(get()) + turn * (max - min) / 5000));
     });
-    number.addEventListener("change", () => { if (Number.isFinite(Number(number.value)) && number.value.trim()) put(Number(number.value)); fit(words.textContent); });
+    entered(number, value => { if (Number.isFinite(value)) put(value); number.value = short(get()); });
     return { box: make("span", { class: "field" }, words, range, number), fit };
   };
   const setHyper = (key, value) => {
@@ -197,7 +203,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   const noise = slider("noise", () => chosen.noise, value => take({ noise: value }));
   const starts = [0, 1].map(i => {
     const box = make("input", { class: "number", type: "number", step: "0.1", "aria-label": `start ${"xy"[i]}` });
-    box.addEventListener("change", () => { if (Number.isFinite(box.valueAsNumber)) setStart(...chosen.start.map((old, k) => (k === i ? box.valueAsNumber : old))); });
+    entered(box, value => { if (Number.isFinite(value)) setStart(...chosen.start.map((old, k) => (k === i ? value : old))); });
     return box;
   });
   const again = make("button", { type: "button" }, "reset");
@@ -624,7 +630,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     const parts = Object.entries(paths).map(([name, path]) => {
       const out = path.x.findIndex((x, i) => !(x >= x0 && x <= x1 && path.y[i] >= y0 && path.y[i] <= y1)), steps = arrived(path, floor);
       if (path.end) return `${label(name)} ${path.end.replace(" at ", " at step ")}`;
-      return `${label(name)} ${steps === null ? "not there" : `${steps} steps`}${out >= 0 ? ` (outside from ${out})` : ""}`;
+      return `${label(name)} ${steps === null ? "not reached" : `${steps} steps`}${out >= 0 ? ` (outside from ${out})` : ""}`;
     });
     return `To a thousandth of the start's height: ${parts.join(" · ")}`;
   }
