@@ -1,18 +1,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
-# JupyterLab refuses to run as root (as in most containers) unless a flag says that this is intended.
-AS_ROOT := $(if $(filter 0,$(shell id -u)),--allow-root)
 
 .PHONY: env lab test bench nightly outputs site lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
 
-lab: env  ## open the workbook in JupyterLab
-	@$(BIN)/python -m jupyterlab $(AS_ROOT) --ServerApp.root_dir=. --LabApp.default_url=/lab/tree/notebooks/00_start.ipynb $(ARGS)
+lab:  ## open the workbook in JupyterLab
+	@$(PYTHON) bootstrap.py lab $(ARGS)
 
-test: env  ## every test, and every notebook by nbval at quick size
-	@$(BIN)/python -m pytest -n 2 $(ARGS)
+test:  ## every test, and every notebook by nbval at quick size
+	@$(PYTHON) bootstrap.py test $(ARGS)
 
 bench: env  ## what the fast paths gain, as ratios taken in one run
 	@for file in tests/bench_*.py; do $(BIN)/python $$file; done

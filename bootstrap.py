@@ -1,4 +1,6 @@
-"""Make the environment of the workbook: `python3 bootstrap.py` (what `make lab` and `make test` call first).
+"""The workbook's two commands on every system: `python bootstrap.py lab` opens it in JupyterLab, `… test` runs all tests.
+
+Both make the environment first; `python bootstrap.py` alone does only that.
 
 Uses only the standard library. Creates `.venv`, installs exactly `requirements.lock` into it and the package itself,
 and does nothing when that has been done already. It can be interrupted and run again at any time: the stamp is written last
@@ -25,7 +27,7 @@ DISK_NEEDED_GB = 9  # 5 GB of packages unpacked on Linux, and the same again whi
 
 
 def fail(problem: str, fix: str) -> None:
-    sys.exit(f"\nmake: {problem}\nWhat to do: {fix}")
+    sys.exit(f"\nbootstrap: {problem}\nWhat to do: {fix}")
 
 
 def answer(python: str, code: str) -> list[str]:
@@ -59,7 +61,7 @@ def find_python() -> str:
             return python
     fail(
         f"Python {sys.version.split()[0]} is not supported, and no python3.11, python3.12 or python3.13 is on PATH.",
-        "install one of them, or name one: make lab PYTHON=/path/to/python3.12",
+        "install one of them, or call it by name: python3.12 bootstrap.py lab",
     )
 
 
@@ -177,11 +179,11 @@ def set_up() -> None:
     uv = [python, "-m", "uv", "pip", "install", "--python", python]
     hashes = ["--require-hashes", "--build-constraint", "requirements.lock", "-r", "requirements.lock"]
     run_with_progress("Installing packages", [*uv, "--compile-bytecode", *hashes])
-    run_with_progress("Installing hpml-lab", [*uv, "--offline", "--no-deps", "-e", "."])
+    run_with_progress("Installing hpml-lab", [*uv, "--offline", "--no-deps", "--no-build-isolation", "-e", "."])
     STAMP.write_text("\n".join([wanted(), *sorted(packages())]), encoding="utf-8", errors="surrogateescape")
 
 
-def main() -> None:
+def make_environment() -> None:
     if is_complete():
         return
     with alone():
@@ -189,8 +191,24 @@ def main() -> None:
             set_up()
 
 
+def main(command: str | None = None, *arguments: str) -> int:
+    """Make the environment, then run the command in it with further arguments; returns its exit code."""
+    as_root = (
+        ["--allow-root"] if getattr(os, "geteuid", lambda: 1)() == 0 else []
+    )  # JupyterLab asks for it, as in most containers
+    commands = {
+        None: [],
+        "lab": ["jupyterlab", *as_root, "--ServerApp.root_dir=.", "--LabApp.default_url=/lab/tree/notebooks/00_start.ipynb"],
+        "test": ["pytest", "-n", "2"],
+    }
+    if command not in commands:
+        fail(f"{command!r} is not one of its commands.", "python bootstrap.py lab, or: python bootstrap.py test")
+    make_environment()
+    return subprocess.call([str(BIN / "python"), "-m", *commands[command], *arguments], cwd=ROOT) if command else 0
+
+
 if __name__ == "__main__":
     try:
-        main()
+        sys.exit(main(*sys.argv[1:]))
     except KeyboardInterrupt:
-        sys.exit("\nmake: interrupted. Run the same command again: it goes on where it stopped.")
+        sys.exit("\nbootstrap: interrupted. Run the same command again: it goes on where it stopped.")

@@ -2,7 +2,7 @@
 
 import argparse
 
-from hpml_lab.cli.shared import FINE, load_registry
+from hpml_lab.cli.shared import FINE
 
 
 def add_parser(commands) -> None:
@@ -11,12 +11,10 @@ def add_parser(commands) -> None:
 
 
 def list_experiments(_: argparse.Namespace) -> int:
-    from hpml_lab.core.system.paths import REFERENCE
+    from hpml_lab.core.experiment.catalogue import catalogue
 
     rows = [("slug", "notebook", "lectures", "reference", "title")]
-    for found in load_registry().all_experiments():
-        recorded = "yes" if (REFERENCE / f"{found.slug}.json").is_file() else "no"
-        rows.append((found.slug, found.notebook, found.lecture, recorded, found.title))
+    rows += [(row.slug, row.notebook, row.lecture, "yes" if row.recorded else "no", row.title) for row in catalogue()]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for row in rows:
         print("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())

@@ -41,11 +41,13 @@ def record_references(chosen: argparse.Namespace) -> int:
     registry = load_registry()
     from hpml_lab import recording
     from hpml_lab.core.system.files import atomic_write
-    from hpml_lab.core.system.paths import REFERENCE
+    from hpml_lab.core.system.paths import CHECKOUT, REFERENCE
 
     if chosen.size not in registry.SIZES:
         raise LabError(f"{chosen.size!r} is not a valid size.", f"Use {' or '.join(registry.SIZES)}.")
     experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs)] or registry.all_experiments()
+    if not chosen.out and not CHECKOUT:
+        raise LabError("an installed package keeps its recorded runs as they are.", "Name a folder: --out DIR")
     out = chosen.out or REFERENCE
     require_writable(out, "--out")
     require_writable(chosen.log, "--log")

@@ -2,13 +2,16 @@
 
 import contextlib
 import os
-import resource
 import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.tracing_access import allow_tracing
+
+if TYPE_CHECKING:
+    import resource  # POSIX has it, Windows does not
 
 END_SECONDS = 5.0  # for a command that is left before it has ended
 
@@ -34,7 +37,8 @@ def in_foreground(
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
         try:
-            holder.append(subprocess.Popen(command, env=environment, pass_fds=pass_fds, preexec_fn=allow_tracing))
+            of_posix = {} if os.name == "nt" else {"pass_fds": pass_fds, "preexec_fn": allow_tracing}
+            holder.append(subprocess.Popen(command, env=environment, **of_posix))
         except OSError as error:
             raise LabError(
                 f"{command[0]} cannot be started ({error.strerror}).", "Is it spelled right, and installed?"
@@ -52,8 +56,13 @@ def in_foreground(
             signal.signal(number, handler)
 
 
-def wait_with_usage(process: subprocess.Popen) -> tuple[int, resource.struct_rusage]:
-    """Wait for the command's end; its return code, and what it and all that it waited for have used, as `time` counts it."""
+def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_rusage"]:
+    """Wait for the command's end; its return code, and what it and all that it waited for have used, as `time` counts it.
+
+    Raises LabError on Windows, which does not count it.
+    """
+    if not hasattr(os, "wait4"):
+        raise LabError("Windows does not count what a command and its children use.", "Use WSL 2, or hpml-lab profile.")
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage

@@ -44,6 +44,18 @@ def test_an_import_is_not_cut_in_half(written):
     assert sys.modules[name].whole
 
 
+@pytest.mark.parametrize("wait", [False, True], ids=["computes", "waits"])
+def test_without_interval_timers_a_thread_watches_the_clocks(monkeypatch, wait):
+    monkeypatch.delattr(signal, "setitimer")
+    with pytest.raises(TimeLimitReached) as caught, time_limit(0.2, wall_seconds=0.3 if wait else None):
+        while True:
+            time.sleep(0.01 if wait else 0)
+    assert caught.value.wall_seconds == (0.3 if wait else None) and caught.value.cpu_seconds >= (0 if wait else 0.2)
+    with time_limit(60.0, wall_seconds=None):
+        pass
+    sum(range(100_000))  # nothing is raised later
+
+
 def test_an_import_that_does_not_end_is_ended(written):
     with pytest.raises(TimeLimitReached) as caught, time_limit(0.05, wall_seconds=None):
         importlib.import_module(written("never_ends", 60))

@@ -2,6 +2,7 @@
 nor the stop button cuts an import in half: the first optimizer imports torch._dynamo, and half of it breaks every later one."""
 
 import contextlib
+import ctypes
 import signal
 import sys
 import threading
@@ -17,7 +18,7 @@ class TimeLimitReached(BaseException):
     wall_seconds  its limit of the clock, if that is what was reached; else None
     """
 
-    def __init__(self, cpu_seconds: float, wall_seconds: float | None = None) -> None:
+    def __init__(self, cpu_seconds: float = 0.0, wall_seconds: float | None = None) -> None:
         super().__init__(cpu_seconds, wall_seconds)
         self.cpu_seconds, self.wall_seconds = cpu_seconds, wall_seconds
 
@@ -26,14 +27,18 @@ class TimeLimitReached(BaseException):
 def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> Iterator[None]:
     """Raise TimeLimitReached in a `with` block that computes too long in its own thread, or waits too long (None: it may wait).
 
-    It needs the main thread and a system with interval timers; elsewhere there is no limit. Limits may be nested. Python runs
+    It needs the main thread; elsewhere there is no limit. Limits may be nested. Python runs
     a signal's handler between two of its instructions: one call of C code that returns late, such as `sum(range(10**13))`, is
     not ended, neither by a limit nor by the stop button; the kernel must be restarted. Signals that the block ignores or
     blocks end nothing, but the stop button works again afterwards. A module that the block imports may compute ten times as
     long: half imported, it would be of no use to this process any more.
     """
-    if threading.current_thread() is not threading.main_thread() or not hasattr(signal, "setitimer"):
+    if threading.current_thread() is not threading.main_thread():
         yield
+        return
+    if not hasattr(signal, "setitimer"):
+        with _watched(cpu_seconds, wall_seconds):
+            yield
         return
 
     started, imports = time.thread_time(), _imports(sys._getframe())
@@ -65,6 +70,37 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         for (timer, number, _), handler, before in zip(limits, handlers, timers, strict=True):
             signal.signal(number, handler)
             signal.setitimer(timer, *before)
+
+
+@contextlib.contextmanager
+def _watched(cpu_seconds: float, wall_seconds: float | None) -> Iterator[None]:
+    """The same limits without interval timers, as on Windows: a thread watches the clocks, of which one counts all threads."""
+    main, over, reached = threading.get_ident(), threading.Event(), []
+    started, begun = time.process_time(), time.monotonic()
+
+    def raise_in_main(error: type[BaseException] | None) -> None:
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main), ctypes.py_object(error) if error else None)
+
+    def watch() -> None:
+        while not over.wait(0.05):
+            computed, waited = time.process_time() - started, time.monotonic() - begun
+            late = wall_seconds is not None and waited >= wall_seconds
+            if late or computed >= cpu_seconds:
+                reached[:] = [(computed, wall_seconds if late else None)]
+                raise_in_main(TimeLimitReached)
+
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    except TimeLimitReached as error:
+        if reached:  # Python made it without its figures
+            error.cpu_seconds, error.wall_seconds = reached[0]
+        raise
+    finally:
+        over.set()
+        watcher.join()
+        raise_in_main(None)  # one that was asked for when the block had ended
 
 
 @contextlib.contextmanager

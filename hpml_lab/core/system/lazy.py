@@ -22,8 +22,7 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
     The names are those that `file` imports as themselves (`from module import name as name`), which is how type checkers know
     what a package hands on. Each import runs when its name is used first.
     """
-    imports = (node for node in ast.walk(ast.parse(Path(file).read_bytes())) if isinstance(node, ast.ImportFrom))
-    module_of = {alias.asname: node.module for node in imports for alias in node.names if alias.asname}
+    module_of = modules_of(Path(file))
 
     def get(name: str) -> object:
         if name not in module_of:
@@ -31,3 +30,9 @@ def attach(package: str, file: str) -> tuple[Callable[[str], object], Callable[[
         return getattr(importlib.import_module(module_of[name]), name)
 
     return get, lambda: sorted(module_of), list(module_of)
+
+
+def modules_of(front_door: Path) -> dict[str, str]:
+    """{name: the module it comes from} for what the `__init__` of a topic hands on, in its order."""
+    imports = (node for node in ast.walk(ast.parse(front_door.read_bytes())) if isinstance(node, ast.ImportFrom))
+    return {alias.asname: node.module for node in imports for alias in node.names if alias.asname}

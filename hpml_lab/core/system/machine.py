@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.system.paths import REINSTALL, ROOT
 
 OLDEST_TORCH = (2, 11)
 
@@ -74,11 +74,11 @@ def require_torch() -> None:
     found = installed_version("torch")
     oldest = ".".join(map(str, OLDEST_TORCH))
     if found is None:
-        raise LabError("PyTorch is not installed in this Python.", "Run `make lab` in the project's folder.")
+        raise LabError("PyTorch is not installed in this Python.", f"{REINSTALL[0].upper()}{REINSTALL[1:]}.")
     if tuple(int(part) for part in found.split("+")[0].split(".")[:2]) < OLDEST_TORCH:
         raise LabError(
             f"PyTorch {found} is too old: the workbook needs {oldest} or newer.",
-            f"Run `make lab`, or: pip install --upgrade 'torch>={oldest}' torchvision",
+            f"pip install --upgrade 'torch>={oldest}' torchvision",
         )
 
 

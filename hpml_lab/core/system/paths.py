@@ -1,16 +1,29 @@
-"""Where things lie, whatever folder a notebook or a command was started from."""
+"""Where things lie, whatever folder a notebook or a command was started from.
+
+In a checkout all lies next to the package. Installed from a wheel, notebooks and recorded runs are in the package itself;
+results go into the current folder and data into the user's own, because the package's folder may be read-only.
+"""
 
 import os
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
-NOTEBOOKS = ROOT / "notebooks"
-DATA = ROOT / "data"
-REFERENCE = DATA / "reference"
-RESULTS = ROOT / "results"
+CHECKOUT = (ROOT / "notebooks").is_dir() and (ROOT / "pyproject.toml").is_file()
+SHIPPED = ROOT / "hpml_lab" / "shipped"  # made when the wheel is built
+NOTEBOOKS = ROOT / "notebooks" if CHECKOUT else SHIPPED / "notebooks"
+REFERENCE = ROOT / "data" / "reference" if CHECKOUT else SHIPPED / "reference"
+if CHECKOUT:
+    DATA = ROOT / "data"
+else:
+    from platformdirs import user_data_path  # only here: a checkout also runs where nothing was installed for it
+
+    DATA = user_data_path("hpml-lab", appauthor=False)
+RESULTS = (ROOT if CHECKOUT else Path.cwd()) / "results"
+# What makes the packages whole again.
+REINSTALL = "run `python bootstrap.py lab` in the project's folder" if CHECKOUT else "pip install --upgrade 'hpml-lab[lab]'"
 
 
 def data_folders() -> list[Path]:
-    """Folders that may hold data sets, in the order of search: `HPML_DATA` if it is set, then the project's `data/`."""
+    """Folders that may hold data sets, in the order of search: `HPML_DATA` if it is set, then the project's or the user's."""
     named = os.environ.get("HPML_DATA")
     return [Path(named).expanduser(), DATA] if named else [DATA]

@@ -1,8 +1,8 @@
 """What the system and the processor count while a program runs: getrusage everywhere, `perf stat` where Linux has perf."""
 
+import mmap
 import os
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -16,7 +16,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import started
 from hpml_lab.core.system.tools import find_tool
 
-PAGE = resource.getpagesize()
+PAGE = mmap.PAGESIZE
 EVENTS = ("task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-misses")
 MODIFIER = re.compile(r":[ukhIGHpPSDWe]+$")
 DEADLINE_SECONDS = 60.0

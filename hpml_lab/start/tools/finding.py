@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from hpml_lab.core.system.paths import REINSTALL as REINSTALL
+
 OK, LIMITED, MISSING = "ok", "limited", "missing"
-REINSTALL = "run `make lab` in the project's folder"
 TORCH_FIRST = "fix torch first"
 
 Answers = dict[str, dict[str, Any]]  # {step of asking.ask: its facts}

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 from hpml_lab.core.system import machine
-from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.system.paths import RESULTS
 from hpml_lab.start.tools.asking import run_tool
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
 
@@ -88,8 +88,8 @@ def shm(answers: Answers) -> Finding:
 
 
 def disk(answers: Answers) -> Finding:
-    """Free space on the disk of the project."""
-    free = shutil.disk_usage(ROOT).free
+    """Free space on the disk where results are kept."""
+    free = shutil.disk_usage(RESULTS.parent).free
     if free < 2e9:
         return Finding("disk", LIMITED, f"{gigabytes(free)} free", "Downloads may not fit.", "free some space")
     return Finding("disk", OK, f"{gigabytes(free)} free")

@@ -16,7 +16,7 @@ def python(answers: Answers) -> Finding:
     """The interpreter: too old stops everything, too new is untested."""
     version, (oldest, newest) = sys.version_info[:2], PYTHONS
     span = f"{oldest[0]}.{oldest[1]} to {newest[0]}.{newest[1]}"
-    fix = f"install Python {newest[0]}.{newest[1]}, then run `make lab PYTHON=python{newest[0]}.{newest[1]}`"
+    fix = f"install Python {newest[0]}.{newest[1]}, then with it: {REINSTALL}"
     if version < oldest:
         return Finding("python", MISSING, platform.python_version(), f"The workbook needs Python {span}.", fix)
     if version > newest:
@@ -61,7 +61,7 @@ def _partner() -> str:
 
 
 def packages(answers: Answers) -> Finding:
-    """The other packages that pyproject.toml asks for, by name and lower bound."""
+    """The other packages that the workbook asks for (pyproject.toml: the base and the extra `lab`), by name and lower bound."""
     from importlib.metadata import PackageNotFoundError, requires
 
     try:
@@ -72,13 +72,13 @@ def packages(answers: Answers) -> Finding:
     for line in wanted:
         name, bound = re.match(r"([\w.-]+)[^>=]*(?:>=([\d.]+))?", line).groups()
         found = machine.installed_version(name)
-        if name in ("torch", "torchvision") or "extra ==" in line:
+        if name in ("torch", "torchvision") or "extra ==" in line and not re.search(r"extra == .lab\b", line):
             continue
         if found is None or bound and _numbers(found) < _numbers(bound):
             absent.append(f"{name} {found or ''}".strip())
     if absent:
         return Finding("packages", LIMITED, f"absent or too old: {', '.join(absent)}", "Some cells will not run.", REINSTALL)
-    return Finding("packages", OK, "all that pyproject.toml asks for")
+    return Finding("packages", OK, "all that the workbook asks for")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

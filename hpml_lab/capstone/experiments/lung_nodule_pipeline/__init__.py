@@ -52,7 +52,6 @@ FULL = QUICK | dict(
     shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=6, steps=150, fitting=16, validation=32, turns=9,
     sample_seconds=0.5, stream=12, watched=(4, 60), compile=True,
 )  # fmt: skip
-SLUG = "lung-nodule-pipeline"
 ROWS = (LungSlowStart, LungRung, Validated, NextToTheLecture, MachineUse)  # what a saved result holds
 GOAL = 8.0  # of the speed-up
 UNSEEN, FITTING, COUNTED = 1000, 2000, 3000  # the first seeds of those that are run, and of both groups of the validation
@@ -60,7 +59,9 @@ TOTAL = "first script / fast pipeline, same method"
 LINEAR = "the same with linear interpolation"
 
 
-@experiment(SLUG, lecture="L1", notebook="19_capstone", draw=draw_ladder, quick=QUICK, full=FULL, uses=("cuda",))
+@experiment(
+    "lung-nodule-pipeline", lecture="L1", notebook="19_capstone", draw=draw_ladder, quick=QUICK, full=FULL, uses=("cuda",)
+)
 def lung_nodule_pipeline(params: Params) -> Result:
     """A whole workload made fast: from CT scans to nodules, one measured change at a time, detections unchanged."""
     chest = dict(shape=params.shape, spacing=params.spacing)
@@ -134,7 +135,7 @@ def missing(params: Params) -> list[str]:
     absent = [change.switch for change in CHANGES if change.needs == "cuda"]
     if not params.device.is_cuda:
         what = f"{', '.join(absent)} have no effect on a CPU and were not tried"
-        notes.append(NO_CUDA.format(what=what, slug=SLUG))
+        notes.append(NO_CUDA.format(what=what, slug="lung-nodule-pipeline"))
     if params.device.dtype.itemsize != 2:
         notes.append(f"bfloat16 was not tried: {params.device.dtype_reason}.")
     if not params.compile:

@@ -33,7 +33,8 @@ KINDS = {
 }
 RUNS, SLEEPS, WAITS = "at work", "asleep", "waits for the lock or a core"
 AGAIN = "threads, again"  # one thread once more in every round: the placebo
-PROCESSES = "spawn" if sys.platform == "darwin" else "fork"  # the interpreter that measures has no other threads: fork is safe
+# The interpreter that measures has no other threads: fork is safe, where there is one.
+PROCESSES = "fork" if sys.platform not in ("darwin", "win32") else "spawn"
 FREE_THREADED = ("3.15t", "3.14t", "3.13t")  # on PATH these are python3.15t, …
 # Each worker is one thread: the matrix libraries must start none of their own.
 ONE_THREAD_EACH = {f"{library}_NUM_THREADS": "1" for library in ("OMP", "OPENBLAS", "MKL")} | {"VECLIB_MAXIMUM_THREADS": "1"}
