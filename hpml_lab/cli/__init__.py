@@ -10,11 +10,25 @@ import sys
 from collections.abc import Sequence
 
 from hpml_lab import __version__
-from hpml_lab.cli import bottleneck, data, doctor, listing, monitor, notebooks, profile, reference, report, run, tune
+from hpml_lab.cli import (
+    bottleneck,
+    course,
+    data,
+    doctor,
+    listing,
+    monitor,
+    notebooks,
+    profile,
+    progress,
+    reference,
+    report,
+    run,
+    tune,
+)
 from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_error
 from hpml_lab.core.system.errors import LabError
 
-COMMANDS = (listing, run, notebooks, reference, report, doctor, data, profile, monitor, bottleneck, tune)
+COMMANDS = (listing, run, notebooks, progress, reference, report, doctor, data, profile, monitor, bottleneck, tune, course)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -2,6 +2,7 @@
 
 For notebooks:
     check, predicted             judge an exercise; compare a prediction with what was measured
+    hint, solution               one hint more at each call; the answer, on purpose
     choose_device                the device to run on, and why
     source                       the code of a lesson, as it stands in its file
 For your own code:
@@ -22,6 +23,7 @@ from hpml_lab.core.system.lazy import attach
 
 if TYPE_CHECKING:
     from hpml_lab.core.judge.exercises import check as check
+    from hpml_lab.core.judge.help import hint as hint, solution as solution
     from hpml_lab.core.judge.prediction import predicted as predicted
     from hpml_lab.core.system.device import choose_device as choose_device
     from hpml_lab.core.show.source import source as source

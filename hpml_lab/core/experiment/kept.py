@@ -17,6 +17,7 @@ from hpml_lab.core.system.files import atomic_write, set_aside
 from hpml_lab.core.system.paths import RESULTS
 
 PREDICTIONS = "predictions.json"
+EXERCISES = "exercises.json"
 LOCK_SECONDS = 20.0  # for which a notebook waits until another has written its prediction
 
 _last_shown: dict[str, str] = {}  # slug, size and device of the result that this process showed last
@@ -59,23 +60,44 @@ def _how_full(size: str) -> tuple[bool, bool]:
 
 
 def keep_prediction(guess: float, measured: float, unit: str) -> None:
-    """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it.
-
-    Notebooks that add theirs at the same time take turns. A file that cannot be read is set aside and named on stderr.
-    """
+    """Add a prediction to `predictions.json`, with the cell that compares it; a later one of the same cell replaces it."""
     folder, cell = results_folder(), _cell()
     if folder is None or not cell:
         return
-    found, path = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}, folder / PREDICTIONS
+    found = {"cell": cell, "guess": guess, "measured": measured, "unit": unit, **_last_shown}
+    _add(folder / PREDICTIONS, found, "cell", "This prediction")
+
+
+def keep_verdict(notebook: str, exercise: str, state: str, mistake: str) -> None:
+    """Add what a check in a notebook found to `exercises.json`; an exercise that was right stays so."""
+    folder = results_folder()
+    if folder is None or not _cell() or state == "not yet" or tried_exercises(folder).get(exercise):
+        return
+    found = {"exercise": exercise, "notebook": notebook, "state": state, "mistake": mistake}
+    _add(folder / EXERCISES, found, "exercise", "What this check found")
+
+
+def tried_exercises(folder: Path) -> dict[str, bool]:
+    """{exercise that was tried: whether it is right} as kept in `folder`; {} where nothing is, or nothing that can be read."""
+    found = _read(folder / EXERCISES)
+    rows = [row for row in found if isinstance(row, dict)] if isinstance(found, list) else []
+    return {str(row.get("exercise")): row.get("state") == "right" for row in rows}
+
+
+def _add(path: Path, found: dict[str, Any], key: str, what: str) -> None:
+    """Add a record to a file that holds a list of them; one with the same `key` is replaced.
+
+    Notebooks that add theirs at the same time take turns. A file that cannot be read is set aside and named on stderr.
+    """
     try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / f".{PREDICTIONS}.lock", timeout=LOCK_SECONDS):
-            if predictions_are_damaged(folder):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS):
+            if os.path.lexists(path) and not isinstance(_read(path), list):
                 print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
-            others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get("cell") != cell]
+            others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get(key) != found[key]]
             atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
     except (LabError, OSError, NotImplementedError, Timeout) as error:  # NotImplementedError: a file system without locks
-        print(f"This prediction was not kept: {error}", file=sys.stderr)
+        print(f"{what} was not kept: {error}", file=sys.stderr)
 
 
 def read_predictions(folder: Path) -> list[dict[str, Any]]:

@@ -28,6 +28,7 @@ from typing import Any, get_origin
 
 import torch
 
+from hpml_lab.core.experiment.kept import keep_verdict
 from hpml_lab.core.experiment.render import prose_html
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.call_memory import REMEMBERS, FunctionMemory
@@ -110,13 +111,27 @@ def check(name: str, answer: Any) -> Verdict:
 
     Raises only for a name that is no exercise (LabError): that is a mistake in the notebook, not in the answer.
     """
+    found = find_exercise(name)
+    verdict = _checked(found, answer)
+    keep_verdict(found.notebook, name, verdict.state, verdict.mistake)
+    return verdict
+
+
+def find_exercise(name: str) -> Exercise:
+    """The exercise called `name`; an unknown name raises LabError with the nearest known one."""
     all_exercises()
     if name not in _REGISTRY:
         near = difflib.get_close_matches(name, _REGISTRY, n=1)
         raise LabError(f"no exercise is called {name!r}.", f"Did you mean {near[0]}?" if near else "")
+    return _REGISTRY[name]
+
+
+def _checked(found: Exercise, answer: Any) -> Verdict:
+    """The verdict on an answer within the limits of time, whatever the answer does."""
+    name = found.name
     try:
         with unchanged(), time_limit(CPU_SECONDS, WALL_SECONDS):
-            return _judged(_REGISTRY[name], answer)
+            return _judged(found, answer)
     except KeyboardInterrupt:  # the reader's stop button
         raise
     except TimeLimitReached as limit:

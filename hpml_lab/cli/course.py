@@ -1,0 +1,34 @@
+"""`hpml-lab assignment NOTEBOOK… --out COURSE` and `hpml-lab class-page COURSE`: handing out and collecting with nbgrader."""
+
+import argparse
+from pathlib import Path
+
+from hpml_lab.cli.shared import FINE
+
+
+def add_parser(commands) -> None:
+    assignment = commands.add_parser("assignment", help="exercises of notebooks as assignments of an nbgrader course")
+    assignment.add_argument("notebooks", nargs="+", metavar="NOTEBOOK", help="such as 05_adaptive")
+    assignment.add_argument("--out", type=Path, required=True, metavar="COURSE", help="the folder of the nbgrader course")
+    assignment.set_defaults(command=write)
+    page = commands.add_parser("class-page", help="one page: exercise, named mistake, how often")
+    page.add_argument("course", type=Path, metavar="COURSE", help="the folder of an nbgrader course, after autograde")
+    page.add_argument("--out", type=Path, metavar="FILE", help="default: COURSE/class.html")
+    page.set_defaults(command=write_class_page)
+
+
+def write(chosen: argparse.Namespace) -> int:
+    from hpml_lab.course.assignment import write_assignments
+
+    for path, count in write_assignments(chosen.notebooks, chosen.out):
+        print(f"{path}: {count} exercises")
+    print(f"Next, in {chosen.out}: nbgrader generate_assignment {path.parent.name}")
+    return FINE
+
+
+def write_class_page(chosen: argparse.Namespace) -> int:
+    from hpml_lab.core.system.files import atomic_write
+    from hpml_lab.course.class_page import class_page
+
+    print(atomic_write(chosen.out or chosen.course / "class.html", class_page(chosen.course)))
+    return FINE
