@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: env lab test bench nightly outputs site lock clean
+.PHONY: env lab test bench nightly outputs site colab lock clean
 
 env:
 	@$(PYTHON) bootstrap.py
@@ -23,6 +23,9 @@ outputs: env  ## run the notebooks and store their outputs, cleaned
 
 site: env  ## the notebooks as web pages: site/html/index.html
 	@$(BIN)/python docs/build.py $(ARGS)
+
+colab: env  ## copies of the notebooks for Colab and Kaggle, in build/colab
+	@$(BIN)/python docs/colab.py build/colab
 
 lock:  ## pin what pyproject.toml asks for; needs uv
 	@uv pip compile --universal --generate-hashes --no-annotate --quiet --extra test --group setup pyproject.toml -o requirements.lock

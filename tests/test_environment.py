@@ -1,6 +1,8 @@
 """pyproject.toml, requirements.lock, environment.yml and the Dockerfile describe one environment."""
 
 import re
+import subprocess
+import sys
 import tomllib
 
 import pytest
@@ -107,3 +109,14 @@ def test_dockerfile_uses_known_instructions_and_runs_as_a_user():
     assert set(names) <= {"FROM", "RUN", "USER", "WORKDIR", "COPY", "EXPOSE", "CMD", "ENV"}
     assert dict(steps)["USER"] != "root"
     assert dict(steps)["CMD"].startswith('["make", "lab"')
+
+
+def test_the_workflow_is_valid_and_runs_every_system_python_and_both_ends_of_torch():
+    path = ROOT / ".github" / "workflows" / "tests.yml"
+    command = [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.github-workflows", path]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    matrix = yaml.safe_load(path.read_text())["jobs"]["systems"]["strategy"]["matrix"]
+    assert {name.split("-")[0] for name in matrix["system"]} == {"ubuntu", "windows", "macos"}
+    assert matrix["torch"] == ["lowest", "newest"] and matrix["python"] == ["3.11", "3.12", "3.13"]
+    assert f"torch=={'.'.join(map(str, machine.OLDEST_TORCH))}.*" in path.read_text()

@@ -13,7 +13,7 @@ def add_parser(commands) -> None:
         type=Path,
         nargs="?",
         metavar="DIR",
-        help="where notebooks keep results (default: HPML_RESULTS, else results/)",
+        help="of results (default: HPML_RESULTS, else results/)",
     )
     parser.set_defaults(command=show_progress)
 

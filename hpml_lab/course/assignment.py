@@ -30,7 +30,7 @@ c.ClearSolutions.enforce_metadata = True
 
 
 def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
-    """Write `source/<topic>/<notebook>.ipynb` of an nbgrader course for each notebook, and `nbgrader_config.py` if there is none.
+    """Write `source/<topic>/<notebook>.ipynb` of an nbgrader course for each notebook, and its configuration if there is none.
 
     Returns (file, number of exercises) for each. Raises LabError for a notebook that is not there or has no exercises.
     """
@@ -65,7 +65,8 @@ def slim(notebook: NotebookNode) -> int:
         _keep_definitions(cells, number, kept)
     notebook.cells = [cells[number] for number in sorted(kept)]
     for cell in notebook.cells:
-        cell.setdefault("attachments", {}) if cell.cell_type == "markdown" else cell.update(outputs=[], execution_count=None)
+        if cell.cell_type == "code":
+            cell.update(outputs=[], execution_count=None)
         if slug := cell.metadata.get("hpml", {}).get("exercise"):
             cell.source = with_solution(cell.source, slug)
             cell.metadata = _graded(slug, solution=True)

@@ -15,7 +15,8 @@ PAGE = Template(
     """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>What the class found hard</title>
 <style>
-:root { color-scheme: light dark } body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+:root { color-scheme: light dark }
+body { font: 1rem/1.5 system-ui, sans-serif; max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
 table { border-collapse: collapse; width: 100% } th, td { text-align: left; vertical-align: top; padding: .3rem .8rem .3rem 0 }
 tr { border-bottom: 1px solid #8888 } td.n { text-align: right }
 </style>

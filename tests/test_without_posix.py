@@ -1,0 +1,38 @@
+"""What loads and runs on a system without POSIX, as on Windows (tests/without_posix.py takes it away)."""
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+PROGRAM = Path(__file__).with_name("without_posix.py")
+
+
+def without_posix(*words):
+    environment = os.environ | {"HPML_RESULTS": ""}
+    return subprocess.run([sys.executable, PROGRAM, *words], capture_output=True, text=True, timeout=600, env=environment)
+
+
+def test_every_module_loads():
+    done = without_posix("all")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_doctor_answers():
+    done = without_posix("doctor")
+    assert "Traceback" not in done.stderr and "00_start" in done.stdout, done.stderr
+
+
+def test_list_names_every_experiment_and_one_runs(tmp_path):
+    assert without_posix("list").returncode == 0
+    done = without_posix("run", "tensor-basics", "--size", "quick", "--out", str(tmp_path))
+    assert done.returncode == 0 and (tmp_path / "tensor-basics.json").is_file(), done.stderr
+
+
+def test_files_are_opened_with_their_encoding():
+    for path in (PROGRAM.parents[1] / "hpml_lab").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("read_text", "write_text"):
+                named = "encoding" in [keyword.arg for keyword in node.keywords]
+                assert named or len(node.args) > (node.func.attr == "write_text"), f"{path}:{node.lineno}"
