@@ -18,7 +18,7 @@ def test_each_call_says_one_thing_more_and_the_last_is_a_line_with_a_gap():
     known = helping.hints(helping.find_exercise("write-adam"))
     said = [hint("write-adam") for _ in range(len(known) + 1)]
     assert [one.text for one in said] == [*known, known[-1]]
-    assert said[0].text.startswith("Adam's five equations") and said[0].title == f"Hint 1 of {len(known)}"
+    assert said[0].text.startswith("Both moments as running averages") and said[0].title == f"Hint 1 of {len(known)}"
     assert "…" in known[-1] and "`" in known[-1] and "bias correction" in known[1]
     assert len(set(known)) == len(known) >= 5
 

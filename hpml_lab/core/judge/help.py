@@ -2,7 +2,6 @@
 
 import ast
 import html
-import inspect
 import os
 import sys
 from collections import Counter
@@ -48,16 +47,18 @@ def hint(name: str) -> Help:
 
 def hints(found: Exercise) -> list[str]:
     """All hints for an exercise, from general to nearly the line. They are those that its check gives for mistakes."""
-    idea = inspect.getdoc(found.judge).split("\n\n")[0]
     module = sys.modules[found.judge.__module__]
+    idea = " ".join(module.__doc__.split("\n\n")[0].split(":", 1)[-1].split())
+    if (word := idea.split()[0]).isascii() and word.isalpha() and len(word) > 1:  # no formula
+        idea = idea[0].upper() + idea[1:]
     rubrics = [rubric for rubric in vars(module).values() if isinstance(rubric, Rubric)]
     if not rubrics:
         return list(dict.fromkeys([idea, *_literal_hints(Path(module.__file__))]))
     first_of = {fragment: row.hint for rubric in rubrics for fragment, row in reversed(rubric.edits)}
     ordered = [first_of[fragment] for fragment in dict.fromkeys(fragment for rubric in rubrics for fragment, _ in rubric.edits)]
-    fragment = next((fragment for rubric in rubrics for fragment, _ in rubric.edits), "")
-    lines = [line.strip() for rubric in rubrics for line in rubric.source.splitlines() if fragment and fragment in line]
-    gaps = [f"One line of it: `{line.replace(fragment, '…')}`" for line in lines[:1]]
+    places = ((rubric, fragment) for rubric in rubrics for fragment, _ in rubric.edits)
+    lines = (line.strip().replace(part, "…") for rubric, part in places for line in rubric.source.splitlines() if part in line)
+    gaps = [f"One line of it: `{line}`" for line in lines if len(line) >= 8][:1]
     return list(dict.fromkeys([idea, *ordered, *gaps]))
 
 
