@@ -4,7 +4,6 @@
 other right answers that a check once refused.
 """
 
-import ast
 import copy
 import importlib.util
 import inspect
@@ -18,10 +17,8 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from IPython.core.inputtransformer2 import TransformerManager
 from nbclient import NotebookClient
 
-from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.exercises import all_exercises, check
 from hpml_lab.core.judge.prediction import predicted
@@ -29,6 +26,7 @@ from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import NOTEBOOKS
+from hpml_lab.course.assignment import exercise_cells
 
 TESTS = Path(__file__).resolve().parent
 EXERCISES = all_exercises()
@@ -144,26 +142,10 @@ def test_no_notebook_gives_a_solution_away(exercise):
     assert not all(line in stored for line in body)
 
 
-RESULTS = {"result", "recorded", "regression"}  # the names that notebooks give to results
-
-
-def of_an_experiment(source, notebook):
-    """True for a cell that calls an experiment of the notebook by its topic's front door, or uses its result."""
-    calls = {(found.topic, found.function.__name__) for found in all_experiments() if found.notebook == notebook}
-    return any(
-        isinstance(node, ast.Name)
-        and node.id in RESULTS
-        or isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and (node.value.id, node.attr) in calls
-        for node in ast.walk(ast.parse(TransformerManager().transform_cell(source)))  # a cell may hold magics
-    )
-
-
 def solved(name):
-    """The notebook with every stub replaced by the exercise's solution, without its experiments: nbval runs those."""
+    """The exercises of a notebook and what they use, with every stub replaced by its solution. The rest is run by nbval."""
     notebook = read(name)
-    notebook.cells = [cell for cell in notebook.cells if cell.cell_type == "code" and not of_an_experiment(cell.source, name)]
+    notebook.cells = exercise_cells(notebook)
     by_name = {exercise.name: exercise for exercise in EXERCISES}
     for stub, checking in zip(cells(notebook, "exercise"), cells(notebook, "exercise-check"), strict=True):
         variable = re.search(r'check\("[\w-]+", (\w+)\)', checking.source)[1]

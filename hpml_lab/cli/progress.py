@@ -8,13 +8,7 @@ from hpml_lab.cli.shared import FINE
 
 def add_parser(commands) -> None:
     parser = commands.add_parser("progress", help="which exercises are right, tried, and still open")
-    parser.add_argument(
-        "folder",
-        type=Path,
-        nargs="?",
-        metavar="DIR",
-        help="of results (default: HPML_RESULTS, else results/)",
-    )
+    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="of results (default: HPML_RESULTS, else results/)")
     parser.set_defaults(command=show_progress)
 
 

@@ -10,6 +10,7 @@ import textwrap
 from pathlib import Path
 
 import nbformat
+from IPython.core.inputtransformer2 import TransformerManager
 from nbformat import NotebookNode
 
 from hpml_lab.core.judge.exercises import find_exercise
@@ -53,17 +54,22 @@ def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
     return written
 
 
-def slim(notebook: NotebookNode) -> int:
-    """Leave title, exercises and checks, and the cells that define what they use; returns the number of exercises."""
-    cells, kept, in_exercise = notebook.cells, set(), False
+def exercise_cells(notebook: NotebookNode) -> list[NotebookNode]:
+    """Title, exercises and checks of a notebook, and the cells that define what they use."""
+    cells, kept, in_exercise = notebook.cells, {0}, False
     for number, cell in enumerate(cells):
         in_exercise |= cell.cell_type == "markdown" and cell.source.startswith("### Exercise")
-        if in_exercise or number == 0:
+        if in_exercise:
             kept.add(number)
         in_exercise &= "exercise-check" not in cell.metadata.get("tags", [])
     for number in sorted(kept, reverse=True):
         _keep_definitions(cells, number, kept)
-    notebook.cells = [cells[number] for number in sorted(kept)]
+    return [cells[number] for number in sorted(kept)]
+
+
+def slim(notebook: NotebookNode) -> int:
+    """Leave the exercises, with their solutions between nbgrader's marks; returns how many there are."""
+    notebook.cells = exercise_cells(notebook)
     for cell in notebook.cells:
         if cell.cell_type == "code":
             cell.update(outputs=[], execution_count=None)
@@ -80,9 +86,10 @@ def _keep_definitions(cells: list[NotebookNode], number: int, kept: set[int]) ->
     """Add the code cells above cell `number` that make the names it uses, and what those use in turn."""
     if cells[number].cell_type != "code":
         return
-    used = {
-        node.id for node in ast.walk(_parsed(cells[number])) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
-    }
+    nodes = list(ast.walk(_parsed(cells[number])))
+    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
+    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    used = {node.id for node in nodes if isinstance(node, ast.Name)} - own
     for earlier in range(number):
         if earlier not in kept and cells[earlier].cell_type == "code" and used & _made(cells[earlier]):
             kept.add(earlier)
@@ -90,7 +97,7 @@ def _keep_definitions(cells: list[NotebookNode], number: int, kept: set[int]) ->
 
 
 def _parsed(cell: NotebookNode) -> ast.Module:
-    return ast.parse("\n".join(line for line in cell.source.splitlines() if not line.lstrip().startswith(("%", "!"))))
+    return ast.parse(TransformerManager().transform_cell(cell.source))  # a cell may hold magics
 
 
 def _made(cell: NotebookNode) -> set[str]:

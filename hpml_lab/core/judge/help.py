@@ -88,9 +88,7 @@ def answers_file(found: Exercise) -> Path:
     topic = found.notebook.split("_", 1)[1]
     path = ROOT / "tests" / topic / "answers" / f"{found.name.replace('-', '_')}.py"
     if not CHECKOUT or not path.is_file():
-        raise LabError(
-            "an installed package has no solutions.", f"They are in the project's tests/{topic}/answers."
-        )
+        raise LabError("an installed package has no solutions.", f"They are in the project's tests/{topic}/answers.")
     return path
 
 
