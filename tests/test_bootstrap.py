@@ -1,4 +1,4 @@
-"""`make lab` and `make test` build the environment once, say what to do when they cannot, and go on after an interruption."""
+"""`bootstrap.py lab` and `bootstrap.py test` build the environment once, or say what to do, and can be interrupted."""
 
 import contextlib
 import importlib.util
@@ -204,3 +204,19 @@ def test_a_folder_that_cannot_be_written_is_named(bootstrap, monkeypatch):
     monkeypatch.setattr(bootstrap.os, "access", lambda path, mode: False)
     with pytest.raises(SystemExit, match="read-only for you.\nWhat to do: copy the folder"):
         bootstrap.make_real_venv()
+
+
+def test_lab_and_test_run_in_the_environment_with_further_words(bootstrap, monkeypatch):
+    called = []
+    monkeypatch.setattr(subprocess, "call", lambda command, cwd: called.append(command) or 3)
+    assert bootstrap.main("test", "-k", "xor") == 3 and called[-1][1:] == ["-m", "pytest", "-n", "2", "-k", "xor"]
+    assert bootstrap.main("lab", "--no-browser") == 3
+    assert called[-1][1:3] == ["-m", "jupyterlab"] and called[-1][-1] == "--no-browser"
+    assert len(bootstrap.asked) == 3, "the environment is made once"
+    with pytest.raises(SystemExit, match="'tests' is not one of its commands"):
+        bootstrap.main("tests")
+
+
+def test_the_makefile_calls_the_same_two_commands():
+    text = (ROOT / "Makefile").read_text()
+    assert "bootstrap.py lab $(ARGS)" in text and "bootstrap.py test $(ARGS)" in text

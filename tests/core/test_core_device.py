@@ -28,6 +28,16 @@ def test_without_a_gpu_the_cpu_is_chosen_and_the_reason_names_the_build(monkeypa
     assert "no CUDA GPU is usable" in device.reason and device.dtype_reason
 
 
+def test_an_apple_gpu_is_named_and_not_used_and_amds_build_has_its_name(monkeypatch):
+    hide_gpus(monkeypatch)
+    monkeypatch.delenv("HPML_DEVICE", raising=False)
+    monkeypatch.setattr(torch.version, "cuda", None)
+    monkeypatch.setattr(torch.version, "hip", "7.2.1")
+    assert "torch is a ROCm 7.2.1 build, for AMD's GPUs" in choose_device().reason
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
+    assert str(choose_device()) == "cpu" and "an Apple GPU is here and not used: it has no float64" in choose_device().reason
+
+
 @pytest.mark.parametrize(
     "capability, dtype", [((9, 0), torch.bfloat16), ((8, 0), torch.bfloat16), ((7, 5), torch.float16), ((6, 1), torch.float32)]
 )

@@ -91,7 +91,7 @@ def test_an_old_torch_is_refused_with_the_mend(sample, monkeypatch):
     with pytest.raises(LabError, match="2.4.1.*too old.*2.11"):
         sample("quick")
     monkeypatch.setattr(machine, "installed_version", lambda package: None)
-    with pytest.raises(LabError, match="make lab"):
+    with pytest.raises(LabError, match="bootstrap.py lab"):
         sample("quick")
 
 

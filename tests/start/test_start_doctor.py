@@ -106,19 +106,23 @@ def test_a_python_without_torch_or_anything_else_gets_a_whole_report(bare):
     report, found = findings(done)
     assert done.returncode == 1 and not report["ready"]
     assert found["torch"]["value"] == found["torchvision"]["value"] == "not installed"
-    assert "make lab" in found["torch"]["fix"] and found["cuda"]["state"] == MISSING
+    assert "bootstrap.py lab" in found["torch"]["fix"] and found["cuda"]["state"] == MISSING
     assert found["cores"]["state"] in (OK, LIMITED) and "GB" in found["memory"]["value"]
     assert all(entry["state"] == MISSING and "cannot be started" in entry["value"] for entry in report["notebooks"])
     text = hpml_lab("doctor", python=bare)
-    assert "Not ready" in text.stdout and "fix: run `make lab`" in text.stdout
+    assert "Not ready" in text.stdout and "fix: run `python bootstrap.py lab`" in text.stdout
 
 
 def test_without_torch_the_other_commands_say_what_to_do(bare):
     assert "run experiments" in hpml_lab("--help", python=bare).stdout
-    for command in (["list"], ["run", "xor"], ["report", "."], ["data", "fetch", "mnist"]):
+    assert "zero-grad" in hpml_lab("list", python=bare).stdout
+    for command in (["run", "xor"], ["report", "."], ["data", "fetch", "mnist"]):
         done = hpml_lab(*command, python=bare)
         assert done.returncode == 2
-        assert done.stderr == "hpml-lab: PyTorch is not installed in this Python.\n  Run `make lab` in the project's folder.\n"
+        assert (
+            done.stderr
+            == "hpml-lab: PyTorch is not installed in this Python.\n  Run `python bootstrap.py lab` in the project's folder.\n"
+        )
 
 
 def test_a_torchvision_of_another_torch_is_found_with_the_fix_in_one_line(tmp_path):

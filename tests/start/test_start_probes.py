@@ -24,6 +24,7 @@ def answers(**steps):
         "torch": {
             "version": "2.15.0",
             "cuda": "13.2",
+            "hip": None,
             "gpus": [],
             "why": "RuntimeError: no NVIDIA driver",
             "cudnn": 92600,
@@ -91,12 +92,13 @@ def test_a_working_torch_shows_its_version_and_cuda_build():
     found = PROBES["torch"](answers())
     assert (found.state, found.value) == (OK, "2.15.0") and "CUDA 13.2" in found.means
     assert "without CUDA" in PROBES["torch"](answers(torch=torch_with(cuda=None))).means
+    assert "ROCm 7.2 build, for AMD's GPUs" in PROBES["torch"](answers(torch=torch_with(cuda=None, hip="7.2"))).means
 
 
 def test_a_missing_torch_is_told_from_one_that_does_not_load(monkeypatch):
     versions(monkeypatch)
     found = PROBES["torch"](answers(torch={"error": "ModuleNotFoundError: No module named 'torch'"}))
-    assert (found.state, found.value) == (MISSING, "not installed") and "make lab" in found.fix
+    assert (found.state, found.value) == (MISSING, "not installed") and "bootstrap.py lab" in found.fix
     versions(monkeypatch, torch="2.15.0")
     found = PROBES["torch"](answers(torch={"error": "OSError: libcudart.so.13: cannot open shared object file"}))
     assert found.value == "2.15.0 does not work" and "libcudart" in found.means
@@ -120,7 +122,7 @@ NMS = "RuntimeError: operator torchvision::nms does not exist"
         ("2.13.0", "pip install --force-reinstall 'torch==2.13.*' 'torchvision==0.28.*'"),
         ("2.15.0", "pip install --force-reinstall 'torch==2.15.*' 'torchvision==0.29.*'"),
         ("2.12.1+cu130", "pip install --force-reinstall 'torch==2.12.*' 'torchvision==0.27.*'"),
-        ("3.0.0", "make lab"),
+        ("3.0.0", "bootstrap.py lab"),
     ],
 )
 def test_a_torchvision_of_another_torch_is_told_with_the_one_that_fits(torch, fix, monkeypatch):

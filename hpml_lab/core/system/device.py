@@ -86,6 +86,11 @@ def without_kernels(index: int) -> str:
     )
 
 
+def build(cuda: str | None, hip: str | None) -> str:
+    """What a torch was built for, from `torch.version`: AMD's GPUs are `cuda` devices in a ROCm build."""
+    return f"a ROCm {hip} build, for AMD's GPUs" if hip else f"a CUDA {cuda} build" if cuda else "a build without CUDA"
+
+
 def _why_no_gpu() -> str:
     """What torch says if it is asked for a GPU that it does not see: no driver, too old a driver, a build without CUDA."""
     try:
@@ -111,8 +116,9 @@ def choose_device(requested: str | None = None) -> Device:
         if "" in reasons:
             device, reason = torch.device("cuda", reasons.index("")), "a CUDA GPU is usable here"
         else:
-            build = f"a CUDA {torch.version.cuda} build" if torch.version.cuda else "a build without CUDA"
-            why = reasons[0] if reasons else f"torch is {build}"
+            why = reasons[0] if reasons else f"torch is {build(torch.version.cuda, torch.version.hip)}"
+            if torch.backends.mps.is_available():
+                why = "an Apple GPU is here and not used: it has no float64, with which results are compared"
             device, reason = torch.device("cpu"), f"no CUDA GPU is usable here ({why})"
         return Device(device, reason, *_dtype_for(device))
     try:

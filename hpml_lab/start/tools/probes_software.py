@@ -32,8 +32,11 @@ def torch(answers: Answers) -> Finding:
         value = f"{version} does not work" if version else "not installed"
         fix = facts.get("fix") or f"{REINSTALL}: it installs a torch that works"
         return Finding("torch", MISSING, value, facts["error"], fix)
-    build = f"A CUDA {facts['cuda']} build." if facts["cuda"] else "A build without CUDA."
-    return Finding("torch", OK, facts["version"], build)
+    if facts["hip"]:
+        means = f"A ROCm {facts['hip']} build, for AMD's GPUs: they run as cuda; no one has tried the workbook on one."
+    else:
+        means = f"A CUDA {facts['cuda']} build." if facts["cuda"] else "A build without CUDA."
+    return Finding("torch", OK, facts["version"], means)
 
 
 def torchvision(answers: Answers) -> Finding:

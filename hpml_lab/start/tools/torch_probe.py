@@ -20,7 +20,7 @@ def torch() -> dict:
 
     from hpml_lab.core.system.device import capabilities
 
-    facts = {"version": torch.__version__, "cuda": torch.version.cuda, "gpus": [], "why": ""}
+    facts = {"version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip, "gpus": [], "why": ""}
     facts["cudnn"] = torch.backends.cudnn.version() if torch.version.cuda else None
     facts["kernels"] = capabilities()
     try:
