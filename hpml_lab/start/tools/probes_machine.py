@@ -100,9 +100,9 @@ def namespaces(answers: Answers) -> Finding:
     means = "Two machines are played by two groups of processes, over the loopback and without chosen links."
     path = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
     missing = [name for name in ("unshare", "nsenter", "ip", "tc") if shutil.which(name, path=path) is None]
-    if missing:
+    if missing or not hasattr(os, "geteuid"):
         fix = "on Linux; Debian, Ubuntu: sudo apt-get install iproute2 util-linux"
-        return Finding("namespaces", MISSING, f"no {', '.join(missing)}", means, fix)
+        return Finding("namespaces", MISSING, f"no {', '.join(missing) or 'Linux'}", means, fix)
     as_user = ["--user", "--map-root-user"] if os.geteuid() else []
     shape = f"PATH={path} tc qdisc add dev lo root tbf rate 1gbit burst 256kb latency 400ms"
     if run_tool(["unshare", *as_user, "--net", "sh", "-c", shape]) is None:
