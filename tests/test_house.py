@@ -49,7 +49,7 @@ FLOORS = [
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving"},
-    {"report", "recording"},
+    {"report", "recording", "course"},
     {"cli"},
     {"__main__"},
 ]
