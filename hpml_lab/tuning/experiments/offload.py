@@ -54,9 +54,7 @@ class CopiedOrRecomputed(Row):
     depth: int | None = column("depth")
     copy_ms: float = column("away and back", "ms")
     again_ms: float = column("computed again", "ms")
-    gain: float = column("recomputing, speed-up")
-    interval: str = column("90 % interval")
-    verdict: str = column("recomputing is")
+    verdict: str = column("computing again is")
 
 
 def roomier_steps(
@@ -64,12 +62,12 @@ def roomier_steps(
 ) -> tuple[dict[str, RoomierStep], float]:
     """Measure a training step for each way to make room, and the noise; `link` in bytes/s is its rate, one way."""
     parameters = list(net.parameters())
-    as_it_is: Step = (contextlib.nullcontext, lambda: net(x))
+    as_it_is = partial(net, x)
     steps: dict[str, Step] = {
-        KEEP: as_it_is,
-        TORCH: (save_on_cpu, as_it_is[1]),
-        ALL: (lambda: Offload(far), as_it_is[1]),
-        POLICY: (lambda: Offload(far, stays=[*parameters, x], least=x.nbytes), as_it_is[1]),
+        KEEP: (contextlib.nullcontext, as_it_is),
+        TORCH: (save_on_cpu, as_it_is),
+        ALL: (lambda: Offload(far), as_it_is),
+        POLICY: (lambda: Offload(far, stays=[*parameters, x], least=x.nbytes), as_it_is),
         BLOCK: (contextlib.nullcontext, lambda: in_segments(net, x, BLOCKS)),
         GELU: (contextlib.nullcontext, lambda: gelu_and_next_linear(net, x)),
     }
@@ -83,7 +81,7 @@ def roomier_steps(
         loss(step)[0].backward()
         net.zero_grad()
 
-    right = torch.autograd.grad(loss(as_it_is)[0], parameters)
+    right = torch.autograd.grad(loss(steps[KEEP])[0], parameters)
     times = interleaved({way: partial(train, step) for way, step in steps.items()}, samples=samples, placebo=KEEP)
     rows = {}
     for way, step in steps.items():
@@ -115,8 +113,7 @@ def copies_and_products(params: Params, far: Far) -> tuple[list[CopiedOrRecomput
         turns = {"copies": lambda: bring_back(send(y, far), device), "again": work}
         times = interleaved(turns, samples=params.samples, placebo="copies", gpu=gpu)
         gains.append(speed_up(times, "copies", "again"))
-        milliseconds = [1e3 * times[turn].seconds for turn in turns]
-        rows.append(CopiedOrRecomputed(operator, depth, *milliseconds, **gains[-1].columns))
+        rows.append(CopiedOrRecomputed(operator, depth, *(1e3 * times[turn].seconds for turn in turns), gains[-1].verdict))
     return rows, gains[0]
 
 
@@ -164,17 +161,13 @@ def offload(params: Params) -> Result:
     products = [row for row in compared if row.depth]
     rate = 2 * params.rows * params.width * products[-1].depth / (1e-3 * products[-1].again_ms)  # FLOP/s
     predicted = 4 * rate / link
-    shallow = [row for row in products if row.depth < predicted / 2]
-    deep = [row for row in products if row.depth > 2 * predicted]
+    expected = {row.depth: row.depth < predicted for row in products if not predicted / 2 <= row.depth <= 2 * predicted}
+    faster = {row.depth: row.again_ms < copy_ms for row in products}
     keep, everything, policy, recomputed = (steps[way] for way in (KEEP, ALL, POLICY, GELU))
     weights = (2 * BLOCKS - 1) * 4 * params.width**2  # the first layer's is not saved: the batch needs no gradient
 
-    result = Result(
-        [
-            Table("One training step of 16 blocks", list(steps.values())),
-            Table("One activation, copied or computed again", compared),
-        ]
-    )
+    tables = {"One training step of 16 blocks": list(steps.values()), "One activation, copied or computed again": compared}
+    result = Result([Table(title, rows) for title, rows in tables.items()])
     result.arrays |= {"noise": noise, "crossing": predicted}
     between, lecture = ("host and GPU", "16 (PCIe), 75 (NVLink 2.0)") if cuda else ("memory and mapped files", None)
     result.key_figure(f"{between}, each way", link / 1e9, unit="GB/s", lecture=lecture)
@@ -202,11 +195,9 @@ def offload(params: Params) -> Result:
     result.measured("Computing GELU again is faster than copying its output away and back", gelu.faster, str(gelu))
     result.measured(
         "Computing a product again is faster than copies up to half the depth 4 R / L, and slower from twice that depth on",
-        all(row.again_ms < copy_ms for row in shallow)
-        and all(row.again_ms > copy_ms for row in deep)
-        and bool(shallow and deep),
-        f"4 R / L = {predicted:.3g} with R = {rate / 1e9:.3g} GFLOP/s and L = {link / 1e9:.3g} GB/s;"
-        f" computed again faster: {', '.join(str(row.depth) for row in products if row.again_ms < copy_ms) or 'none'}",
+        len(set(expected.values())) == 2 and expected.items() <= faster.items(),
+        f"4 R / L = {predicted:.3g} with R = {rate / 1e9:.3g} GFLOP/s and L = {link / 1e9:.3g} GB/s; computed again faster: "
+        + (", ".join(str(depth) for depth, again in faster.items() if again) or "none"),
     )
     if not cuda:
         what = "mapped files stand for the host's memory: bytes and gradients are the same, the link is another"

@@ -27,22 +27,19 @@ def in_use(events: Iterable[Event], kinds: Mapping[int, str], rest: str = "other
     """Bytes in use after each allocation and free: (ms from the first on, {kind: bytes}).
 
     kinds  {bytes asked for: what has that size}; all else is `rest`
-    What was allocated before the history began is not in it, nor is its end. A block counts until its memory can be used
-    again ("free_completed"), not only until its tensor is gone ("free_requested").
+    What was allocated before the history began is not counted. A block counts until its memory can be used again
+    ("free_completed"), not only until its tensor is gone ("free_requested").
     """
-    held, times = set(), []
-    total = dict.fromkeys([*kinds.values(), rest], 0)
+    held, times, total = set(), [], dict.fromkeys([*kinds.values(), rest], 0)
     found = {kind: [] for kind in total}
     for event in events:
         if event["action"] == "alloc":
             held.add(event["addr"])
-            change = event["size"]
         elif event["action"] == "free_completed" and event["addr"] in held:
             held.remove(event["addr"])
-            change = -event["size"]
         else:
             continue
-        total[kinds.get(event["size"], rest)] += change
+        total[kinds.get(event["size"], rest)] += event["size"] * (1 if event["action"] == "alloc" else -1)
         times.append(event["time_us"] / 1e3)
         for kind, amount in total.items():
             found[kind].append(amount)
