@@ -98,7 +98,7 @@ def test_with_permission_the_daemon_serves_the_second_interpreter_and_ends(contr
     params, asked = gpu
     result = module.shared_gpu.function(params)
     apart, served = (variables["CUDA_MPS_PIPE_DIRECTORY"] for variables in asked)
-    assert apart != served and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit"]
+    assert apart != served and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit -t 30"]
     assert list(result.arrays["timelines"]) == [IN_TURN, AT_ONCE, AT_ONCE + MPS] and not result.notes
     assert result.here("4 processes at once, MPS, speed-up over in turn") == 2
     assert any(claim.text.startswith("Under MPS") and claim.holds for claim in result.claims)
@@ -118,7 +118,7 @@ def test_the_daemon_ends_also_if_what_it_serves_fails(control, monkeypatch):
     monkeypatch.setenv("HPML_MPS", "1")
     with pytest.raises(KeyError), mps_daemon():
         raise KeyError
-    assert control.read_text().endswith("quit\n")
+    assert control.read_text().endswith("quit -t 30\n")
 
 
 def test_a_gpu_that_admits_one_process_is_an_error_with_its_fix(gpu, monkeypatch):

@@ -3,6 +3,7 @@
 import os
 from dataclasses import dataclass, replace
 from statistics import median
+from subprocess import SubprocessError
 from tempfile import TemporaryDirectory
 
 from hpml_lab.core.experiment.findings import Row, Table, column
@@ -81,7 +82,7 @@ def shared_gpu(params: Params) -> Result:
             with mps_daemon() as variables:
                 under_mps = measure_sharing(variables, hows=hows, **asked)
             runs += [replace(run, how=run.how + MPS) for run in under_mps]
-        except (RuntimeError, OSError) as error:
+        except (RuntimeError, OSError, SubprocessError) as error:
             notes.append(f"Not measured under MPS: {error}.")
     else:
         what = f"the processes share {machine.cores()} cores, which the system gives them, not a driver"

@@ -118,7 +118,7 @@ def mps_daemon() -> Iterator[dict[str, str]]:
                 raise RuntimeError(f"{CONTROL} -d ended with exit code {code}")
             yield variables
         finally:
-            subprocess.run([control], input="quit\n", timeout=60, **quiet)
+            subprocess.run([control], input="quit -t 30\n", timeout=60, **quiet)  # after 30 s by force
 
 
 if __name__ == "__main__":
