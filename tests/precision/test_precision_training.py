@@ -19,7 +19,7 @@ from hpml_lab.precision.exercises import clip_with_scaler, loss_scaler
 from hpml_lab.precision.experiments import amp_training
 from hpml_lab.precision.experiments.amp_training import LoopRow, loop_measurements
 from hpml_lab.precision.experiments.amp_training.loop_measurements import AMP_BF16, FP32, FP32_WITH_TF32, LOOPS, train_and_test
-from hpml_lab.precision.experiments.loss_scaling import RecipeRow, ScalerStep, doubles_every_interval
+from hpml_lab.precision.experiments.loss_scaling import RecipeRow, ScalerStep, SlideRow, doubles_every_interval
 from hpml_lab.precision.experiments.loss_scaling.emulation import emulated_layers
 from hpml_lab.precision.experiments.loss_scaling.recipe_runs import underflowing
 from hpml_lab.precision.experiments.shared import underflow
@@ -90,6 +90,12 @@ def test_loss_scaling_is_sound_and_answers_the_lectures_table(sound):
     lecture = {figure.label: figure.lecture for figure in result.key_figures if figure.lecture}
     assert list(lecture) == [f"{name} minus mixed" for name in recipes.RECIPES if name != "mixed"]
     assert "-3.23 (AlexNet)" in lecture["fp16 minus mixed"]
+    table = {row.recipe: row for row in result.rows(SlideRow)}
+    assert (table["mixed"].alexnet, table["mixed"].inception) == ("58.12 / 80.71", "73.60 / 91.11")
+    assert table["fp32"].alexnet is None and table["fp32"].resnet == "71.75 / 90.52"
+    for row in result.rows(RecipeRow):
+        top1, top5 = map(float, table[row.recipe].here.split(" / "))
+        assert top1 == pytest.approx(row.accuracy, abs=0.006) and top1 <= top5 <= 100
 
 
 def test_the_side_by_side_text_marks_the_four_amp_lines():

@@ -236,12 +236,12 @@ class Trainings:
         return self
 
     @torch.no_grad()
-    def accuracy(self, x: torch.Tensor, y: torch.Tensor) -> list[float]:
-        """Share of x (N, 1, side, side) that each network classifies correctly, computed in the recipe's own arithmetic."""
+    def accuracy(self, x: torch.Tensor, y: torch.Tensor, top: int = 1) -> list[float]:
+        """Share of x (N, 1, side, side) whose class is among the `top` likeliest, in the recipe's own arithmetic."""
         right = torch.zeros(len(self.seeds), device=x.device)
         for images, labels in zip(x.split(1000), y.split(1000), strict=True):
             logits, _ = forward(self.weights, images.expand(len(self.seeds), *images.shape), self.recipe.half)
-            right += (logits.argmax(2) == labels).sum(1)
+            right += (logits.topk(top).indices == labels[:, None]).any(2).sum(1)
         return (right / len(x)).tolist()
 
     @torch.no_grad()

@@ -16,9 +16,11 @@ FP16, MIXED, SCALED, MASTER = "fp16", "mixed", "fp16, scale 1000", "fp16, scale 
 
 @dataclass(frozen=True)
 class RecipeRun:
-    """One recipe trained from all seeds: test accuracy in % and fall of the training loss for each seed, shares and counts."""
+    """One recipe trained from all seeds: top-1 and top-5 on the test images in % and fall of the training loss, for each seed;
+    shares and counts."""
 
     accuracies: list[float]
+    top5: list[float]
     loss_falls: list[float]
     lost: float
     zeros: float
@@ -32,6 +34,7 @@ def run_recipe(name: str, data: DataSet, params: Params, rate: float, factor: fl
     trainings.run()
     return RecipeRun(
         accuracies=[100 * share for share in trainings.accuracy(data.test_x, data.test_y)],
+        top5=[100 * share for share in trainings.accuracy(data.test_x, data.test_y, top=5)],
         loss_falls=[before - after for before, after in zip(start, trainings.mean_loss(x, y), strict=True)],
         lost=float(trainings.lost),
         zeros=float(trainings.zeros),
