@@ -2,6 +2,7 @@
 
 import copy
 import importlib.util
+from dataclasses import replace
 
 import pytest
 import torch
@@ -12,6 +13,14 @@ from hpml_lab import quantization
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.experiments.static_and_qat import BITS, PTQ, QAT, RoundedNet, judge, some_tests
+from hpml_lab.quantization.experiments.static_and_qat.qat_tools import (
+    GRAPH,
+    LECTURE,
+    ShippedNet,
+    integer_operators,
+    judge_shipped,
+    ship_graph,
+)
 from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
     CHANNEL,
     TENSOR,
@@ -20,7 +29,6 @@ from hpml_lab.quantization.experiments.static_and_qat.scaled_nets import (
     judge_scaled,
     scaled_lenet,
 )
-from hpml_lab.quantization.experiments.static_and_qat.torchao_qat import GRAPH, ShippedNet
 from hpml_lab.quantization.lessons.affine import affine_parameters, dequantize, quantize, value_range
 from hpml_lab.quantization.lessons.equalization import equalize_layers, equalizing_factors, ranges, scale_channels
 from hpml_lab.quantization.lessons.fake_quantized import FOLLOWED, FakeQuantized, calibrate, with_fake_quantization
@@ -194,9 +202,19 @@ SIZE = dict(
 )
 
 
+TOOLS = "hpml_lab.quantization.experiments.static_and_qat.qat_tools"
+
+
+def no_compiler(net, x):
+    raise LabError("torch.compile finds no compiler here.", "Install one.")
+
+
 @pytest.fixture(scope="module")
 def result(on_digits):
-    return on_digits("static-and-qat", **SIZE)
+    """Without a compiler, which would take seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"{TOOLS}.compiled_for", no_compiler)
+        return on_digits("static-and-qat", **SIZE)
 
 
 def test_exact_claims_hold_and_the_figures_are_drawn(result, sound):
@@ -220,18 +238,51 @@ def test_the_rows_compare_seed_by_seed(result):
 @NEEDS_TORCHAO
 def test_torchao_ships_what_was_trained(result):
     rows = result.rows(ShippedNet)
-    assert [row.weights for row in rows] == ["int4", "int2", GRAPH]
-    assert all(row.trained == row.converted and (row.linear, row.other) == (3, 0) for row in rows[:2])
-    assert (rows[2].linear, rows[2].other) == (3, 2), "PT2E converts the convolutions, too"
+    assert [row.weights for row in rows] == [LECTURE, "int4", "int2", GRAPH]
+    assert all(row.trained == row.converted and (row.linear, row.other) == (3, 0) for row in rows[1:3])
+    assert all((row.linear, row.other) == (3, 2) for row in (rows[0], rows[3])), "the convolutions, too"
+    assert [row.run_by for row in rows[1:]] == ["none", "none", "not compiled"], "they compute in float"
+    assert result.notes[0] == "PT2E's net was not compiled: torch.compile finds no compiler here. Install one."
+
+
+def test_the_lectures_lines_end_in_integer_kernels(result):
+    row = result.rows(ShippedNet)[0]
+    assert (row.run_by, row.integers) == ("2 quantized::conv2d, 3 quantized::linear", 5)
+    assert row.difference < 5, "the integers stay near what was trained"
+
+
+@pytest.mark.nightly
+@NEEDS_TORCHAO
+def test_a_compiled_graph_runs_all_layers_by_integer_operators():
+    notes, x = [], images(6, 8, 1, 28, 28)
+    row = ship_graph(LeNet().eval(), lambda net: net.eval(), lambda net: 0.0, x, notes)
+    assert (row.integers, notes) == (5, []) and "onednn::qconv_pointwise" in row.run_by
+
+
+def test_a_float_net_runs_no_integer_operator():
+    assert integer_operators(small_net(), images(7, 2, 2, 5, 5)) == ("none", 0)
+
+
+def test_each_claim_about_what_is_shipped_can_fail():
+    whole = ShippedNet(LECTURE, 90, 91, 91, 0.1, 3, 2, "5", 5)
+    rows = [whole, ShippedNet("int4", 90, 91, 91, 0, 3, 0), replace(whole, weights=GRAPH)]
+
+    def failing(number, **changes):
+        result = Result()
+        judge_shipped(result, [replace(row, **changes) if i == number else row for i, row in enumerate(rows)])
+        return [claim.text[:10] for claim in result.claims if not claim.holds]
+
+    assert failing(0) == [] and failing(0, converted=90) == []
+    assert failing(1, converted=90) == ["torchao's "] and failing(2, integers=4) == failing(0, integers=3) == ["After QAT "]
 
 
 def test_without_torchao_the_rest_is_complete(on_digits, monkeypatch):
     def absent(part="quantization"):
         raise LabError("torchao is not installed in this Python.", "pip install torchao")
 
-    monkeypatch.setattr("hpml_lab.quantization.experiments.static_and_qat.torchao_qat.torchao", absent)
+    monkeypatch.setattr(f"{TOOLS}.torchao", absent)
     found = on_digits("static-and-qat", **SIZE | dict(steps=1, seeds=1, more_steps=1, images=100))
-    assert found and not found.rows(ShippedNet) and len(found.rows(RoundedNet)) == 9
+    assert found and [row.weights for row in found.rows(ShippedNet)] == [LECTURE] and len(found.rows(RoundedNet)) == 9
     assert found.notes[0].startswith("torchao is not installed in this Python. pip install torchao")
 
 
@@ -264,17 +315,18 @@ def test_a_control_that_does_not_gain_is_reported():
     assert judged({PTQ: [95.0] * 3, QAT: [94.0, 95, 95]}) == [1]
 
 
-@pytest.mark.parametrize("which, fail", [((0, TENSOR), [0, 1]), ((1, TENSOR), [0]), ((1, CHANNEL), [0]), ((2, TENSOR), [1])])
-def test_one_seed_makes_a_claim_about_the_scaled_nets_fail(which, fail):
+@pytest.mark.parametrize("which", [(0, TENSOR), (1, TENSOR), (1, CHANNEL), (2, TENSOR), None])
+def test_one_seed_makes_the_claim_about_the_scaled_nets_fail(which):
     rows = [
         ScaledNet(str(k), "", "", 1.0, {TENSOR: [a] * 3, CHANNEL: [b] * 3})
         for k, (a, b) in enumerate(((95, 95), (80, 90), (95, 95)))
     ]
-    number, scales = which
-    rows[number].by_seed[scales][0] = {(0, TENSOR): 81, (1, TENSOR): 94, (1, CHANNEL): 95, (2, TENSOR): 94}[which]
+    if which is not None:
+        number, scales = which
+        rows[number].by_seed[scales][0] = {(0, TENSOR): 81, (1, TENSOR): 94.5, (1, CHANNEL): 95, (2, TENSOR): 94}[which]
     result = Result()
     judge_scaled(result, rows)
-    assert [k for k, claim in enumerate(result.claims) if not claim.holds] == fail
+    assert [claim.holds for claim in result.claims] == [which is None]
 
 
 def test_the_test_images_come_from_all_parts_of_the_set():

@@ -8,8 +8,10 @@ Static means that the scales of the activations are found once, on `calibration`
 """
 
 import copy
+import tempfile
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -85,6 +87,17 @@ def int8_weights(graph: nn.Module) -> list[Tensor]:
 
 
 # ---- compiling -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def compiled_apart() -> Iterator[None]:
+    """Without gradients; what is compiled inside is compiled anew, in a folder that is removed, also after an error."""
+    from torch._inductor.utils import fresh_cache
+
+    with torch.no_grad(), tempfile.TemporaryDirectory(prefix="hpml-inductor-") as folder, fresh_cache(dir=folder):
+        torch.compiler.reset()
+        yield
+        torch.compiler.reset()
 
 
 def compiled_for(net: nn.Module, x: Tensor) -> Callable[[Tensor], Tensor]:

@@ -1,6 +1,5 @@
 """Static quantization of convolutions: torchao's PT2E compiled by inductor, next to float32 and torch's eager mode."""
 
-import tempfile
 from dataclasses import replace
 
 import torch
@@ -19,7 +18,7 @@ from hpml_lab.quantization.experiments.pt2e_inductor.variants import (
     int8_forms,
     measure_net,
 )
-from hpml_lab.quantization.lessons.static_int8 import FUSED, all_convolutional, eager_mode_int8, int8_weights
+from hpml_lab.quantization.lessons.static_int8 import FUSED, all_convolutional, compiled_apart, eager_mode_int8, int8_weights
 from hpml_lab.quantization.experiments.pt2e_inductor.traps import StaticTrap, compiler_traps, eager_mode_traps, pt2e_traps
 from hpml_lab.quantization.tools.quantizers import quantized_modules
 from hpml_lab.core.experiment.findings import Table
@@ -33,7 +32,6 @@ QUICK = dict(images=8_000, steps=80, tested=2_048, batch=32, calibration=256, sa
 FULL = dict(images=60_000, steps=900, tested=10_000, batch=32, calibration=1_024, samples=15, resnet=True)
 
 LEAST_SCALE = 2.0**-12  # the least scale that torchao gives weights for x86
-FOLDER = "hpml-inductor-"  # for the code that inductor generates
 OURS, RESNET = "five convolutions", "ResNet-18"
 
 
@@ -181,14 +179,10 @@ def add_resnet(result: Result, samples: int) -> list[StaticNet]:
 )
 def pt2e_inductor(params: Params) -> Result:
     """Static int8 for convolutions: PT2E, its traps, and what inductor makes of it."""
-    from torch._inductor.utils import fresh_cache
-
     net, data = trained_net(params)
     x, calibration = data.test_x[: params.batch], data.x[: params.calibration]
     result = Result(notes=list(data.notes), arrays={"noise": {}})
-    # Compiled anew in each run; the folder is removed also after an error or an interrupt.
-    with torch.no_grad(), tempfile.TemporaryDirectory(prefix=FOLDER) as folder, fresh_cache(dir=folder):
-        torch.compiler.reset()
+    with compiled_apart():
         forms = {EAGER: net} | int8_forms(net, calibration, result.notes, any_batch=True)
         forms[OLD] = eager_mode_int8(net, calibration, FUSED)
         # Before anything is compiled: an export makes torch forget compiled code.
@@ -200,7 +194,6 @@ def pt2e_inductor(params: Params) -> Result:
         rows, times = measure_net(OURS, forms, x, data, params.samples, result.notes)
         report_times(result, OURS, rows, times)
         resnet = add_resnet(result, params.samples) if params.resnet else []
-        torch.compiler.reset()
     result.tables += [
         Table(f"{data.name}: five convolutions, batches of {params.batch}, one thread", rows),
         Table("What goes wrong", list(traps.values())),
