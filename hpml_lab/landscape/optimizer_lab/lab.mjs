@@ -227,10 +227,10 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     rules.append(...names.filter(name => !E.RULES[name].form).map(chip));
     rules.append(make("details", {}, make("summary", {}, "other forms"), make("div", {}, ...names.filter(name => E.RULES[name].form).map(chip))));
   } else {
-    rules.append(...Object.keys(chosen.hyper).map(name => make("label", {}, sample(E.RULES[name]), label(name))));
+    top.append(...Object.keys(chosen.hyper).map(name => make("span", { class: "field" }, sample(E.RULES[name]), label(name))));
   }
   const moved = make("div", { class: "row" }, followLabel, ...Object.values(sliders).map(({ box }) => box), allLabel);
-  root.append(top, rules, moved);
+  root.append(top, ...(has("choose") ? [rules] : []), moved);
 
   // ---- panels ---------------------------------------------------------------------------------------------------------
   const panels = {}, columns = [];
