@@ -13,6 +13,7 @@ const SLIDERS = {
   weight_decay: ["weight decay λ", u => u ** 3, Math.cbrt, 0, 1],
   noise: ["noise", u => 50 * u ** 3, v => Math.cbrt(v / 50), 0, 1],
 };
+const TURNS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [10, 0], PageDown: [-10, 0] };
 const STATE = { b: "b", G: "G", E_g2: "E[g²]", E_delta2: "E[Δ²]", v: "v", m: "m", u: "u" };
 const PARAMETERS = [["x", "#1c7f3c"], ["y", "#aa4499"]];
 const GREY = "#8c8c8c", MOST = 6, FAST = [30, 20], FINE = [120, 80], LOWEST_LOSS = 1e-6, LOWEST_STEP = 1e-5;
@@ -32,7 +33,7 @@ select, button, input { font: inherit; color: inherit; min-height: 24px; }
 select, button, input.number { background: var(--jp-layout-color2, var(--color-background-secondary, Canvas)); border: 1px solid ${GREY};
   border-radius: 4px; padding: 0 4px; }
 button { cursor: pointer; }
-input.number { width: 4.2em; } select { max-width: 140px; }
+input.number { width: 4.2em; } select { max-width: 165px; }
 input[type=range] { width: 84px; accent-color: currentColor; margin: 0; }
 input[type=checkbox] { margin: 0; min-height: 0; width: 14px; height: 14px; accent-color: currentColor; }
 input[type=range].wide { flex: 1; min-width: 140px; }
@@ -44,7 +45,8 @@ details > div { position: absolute; z-index: 5; right: 0; padding: 4px 10px; bor
 .panels.three { grid-template-columns: minmax(0, 1.2fr) minmax(0, 0.95fr) minmax(0, 1fr); }
 .panels.one { grid-template-columns: minmax(0, 1fr); max-width: 560px; }
 .column { display: flex; flex-direction: column; height: 272px; gap: 1px; }
-figure { margin: 0; display: flex; flex-direction: column; flex: 1; min-height: 0; } figure.tall { flex: 1.35; } figure[hidden] { display: none; }
+figure { margin: 0; display: flex; flex-direction: column; flex: 1; min-height: 0; }
+figure.tall { flex: 1.35; } figure[hidden] { display: none; }
 figcaption { white-space: nowrap; overflow: hidden; text-overflow: ellipsis; } figcaption b { margin-right: 6px; }
 figcaption i { display: inline-block; width: 14px; margin: 0 3px 3px 8px; border-top: 2px solid; }
 .canvas { position: relative; flex: 1; min-height: 0; } canvas { position: absolute; inset: 0; width: 100%; height: 100%; }
@@ -52,9 +54,11 @@ canvas.live { cursor: crosshair; touch-action: none; } canvas:focus-visible, sum
 .status { min-height: 1.3em; margin: 1px 0; white-space: nowrap; overflow: hidden; text-overflow: ellipsis; }
 .scroll { overflow-x: auto; } table { border-collapse: collapse; width: 100%; line-height: 1.25; font-size: 11.5px; }
 caption { text-align: left; font-weight: bold; padding-bottom: 1px; } th, td { text-align: left; vertical-align: top; padding: 1px 9px 0 0;
-  border-top: 1px solid ${GREY}55; font-weight: normal; } th { font-weight: bold; } code { font: 10.5px/1.25 var(--jp-code-font-family, monospace); }
+  border-top: 1px solid ${GREY}55; font-weight: normal; } th { font-weight: bold; }
+code { font: 10.5px/1.25 var(--jp-code-font-family, monospace); }
 table { table-layout: fixed; } th:first-child { width: 19%; } th.code { width: 27%; } .number { font-variant-numeric: tabular-nums; }
-@container (max-width: 640px) { .panels, .panels.three { grid-template-columns: minmax(0, 1fr); } .code { display: none; } .status { white-space: normal; } }
+@container (max-width: 640px) { .panels, .panels.three { grid-template-columns: minmax(0, 1fr); }
+  .code { display: none; } .status { white-space: normal; } }
 `;
 
 function make(tag, attributes = {}, ...children) {
@@ -69,7 +73,8 @@ function make(tag, attributes = {}, ...children) {
 function markerPath(marker, radius) {
   const [points, turn, depth] = MARKERS[marker], corners = [];
   for (let k = 0; k < 2 * points; k++) {
-    const angle = (turn + 180 * k / points) * Math.PI / 180, r = k % 2 ? radius * (depth < 1 ? depth : Math.cos(Math.PI / points)) : radius;
+    const angle = (turn + 180 * k / points) * Math.PI / 180, notch = depth < 1 ? depth : Math.cos(Math.PI / points);
+    const r = k % 2 ? radius * notch : radius;
     corners.push(`${(r * Math.cos(angle)).toFixed(2)} ${(r * Math.sin(angle)).toFixed(2)}`);
   }
   return `M${corners.join("L")}Z`;
@@ -95,7 +100,11 @@ function arrived(path, floor) {
 function serve(engine, post, listen, FAST, FINE) {
   const E = engine();
   let current = 0;
-  const pause = () => new Promise(done => { const { port1, port2 } = new MessageChannel(); port1.onmessage = done; port2.postMessage(0); });
+  const pause = () => new Promise(done => {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = done;
+    port2.postMessage(0);
+  });
   listen(async asked => {
     current = asked.id;
     for (const [columns, rows] of [FAST, FINE]) {
@@ -110,7 +119,8 @@ function serve(engine, post, listen, FAST, FINE) {
   });
 }
 function makeWorker() {
-  const text = `(${serve})(${engine}, m => postMessage(m), f => { onmessage = e => f(e.data); }, ${JSON.stringify(FAST)}, ${JSON.stringify(FINE)})`;
+  const sizes = JSON.stringify([FAST, FINE]).slice(1, -1);
+  const text = `(${serve})(${engine}, answer => postMessage(answer), act => { onmessage = event => act(event.data); }, ${sizes})`;
   const address = URL.createObjectURL(new Blob([text], { type: "text/javascript" }));
   const worker = new Worker(address);
   URL.revokeObjectURL(address);
@@ -119,12 +129,13 @@ function makeWorker() {
 
 export function mount(el, options, { alt = "Optimizer lab", changed = () => {} } = {}) {
   const chosen = structuredClone(options), has = panel => chosen.panels.includes(panel);
-  const first = structuredClone(options), hyper = structuredClone(options.hyper);  // of removed rules too: they come back as they were
+  const first = structuredClone(options);
+  const hyper = structuredClone(options.hyper);  // of removed rules too: they come back as they were
   chosen.hyper = Object.fromEntries(Object.keys(hyper).map(name => [name, hyper[name]]));
   const host = make("div", { class: "hpml-lab", role: "group", "aria-label": alt, "data-lm-suppress-shortcuts": "true" });
   const root = host.attachShadow({ mode: "open" });
   root.append(make("style", {}, CSS));
-  let paths = {}, preview = null, map = null, asked = "", ground = null, ink = "#000", drawn = 0, waiting = 0, together = false;
+  let paths = {}, preview = null, map = null, asked = "", ground = null, ink = "#000", font = "", drawn = 0, waiting = 0, together = false;
   const surface = () => E.SURFACES[chosen.surface], rule = () => E.RULES[chosen.follow];
 
   // ---- controls -------------------------------------------------------------------------------------------------------
@@ -163,10 +174,10 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     const put = value => set(key === "lr" ? Math.max(value, 1e-9) : to === E.memory ? clamp(value, 0, 0.9999) : Math.max(value, 0));
     range.addEventListener("input", () => put(from(Number(range.value))));
     range.addEventListener("keydown", event => {  // a hundredth of the range by itself; a finer one with the shift key
-      const turn = { ArrowRight: 1, ArrowUp: 1, ArrowLeft: -1, ArrowDown: -1 }[event.key];
-      if (!turn || !event.shiftKey) return;
+      if (!event.key.startsWith("Arrow") || !event.shiftKey) return;
       event.preventDefault();
-      put(from(to(get()) + turn * (max - min) / 5000));
+      const [right, up] = TURNS[event.key];
+      put(from(to(get()) + (right + up) * (max - min) / 5000));
     });
     entered(number, value => { if (Number.isFinite(value)) put(value); number.value = short(get()); });
     return { box: make("span", { class: "field" }, words, range, number), fit };
@@ -195,11 +206,14 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     chips[name] = box;
     return make("label", {}, box, sample(E.RULES[name]), label(name));
   };
-  const [surfaceLabel, surfaceBox] = select("surface", Object.entries(E.SURFACES).filter(([name]) => name === options.surface || !/-\d/.test(name))
-    .map(([name, { title, formula }]) => [name, /^quadratic/.test(name) ? `${title}, κ = ${E.SURFACES[name].eigenvalues[1]}` : title]), chosen.surface, setSurface);
-  const [scheduleLabel, scheduleBox] = select("schedule", Object.keys(E.SCHEDULES).map(name => [name, name]), chosen.schedule, schedule => take({ schedule }));
-  const [stepsLabel, stepsBox] = select("steps", [...new Set([20, 50, 100, 200, 500, chosen.steps])].sort((a, b) => a - b).map(n => [n, n]),
-    chosen.steps, steps => take({ steps: Number(steps), step: Math.min(chosen.step, Number(steps)) }));
+  const titled = ([name, { title, eigenvalues }]) => [name, /^quadratic/.test(name) ? `${title}, κ = ${eigenvalues[1]}` : title];
+  const offered = Object.entries(E.SURFACES).filter(([name]) => name === options.surface || !/-\d/.test(name));
+  const schedules = Object.keys(E.SCHEDULES).map(name => [name, name]);
+  const counts = [...new Set([20, 50, 100, 200, 500, chosen.steps])].sort((a, b) => a - b).map(count => [count, count]);
+  const setSteps = text => take({ steps: Number(text), step: Math.min(chosen.step, Number(text)) });
+  const [surfaceLabel, surfaceBox] = select("surface", offered.map(titled), chosen.surface, setSurface);
+  const [scheduleLabel, scheduleBox] = select("schedule", schedules, chosen.schedule, schedule => take({ schedule }));
+  const [stepsLabel, stepsBox] = select("steps", counts, chosen.steps, setSteps);
   const noise = slider("noise", () => chosen.noise, value => take({ noise: value }));
   const starts = [0, 1].map(i => {
     const box = make("input", { class: "number", type: "number", step: "0.1", "aria-label": `start ${"xy"[i]}` });
@@ -225,7 +239,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   const rules = make("div", { class: "row chips", role: "group", "aria-label": "Optimizers" });
   if (has("choose")) {
     rules.append(...names.filter(name => !E.RULES[name].form).map(chip));
-    rules.append(make("details", {}, make("summary", {}, "other forms"), make("div", {}, ...names.filter(name => E.RULES[name].form).map(chip))));
+    const forms = make("div", {}, ...names.filter(name => E.RULES[name].form).map(chip));
+    rules.append(make("details", {}, make("summary", {}, "other forms"), forms));
   } else {
     top.append(...Object.keys(chosen.hyper).map(name => make("span", { class: "field" }, sample(E.RULES[name]), label(name))));
   }
@@ -235,14 +250,18 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   // ---- panels ---------------------------------------------------------------------------------------------------------
   const panels = {}, columns = [];
   const panel = (key, text, live) => {
-    const canvas = make("canvas", { "aria-label": text, role: live ? "application" : "img", ...(live ? { class: "live", tabindex: "0" } : {}) });
-    const caption = make("figcaption"), figure = make("figure", { class: key === "loss" ? "tall" : "" }, caption, make("div", { class: "canvas" }, canvas));
+    const about = live ? { role: "application", class: "live", tabindex: "0" } : { role: "img" };
+    const canvas = make("canvas", { "aria-label": text, ...about }), caption = make("figcaption");
+    const figure = make("figure", { class: key === "loss" ? "tall" : "" }, caption, make("div", { class: "canvas" }, canvas));
     return (panels[key] = { canvas, caption, figure });
   };
-  if (has("surface")) columns.push([panel("surface", "Paths on the surface. Click or drag to set the start; arrow keys go through the steps.", true)]);
-  const plots = ["loss", "sizes", "state"].filter(has).map(key => panel(key, { loss: "Loss by step", sizes: "Step size by step", state: "State by step" }[key], false));
+  const CURVES = { loss: "Loss by step", sizes: "Step size by step", state: "State by step" }, curves = Object.keys(CURVES).filter(has);
+  const SURFACE = "Paths on the surface. Click or drag to set the start; arrow keys go through the steps.";
+  const MAP = "Map of settings: steps to the minimum. Click or drag to choose a setting; arrow keys move it.";
+  if (has("surface")) columns.push([panel("surface", SURFACE, true)]);
+  const plots = curves.map(key => panel(key, CURVES[key], false));
   if (plots.length) columns.push(plots);
-  if (has("map")) columns.push([panel("map", "Map of settings: steps to the minimum. Click or drag to choose a setting; arrow keys move it.", true)]);
+  if (has("map")) columns.push([panel("map", MAP, true)]);
   const grid = make("div", { class: `panels ${["", "one", "", "three"][columns.length]}` },
     ...columns.map(column => make("div", { class: "column" }, ...column.map(({ figure }) => figure))));
   const status = make("p", { class: "status", role: "status" });
@@ -256,7 +275,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     return made;
   };
   const table = make("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": "One step in formulas and numbers" });
-  if (has("step")) root.append(make("div", { class: "row" }, make("span", {}, "step"), stepRange, button("◀ back", -1), button("forward ▶", 1)), table);
+  if (has("step")) root.append(make("div", { class: "row" }, "step", stepRange, button("◀ back", -1), button("forward ▶", 1)), table);
 
   // Set the controls from what was chosen.
   function fit() {
@@ -287,8 +306,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   // Where a pointer is in a panel's box, both from 0 to 1, from the left and from below.
   const where = (key, event) => {
     const { canvas, box } = panels[key], frame = canvas.getBoundingClientRect();
-    const across = (event.clientX - frame.left - box.left) / box.width, up = (box.top + box.height - (event.clientY - frame.top)) / box.height;
-    return [clamp(across, 0, 1), clamp(up, 0, 1)];
+    const [x, y] = [event.clientX - frame.left - box.left, event.clientY - frame.top - box.top];
+    return [clamp(x / box.width, 0, 1), clamp(1 - y / box.height, 0, 1)];
   };
   const drag = (key, act, hover = null) => {
     const { canvas } = panels[key];
@@ -298,29 +317,41 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
       canvas.setPointerCapture(event.pointerId);
       act(...where(key, event));
     });
-    canvas.addEventListener("pointermove", event => { if (event.buttons & 1) act(...where(key, event)); else hover?.(...where(key, event)); });
+    canvas.addEventListener("pointermove", event => (event.buttons & 1 ? act : hover)?.(...where(key, event)));
   };
   const keys = (key, act) => panels[key].canvas.addEventListener("keydown", event => {
-    const turns = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [10, 0], PageDown: [-10, 0] }[event.key];
+    const turns = TURNS[event.key];
     if (!turns || event.ctrlKey || event.altKey || event.metaKey) return;
     event.preventDefault();
     event.stopPropagation();
     act(...turns);
   });
   if (panels.surface) {
-    drag("surface", (across, up) => { const [x0, x1, y0, y1] = surface().window; setStart(x0 + (x1 - x0) * across, y0 + (y1 - y0) * up); });
+    drag("surface", (across, up) => {
+      const [x0, x1, y0, y1] = surface().window;
+      setStart(x0 + (x1 - x0) * across, y0 + (y1 - y0) * up);
+    });
     keys("surface", (right, up) => setStep(chosen.step + right + up));
   }
-  if (has("step")) for (const key of ["loss", "sizes", "state"].filter(has)) { panels[key].canvas.classList.add("live"); drag(key, across => setStep(across * chosen.steps)); }
+  for (const key of has("step") ? curves : []) {
+    panels[key].canvas.classList.add("live");
+    drag(key, across => setStep(across * chosen.steps));
+  }
   if (panels.map) {
     const put = (across, up) => {
       preview = null;
       Object.assign(hyper[chosen.follow], E.setting(chosen.surface, chosen.follow, hyper[chosen.follow], across, up));
       take({});
     };
-    drag("map", put, (across, up) => { preview = E.setting(chosen.surface, chosen.follow, hyper[chosen.follow], across, up); update(); });
+    drag("map", put, (across, up) => {
+      preview = E.setting(chosen.surface, chosen.follow, hyper[chosen.follow], across, up);
+      update();
+    });
     panels.map.canvas.addEventListener("pointerleave", () => { preview = null; update(); });
-    keys("map", (right, up) => { const [across, high] = onMap(hyper[chosen.follow]); put(clamp(across + right / FINE[0], 0, 1), clamp(high + up / FINE[1], 0, 1)); });
+    keys("map", (right, up) => {
+      const [across, high] = onMap(hyper[chosen.follow]);
+      put(clamp(across + right / FINE[0], 0, 1), clamp(high + up / FINE[1], 0, 1));
+    });
   }
   const onMap = values => {
     const { rates: [a, b], memories: [c, d] } = E.axes(chosen.surface, chosen.follow), key = E.second(chosen.follow);
@@ -350,7 +381,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     if (wanted === asked) return;
     asked = wanted;
     host.dataset.map = "";
-    const request = { id: ++drawn, surface: chosen.surface, name, hyper: { ...hyper[name] }, chosen: { start, noise, schedule, steps, seed } };
+    const rest = { start, noise, schedule, steps, seed };
+    const request = { id: ++drawn, surface: chosen.surface, name, hyper: { ...hyper[name] }, chosen: rest };
     if (worker) worker.postMessage(request); else here?.(request);
   }
   const color = share => {
@@ -372,13 +404,13 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
 
   // ---- drawing --------------------------------------------------------------------------------------------------------
   function open(key, left, bottom, right = 8, top = 4) {
-    const found = panels[key], { canvas } = found, scale = devicePixelRatio, [width, height] = [canvas.clientWidth, canvas.clientHeight];
+    const found = panels[key], { canvas } = found, { clientWidth: width, clientHeight: height } = canvas, scale = devicePixelRatio;
     const [w, h] = [Math.round(width * scale), Math.round(height * scale)];
     if (canvas.width !== w || canvas.height !== h) Object.assign(canvas, { width: w, height: h });
     const c = canvas.getContext("2d");
     c.setTransform(scale, 0, 0, scale, 0, 0);
     c.clearRect(0, 0, width, height);
-    Object.assign(c, { font: `11px ${getComputedStyle(host).fontFamily}`, fillStyle: ink, strokeStyle: GREY, lineWidth: 1, lineJoin: "round" });
+    Object.assign(c, { font, fillStyle: ink, strokeStyle: GREY, lineWidth: 1, lineJoin: "round" });
     found.box = { left, top, width: width - left - right, height: height - bottom - top };
     return [c, found.box];
   }
@@ -404,16 +436,15 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   function drawGround(width, height) {
     const scale = devicePixelRatio, key = [chosen.surface, width, height, scale, ink].join();
     if (ground?.key === key) return ground.picture;
-    const [w, h] = [Math.round(width * scale), Math.round(height * scale)], f = surface(), [x0, x1, y0, y1] = f.window, floor = E.lowest(chosen.surface);
-    const heights = [];
-    for (let i = 0; i < 2500; i++) heights.push(f.value(x0 + (x1 - x0) * (i % 50) / 49, y0 + (y1 - y0) * Math.floor(i / 50) / 49) - floor);
-    heights.sort((a, b) => a - b);
+    const [w, h] = [Math.round(width * scale), Math.round(height * scale)], f = surface(), [x0, x1, y0, y1] = f.window;
+    const floor = E.lowest(chosen.surface), at = (i, j) => f.value(x0 + (x1 - x0) * i / 49, y0 + (y1 - y0) * j / 49) - floor;
+    const heights = Array.from({ length: 2500 }, (_, k) => at(k % 50, Math.floor(k / 50))).sort((a, b) => a - b);
     // Areas between two lines are of equal size, except for finer ones on the valley's floor.
     const levels = [0.01, 0.03, 0.07, 0.15, 0.25, 0.37, 0.5, 0.63, 0.76, 0.88].map(share => heights[Math.floor(2499 * share)]);
     const picture = new OffscreenCanvas(w, h), image = new ImageData(w, h), [perX, perY] = [(x1 - x0) / w, (y1 - y0) / h];
     for (let row = 0, at = 0; row < h; row++) {
       for (let column = 0; column < w; column++, at += 4) {
-        const x = x0 + perX * (column + 0.5), y = y1 - perY * (row + 0.5), height = f.value(x, y) - floor, [gx, gy] = f.gradient(x, y);
+        const x = x0 + perX * (column + 0.5), y = y1 - perY * (row + 0.5), [gx, gy] = f.gradient(x, y), height = f.value(x, y) - floor;
         let band = 0, near = Infinity;
         for (const level of levels) { if (height > level) band++; near = Math.min(near, Math.abs(height - level)); }
         const distance = near / Math.hypot(gx * perX, gy * perY);  // from the nearest line, in pixels
@@ -434,9 +465,10 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     if (width < 20 || height < 20) return;
     c.drawImage(drawGround(width, height), left, top, width, height);
     c.textAlign = "center";
-    for (const x of [x0, (x0 + x1) / 2, x1]) c.fillText(short(x).replace("-", "−"), clamp(toX(x), left + 8, left + width - 8), top + height + 13);
+    const tick = value => short(value).replace("-", "−");
+    for (const x of [x0, (x0 + x1) / 2, x1]) c.fillText(tick(x), clamp(toX(x), left + 8, left + width - 8), top + height + 13);
     c.textAlign = "right";
-    for (const y of [y0, (y0 + y1) / 2, y1]) c.fillText(short(y).replace("-", "−"), left - 4, clamp(toY(y) + 4, top + 9, top + height));
+    for (const y of [y0, (y0 + y1) / 2, y1]) c.fillText(tick(y), left - 4, clamp(toY(y) + 4, top + 9, top + height));
     clip(c, box);
     for (const [x, y] of f.minima) {
       c.translate(toX(x), toY(y));
@@ -485,7 +517,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   // A panel over the steps: lines are [values, color, dash, width, marker's rule], values clipped to the axis.
   function drawOverSteps(key, lines, scale, low, high, ticks, bottom) {
     const [c, box] = open(key, 38, bottom ? 16 : 5), { left, top, width, height } = box;
-    const toX = t => left + width * t / chosen.steps, toY = value => top + height * (1 - clamp((scale(value) - low) / (high - low || 1), 0, 1));
+    const toX = t => left + width * t / chosen.steps;
+    const toY = value => top + height * (1 - clamp((scale(value) - low) / (high - low || 1), 0, 1));
     c.textAlign = "right";
     line(c, `${GREY}55`, [], 1);
     const taken = [];
@@ -498,8 +531,13 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     }
     c.stroke();
     c.textAlign = "center";
-    if (bottom) for (const t of [0, chosen.steps / 2, chosen.steps]) c.fillText(t ? String(t) : "step 0", clamp(toX(t), left + 14, left + width - 9), top + height + 13);
-    if (has("step")) { line(c, ink, [1, 2], 1); c.moveTo(toX(chosen.step), top); c.lineTo(toX(chosen.step), top + height); c.stroke(); }
+    for (const t of bottom ? [0, chosen.steps / 2, chosen.steps] : []) {
+      c.fillText(t ? String(t) : "step 0", clamp(toX(t), left + 14, left + width - 9), top + height + 13);
+    }
+    if (has("step")) {
+      line(c, ink, [1, 2], 1);
+      c.moveTo(toX(chosen.step), top); c.lineTo(toX(chosen.step), top + height); c.stroke();
+    }
     clip(c, { left: left - 4, top: top - 4, width: width + 8, height: height + 8 });
     for (const [values, color, dash, thick, first, name] of lines) {
       line(c, color, dash, thick);
@@ -520,37 +558,44 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   };
   const log = value => Math.log10(Math.max(value, 1e-300));
   function drawPlots() {
-    const followed = paths[chosen.follow], floor = E.lowest(chosen.surface), last = plots.filter(({ figure }) => !figure.hidden).at(-1);
+    const followed = paths[chosen.follow], floor = E.lowest(chosen.surface);
+    const last = plots.filter(({ figure }) => !figure.hidden).at(-1);
     const bottom = key => panels[key] === last;
     if (panels.loss) {
-      const heights = Object.entries(paths).map(([name, { losses }]) => [losses.map(loss => Math.max(loss - floor, LOWEST_LOSS)), name]);
-      const start = heights[0][0][0], high = Math.ceil(log(start)) + 1;
-      const least = Math.min(...heights.map(([values]) => values.reduce((a, b) => Math.min(a, b))));
+      const lines = Object.entries(paths).map(([name, { losses }]) => {
+        const heights = losses.map(loss => Math.max(loss - floor, LOWEST_LOSS)), { color, dash } = E.RULES[name];
+        return [heights, color, dash, name === chosen.follow ? 2.2 : 1.6, 0, name];
+      });
+      const high = Math.ceil(log(lines[0][0][0])) + 1, least = Math.min(...lines.map(([heights]) => Math.min(...heights)));
       const low = Math.max(Math.floor(log(least)), -6, high - 10);
       caption("loss", "loss f − lowest f");
-      drawOverSteps("loss", heights.map(([values, name]) => [values, E.RULES[name].color, E.RULES[name].dash, name === chosen.follow ? 2.2 : 1.6, 0, name]),
-        log, low, high, decades(low, high, 5), bottom("loss"));
+      drawOverSteps("loss", lines, log, low, high, decades(low, high, 5), bottom("loss"));
     }
     if (panels.sizes) {
       const moves = [followed.x, followed.y].map(values => values.slice(1).map((value, i) => Math.abs(value - values[i])));
-      const most = Math.max(...moves.flat(), ...followed.rates, LOWEST_STEP * 10), least = Math.min(...moves.flat().filter(value => value > 0), ...followed.rates);
+      const every = [...moves.flat(), ...followed.rates].filter(value => value > 0);
+      const most = Math.max(...every, LOWEST_STEP * 10), least = Math.min(...every);
       const high = Math.ceil(log(Math.min(most, 1e4))), low = Math.max(Math.floor(log(least)), -5, high - 6);
       caption("sizes", `${label(chosen.follow)}: step`, ...PARAMETERS.map(([name, color]) => `|Δ${name}|~${color}`), `rate α~${GREY}~dotted`);
-      drawOverSteps("sizes", [...moves.map((values, i) => [values, PARAMETERS[i][1], [], 1.6, 1]), [followed.rates, GREY, [2, 2], 1.6, 1]],
-        log, low, high, decades(low, high, 3), bottom("sizes"));
+      const lines = moves.map((values, i) => [values, PARAMETERS[i][1], [], 1.6, 1]);
+      drawOverSteps("sizes", [...lines, [followed.rates, GREY, [2, 2], 1.6, 1]], log, low, high, decades(low, high, 3), bottom("sizes"));
     }
     if (panels.state && !panels.state.figure.hidden) {
       const shown = Object.keys(rule().state).filter(key => STATE[key]), lines = [];
-      shown.forEach((key, k) => followed.states.forEach((state, i) => lines.push([state[key], PARAMETERS[i][1], k ? [4, 3] : [], 1.6, 0])));
+      shown.forEach((key, k) => followed.states.forEach((state, i) => {
+        lines.push([state[key], PARAMETERS[i][1], k ? [4, 3] : [], 1.6, 0]);
+      }));
       const every = lines.flatMap(([values]) => values), [least, most] = [Math.min(0, ...every), Math.max(0, ...every)];
       // Linear about zero, so that a momentum that swings looks like a swing; logarithmic beyond, for squares.
-      const reach = Math.max(-least, most, 1e-300), unit = reach / 1000, scale = value => Math.sign(value) * Math.log10(1 + Math.abs(value) / unit);
+      const reach = Math.max(-least, most, 1e-300), unit = reach / 1000;
+      const scale = value => Math.sign(value) * Math.log10(1 + Math.abs(value) / unit);
       const top = Math.floor(log(reach)), ticks = [[0, "0"]];
       for (const sign of [1, -1]) for (const k of [top, top - 2]) {
         const value = sign * 10 ** k;
         if (value <= most && value >= least && Math.abs(value) > unit) ticks.push([value, (sign < 0 ? "−" : "") + powerOfTen(k)]);
       }
-      caption("state", `${label(chosen.follow)}: state`, ...shown.map((key, k) => `${STATE[key]}~${ink}~${k ? "dashed" : "solid"}`), ...PARAMETERS.map(([name, color]) => `${name}~${color}`));
+      const entries = shown.map((key, k) => `${STATE[key]}~${ink}~${k ? "dashed" : "solid"}`);
+      caption("state", `${label(chosen.follow)}: state`, ...entries, ...PARAMETERS.map(([name, color]) => `${name}~${color}`));
       drawOverSteps("state", lines, scale, scale(least), scale(most), ticks, bottom("state"));
     }
   }
@@ -558,7 +603,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   function drawMap() {
     const [c, box] = open("map", 40, 46), { left, top, width, height } = box, key = E.second(chosen.follow);
     const { rates: [a, b], memories: [low, high] } = E.axes(chosen.surface, chosen.follow);
-    const toX = rate => left + width * (Math.log10(rate) - a) / (b - a), toY = value => top + height * (1 - (key ? (E.memory(value) - low) / (high - low) : 0.5));
+    const toX = rate => left + width * (Math.log10(rate) - a) / (b - a);
+    const toY = value => top + height * (1 - (E.memory(value) - low) / (high - low));
     caption("map", `${label(chosen.follow)}: steps needed`, key ? `α across, ${SLIDERS[key][0].slice(-2).trim()} up` : "α across");
     if (map?.of === `${chosen.surface} ${chosen.follow}`) {  // that of the last start stays until the next is there
       c.imageSmoothingEnabled = false;
@@ -566,16 +612,22 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     }
     const limits = [];
     for (let k = 0; k <= 60; k++) {
-      const value = key ? E.decay(low + (high - low) * k / 60) : 0, limit = E.boundary(chosen.surface, chosen.follow, key ? { [key]: value } : {});
+      const value = E.decay(low + (high - low) * k / 60);
+      const limit = E.boundary(chosen.surface, chosen.follow, key ? { [key]: value } : {});
       if (limit) limits.push([toX(limit), key ? toY(value) : top + height * (1 - k / 60)]);
     }
     const bounded = limits.length && chosen.schedule === "constant";
     if (bounded) {
       clip(c, box);
-      for (const [color, width] of [["#000", 4], ["#fff", 2]]) { line(c, color, [], width); for (const [x, y] of limits) c.lineTo(x, y); c.stroke(); }
+      for (const [color, width] of [["#000", 4], ["#fff", 2]]) {
+        line(c, color, [], width);
+        for (const [x, y] of limits) c.lineTo(x, y);
+        c.stroke();
+      }
       c.restore();
     }
-    const spot = preview ?? hyper[chosen.follow], x = clamp(toX(spot.lr), left, left + width), y = clamp(key ? toY(spot[key]) : top + height / 2, top, top + height);
+    const spot = preview ?? hyper[chosen.follow], x = clamp(toX(spot.lr), left, left + width);
+    const y = key ? clamp(toY(spot[key]), top, top + height) : top + height / 2;
     for (const [color, width] of [["#000", 4], ["#fff", 2]]) { line(c, color, [], width); c.arc(x, y, 6, 0, 7); c.stroke(); }
     line(c, GREY, [], 1);
     c.strokeRect(left, top, width, height);
@@ -584,7 +636,9 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     for (const [rate, text] of decades(a, b, 4)) c.fillText(text, clamp(toX(rate), left + 6, left + width - 6), top + height + 13);
     c.textAlign = "right";
     if (key) {
-      for (const value of [0, 0.5, 0.9, 0.99, 0.999, 0.9999]) if (E.memory(value) <= high) c.fillText(String(value), left - 3, clamp(toY(value) + 4, top + 9, top + height));
+      for (const value of [0, 0.5, 0.9, 0.99, 0.999, 0.9999].filter(value => E.memory(value) <= high)) {
+        c.fillText(String(value), left - 3, clamp(toY(value) + 4, top + 9, top + height));
+      }
     }
     // The scale: colors are the logarithm of the steps.
     const y0 = top + height + 20, wide = Math.min(80, width * 0.3), grey = left + wide + 14;
@@ -628,7 +682,8 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   function statusText() {
     const floor = E.lowest(chosen.surface), [x0, x1, y0, y1] = surface().window;
     const parts = Object.entries(paths).map(([name, path]) => {
-      const out = path.x.findIndex((x, i) => !(x >= x0 && x <= x1 && path.y[i] >= y0 && path.y[i] <= y1)), steps = arrived(path, floor);
+      const out = path.x.findIndex((x, i) => !(x >= x0 && x <= x1 && path.y[i] >= y0 && path.y[i] <= y1));
+      const steps = arrived(path, floor);
       if (path.end) return `${label(name)} ${path.end.replace(" at ", " at step ")}`;
       return `${label(name)} ${steps === null ? "not reached" : `${steps} steps`}${out >= 0 ? ` (outside from ${out})` : ""}`;
     });
@@ -640,6 +695,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     const style = getComputedStyle(host), [r, g, b] = style.color.match(/[\d.]+/g).map(Number);
     if (ink !== style.color) {
       ink = style.color;
+      font = `11px ${style.fontFamily}`;
       host.style.colorScheme = 0.3 * r + 0.6 * g + 0.1 * b > 127 ? "dark" : "light";
     }
     paths = {};
@@ -664,7 +720,13 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   themes.observe(document.body, { attributes: true });
   scheme.addEventListener("change", update);
   update();
-  return () => { worker?.terminate(); sizes.disconnect(); themes.disconnect(); scheme.removeEventListener("change", update); host.remove(); };
+  return () => {
+    worker?.terminate();
+    sizes.disconnect();
+    themes.disconnect();
+    scheme.removeEventListener("change", update);
+    host.remove();
+  };
 }
 
 export default {
