@@ -221,8 +221,8 @@ def readme_pages(readme: str) -> tuple[str, str]:
     start, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     title, intro = start.split("\n", 1)
     intro, picture, _ = re.split(r"^(!\[.*\)$)", intro, maxsplit=1, flags=re.MULTILINE)
-    if all_labs := labs():  # the last has all optimizers, and moves
-        picture = _for_a_page(all_labs[-1])["data"]["text/html"]
+    if largest := max(labs(), key=lambda lab: len(_settings(lab)["panels"]), default=None):
+        picture = _for_a_page(largest)["data"]["text/html"]
     notebooks = next(section for section in sections if section.startswith("## The notebooks"))
     rest = "".join(section for section in sections if section is not notebooks)
     pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), "use", "data/README"]

@@ -21,6 +21,9 @@ for (const place of document.querySelectorAll("[data-frames]")) {
 
 // The optimizer lab: the module that draws it in a notebook draws it here. Without it the picture stays.
 for (const place of document.querySelectorAll("[data-optimizer-lab]")) {
-  const alt = place.querySelector("img").alt;
-  import("./lab.mjs").then(({ mount }) => mount(place, JSON.parse(place.dataset.optimizerLab), { alt }), () => {});
+  const picture = place.querySelector("img");
+  import("./lab.mjs").then(({ mount }) => {
+    mount(place, JSON.parse(place.dataset.optimizerLab), { alt: picture.alt });
+    picture.remove();
+  }, () => {});
 }

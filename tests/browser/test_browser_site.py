@@ -29,7 +29,7 @@ from lab import CHROMIUM, browser  # noqa: E402
 
 MEGABYTES = 40
 CHECKED = ("index", "lectures", "notebooks/00_start", "notebooks/02_autograd", "notebooks/05_adaptive")
-PHONE = {"width": 390, "height": 844}
+PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1366, "height": 768}
 # No torch, nothing of the package: both would be found here, and neither in an environment that has only the extra `site`.
 BUILD = "import runpy, sys; sys.modules.update(torch=None, hpml_lab=None); runpy.run_path('docs/build.py', run_name='__main__')"
 
@@ -162,7 +162,7 @@ def opened(site, tmp_path_factory):
         page.on("pageerror", lambda error: page.errors.append(str(error)))
 
         def show(name, scheme="light", viewport=None):
-            page.set_viewport_size(viewport or {"width": 1366, "height": 768})
+            page.set_viewport_size(viewport or LAPTOP)
             page.emulate_media(color_scheme=scheme)
             page.goto(f"http://127.0.0.1:{server.server_port}/{name}.html", wait_until="load")
             if shots := os.environ.get("HPML_SCREENSHOTS"):
@@ -192,10 +192,11 @@ def test_axe_finds_nothing(opened, name, scheme):
 
 
 @in_chromium
+@pytest.mark.parametrize("viewport", [PHONE, LAPTOP], ids=["phone", "laptop"])
 @pytest.mark.parametrize("name", [*CHECKED, "notebooks/08_loading"])
-def test_no_page_is_wider_than_a_phone(opened, name):
-    page = opened(name, viewport=PHONE)
-    assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
+def test_no_page_is_wider_than_its_window(opened, name, viewport):
+    page = opened(name, viewport=viewport)
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
 
 
 @in_chromium
@@ -210,3 +211,21 @@ def test_a_stepper_moves(opened, name):
         page.keyboard.press(key)
         seen.add((picture.get_attribute("src"), stepper.locator("output").inner_text()))
     assert len(seen) == 3
+
+
+@in_chromium
+@pytest.mark.parametrize("name", ["index", "notebooks/04_descent", "notebooks/05_adaptive"])
+def test_the_path_follows_a_slider_of_the_optimizer_lab(opened, name):
+    page = opened(name)
+    lab = page.locator("[data-optimizer-lab]").first
+    slider, surface = lab.get_by_role("slider", name="rate α").first, lab.locator("canvas").first
+    slider.scroll_into_view_if_needed()
+    before = surface.evaluate("canvas => canvas.toDataURL()")
+    box = slider.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x - box["width"] / 4, y, steps=4)
+    page.mouse.up()
+    page.wait_for_function("([canvas, old]) => canvas.toDataURL() !== old", arg=[surface.element_handle(), before])
+    assert lab.locator("img").count() == 0, "the picture that stands for it is gone"
