@@ -25,7 +25,8 @@ ROOT = DOCS.parent
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
-AS_THEY_ARE = ("data/README.md", "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
+PAGES = ("docs/instructors.md", "data/README.md")
+AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
 MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
@@ -225,7 +226,12 @@ def readme_pages(readme: str) -> tuple[str, str]:
         picture = _for_a_page(largest)["data"]["text/html"]
     notebooks = next(section for section in sections if section.startswith("## The notebooks"))
     rest = "".join(section for section in sections if section is not notebooks)
-    pages = ["lectures", *(f"notebooks/{path.stem}" for path in NOTEBOOKS), "use", "data/README"]
+    pages = [
+        "lectures",
+        *(f"notebooks/{path.stem}" for path in NOTEBOOKS),
+        "use",
+        *(name.removesuffix(".md") for name in PAGES),
+    ]
     toctree = "\n".join(["```{toctree}", ":hidden:", "", *pages, "```"])
     first = "\n".join([title, intro, picture, "", "[The lectures, example by example](lectures.md)", "", notebooks, toctree])
     return first, f"# Install and use\n\n{rest}"
