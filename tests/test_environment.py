@@ -58,8 +58,8 @@ def test_the_tests_install_deepspeed_so_that_its_rows_run_in_ci():
     assert wanted("test").items() > wanted("deepspeed").items() and "deepspeed" in wanted("deepspeed")
     entry = re.search(r"^deepspeed==\S+ ; (.*) \\$", LOCK, flags=re.M)
     assert entry[1] == "sys_platform == 'linux'", "elsewhere it is not installed"
-    for extra in ("compression", "dicom", "serve"):
-        assert wanted("test").items() > wanted(extra).items() > wanted().items(), "so do those of notebooks 16 and 19"
+    for extra in ("compression", "dicom", "hdf5", "serve"):
+        assert wanted("test").items() > wanted(extra).items() > wanted().items(), "so do those of notebooks 10, 16 and 19"
 
 
 def test_the_installer_and_what_builds_this_package_are_pinned():

@@ -327,7 +327,7 @@ def test_dali_is_found_in_either_build(monkeypatch):
     assert PROBES["dali"](answers()).value == "2.4.0 (nvidia-dali-cuda120)"
 
 
-@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning", "pydicom", "onnxruntime", "litserve"])
+@pytest.mark.parametrize("name", ["deepspeed", "torchao", "torch-pruning", "pydicom", "h5py", "onnxruntime", "litserve"])
 def test_an_optional_package_is_found_without_loading_it(monkeypatch, name):
     versions(monkeypatch)
     found = PROBES[name](answers())

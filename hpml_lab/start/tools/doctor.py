@@ -16,6 +16,7 @@ from hpml_lab.start.tools.platform_settings import PlatformSetting, platform_set
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
+OF_A_GPU = ("nsys",)  # tools that show nothing more where there is no GPU
 
 # Each looks at one thing; `uses` of an experiment names findings. None imports torch: what needs it runs in a process of its
 # own (torch_probe.py), so that they work where torch is missing, old or broken. In the order in which they are shown.
@@ -42,6 +43,7 @@ PROBES: dict[str, Callable[[Answers], Finding]] = {
     "torchao": probes_software.torchao,
     "torch-pruning": probes_software.torch_pruning,
     "pydicom": probes_software.pydicom,
+    "h5py": probes_software.h5py,
     "onnxruntime": probes_software.onnxruntime,
     "litserve": probes_software.litserve,
     "mnist": probes_software.mnist,
@@ -178,7 +180,7 @@ def notebooks(findings: list[Finding], answers: Answers) -> list[Notebook]:
         lacks: dict[str, list[str]] = {}
         for row in mine:
             for tool in row["uses"]:
-                if state[tool] != OK:
+                if state[tool] != OK and not (tool in OF_A_GPU and state["cuda"] != OK):
                     lacks.setdefault(tool, []).append(row["slug"])
         try:
             imported, damaged = imported_by(files[name]) if name in files else [], False

@@ -137,6 +137,11 @@ def pydicom(answers: Answers) -> Finding:
     return _optional("pydicom", "CT scans are stored as .npz alone, and DICOM series are not read.", "pip install pydicom")
 
 
+def h5py(answers: Answers) -> Finding:
+    """h5py: files of the format HDF5."""
+    return _optional("h5py", "Of notebook 10's four causes of slow code one is left out: HDF5's lock.", "pip install h5py")
+
+
 def onnxruntime(answers: Answers) -> Finding:
     """ONNX Runtime, and what torch exports models with for it."""
     means, fix = "Models are not exported to ONNX, and torch alone runs them.", "pip install onnxruntime onnx onnxscript"

@@ -46,14 +46,14 @@ TOOLS = (
         "perf",
         "perf --version",
         "not installed",
-        "The processor's counters are not read.",
+        "The processor's counters are not read, and no flame graph has Python's and C's functions in one.",
         "Debian: sudo apt-get install linux-perf; Ubuntu: sudo apt-get install linux-tools-generic",
     ),
     Tool(
         "nsys",
         "nsys --version",
         "not installed",
-        "torch.profiler draws the timelines instead.",
+        "On a GPU, the ranges of a step come from torch.profiler alone.",
         "install Nsight Systems from https://developer.nvidia.com/nsight-systems",
     ),
 )
