@@ -29,7 +29,7 @@ class Gpus:
     """All GPUs of the machine; `note` says why there is none. Close it, or use it in a `with` block."""
 
     def __init__(self) -> None:
-        self.note, self._handles = "", []
+        self.note, self._handles, self._gpm = "", [], {}
         self._nvml = importlib.import_module("pynvml")
         try:
             self._nvml.nvmlInit()
@@ -68,6 +68,31 @@ class Gpus:
         found = handle and self._ask(lambda: self._nvml.nvmlDeviceGetSamples(handle, kind, int(since * 1e6)))
         return [(sample.timeStamp / 1e6, sample.sampleValue.uiVal) for sample in found[1]] if found else []
 
+    def sm_activity(self, bus_id: str) -> float | None:
+        """% of a GPU's multiprocessors that had work, on average since the last call for it (NVML's GPM, from Hopper on).
+
+        None at the first call, and where NVML does not give it.
+        """
+        handle = dict(self._handles).get(bus_id)
+        return handle and self._ask(lambda: self._sm_activity(bus_id, handle))
+
+    def _sm_activity(self, bus_id: str, handle: Any) -> float | None:
+        nvml, before = self._nvml, self._gpm.get(bus_id)
+        if not nvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice:
+            return None
+        self._gpm[bus_id] = nvml.nvmlGpmSampleGet(handle, nvml.nvmlGpmSampleAlloc())
+        if before is None:
+            return None
+        asked = nvml.c_nvmlGpmMetricsGet_t()
+        asked.version, asked.numMetrics = nvml.NVML_GPM_METRICS_GET_VERSION, 1
+        asked.sample1, asked.sample2 = before, self._gpm[bus_id]
+        asked.metrics[0].metricId = nvml.NVML_GPM_METRIC_SM_UTIL
+        try:
+            metric = nvml.nvmlGpmMetricsGet(asked).metrics[0]
+            return None if metric.nvmlReturn else metric.value
+        finally:
+            nvml.nvmlGpmSampleFree(before)
+
     def _reading(self, bus_id: str, handle: Any) -> GpuReading:
         rates = self._ask(lambda: self._nvml.nvmlDeviceGetUtilizationRates(handle))
         memory = self._ask(lambda: self._nvml.nvmlDeviceGetMemoryInfo(handle).used / MIB)
@@ -83,8 +108,10 @@ class Gpus:
     def close(self) -> None:
         """Give NVML back; closing twice does nothing."""
         if self._nvml is not None:
+            for sample in self._gpm.values():
+                self._nvml.nvmlGpmSampleFree(sample)
             self._nvml.nvmlShutdown()
-        self._nvml, self._handles = None, []
+        self._nvml, self._handles, self._gpm = None, [], {}
 
     def __enter__(self) -> "Gpus":
         return self

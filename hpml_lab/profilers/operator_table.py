@@ -1,15 +1,14 @@
 """Traces of torch's profiler, as Chrome's tracing reads them, summed up as one table of operators."""
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.experiment.findings import Row, column
-
-ON_DEVICE = ("kernel", "gpu_memcpy", "gpu_memset")
+from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 
 @dataclass
@@ -47,20 +46,15 @@ def operator_table(traces: Iterable[Path]) -> OperatorTable:
             found = json.loads(path.read_text(encoding="utf-8"), strict=False)["traceEvents"]
         except (ValueError, KeyError, TypeError):
             continue
-        seconds += sum(event["dur"] / 1e6 for event in found if event.get("cat") == "Trace" and "dur" in event)
-        calls = [event for event in found if event.get("cat") == "cpu_op" and "dur" in event]
-        events += len(calls)
+        seconds += sum(event["dur"] / 1e6 for event in of_categories(found, ("Trace",)))
         on_device: dict[Any, float] = defaultdict(float)
-        for event in found:
-            if event.get("cat") in ON_DEVICE:
-                on_device[event["args"].get("External id")] += event.get("dur", 0.0)
-        threads: dict[Any, list[dict[str, Any]]] = defaultdict(list)
-        for call in calls:
-            threads[call["tid"]].append(call)
-        for own in threads.values():
-            own.sort(key=lambda call: (call["ts"], -call["dur"]))
-            host.add(own)
-            device.add(own, on_device)
+        for event in of_categories(found, GPU):
+            on_device[event["args"].get("External id")] += event["dur"]
+        for call in nested(of_categories(found, ("cpu_op",))):
+            events += 1
+            host.add(call, call["self"], {call["name"]: call["dur"]} if call["name"] not in call["around"] else {})
+            own = on_device.get(call.get("args", {}).get("External id"), 0.0)
+            device.add(call, own, dict.fromkeys({*call["around"], call["name"]}, own))
     used = device if sum(device.self_us.values()) else host
     return OperatorTable(used.rows(), seconds, events, used is device)
 
@@ -69,30 +63,16 @@ class _Sums:
     """Times by operator, in microseconds."""
 
     def __init__(self) -> None:
-        self.calls: dict[str, int] = defaultdict(int)
+        self.calls: Counter[str] = Counter()
         self.self_us: dict[str, float] = defaultdict(float)
         self.total_us: dict[str, float] = defaultdict(float)
 
-    def add(self, calls: list[dict[str, Any]], on_device: dict[Any, float] | None = None) -> None:
-        """Add one thread's calls in the order of their beginning, an outer one first; or what they did on a GPU."""
-        open_calls: list[dict[str, Any]] = []
-        for call in calls:
-            name = call["name"]
-            while open_calls and open_calls[-1]["ts"] + open_calls[-1]["dur"] <= call["ts"]:
-                open_calls.pop()
-            self.calls[name] += 1
-            if on_device is not None:
-                own = on_device.get(call["args"].get("External id"), 0.0)
-                self.self_us[name] += own
-                for outer in {outer["name"] for outer in open_calls} | {name}:
-                    self.total_us[outer] += own
-            else:
-                self.self_us[name] += call["dur"]
-                if open_calls:
-                    self.self_us[open_calls[-1]["name"]] -= call["dur"]
-                if all(outer["name"] != name for outer in open_calls):
-                    self.total_us[name] += call["dur"]
-            open_calls.append(call)
+    def add(self, call: dict[str, Any], own: float, totals: dict[str, float]) -> None:
+        """Add a call: its own time, and what it adds to its operator's total and to those around it."""
+        self.calls[call["name"]] += 1
+        self.self_us[call["name"]] += own
+        for name, total in totals.items():
+            self.total_us[name] += total
 
     def rows(self) -> list[OperatorShare]:
         whole = sum(self.self_us.values()) or 1.0

@@ -3,7 +3,8 @@
 Experiments, in the order of the notebook:
     profile_loop            a slow trainer made fast, one checked change at a time
     cprofile_line_profiler  which function, which line
-    flame_graph             a running program, seen from outside by py-spy
+    slow_causes             four causes of slow code, each with its fast form
+    flame_graph             a running program, seen from outside by py-spy and by perf
     torch_profiler          operators, a trace, memory over time
     kernel_table            nvprof's table
     async_timing            clocks that stop before a GPU is done
@@ -21,13 +22,14 @@ Tools for your own code:
     record_stacks           lets py-spy watch a process
     read_stacks, frame_shares, icicle   what it saw, as a tree, as rows and as a figure
     short_names, read_nvprof, LECTURE_LOG   kernel tables and nvprof's logs
-    perf_functions, perf_rows   what the processor counts for a command
+    perf_functions, perf_rows, perf_stacks   what perf sees of a command, and of Python and C in one
+    nsys_profile, read_nsys     a recording by Nsight Systems, and its events
     show_rows               rows as a table in a notebook
 On the command line, for any script: `hpml-lab profile SCRIPT`, `hpml-lab monitor -- COMMAND`, `hpml-lab bottleneck -- COMMAND`.
 What the notebook looks at:
     SlowTrainer, TrainerSwitches, PARTS, CHANGES, WRONG     the slow trainer, its changes, and tempting mistakes
     largest_difference, write_folder                        how far losses are off; the images that it reads
-    simulate, known_program, expensive, counted_program     programs whose profile is known
+    simulate, known_program, expensive, counted_program, packed, brightened     programs whose profile is known
     QueuedDevice, SlowSamples, training_step                a simulated device, a slow data set, a step of a small net
     loop_profile, profile_table                             the profiles of the exercises
 """
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
         cprofile_line_profiler as cprofile_line_profiler,
         random_walk_profile as random_walk_profile,
     )
+    from hpml_lab.profiling.experiments.slow_causes import slow_causes as slow_causes
     from hpml_lab.profiling.experiments.flame_graph import flame_graph as flame_graph
     from hpml_lab.profiling.experiments.torch_profiler import (
         torch_profiler as torch_profiler,
@@ -68,22 +71,17 @@ if TYPE_CHECKING:
     from hpml_lab.profilers.stacks import read_stacks as read_stacks, frame_shares as frame_shares
     from hpml_lab.profiling.views.icicle import icicle as icicle
     from hpml_lab.profilers.py_spy import record_stacks as record_stacks
-    from hpml_lab.profiling.tools.nvprof import (
-        read_nvprof as read_nvprof,
-        short_names as short_names,
-        LECTURE_LOG as LECTURE_LOG,
-    )
-    from hpml_lab.profiling.tools.counters import (
-        perf_functions as perf_functions,
-        perf_rows as perf_rows,
-        counted_program as counted_program,
-    )
+    from hpml_lab.profilers.nvprof import read_nvprof as read_nvprof, short_names as short_names, LECTURE_LOG as LECTURE_LOG
+    from hpml_lab.profilers.perf import perf_functions as perf_functions, perf_rows as perf_rows, perf_stacks as perf_stacks
+    from hpml_lab.profilers.nsys import nsys_profile as nsys_profile, read_nsys as read_nsys
+    from hpml_lab.profiling.experiments.perf_counters.c_program import counted_program as counted_program
     from hpml_lab.profiling.tools.queued_device import QueuedDevice as QueuedDevice
     from hpml_lab.profiling.lessons.random_walk import (
         simulate as simulate,
         known_program as known_program,
         expensive as expensive,
     )
+    from hpml_lab.profiling.lessons.native_program import packed as packed, brightened as brightened
     from hpml_lab.profiling.lessons.slow_and_fast import write_folder as write_folder
     from hpml_lab.profiling.lessons.slow_trainer import (
         SlowTrainer as SlowTrainer,

@@ -1,5 +1,6 @@
 """The sampler: its counters, its file, its end; and NVML, played by a module of the test."""
 
+import itertools
 import sys
 import threading
 import time
@@ -63,6 +64,30 @@ def fake_nvml(gpus, initial_error=None):
                  for at, value in figure("samples")(handle) if at > since]  # fmt: skip
         return kind, found
 
+    class Asked(types.SimpleNamespace):
+        def __init__(self):
+            super().__init__(metrics=[types.SimpleNamespace(metricId=0, nvmlReturn=0, value=None)])
+
+    def metrics(asked):
+        asked.metrics[0].value = asked.sample2[1] - asked.sample1[1] if asked.metrics[0].metricId == 2 else None
+        return asked
+
+    def sample(handle, number):
+        handle["looks"] = handle.get("looks", 0) + 1
+        return number, figure("active")(handle)[handle["looks"] - 1]
+
+    nvml.allocated, numbers = set(), itertools.count()
+
+    def allocate():
+        number = next(numbers)
+        nvml.allocated.add(number)
+        return number
+
+    nvml.nvmlGpmSampleAlloc = allocate
+    nvml.nvmlGpmSampleFree = lambda sample: nvml.allocated.discard(sample[0])
+    nvml.nvmlGpmQueryDeviceSupport = lambda handle: types.SimpleNamespace(isSupportedDevice="active" in handle)
+    nvml.nvmlGpmSampleGet, nvml.nvmlGpmMetricsGet, nvml.c_nvmlGpmMetricsGet_t = sample, metrics, Asked
+    nvml.NVML_GPM_METRICS_GET_VERSION, nvml.NVML_GPM_METRIC_SM_UTIL = 1, 2
     nvml.nvmlDeviceGetHandleByUUID, nvml.nvmlDeviceGetSamples = by_uuid, samples
     return nvml
 
@@ -302,6 +327,26 @@ def test_nvmls_own_samples_come_after_the_time_that_is_asked_for(two_gpus):
         assert gpus.utilization_samples("00000000:3B:00.0", 1.5) == [(2.0, 95), (2.5, 40)]
         assert gpus.utilization_samples("00000000:AF:00.0", 0.0) == [], "a slice has none"
         assert gpus.utilization_samples("00000000:00:00.0", 0.0) == []
+
+
+def test_sm_activity_is_the_mean_since_the_look_before_and_its_samples_are_given_back(monkeypatch):
+    nvml = fake_nvml([WHOLE | {"active": [0.0, 30.0, 30.5]}, SLICE])
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    with Gpus() as gpus:
+        assert [gpus.sm_activity("00000000:3B:00.0") for _ in range(3)] == [None, 30.0, 0.5]
+        assert gpus.sm_activity("00000000:AF:00.0") is None, "a slice, or a GPU before Hopper"
+        assert gpus.sm_activity("00000000:00:00.0") is None and len(nvml.allocated) == 1
+    assert not nvml.allocated and nvml.ended == 1
+
+
+@pytest.mark.cuda
+def test_a_kernel_of_one_thread_fills_no_multiprocessor_but_one():
+    history = gpu_use.GpuHistory(torch.device("cuda"))
+    used, active = gpu_use.one_multiprocessor(history, torch.device("cuda"))
+    history.close()
+    if used is None or active is None:
+        pytest.skip("NVML gives one of the two not here")
+    assert used > 90 and active < 10
 
 
 def test_without_nvml_no_gpu_is_found(no_gpu):

@@ -8,22 +8,23 @@ import subprocess
 import sys
 import threading
 import time
+import types
 from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pytest
 
+from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
-from hpml_lab.profilers import functions, py_spy, stacks
+from hpml_lab.profilers import functions, perf, py_spy, stacks
 from hpml_lab.profilers.functions import FunctionRow, LineRow
 from hpml_lab.profiling import cprofile_line_profiler, flame_graph, perf_counters, random_walk_profile, where_the_time_went
 from hpml_lab.profiling.experiments.cprofile_line_profiler import MarkerRow
-from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, training_process
-from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun
-from hpml_lab.profiling.lessons import random_walk
-from hpml_lab.profiling.tools import counters
+from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, measure_native, training_process
+from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun, c_program
+from hpml_lab.profiling.lessons import native_program, random_walk
 from hpml_lab.profiling.views.icicle import draw_icicle
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
@@ -39,6 +40,9 @@ def test_the_experiment_finds_the_expensive_function_and_line(sound):
     assert [figure.lecture for figure in result.key_figures][:3] == [49.5, 3.7, 46.7]
     assert result.rows(MarkerRow)[1].started_as.startswith("kernprof")
     assert len(random_walk_profile(result).figure.axes) == 2
+    [listing] = [table for table in result.tables if table.title.endswith("script.py.lprof")]
+    assert [(row.source, row.hits) for row in listing.rows][2:] == [("total += number", 100), ("return total", 1)]
+    assert sum(row.percent for row in listing.rows) == pytest.approx(100, abs=1)
 
 
 def test_the_expensive_function_comes_first_whatever_other_threads_do():
@@ -182,6 +186,7 @@ def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
 
 def test_without_py_spy_the_row_says_how_to_get_it(monkeypatch, sound):
     monkeypatch.setattr("hpml_lab.profiling.experiments.flame_graph.find_tool", lambda name: None)
+    monkeypatch.setattr(perf, "find_tool", lambda name: None)
     result = flame_graph("quick", device="cpu")
     sound(result)
     assert "pip install py-spy" in result.notes[0] and result.here(SHARE) is None
@@ -280,6 +285,55 @@ def test_a_speedscope_file_with_nulls_is_read(tmp_path):
         assert seen["weights"] == pytest.approx(0.3 * threads)
 
 
+PERF_SCRIPT = """python3.13
+\t            709b deflate
+\t            84a2 zlib_compress
+\t           8f5c6 _PyEval_EvalFrameDefault
+\t              85 py::packed:/a folder/native_program.py
+\t          2bc5f0 py_trampoline_evaluator
+\t           f01be PyObject_Vectorcall
+\t              85 py::<module>:/a folder/native_program.py
+\t          23299d PyEval_EvalCode
+
+python3.13
+\t            e29e _dl_relocate_object
+\t           1de38 dl_main
+
+python3.13
+\t           8f5c6 _PyEval_EvalFrameDefault
+\t              85 py::brightened:/a folder/native_program.py
+\t               0 [unknown]
+"""
+
+
+def test_perfs_samples_become_stacks_of_python_and_c():
+    assert perf.folded_samples(PERF_SCRIPT).splitlines() == [
+        "<module> (native_program.py);packed (native_program.py);zlib_compress;deflate 1",
+        "brightened (native_program.py) 1",
+        "outside Python's functions;dl_main;_dl_relocate_object 1",
+    ]
+    result = Result()
+    assert measure_native(result, perf.folded_samples(PERF_SCRIPT)) == pytest.approx(100 / 3) and result.claims[0].holds
+    assert measure_native(result, "<module> (a.py);packed (a.py) 3\n") == 0 and not result.claims[1].holds
+
+
+def test_a_python_that_perf_does_not_see_is_named_and_nothing_is_left(tmp_path, monkeypatch):
+    for said, why in (("0 11 0", "older than 3.12"), ("1 12 0", "without frame pointers"), ("", "older than 3.12")):
+        monkeypatch.setattr(perf, "run_python", lambda *_, said=said, **options: types.SimpleNamespace(stdout=said))
+        with pytest.raises(LabError, match=why):
+            perf.perf_stacks([native_program.__file__, "0.1"], tmp_path)
+
+
+def test_perf_sees_python_and_c_of_this_python_or_says_why_not(tmp_path):
+    before = set(os.listdir("/tmp"))
+    try:
+        folded = perf.perf_stacks([native_program.__file__, "0.3"], tmp_path)
+    except LabError as error:
+        pytest.skip(str(error))
+    assert "packed (native_program.py);" in folded
+    assert not [name for name in set(os.listdir("/tmp")) - before if name.startswith(("perf-", "jit"))]
+
+
 # ---- counters -----------------------------------------------------------------------------------------------------------
 
 
@@ -296,7 +350,8 @@ def test_the_row_counts_faults_and_switches(sound):
 
 
 def test_without_compiler_and_perf_the_row_still_counts(monkeypatch, sound):
-    monkeypatch.setattr(counters, "find_tool", lambda name: None)
+    monkeypatch.setattr(perf, "find_tool", lambda name: None)
+    monkeypatch.setattr(c_program, "find_tool", lambda name: None)
     result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.arrays["language"] == "Python"
@@ -309,7 +364,7 @@ def test_perfs_lines_are_read_with_their_reasons():
         "# started on Mon\n\n2.5,msec,task-clock:u,100,100.00,0.4,CPUs utilized\n"
         "<not supported>,,cycles:u,0,100.00,,\n<not counted>,,instructions,0,0.00,,\n"
     )
-    rows = counters.perf_rows(text)
+    rows = perf.perf_rows(text)
     assert [(row.event, row.value, row.note) for row in rows] == [
         ("task-clock", 2.5, ""),
         ("cycles", None, "not supported"),
@@ -318,9 +373,7 @@ def test_perfs_lines_are_read_with_their_reasons():
 
 
 def test_tracepoints_keep_their_names():
-    rows = counters.perf_rows(
-        "12,,sched:sched_switch,9,100.00,,\n3,,sched:sched_wakeup,9,100.00,,\n5,,instructions:ukH,9,9,,\n"
-    )
+    rows = perf.perf_rows("12,,sched:sched_switch,9,100.00,,\n3,,sched:sched_wakeup,9,100.00,,\n5,,instructions:ukH,9,9,,\n")
     assert [(row.event, row.value) for row in rows] == [
         ("sched:sched_switch", 12),
         ("sched:sched_wakeup", 3),
@@ -330,11 +383,11 @@ def test_tracepoints_keep_their_names():
 
 def test_a_command_may_print_what_is_no_text():
     command = [sys.executable, "-S", "-c", r"import sys; sys.stdout.buffer.write(b'\xff 7')"]
-    assert counters.process_usage(command)[0] == "\ufffd 7"
+    assert perf.process_usage(command)[0] == "\ufffd 7"
 
 
 def test_the_counters_of_two_kinds_of_cores_are_one_row():
-    rows = counters.perf_rows(
+    rows = perf.perf_rows(
         "<not counted>,,cpu_atom/cycles/u,0,0.00,,\n300,,cpu_core/cycles/u,100,100.00,,\n"
         "40,,cpu_atom/instructions/,50,50.00,,\n2,,cpu_core/instructions/,50,50.00,,\n"
         "7,,cpu_core/cache-misses/,50,50.00,,\n<not counted>,,cpu_atom/cache-misses/,0,0.00,,\n"
@@ -344,9 +397,9 @@ def test_the_counters_of_two_kinds_of_cores_are_one_row():
 
 def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, sound):
     text = "4000,,page-faults:u,9,100.00,,\n<not counted>,,cpu_atom/{0}/u,0,0.00,,\n99,,cpu_core/{0}/u,9,100.00,,\n"
-    found = counters.perf_rows(text.format("cycles") + text.format("instructions"))
-    monkeypatch.setattr(counters, "perf_stat", lambda *_: found)
-    monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
+    found = perf.perf_rows(text.format("cycles") + text.format("instructions"))
+    monkeypatch.setattr(perf, "perf_stat", lambda *_: found)
+    monkeypatch.setattr(perf, "perf_functions", lambda *_: [])
     result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.here(CYCLES) == 1
@@ -355,10 +408,10 @@ def test_the_row_is_sound_on_a_processor_with_two_kinds_of_cores(monkeypatch, so
 def test_the_row_is_sound_where_perf_counts_no_cycles_in_one_of_its_runs(monkeypatch, sound):
     def stat(command, folder):
         cycles = "<not counted>" if "shuffled" in command else "50"
-        return counters.perf_rows(f"4000,,page-faults,9,100.00,,\n{cycles},,cycles,9,100.00,,\n99,,instructions,9,100.00,,\n")
+        return perf.perf_rows(f"4000,,page-faults,9,100.00,,\n{cycles},,cycles,9,100.00,,\n99,,instructions,9,100.00,,\n")
 
-    monkeypatch.setattr(counters, "perf_stat", stat)
-    monkeypatch.setattr(counters, "perf_functions", lambda *_: [])
+    monkeypatch.setattr(perf, "perf_stat", stat)
+    monkeypatch.setattr(perf, "perf_functions", lambda *_: [])
     result = replace(perf_counters, quick=FEW)("quick", device="cpu")
     sound(result)
     assert result.here(CYCLES) is not None and result.here(f"{CYCLES}, shuffled") is None
@@ -368,25 +421,25 @@ def test_perf_that_may_not_count_says_how_to_allow_it(monkeypatch, tmp_path):
     refused = tmp_path / "perf"
     refused.write_text("#!/bin/sh\necho 'Error: No permission to enable task-clock event.' >&2\nexit 255\n")
     refused.chmod(0o755)
-    monkeypatch.setattr(counters, "find_tool", lambda name: str(refused))
+    monkeypatch.setattr(perf, "find_tool", lambda name: str(refused))
     with pytest.raises(LabError, match="No permission.*perf_event_paranoid"):
-        counters.perf_stat(["true"], tmp_path)
+        perf.perf_stat(["true"], tmp_path)
 
 
 def test_a_command_that_hangs_or_fails_is_ended_and_named():
     before = child_pids()
     with pytest.raises(LabError, match="must end with 0"):
-        counters.process_usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline_seconds=0.3)
+        perf.process_usage([sys.executable, "-S", "-c", "import time; time.sleep(60)"], deadline_seconds=0.3)
     with pytest.raises(LabError, match="ended with 3"):
-        counters.process_usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
+        perf.process_usage([sys.executable, "-S", "-c", "raise SystemExit(3)"])
     assert child_pids() <= before
 
 
 def test_both_languages_of_the_program_print_the_same_sum(tmp_path):
-    if counters.compiler() is None:
+    if c_program.compiler() is None:
         pytest.skip("no C compiler here")
-    native, _ = counters.counted_program(tmp_path)
-    for command in (native, [sys.executable, "-S", "-c", counters.PYTHON_PROGRAM]):
+    native, _ = c_program.counted_program(tmp_path)
+    for command in (native, [sys.executable, "-S", "-c", c_program.PYTHON_PROGRAM]):
         for what in ("ordered", "shuffled"):
             done = subprocess.run([*command, what, "1000"], capture_output=True, text=True, check=True)
             assert int(done.stdout) == 3 * 999 * 1000 // 2

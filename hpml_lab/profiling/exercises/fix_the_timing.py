@@ -81,6 +81,8 @@ def _close(got: float, right: float) -> bool:
 _LATER = "On a device that works later, your clock stops when the call has returned, not when the work is done."
 _BUSY = "On a device that works later, your answer is too long: when your clock started, the queue still held earlier calls, "
 _BUSY += "such as your warm-up. Synchronize before you start."
+_BEHIND = "On a device that still had 2 s of others' work in its queue, you timed that too. Synchronize before you start."
+_COMPILES = "On a device whose first call compiles for 3 s, your answer is too long. The first call is no sample."
 
 
 def _timed(answer: Callable, device: ScriptedDevice) -> float:
@@ -146,19 +148,10 @@ def judge_fix_the_timing(answer: Callable) -> None:
     for seconds in (got, _timed(answer, queued)):
         if not _close(seconds, right):
             raise Mistake("starts-on-a-busy-device", _BUSY) if seconds > right else Mistake("no-synchronize", _LATER)
-    behind = ScriptedDevice((right,), queued=True, backlog=2.0)
-    if not _close(_timed(answer, behind), right):
-        raise Mistake(
-            "starts-on-a-busy-device",
-            "On a device that still had 2 s of others' work in its queue, you timed that too. Synchronize before you start.",
-        )
-    compiling = ScriptedDevice((right,), first=3.0)
-    got = _timed(answer, compiling)
-    if not _close(got, right):
-        raise Mistake(
-            "warm-up-counted",
-            "On a device whose first call compiles for 3 s, your answer is too long. The first call is no sample.",
-        )
+    behind, compiling = ScriptedDevice((right,), queued=True, backlog=2.0), ScriptedDevice((right,), first=3.0)
+    for device, mistake, hint in ((behind, "starts-on-a-busy-device", _BEHIND), (compiling, "warm-up-counted", _COMPILES)):
+        if not _close(_timed(answer, device), right):
+            raise Mistake(mistake, hint)
     noisy = ScriptedDevice(OUTLIERS)
     got = _timed(answer, noisy)
     if _close(got, max(OUTLIERS)):

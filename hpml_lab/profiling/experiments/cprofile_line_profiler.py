@@ -45,11 +45,17 @@ def work(): return 1
 print("off" if imported(work) is work else "on")
 try:
     @profile
-    def work(): return 1
+    def work():
+        total = 0
+        for number in range(100):
+            total += number
+        return total
+    work()
     print("on")
 except NameError as error:
     print(f"NameError: {error}")
 """
+LISTED = re.compile(r"^ *(\d+) +(\d+) +([\d.]+) +[\d.]+ +([\d.]+)  (.*)$", flags=re.MULTILINE)
 LAUNCHES = {
     "python script.py": (["script.py"], {}),
     "kernprof -l script.py": (["-m", "kernprof", "-l", "script.py"], {}),
@@ -130,19 +136,30 @@ def profiler_overheads(count: int, samples: int) -> dict[str, SpeedUp]:
     return {name: speed_up_of(seconds["none"], seconds[name], seconds[PLACEBO]) for name in profilers}
 
 
-def profile_markers() -> list[MarkerRow]:
-    """The two ways to mark a function for line_profiler, under three ways to start the script."""
+def profile_markers() -> tuple[list[MarkerRow], list[LineRow]]:
+    """The two ways to mark a function for line_profiler, under three ways to start the script; and what
+    `python -m line_profiler script.py.lprof` lists of the file that kernprof left."""
     rows = []
     plain = {name: value for name, value in os.environ.items() if name != "LINE_PROFILE"}
     with tempfile.TemporaryDirectory(prefix="hpml-markers-") as folder:
         (Path(folder) / "script.py").write_text(MARKERS, encoding="utf-8")
+
+        def printed(arguments: list[str], variables: dict[str, str]) -> str:
+            options = dict(cwd=folder, env={**plain, **variables}, stdout=PIPE, stderr=DEVNULL)
+            with started([sys.executable, *arguments], deadline_seconds=60, **options) as program:
+                return program.communicate()[0].decode(errors="replace")
+
         for launch, (arguments, variables) in LAUNCHES.items():
-            command, environment = [sys.executable, *arguments], {**plain, **variables}
-            with started(command, deadline_seconds=60, cwd=folder, env=environment, stdout=PIPE, stderr=DEVNULL) as program:
-                printed = program.communicate()[0].decode(errors="replace")
-            imported, bare = (printed.splitlines() + ["", ""])[:2]
+            imported, bare = (printed(arguments, variables).splitlines() + ["", ""])[:2]
             rows.append(MarkerRow(launch, imported, bare))
-    return rows
+        listing = printed(["-m", "line_profiler", "script.py.lprof"], {})
+    unit = re.search(r"Timer unit: (\S+) s", listing)
+    seconds = float(unit[1]) if unit else 0.0
+    listed = [
+        LineRow(int(line), source.strip(), int(hits), 1e3 * seconds * float(time), float(percent))
+        for line, hits, time, percent, source in LISTED.findall(listing)
+    ]
+    return rows, listed
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -245,9 +262,15 @@ def add_lines(result: Result, params: Params, walk: Work, program: Work) -> None
     lines = [WalkLine(**vars(row), lecture_percent=lecture_percent(row.source)) for row in lines]
     _, profiler = functions.by_line(program, [random_walk.expensive])
     expensive = sorted(functions.line_rows(profiler, random_walk.expensive), key=lambda row: -row.percent)
-    markers: list[MarkerRow] = profile_markers()
+    markers, listed = profile_markers()
 
     result.tables += [Table("Lines of simulate, by line_profiler", lines), Table("Two ways to mark a function", markers)]
+    result.tables.append(Table("python -m line_profiler script.py.lprof", listed))
+    result.check(
+        "The listing of an .lprof file counts a line as often as it ran",
+        {row.source: row.hits for row in listed}.get("total += number") == 100,
+        f"{len(listed)} lines",
+    )
     for word, percent in LECTURE_PERCENT.items():
         share = sum(row.percent for row in lines if word in row.source)
         result.key_figure(f"line of {word.strip('(')}, share of simulate", share, unit="%", lecture=percent)

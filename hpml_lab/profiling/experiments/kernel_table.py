@@ -1,13 +1,15 @@
 """nvprof's table of an epoch of training: kernels and copies on a GPU, operators on a CPU."""
 
+import json
+import tempfile
 import time
-from itertools import pairwise
+from bisect import bisect_right
+from dataclasses import dataclass
+from typing import Any
 
 import torch
-import torch.nn.functional as F
-from torch import nn
 
-from hpml_lab.core.experiment.findings import Table
+from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.result import Result
@@ -15,37 +17,60 @@ from hpml_lab.core.measure import counting
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.data import DataSet, load
-from hpml_lab.data.batches import batches
-from hpml_lab.profiling.tools.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.data import load
+from hpml_lab.profilers.nsys import nsys_profile, read_nsys
+from hpml_lab.profilers.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof
+from hpml_lab.profilers.trace_calls import GPU, of_categories
+from hpml_lab.profiling.lessons import annotated_step
+from hpml_lab.profiling.lessons.annotated_step import STEP_RANGES, annotated_epoch, small_cnn
 
 QUICK = dict(data="digits", widths=(8, 16), hidden=32, batch=128, top=10)
 FULL = dict(data="mnist", widths=(32, 64), hidden=128, batch=128, top=20)
 
 
-# ---- the work --------------------------------------------------------------------------------------------------------
+@dataclass
+class StepRange(Row):
+    """All ranges of one part of a step: the host's time in them, and the GPU's for what was launched in them."""
+
+    seen_by: str = column("seen by")
+    part: str = column("range")
+    ranges: int = column("number")
+    host_ms: float = column("host", "ms")
+    launched: int | None = column("kernels and copies launched", default=None)
+    gpu_ms: float | None = column("GPU", "ms", default=None)
 
 
-def small_cnn(pixels: int, widths: tuple[int, ...], hidden: int) -> nn.Module:
-    """The lecture's MNIST net without dropout: 3 × 3 convolutions with ReLU, a pooling, two linear layers."""
-    channels = [1, *widths]
-    layers = [layer for a, b in pairwise(channels) for layer in (nn.Conv2d(a, b, 3, padding=1), nn.ReLU())]
-    flat = channels[-1] * (pixels // 2) ** 2
-    return nn.Sequential(*layers, nn.MaxPool2d(2), nn.Flatten(), nn.Linear(flat, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+# ---- measuring -------------------------------------------------------------------------------------------------------
 
 
-def train_epoch(net: nn.Module, data: DataSet, batch: int, device: torch.device) -> torch.Tensor:
-    """One epoch of SGD with momentum, each batch copied to `device` as it comes; the losses, one a batch."""
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
-    losses = []
-    for images, labels in batches(data.train_x, data.train_y, batch, torch.Generator().manual_seed(0)):
-        images, labels = images.to(device), labels.to(device)
-        loss = F.cross_entropy(net(images), labels)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
-    return torch.stack(losses)  # no .item() in the loop: each would copy back and wait
+def range_rows(events: list[dict[str, Any]], seen_by: str, on_gpu: bool) -> list[StepRange]:
+    """What ran in the ranges of each part of a step, by the events of a trace of torch.profiler or of nsys.
+
+    A kernel belongs to the range in which it was launched, by whatever thread: autograd has one of its own.
+    """
+    own = sorted((e for e in of_categories(events, ["user_annotation"]) if e["name"] in STEP_RANGES), key=lambda e: e["ts"])
+    begins, work = [event["ts"] for event in own], {e["args"].get("correlation"): e for e in of_categories(events, GPU)}
+    launched: dict[str, list[float]] = {name: [] for name in STEP_RANGES}
+    for call in of_categories(events, ["cuda_runtime", "cuda_driver"]):
+        number = bisect_right(begins, call["ts"]) - 1
+        done = work.get(call["args"].get("correlation"))
+        if done is not None and number >= 0 and call["ts"] <= begins[number] + own[number]["dur"]:
+            launched[own[number]["name"]].append(done["dur"] / 1e3)
+    rows = []
+    for name, on_device in launched.items():
+        lasted = [event["dur"] / 1e3 for event in own if event["name"] == name]
+        found = (len(on_device), sum(on_device)) if on_gpu else (None, None)
+        rows.append(StepRange(seen_by, name, len(lasted), sum(lasted), *found))
+    return rows
+
+
+def by_nsys(params: Params) -> list[StepRange]:
+    """The same epoch in a process of its own under `nsys profile`. Raises LabError where nsys may not record, or is absent."""
+    given = {name: getattr(params, name) for name in ("data", "batch", "widths", "hidden")}
+    with tempfile.TemporaryDirectory(prefix="hpml-nsys-") as folder:
+        report = nsys_profile(["-m", annotated_step.__name__, json.dumps(given)], folder)
+        return range_rows(read_nsys(report), "nsys, NVTX ranges", on_gpu=True)
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -90,7 +115,7 @@ def kernel_table(params: Params) -> Result:
         net.load_state_dict(start_weights)
         # The same kernels, with sums in a fixed order, in every run: else two runs of one program differ.
         with torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True):
-            return train_epoch(net, data, params.batch, device)
+            return annotated_epoch(net, data, params.batch, device)
 
     profiled_losses: list[torch.Tensor] = []
     plain_losses = train()
@@ -106,6 +131,8 @@ def kernel_table(params: Params) -> Result:
     shown = table[: params.top] + [row for row in table[params.top :] if row in copies]
 
     result = Result([Table("Kernels and copies" if on_gpu else "Operators, each with the time of its own", shown)])
+    parts = range_rows(events, "torch.profiler", on_gpu)
+    result.tables.append(Table("Ranges of a step", parts))
     result.key_figure("first row, share of the time", table[0].percent, unit="%", lecture="11.36 (L3), 13.39 (L1)")
     copied = (htod_percent(table), sum(row.time_us for row in copies) / 1e3, sum(row.calls for row in copies))
     percent, milliseconds, calls = copied if on_gpu else (None, None, None)
@@ -135,10 +162,34 @@ def kernel_table(params: Params) -> Result:
         depends_on="whether every kernel sums in a fixed order",
     )
     claim_lecture_row(result)
-    if not on_gpu:
+    result.check(
+        "Each part of a step is one range a batch",
+        [row.ranges for row in parts] == [in_batches] * len(STEP_RANGES),
+        f"{len(parts)} parts, {in_batches} batches",
+    )
+    if on_gpu:
+        compare_with_nsys(result, params, parts)
+    else:
         what = "the table has operators, each with the time of its own, and no copies to a device"
         result.notes.append(NO_CUDA.format(what=what, slug="kernel-table"))
     return result
+
+
+def compare_with_nsys(result: Result, params: Params, parts: list[StepRange]) -> None:
+    """The ranges again as nsys saw them, where it may record, and whether both profilers count the same."""
+    try:
+        seen = by_nsys(params)
+    except LabError as error:
+        result.notes.append(f"{error} Until then the ranges are torch.profiler's only.")
+        return
+    parts += seen
+    counts = [[(row.part, row.ranges, row.launched) for row in rows] for rows in (parts[: len(seen)], seen)]
+    result.measured(
+        "nsys and torch.profiler count the same kernels and copies in each part of a step",
+        counts[0] == counts[1],
+        ", ".join(f"{a.part} {a.launched} and {b.launched}" for a, b in zip(parts, seen, strict=False)),
+        depends_on="the kernels that each process chooses",
+    )
 
 
 def claim_lecture_row(result: Result) -> None:

@@ -117,11 +117,7 @@ class SlowTrainer:
         copy = slow_and_fast.copy_fast if on.pinned_copy else slow_and_fast.copy_slow
         if on.stay_on_device:
             with clock.timed("copy"):
-                chosen = (
-                    slow_and_fast.copy_fast(chosen, self.device)
-                    if on.pinned_copy
-                    else slow_and_fast.copy_slow(chosen, self.device)
-                )
+                chosen = copy(chosen, self.device)
         with clock.timed("input"):
             x, y = (slow_and_fast.input_fast if on.decode_once else slow_and_fast.input_slow)(images, chosen), labels[chosen]
         if not on.prepare_once:

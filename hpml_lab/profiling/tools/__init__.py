@@ -1,1 +1,1 @@
-"""A stopwatch for parts of a loop, traces and logs as tables, counters of the system, a GPU's time line, a simulated device."""
+"""A stopwatch for parts of a loop, traces as lanes of a picture, a simulated device."""

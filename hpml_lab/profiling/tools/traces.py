@@ -1,7 +1,4 @@
-"""Reading torch's traces: calls within calls, self times, named regions, and lanes to draw.
-
-Events are those of `core.measure.counting.trace_events`: dicts in Chrome's trace format, with ts and dur in µs.
-"""
+"""Torch's traces as lanes to draw, and named regions to find one's way in them."""
 
 from collections.abc import Iterable
 from contextlib import contextmanager
@@ -12,9 +9,8 @@ from torch.profiler import record_function
 
 from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
+from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
-HOST = ("cpu_op", "user_annotation", "cuda_runtime", "cuda_driver")
-GPU = ("kernel", "gpu_memcpy", "gpu_memset")
 COLORS = {
     "region": style.GREY,
     "convolution": style.BLUE,
@@ -39,32 +35,6 @@ def operation_kind(event: dict[str, Any]) -> str:
         return "region"
     name = event["name"].lower()
     return next((kind for kind, words in _KINDS if any(word in name for word in words)), "other")
-
-
-def nested(events: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The host's calls, each with its `depth` (0: nobody called it) and its `self`: the µs that it did not spend in a call
-    of its own. A call lies within another where it ran in the same thread and in that one's time."""
-    calls = sorted(
-        (dict(e, depth=0, self=e["dur"]) for e in of_categories(events, HOST)), key=lambda e: (e["tid"], e["ts"], -e["dur"])
-    )
-    open_calls: list[dict[str, Any]] = []
-    for call in calls:
-        while open_calls and not _within(call, open_calls[-1]):
-            open_calls.pop()
-        if open_calls:
-            open_calls[-1]["self"] -= call["dur"]
-            call["depth"] = open_calls[-1]["depth"] + 1
-        open_calls.append(call)
-    return calls
-
-
-def of_categories(events: Iterable[dict[str, Any]], categories: Iterable[str]) -> list[dict[str, Any]]:
-    return [event for event in events if event.get("cat") in categories and "dur" in event]
-
-
-def _within(call: dict[str, Any], other: dict[str, Any]) -> bool:
-    slack = 0.01  # µs: starts and durations are rounded each on its own
-    return call["tid"] == other["tid"] and call["ts"] + call["dur"] <= other["ts"] + other["dur"] + slack
 
 
 @contextmanager
@@ -103,7 +73,7 @@ def lanes(events: Iterable[dict[str, Any]], shortest: float = 0.001, most: int =
         return []
     start = min(e["ts"] for e in (*calls, *gpu))
     whole = max(e["ts"] + e["dur"] for e in (*calls, *gpu)) - start
-    rows, levels = [], _levels(calls)
+    rows = []
     long_calls = [call for call in calls if call["dur"] >= shortest * whole]
     for event in (*long_calls, *sorted(gpu, key=lambda event: -event["dur"])[:most]):
         if event["cat"] in GPU:
@@ -111,7 +81,7 @@ def lanes(events: Iterable[dict[str, Any]], shortest: float = 0.001, most: int =
         elif event["cat"] == "user_annotation":
             lane = "regions" if event["depth"] == 0 else "regions within"
         else:
-            lane = ("operators", "called by them", "called by these")[min(2, levels[id(event)])]
+            lane = ("operators", "called by them", "called by these")[min(2, len(event["around"]))]
         begin = (event["ts"] - start) / 1e6
         end = begin + event["dur"] / 1e6
         rows.append({"lane": lane, "what": operation_kind(event), "name": event["name"], "start": begin, "end": end})
@@ -142,14 +112,3 @@ def draw_lanes(axes, rows: Iterable[dict[str, Any]]) -> None:
 
 
 LANES = ("regions", "regions within", "operators", "called by them", "called by these", "GPU: kernels", "GPU: copies")
-
-
-def _levels(calls: list[dict[str, Any]]) -> dict[int, int]:
-    """How many operators are around each call; regions do not count."""
-    levels, around = {}, []
-    for call in calls:
-        while around and not _within(call, around[-1]):
-            around.pop()
-        levels[id(call)] = sum(outer["cat"] == "cpu_op" for outer in around)
-        around.append(call)
-    return levels

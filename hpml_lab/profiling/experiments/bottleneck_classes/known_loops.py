@@ -29,19 +29,21 @@ class KnownLoop:
     loop: Callable[[float], Callable[[], object]]
 
 
-def spin(seconds: float) -> int:
-    """Pure Python for about so long: one thread, the interpreter's lock held."""
-    count, end = 0, time.perf_counter() + seconds
+def repeat_for(seconds: float, work: Callable[[], object]) -> None:
+    """Call `work()` again and again for about so long."""
+    end = time.perf_counter() + seconds
     while time.perf_counter() < end:
-        count += 1
-    return count
+        work()
+
+
+def spin(seconds: float) -> None:
+    """Pure Python for about so long: one thread, the interpreter's lock held."""
+    repeat_for(seconds, int)
 
 
 def hash_for(seconds: float) -> None:
     """Hash for about so long: one thread, without the interpreter's lock."""
-    end = time.perf_counter() + seconds
-    while time.perf_counter() < end:
-        hashlib.sha256(BLOCK).digest()
+    repeat_for(seconds, lambda: hashlib.sha256(BLOCK).digest())
 
 
 class SlowSamples(Dataset):
@@ -148,32 +150,24 @@ def thread_products(seconds: float) -> Callable[[], object]:
 
     def work() -> None:
         torch.set_num_threads(1)  # holds for the calling thread: each multiplies alone
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            a @ a
+        repeat_for(seconds, lambda: a @ a)
 
     return lambda: in_threads(work, work, work)
 
 
 def python_steps(seconds: float) -> Callable[[], object]:
-    def loop() -> None:
-        weights, end = [0.0] * FEATURES, time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            for k in range(FEATURES):  # element by element
-                weights[k] += 1e-3 * (k - weights[k])
+    weights = [0.0] * FEATURES
 
-    return loop
+    def update() -> None:
+        for k in range(FEATURES):  # element by element
+            weights[k] += 1e-3 * (k - weights[k])
+
+    return lambda: repeat_for(seconds, update)
 
 
 def torch_steps(seconds: float) -> Callable[[], object]:
     step, batch = training_step(), torch.ones(512, FEATURES)
-
-    def loop() -> None:
-        end = time.perf_counter() + seconds
-        while time.perf_counter() < end:
-            step(batch)
-
-    return loop
+    return lambda: repeat_for(seconds, lambda: step(batch))
 
 
 def python_threads(seconds: float) -> Callable[[], object]:
@@ -204,10 +198,7 @@ def half_and_half(seconds: float) -> Callable[[], object]:
 
     def loop() -> None:
         for batch in batches():
-            step(batch)
-            end = time.perf_counter() + 0.03
-            while time.perf_counter() < end:
-                step(batch)
+            repeat_for(0.03, lambda batch=batch: step(batch))
 
     return loop
 

@@ -24,14 +24,16 @@ from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import stacks
 from hpml_lab.profiling.views.icicle import draw_icicle
 from hpml_lab.profilers.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
+from hpml_lab.profilers.perf import perf_stacks
 from hpml_lab.profilers.stacks import function_name
-from hpml_lab.profiling.lessons import training_program
+from hpml_lab.profiling.lessons import native_program, training_program
 
 QUICK = dict(seconds=0.6, rate=200, stacks=60, deadline_seconds=60.0)
 FULL = dict(seconds=10.0, rate=100, stacks=600, deadline_seconds=120.0)
 HOT = training_program.noise_by_hand.__name__  # the function of the training program that is slow on purpose
 SHARE, IMPORTS = "self share of the slow function", "share of samples in imports"
 WATCHED, WRITTEN = "py-spy on a training program", "stacks that this run wrote"
+NATIVE, BELOW = "perf on a program of Python and C", "share of samples in C, below the function that calls zlib"
 
 
 @dataclass
@@ -87,18 +89,35 @@ def watch_training(params: Params, folder: str) -> tuple[str, SpeedscopeFile]:
     return folded, SpeedscopeFile(scope["samples"], scope["weights"], scope["end"], HOT in scope["frames"])
 
 
+def watch_native(seconds: float, folder: str) -> str:
+    """The stacks that perf saw of a program of Python and C, by this Python or by python3.13, where perf sees its functions;
+    without Python's own start and end. Raises LabError where it sees those of neither, or may not watch."""
+    failed, script = None, Path(native_program.__file__)
+    for python in filter(None, (sys.executable, find_tool("python3.13"))):
+        try:
+            folded = perf_stacks([str(script), str(seconds)], folder, python)
+            return "".join(line for line in folded.splitlines(keepends=True) if script.name in line)
+        except LabError as error:
+            failed = failed or error
+    raise failed
+
+
 # ---- drawing ---------------------------------------------------------------------------------------------------------
 
 
 def draw(result: Result):
     """Icicle of a training program: each box is a function, as wide as its share of the samples, below the one that called it;
     neighbors stand in alphabetical order, not in order of time. The function that is slow on purpose is red: look for wide
-    boxes with nothing below them. Where py-spy may not watch a program, the figure shows stacks that the run wrote itself."""
-    root = stacks.read_stacks(result.arrays["folded"])
-    figure = style.new_figure(9, 4.4)
-    axes = figure.subplots()
-    draw_icicle(axes, root, HOT)
-    axes.set_title(f"{result.arrays['source']}: {root.total} samples")
+    boxes with nothing below them. Where py-spy may not watch a program, the figure shows stacks that the run wrote itself.
+    Where perf sees Python's functions, a second icicle has them and C's in one: what the red function calls is C."""
+    drawn = [(result.arrays["source"], result.arrays["folded"], HOT)]
+    if native := result.arrays.get("native"):
+        drawn.append((NATIVE, native, native_program.packed.__name__))
+    figure = style.new_figure(9, 4.4 * len(drawn))
+    for axes, (source, folded, hot) in zip(figure.subplots(len(drawn), squeeze=False)[:, 0], drawn, strict=True):
+        root = stacks.read_stacks(folded)
+        draw_icicle(axes, root, hot)
+        axes.set_title(f"{source}: {root.total} samples")
     return figure
 
 
@@ -106,17 +125,21 @@ def draw(result: Result):
 
 
 @experiment(
-    "flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy",)
+    "flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy", "perf")
 )  # fmt: skip
 def flame_graph(params: Params) -> Result:
     """Flame graph: where a running training program spends its time, seen from outside."""
     watched: tuple[str, SpeedscopeFile] | None = None
-    notes = []
+    notes, native = [], ""
     with tempfile.TemporaryDirectory(prefix="hpml-stacks-") as folder:
         try:
             watched = watch_training(params, folder)
         except LabError as error:
             notes.append(f"{error} Until then the figure shows stacks that this run wrote itself.")
+        try:
+            native = watch_native(params.seconds, folder)
+        except LabError as error:
+            notes.append(f"{error} Until then there is no graph of Python's and C's functions in one.")
 
     result = Result(notes=notes)
     if watched is None:
@@ -134,7 +157,23 @@ def flame_graph(params: Params) -> Result:
         sum(row.own for row in shares) == root.total < sum(row.total for row in shares),
         f"{root.total} samples; the totals sum to {sum(row.total for row in shares)}",
     )
+    result.key_figure(BELOW, measure_native(result, native) if native else None, unit="%")
     return result
+
+
+def measure_native(result: Result, folded: str) -> float:
+    """What perf saw of Python and C; returns the share of the samples in C below the function that calls it, in %."""
+    result.arrays["native"], name = folded, native_program.packed.__name__
+    root = stacks.read_stacks(folded)
+    result.tables.append(Table(f"Functions by their self share: {NATIVE}", stacks.frame_shares(root)[:10]))
+    callers = [node for node in root.walk() if function_name(node.frame) == name]
+    share = 100 * sum(called.total for node in callers for called in node.children.values()) / root.total
+    result.measured(
+        "perf shows C's functions below the Python function that calls them, in one graph",
+        share > 0,
+        f"{share:.0f} % of the samples are in C below {name}",
+    )
+    return share
 
 
 def measure_training(result: Result, params: Params, folded: str, scope: SpeedscopeFile) -> None:

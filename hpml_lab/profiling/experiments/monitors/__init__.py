@@ -17,7 +17,8 @@ from hpml_lab.core.measure.counting import synchronize
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.profiling.experiments.monitors.gpu_use import KNOWN, QUERIED, SAMPLED, GpuHistory, GpuUse
+from hpml_lab.profiling.experiments.monitors import gpu_use
+from hpml_lab.profiling.experiments.monitors.gpu_use import KNOWN, QUERIED, GpuHistory, GpuUse
 from hpml_lab.profilers.monitor import Monitor, MonitorSample
 
 QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20)
@@ -124,10 +125,11 @@ def draw(result: Result):
 
 
 def draw_gpu(axes, points: dict[str, list[tuple[float, float]]]) -> None:
-    """The known bursts filled, NVML's own samples as points, and what its query returns as a line."""
+    """The known bursts filled, NVML's own samples and the SM activity as points, and what its query returns as a line."""
     axes.fill_between(*zip(*points[KNOWN], strict=True), color=style.SKY, alpha=0.4, label=KNOWN)
-    if SAMPLED in points:
-        axes.plot(*zip(*points[SAMPLED], strict=True), ".", color=style.GREEN, label=SAMPLED)
+    for source, marker, color in ((gpu_use.SAMPLED, ".", style.GREEN), (gpu_use.ACTIVE, "x", style.PURPLE)):
+        if source in points:
+            axes.plot(*zip(*points[source], strict=True), marker, color=color, label=source)
     axes.step(*zip(*points[QUERIED], strict=True), where="pre", color=style.RED, label=QUERIED)
     axes.set(xlabel="time in s", ylabel="use of the GPU in %", ylim=(-4, 135))
     axes.legend(ncols=3, loc="upper right", fontsize=9)
@@ -150,6 +152,7 @@ def monitors(params: Params) -> Result:
             own = time.process_time() - before
         history.collect()
         gpu = history.uses(fast.samples, load.spans, fast.seconds)
+        narrow = gpu_use.one_multiprocessor(history, device) if gpu and params.device.is_cuda else (None, None)
         # The duty cycle, on a quiet machine; on a busy one a burst waits for the core, and the run takes longer.
         known = 100 * len(load.spans) * params.duty * params.cycle / fast.seconds
 
@@ -171,6 +174,15 @@ def monitors(params: Params) -> Result:
     result.key_figure("cores", len(samples[0].cores))
     queried = next((use.average for use in gpu if use.source == QUERIED), None)
     result.key_figure("this GPU's utilization by NVML, mean", queried, unit="%")
+    for name, percent in zip(("NVML's utilization", "SM activity"), narrow, strict=True):
+        result.key_figure(f"a kernel of one thread: {name}", percent, unit="%")
+    if None not in narrow:
+        result.measured(
+            "A kernel of a single thread is a busy GPU by NVML's utilization, and an idle one by SM activity",
+            narrow[0] > 90 and narrow[1] < 10,
+            f"{narrow[0]:.0f} % and {narrow[1]:.1f} %",
+            depends_on="the GPU and its driver",
+        )
     if gpu:
         result.tables.append(Table("Use of this process's GPU", gpu))
         result.measured(

@@ -13,6 +13,7 @@ from hpml_lab.profilers.monitor import MonitorSample
 from hpml_lab.profilers.nvml import Gpus
 
 KNOWN, SAMPLED, QUERIED = "known: when it computed", "NVML's own samples", "utilization.gpu, as queried"
+ACTIVE = "SM activity (GPM)"
 
 
 @dataclass
@@ -38,11 +39,23 @@ class GpuHistory:
         self.bus_id, self._found, self._gpus = None, {}, Gpus()
         if device.type == "cuda":
             self.bus_id = self._gpus.bus_id_of(str(torch.cuda.get_device_properties(device).uuid))
-        self._began, self._began_by_clock = time.time(), CLOCK()
+        self._began, self._began_by_clock, self._active = time.time(), CLOCK(), []
+        self.sm_activity()
 
     def collect(self) -> None:
         if self.bus_id is not None:
             self._found |= dict(self._gpus.utilization_samples(self.bus_id, max(self._found, default=self._began)))
+        active = self.sm_activity()
+        if active is not None:
+            self._active.append((CLOCK() - self._began_by_clock, active))
+
+    def sm_activity(self) -> float | None:
+        """% of the multiprocessors that had work since the last look at them; None where NVML does not give it."""
+        return None if self.bus_id is None else self._gpus.sm_activity(self.bus_id)
+
+    def utilization(self) -> int | None:
+        """NVML's utilization of this GPU, as it is now."""
+        return next((gpu.utilization for gpu in self._gpus.read() if gpu.bus_id == self.bus_id), None)
 
     def close(self) -> None:
         self._gpus.close()
@@ -58,7 +71,18 @@ class GpuHistory:
         steps = [point for begin, end in bursts for point in ((begin, 0.0), (begin, 100.0), (end, 100.0), (end, 0.0))]
         known = _use(KNOWN, steps)
         known.average = 100 * sum(end - begin for begin, end in bursts) / seconds
-        return [known, *([_use(SAMPLED, sampled)] if sampled else []), _use(QUERIED, queried)]
+        rest = ((SAMPLED, sampled), (ACTIVE, self._active), (QUERIED, queried))
+        return [known, *(_use(source, points) for source, points in rest if points)]
+
+
+def one_multiprocessor(history: GpuHistory, device: torch.device, seconds: float = 2.0) -> tuple[int | None, float | None]:
+    """NVML's utilization and the SM activity, in %, while kernels of a single thread follow one another on the GPU."""
+    history.sm_activity()
+    end = CLOCK() + seconds
+    while CLOCK() < end:
+        torch.cuda._sleep(20_000_000)  # cycles: some hundredths of a second
+        torch.cuda.synchronize(device)
+    return history.utilization(), history.sm_activity()
 
 
 def _use(source: str, points: list[tuple[float, float]]) -> GpuUse:

@@ -148,7 +148,7 @@ def profile_loop(params: Params) -> Result:
         best = [rung for rung in rungs if rung.kept][-1]
         total = ladder.total(best)
         mistakes = ladder.try_mistakes(best)
-        floor = ladder.floor(best)
+        floor, gpu_share = ladder.floor(best), ladder.gpu_share(best)
 
     slow, rows, below = rungs[0], [], rungs[0]
     for rung in rungs[1:]:
@@ -165,6 +165,7 @@ def profile_loop(params: Params) -> Result:
     result.key_figure(TOTAL, total.ratio, unit="times")
     result.key_figure("its interval, and the noise", f"{total.interval}, ±{100 * total.noise:.2g} %")
     result.key_figure("largest part of the slow trainer", start.largest_percent, unit="% of its time")
+    result.key_figure("best trainer, share of the time in which the GPU works", gpu_share, unit="%", lecture="~95")
     result.key_figure("what one spacing in each weight does to a loss", floor)
     claim_outputs(result, rungs, rows, mistakes, floor)
 

@@ -6,9 +6,12 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.measure.counting import profiled, trace_events
 from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
 from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.measure.timeline import busy
 from hpml_lab.core.system.device import Device
+from hpml_lab.profilers.device_work import device_spans
 from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
 from hpml_lab.profiling.lessons.slow_and_fast import TrainingFiles
 from hpml_lab.profiling.lessons.slow_trainer import (
@@ -20,8 +23,6 @@ from hpml_lab.profiling.lessons.slow_trainer import (
     largest_difference,
 )
 from hpml_lab.profiling.tools.part_clock import PartClock
-
-CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
 
 
 @dataclass(frozen=True)
@@ -136,6 +137,15 @@ class TrainerLadder(Ladder):
             slow, fast = self.make(TrainerSwitches()), self.make(best.switches)
             fast.run(2)
             return self.gain_of(slow, fast)
+
+    def gpu_share(self, best: TrainerRung) -> float | None:
+        """% of an iteration of the best trainer in which the GPU works; None on a CPU. The profiler's own cost is left out."""
+        if not self.device.is_cuda:
+            return None
+        with self.exact():
+            made = self.make(best.switches)
+            trace = profiled(lambda: made.run(self.plan.profiled), self.device.torch)
+        return 100 * busy(device_spans(trace_events(trace))) / (best.seconds * self.plan.profiled)
 
     def try_mistakes(self, best: TrainerRung) -> list[TemptingMistake]:
         """Each tempting mistake on top of the best rung: how much faster it looks, and how far its losses are off."""

@@ -13,12 +13,14 @@ from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure import counting
 from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import Span, busy
+from hpml_lab.core.measure.timeline import busy
 from hpml_lab.core.measure.timing import measure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.profilers.device_work import device_spans
+from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 from hpml_lab.profiling.tools import traces
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
 
@@ -84,12 +86,6 @@ def first_call(work: Callable[[], object], operator: str) -> float:
         work()
     calls = [event.time_range for event in profile.events() if event.name == operator]
     return min(calls, key=lambda call: call.start).elapsed_us()
-
-
-def gpu_busy(events: list[dict]) -> float:
-    """µs for which the GPU ran a kernel, a copy or a fill; where two ran at once, their time counts once."""
-    found = traces.of_categories(events, traces.GPU)
-    return busy(Span("GPU", event["name"], event["ts"], event["ts"] + event["dur"]) for event in found)
 
 
 # ---- drawing ---------------------------------------------------------------------------------------------------------
@@ -161,10 +157,10 @@ def torch_profiler(params: Params) -> Result:
     peaks = {name: max(in_use for _, in_use in curve) for name, curve in curves.items()}
 
     # Torch's own calls only: those of CUDA's runtime are stamped by another clock, and may seem to end after their callers.
-    calls = traces.nested(traces.of_categories(events, ("cpu_op", "user_annotation")))
+    calls = nested(of_categories(events, ("cpu_op", "user_annotation")))
     [region] = [call for call in calls if call["name"] == "forward"]
     self_sum = sum(call["self"] for call in inside(region, calls))
-    forward_us = max(e["ts"] + e["dur"] for e in (region, *traces.of_categories(events, traces.GPU))) - region["ts"]
+    forward_us = max(e["ts"] + e["dur"] for e in (region, *of_categories(events, GPU))) - region["ts"]
     layers = sum(isinstance(layer, nn.Conv2d) for layer in model.modules())
     convolved = next(event.count for event in table if event.key == "aten::convolution")
     in_trace = sum(call["name"] == "aten::convolution" for call in calls)
@@ -178,7 +174,9 @@ def torch_profiler(params: Params) -> Result:
         "conv2d, later calls, on the GPU", conv2d.device_time_total / conv2d.count if on_gpu else None, "µs, mean"
     )
     result.key_figure("forward pass", forward_us / 1e3, unit="ms")
-    add_gpu_share(result, forward_us, gpu_busy(events) if on_gpu else None, lambda: measure(forward).seconds * 1e6)
+    add_gpu_share(
+        result, forward_us, 1e6 * busy(device_spans(events)) if on_gpu else None, lambda: measure(forward).seconds * 1e6
+    )
     result.key_figure(CONVOLUTIONS, convolved)
     result.key_figure("peak memory with gradients", peaks[WITH_GRADIENTS] / 1e6, unit="MB")
     result.key_figure("peak memory under no_grad", peaks[NO_GRAD] / 1e6, unit="MB")
@@ -229,7 +227,8 @@ def add_costs(result: Result, uses: dict[str, tuple[float, SpeedUp]]) -> None:
     ]
     result.tables.append(Table("What the profiler costs a step of small operators", rows))
     for use, (_, cost) in uses.items():
-        result.key_figure(f"step under the profiler: {use}", cost.slowdown_text)
+        # The lecture's advice to trace every run of a session, "It will slow down the training duration by 10x".
+        result.key_figure(f"step under the profiler: {use}", cost.slowdown_text, lecture="10×" if use == RESTARTED else None)
     left_on, restarted = uses[LEFT_ON][1], uses[RESTARTED][1]
     result.measured(
         "A profiler that is left on costs a step less than a new profiler for each step",

@@ -1,11 +1,11 @@
-"""What the system and the processor count while a program runs: getrusage everywhere, `perf stat` where Linux has perf."""
+"""What the system and Linux's perf say of a program while it runs: counters, functions, stacks of Python and C."""
 
-import mmap
 import os
 import re
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -13,113 +13,24 @@ from pathlib import Path
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.programs import started
+from hpml_lab.core.system.programs import run_python, started
 from hpml_lab.core.system.tools import find_tool
 
-PAGE = mmap.PAGESIZE
 EVENTS = ("task-clock", "context-switches", "page-faults", "cycles", "instructions", "cache-misses")
 MODIFIER = re.compile(r":[ukhIGHpPSDWe]+$")
 DEADLINE_SECONDS = 60.0
+ASKED = """
+import sys, sysconfig
+found = sysconfig.get_config_vars()
+pointers = any("-fno-omit-frame-pointer" in str(value) for value in found.values())
+print(int(found.get("PY_HAVE_PERF_TRAMPOLINE") or 0), sys.version_info[1], int(pointers))
+"""
+# The interpreter's own way from a Python function to a native one, which says nothing of either.
+INTERPRETER = re.compile(r"_?Py(Eval|Object|Function|_Run|Run)_?|py_trampoline|(cfunction|method|slot|object)_|\[unknown]")
+OUTSIDE = "outside Python's functions"
 MISSING = (
     "perf is not installed here: `apt install linux-perf` (Debian), `linux-tools-common linux-tools-$(uname -r)` (Ubuntu)."
 )
-
-# One program, four things to count. Pages are touched without huge pages, which would take 512 of them in one fault.
-C_PROGRAM = r"""
-#define _GNU_SOURCE
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-
-#define SEEN __attribute__((noinline))               /* keeps its name for perf report */
-
-SEEN static long walk(const int *next, long count) { /* follow the chain: each index names the one after it */
-    long index = 0, sum = 0;
-    for (long i = 0; i < count; i++) { sum += index; index = next[index]; }
-    return sum;
-}
-
-SEEN static void shuffle(int *next, long count) {    /* Sattolo's: one cycle through all indices */
-    unsigned long random = 1;
-    for (long i = count - 1; i > 0; i--) {
-        random = random * 6364136223846793005UL + 1442695040888963407UL;
-        long j = (random >> 33) % i;
-        int other = next[i]; next[i] = next[j]; next[j] = other;
-    }
-}
-
-int main(int argc, char **argv) {
-    if (argc < 3) return 2;
-    const char *what = argv[1];
-    long count = atol(argv[2]), page = sysconf(_SC_PAGESIZE);
-    if (!strcmp(what, "touch")) {
-        char *memory = mmap(NULL, count * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANON, -1, 0);
-        if (memory == MAP_FAILED) return 1;
-#ifdef MADV_NOHUGEPAGE
-        madvise(memory, count * page, MADV_NOHUGEPAGE);
-#endif
-        for (long i = 0; i < count; i++) ((volatile char *)memory)[i * page] = 1;
-    } else if (!strcmp(what, "sleep")) {
-        for (long i = 0; i < count; i++) usleep(1000);
-    } else {
-        int *next = malloc(count * sizeof(int));
-        if (!next) return 1;
-        int shuffled = !strcmp(what, "shuffled");
-        for (long i = 0; i < count; i++) next[i] = shuffled ? i : (i + 1) % count;
-        if (shuffled) shuffle(next, count);
-        printf("%ld\n", walk(next, count) + walk(next, count) + walk(next, count));
-    }
-    return 0;
-}
-"""
-
-# The same for machines without a compiler.
-PYTHON_PROGRAM = r"""
-import array, mmap, random, sys, time
-what, count = sys.argv[1], int(sys.argv[2])
-if what == "touch":
-    memory = mmap.mmap(-1, count * mmap.PAGESIZE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANON)
-    if hasattr(mmap, "MADV_NOHUGEPAGE"):
-        memory.madvise(mmap.MADV_NOHUGEPAGE)
-    for start in range(0, len(memory), mmap.PAGESIZE):
-        memory[start] = 1
-elif what == "sleep":
-    for _ in range(count):
-        time.sleep(0.001)
-else:
-    order = list(range(count))
-    if what == "shuffled":
-        random.Random(1).shuffle(order)
-    following = array.array("l", order)
-    for here, there in zip(order, order[1:] + order[:1]):
-        following[here] = there
-    index = total = 0
-    for _ in range(3 * count):
-        total, index = total + index, following[index]
-    print(total)
-"""
-
-
-def compiler() -> str | None:
-    """The C compiler of this machine, or None."""
-    return next(filter(None, map(find_tool, ("cc", "gcc", "clang"))), None)
-
-
-def counted_program(folder: Path | str) -> tuple[list[str], str]:
-    """The start of the program's command line, and its language: compiled in `folder` where there is a compiler.
-
-    Its arguments are what it does (touch, sleep, ordered, shuffled) and how often.
-    """
-    cc = compiler()
-    if cc is not None:
-        source, target = Path(folder) / "counted.c", Path(folder) / "counted"
-        source.write_text(C_PROGRAM, encoding="utf-8")
-        done = subprocess.run([cc, "-O1", "-g", "-o", target, source], capture_output=True, timeout=DEADLINE_SECONDS)
-        if done.returncode == 0:
-            return [str(target)], "C"
-    return [sys.executable, "-S", "-c", PYTHON_PROGRAM], "Python"
 
 
 @dataclass
@@ -217,7 +128,7 @@ def perf_stat(
     Raises LabError where perf is absent, may not count, or the command fails.
     """
     out = Path(folder) / "perf.csv"
-    _perf(["stat", "-x,", "-o", str(out), "-e", ",".join(events), "--", *command], deadline_seconds)
+    _perf(folder, ["stat", "-x,", "-o", str(out), "-e", ",".join(events), "--", *command], deadline_seconds)
     return perf_rows(out.read_text(encoding="utf-8"))
 
 
@@ -229,20 +140,69 @@ def perf_functions(
     It samples by the clock, which works where the processor's own counters are not available. Raises as `perf_stat`.
     """
     out = str(Path(folder) / "perf.data")
-    _perf(["record", "-q", "-e", "cpu-clock", "-F", "999", "-o", out, "--", *command], deadline_seconds)
-    text = _perf(["report", "-i", out, "--stdio", "-q", "-F", "overhead,symbol", "-t,"], deadline_seconds)
+    _perf(folder, ["record", "-q", "-e", "cpu-clock", "-F", "999", "-o", out, "--", *command], deadline_seconds)
+    text = _perf(folder, ["report", "-i", out, "--stdio", "-q", "-F", "overhead,symbol", "-t,"], deadline_seconds)
     lines = [line.split(",", 1) for line in text.splitlines() if "%" in line]
     return [FunctionSamples(name.split("] ")[-1].strip(), float(share.strip(" %"))) for share, name in lines]
 
 
-def _perf(arguments: Sequence[str], deadline_seconds: float) -> str:
+def perf_stacks(
+    script: Sequence[str], folder: Path | str, python: str = sys.executable, deadline_seconds: float = DEADLINE_SECONDS
+) -> str:
+    """Run a Python script under `perf record -g` and return its stacks of Python's and native functions as folded text.
+
+    script  its file and its arguments
+    Python 3.13 describes its frames to perf (`-X perf_jit`); 3.12 names them (`-X perf`), which is enough only where it was
+    built with frame pointers. Raises LabError for an older one, and as `perf_stat`.
+    """
+    flag, how = _frames_for_perf(python)
+    number, data = Path(folder) / "process", str(Path(folder) / "perf.data")
+    command = ["sh", "-c", 'echo $$ >"$0" && exec "$@"', str(number), python, "-X", flag, *script]
+    try:
+        _perf(folder, ["record", "-q", "-e", "cpu-clock:u", "-F", "499", *how, "-o", data, "--", *command], deadline_seconds)
+        if flag == "perf_jit":
+            _perf(folder, ["inject", "--jit", "-i", data, "-o", f"{data}.jit"], deadline_seconds)
+            data += ".jit"
+        return folded_samples(_perf(folder, ["script", "-i", data, "--no-inline", "-F", "comm,ip,sym"], deadline_seconds))
+    finally:
+        process = number.read_text(encoding="utf-8").strip() if number.is_file() else "none"
+        for left in Path("/tmp").glob(f"*-{process}*"):  # Python and perf name their files so, and have no option for it
+            if re.fullmatch(rf"perf-{process}\.map|jit-{process}\.dump|jitted-{process}-\d+\.so", left.name):
+                left.unlink(missing_ok=True)
+
+
+def _frames_for_perf(python: str) -> tuple[str, list[str]]:
+    """The -X flag by which this interpreter shows perf its frames, and perf's options for it."""
+    said = run_python(["-c", ASKED], python=python).stdout.split()
+    trampoline, minor, pointers = map(int, said) if len(said) == 3 else (0, 0, 0)
+    if trampoline and pointers:
+        return "perf", ["-g"]
+    if trampoline and minor >= 13:
+        return "perf_jit", ["-k", "1", "--call-graph", "dwarf"]
+    why = "is older than 3.12" if minor < 12 else "was built without frame pointers, or for another system"
+    raise LabError(f"perf does not see this Python's functions: it {why}.", "Run with Python 3.13 on Linux to see them.")
+
+
+def folded_samples(text: str) -> str:
+    """The samples of `perf script` as folded text: the Python functions, then the native ones that the innermost called."""
+    stacks: Counter[str] = Counter()
+    for sample in text.strip().split("\n\n"):
+        frames = [line.split(maxsplit=1)[1].replace(";", ":") for line in sample.splitlines()[1:] if len(line.split()) > 1]
+        calls = [number for number, frame in enumerate(frames) if frame.startswith("py::")]
+        native = [frame for frame in frames[: calls[0] if calls else None] if not INTERPRETER.match(frame)]
+        python = [re.sub(r"^py::(.*?):(?:.*/)?(.*)$", r"\1 (\2)", frames[number]) for number in calls]
+        stacks[";".join([*reversed(python or [OUTSIDE]), *reversed(native)])] += 1
+    return "".join(f"{stack} {count}\n" for stack, count in sorted(stacks.items()))
+
+
+def _perf(folder: Path | str, arguments: Sequence[str], deadline_seconds: float) -> str:
     perf = find_tool("perf")
     if perf is None:
         raise LabError("The processor's counters cannot be read.", MISSING if sys.platform == "linux" else "perf is Linux's.")
-    reports = arguments[0] == "report"
+    reports = arguments[0] in ("report", "script")
     streams = {"stdout": subprocess.PIPE if reports else subprocess.DEVNULL}
     streams["stderr"] = subprocess.DEVNULL if reports else subprocess.PIPE
-    with _started([perf, *arguments], deadline_seconds, **streams) as program:
+    with _started([perf, "--buildid-dir", str(folder), *arguments], deadline_seconds, **streams) as program:
         out, message = program.communicate()
     if program.returncode != 0:
         reason = (message or b"").decode(errors="replace").strip().split("\n")[0] or f"it ended with {program.returncode}"

@@ -7,7 +7,7 @@ from typing import Any
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.measure.counting import short_kernel_names
-from hpml_lab.profiling.tools.traces import GPU, nested, of_categories
+from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 
 @dataclass

@@ -12,8 +12,9 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.profiling.tools import counters
-from hpml_lab.profiling.tools.counters import FunctionSamples, ProcessUsage
+from hpml_lab.profilers import perf
+from hpml_lab.profilers.perf import FunctionSamples, ProcessUsage
+from hpml_lab.profiling.experiments.perf_counters.c_program import counted_program
 
 QUICK = dict(pages=4000, naps=50, indices=2**21, in_python=2**15, turns=5)
 FULL = dict(pages=100_000, naps=500, indices=2**25, in_python=2**20, turns=5)
@@ -67,10 +68,10 @@ def under_perf(
     runs, unread = {}, set()
     try:
         for what, number in works.items():
-            rows = counters.perf_stat([*command, what, str(number)], folder)
+            rows = perf.perf_stat([*command, what, str(number)], folder)
             runs[what] = PerfRun(what, **{PERF_FIELDS[row.event]: row.value for row in rows if row.event in PERF_FIELDS})
             unread |= {row.event for row in rows if row.value is None}
-        hottest = counters.perf_functions([*command, "shuffled", str(works["shuffled"])], folder)
+        hottest = perf.perf_functions([*command, "shuffled", str(works["shuffled"])], folder)
     except LabError as error:
         notes.append(f"{error} Page faults and switches are the system's own (getrusage).")
         hottest = []
@@ -141,28 +142,25 @@ def perf_counters(params: Params) -> Result:
     """
     notes, printed, runs = [], {}, {}
     with tempfile.TemporaryDirectory(prefix="hpml-counters-") as folder:
-        command, language = counters.counted_program(folder)
+        command, language = counted_program(folder)
         if language != "C":
             notes.append("No C compiler here (`apt install gcc`): the four programs ran in Python, on a smaller array.")
         indices = params.indices if language == "C" else params.in_python
         works = {"touch": params.pages, "sleep": params.naps, "ordered": indices, "shuffled": indices}
         for what, number in works.items():
-            printed[what], usage = counters.process_usage([*command, what, str(number)])
+            printed[what], usage = perf.process_usage([*command, what, str(number)])
             runs[what] = CountedRun(**vars(usage), program=what, number=number)
         walks = [
-            [
-                counters.process_usage([*command, what, str(indices)])[1].user_seconds
-                for what in ("ordered", "shuffled", "ordered")
-            ]
+            [perf.process_usage([*command, what, str(indices)])[1].user_seconds for what in ("ordered", "shuffled", "ordered")]
             for _ in range(params.turns)
         ]
-        perf, hottest = under_perf(command, works, folder, notes)
+        by_perf, hottest = under_perf(command, works, folder, notes)
 
     result = Result([Table("What the system counted", list(runs.values()))], notes=notes)
-    result.tables += [Table("What perf counted", list(perf.values())), Table("Functions of the shuffled walk", hottest[:8])]
+    result.tables += [Table("What perf counted", list(by_perf.values())), Table("Functions of the shuffled walk", hottest[:8])]
     result.arrays["language"] = language
-    result.key_figure(CYCLES, instructions_per_cycle(perf.get("ordered")), lecture=0.65)
-    result.key_figure(f"{CYCLES}, shuffled", instructions_per_cycle(perf.get("shuffled")))
+    result.key_figure(CYCLES, instructions_per_cycle(by_perf.get("ordered")), lecture=0.65)
+    result.key_figure(f"{CYCLES}, shuffled", instructions_per_cycle(by_perf.get("shuffled")))
     shuffled = speed_up_of(*([max(turn[k], 1e-3) for turn in walks] for k in range(3)))  # some systems count in coarse ticks
     result.key_figure(SHUFFLED_OVER_ORDERED, shuffled.slowdown.ratio, unit="times")
     result.key_figure("function with the most samples in the shuffled program", hottest[0].function if hottest else None)
@@ -190,8 +188,8 @@ def perf_counters(params: Params) -> Result:
         shuffled.slower,
         shuffled.slowdown_text,
     )
-    if perf and perf["touch"].page_faults is not None:
-        faults, counted = perf["touch"].page_faults, runs["touch"].minor_faults
+    if by_perf and by_perf["touch"].page_faults is not None:
+        faults, counted = by_perf["touch"].page_faults, runs["touch"].minor_faults
         result.measured(
             "perf and getrusage count the same page faults, within 5 %",
             abs(faults / counted - 1) < 0.05,

@@ -1,0 +1,111 @@
+"""Four causes of slow code that the lecture names, each as a pair: a `…_slow` form, and the `…_fast` one that replaces it.
+
+Both forms of a pair return the same, to the last bit.
+"""
+
+import zlib
+from concurrent.futures import Executor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.tools import need
+
+ABSENT = -1.0  # stands for an empty cell
+
+# ---- exceptions as control flow ------------------------------------------------------------------------------------------
+
+
+def parse_slow(cells: list[str]) -> list[float]:
+    """A column of text as numbers: an empty cell raises an exception, which is caught."""
+    values = []
+    for cell in cells:
+        try:
+            values.append(float(cell))
+        except ValueError:
+            values.append(ABSENT)
+    return values
+
+
+def parse_fast(cells: list[str]) -> list[float]:
+    """The same, but ask first: what is usual is no exception."""
+    values = []
+    for cell in cells:
+        if cell:
+            values.append(float(cell))
+        else:
+            values.append(ABSENT)
+    return values
+
+
+# ---- traversal against the order in memory ------------------------------------------------------------------------------
+
+
+def column_sums_slow(matrix: np.ndarray) -> np.ndarray:
+    """Down the columns: neighbors in a column lie a whole row apart, so each number is read with a cache line of its own."""
+    sums = np.empty(matrix.shape[1], matrix.dtype)
+    for column in range(matrix.shape[1]):
+        sums[column] = matrix[:, column].sum()
+    return sums
+
+
+def column_sums_fast(matrix: np.ndarray) -> np.ndarray:
+    """Along the rows, as the numbers lie: NumPy adds whole rows, and of each cache line every number is used."""
+    return matrix.sum(axis=0)
+
+
+# ---- a dictionary in the inner loop -------------------------------------------------------------------------------------
+
+
+def weigh_slow(labels: np.ndarray, weights: dict[int, int]) -> int:
+    """The weights of all labels summed up: a lookup in a dictionary for each."""
+    total = 0
+    for label in labels.tolist():
+        total += weights[label]
+    return total
+
+
+def weigh_fast(labels: np.ndarray, weights: dict[int, int]) -> int:
+    """The dictionary becomes an array once; then all lookups are one operation."""
+    table = np.array([weights[label] for label in range(len(weights))])
+    return int(table[labels].sum())
+
+
+# ---- HDF5 from several threads ------------------------------------------------------------------------------------------
+
+
+def write_hdf5(path: Path, chunks: int, values: int) -> None:
+    """A data set "x" of int32 (chunks × values,), each chunk compressed by itself."""
+    x = np.random.default_rng(0).integers(0, 50, chunks * values, dtype=np.int32)
+    with need("h5py").File(path, "w") as file:
+        file.create_dataset("x", data=x, chunks=(values,), compression="gzip", compression_opts=4)
+
+
+def open_hdf5(path: Path) -> Any:
+    """The file, to be read, for a `with` block. Raises LabError for one that is absent, damaged or locked, and without h5py."""
+    try:
+        return need("h5py").File(path, "r", rdcc_nbytes=0)  # no cache of chunks: in training each is read once an epoch
+    except FileNotFoundError as error:
+        raise LabError(f"{path} is not there.", "Name an HDF5 file that exists.") from error
+    except BlockingIOError as error:
+        raise LabError(f"{path} is locked: another program writes to it.", "End that program, or wait for it.") from error
+    except OSError as error:
+        raise LabError(f"{path} is damaged, or no HDF5 file ({error}).", "Write it again, or get another copy.") from error
+
+
+def read_slow(dataset: Any, pool: Executor) -> np.ndarray:
+    """Threads read chunks through HDF5, which lets in one at a time: what is read is decompressed under its lock."""
+    return np.concatenate(list(pool.map(lambda chunk: dataset[chunk], dataset.iter_chunks())))
+
+
+def read_fast(dataset: Any, pool: Executor) -> np.ndarray:
+    """Threads fetch chunks as they lie in the file, which is short, and decompress them without the lock."""
+    size = dataset.chunks[0] * dataset.dtype.itemsize
+
+    def chunk_of(chunk: tuple[slice, ...]) -> np.ndarray:
+        _, packed = dataset.id.read_direct_chunk(tuple(part.start for part in chunk))
+        return np.frombuffer(zlib.decompress(packed, bufsize=size), dataset.dtype)
+
+    return np.concatenate(list(pool.map(chunk_of, dataset.iter_chunks())))
