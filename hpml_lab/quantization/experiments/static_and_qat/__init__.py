@@ -74,10 +74,10 @@ class RoundedNet(Row):
 
 
 def draw(result: Result):
-    """Left: test error by bits of the weights (inputs have 8 bits), rounded after training (PTQ, dashed) and trained on with
-    rounding (QAT, solid); points are medians over the seeds, bars reach from the best seed to the worst. Gray is the float net,
-    green the control: the float net after the same additional training. Compare QAT with the green band, not with the
-    gray one. Right: three nets that compute the same in float, with weights and inputs of 8 bits."""
+    """Left: test error by bits of the weights (inputs have 8 bits), rounded after training (PTQ, dashed) and trained further
+    with rounding (QAT, solid); points are medians over the seeds, bars reach from the best seed to the worst. Gray is the
+    float net, green the control: the float net after the same additional training. Compare QAT with the green band, not with
+    the gray one. Right: three nets that compute the same in float, with weights and inputs of 8 bits."""
     figure = style.new_figure(10, 4.4)
     curve, same = figure.subplots(1, 2, width_ratios=(1.5, 1), sharey=True)
     base, *rows = result.rows(RoundedNet)
