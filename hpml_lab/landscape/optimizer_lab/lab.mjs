@@ -57,7 +57,8 @@ caption { text-align: left; font-weight: bold; padding-bottom: 1px; } th, td { t
   border-top: 1px solid ${GREY}55; font-weight: normal; } th { font-weight: bold; }
 code { font: 10.5px/1.25 var(--jp-code-font-family, monospace); }
 table { table-layout: fixed; } th:first-child { width: 19%; } th.code { width: 27%; } .number { font-variant-numeric: tabular-nums; }
-@container (max-width: 640px) { .panels, .panels.three { grid-template-columns: minmax(0, 1fr); }
+@container (max-width: 980px) { .column { height: 234px; } .row { gap: 1px 8px; } }
+@container (max-width: 640px) { .column { height: 272px; } .panels, .panels.three { grid-template-columns: minmax(0, 1fr); }
   .code { display: none; } .status { white-space: normal; } }
 `;
 

@@ -7,6 +7,7 @@ In a saved notebook a plain figure takes its place.
 """
 
 import base64
+import inspect
 from typing import Any
 
 import anywidget
@@ -53,5 +54,9 @@ class OptimizerLab(anywidget.AnyWidget):
 
 
 def lab(*chosen: Any, **more: Any) -> OptimizerLab:
-    """The optimizer lab; takes the arguments of `paths.settings`. Raises LabError for invalid values."""
     return OptimizerLab(settings(*chosen, **more))
+
+
+# Help and completion show what can be chosen.
+lab.__doc__ = settings.__doc__.replace("Check the chosen settings and fill in the others.", "The optimizer lab.")
+lab.__signature__ = inspect.signature(settings).replace(return_annotation=OptimizerLab)
