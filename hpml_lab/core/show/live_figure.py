@@ -62,46 +62,8 @@ class Frame:
         return encode_png(np.asarray(self._canvas.buffer_rgba()))
 
 
-class PictureBox(ipywidgets.VBox):
-    """Widgets around an image that is drawn again on `redraw()`, and that stays in a saved notebook as a picture.
-
-    image   a widget whose `value` is a PNG
-    render  () -> PNG; where it raises for values that cannot be drawn, the last good picture stays
-    alt     the caption, and the text for those who do not see the figure
-    """
-
-    def __init__(self, children: Iterable[ipywidgets.Widget], image: Any, render: Callable[[], bytes], alt: str) -> None:
-        self.image, self.alt, self._render = image, alt, render
-        self._lock = threading.RLock()  # JupyterLab runs callbacks on another thread while a cell runs
-        super().__init__(list(children))
-
-    def redraw(self, _change: Any = None) -> None:
-        """Draw the picture anew."""
-        try:
-            with self._lock:
-                self.image.value = self._render()
-        except UNDRAWABLE:
-            pass  # the last good picture says more than none
-
-    def frames(self) -> list[bytes]:
-        """The pictures that a page without a kernel can show one after the other: none, unless a figure has them."""
-        return []
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}: {self.alt}"
-
-    def _repr_mimebundle_(self, **options: Any):
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        picture = base64.b64encode(self.image.value).decode()
-        about: dict[str, Any] = {"alt": self.alt}
-        if frames := self.frames():
-            about["frames"] = [base64.b64encode(png).decode() for png in frames]
-        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": about}
-
-
-class LiveFigure(PictureBox):
-    """Controls above a figure that is redrawn whenever one of them moves.
+class LiveFigure(ipywidgets.VBox):
+    """Controls above a figure that is redrawn whenever one of them moves, and that stays in a saved notebook as a picture.
 
     build     (figure) -> the artists that move; everything else it draws stays as it is
     update    (artists, **values of the controls) sets the artists' data; where it raises, the last good picture stays; if
@@ -119,18 +81,24 @@ class LiveFigure(PictureBox):
         width: float = 7.0,
         height: float = 4.5,
     ) -> None:
-        frame = Frame(build, width, height)
-
-        def render() -> bytes:
-            return frame.png(update(frame.artists, **{name: control.value for name, control in controls.items()}))
-
-        wide, high = frame.size
+        self.alt, self._controls, self._update, self._frame = alt, controls, update, Frame(build, width, height)
+        self._lock = threading.RLock()  # JupyterLab runs callbacks on another thread while a cell runs
+        wide, high = self._frame.size
         layout = ipywidgets.Layout(width=f"{wide}px", height=f"{high}px", max_width="100%")
-        image = ipywidgets.Image(format="png", value=render(), layout=layout)
-        super().__init__([*controls.values(), image], image, render, alt)
-        self._controls, self._update, self._frame = controls, update, frame
+        values = {name: control.value for name, control in controls.items()}
+        self.image = ipywidgets.Image(format="png", value=self._picture(values), layout=layout)
+        super().__init__([*controls.values(), self.image])
         for control in controls.values():
             control.observe(self.redraw, "value")
+
+    def _picture(self, values: dict[str, Any]) -> bytes:
+        return self._frame.png(self._update(self._frame.artists, **values))
+
+    def redraw(self, _change: Any = None) -> None:
+        """Draw the picture anew."""
+        # Where the values cannot be drawn, the last good picture says more than none.
+        with self._lock, contextlib.suppress(*UNDRAWABLE):
+            self.image.value = self._picture({name: control.value for name, control in self._controls.items()})
 
     def frames(self) -> list[bytes]:
         """The picture at each value of the figure's only control, if that is a slider with few of them."""
@@ -141,6 +109,18 @@ class LiveFigure(PictureBox):
         with self._lock:
             for value in [*range(slider.min, slider.max + 1, slider.step), slider.value]:  # the last leaves all as it was
                 with contextlib.suppress(*UNDRAWABLE):
-                    good = self._frame.png(self._update(self._frame.artists, **{name: value}))
+                    good = self._picture({name: value})
                 pictures.append(good)
         return pictures[:-1]
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}: {self.alt}"
+
+    def _repr_mimebundle_(self, **options: Any):
+        bundle = super()._repr_mimebundle_(**options)
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        picture = base64.b64encode(self.image.value).decode()
+        about: dict[str, Any] = {"alt": self.alt}
+        if frames := self.frames():
+            about["frames"] = [base64.b64encode(png).decode() for png in frames]
+        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": about}
