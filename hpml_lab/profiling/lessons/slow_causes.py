@@ -61,8 +61,8 @@ def column_sums_fast(matrix: np.ndarray) -> np.ndarray:
 
 def weigh_slow(labels: np.ndarray, weights: dict[int, int]) -> int:
     """The weights of all labels summed up: a lookup in a dictionary for each."""
-    total = 0
-    for label in labels.tolist():
+    total, known = 0, labels.tolist()
+    for label in known:
         total += weights[label]
     return total
 
