@@ -9,21 +9,25 @@ Experiments, in the order of the notebook:
     pointwise_fusion   GELU as five kernels and as one
     checkpointing      keep less for the backward pass and compute it again
     offload            send what backward needs to another memory, or compute it again
-    fused_optimizers   Adam as a loop, on lists, fused, and in Triton
+    fused_optimizers   Adam, SGD and LAMB as a loop, on lists, fused, and in Triton
     fused_layernorm    layer norm composed, fused and compiled
+    attention_kernels  attention composed, by the online softmax, and by each of torch's kernels
     channels_last      NCHW and NHWC
     all_switches       everything together on one training run
 Tools:
     largest_batch      find the largest batch that fits; within_budget and until_out_of_memory say whether one fits
     memory_history     the allocations and frees of a GPU's allocator in a block; in_use makes memory over time of them
     compiled           compile a function and count the kernels that are generated
+    guarded_launch     run a kernel in Triton's interpreter; a load or store that is wrong is a MemoryFault before it happens
     TritonAdam         torch.optim.Adam as one Triton kernel (adam_kernel)
+    TritonLAMB         LAMB as two Triton kernels (direction_kernel and step_kernel)
     triton_gelu        GELU as one Triton kernel (gelu_kernel)
 For the notebook:
     by_product, by_fft the other ways to compute a convolution
     gelu, layer_norm   composed of simple operators
     MlpBlock, deep_mlp small networks
     Offload            hooks that send saved tensors away, into a mapped_file on a CPU
+    kernel_speed       time the kernel that you wrote for an exercise, if there is a GPU
     FAULTS             losses with a NaN or an infinity, for anomaly mode
     attempt, collect_warnings, saved_tensors   what a line raises, what it warns, what autograd keeps (of core)
 """
@@ -43,6 +47,7 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.experiments.offload import offload as offload
     from hpml_lab.tuning.experiments.fused_optimizers import fused_optimizers as fused_optimizers
     from hpml_lab.tuning.experiments.fused_layernorm import fused_layernorm as fused_layernorm
+    from hpml_lab.tuning.experiments.attention_kernels import attention_kernels as attention_kernels
     from hpml_lab.tuning.experiments.channels_last import channels_last as channels_last
     from hpml_lab.tuning.experiments.all_switches import all_switches as all_switches
     from hpml_lab.tuning.tools.batch_search import (
@@ -52,7 +57,14 @@ if TYPE_CHECKING:
     )
     from hpml_lab.tuning.tools.memory_history import memory_history as memory_history, in_use as in_use
     from hpml_lab.tuning.tools.generated_kernels import compiled as compiled
+    from hpml_lab.core.judge.guarded_memory import guarded_launch as guarded_launch, MemoryFault as MemoryFault
+    from hpml_lab.tuning.tools.written_kernels import kernel_speed as kernel_speed
     from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
+    from hpml_lab.tuning.lessons.triton_lamb import (
+        TritonLAMB as TritonLAMB,
+        direction_kernel as direction_kernel,
+        step_kernel as step_kernel,
+    )
     from hpml_lab.tuning.lessons.triton_gelu import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
     from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
     from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft

@@ -149,12 +149,13 @@ def test_on_a_gpu_steps_are_replayed_and_each_has_a_network_of_its_own(
 
 def test_the_triton_adam_is_compared_with_fused_in_turns_of_its_own(known_times, known_bandwidth):
     pytest.importorskip("triton", reason="Triton has no wheel for this system")
-    known_bandwidth(fused_optimizers, 100.0)
+    known_bandwidth(fused_optimizers, 25.0)
     known_times(fused_optimizers, lambda name, _: {"for-loop": 8e-6, "Triton kernel": 1e-6}.get(name, 2e-6))
     small = dict(tensors=3, side=5, large=1000, steps=2, checked=(7,), samples=5)
     result = replace(fused_optimizers.fused_optimizers, quick=small)("quick")
     [claim] = claims(result, "not slower than fused").values()
-    assert claim.holds and claim.measured.startswith("2× faster")
+    assert claim.holds and claim.measured.startswith("112%; 2× faster")
+    assert [claim.measured[:9] for claim in claims(result, "LAMB in two kernels").values()] == ["8× faster"]
 
 
 @pytest.mark.parametrize(("alone_us", "holds"), [(3, True), (15, False)])

@@ -9,11 +9,12 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.optim import LAMB
 
 pytest.importorskip("triton", reason="Triton has no wheel for this system")
-from hpml_lab.tuning.lessons import triton_adam, triton_gelu  # noqa: E402
+from hpml_lab.core.system import triton_kernel
+from hpml_lab.tuning.lessons import triton_adam, triton_gelu, triton_lamb  # noqa: E402
 from hpml_lab.tuning.lessons.triton_adam import TritonAdam  # noqa: E402
-from hpml_lab.tuning.tools import triton_kernel
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
@@ -181,6 +182,35 @@ def test_the_state_of_an_adam_with_another_rule_is_refused(options):
     with pytest.raises(LabError, match="amsgrad or decoupled weight decay"):
         optimizer.load_state_dict(saved)
     assert optimizer.param_groups[0]["lr"] == 1e-3, "nothing was changed"
+
+
+def parted_from_lamb(device, steps=4):
+    """How far p, m and v of the LAMB in Triton are from those of the workbook's, relative to the largest of each tensor."""
+    generator = torch.Generator().manual_seed(0)
+    start = [torch.randn(shape, generator=generator) for shape in ((1500,), (3, 5), (), (4, 6))] + [torch.zeros(7)]
+    ours, theirs = ([tensor.clone().to(device).requires_grad_() for tensor in start] for _ in range(2))
+    ours[3] = ours[3].detach().t().contiguous().t().requires_grad_()  # columns first in memory
+    groups = [[{"params": params[:2], "lr": 0.1}, {"params": params[2:], "weight_decay": 0.0}] for params in (ours, theirs)]
+    own, plain = triton_lamb.TritonLAMB(groups[0], lr=0.01), LAMB(groups[1], lr=0.01)
+    for step in range(steps):
+        for a, b in zip(ours, theirs, strict=True):
+            gradient = torch.randn(a.shape, generator=generator).to(device)
+            a.grad, b.grad = (None, None) if step == 1 and a is ours[1] else (gradient, gradient)
+        own.step()
+        plain.step()
+    pairs = list(zip(ours, theirs, strict=True))
+    pairs += [(own.state[a][name], plain.state[b][name]) for a, b in pairs for name in ("exp_avg", "exp_avg_sq")]
+    return max(((a - b).abs().max() / b.abs().max()).item() for a, b in pairs)
+
+
+@pytest.mark.parametrize("device", DEVICES, ids=str)
+def test_lamb_is_the_workbooks_lamb(device):
+    assert parted_from_lamb(device) < 1e-6
+
+
+def test_a_wrong_lamb_is_noticed(monkeypatch):
+    monkeypatch.setattr(triton_lamb, "trust_ratio", lambda p, u: torch.ones_like(p))
+    assert parted_from_lamb(CPU) > 1e-3
 
 
 def test_unsupported_tensors_are_refused():

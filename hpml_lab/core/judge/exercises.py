@@ -51,6 +51,10 @@ class Mistake(Exception):
         self.name, self.hint = name, hint
 
 
+class CannotCheck(Exception):
+    """Raised by a judge on a system that lacks what the check needs: why, and what to do. It is no mistake of the answer."""
+
+
 @dataclass(frozen=True)
 class Verdict:
     """What a check says: `state` is "not yet", "right", or "mistake"; `mistake` is the mistake's name."""
@@ -165,6 +169,8 @@ def _judged(found: Exercise, answer: Any) -> Verdict:
     except Mistake as mistake:
         hint = mistake.hint if len(mistake.hint) <= MESSAGE_CHARACTERS else f"{mistake.hint[:MESSAGE_CHARACTERS]} …"
         return Verdict(found.name, "mistake", hint, mistake.name)
+    except CannotCheck as reason:
+        return Verdict(found.name, "not yet", f"It cannot be checked here. {reason}")
     except (KeyboardInterrupt, TimeLimitReached):
         raise
     except BaseException as error:

@@ -19,6 +19,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.tuning.experiments.shared.networks import output_and_gradients
 from hpml_lab.tuning.lessons.compositions import layer_norm
 from hpml_lab.tuning.tools.generated_kernels import compiled
 
@@ -46,12 +47,6 @@ class LayerNormRun(Row):
 def library_layer_norm(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     """torch's own layer norm."""
     return F.layer_norm(x, x.shape[-1:], weight, bias)
-
-
-def output_and_gradients(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tensor) -> tuple[Tensor, ...]:
-    """The output of `function(*inputs)` and the gradients of all inputs."""
-    y = function(*inputs)
-    return (y.detach(), *torch.autograd.grad(y, inputs, upstream))
 
 
 def draw(result: Result):

@@ -18,10 +18,10 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.triton_kernel import require_triton
 from hpml_lab.core.system.warned import collect_warnings
 from hpml_lab.tuning.lessons.compositions import gelu
 from hpml_lab.tuning.tools.generated_kernels import compiled
-from hpml_lab.tuning.tools.triton_kernel import require_triton
 
 QUICK = dict(sizes=(1_000_000,), samples=15, checked=3000)
 FULL = dict(sizes=(1_000_000, 1 << 26), samples=15, checked=100_003)

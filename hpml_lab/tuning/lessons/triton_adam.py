@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.tools.triton_kernel import TritonKernel, require_triton
+from hpml_lab.core.system.triton_kernel import TritonKernel, require_triton
 
 require_triton()
 import triton.language as tl  # noqa: E402
@@ -134,6 +134,8 @@ class TritonAdam(torch.optim.Optimizer):
     non-dense layouts.
     """
 
+    launches = 1  # for each table
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -183,14 +185,17 @@ class TritonAdam(torch.optim.Optimizer):
         super().__setstate__(state)
         self._tables = {}
 
-    def _launch(self, group: dict[str, Any], step: int, device: torch.device, params: list[Tensor]) -> None:
-        state = self.state
-        tensors = [(p, state[p]["exp_avg"], state[p]["exp_avg_sq"]) for p in params]
-        gradients = [dense_gradient(p) for p in params]
+    def _table(self, params: list[Tensor]) -> TensorTable:
+        """The table of these parameters; a new one where a tensor of theirs has moved."""
+        tensors = [(p, self.state[p]["exp_avg"], self.state[p]["exp_avg_sq"]) for p in params]
         key = tuple(map(id, params))
         table = self._tables.get(key)
         if table is None or table.addresses != addresses(tensors):
             table = self._tables[key] = TensorTable(tensors)
+        return table
+
+    def _launch(self, group: dict[str, Any], step: int, device: torch.device, params: list[Tensor]) -> None:
+        gradients, table = [dense_gradient(p) for p in params], self._table(params)
         beta1, beta2 = group["betas"]
         step_size, root = bias_corrected(group["lr"], beta1, beta2, step, device)
         scalars = map(

@@ -1,7 +1,9 @@
 """The networks, batches and optimizer that the experiments share."""
 
+from collections.abc import Callable
+
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 
 def deep_mlp(layers: int, width: int) -> nn.Sequential:
@@ -37,3 +39,9 @@ def loop_sgd(net: nn.Module, **options: float) -> torch.optim.SGD:
 def gradient_bytes(net: nn.Module) -> int:
     """Bytes of the gradients that the parameters hold now."""
     return sum(parameter.grad.nbytes for parameter in net.parameters() if parameter.grad is not None)
+
+
+def output_and_gradients(function: Callable[..., Tensor], inputs: tuple[Tensor, ...], upstream: Tensor) -> tuple[Tensor, ...]:
+    """The output of `function(*inputs)` and the gradients of all inputs."""
+    y = function(*inputs)
+    return (y.detach(), *torch.autograd.grad(y, inputs, upstream))
