@@ -20,7 +20,7 @@ Tools:
     compiled           compile a function and count the kernels that are generated
     guarded_launch     run a kernel in Triton's interpreter; a load or store that is wrong is a MemoryFault before it happens
     TritonAdam         torch.optim.Adam as one Triton kernel (adam_kernel)
-    TritonLAMB         LAMB as two Triton kernels (direction_kernel and step_kernel)
+    TritonLAMB         LAMB as two Triton kernels, of which the first is direction_kernel
     triton_gelu        GELU as one Triton kernel (gelu_kernel)
 For the notebook:
     by_product, by_fft the other ways to compute a convolution
@@ -60,11 +60,7 @@ if TYPE_CHECKING:
     from hpml_lab.core.judge.guarded_memory import guarded_launch as guarded_launch, MemoryFault as MemoryFault
     from hpml_lab.tuning.tools.written_kernels import kernel_speed as kernel_speed
     from hpml_lab.tuning.lessons.triton_adam import TritonAdam as TritonAdam, adam_kernel as adam_kernel
-    from hpml_lab.tuning.lessons.triton_lamb import (
-        TritonLAMB as TritonLAMB,
-        direction_kernel as direction_kernel,
-        step_kernel as step_kernel,
-    )
+    from hpml_lab.tuning.lessons.triton_lamb import TritonLAMB as TritonLAMB, direction_kernel as direction_kernel
     from hpml_lab.tuning.lessons.triton_gelu import triton_gelu as triton_gelu, gelu_kernel as gelu_kernel
     from hpml_lab.tuning.lessons.faults import FAULTS as FAULTS
     from hpml_lab.tuning.lessons.convolutions import by_product as by_product, by_fft as by_fft

@@ -39,10 +39,8 @@ index % columns
 x + bias
     no-bias :: x + 0.0 * bias :: The bias is missing: GELU is of x + bias.
     bias-subtracted :: x - bias :: The bias is added to x, not subtracted.
-    bias-scales :: x * bias :: The bias is added, not a factor.
 0.5 * z * (1.0 + tl.erf(z / 1.4142135623730951))
     no-root :: 0.5 * z * (1.0 + tl.erf(z)) :: The error function is of z / √2.
-    times-root :: 0.5 * z * (1.0 + tl.erf(z * 1.4142135623730951)) :: z is divided by √2, not multiplied.
     no-half :: z * (1.0 + tl.erf(z / 1.4142135623730951)) :: The factor ½ is missing.
     erf-alone :: 0.5 * z * tl.erf(z / 1.4142135623730951) :: The 1 is missing: ½ (1 + erf(z / √2)) is between 0 and 1.
     no-z :: 0.5 * (1.0 + tl.erf(z / 1.4142135623730951)) :: This is the share of z that passes. GELU is z times that.

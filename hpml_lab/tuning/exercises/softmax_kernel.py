@@ -42,7 +42,6 @@ RUBRIC = Rubric(
     """
 other=-float("inf")
     padding-counts :: other=0.0 :: $PADDING
-    padding-counts :: other=-1.0 :: $PADDING
     padding-undefined :: other=None :: A lane that a mask turns off may have any value: give it one that changes neither the
         maximum nor the sum.
 tl.exp(x - tl.max(x, 0))
@@ -56,7 +55,6 @@ e / tl.sum(e, 0)
 only in cases
     half-precision :: float16 :: $HALF
     rows-apart :: between them :: Only where rows lie apart is y wrong. Row i starts at i · x_stride in x and i · y_stride in y.
-    large-scores :: scores near :: Only large scores are wrong: subtract the row's maximum before the exponential.
 """,
     wrap=lambda kernel: lambda *given: row_softmax(kernel, *given),
     PADDING="A lane beyond the row must change neither its maximum nor its sum: which score has the exponential 0?",

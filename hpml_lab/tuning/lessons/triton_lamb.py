@@ -73,14 +73,7 @@ class TritonLAMB(TritonAdam):
 
     launches = 2
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-6,
-        weight_decay: float = 0.01,
-    ) -> None:
+    def __init__(self, params: Iterable[Any], lr=1e-3, betas=(0.9, 0.999), eps=1e-6, weight_decay=0.01) -> None:
         super().__init__(params, lr, betas, eps, weight_decay)
 
     def _launch(self, group: dict[str, Any], step: int, device: torch.device, params: list[Tensor]) -> None:

@@ -37,10 +37,8 @@ def kernel_speed(name: str, kernel: Kernel) -> Verdict:
     """How close the kernel that the reader wrote for the exercise `name` comes to a copy of x, and torch's own operators."""
     device = choose_device()
     if not attempted(kernel) or not device.is_cuda:
-        missing = (
-            "no CUDA GPU here, and the interpreter's time says nothing about speed" if attempted(kernel) else "no kernel yet"
-        )
-        return Verdict(name, "not yet", f"There is nothing to time: {missing}.")
+        why = "no CUDA GPU here, and the interpreter's time says nothing about speed" if attempted(kernel) else "no kernel yet"
+        return Verdict(name, "not yet", f"There is nothing to time: {why}.")
     if not (verdict := check(name, kernel)):
         return verdict
     x, bias = torch.randn(8192, 4096, device=device.torch), torch.randn(4096, device=device.torch)
