@@ -161,6 +161,7 @@ def test_two_ranks_share_a_folder_and_leave_the_same_files(good, tmp_path, pipel
     for name in GOOD:
         one, two = (json.loads((tmp_path / run / f"{name}.json").read_text()) for run in ("one", "two"))
         assert one == two
+    assert alone.seconds > 0 and together.seconds > 0
     assert run_folder(good, tmp_path / "two", pipeline).computed == [], "and one process may go on where ranks stopped"
 
 

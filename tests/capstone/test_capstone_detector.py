@@ -13,6 +13,7 @@ from hpml_lab.capstone.lessons import detector, stages
 from hpml_lab.capstone.tools import ct, prepared
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params
+from hpml_lab.core.measure.threads import on_threads
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
@@ -93,7 +94,7 @@ def test_a_seed_decides_a_training_and_torchs_random_state_stays(scans):
 def test_networks_that_are_made_side_by_side_are_those_made_one_after_the_other():
     seeds = [*range(8)] * 6
     alone = [detector.initialized(seed).head.weight for seed in seeds]
-    together = prepared.side_by_side(lambda seed: detector.initialized(seed).head.weight, seeds, threads=8)
+    together = on_threads(lambda seed: detector.initialized(seed).head.weight, seeds, threads=8)
     assert all(torch.equal(a, b) for a, b in zip(alone, together, strict=True))
     assert not torch.equal(alone[0], alone[1])
 
@@ -161,7 +162,7 @@ def test_a_file_of_another_network_is_none(tmp_path):
 
 
 def test_work_side_by_side_keeps_the_order_and_passes_errors_on():
-    assert prepared.side_by_side(lambda n: n * n, range(20), threads=3) == [n * n for n in range(20)]
+    assert on_threads(lambda n: n * n, range(20), threads=3) == [n * n for n in range(20)]
     with pytest.raises(LabError, match="too small for a chest"):
         prepared.patients([0], shape=(4, 4, 4))
 

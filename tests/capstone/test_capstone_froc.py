@@ -98,17 +98,6 @@ def test_two_detectors_that_miss_other_patients_have_a_narrower_interval():
     assert low < mean == right.mean() < high and high - low < 0.1
 
 
-def test_wilsons_interval_is_that_of_the_formula_and_solves_its_equation():
-    low, high = froc.wilson(8, 10)
-    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # known values
-    for bound in (low, high):
-        assert (0.8 - bound) ** 2 == pytest.approx(1.96**2 * bound * (1 - bound) / 10)
-    assert froc.wilson(5, 5)[1] == pytest.approx(1) and froc.wilson(5, 5)[0] < 0.6
-    for successes, of in ((1, 0), (-1, 3), (4, 3)):
-        with pytest.raises(LabError):
-            froc.wilson(successes, of)
-
-
 def test_features_of_a_patient_are_the_best_scores_their_sum_and_size():
     found = detections(at(0, 0.5, 10.0), at(30, 0.9, 4.0))
     assert patient_classifier.patient_features(found).tolist() == pytest.approx([0.9, 0.5, 0, 1.4, 5.0])

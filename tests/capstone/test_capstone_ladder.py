@@ -5,6 +5,7 @@ import importlib.util
 from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -28,10 +29,16 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
     next_change,
 )
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import stages_before_and_after, use_before_and_after
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import PipelineRung, same_method
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
+    MachineUse,
+    PipelineRung,
+    Validated,
+    Validation,
+    good_enough,
+    same_method,
+)
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, NextToTheLecture, found_by
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.validation import Validated, Validation, good_enough
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import FolderRate, TrainingTime, folder_on_ranks
 from hpml_lab.capstone.lessons import overlap_arithmetic as arithmetic
 from hpml_lab.capstone.lessons import slow_stages
 from hpml_lab.capstone.lessons.detector import Detector
@@ -43,12 +50,12 @@ from hpml_lab.capstone.tools.lung_pipeline import (
     PARTS,
     LungPipeline,
     PipelineSwitches,
-    SpanClock,
     StageWatch,
     fold_batch_norm,
 )
 from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.measure.timeline import SpanClock
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 
@@ -400,7 +407,7 @@ def climbed(on_digits, network):
         patch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.trained_quickly", lambda params: network)
         return on_digits(
             "lung-nodule-pipeline", **SMALL, patients=1, training=4, steps=12, fitting=4, validation=2, turns=1,
-            sample_seconds=0.01, stream=2, watched=(1, 4), compile=False,
+            sample_seconds=0.01, stream=2, watched=(1, 4), compile=False, edge=24, patches=2, ranks=(), folder=0,
         )  # fmt: skip
 
 
@@ -416,6 +423,24 @@ def test_the_ladder_is_sound_and_ends_with_unchanged_detections(climbed, sound):
     assert [row.version for row in climbed.rows(Validated)][:3] == ["first script", "same method", "linear"]
     assert climbed.rows(NextToTheLecture)[2].lecture_before == "10 ms" and climbed.here("the patient, scikit-learn") > 0
     assert len(climbed.claims) <= 6
+    slow, fast = climbed.rows(TrainingTime)
+    parts = ("preprocessing", "augmentation", "forward", "backward")
+    assert slow.image >= sum(getattr(slow, part) for part in parts) > 0 and fast.image > 0, "in sequence they add up"
+    assert climbed.rows(NextToTheLecture)[4].before != "–" and climbed.here("training an image, first script / fast") > 0
+    assert {figure.lecture for figure in climbed.key_figures} >= {2.33, 4, 10, 40}
+
+
+def test_a_folder_is_timed_on_each_number_of_ranks_without_their_start(network, chest, tmp_path, monkeypatch):
+    path, asked = scans.save(chest, tmp_path / "scans"), []
+
+    def on_ranks(folder, results, network, switches, *, ranks, device):
+        asked.append((len(scans.find_scans(folder)), ranks, results))
+        return SimpleNamespace(seconds=6.0 / ranks)
+
+    monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.training.run_on_ranks", on_ranks)
+    params = SimpleNamespace(ranks=(1, 2), folder=3, device=choose_device("cpu"))
+    assert folder_on_ranks(network, [path], tmp_path, params) == [FolderRate(1, 3, 6.0, 0.5), FolderRate(2, 3, 3.0, 1.0)]
+    assert [(count, ranks) for count, ranks, _ in asked] == [(3, 1), (3, 2)] and asked[0][2] != asked[1][2]
 
 
 def test_the_further_figures_draw_both_versions(climbed):

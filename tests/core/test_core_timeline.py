@@ -1,10 +1,11 @@
 """Spans: what is counted as busy and as overlap, and that the picture shows them."""
 
 import random
+import threading
 
 import pytest
 
-from hpml_lab.core.measure.timeline import Span, busy, gantt, overlap, rows, span
+from hpml_lab.core.measure.timeline import NoClock, Span, SpanClock, busy, gantt, overlap, rows, span
 from hpml_lab.core.show import style
 
 
@@ -54,3 +55,21 @@ def test_the_picture_has_one_lane_a_worker_and_one_bar_a_span():
     assert bars == [(pytest.approx(0), 0, 2), (pytest.approx(0), 3, 1), (pytest.approx(1), 1, 4)]
     assert axes.get_xlabel() == "time in s"
     figure.canvas.draw()
+
+
+def test_a_span_clock_knows_who_did_what_and_adds_up_the_seconds():
+    clock = SpanClock()
+
+    def work():
+        with clock.timed("load"):
+            pass
+
+    thread = threading.Thread(target=work, name="thread_0")
+    thread.start()
+    thread.join()
+    with pytest.raises(ValueError), clock.timed("train"), clock.timed("load"):
+        raise ValueError
+    assert [(span.lane, span.what) for span in clock.spans] == [("thread 0", "load"), ("main", "load"), ("main", "train")]
+    assert clock.seconds.keys() == {"load", "train"} and clock.seconds["load"] == sum(s.seconds for s in clock.spans[:2])
+    with NoClock().timed("load"):
+        pass

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster
+from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster, wilson
 from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.system.errors import LabError
 
 
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=40))
@@ -98,3 +99,14 @@ def test_a_slowdown_in_words():
     assert str(slower) == "0.5× (slower; 0.4 to 0.6; noise ±10 %)"
     assert slower.slowdown_text == "2× slower (1.67 to 2.5; noise ±10 %)"
     assert slower.slowdown.slowdown_text == "0.5× (faster; 0.4 to 0.6; noise ±10 %)"
+
+
+def test_wilsons_interval_is_that_of_the_formula_and_solves_its_equation():
+    low, high = wilson(8, 10)
+    assert (low, high) == pytest.approx((0.4902, 0.9433), abs=1e-4)  # known values
+    for bound in (low, high):
+        assert (0.8 - bound) ** 2 == pytest.approx(1.96**2 * bound * (1 - bound) / 10)
+    assert wilson(5, 5)[1] == pytest.approx(1) and wilson(5, 5)[0] < 0.6
+    for successes, of in ((1, 0), (-1, 3), (4, 3)):
+        with pytest.raises(LabError):
+            wilson(successes, of)

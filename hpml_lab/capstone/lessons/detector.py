@@ -13,7 +13,7 @@ import hashlib
 import io
 import pickle
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +24,8 @@ from torch.nn import functional as F
 from hpml_lab.capstone.lessons import stages
 from hpml_lab.capstone.lessons.stages import CELL, SPACING
 from hpml_lab.capstone.tools import ct, prepared
-from hpml_lab.capstone.tools.prepared import PreparedScan, patients, side_by_side
+from hpml_lab.capstone.tools.prepared import PreparedScan, patients
+from hpml_lab.core.measure.threads import on_threads
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import RESULTS
@@ -39,6 +40,7 @@ NEAR_A_NODULE = 0.6  # of the patches
 CENTER_WEIGHT, PLACE_WEIGHT = 20.0, 0.1
 NEXT_TO_A_CENTER = 5.0  # voxels from the center of the cell
 SEEDING = threading.Lock()
+Labeled = tuple[np.ndarray, np.ndarray]  # a patch, and the centers (n, 3) in its voxels
 
 
 class Detector(nn.Module):
@@ -69,13 +71,29 @@ def convolution_block(before: int, after: int, stride: int) -> nn.Sequential:
 # ---- training --------------------------------------------------------------------------------------------------------
 
 
-def training_batch(scans: Sequence[PreparedScan], draw: np.random.Generator, size: int = BATCH) -> tuple[Tensor, Tensor]:
-    """Patches (size, 1, 24, 24, 24) of random patients, turned and mirrored at random, and targets (size, 5, 6, 6, 6).
+def mirrored(volume: np.ndarray, centers: np.ndarray, corner: np.ndarray, edge: int, draw: np.random.Generator) -> Labeled:
+    """A patch of `edge` voxels at the corner, turned and mirrored at random, and where the centers are in it."""
+    patch, centers = volume[tuple(slice(start, start + edge) for start in corner)], centers - corner
+    for axis in range(3):
+        if draw.random() < 0.5:
+            patch = np.flip(patch, axis)
+            centers[:, axis] = edge - 1 - centers[:, axis]
+    turned = draw.permutation(3)
+    return patch.transpose(turned), centers[:, turned]
+
+
+def training_batch(
+    scans: Sequence[PreparedScan], draw: np.random.Generator, size: int = BATCH, edge: int = TRAINING_PATCH,
+    cut: Callable[..., Labeled] = mirrored,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
+    """Patches (size, 1, 24, 24, 24) of random patients, and targets (size, 5, 6, 6, 6).
 
     Most patches are placed so that they hold a nodule, the others somewhere in the lungs: of all cells of a scan only one in
     40,000 holds a center.
+
+    cut  makes a patch and its centers of a volume: `mirrored`, or `augmentation.augmented`
     """
-    edge, cells = TRAINING_PATCH, TRAINING_PATCH // CELL
+    cells = edge // CELL
     patches = np.empty((size, 1, edge, edge, edge), np.float32)
     targets = np.zeros((size, 5, cells, cells, cells), np.float32)
     for i in range(size):
@@ -83,15 +101,8 @@ def training_batch(scans: Sequence[PreparedScan], draw: np.random.Generator, siz
         near = scan.centers if scan.sick and draw.random() < NEAR_A_NODULE else scan.inside
         at = near[draw.integers(len(near))] - draw.uniform(CELL, edge - CELL, 3)
         corner = np.clip(np.rint(at).astype(int), 0, np.array(scan.volume.shape) - edge)
-        patch = scan.volume[tuple(slice(start, start + edge) for start in corner)]
-        centers = scan.centers - corner
-        for axis in range(3):
-            if draw.random() < 0.5:
-                patch = np.flip(patch, axis)
-                centers[:, axis] = edge - 1 - centers[:, axis]
-        turned = draw.permutation(3)
-        patches[i, 0] = patch.transpose(turned)
-        fill_cells(targets[i], centers[:, turned], scan.nodules[:, 3])
+        patches[i, 0], centers = cut(scan.volume, scan.centers, corner, edge, draw)
+        fill_cells(targets[i], centers, scan.nodules[:, 3])
     return torch.from_numpy(patches), torch.from_numpy(targets)
 
 
@@ -164,7 +175,7 @@ def train_all(
     """`train` with each seed: on a CPU side by side, a thread for each."""
     if torch.device(device).type != "cpu":
         return [train(scans, seed, steps, device) for seed in seeds]
-    return side_by_side(lambda seed: train(scans, seed, steps), seeds, threads=len(seeds))
+    return on_threads(lambda seed: train(scans, seed, steps), seeds, threads=len(seeds))
 
 
 # ---- kept for other experiments --------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ most max(radius, 5 mm) from the nodule's. Free-response ROC is the curve of reca
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import sqrt
 
 import numpy as np
 
@@ -125,15 +124,3 @@ def drawn_patients(patients: int, resamples: int) -> np.ndarray:
 def _middle(values: Sequence[float], confidence: float) -> tuple[float, float]:
     low, high = np.quantile(values, [(1 - confidence) / 2, (1 + confidence) / 2])
     return float(low), float(high)
-
-
-def wilson(successes: int, of: int, z: float = 1.96) -> tuple[float, float]:
-    """Wilson's interval for a share p, 95 % at z = 1.96: (p + z²/2n ± z·√(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
-
-    Source: E. B. Wilson, 1927. Unlike p ± z·√(p(1 − p)/n) it stays between 0 and 1, and has a width at p = 1.
-    """
-    if of < 1 or not 0 <= successes <= of:
-        raise LabError(f"{successes} of {of} is not a share.", "Give a count from 0 to the number of trials, at least one.")
-    p = successes / of
-    middle, half = p + z * z / (2 * of), z * sqrt(p * (1 - p) / of + z * z / (4 * of * of))
-    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)

@@ -172,10 +172,8 @@ def normalize(volume: np.ndarray, mask: np.ndarray) -> np.ndarray:
 def patch_corners(shape: Sequence[int], size: int = PATCH, stride: int = STRIDE) -> np.ndarray:
     """The first voxels (n, 3) of all patches, the last axis fastest. The last patch along an axis ends with the volume."""
     if min(shape) < size:
-        raise LabError(
-            f"cut_patches: a volume of {' x '.join(map(str, shape))} voxels is smaller than a patch, {size} along each axis.",
-            "Check the spacing of the scan, or take smaller patches.",
-        )
+        small = f"a volume of {' x '.join(map(str, shape))} voxels is smaller than a patch, {size} along each axis."
+        raise LabError(f"cut_patches: {small}", "Check the spacing of the scan, or take smaller patches.")
     starts = [sorted({*range(0, n - size + 1, stride), n - size}) for n in shape]
     return np.stack(np.meshgrid(*starts, indexing="ij"), -1).reshape(-1, 3)
 
@@ -199,12 +197,9 @@ def apply_network(network: nn.Module, patches: np.ndarray, batch: int = 16) -> n
 
 
 def decode(
-    outputs: np.ndarray,
-    corners: np.ndarray,
-    mask: np.ndarray,
-    voxel: Sequence[float] = (SPACING,) * 3,
+    outputs: np.ndarray, corners: np.ndarray, mask: np.ndarray, voxel: Sequence[float] = (SPACING,) * 3,
     certain: float = CERTAIN,
-) -> np.ndarray:
+) -> np.ndarray:  # fmt: skip
     """Candidates (n, 5) in float64: center z, y, x and radius in mm, score 0 to 1; of the cells that are certain enough.
 
     voxel    mm between voxel centers, as `voxel_size` gives them
@@ -244,20 +239,16 @@ def checked(volume: np.ndarray, stage: str) -> np.ndarray:
         raise LabError(f"{stage}: the volume has no voxels (shape {volume.shape}).", "Check the file that it was read from.")
     if volume.dtype.kind == "f" and not np.isfinite([volume.min(), volume.max()]).all():
         bad = volume.size - int(np.isfinite(volume).sum())
-        raise LabError(
-            f"{stage}: {bad} of {volume.size} values are NaN or infinite.",
-            "Check the scan's slope, intercept and stored values.",
-        )
+        problem = f"{stage}: {bad} of {volume.size} values are NaN or infinite."
+        raise LabError(problem, "Check the scan's slope, intercept and stored values.")
     return volume
 
 
 def check_spacing(spacing: Sequence[float], new_spacing: float) -> None:
     """LabError unless all spacings are positive and finite."""
     if len(spacing) != 3 or not all(0 < mm < np.inf for mm in (*spacing, new_spacing)):
-        raise LabError(
-            f"resample: the spacing {tuple(spacing)} to {new_spacing} mm is not positive.",
-            "Give mm for z, y and x, all above 0.",
-        )
+        problem = f"resample: the spacing {tuple(spacing)} to {new_spacing} mm is not positive."
+        raise LabError(problem, "Give mm for z, y and x, all above 0.")
 
 
 def same_shape(volume: np.ndarray, mask: np.ndarray, stage: str) -> None:

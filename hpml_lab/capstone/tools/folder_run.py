@@ -23,6 +23,7 @@ from hpml_lab import distributed
 from hpml_lab.capstone.tools import scans
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
+from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 
@@ -51,21 +52,19 @@ class FolderReport:
     detections  {patient: (n, 5)} of all patients that have a result now
     computed    the patients whose result this run computed; the other results were there already
     failures    {patient: PatientFailure}
+    seconds     of the run; on ranks of the slowest, from the moment at which it began with its patients
     """
 
     detections: dict[str, np.ndarray] = field(default_factory=dict)
     computed: list[str] = field(default_factory=list)
     failures: dict[str, PatientFailure] = field(default_factory=dict)
+    seconds: float = 0.0
 
 
 def run_folder(
-    folder: str | Path | Sequence[Path],
-    results: str | Path,
-    pipeline: LungPipeline,
-    *,
-    load: Callable[[Path], Scan] | None = None,
-    share: tuple[int, int] = (0, 1),
-) -> FolderReport:
+    folder: str | Path | Sequence[Path], results: str | Path, pipeline: LungPipeline, *,
+    load: Callable[[Path], Scan] | None = None, share: tuple[int, int] = (0, 1),
+) -> FolderReport:  # fmt: skip
     """Run the pipeline over all scans of a folder and keep each result at once.
 
     folder   that of the scans, or the paths themselves; threads and prefetching are switches of the pipeline
@@ -80,7 +79,7 @@ def run_folder(
     if not 0 <= rank < ranks:
         raise LabError(f"There is no rank {rank} among {ranks}.", "Count ranks from 0.")
     mine = dict(list(named.items())[rank::ranks])
-    results, settings, report = Path(results), fingerprint_of(pipeline), FolderReport()
+    start, results, settings, report = CLOCK(), Path(results), fingerprint_of(pipeline), FolderReport()
     for name in mine:
         found = read_result(results, name, settings, mine[name])
         if found is not None:
@@ -88,19 +87,14 @@ def run_folder(
     todo = {path: name for name, path in mine.items() if name not in report.detections}
     for outcome in pipeline.run(todo, load or _load):
         _keep(outcome, todo[outcome.source], results, settings, report)
+    report.seconds = CLOCK() - start
     return report
 
 
 def run_on_ranks(
-    folder: str | Path,
-    results: str | Path,
-    network: nn.Module,
-    switches: PipelineSwitches,
-    *,
-    ranks: int = 2,
-    device: str = "cpu",
-    deadline_seconds: float = 600.0,
-) -> FolderReport:
+    folder: str | Path, results: str | Path, network: nn.Module, switches: PipelineSwitches, *,
+    ranks: int = 2, device: str = "cpu", deadline_seconds: float = 600.0,
+) -> FolderReport:  # fmt: skip
     """`run_folder` on N ranks of notebook 13's launcher: rank r takes every N-th patient; with "cuda" each rank has a GPU."""
     paths = scans.find_scans(folder)
     _by_name(paths)  # an error is raised here, before any rank starts
@@ -112,6 +106,7 @@ def run_on_ranks(
         whole.detections |= report.detections
         whole.computed += report.computed
         whole.failures |= report.failures
+        whole.seconds = max(whole.seconds, report.seconds)
     return whole
 
 
@@ -155,12 +150,8 @@ def stamp(source: Path) -> list:
 def _keep(outcome: PatientOutcome, name: str, results: Path, settings: dict[str, str], report: FolderReport) -> None:
     failed = results / f"{name}{FAILED}"
     if outcome.error is None:
-        record = {
-            "format": RESULT_FORMAT,
-            "pipeline": settings,
-            "source": stamp(outcome.source),
-            "detections": outcome.detections.tolist(),
-        }
+        record = {"format": RESULT_FORMAT, "pipeline": settings, "source": stamp(outcome.source)}
+        record["detections"] = outcome.detections.tolist()
         atomic_write(results / f"{name}.json", json.dumps(record, indent=1) + "\n")
         failed.unlink(missing_ok=True)
         report.detections[name] = outcome.detections
@@ -190,10 +181,8 @@ def _by_name(paths: Iterable[Path]) -> dict[str, Path]:
     for path in paths:
         name = path.name if path.is_dir() else path.stem
         if name in named:
-            raise LabError(
-                f"{named[name]} and {path} are both called {name}: one result would overwrite the other.",
-                "Rename one of them, or run their folders one after the other.",
-            )
+            problem = f"{named[name]} and {path} are both called {name}: one result would overwrite the other."
+            raise LabError(problem, "Rename one of them, or run their folders one after the other.")
         named[name] = path
     if not named:
         raise LabError("There are no scans to run.", "Hand over a folder of scans, or their paths.")

@@ -4,12 +4,11 @@
     for outcome in pipeline.run(paths, scans.load): outcome.detections
 
 Without switches it is a researcher's first script (`slow_stages`). A clock sees each part: `timed(part)` of notebook 10's
-PartClock, of SpanClock for a Gantt chart, or of none.
+PartClock, of core's SpanClock for a Gantt chart, or of none.
 """
 
 import contextlib
 import copy
-import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -23,7 +22,7 @@ from hpml_lab import loading
 from hpml_lab.capstone.lessons import slow_stages, stages
 from hpml_lab.capstone.tools import patient_classifier
 from hpml_lab.capstone.tools.ct import Scan
-from hpml_lab.core.measure.timeline import CLOCK, Span
+from hpml_lab.core.measure.timeline import NoClock
 
 PARTS = ("read", "resample", "components", "closing", "patches", "network", "boxes", "patient")
 BEFORE = PARTS[:5]  # before the network
@@ -33,45 +32,28 @@ GPU_BATCH = 64
 
 @dataclass(frozen=True)
 class PipelineSwitches:
-    """What is done the fast way. All off: the slow script.
+    """What is done the fast way. All off: the slow script."""
 
-    components   one table of sizes for all components, instead of a comparison of the volume with each label
-    transforms   closing by two distance transforms, instead of one pass with a ball of 925 voxels
-    bytes        closing by squared distances in bytes, up to the radius only
-    matrices     cubic splines by one matrix product along each axis, instead of a sum over 64 voxels for each voxel
-    on_device    that on the device, as DALI moves work to it (CUDA)
-    linear       linear interpolation instead of cubic splines: another method
-    windows      patches from a view of all windows, instead of a list
-    candidates   all patches together in decoding, and one comparison with all candidates in merging
-    batches      patches in batches through the network, instead of one by one
-    folded       batch norm folded into the convolutions
-    bfloat16     the network in the device's 16-bit type (autocast)
-    channels_last  the network's memory format
-    compiled     the network by torch.compile
-    pinned       patches in page-locked memory, copied without waiting (CUDA)
-    streams      the next patient's patches copied on a stream of their own (CUDA)
-    ahead        how many patients a thread prepares ahead of the network; 0: no thread
-    workers      threads that prepare patients; with `whole`, threads that take whole patients through all stages
-    """
-
-    components: bool = False
-    transforms: bool = False
-    bytes: bool = False
-    matrices: bool = False
-    on_device: bool = False
-    linear: bool = False
-    windows: bool = False
-    candidates: bool = False
-    batches: bool = False
-    folded: bool = False
-    bfloat16: bool = False
-    channels_last: bool = False
-    compiled: bool = False
-    pinned: bool = False
-    streams: bool = False
-    ahead: int = 0
-    workers: int = 1
-    whole: bool = False
+    components: bool = False  # one table of sizes for all components, instead of a comparison of the volume with each label
+    transforms: bool = False  # closing by two distance transforms, instead of one pass with a ball of 925 voxels
+    bytes: bool = False  # closing by squared distances in bytes, up to the radius only
+    matrices: bool = (
+        False  # cubic splines by one matrix product along each axis, instead of a sum over 64 voxels for each voxel
+    )
+    on_device: bool = False  # that on the device, as DALI moves work to it (CUDA)
+    linear: bool = False  # linear interpolation instead of cubic splines: another method
+    windows: bool = False  # patches from a view of all windows, instead of a list
+    candidates: bool = False  # all patches together in decoding, and one comparison with all candidates in merging
+    batches: bool = False  # patches in batches through the network, instead of one by one
+    folded: bool = False  # batch norm folded into the convolutions
+    bfloat16: bool = False  # the network in the device's 16-bit type (autocast)
+    channels_last: bool = False  # the network's memory format
+    compiled: bool = False  # the network by torch.compile
+    pinned: bool = False  # patches in page-locked memory, copied without waiting (CUDA)
+    streams: bool = False  # the next patient's patches copied on a stream of their own (CUDA)
+    ahead: int = 0  # how many patients a thread prepares ahead of the network; 0: no thread
+    workers: int = 1  # threads that prepare patients
+    whole: bool = False  # these threads take whole patients through all stages
 
     @property
     def method(self) -> "PipelineSwitches":
@@ -123,33 +105,6 @@ class PatientOutcome:
         return self.detections
 
 
-class NoClock:
-    """Measures nothing."""
-
-    def timed(self, part: str) -> contextlib.AbstractContextManager:
-        return contextlib.nullcontext()
-
-
-class SpanClock:
-    """Keeps a span for each part: who did it, and from when to when. Any thread may use it."""
-
-    def __init__(self, device: torch.device | str = "cpu") -> None:
-        self.spans: list[Span] = []
-        self._cuda = torch.device(device).type == "cuda"
-
-    @contextlib.contextmanager
-    def timed(self, part: str) -> Iterator[None]:
-        name = threading.current_thread().name
-        lane = "main" if name == "MainThread" else name.replace("_", " ")
-        start = CLOCK()
-        try:
-            yield
-            if self._cuda and part in ("network", "boxes"):
-                torch.cuda.current_stream().synchronize()
-        finally:
-            self.spans.append(Span(lane, part, start, CLOCK()))
-
-
 class LungPipeline:
     """From scans to detections, as the switches say. The network is copied, and the copy prepared for the device.
 
@@ -177,12 +132,7 @@ class LungPipeline:
     def prepare(self, scan: Scan, clock: Any = None) -> ReadyPatches:
         """Everything before the network."""
         on, clock = self.switches, clock or NoClock()
-        with clock.timed("resample"):
-            volume = self._resampled(stages.hounsfield(scan), scan.spacing)
-        with clock.timed("components"):
-            mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR_BELOW)
-        with clock.timed("closing"):
-            mask = self._closing()(mask, stages.CLOSING)
+        volume, mask = self.masked(scan, clock)
         with clock.timed("patches"):
             normalized = stages.normalize(volume, mask)
             patches, corners = (stages if on.windows else slow_stages).cut_patches(normalized)
@@ -190,6 +140,16 @@ class LungPipeline:
             if on.pinned:
                 patches = patches.pin_memory()
         return ReadyPatches(patches, corners, mask, stages.voxel_size(scan.stored.shape, scan.spacing))
+
+    def masked(self, scan: Scan, clock: Any) -> tuple[np.ndarray, np.ndarray]:
+        """The volume in HU at 2 mm, and the closed mask of its lungs."""
+        on = self.switches
+        with clock.timed("resample"):
+            volume = self._resampled(stages.hounsfield(scan), scan.spacing)
+        with clock.timed("components"):
+            mask = (stages if on.components else slow_stages).lungs(stages.checked(volume, "lung_mask") < stages.AIR_BELOW)
+        with clock.timed("closing"):
+            return volume, self._closing()(mask, stages.CLOSING)
 
     def _resampled(self, volume: np.ndarray, spacing: Sequence[float]) -> np.ndarray:
         on = self.switches

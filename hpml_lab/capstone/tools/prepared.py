@@ -1,20 +1,15 @@
 """What the network sees of a patient, and the way from there to detections."""
 
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from typing import TypeVar
 
 import numpy as np
-import torch
 from torch import nn
 
 from hpml_lab.capstone.lessons import stages
 from hpml_lab.capstone.tools import ct
-from hpml_lab.core.system.machine import cores
-
-Item, Value = TypeVar("Item"), TypeVar("Value")
+from hpml_lab.core.measure.threads import on_threads
 
 
 @dataclass(frozen=True)
@@ -58,7 +53,7 @@ def prepare(scan: ct.Scan, order: int = 1) -> PreparedScan:
 
 def patients(seeds: Iterable[int], order: int = 1, **options) -> list[PreparedScan]:
     """Synthetic patients, one for each seed, prepared; `options` are those of `synthetic`."""
-    return side_by_side(lambda seed: prepare(ct.synthetic(seed, **options), order), seeds)
+    return on_threads(lambda seed: prepare(ct.synthetic(seed, **options), order), seeds)
 
 
 def detect(network: nn.Module, patient: PreparedScan) -> np.ndarray:
@@ -70,14 +65,4 @@ def detect(network: nn.Module, patient: PreparedScan) -> np.ndarray:
 
 def detect_all(network: nn.Module, scans: Sequence[PreparedScan]) -> list[np.ndarray]:
     """`detect` of each patient, in order."""
-    return side_by_side(partial(detect, network), scans)
-
-
-def side_by_side(function: Callable[[Item], Value], items: Iterable[Item], threads: int | None = None) -> list[Value]:
-    """function(item) for all items, in order, on `threads` threads (by default one for each core, at most eight).
-
-    Each has one thread of torch. NumPy, SciPy and torch release Python's lock while they compute, so threads are enough, and
-    unlike processes they start at once.
-    """
-    with ThreadPoolExecutor(threads or min(cores(), 8), initializer=partial(torch.set_num_threads, 1)) as pool:
-        return list(pool.map(function, items))
+    return on_threads(partial(detect, network), scans)

@@ -5,7 +5,9 @@ from typing import Any
 import numpy as np
 from matplotlib.patches import Circle, Rectangle
 
+from hpml_lab.capstone.lessons.augmentation import STRETCH, elastic, rotation, symmetry, warped
 from hpml_lab.capstone.tools.ct import Scan
+from hpml_lab.capstone.tools.prepared import prepare
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import Picture, picture
 from hpml_lab.core.system.errors import LabError
@@ -21,13 +23,9 @@ LOOK = {
 
 
 def slices(
-    scan: Scan,
-    at: tuple[float, float, float] | None = None,
-    *,
-    mask: np.ndarray | None = None,
-    detections: np.ndarray | None = None,
-    window: tuple[float, float] = LUNG_WINDOW,
-) -> Picture:
+    scan: Scan, at: tuple[float, float, float] | None = None, *, mask: np.ndarray | None = None,
+    detections: np.ndarray | None = None, window: tuple[float, float] = LUNG_WINDOW,
+) -> Picture:  # fmt: skip
     """The scan cut by three planes through one point, with nodules, detections and the lungs' mask.
 
     at          z, y, x in mm from the center of the first voxel; the first nodule, or the middle of a healthy patient
@@ -38,12 +36,33 @@ def slices(
     middle = (scan.extent - scan.spacing) / 2
     at = np.array((scan.nodules[0, :3] if len(scan.nodules) else middle) if at is None else at, dtype=float)
     if at.shape != (3,) or not ((at >= 0) & (at <= 2 * middle)).all():
-        raise LabError(
-            f"the point {at.tolist()} is not in the volume.", f"z, y, x from 0 to {np.round(2 * middle, 1).tolist()} mm."
-        )
-    mask = check_mask(mask)
-    found = as_balls(detections)
-    return _slices(scan, at, mask, found, window)
+        fix = f"z, y, x from 0 to {np.round(2 * middle, 1).tolist()} mm."
+        raise LabError(f"the point {at.tolist()} is not in the volume.", fix)
+    return _slices(scan, at, check_mask(mask), as_balls(detections), window)
+
+
+@picture
+def augmented_patches(scan: Scan, seed: int = 0, edge: int = 40) -> Any:
+    """A patch around a nodule, five times: as it is, with a symmetry, a rotation, an elastic deformation, and all of them at
+    another corner. The orange circle is where the label says that the nodule is. Is one of the circles off its nodule?"""
+    ready, draw, still = prepare(scan), np.random.default_rng(seed), np.zeros((3, edge, edge, edge))
+    corner, radius = np.rint(ready.centers[0]) - edge / 2, ready.nodules[0, 3] / np.mean(ready.voxel)
+    kinds = {
+        "as it is": (corner, np.eye(3), still),
+        "symmetry": (corner, symmetry(draw), still),
+        "rotation": (corner, rotation(draw, 45), still),
+        "elastic": (corner, np.eye(3), elastic(draw, edge, 3 * STRETCH)),
+        "all, another crop": (corner + draw.uniform(-8, 8, 3), symmetry(draw) @ rotation(draw), elastic(draw, edge)),
+    }
+    figure = style.new_figure(10.0, 2.4)
+    for axes, (name, how) in zip(figure.subplots(1, len(kinds)), kinds.items(), strict=True):
+        patch, centers = warped(ready.volume, ready.centers, *how)
+        z, y, x = centers[0]
+        axes.imshow(patch[round(z)], "gray", vmin=0, vmax=1)
+        axes.add_patch(Circle((x, y), radius + 2, fill=False, **LOOK["nodule"]))
+        axes.set_title(name, fontsize=9)
+        axes.set_axis_off()
+    return figure
 
 
 @picture

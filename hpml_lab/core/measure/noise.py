@@ -6,10 +6,11 @@ band; a gain inside the band is neither claimed, nor kept, nor colored, and nor 
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import comb
+from math import comb, sqrt
 from statistics import median
 
 from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
+from hpml_lab.core.system.errors import LabError
 
 CONFIDENCE = 0.9
 LEAST_EFFECT = 0.02  # a quiet machine tells 0.3 % from nothing; a difference is claimed from 2 % on
@@ -98,6 +99,18 @@ def interval(ratios: Sequence[float]) -> tuple[float, float]:
     while 1 - 2 * sum(comb(n, i) for i in range(k + 1)) / 2**n >= CONFIDENCE:
         k += 1
     return ordered[k - 1], ordered[n - k]
+
+
+def wilson(successes: int, of: int, z: float = 1.96) -> tuple[float, float]:
+    """Wilson's interval for a share p, 95 % at z = 1.96: (p + z²/2n ± z·√(p(1 − p)/n + z²/4n²)) / (1 + z²/n).
+
+    Source: E. B. Wilson, 1927. Unlike p ± z·√(p(1 − p)/n) it stays between 0 and 1, and has a width at p = 1.
+    """
+    if of < 1 or not 0 <= successes <= of:
+        raise LabError(f"{successes} of {of} is not a share.", "Give a count from 0 to the number of trials, at least one.")
+    p = successes / of
+    middle, half = p + z * z / (2 * of), z * sqrt(p * (1 - p) / of + z * z / (4 * of * of))
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
 
 
 def speed_up_of(before: Sequence[float], after: Sequence[float], again: Sequence[float]) -> SpeedUp:

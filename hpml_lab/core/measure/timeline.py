@@ -5,8 +5,9 @@ The clock is the system's monotonic one, which all processes of a machine share:
 
 import contextlib
 import itertools
+import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -36,6 +37,38 @@ def span(spans: list[Span], lane: str, what: str) -> Iterator[None]:
         yield
     finally:
         spans.append(Span(lane, what, start, CLOCK()))
+
+
+class NoClock:
+    """Measures nothing."""
+
+    def timed(self, part: str) -> contextlib.AbstractContextManager:
+        return contextlib.nullcontext()
+
+
+class SpanClock:
+    """Keeps a span for each part: who did it, and from when to when. Any thread may use it."""
+
+    def __init__(self, device: Any = "cpu", awaited: Sequence[str] = ()) -> None:
+        """awaited  the parts after which the clock waits for a GPU"""
+        self.spans: list[Span] = []
+        self._awaited = awaited if str(device).startswith("cuda") else ()
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """{part: seconds of all its spans}; parts that overlap add up to more than the time that passed."""
+        return {part: sum(span.seconds for span in self.spans if span.what == part) for part in {s.what for s in self.spans}}
+
+    @contextlib.contextmanager
+    def timed(self, part: str) -> Iterator[None]:
+        name = threading.current_thread().name
+        lane = "main" if name == "MainThread" else name.replace("_", " ")
+        with span(self.spans, lane, part):
+            yield
+            if part in self._awaited:
+                import torch  # here, as matplotlib below
+
+                torch.cuda.current_stream().synchronize()
 
 
 def rows(spans: Iterable[Span]) -> list[dict[str, Any]]:

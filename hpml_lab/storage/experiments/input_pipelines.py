@@ -205,7 +205,7 @@ def _claims(
     )
     result.measured(
         "To keep a V100 busy with ResNet-50 takes more workers than the DGX-1 has cores for it",
-        v100.workers > v100.cores,
+        v100.workers > (v100.cores or 0),
         f"{v100.workers:.3g} workers, {v100.cores} cores",
     )
     result.key_figure("ResNet-50's picture over AlexNet's", growth[RESNET].slowdown.ratio, "×", lecture="“increasing”")

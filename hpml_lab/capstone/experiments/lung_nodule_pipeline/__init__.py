@@ -2,7 +2,9 @@
 
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 
+import torch
 from torch import nn
 
 from hpml_lab.capstone.tools import prepared, scans
@@ -10,32 +12,14 @@ from hpml_lab.capstone.lessons import detector
 from hpml_lab.capstone.tools.ct import synthetic
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import draw_ladder
 from hpml_lab.capstone.tools.lung_pipeline import PipelineSwitches
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import (
-    LungRung,
-    LungSlowStart,
-    NextToTheLecture,
-    next_to_the_lecture,
-    rung_row,
-    slow_row,
-)
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import next_to_the_lecture, rung_row, slow_row
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
-    AHEAD,
-    CHANGES,
-    EQUAL,
-    PREPARATION,
-    ROUNDED,
-    difference_of,
-    lane_seconds,
-)
+    AHEAD, CHANGES, EQUAL, PREPARATION, ROUNDED, difference_of, lane_seconds,
+)  # fmt: skip
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import (
-    ClimbPlan,
-    PipelineLadder,
-    PipelineRung,
-    by_kind,
-    same_method,
-)
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse, watched
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.validation import FOUND, Validated
+    FOUND, MachineUse, PipelineLadder, PipelineRung, Validated, by_kind, same_method, watched,
+)  # fmt: skip
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import PatientTraining, folder_on_ranks, trained_in_turns
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
@@ -46,13 +30,12 @@ from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
     shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=24, validation=40, turns=4,
-    sample_seconds=0.05, stream=4, watched=(2, 24), compile=False,
+    sample_seconds=0.05, stream=4, watched=(2, 24), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
 )  # fmt: skip
 FULL = QUICK | dict(
     shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=6, steps=150, fitting=16, validation=32, turns=9,
-    sample_seconds=0.5, stream=12, watched=(4, 60), compile=True,
+    sample_seconds=0.5, stream=12, watched=(4, 60), compile=True, edge=64, patches=16, ranks=(1, 2, 4), folder=32,
 )  # fmt: skip
-ROWS = (LungSlowStart, LungRung, Validated, NextToTheLecture, MachineUse)  # what a saved result holds
 GOAL = 8.0  # of the speed-up
 UNSEEN, FITTING, COUNTED = 1000, 2000, 3000  # the first seeds of those that are run, and of both groups of the validation
 TOTAL = "first script / fast pipeline, same method"
@@ -66,12 +49,11 @@ def lung_nodule_pipeline(params: Params) -> Result:
     """A whole workload made fast: from CT scans to nodules, one measured change at a time, detections unchanged."""
     chest = dict(shape=params.shape, spacing=params.spacing)
     network = trained_quickly(params)
-    plan = ClimbPlan(params.turns, params.sample_seconds, params.stream)
     with tempfile.TemporaryDirectory(prefix="hpml-lungs-") as folder:
         patients = [scans.save(synthetic(UNSEEN + i, **chest, sick=True), f"{folder}/scans") for i in range(params.patients)]
         groups = [[synthetic(start + i, **chest, sick=i % 2 == 0) for i in range(count)]
                   for start, count in ((FITTING, params.fitting), (COUNTED, params.validation))]  # fmt: skip
-        ladder = PipelineLadder(network, patients, params.device, plan, compile=params.compile, validation=groups)
+        ladder = PipelineLadder(network, patients, params, groups)
         rungs = list(progress(ladder.climb(PipelineSwitches()), "rungs", len(ladder.changes) + 1))
         best = same_method(rungs)
         other = replace(best.switches, linear=True)
@@ -79,6 +61,9 @@ def lung_nodule_pipeline(params: Params) -> Result:
         unchanged = difference_of(rungs[0].detections, best.detections)
         validated = validations(ladder, rungs, best, other)
         uses = watch_both(ladder, rungs[0], best, params)
+        both = (PatientTraining(network, rung.switches, params) for rung in (rungs[0], best))
+        trained, trained_faster = trained_in_turns(*both, patients, params.turns)
+        on_ranks = folder_on_ranks(network, patients, Path(folder), params)
 
     rows, below = [], rungs[0]
     for rung in rungs[1:]:
@@ -88,14 +73,22 @@ def lung_nodule_pipeline(params: Params) -> Result:
         Table("The first script", [slow_row(rungs[0])]),
         Table("The ladder: one change per rung", rows),
         Table("Is the output still good enough?", validated),
-        Table("Next to the lecture's pipeline", next_to_the_lecture(rungs[0], best, uses)),
+        Table("Next to the lecture's pipeline", next_to_the_lecture(rungs[0], best, uses, trained)),
         Table("The machine, before and after", uses),
+        Table("Training on an image", trained),
+        *([Table("A folder of patients on ranks", on_ranks)] if on_ranks else []),
     ])  # fmt: skip
     result.notes += [*ladder.notes, *missing(params)]
     claim_detections(result, rungs, unchanged)
     claim_method(result, rungs, validated[0], validated[2])
     claim_speed(result, rungs, total, uses)
     result.key_figure(LINEAR, with_linear.ratio, "×")
+    result.key_figure("training an image, first script / fast", trained_faster.ratio, "×", lecture=round(7 / 3, 2))
+    result.key_figure("its interval", trained_faster.interval)
+    result.key_figure("GPUs", torch.cuda.device_count() if params.device.is_cuda else 0, lecture=4)
+    result.key_figure("threads of the processor", cores(), lecture=40)
+    if len(on_ranks) > 1:
+        result.key_figure(f"patients/s on {on_ranks[-1].ranks} ranks / on 1", on_ranks[-1].rate / on_ranks[0].rate, "×")
     return result
 
 
@@ -122,10 +115,9 @@ def watch_both(ladder: PipelineLadder, slow: PipelineRung, fast: PipelineRung, p
     """The slow and the fast pipeline under the monitor, for about the same time."""
     found = []
     for version, rung, count in zip(("first script", "fast"), (slow, fast), params.watched, strict=True):
-        sources = [ladder.patients[i % len(ladder.patients)] for i in range(count)]
         made = ladder.make(rung.switches)
         ladder.run(made, 1)
-        found.append(watched(version, made, sources, shown=2 if rung is slow else 6))
+        found.append(watched(version, made, ladder.cycled(count), shown=2 if rung is slow else 6))
     return found
 
 
@@ -202,11 +194,8 @@ def claim_speed(result: Result, rungs: list[PipelineRung], total: SpeedUp, uses:
     ahead = next((rung for rung in rungs if rung.change is AHEAD), None)
     if ahead is not None:
         below = [rung for rung in rungs[: rungs.index(ahead)] if rung.kept][-1]
-        lanes = [
-            lane_seconds(below.profile, PREPARATION),
-            sum(below.profile.values()) - lane_seconds(below.profile, PREPARATION),
-        ]
-        most = sum(lanes) / max(lanes)
+        first, whole = lane_seconds(below.profile, PREPARATION), sum(below.profile.values())
+        most = whole / max(first, whole - first)
         result.key_figure("overlap can gain at most", most, "×")
         result.measured(
             "A thread that prepares ahead gains, and not more than sum / max of the two stages",

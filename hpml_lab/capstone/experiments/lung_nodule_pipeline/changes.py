@@ -63,9 +63,7 @@ CHANGES = (
     PipelineChange("pinned", "network", "page-locked patches, copied without waiting", EQUAL, needs="cuda", on="batches"),
     AHEAD,
     PipelineChange("compiled", NETWORK, "torch.compile", ROUNDED, needs="compile", overlap=True),
-    PipelineChange(
-        "streams", NETWORK, "the next patches copied on a stream of their own", EQUAL, needs="cuda", on="pinned", overlap=True
-    ),
+    PipelineChange("streams", NETWORK, "the next patches on another stream", EQUAL, needs="cuda", on="pinned", overlap=True),
     PipelineChange("workers", PREPARATION, "several threads prepare patients", EQUAL, needs="cores", overlap=True),
     PipelineChange("whole", CORES, "a thread a core, each with whole patients", EQUAL, needs="cores", overlap=True),
     PipelineChange("linear", PREPARATION, "linear interpolation, not cubic splines", METHOD, overlap=True),

@@ -1,6 +1,6 @@
 """The figures of lung-nodule-pipeline: the ladder, the stages as a Gantt chart, and the machine's use, before and after."""
 
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.rows import LungRung, LungSlowStart, in_ms
 from hpml_lab.capstone.tools.lung_pipeline import PARTS
 from hpml_lab.core.experiment.result import Result
@@ -10,13 +10,8 @@ from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.show.ladder import draw_rungs
 from hpml_lab.core.show.picture import picture
 
-COLORS = dict(
-    zip(
-        PARTS,
-        (style.GREY, style.SKY, style.YELLOW, style.ORANGE, style.PURPLE, style.BLUE, style.GREEN, style.RED),
-        strict=True,
-    )
-)
+_LOOKS = (style.GREY, style.SKY, style.YELLOW, style.ORANGE, style.PURPLE, style.BLUE, style.GREEN, style.RED)
+COLORS = dict(zip(PARTS, _LOOKS, strict=True))
 
 
 def draw_ladder(result: Result):

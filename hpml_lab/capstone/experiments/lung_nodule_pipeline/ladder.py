@@ -1,11 +1,12 @@
-"""The pipeline's ladder: how a rung is profiled, timed in turns with the one below, and compared in its detections."""
+"""The pipeline's ladder: how a rung is profiled, timed in turns with the one below, and compared; how a version is watched."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
+from typing import Any
 
 import numpy as np
 from torch import nn
@@ -20,26 +21,74 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import (
     next_change,
     overlaps,
 )
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.validation import Validated, Validation
-from hpml_lab.capstone.tools import scans
+from hpml_lab.capstone.lessons import froc
+from hpml_lab.capstone.tools import patient_classifier, scans
 from hpml_lab.capstone.tools.ct import Scan
-from hpml_lab.capstone.tools.lung_pipeline import PARTS, LungPipeline, PipelineSwitches, SpanClock
+from hpml_lab.capstone.tools.lung_pipeline import PARTS, LungPipeline, PipelineSwitches
+from hpml_lab.core.experiment.findings import Row, column
+from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.ladder import Ladder, Rung, gain_in_turns, in_turns
 from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.system.device import Device
+from hpml_lab.core.measure.timeline import SpanClock, busy, rows
+from hpml_lab.core.system.machine import cores
 
 WHOLE = "whole"
+ACCEPTED = 1.0  # false positive per scan, where the threshold is set
+FOUND, FALSE = 0.95, 1.10  # of the nodules found before at least, and of the false positives at most
+RATE = 50.0  # samples of the monitor a second
 Sample = dict[str, float]  # seconds a patient, of the whole and of each part
 
 
 @dataclass(frozen=True)
-class ClimbPlan:
-    """How often and how long the pipeline is run: at most `turns` turns, each over as many patients as take
-    `sample_seconds`, and at least over `stream` of them once stages overlap."""
+class Validated(Row):
+    """What one version finds in the patients that are counted."""
 
-    turns: int
-    sample_seconds: float
-    stream: int
+    version: str = column("version")
+    scans: int = column("scans")
+    nodules: int = column("nodules")
+    found: int = column("found")
+    recall: float = column("recall")
+    false: int = column("false positives")
+    rate: float = column("a scan")
+    right: int = column("patients classified rightly")
+    passed: bool = column("good enough")
+
+
+class Validation:
+    """Is a changed pipeline still good enough? The patients, and what the version before finds in them; call it with another.
+
+    The threshold on the score and the classifier of patients come from the version before, on patients of their own, so that
+    nothing is chosen on those that are counted.
+    """
+
+    def __init__(self, make: Callable[[], LungPipeline], fitting: Sequence[Scan], scans: Sequence[Scan]) -> None:
+        """make  () -> the pipeline before, whose detections in `fitting` set the threshold and fit the classifier"""
+        found = detections(make(), fitting)
+        self.scans = list(scans)
+        self.score = froc.scored(found, [scan.nodules for scan in fitting]).score_at(ACCEPTED)
+        self.classifier = patient_classifier.fit_patients(found, [len(scan.nodules) > 0 for scan in fitting])
+        self.before = self("before", make())
+
+    def __call__(self, version: str, pipeline: LungPipeline) -> Validated:
+        ours = detections(pipeline, self.scans)
+        nodules = [scan.nodules for scan in self.scans]
+        run = froc.scored(ours, nodules)
+        counted = run.scores >= self.score
+        found, false, known = (int(part.sum()) for part in (run.found[counted], run.false[counted], run.nodules))
+        sick = np.array([len(truth) > 0 for truth in nodules])
+        right = int((patient_classifier.classify_patients(self.classifier, ours) == sick).sum())
+        passed = version == "before" or good_enough(self.before, found, false)
+        return Validated(version, len(nodules), known, found, found / known, false, false / len(nodules), right, passed)
+
+
+def good_enough(before: Validated, found: int, false: int) -> bool:
+    """At least 95 % of the nodules that were found before, and at most 10 % more false positives."""
+    return found >= FOUND * before.found and false <= FALSE * before.false
+
+
+def detections(pipeline: LungPipeline, scans: Sequence[Scan]) -> list[np.ndarray]:
+    """The detections of scans that are in memory."""
+    return [outcome.checked() for outcome in pipeline.run(scans, lambda scan: scan)]
 
 
 @dataclass(frozen=True)
@@ -74,12 +123,15 @@ class PipelineLadder(Ladder):
     """The ladder from the first script to the fast pipeline."""
 
     def __init__(
-        self, network: nn.Module, patients: Sequence[Path], device: Device, plan: ClimbPlan, *, compile: bool = False,
-        validation: tuple[Sequence[Scan], Sequence[Scan]],
-    ) -> None:  # fmt: skip
-        """validation  scans that set the threshold and fit the classifier, and scans that are counted"""
-        super().__init__(device, applicable(device, compile))
-        self.network, self.patients, self.plan = network, list(patients), plan
+        self, network: nn.Module, patients: Sequence[Path], params: Params, validation: tuple[Sequence[Scan], Sequence[Scan]]
+    ) -> None:
+        """
+        params      the pipeline runs at most `turns` turns, each over as many patients as take `sample_seconds`, and over at
+                    least `stream` of them once stages overlap
+        validation  scans that set the threshold and fit the classifier, and scans that are counted
+        """
+        super().__init__(params.device, applicable(params.device, params.compile))
+        self.network, self.patients, self.plan = network, list(patients), params
         self.classifier = None
         with self.exact():
             self.validate = Validation(lambda: self.make(PipelineSwitches()), *validation)
@@ -129,11 +181,8 @@ class PipelineLadder(Ladder):
         seconds = time.perf_counter() - start  # detections are on the CPU: a GPU is done with them
         if detections is not None:
             detections += found
-        if isinstance(clock, SpanClock):
-            taken = {part: sum(span.seconds for span in clock.spans if span.what == part) for part in PARTS}
-        else:
-            taken = clock.seconds
-        return {name: value / len(sources) for name, value in {**taken, WHOLE: seconds}.items()}
+        taken = {**dict.fromkeys(PARTS, 0.0), **clock.seconds, WHOLE: seconds}
+        return {name: value / len(sources) for name, value in taken.items()}
 
     def cycled(self, count: int) -> list[Path]:
         """So many patients, from the first on and again from the first."""
@@ -178,3 +227,50 @@ def same_method(rungs: Sequence[PipelineRung]) -> PipelineRung:
 def by_kind(rungs: Sequence[PipelineRung], kind: tuple[float, float] = EQUAL) -> list[PipelineRung]:
     """The rungs whose change promises the same kind of equality."""
     return [rung for rung in rungs if rung.change and rung.change.bound == kind]
+
+
+# ---- what the machine does ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class MachineUse(Row):
+    """One version of the pipeline, watched by notebook 10's monitor.
+
+    points  (time in s, cores that the run keeps busy); spans: what each thread did when
+    """
+
+    version: str = column("version")
+    patients: int = column("patients")
+    ms: float = column("a patient", "ms")
+    core_percent: float = column("processor, of one core", "%")
+    all_percent: float = column("of all cores", "%")
+    network_percent: float = column("network at work", "% of the time")
+    gpu_percent: float | None = column("GPU, by NVML", "%", default=None)
+    points: list[tuple[float, float]] = field(default_factory=list)
+    spans: list[dict[str, Any]] = field(default_factory=list)
+
+
+def watched(version: str, pipeline: LungPipeline, patients: Sequence[Path], shown: int) -> MachineUse:
+    """Run a pipeline under the monitor.
+
+    shown  how many of the last patients keep their spans, for the chart
+    """
+    clock = SpanClock(pipeline.device, awaited=("network", "boxes"))
+    with profiling.Monitor(RATE) as monitor:
+        start = time.perf_counter()
+        for outcome in pipeline.run(patients, scans.load, clock):
+            outcome.checked()
+        seconds = time.perf_counter() - start
+    used = sum(sample.process_cpu for sample in monitor.samples) / monitor.seconds
+    gpus = [gpu.utilization for sample in monitor.samples for gpu in sample.gpus if gpu.utilization is not None]
+    network = busy(span for span in clock.spans if span.what == "network") / seconds
+    spans = sorted(clock.spans, key=lambda span: span.start)
+    # The chart begins where the patients that are shown do: those before them have filled the pipeline.
+    reads = [span.start for span in spans if span.what == "read"]
+    since = reads[max(0, len(reads) - shown)]
+    return MachineUse(
+        version, len(patients), 1e3 * seconds / len(patients), 100 * used, 100 * used / cores(), 100 * network,
+        mean(gpus) if gpus and pipeline.device.type == "cuda" else None,
+        [(sample.at, sample.process_cpu / max(sample.seconds, 1e-9)) for sample in monitor.samples],
+        rows(span for span in spans if span.start >= since),
+    )  # fmt: skip

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from hpml_lab.capstone.experiments.lung_nodule_pipeline.changes import KINDS, LANES, PREPARATION, lane_seconds
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import PipelineRung
-from hpml_lab.capstone.experiments.lung_nodule_pipeline.machine_use import MachineUse
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.ladder import MachineUse, PipelineRung
+from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import TrainingTime
 from hpml_lab.capstone.tools.lung_pipeline import BEFORE
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.machine import cores
@@ -59,7 +59,9 @@ class NextToTheLecture(Row):
     lecture_after: str = column("lecture, after")
 
 
-def next_to_the_lecture(slow: PipelineRung, fast: PipelineRung, uses: Sequence[MachineUse]) -> list[NextToTheLecture]:
+def next_to_the_lecture(
+    slow: PipelineRung, fast: PipelineRung, uses: Sequence[MachineUse], trained: Sequence[TrainingTime]
+) -> list[NextToTheLecture]:
     """The lecture's pipeline of minutes next to this one of milliseconds."""
 
     def lane(*parts: str) -> list[str]:
@@ -73,7 +75,7 @@ def next_to_the_lecture(slow: PipelineRung, fast: PipelineRung, uses: Sequence[M
         ("network and boxes", "1' on a GPU", *lane("network", "boxes"), ""),
         ("the patient, by scikit-learn", "10 ms", *lane("patient"), ""),
         ("an image, inference", "4' in sequence", in_ms(1e3 * slow.seconds), in_ms(1e3 * fast.seconds), "1'"),
-        ("an image, training", "7' in sequence", "–", "–", "3'"),
+        ("an image, training", "7' in sequence", *(in_ms(row.image) for row in trained), "3'"),
         ("GPU, or network, at work", "25 % of one GPU", *network, "90 % of 4 GPUs"),
         ("processor", "75 % of one thread", *processor, "75 % of 40 threads"),
     ]
@@ -86,14 +88,9 @@ def in_ms(ms: float) -> str:
 
 
 def slow_row(rung: PipelineRung) -> LungSlowStart:
-    return LungSlowStart(
-        1e3 * rung.seconds,
-        rung.largest,
-        100 * rung.share(rung.largest),
-        1e3 * lane_seconds(rung.profile, PREPARATION),
-        1e3 * rung.profile["network"],
-        rung.profile,
-    )
+    before = 1e3 * lane_seconds(rung.profile, PREPARATION)
+    share, network = 100 * rung.share(rung.largest), 1e3 * rung.profile["network"]
+    return LungSlowStart(1e3 * rung.seconds, rung.largest, share, before, network, rung.profile)
 
 
 def rung_row(rung: PipelineRung, below: PipelineRung) -> LungRung:
@@ -102,22 +99,12 @@ def rung_row(rung: PipelineRung, below: PipelineRung) -> LungRung:
     before, after = (attacked_seconds(found, change.part) for found in (below, rung))
     position, score = rung.difference
     return LungRung(
-        name=change.switch,
-        what=change.change,
-        found_by=found_by(below, change.part),
-        part_ms_before=1e3 * before,
-        part_ms_after=1e3 * after,
-        part_gain=rung.part_gain and rung.part_gain.ratio,
-        part_interval=rung.part_gain and rung.part_gain.interval,
-        **rung.gain.columns,
-        ms=1e3 * rung.seconds,
-        promised=KINDS[change.bound],
-        position_mm=position,
-        score=score,
-        same=rung.same,
-        kept=rung.kept,
-        profile=rung.profile,
-    )
+        name=change.switch, what=change.change, found_by=found_by(below, change.part),
+        part_ms_before=1e3 * before, part_ms_after=1e3 * after,
+        part_gain=rung.part_gain and rung.part_gain.ratio, part_interval=rung.part_gain and rung.part_gain.interval,
+        **rung.gain.columns, ms=1e3 * rung.seconds, promised=KINDS[change.bound],
+        position_mm=position, score=score, same=rung.same, kept=rung.kept, profile=rung.profile,
+    )  # fmt: skip
 
 
 def attacked_seconds(rung: PipelineRung, part: str) -> float:

@@ -17,6 +17,8 @@ from hpml_lab.capstone.experiments.nodule_detector.figure import draw_froc, show
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.measure.noise import wilson
+from hpml_lab.core.measure.threads import on_threads
 
 QUICK = dict(training=60, fitting=24, test=40, steps=150, seeds=3)
 FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
@@ -81,18 +83,15 @@ class TimeOfPart(Row):
 def by_size(scans: Sequence[prepared.PreparedScan], found: Sequence[np.ndarray], score: float) -> list[NodulesOfSize]:
     """Nodules by radius, and those that detections of at least this score hit."""
     radii = np.concatenate([scan.nodules[:, 3] for scan in scans])
-    hit = np.concatenate(
-        [
-            np.isin(np.arange(len(scan.nodules)), froc.hits(ours[ours[:, 4] >= score], scan.nodules))
-            for scan, ours in zip(scans, found, strict=True)
-        ]
-    )
+    certain = [ours[ours[:, 4] >= score] for ours in found]
+    by_scan = zip([scan.nodules for scan in scans], certain, strict=True)
+    hit = np.concatenate([np.isin(np.arange(len(nodules)), froc.hits(ours, nodules)) for nodules, ours in by_scan])
     rows = []
     for low, high in zip(RADII, RADII[1:], strict=False):
         here = (radii >= low) & (radii < high)
         if here.any():
             n, k = int(here.sum()), int(hit[here].sum())
-            interval = froc.wilson(k, n)
+            interval = wilson(k, n)
             words = f"{interval[0]:.2f} to {interval[1]:.2f}"
             rows.append(NodulesOfSize(f"{low:g} to {high:g}", n, k, k / n, words, *interval))
     return rows
@@ -115,7 +114,7 @@ def false_between(
         certain = ours[ours[:, 4] >= score]
         if len(missed := certain[froc.hits(certain, scan.nodules) == froc.MISS, :3]):
             wrong[i] = np.rint(missed / scan.voxel).astype(int)
-    masks = prepared.side_by_side(lambda i: added_between(ct.synthetic(first_seed + i)), wrong)
+    masks = on_threads(lambda i: added_between(ct.synthetic(first_seed + i)), wrong)
     inside = [mask[tuple(np.minimum(at, np.array(mask.shape) - 1).T)] for mask, at in zip(masks, wrong.values(), strict=True)]
     return int(sum(part.sum() for part in inside)), sum(map(len, inside))
 
@@ -137,16 +136,9 @@ def evaluate(
         false, recall = run.curve()
         kept = (np.diff(recall, prepend=-1) > 0) & (false <= MOST_FALSE)  # the corners of the curve
         rows.append(
-            TrainedSeed(
-                seed,
-                *recalls,
-                run.score_at(ACCEPTED),
-                float(right[-1].mean()),
-                float(np.mean(losses[-20:])),
-                false[kept].tolist(),
-                recall[kept].tolist(),
-            )
-        )
+            TrainedSeed(seed, *recalls, run.score_at(ACCEPTED), float(right[-1].mean()), float(np.mean(losses[-20:])),
+                        false[kept].tolist(), recall[kept].tolist())
+        )  # fmt: skip
         runs.append(run)
         found.append(ours)
     return rows, runs, found, np.array(right)
@@ -213,13 +205,14 @@ def nodule_detector(params: Params) -> Result:
     base = max(sick, 1 - sick)  # of always giving the more frequent answer
     nodules = sum(len(scan.nodules) for scan in test)
     title = f"{params.test} patients with {nodules} nodules, after {params.steps} steps on {params.training} other patients"
-    result = Result(
-        [
-            Table(title, rows),
-            Table("Seed 0, at one false positive per scan", by_size(test, found[0], rows[0].score)),
-            Table("Where the time goes", [TimeOfPart(part, seconds) for part, seconds in parts.items()]),
-        ]
-    )
+    between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
+    where = [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)]
+    result = Result([
+        Table(title, rows),
+        Table("Seed 0, at one false positive per scan", by_size(test, found[0], rows[0].score)),
+        Table("Where the time goes", [TimeOfPart(part, seconds) for part, seconds in parts.items()]),
+        Table("False positives of seed 0", where),
+    ])  # fmt: skip
     result.arrays |= {
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],
@@ -235,13 +228,6 @@ def nodule_detector(params: Params) -> Result:
     result.key_figure(f"recall on {len(known)} of its own training patients, seed 0", round(seen.recall_at(ACCEPTED), 3))
     result.key_figure("base rate of patients", round(base, 3))
     result.key_figure("time of one training", round(parts["train"] / params.seeds, 1), "s")
-    between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
     result.key_figure("false positives between the lungs, seed 0", f"{between} of {false}")
-    result.tables.append(
-        Table(
-            "False positives of seed 0",
-            [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)],
-        )
-    )
     judge(result, params, parts, right, base)
     return result
