@@ -28,6 +28,7 @@ LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
 PAGES = ("docs/instructors.md", "data/README.md")
 AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
 MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
+NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
 
@@ -64,9 +65,9 @@ def page(path: Path) -> str:
             tags.append("hide-input")
             metadata["mystnb"] = YOUR_TURN
         else:
-            cell["outputs"] = [
-                out for out in map(_for_a_page, cell["outputs"]) if not _text(out).startswith("No prediction yet")
-            ]
+            explains = path == NOTEBOOKS[0]  # shows what a verdict looks like
+            outputs = [out for out in cell["outputs"] if explains or not NOTHING_YET.match(_text(out))]
+            cell["outputs"] = list(map(_for_a_page, outputs))
             if metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
                 tags.append("hide-output")
                 metadata["mystnb"] = COMPARE
