@@ -17,7 +17,7 @@ from hpml_lab.tuning.tools.written_kernels import bias_gelu, kernel_speed, row_s
 triton = pytest.importorskip("triton", reason="Triton has no wheel for this system")
 import triton.language as tl  # noqa: E402
 
-from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch  # noqa: E402
+from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch, own_copy  # noqa: E402
 
 CPU = torch.device("cpu")
 DEVICES = [CPU, pytest.param(torch.device("cuda"), marks=pytest.mark.cuda)]
@@ -101,6 +101,12 @@ def test_the_right_answers_compute_what_torch_computes(device):
     torch.testing.assert_close(bias_gelu(bias_gelu_kernel, x, bias, block=64), F.gelu(x + bias))
     for given in (x, 30 * x[:, :7], x.half()):
         torch.testing.assert_close(row_softmax(softmax_kernel, given, gap=2), torch.softmax(given.float(), -1))
+
+
+@pytest.mark.parametrize("kernel", [bias_gelu_kernel, softmax_kernel])
+def test_a_gpu_is_given_a_kernel_that_knows_the_language(kernel):
+    assert "tl" not in kernel.__globals__, "as in a notebook, which imports no Triton"
+    assert triton.jit(own_copy(kernel)).fn.__globals__["tl"] is tl
 
 
 def test_without_triton_a_check_says_that_it_cannot_be_made(monkeypatch):

@@ -44,7 +44,7 @@ def guarded_launch(kernel: Callable[..., None], programs: tuple[int, ...], *argu
     require_triton()
     from triton.runtime import interpreter
 
-    function = _own_copy(kernel)
+    function = own_copy(kernel)
     try:
         given = inspect.signature(function).bind(*arguments, **constants).arguments
     except TypeError as error:
@@ -66,7 +66,7 @@ def guarded_launch(kernel: Callable[..., None], programs: tuple[int, ...], *argu
         tensor.copy_(copies[name])
 
 
-def _own_copy(kernel: Any) -> types.FunctionType:
+def own_copy(kernel: Any) -> types.FunctionType:
     """The kernel's function, which sees Triton as `tl`. The interpreter adds names to its globals: not to the reader's."""
     import triton
     import triton.language as tl

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from hpml_lab.core.judge.exercises import CannotCheck, Mistake
-from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch
+from hpml_lab.core.judge.guarded_memory import MemoryFault, guarded_launch, own_copy
 from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.triton_kernel import TritonKernel, interpreted_library, require_triton
@@ -29,7 +29,8 @@ def launch(kernel: Callable[..., None], programs: int, *arguments: Any, **consta
     """One launch: guarded in the interpreter for tensors of the CPU, compiled for those of a GPU."""
     if arguments[0].device.type == "cpu":
         return guarded_launch(kernel, (programs,), *arguments, **constants)
-    return TritonKernel(kernel).on(arguments[0].device)[(programs,)](*arguments, **constants)
+    compiled = TritonKernel(own_copy(kernel)).on(arguments[0].device)
+    return compiled[(programs,)](*arguments, **constants, enable_fp_fusion=False)
 
 
 def result_of(rows: int, columns: int, device: torch.device, gap: int = 0) -> Tensor:

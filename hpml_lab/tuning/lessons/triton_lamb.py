@@ -81,7 +81,7 @@ class TritonLAMB(TritonAdam):
         beta1, beta2 = group["betas"]
         directions = torch.empty(table.programs, BLOCK, device=device)
         squares = torch.empty(table.programs, 2, device=device)
-        options = dict(COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS)
+        options = dict(COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
         with torch.cuda.device_of(params[0]):
             direction_kernel.on(device)[(table.programs,)](
                 table.rows, table.gradients(gradients), table.tensor, table.start, directions, squares, beta1, beta2,
