@@ -1,17 +1,14 @@
 """The timetable of a pipeline, with sliders over stages and micro-batches."""
 
-from collections.abc import Sequence
-
 import ipywidgets
 from matplotlib.axes import Axes
 
 from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
-from hpml_lab.sharding.lessons.pipeline import BACKWARD, FORWARD, SCHEDULES, Slot, bubble, most_kept, timetable, too_few
+from hpml_lab.sharding.lessons.pipeline import SCHEDULES, bubble, most_kept, timetable, too_few
+from hpml_lab.sharding.views.timetable import draw_timetable
 
-LOOKS = {FORWARD: ("forward", style.BLUE, "white"), BACKWARD: ("backward", style.ORANGE, style.DARK)}  # with its numbers' color
 STAGES, MICRO_BATCHES = 8, 16  # at most
-HIGH = 0.8  # of a bar, where stages are 1 apart
 
 
 def pipeline_slider(stages: int = 4, micro_batches: int = 8, schedule: str = "GPipe") -> LiveFigure:
@@ -50,21 +47,3 @@ def _show(axes: Axes, stages: int, micro_batches: int, schedule: str) -> None:
     axes.set_title(f"{schedule}: the stages wait for {share} of the time, {100 * float(share):.0f} %.\n{cost}", loc="left")
     axes.set_xlabel("time, in forward passes of a micro-batch through a stage")
     axes.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2)
-
-
-def draw_timetable(axes: Axes, slots: Sequence[Slot], scale: float = 1.0) -> None:
-    """A row for each stage, a box for each task with its micro-batch's number; times from the first start on, times `scale`."""
-    first, last = min(slot.start for slot in slots), max(slot.end for slot in slots)
-    stages = 1 + max(slot.stage for slot in slots)
-    for kind, (name, color, ink) in LOOKS.items():
-        own = [slot for slot in slots if slot.kind == kind]
-        for stage in range(stages):
-            boxes = [((s.start - first) * scale, (s.end - s.start) * scale) for s in own if s.stage == stage]
-            label = name if stage == 0 else None
-            axes.broken_barh(boxes, (stage - HIGH / 2, HIGH), facecolor=color, edgecolor="white", linewidth=0.7, label=label)
-        for slot in own:
-            middle = ((slot.start + slot.end) / 2 - first) * scale
-            axes.text(middle, slot.stage, str(slot.micro_batch), color=ink, fontsize=7, ha="center", va="center", clip_on=True)
-    axes.set_yticks(range(stages), [f"stage {stage}" for stage in range(stages)])
-    axes.set(xlim=(0, (last - first) * scale), ylim=(stages - 0.5, -0.5))
-    axes.grid(visible=False)

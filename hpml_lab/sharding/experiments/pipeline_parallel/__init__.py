@@ -24,7 +24,7 @@ from hpml_lab.sharding.experiments.pipeline_parallel.on_ranks import (
     train_each_way,
 )
 from hpml_lab.sharding.lessons.pipeline import SCHEDULES, Slot, bubble, most_kept, timetable, too_few
-from hpml_lab.sharding.views.pipeline_slider import draw_timetable
+from hpml_lab.sharding.views.timetable import draw_timetable
 
 # With 4 ranks there are pipelines of 4 stages and 2 pipelines of 2. A backward pass takes twice pass_seconds.
 QUICK = dict(ranks=4, micro_batches=[2, 4, 8], turns=5, pass_seconds=0.004)
