@@ -5,13 +5,13 @@ kernel runs, and Sphinx with its few extensions is all that a build needs. Where
 module that moves the optimizer lab; elsewhere the lab stays a picture.
 """
 
-import ast
 import html
 import json
 import re
 import subprocess
 import sys
 import time
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mode
@@ -22,6 +22,12 @@ from sphinx.cmd.build import main as sphinx_build
 
 DOCS = Path(__file__).resolve().parent
 ROOT = DOCS.parent
+sys.path.insert(0, str(ROOT))
+
+from hpml_lab.core.experiment.catalogue import catalogue  # noqa: E402  (the sources, read as text: no torch)
+
+URLS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["urls"]
+COLAB = URLS["Repository"].replace("https://github.com", "https://colab.research.google.com/github") + "/blob/colab"
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
@@ -58,6 +64,8 @@ def page(path: Path) -> str:
         if cell["cell_type"] == "markdown":
             linked = LINK.sub(lambda link: f"(#{label(*link.groups())})", cell["source"])
             cell["source"] = f"({label(path.stem, cell['id'])})=\n{linked}"
+            if not cells:
+                cell["source"] += f"\n\n[Open in Colab]({COLAB}/{path.name})"
         elif "exercise-check" in tags:  # one fold with its stub; that nothing was answered yet is no news to a reader
             cells[-1]["source"] += f"\n\n\n{cell['source']}"
             continue
@@ -148,32 +156,9 @@ def _cells(row: str) -> list[str]:
     return [html.unescape(re.sub(r"<[^>]+>", "", cell)) for cell in cells]
 
 
-def registered() -> dict[str, tuple[str, str]]:
-    """{slug: (lectures, title)}, read from the decorators `@experiment(slug, lecture=…)` and their functions' docstrings."""
-    found = {}
-    for path in sorted((ROOT / "hpml_lab").glob("*/experiments/**/*.py")):
-        if "@experiment(" not in (code := path.read_text(encoding="utf-8")):
-            continue
-        tree = ast.parse(code)
-        constants = {
-            node.targets[0].id: node.value.value
-            for node in tree.body
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant)
-        }
-        for function in (node for node in tree.body if isinstance(node, ast.FunctionDef)):
-            for call in function.decorator_list:
-                if isinstance(call, ast.Call) and getattr(call.func, "id", "") == "experiment":
-                    slug, lecture = call.args[0], next(word.value for word in call.keywords if word.arg == "lecture")
-                    slug, lecture = (
-                        constants[node.id] if isinstance(node, ast.Name) else ast.literal_eval(node) for node in (slug, lecture)
-                    )
-                    found[slug] = lecture, ast.get_docstring(function).splitlines()[0].rstrip(".")
-    return found
-
-
 def examples() -> list[Example]:
     """All experiments, in the order of the notebooks and of their headings."""
-    known, found = registered(), []
+    known, found = {row.slug: (row.lecture, row.title) for row in catalogue()}, []
     for path in NOTEBOOKS:
         cells = read(path)["cells"]
         for cell in cells:

@@ -30,8 +30,8 @@ from lab import CHROMIUM, browser  # noqa: E402
 MEGABYTES = 40
 CHECKED = ("index", "lectures", "notebooks/00_start", "notebooks/02_autograd", "notebooks/05_adaptive")
 PHONE, LAPTOP = {"width": 390, "height": 844}, {"width": 1366, "height": 768}
-# No torch, nothing of the package: both would be found here, and neither in an environment that has only the extra `site`.
-BUILD = "import runpy, sys; sys.modules.update(torch=None, hpml_lab=None); runpy.run_path('docs/build.py', run_name='__main__')"
+# Without torch, which would be found here, and not in an environment that has only the extra `site`.
+BUILD = "import runpy, sys; sys.modules['torch'] = None; runpy.run_path('docs/build.py', run_name='__main__')"
 
 
 def in_chromium(test):
@@ -133,6 +133,12 @@ def test_the_lectures_page_knows_each_experiment_as_the_registry_does():
     assert read == [(row.slug, row.lecture, row.title) for row in all_experiments()]
     figures = {example.slug: example.figures() for example in build["examples"]()}
     assert ["learning rate α", "0.01", "0.01", "0.01"] in figures["adagrad"]
+
+
+def test_each_notebook_opens_in_colab(pages):
+    build = runpy.run_path(str(ROOT / "docs" / "build.py"))
+    for path in build["NOTEBOOKS"]:
+        assert f"{build['COLAB']}/{path.name}" in pages[f"notebooks/{path.stem}.html"].text
 
 
 def test_readme_and_metadata_name_one_address(pages):
