@@ -78,6 +78,7 @@ def test_recorded_runs_of_the_package_are_not_replaced(installed):
     assert done.returncode == 2 and "--out DIR" in done.stderr
 
 
+@pytest.mark.nightly
 def test_the_doctor_tells_of_this_installation(installed):
     done = installed("-m", "hpml_lab", "doctor")
     assert "00_start" in done.stdout and "make " not in done.stdout and "Traceback" not in done.stderr
