@@ -1,4 +1,4 @@
-"""`python tests/without_posix.py all` imports every module and lists, without what only POSIX has; other words are a command line.
+"""`python tests/without_posix.py all` imports every module, then lists; other words are a command line. All without POSIX.
 
 It stands in for Windows: modules, signals and functions of `os` are taken away once third parties have loaded.
 """
