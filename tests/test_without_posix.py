@@ -1,6 +1,5 @@
 """What loads and runs on a system without POSIX, as on Windows (tests/without_posix.py takes it away)."""
 
-import ast
 import os
 import subprocess
 import sys
@@ -27,11 +26,3 @@ def test_the_doctor_answers():
 def test_an_experiment_runs(tmp_path):
     done = without_posix("run", "tensor-basics", "--size", "quick", "--out", str(tmp_path))
     assert done.returncode == 0 and (tmp_path / "tensor-basics.json").is_file(), done.stderr
-
-
-def test_files_are_opened_with_their_encoding():
-    for path in (PROGRAM.parents[1] / "hpml_lab").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("read_text", "write_text"):
-                named = "encoding" in [keyword.arg for keyword in node.keywords]
-                assert named or len(node.args) > (node.func.attr == "write_text"), f"{path}:{node.lineno}"
