@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpml_lab.core.judge.time_limit import TimeLimitReached, time_limit, whole_imports
+from hpml_lab.profilers.functions import by_line
 
 COMPUTES = """
 import time
@@ -44,6 +45,13 @@ def test_an_import_is_not_cut_in_half(written):
     assert sys.modules[name].whole
 
 
+def in_a_loop(times):
+    count = 0
+    for _ in range(times):
+        count += 1
+    return count
+
+
 @pytest.mark.parametrize("wait", [False, True], ids=["computes", "waits"])
 def test_without_interval_timers_a_thread_watches_the_clocks(monkeypatch, wait):
     monkeypatch.delattr(signal, "setitimer")
@@ -53,7 +61,7 @@ def test_without_interval_timers_a_thread_watches_the_clocks(monkeypatch, wait):
     assert caught.value.wall_seconds == (0.3 if wait else None) and caught.value.cpu_seconds >= (0 if wait else 0.2)
     with time_limit(60.0, wall_seconds=None):
         pass
-    sum(range(100_000))  # nothing is raised later
+    assert by_line(lambda: in_a_loop(3), [in_a_loop])[0] == 3, "nothing is left that a traced function would meet"
 
 
 def test_an_import_that_does_not_end_is_ended(written):
