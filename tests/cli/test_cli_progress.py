@@ -1,0 +1,33 @@
+"""What checks in notebooks found is kept on the reader's own disk, and `hpml-lab progress` shows it."""
+
+import json
+
+from hpml_lab import cli
+from hpml_lab.core import check
+from hpml_lab.core.experiment import kept
+
+
+def test_an_exercise_that_was_right_stays_so_and_the_rest_is_tried_or_open(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
+    check("outer-sum", lambda a, b: a[:, None] + b)
+    assert not list(tmp_path.iterdir()), "outside of a notebook nothing is kept"
+    monkeypatch.setattr(kept, "_cell", lambda: "check(…)")
+    assert check("outer-sum", ...).state == "not yet" and not list(tmp_path.iterdir())
+    check("standardize", lambda x: x)
+    for answer in (lambda a, b: a + b, lambda a, b: a[:, None] + b, lambda a, b: a + b):
+        check("outer-sum", answer)
+    rows = {row["exercise"]: row for row in json.loads((tmp_path / "exercises.json").read_text())}
+    assert rows["outer-sum"]["state"] == "right" and rows["standardize"]["state"] == "mistake"
+    assert cli.main(["progress"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert "01_tensors         1 of 4 right" in said
+    assert "    right  outer-sum" in said and "    tried  standardize" in said and "    -      write-adam" in said
+
+
+def test_a_damaged_file_counts_as_nothing_and_is_set_aside_by_the_next_check(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path))
+    monkeypatch.setattr(kept, "_cell", lambda: "check(…)")
+    (tmp_path / "exercises.json").write_text("{cut off")
+    assert kept.tried_exercises(tmp_path) == {}
+    check("outer-sum", lambda a, b: a[:, None] + b)
+    assert "it is now called" in capsys.readouterr().err and kept.tried_exercises(tmp_path) == {"outer-sum": True}
