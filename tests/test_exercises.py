@@ -17,7 +17,7 @@ import nbformat
 import numpy as np
 import pytest
 import torch
-from nbclient import NotebookClient
+from IPython.core.interactiveshell import InteractiveShell
 
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.exercises import all_exercises, check
@@ -158,12 +158,16 @@ def solved(name):
 
 
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
-def test_the_notebook_is_green_with_everything_solved(name):
-    notebook = solved(name)
-    NotebookClient(notebook, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(NOTEBOOKS)}}).execute()
-    for cell in cells(notebook, "exercise-check"):
-        shown = "".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
-        assert ": right." in shown, f"{cell.source}: {shown}"
+def test_the_notebook_is_green_with_everything_solved(name, monkeypatch):
+    """In a shell of its own in this process: a kernel for each would spend most of its time on importing torch."""
+    monkeypatch.chdir(NOTEBOOKS)
+    monkeypatch.setitem(sys.modules, "__main__", sys.modules["__main__"])  # the shell puts its own in its place
+    shell = InteractiveShell()
+    for cell in solved(name).cells:
+        if cell.cell_type == "code":
+            done = shell.run_cell(cell.source)
+            done.raise_error()
+            assert "exercise-check" not in cell.metadata.get("tags", []) or ": right." in repr(done.result), cell.source
 
 
 def test_an_untouched_stub_is_not_yet_an_answer():

@@ -26,3 +26,9 @@ def test_the_doctor_answers():
 def test_an_experiment_runs(tmp_path):
     done = without_posix("run", "tensor-basics", "--size", "quick", "--out", str(tmp_path))
     assert done.returncode == 0 and (tmp_path / "tensor-basics.json").is_file(), done.stderr
+
+
+def test_the_monitor_counts_a_command(tmp_path):
+    done = without_posix("monitor", "--out", str(tmp_path / "seen"), "--", sys.executable, "-c", "sum(range(10**7)); exit(3)")
+    assert done.returncode == 3 and (tmp_path / "seen.png").is_file(), done.stderr
+    assert "s of processor time" in done.stderr and "MiB when sampled" in done.stderr, done.stderr

@@ -37,18 +37,22 @@ def monitor(chosen: argparse.Namespace) -> int:
     Monitor(chosen.rate)  # a wrong rate is an error before the command runs
     with in_foreground(command) as process, Monitor(chosen.rate, process_id=process.pid, path=table) as watched:
         code, usage = wait_with_usage(process)
-        used = usage.ru_utime + usage.ru_stime
-        watched.ended(used)
+        if usage:
+            watched.ended(usage.ru_utime + usage.ru_stime)
     from hpml_lab.core.show import style  # only now: the command does not wait for matplotlib
     from hpml_lab.core.system.files import atomic_write
     from hpml_lab.profilers.monitor_picture import monitored_run
 
     atomic_write(picture, style.png(monitored_run(watched.samples, shlex.join(command)).figure))
-    peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / MIB
+    used = sum(sample.process_cpu for sample in watched.samples)
     mean = used / max(watched.seconds, 1e-9)
+    if usage:
+        peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024) / MIB
+        most = f"the largest process at most {peak:.0f} MiB"
+    else:
+        most = f"all its processes together at most {max(sample.rss for sample in watched.samples):.0f} MiB when sampled"
     lines = [
-        f"hpml-lab: {watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), "
-        f"the largest process at most {peak:.0f} MiB.",
+        f"hpml-lab: {watched.seconds:.1f} s, {used:.2f} s of processor time (on average {mean:.2f} cores), {most}.",
         f"  The samples are in {table}, their picture in {picture}.",
     ]
     print("\n".join([*lines, *([f"  {watched.note}"] if watched.note else [])]), file=sys.stderr, flush=True)

@@ -56,13 +56,13 @@ def in_foreground(
             signal.signal(number, handler)
 
 
-def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_rusage"]:
+def wait_with_usage(process: subprocess.Popen) -> tuple[int, "resource.struct_rusage | None"]:
     """Wait for the command's end; its return code, and what it and all that it waited for have used, as `time` counts it.
 
-    Raises LabError on Windows, which does not count it.
+    Windows does not count it: None.
     """
     if not hasattr(os, "wait4"):
-        raise LabError("Windows does not count what a command and its children use.", "Use WSL 2, or hpml-lab profile.")
+        return process.wait(), None
     _, status, usage = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     return process.returncode, usage
@@ -75,6 +75,8 @@ def exit_code(returncode: int) -> int:
 
 def _terminal_reaches_us() -> bool:
     """Whether Ctrl-C at the terminal goes to this process group, and so to the command as well."""
+    if not hasattr(os, "tcgetpgrp"):
+        return True  # Windows gives it to every program of the console, and has no other way to send it
     try:
         with open("/dev/tty", encoding="utf-8") as terminal:
             return os.tcgetpgrp(terminal.fileno()) == os.getpgrp()

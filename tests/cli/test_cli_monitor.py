@@ -61,7 +61,7 @@ def test_what_a_process_took_before_it_was_watched_counts():
 
 def test_processes_too_short_to_be_seen_are_counted(capfd):
     burst = "import subprocess, sys, os, time\nfor _ in range(4):\n"
-    burst += "  subprocess.run([sys.executable, '-S', '-c', 'block = bytes(90_000_000); sum(range(4_000_000))'])\n"
+    burst += "  subprocess.run([sys.executable, '-S', '-c', 'block = bytearray([1]) * 90_000_000; sum(range(4_000_000))'])\n"
     burst += "used = sum(os.times()[:4])\nseen = open('run.csv').read().count('\\n')\n"
     burst += "while open('run.csv').read().count('\\n') < seen + 2: time.sleep(0.05)\n"  # two more samples
     burst += "open('used', 'w').write(str(used))"
