@@ -29,12 +29,12 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
-    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=24, validation=40, turns=4,
+    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=16, validation=30, turns=4,
     sample_seconds=0.05, stream=4, watched=(2, 24), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
 )  # fmt: skip
 FULL = QUICK | dict(
-    shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=6, steps=150, fitting=16, validation=32, turns=9,
-    sample_seconds=0.5, stream=12, watched=(4, 60), compile=True, edge=64, patches=16, ranks=(1, 2, 4), folder=32,
+    shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=4, steps=150, fitting=16, validation=32, turns=5,
+    sample_seconds=0.5, stream=8, watched=(2, 30), compile=True, edge=64, patches=16, ranks=(1, 2, 4), folder=32,
 )  # fmt: skip
 GOAL = 8.0  # of the speed-up
 UNSEEN, FITTING, COUNTED = 1000, 2000, 3000  # the first seeds of those that are run, and of both groups of the validation
