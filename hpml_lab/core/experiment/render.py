@@ -38,18 +38,23 @@ def prose_html(text: str) -> str:
 
 
 def table_html(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Headings and rows as an HTML table: words to the left, numbers to the right."""
+    """Headings and rows as an HTML table: words to the left, numbers to the right.
+
+    The table says once that cells stand to the right: said by each cell, it was a twentieth of the stored notebooks.
+    """
     words = [any(isinstance(row[i], str) for row in rows) for i in range(len(headings))]
 
     def line(tag: str, cells: Sequence[str]) -> str:
+        sides = ("left" if left else "right" if tag == "th" else "" for left in words)
+        styles = (f' style="text-align:{side}"' if side else "" for side in sides)
         shown = (
-            f'<{tag} style="text-align:{"left" if left else "right"}">{html.escape(cell)}</{tag}>' if cell else "<td></td>"
-            for cell, left in zip(cells, words, strict=True)
+            f"<{tag}{style}>{html.escape(cell)}</{tag}>" if cell else "<td></td>"
+            for cell, style in zip(cells, styles, strict=True)
         )
         return f"<tr>{''.join(shown)}</tr>"
 
     body = "".join(line("td", [number(value) for value in row]) for row in rows)
-    return f"<table><thead>{line('th', headings)}</thead><tbody>{body}</tbody></table>"
+    return f'<table style="text-align:right"><thead>{line("th", headings)}</thead><tbody>{body}</tbody></table>'
 
 
 def folded(summary: str, content: str, unfolded: bool = False) -> str:
