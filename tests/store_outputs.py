@@ -49,7 +49,7 @@ def store_outputs(path: Path) -> None:
                 if "image/png" in out.get("data", {}):
                     out.data["image/png"] = small_png(out.data["image/png"])
                     if frames := out.metadata.get("image/png", {}).get("frames"):
-                        out.metadata["image/png"]["frames"] = [small_png(frame) for frame in frames]
+                        frames["pictures"] = [small_png(frame) for frame in frames["pictures"]]
     notebook.metadata = {
         "kernelspec": {"display_name": "Python 3 (ipykernel)", "language": "python", "name": "python3"},
         "language_info": {"name": "python"},

@@ -9,12 +9,13 @@ document.querySelector("aside.toc-drawer")?.setAttribute("aria-label", "On this 
 
 // A stepper: a slider over the stored pictures.
 for (const place of document.querySelectorAll("[data-frames]")) {
-  const frames = JSON.parse(place.dataset.frames).map(png => `data:image/png;base64,${png}`);
+  const { control, words, pictures } = JSON.parse(place.dataset.frames);
+  const frames = pictures.map(png => `data:image/png;base64,${png}`);
   const picture = place.querySelector("img"), shown = Math.max(0, frames.indexOf(picture.src));
-  const label = document.createElement("label"), step = document.createElement("output");
+  const label = document.createElement("label"), says = document.createElement("output");
   const slider = Object.assign(document.createElement("input"), { type: "range", min: 0, max: frames.length - 1, value: shown });
-  slider.oninput = () => { picture.src = frames[slider.value]; step.value = `${slider.value} of ${frames.length - 1}`; };
-  label.append("step ", slider, step);
+  slider.oninput = () => { picture.src = frames[slider.value]; says.value = words[slider.value]; };
+  label.append(`${control} `, slider, says);
   place.prepend(label);
   slider.oninput();
 }

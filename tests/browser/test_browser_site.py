@@ -206,7 +206,7 @@ def test_no_page_is_wider_than_its_window(opened, name, viewport):
 
 
 @in_chromium
-@pytest.mark.parametrize("name", ["notebooks/02_autograd", "notebooks/13_distributed"])
+@pytest.mark.parametrize("name", ["notebooks/02_autograd", "notebooks/13_distributed", "notebooks/14_sharding"])
 def test_a_stepper_moves(opened, name):
     page = opened(name)
     stepper = page.locator("[data-frames]").first

@@ -62,7 +62,7 @@ def live():
         artists[0].set_data([0, 1], [height, height])
 
     slider = ipywidgets.IntSlider(1, 0, 9)
-    return slider, LiveFigure(build, update, {"height": slider}, "A level line at the chosen height.")
+    return slider, LiveFigure(build, update, {"height": slider}, "A level line at the chosen height.", moves="height")
 
 
 def test_a_live_figure_follows_its_slider_and_comes_back(live):
@@ -92,16 +92,32 @@ def test_a_live_figure_leaves_a_picture_and_a_stable_text(live):
     assert metadata["image/png"]["alt"] == figure.alt
 
 
-def test_a_live_figure_with_one_short_slider_leaves_the_picture_of_each_value(live):
+def test_a_live_figure_leaves_the_picture_at_each_value_of_the_slider_that_moves(live):
     slider, figure = live
     slider.max = 8  # 9 cannot be drawn
-    frames = [base64.b64decode(frame) for frame in figure._repr_mimebundle_()[1]["image/png"]["frames"]]
-    first = figure.image.value
-    assert len(frames) == 9 and frames[1] == first
+    frames = figure._repr_mimebundle_()[1]["image/png"]["frames"]
+    pictures = [base64.b64decode(picture) for picture in frames["pictures"]]
+    assert (frames["control"], frames["words"][2]) == ("height", "2 of 8")
+    assert len(pictures) == len(frames["words"]) == 9 and pictures[1] == figure.image.value
     slider.value = 5
-    assert (pixels(frames[5]) == pixels(figure.image.value)).all()
+    assert (pixels(pictures[5]) == pixels(figure.image.value)).all()
     slider.max = 100
-    assert "frames" not in figure._repr_mimebundle_()[1]["image/png"]
+    assert "frames" not in figure._repr_mimebundle_()[1]["image/png"], "too many to store"
+
+
+def test_the_other_controls_of_a_live_figure_stay_in_its_stored_pictures():
+    def update(artists, height, width):
+        artists[0].set_data([0, width], [height, height])
+
+    controls = {
+        "height": ipywidgets.SelectionSlider(options=[("low", 0.2), ("high", 0.8)], value=0.2),
+        "width": ipywidgets.SelectionSlider(options=[0.1, 0.9], value=0.9),
+    }
+    figure = LiveFigure(lambda figure: figure.subplots().plot([], []), update, controls, "A line.", 3, 2, moves="height")
+    first, frames = figure.image.value, figure.frames()
+    assert frames["words"] == ["low", "high"] and figure.image.value == frames["pictures"][0] == first
+    controls["height"].value = 0.8
+    assert figure.image.value == frames["pictures"][1] != first
 
 
 def test_a_progress_line_hands_on_every_item(capsys):

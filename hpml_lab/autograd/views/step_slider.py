@@ -188,6 +188,7 @@ def stepper(root: Tensor, step: int | None = 0) -> LiveFigure:
         alt=f"The graph of {graph_pass.names[root]}: step by step values go forward, then gradients come back.",
         width=drawing.width,
         height=drawing.height,
+        moves="step",
     )
 
 

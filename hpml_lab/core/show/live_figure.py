@@ -19,7 +19,7 @@ from hpml_lab.core.show.png import encode_png
 
 GROUNDS = 16  # grounds that a frame keeps, 2 MB each
 UNDRAWABLE = (FloatingPointError, OverflowError, ValueError)  # what drawing raises for values that ran out of bounds
-MOST_FRAMES = 16  # states of a figure's only slider, up to which a saved notebook keeps the picture of each
+MOST_FRAMES = 16  # pictures that a saved notebook keeps of a figure
 
 
 class Frame:
@@ -70,6 +70,7 @@ class LiveFigure(ipywidgets.VBox):
               it changes what does not move, such as the end of an axis, it returns a name for this ground, else None
     controls  {name: ipywidgets control}
     alt       the caption, and the text for those who do not see the figure
+    moves     the slider that moves on a page without a kernel, too: a saved notebook keeps the picture at each of its values
     """
 
     def __init__(
@@ -80,16 +81,20 @@ class LiveFigure(ipywidgets.VBox):
         alt: str,
         width: float = 7.0,
         height: float = 4.5,
+        moves: str = "",
     ) -> None:
         self.alt, self._controls, self._update, self._frame = alt, controls, update, Frame(build, width, height)
+        self._moves = moves
         self._lock = threading.RLock()  # JupyterLab runs callbacks on another thread while a cell runs
         wide, high = self._frame.size
         layout = ipywidgets.Layout(width=f"{wide}px", height=f"{high}px", max_width="100%")
-        values = {name: control.value for name, control in controls.items()}
-        self.image = ipywidgets.Image(format="png", value=self._picture(values), layout=layout)
+        self.image = ipywidgets.Image(format="png", value=self._picture(self._values()), layout=layout)
         super().__init__([*controls.values(), self.image])
         for control in controls.values():
             control.observe(self.redraw, "value")
+
+    def _values(self) -> dict[str, Any]:
+        return {name: control.value for name, control in self._controls.items()}
 
     def _picture(self, values: dict[str, Any]) -> bytes:
         return self._frame.png(self._update(self._frame.artists, **values))
@@ -98,20 +103,22 @@ class LiveFigure(ipywidgets.VBox):
         """Draw the picture anew."""
         # Where the values cannot be drawn, the last good picture says more than none.
         with self._lock, contextlib.suppress(*UNDRAWABLE):
-            self.image.value = self._picture({name: control.value for name, control in self._controls.items()})
+            self.image.value = self._picture(self._values())
 
-    def frames(self) -> list[bytes]:
-        """The picture at each value of the figure's only control, if that is a slider with few of them."""
-        (name, slider), *more = self._controls.items()
-        if more or not isinstance(slider, ipywidgets.IntSlider) or slider.max - slider.min >= MOST_FRAMES * slider.step:
-            return []
-        pictures, good = [], self.image.value
+    def frames(self) -> dict[str, Any]:
+        """The pictures at each value of the slider that moves on a page, the other controls as they are; else nothing.
+
+        {"control": the slider's name, "words": what it says at each value, "pictures": the PNGs}
+        """
+        if not self._moves or len(choices := _choices(self._controls[self._moves])) > MOST_FRAMES:
+            return {}
+        values, pictures, good = self._values(), [], self.image.value
         with self._lock:
-            for value in [*range(slider.min, slider.max + 1, slider.step), slider.value]:  # the last leaves all as it was
+            for choice in [*choices.values(), values[self._moves]]:  # the last leaves all as it was
                 with contextlib.suppress(*UNDRAWABLE):
-                    good = self._picture({name: value})
+                    good = self._picture(values | {self._moves: choice})
                 pictures.append(good)
-        return pictures[:-1]
+        return {"control": self._moves, "words": list(choices), "pictures": pictures[:-1]}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}: {self.alt}"
@@ -122,5 +129,13 @@ class LiveFigure(ipywidgets.VBox):
         picture = base64.b64encode(self.image.value).decode()
         about: dict[str, Any] = {"alt": self.alt}
         if frames := self.frames():
-            about["frames"] = [base64.b64encode(png).decode() for png in frames]
+            about["frames"] = frames | {"pictures": [base64.b64encode(png).decode() for png in frames["pictures"]]}
         return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": about}
+
+
+def _choices(slider: ipywidgets.IntSlider | ipywidgets.SelectionSlider) -> dict[str, Any]:
+    """The values of a slider, by what it says there."""
+    if isinstance(slider, ipywidgets.IntSlider):
+        return {f"{value} of {slider.max}": value for value in range(slider.min, slider.max + 1, slider.step)}
+    pairs = (option if isinstance(option, tuple) else (option, option) for option in slider.options)
+    return {str(words): value for words, value in pairs}

@@ -150,4 +150,5 @@ def ring_stepper(ranks: int = 4, step: int = 0) -> LiveFigure:
         alt=f"Ring all-reduce on {ranks} ranks: step by step each rank sends one chunk to the right, until all hold all sums.",
         width=drawing.width,
         height=drawing.height,
+        moves="step",
     )

@@ -27,7 +27,7 @@ def scaling_sliders() -> LiveFigure:
         ),
         "kind": ipywidgets.Dropdown(options=(WEAK_KIND, STRONG_KIND), value=WEAK_KIND, description="scaling", layout=layout),
     }
-    return LiveFigure(_build, _update, controls, ALT, width=10, height=3.8)
+    return LiveFigure(_build, _update, controls, ALT, width=10, height=3.8, moves="ranks")
 
 
 def _build(figure) -> list:

@@ -28,7 +28,7 @@ def zero_sliders(parameters: str = "7.5 billion", ranks: int = 64, precision: st
         "precision": ipywidgets.Dropdown(options=list(PRECISIONS), value=precision, description="training in", layout=wide),
     }
     alt = "GB that each rank keeps at ZeRO's stages 0 to 3 for a chosen model and number of ranks, next to the memory of GPUs."
-    return LiveFigure(_build, _update, controls, alt, width=8, height=3.2)
+    return LiveFigure(_build, _update, controls, alt, width=8, height=3.2, moves="ranks")
 
 
 def gigabytes(parameters: float, ranks: int, precision: str) -> list[float]:
