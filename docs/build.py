@@ -138,7 +138,7 @@ class Example:
 
     def figures(self) -> list[list[str]]:
         """[label, lecture, here, recorded] of each key figure that the lecture gives; of the first one if it gives none."""
-        found = re.match(r"(?:<p>.*?</p>\s*)?<table>(.*?)</table>", self.card, flags=re.DOTALL)
+        found = re.match(r"(?:<p>.*?</p>\s*)?<table[^>]*>(.*?)</table>", self.card, flags=re.DOTALL)
         heading, *rows = [_cells(row) for row in found[1].split("</tr>") if "<t" in row] if found else [[]]
         column = {name.split()[0].rstrip(":"): index for index, name in enumerate(heading) if name}
         wanted = ("lecture", "here", "reference")
