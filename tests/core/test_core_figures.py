@@ -106,6 +106,11 @@ def test_a_live_figure_leaves_the_picture_at_each_value_of_the_slider_that_moves
 
 
 def test_the_other_controls_of_a_live_figure_stay_in_its_stored_pictures():
+    def build(figure):
+        axes = figure.subplots()
+        axes.set(xlim=(0, 1), ylim=(0, 1))
+        return axes.plot([], [])
+
     def update(artists, height, width):
         artists[0].set_data([0, width], [height, height])
 
@@ -113,7 +118,7 @@ def test_the_other_controls_of_a_live_figure_stay_in_its_stored_pictures():
         "height": ipywidgets.SelectionSlider(options=[("low", 0.2), ("high", 0.8)], value=0.2),
         "width": ipywidgets.SelectionSlider(options=[0.1, 0.9], value=0.9),
     }
-    figure = LiveFigure(lambda figure: figure.subplots().plot([], []), update, controls, "A line.", 3, 2, moves="height")
+    figure = LiveFigure(build, update, controls, "A line.", 3, 2, moves="height")
     first, frames = figure.image.value, figure.frames()
     assert frames["words"] == ["low", "high"] and figure.image.value == frames["pictures"][0] == first
     controls["height"].value = 0.8
