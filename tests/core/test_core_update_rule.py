@@ -5,7 +5,7 @@ import torch
 
 from hpml_lab.adaptive.exercises import fix_the_rmsprop, write_adagrad, write_adam, write_adamw
 from hpml_lab.core.judge.exercises import Mistake
-from hpml_lab.core.judge.update_rule import SHAPES, STEPS, judge_rule
+from hpml_lab.core.judge.update_rule import RATE_CHANGE, SHAPES, STEPS, _first_difference, judge_rule
 from hpml_lab.descent.exercises import look_ahead_step, momentum_step
 
 MOMENTS = {"lr": 0.1, "beta1": 0.8, "beta2": 0.95, "eps": 0.01}
@@ -216,3 +216,20 @@ def test_hints_do_not_contain_the_answers_code():
     for rubric, _ in EXERCISES.values():
         for _, _, hint in rubric.single():
             assert "state[" not in hint and "lr *" not in hint
+
+
+@pytest.mark.parametrize(
+    "first, says",
+    [
+        (1, "Already after the first step"),
+        (2, "Right for 1 step; after step 2"),
+        (3, "Right for 2 steps; after step 3"),
+        (RATE_CHANGE + 1, f"Right for {RATE_CHANGE} steps, until the learning rate was quartered"),
+    ],
+)
+def test_the_hint_says_after_which_step_a_rule_goes_wrong(first, says):
+    goal = torch.zeros(STEPS, 3)
+    track = goal.clone()
+    track[first - 1 :, 1] = 2.0
+    hint = _first_difference(track, goal)
+    assert hint.startswith(says) and "is 2 where it should be 0" in hint

@@ -269,6 +269,20 @@ def test_sparse_gradients_are_refused_with_torchs_words(make):
     assert refused(hpml_lab.optim) == refused(torch.optim)
 
 
+def test_the_rate_of_adagrad_decays_for_sparse_gradients_as_torchs_does():
+    tables = []
+    for module in (hpml_lab.optim, torch.optim):
+        torch.manual_seed(0)
+        table = torch.nn.Embedding(6, 3, sparse=True)
+        optimizer = module.Adagrad(table.parameters(), lr=0.1, lr_decay=0.5)
+        for step in range(4):
+            optimizer.zero_grad()
+            table(torch.tensor([step, 5, 5])).pow(2).sum().backward()
+            optimizer.step()
+        tables.append(table.weight.detach())
+    assert torch.equal(*tables)
+
+
 def test_sparse_adam_refuses_dense_gradients_and_adagrad_decay_of_sparse_ones():
     p = torch.nn.Parameter(torch.ones(2))
     p.grad = torch.ones(2)

@@ -196,6 +196,14 @@ def test_the_papers_adamax_is_torchs_without_eps_and_divides_zero_by_zero():
     assert torch.stack(walk("adamax", START, slopes, 0.02)).isfinite().all()
 
 
+def test_ruders_nadam_under_a_constant_gradient_steps_by_a_closed_form():
+    """m̂ = g and v̂ = g² at each step, so the step is α (β₁ + (1 − β₁) / (1 − β₁ᵗ)) / (1 + ε / |g|), against the sign of g."""
+    beta1, eps, slope, theta = 0.9, 1e-8, 2.0, 1.0
+    for t, found in enumerate(walk("ruder_nadam", 1.0, [slope] * 30, 0.02), 1):
+        theta -= 0.02 * (beta1 + (1 - beta1) / (1 - beta1**t)) / (1 + eps / slope)
+        assert found == pytest.approx(theta, rel=1e-12)
+
+
 def test_ruders_nadam_is_not_torchs():
     tracks = [walk(name, START, gradients(), 0.02) for name in ("ruder_nadam", "nadam")]
     assert distance(*tracks) > 1e-3

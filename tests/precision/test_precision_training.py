@@ -203,6 +203,14 @@ def test_lost_updates_and_zero_gradients_are_the_mean_shares_of_every_tenth_step
     assert 0 < sum(zeros) and 0 < sum(lost) < 1
 
 
+def test_without_master_weights_a_step_goes_against_the_scaled_gradient_and_is_rounded(digits):
+    trainings = recipes.Trainings(recipes.RECIPES["fp16, scale 1000"], digits, (0,), 64, 0.1, 20)
+    before = trainings.weights
+    trainings.step()
+    for old, new, buffer in zip(before, trainings.weights, trainings.buffers, strict=True):
+        assert torch.equal(new, recipes.rounded(old - 0.1 / 1000 * buffer))
+
+
 @pytest.mark.parametrize("name", recipes.RECIPES)
 def test_the_numbers_of_a_seed_do_not_depend_on_the_other_seeds(digits, name):
     together = recipes.Trainings(recipes.RECIPES[name], digits, (3, 5), 64, 0.1, 8).run()

@@ -139,6 +139,7 @@ def test_being_ahead_counts_pairs_and_a_tie_is_no_win():
     assert seed_by_seed.ahead([2] * 7 + [0], [1] * 8)[0]
     assert not seed_by_seed.ahead([2] * 6 + [1, 1], [1] * 8)[0]
     assert not seed_by_seed.ahead([1] * 8, [2] * 8)[0]
+    assert seed_by_seed.ahead([0.5] * 8, [0.25] * 8)[1].endswith("medians 50.00 and 25.00 %")
 
 
 def made_score(name, valid, rare, test=None):

@@ -107,7 +107,7 @@ def test_without_o_direct_the_figures_are_labeled_as_buffered(tmp_path, monkeypa
         pytest.skip("there is no O_DIRECT here")
     monkeypatch.delattr(uncached_file.os, "O_DIRECT")
     with disk_file(tmp_path, MIB) as opened:
-        assert opened.access != uncached_file.DIRECT and opened.access in opened.label
+        assert opened.access != uncached_file.DIRECT and not opened.direct and opened.access in opened.label
         assert run_job(opened, DiskJob("random", "read", 4 * KIB, 2), 0.02).misplaced == 0
 
 
