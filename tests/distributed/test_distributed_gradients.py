@@ -20,7 +20,7 @@ from hpml_lab.distributed.experiments.gradient_aggregation import figure as pict
 from hpml_lab.distributed.experiments.gradient_aggregation import on_ranks as runs
 from hpml_lab.distributed.lessons.buckets import MIB, GradientBucket, Link, assign_buckets, last_arrival
 from hpml_lab.distributed.lessons.ddp import OverlappingDDP
-from hpml_lab.distributed.lessons.ring import ring_all_reduce, ring_schedule, ring_states
+from hpml_lab.distributed.lessons.ring import gather_and_broadcast, ring_all_reduce, ring_schedule, ring_states
 from hpml_lab.distributed.views.ring_stepper import ring_picture, ring_stepper
 
 LONG = 600.0  # seconds
@@ -57,10 +57,12 @@ def all_shapes():
     matrix = torch.full((2, 3), float(rank))
     ring_all_reduce(matrix)
     found["matrix"] = matrix.tolist()
+    tensor = torch.full((4,), float(rank))
+    found["by way of rank 0"] = gather_and_broadcast(tensor), tensor.tolist()
     return found
 
 
-def test_the_ring_on_ranks_sums_any_size():
+def test_the_ring_on_ranks_and_the_way_over_rank_0_sum_any_size():
     found = launch(all_shapes, ranks=3, deadline_seconds=LONG)
     for report in found:
         assert report["matrix"] == [[3.0] * 3] * 2
@@ -68,6 +70,8 @@ def test_the_ring_on_ranks_sums_any_size():
             assert report[size][0] == [6.0 * value for value in range(size)]
     assert [report[12][1] for report in found] == [4 * 12 * 4 // 3] * 3
     assert sum(report[5][1] for report in found) == 4 * 2 * 2 * 5, "N·2(N−1)/N payloads in all, also with uneven chunks"
+    bytes_sent, sums = zip(*(report["by way of rank 0"] for report in found), strict=True)
+    assert bytes_sent == (2 * 16, 16, 16) and sums == ([3.0] * 4,) * 3
 
 
 def test_buckets_are_closed_at_their_size_and_keep_types_apart():
