@@ -40,6 +40,11 @@ def test_a_targets_cells_are_decoded_to_the_nodules_that_made_it(scans):
     np.testing.assert_allclose(found[:, 3], scan.nodules[nearest, 3], rtol=1e-5)
 
 
+def test_before_training_the_network_takes_nearly_every_cell_for_empty():
+    bias = detector.Detector().head.bias.tolist()
+    assert bias == [detector.RARE, 0, 0, 0, 0] and 1 / (1 + np.exp(-bias[0])) < 0.02
+
+
 def test_cells_next_to_a_center_do_not_count():
     target = np.zeros((5, 6, 6, 6), np.float32)
     detector.fill_cells(target, np.array([[11.9, 10.0, 10.0], [-1.0, 2.0, 2.0]]), np.array([5.0, 5.0]))

@@ -52,6 +52,11 @@ def test_the_curve_counts_equal_scores_together(run):
     assert run.score_at(1 / 3) == 0.8 and run.score_at(1.0) == 0.6 and run.score_at(0.0) == 0.9
 
 
+def test_a_single_nodule_that_is_found_is_all_of_them():
+    one = froc.scored([detections(at(0, 0.9))], [nodules((0, 4.0))])
+    assert one.recall_at(0.0) == 1.0
+
+
 def test_scans_that_count_twice_are_as_if_given_twice(run):
     found = [detections(at(0, 0.9), at(50, 0.7), at(0.5, 0.6)), detections(at(30, 0.8), at(9, 0.7)), detections(at(0, 0.7))]
     truth = [nodules((0, 4.0), (100, 4.0)), nodules(), nodules((0, 4.0), (70, 4.0))]

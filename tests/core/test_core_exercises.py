@@ -130,6 +130,7 @@ def test_a_loop_without_an_end_is_named_with_its_line(judged, monkeypatch):
 def test_values_of_numpy_and_torch_are_taken_for_pythons():
     given = {"a": np.bool_(True), "b": torch.tensor(False)}
     assert expect_keys_and_type(given, "ab", bool, "…") == {"a": True, "b": False}
+    assert str(expect_keys_and_type({"a": 1, "b": 0}, "ab", bool, "…")) == "{'a': True, 'b': False}"
     with pytest.raises(Mistake, match="wrong-type.*at 'b' yours is 'no'"):
         expect_keys_and_type({"a": True, "b": "no"}, "ab", bool, "True or False")
     with pytest.raises(Mistake, match="wrong-keys"):

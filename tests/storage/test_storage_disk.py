@@ -36,6 +36,7 @@ def test_a_run_counts_its_requests_and_bytes_and_checks_its_blocks(file, job):
     assert sample.requests == len(sample.latencies) >= job.depth
     assert sample.bytes == sample.requests * job.block
     assert sample.bytes_per_s == pytest.approx(sample.iops * job.block, rel=1e-9)
+    assert sample.iops * 60 > sample.requests, "they took 0.02 seconds, and not a minute"
     assert sample.checked > 0 and sample.misplaced == 0
     assert threading.active_count() <= threads
 
