@@ -12,6 +12,7 @@ import hpml_lab
 from hpml_lab.core.judge import exercises
 from hpml_lab.core.judge.exercises import Mistake, all_exercises, check
 from hpml_lab.core.judge.expect import expect_function, expect_keys_and_type, expect_no_autograd, expect_no_loop
+from hpml_lab.core.judge.watch import watch
 
 CASES = {"x = [1, 2]": ([1.0, 2.0],), "x = [3]": ([3.0],)}
 
@@ -125,6 +126,11 @@ def test_a_loop_without_an_end_is_named_with_its_line(judged, monkeypatch):
     verdict = judged(endless)
     assert verdict.mistake == "does-not-end" and "line: " in verdict.message
     assert signal.getitimer(signal.ITIMER_VIRTUAL)[0] == 0
+
+
+def test_a_watched_call_computes_what_it_would_unwatched():
+    seen = watch(lambda: torch.ones(2, 3).sum(dim=1, keepdim=True) * torch.tensor(2.0))
+    assert seen.result.tolist() == [[6.0], [6.0]] and len(seen.calls) >= 2
 
 
 def test_values_of_numpy_and_torch_are_taken_for_pythons():
