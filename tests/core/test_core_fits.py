@@ -103,6 +103,16 @@ def test_a_result_that_used_no_gpu_is_labeled_with_the_processor(on_gpu):
     assert result.device == "cpu" and "Some GPU" not in result.where and result.machine["launch_us"] is None
 
 
+def test_an_experiment_whose_own_processes_used_the_gpu_says_so(on_gpu):
+    @experiment("sample", lecture="L9", notebook="99_test", quick={}, full={})
+    def sample(params):
+        """Its children use the GPU."""
+        return Result(device=str(params.device))
+
+    result = sample("quick")
+    assert result.device == "cuda:1" and result.machine["launch_us"] == 13.8
+
+
 @pytest.mark.parametrize("count, device", [(1, "cpu"), (2, "cuda:1")])
 def test_ranks_use_the_gpus_in_processes_of_their_own(on_gpu, monkeypatch, count, device):
     monkeypatch.setattr(torch.cuda, "device_count", lambda: count)

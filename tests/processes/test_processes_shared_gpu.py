@@ -58,6 +58,18 @@ def test_each_way_is_compared_with_in_turn_of_its_own_interpreter():
     assert (row.milliseconds, row.rate, row.step_ms) == (3000, pytest.approx(40 / 3), 300)
 
 
+@pytest.mark.parametrize("device, method", [("cpu", on_one_device.PROCESSES), ("cuda:0", "spawn")])
+def test_no_process_that_uses_a_gpu_is_a_fork(monkeypatch, device, method):
+    """No GPU is needed: a process that does not start shows how it would have been started."""
+
+    def started(*_, method, **__):
+        raise KeyError(method)
+
+    monkeypatch.setattr(on_one_device, "child_process", started)
+    with pytest.raises(KeyError, match=method):
+        next(on_one_device.compare_sharing(device, (1,), 1, 1, [IN_TURN]))
+
+
 @pytest.fixture
 def gpu(monkeypatch):
     """Parameters of a GPU that there is not, and the environments in which it is measured."""
@@ -98,7 +110,7 @@ def test_with_permission_the_daemon_serves_the_second_interpreter_and_ends(contr
     params, asked = gpu
     result = module.shared_gpu.function(params)
     apart, served = (variables["CUDA_MPS_PIPE_DIRECTORY"] for variables in asked)
-    assert apart != served and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit -t 30"]
+    assert result.device == "cuda:0" and apart != served and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit -t 30"]
     assert list(result.arrays["timelines"]) == [IN_TURN, AT_ONCE, AT_ONCE + MPS] and not result.notes
     assert result.here("4 processes at once, MPS, speed-up over in turn") == 2
     assert any(claim.text.startswith("Under MPS") and claim.holds for claim in result.claims)

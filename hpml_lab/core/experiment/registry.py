@@ -118,7 +118,8 @@ class Experiment:
         result.when = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
         result.notes = [*notes, *result.notes]
         several = "two-gpus" in self.uses and torch.cuda.device_count() > 1  # used by ranks, in processes of their own
-        result.device = str(chosen) if several or allocations(gpu) > before else "cpu"
+        here = str(chosen) if several or allocations(gpu) > before else "cpu"
+        result.device = result.device or here
         result.machine = dict(machine.describe(gpu.index if gpu else 0))
         if result.device != "cpu":
             from hpml_lab.core.measure.timing import launch_seconds  # with torch's benchmark module, which a list does not need

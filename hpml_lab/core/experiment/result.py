@@ -25,7 +25,8 @@ class Result:
     notes        what this machine could not do, and how to change that
     arrays       what the figure needs beyond the tables
 
-    The experiment fills these in; the registry adds what it was and where it ran.
+    The experiment fills these in; the registry adds what it was and where it ran. One that ran in processes of its own alone,
+    where the registry sees no GPU at work, sets `device` itself.
     """
 
     tables: list[Table] = field(default_factory=list)

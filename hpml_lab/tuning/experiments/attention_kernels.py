@@ -30,7 +30,7 @@ from hpml_lab.tuning.lessons.attention import composed_attention, one_pass, onli
 CHECKED = ((16, 4, 8), (33, 8, 5), (7, 3, 1), (6, 2, 64))
 SHAPE = dict(shown=1024, width=64, block=128, checked=CHECKED)
 QUICK = SHAPE | dict(lengths=(128, 256, 512, 1024), gpu_lengths=(1024, 4096), heads=2, samples=7)
-FULL = SHAPE | dict(lengths=(512, 1024, 2048), gpu_lengths=(1024, 4096, 16384, 65536), heads=16, samples=15)
+FULL = SHAPE | dict(lengths=(512, 1024, 2048), gpu_lengths=(1024, 4096, 16384, 32768), heads=16, samples=9)
 COMPOSED, ONLINE = "composed", "online softmax"
 FUSED = {
     "SDPA, flash": SDPBackend.FLASH_ATTENTION,

@@ -27,7 +27,7 @@ from hpml_lab.processes.experiments.shared_gpu.on_one_device import (
 from hpml_lab.processes.views.timelines import draw_timelines
 
 QUICK = dict(processes=(1, 2, 4), steps=100, rounds=5)
-FULL = dict(processes=(1, 2, 4), steps=2000, rounds=9)
+FULL = dict(processes=(1, 2, 4), steps=500, rounds=7)
 MPS = ", MPS"  # behind the name of each way
 TRAINS = "trains"
 
@@ -92,6 +92,7 @@ def shared_gpu(params: Params) -> Result:
     result = Result([Table("The same training run in several processes", shared)], notes=notes)
     drawn = {run.how: run for run in runs if run.processes == most and not run.how.startswith(AGAIN)}
     result.arrays["timelines"] = {how: timeline(run) for how, run in drawn.items() if how != IN_TURN + MPS}
+    result.device = str(params.device)  # this process has used none
     for (how, count), gain in gains.items():
         if not how.startswith(IN_TURN) and count == most:
             result.key_figure(f"{count} processes {how}, speed-up over in turn", gain.ratio)

@@ -1,6 +1,6 @@
 """Small training runs in several processes on one device, one after the other and at once.
 
-`measure_sharing` runs this module in an interpreter of its own, which has not used CUDA: its forks may.
+`measure_sharing` runs this module in an interpreter of its own, which has no other threads: on a CPU its processes are forks.
 """
 
 import contextlib
@@ -74,7 +74,9 @@ def compare_sharing(
     """Each number of processes in each way, in turns."""
     mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     found = {(how, count): [] for count in processes for how in hows}
-    how_to_start = {"method": PROCESSES, "duplex": True, "grace_seconds": 10.0}
+    # A fork of a process that has asked CUDA anything may not use it, and some of torch's imports ask whether there is a GPU.
+    method = "spawn" if device.startswith("cuda") else PROCESSES
+    how_to_start = {"method": method, "duplex": True, "grace_seconds": 10.0}
     with contextlib.ExitStack() as started:
         children = [started.enter_context(child_process(_work, device, steps, **how_to_start)) for _ in range(max(processes))]
         for child in children:

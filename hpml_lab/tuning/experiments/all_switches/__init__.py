@@ -19,7 +19,7 @@ from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches
 from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
 
 QUICK = dict(data="digits", channels=16, blocks=2, batch=32, steps=3, samples=5)
-FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=15)
+FULL = dict(data="mnist", channels=64, blocks=6, batch=512, steps=8, samples=9)
 BOUND = 1e-9  # on losses in float64: rounding in another order stays far below it, a changed computation does not
 OFF, LEAN, ON, LARGE_BATCH, DEBUGGING = "all off", "all but checkpointing", "all on", "all on, batch × 4", "all off, debugging"
 FACTOR = 4  # of LARGE_BATCH
@@ -188,7 +188,9 @@ def all_switches(params: Params) -> Result:
         gains[LEAN].low > gains[best].high,
         f"{best}: {gains[best]}; together: {gains[LEAN]}",
     )
-    if not params.device.is_cuda:
+    if params.device.is_cuda:
+        result.device = str(params.device)  # this process has not used it
+    else:
         result.notes.append(
             "No CUDA GPU here: there is no cuDNN, so the search is left out; the layout has little to gain on a CPU, and "
             "a saved operator saves less. Run `hpml-lab run all-switches --size full` on a machine with one."
