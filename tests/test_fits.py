@@ -19,7 +19,7 @@ FREE = {8: 7.0e9, 16: 14.8e9}  # of a card with so many GB, next to the context 
 SMALLER = [
     ("all-switches", "batch", 64, 256),
     ("checkpointing", "gpu_batch", 1 << 15, 1 << 16),
-    ("offload", "gpu_batch", 1 << 15, 1 << 16),
+    ("offload", "gpu_batch", 1 << 15, 1 << 15),
     ("fused-optimizers", "large", 50_000_000, 100_000_000),
     ("fused-layernorm", "rows", 16384, 16384),
     ("gemm-tensor-cores", "gpu_sizes", (512, 1024, 2048, 4096), (512, 1024, 2048, 4096, 8192)),

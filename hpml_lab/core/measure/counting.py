@@ -174,7 +174,7 @@ def saved_tensors(excluded: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, i
         if storage.data_ptr() not in known:
             saved[storage.data_ptr()] = storage.nbytes()
             held.append(tensor.detach())
-        return tensor
+        return tensor.detach()  # an operator that keeps its own result would hold itself by it, and its graph would never end
 
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         yield saved

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hpml_lab.core.system.triton_kernel import TritonKernel, require_triton
 from hpml_lab.optim.layerwise import trust_ratio
-from hpml_lab.tuning.lessons.triton_adam import BLOCK, COLUMNS, WARPS, TritonAdam, dense_gradient
+from hpml_lab.tuning.lessons.triton_adam import BLOCK, COLUMNS, WARPS, TritonAdam, dense_gradient, rounded_to_float32
 
 require_triton()
 import triton.language as tl  # noqa: E402
@@ -25,12 +25,13 @@ import triton.language as tl  # noqa: E402
 
 @TritonKernel
 def direction_kernel(
-    table, gradients, block_tensor, block_start, directions, squares, beta1, beta2, correction, root, eps, decay,
+    table, gradients, block_tensor, block_start, directions, squares, beta2, rest1, rest2, correction, root, eps, decay,
     COLUMNS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """One program: m, v and u of BLOCK elements of one tensor, and the sums of p² and u² over them.
 
-    correction = 1 − β₁ᵗ, root = √(1 − β₂ᵗ), decay = λ
+    rest = 1 − β, correction = 1 − β₁ᵗ, root = √(1 − β₂ᵗ), decay = λ, each rounded to float32 once: 1 − 0.999 of the rounded
+    0.999 would be wrong in the fifth digit.
     """
     program = tl.program_id(0).to(tl.int64)
     start, tensor = tl.load(block_start + program), tl.load(block_tensor + program)
@@ -45,8 +46,8 @@ def direction_kernel(
     g = tl.load(g_address, mask=inside, other=0.0)
     m = tl.load(m_address, mask=inside, other=0.0)
     v = tl.load(v_address, mask=inside, other=0.0)
-    m = m + (1.0 - beta1) * (g - m)
-    v = beta2 * v + (1.0 - beta2) * g * g
+    m = m + rest1 * (g - m)
+    v = beta2 * v + rest2 * g * g
     u = m / correction / (tl.sqrt(v) / root + eps) + decay * p
     tl.store(m_address, m, mask=inside)
     tl.store(v_address, v, mask=inside)
@@ -82,10 +83,12 @@ class TritonLAMB(TritonAdam):
         directions = torch.empty(table.programs, BLOCK, device=device)
         squares = torch.empty(table.programs, 2, device=device)
         options = dict(COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
+        corrections = (1 - beta1**step, (1 - beta2**step) ** 0.5)
+        numbers = (beta2, 1 - beta1, 1 - beta2, *corrections, group["eps"], group["weight_decay"])
         with torch.cuda.device_of(params[0]):
             direction_kernel.on(device)[(table.programs,)](
-                table.rows, table.gradients(gradients), table.tensor, table.start, directions, squares, beta1, beta2,
-                1 - beta1**step, (1 - beta2**step) ** 0.5, group["eps"], group["weight_decay"], **options,
+                table.rows, table.gradients(gradients), table.tensor, table.start, directions, squares,
+                *map(rounded_to_float32, numbers), **options,
             )  # fmt: skip
             p_norm, u_norm = torch.zeros(len(params), 2, device=device).index_add_(0, table.tensor, squares).sqrt().unbind(1)
             ratios = trust_ratio(p_norm, u_norm)

@@ -22,7 +22,7 @@ from hpml_lab.profiling.experiments.monitors.gpu_use import KNOWN, QUERIED, GpuH
 from hpml_lab.profilers.monitor import Monitor, MonitorSample
 
 QUICK = dict(seconds=1.6, duty=0.5, cycle=0.2, rate=50.0, together=20)
-FULL = dict(seconds=20.0, duty=0.5, cycle=0.5, rate=50.0, together=50)
+FULL = dict(seconds=12.0, duty=0.5, cycle=0.5, rate=50.0, together=50)
 TICKS_SECONDS = 0.05  # some ticks of the coarsest clock by which a system counts processor time
 SAMPLER = "of which the sampler's own"
 PRODUCTS = 16  # matrix products in a row, so that the GPU computes for nearly all of a burst and waits for no launch
