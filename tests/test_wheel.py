@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
+from hpml_lab.profilers.nsys import SHIPPED_REPORT
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +53,7 @@ def test_it_ships_notebooks_and_recorded_runs(installed):
     assert sorted(path.name for path in (shipped / "notebooks").glob("*.ipynb")) == sorted(
         p.name for p in NOTEBOOKS.glob("*.ipynb")
     )
+    assert (shipped / SHIPPED_REPORT.name).read_bytes() == SHIPPED_REPORT.read_bytes()
     assert len(list((shipped / "reference").glob("*.json"))) == len(list(REFERENCE.glob("*.json")))
     listed = installed("-m", "hpml_lab", "list").stdout
     assert listed.count(" yes ") == len(list(REFERENCE.glob("*.json")))

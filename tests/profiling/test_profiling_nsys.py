@@ -1,6 +1,7 @@
 """Ranges of a step, and Nsight Systems: a report with its tables and columns is read, and what fails is one error."""
 
 import contextlib
+import hashlib
 import sqlite3
 from collections import Counter
 
@@ -85,6 +86,17 @@ def test_a_kernel_belongs_to_the_range_in_which_any_thread_launched_it(report):
     assert found[1].host_ms == pytest.approx(0.04)
 
 
+def test_the_shipped_report_is_whole_and_says_what_its_origin_says():
+    readme = (nsys.SHIPPED_REPORT.parent / "README.md").read_text(encoding="utf-8")
+    assert hashlib.sha256(nsys.SHIPPED_REPORT.read_bytes()).hexdigest() in readme
+    events = nsys.read_nsys(nsys.SHIPPED_REPORT)
+    batches = -(-len(load("digits").train_x) // 128)
+    found = {part.part: (part.ranges, part.launched) for part in row.by_shipped_report()}
+    assert found == {"copy": (batches, 2 * batches), "forward": (batches, 206), "backward": (batches, 328), "update": (batches, 39)}
+    fills = [event for event in events if event["cat"] == "gpu_memset"]
+    assert fills and htod_rows(kernel_rows(events, gpu=True))[0].calls > 2 * batches, "the weights were copied before"
+
+
 def test_a_report_without_a_table_is_read_and_a_damaged_or_empty_one_is_refused(report, tmp_path):
     with sqlite3.connect(report) as file:
         file.execute("DROP TABLE CUPTI_ACTIVITY_KIND_KERNEL")
@@ -124,7 +136,9 @@ def test_the_row_sets_nsys_next_to_torchs_profiler(monkeypatch, tmp_path, report
 def test_where_nsys_may_not_record_or_is_absent_one_note_says_so(monkeypatch, tmp_path, script):
     result = Result()
     monkeypatch.setattr(nsys, "find_tool", lambda name: None)
-    row.compare_with_nsys(result, Params(**row.QUICK), [])
+    parts = []
+    row.compare_with_nsys(result, Params(**row.QUICK), parts)
+    assert parts == row.by_shipped_report()
     fake_nsys(monkeypatch, tmp_path, script)
     row.compare_with_nsys(result, Params(**row.QUICK), [])
     assert not result.claims and len(result.notes) == 2

@@ -19,14 +19,15 @@ from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.data import load
-from hpml_lab.profilers.nsys import nsys_profile, read_nsys
+from hpml_lab.profilers.nsys import SHIPPED_REPORT, nsys_profile, read_nsys
 from hpml_lab.profilers.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof
-from hpml_lab.profilers.trace_calls import GPU, of_categories
+from hpml_lab.profilers.trace_calls import of_categories
 from hpml_lab.profiling.lessons import annotated_step
 from hpml_lab.profiling.lessons.annotated_step import STEP_RANGES, annotated_epoch, small_cnn
 
 QUICK = dict(data="digits", widths=(8, 16), hidden=32, batch=128, top=10)
 FULL = dict(data="mnist", widths=(32, 64), hidden=128, batch=128, top=20)
+WORK = ("kernel", "gpu_memcpy")
 
 
 @dataclass
@@ -47,10 +48,11 @@ class StepRange(Row):
 def range_rows(events: list[dict[str, Any]], seen_by: str, on_gpu: bool) -> list[StepRange]:
     """What ran in the ranges of each part of a step, by the events of a trace of torch.profiler or of nsys.
 
-    A kernel belongs to the range in which it was launched, by whatever thread: autograd has one of its own.
+    A kernel belongs to the range in which it was launched, by whatever thread: autograd has one of its own. Fills do not count:
+    the libraries of a new process fill their workspaces once.
     """
     own = sorted((e for e in of_categories(events, ["user_annotation"]) if e["name"] in STEP_RANGES), key=lambda e: e["ts"])
-    begins, work = [event["ts"] for event in own], {e["args"].get("correlation"): e for e in of_categories(events, GPU)}
+    begins, work = [event["ts"] for event in own], {e["args"].get("correlation"): e for e in of_categories(events, WORK)}
     launched: dict[str, list[float]] = {name: [] for name in STEP_RANGES}
     for call in of_categories(events, ["cuda_runtime", "cuda_driver"]):
         number = bisect_right(begins, call["ts"]) - 1
@@ -63,6 +65,11 @@ def range_rows(events: list[dict[str, Any]], seen_by: str, on_gpu: bool) -> list
         found = (len(on_device), sum(on_device)) if on_gpu else (None, None)
         rows.append(StepRange(seen_by, name, len(lasted), sum(lasted), *found))
     return rows
+
+
+def by_shipped_report() -> list[StepRange]:
+    """The ranges of an epoch on the digits on an H200, from the report that ships with the workbook."""
+    return range_rows(read_nsys(SHIPPED_REPORT), "nsys, report of an H200, digits", on_gpu=True)
 
 
 def by_nsys(params: Params) -> list[StepRange]:
@@ -172,6 +179,7 @@ def kernel_table(params: Params) -> Result:
     else:
         what = "the table has operators, each with the time of its own, and no copies to a device"
         result.notes.append(NO_CUDA.format(what=what, slug="kernel-table"))
+        parts += by_shipped_report()
     return result
 
 
@@ -180,7 +188,8 @@ def compare_with_nsys(result: Result, params: Params, parts: list[StepRange]) ->
     try:
         seen = by_nsys(params)
     except LabError as error:
-        result.notes.append(f"{error} Until then the ranges are torch.profiler's only.")
+        result.notes.append(f"{error} Until then nsys' ranges are those of a report that ships with the workbook.")
+        parts += by_shipped_report()
         return
     parts += seen
     counts = [[(row.part, row.ranges, row.launched) for row in rows] for rows in (parts[: len(seen)], seen)]

@@ -145,7 +145,7 @@ def draw(result: Result):
         last[name] = done[-1]
     for axes, title, unit in ((times, "time", "time in ms"), (memory, "memory", "memory in MB")):
         axes.set(xscale="log", yscale="log", title=title, xlabel="length in tokens", ylabel=unit)
-        axes.set_xticks(sorted({row.length for row in rows}), [f"{n:,}" for n in sorted({row.length for row in rows})])
+        axes.set_xticks(lengths := sorted({row.length for row in rows}), [f"{n:,}" for n in lengths], rotation=30, ha="right")
         axes.minorticks_off()
     names, percent = zip(*((f"{name}, {row.length:,}", 100 * row.rate_share) for name, row in last.items()), strict=True)
     horizontal_bars(shares, names, percent, labels="{:.2g} %", color=style.CYCLE)

@@ -127,7 +127,7 @@ def draw(result: Result):
     steps.axvspan(plain / noise, plain * noise, color=style.GREY, alpha=0.2, label="noise")
     for row, color, marker in zip(result.rows(RoomierStep), style.CYCLE, style.MARKERS, strict=False):
         steps.plot(row.step_ms, row.peak_mb, marker, color=color, markersize=9, label=row.way)
-    steps.set(xlabel="time of a step in ms", ylabel="peak memory in MB", ylim=(0, None))
+    steps.set(xscale="log", xlabel="time of a step in ms", ylabel="peak memory in MB", ylim=(0, None))
     rows = [row for row in result.rows(CopiedOrRecomputed) if row.depth]
     again.plot([row.depth for row in rows], [row.copy_ms for row in rows], "s-", color=style.ORANGE, label="away and back")
     again.plot([row.depth for row in rows], [row.again_ms for row in rows], "o-", color=style.BLUE, label="computed again")
