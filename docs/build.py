@@ -2,7 +2,7 @@
 
 The pages are made from text: the notebooks with their stored outputs, the README, and the decorators of the experiments. No
 kernel runs, and Sphinx with its few extensions is all that a build needs. Where the package can be imported, it writes the
-module that moves the optimizer lab; elsewhere the lab stays a picture.
+modules that move the optimizer lab and the sliders over formulas; elsewhere these stay pictures.
 """
 
 import html
@@ -33,7 +33,7 @@ LINK = re.compile(r"\((\d\d_\w+)\.ipynb#cell-id=([\w.-]+)\)")
 LINK_IN_HTML = re.compile(r'"(\d\d_\w+)\.ipynb#cell-id=([\w.-]+)"')
 PAGES = ("docs/instructors.md", "data/README.md")
 AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "hpml_lab/sharding/lessons/train.py")
-MOVING = ("optimizer_lab", "frames")  # what a widget leaves for a page without a kernel: its settings, or all its pictures
+MOVING = ("optimizer_lab", "formula", "frames")  # what a widget leaves for a page: its settings, its name, or all its pictures
 NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
 COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
@@ -103,24 +103,35 @@ def _for_a_page(output: dict[str, Any]) -> dict[str, Any]:
     return output | {"data": {"text/html": f'<div class="moving" {needs}>{picture}</div>', "text/plain": _text(output)}}
 
 
-def labs() -> list[dict[str, Any]]:
-    """The stored outputs of all notebooks that show the optimizer lab."""
+def stored(kind: str) -> list[dict[str, Any]]:
+    """The stored outputs of all notebooks with this kind of MOVING."""
     outputs = [output for path in NOTEBOOKS for cell in read(path)["cells"] for output in cell.get("outputs", [])]
-    return [output for output in outputs if _settings(output)]
+    return [output for output in outputs if _about(output, kind)]
 
 
-def _settings(lab: dict[str, Any]) -> dict[str, Any]:
-    return lab.get("metadata", {}).get("image/png", {}).get("optimizer_lab", {})
+def _about(output: dict[str, Any], kind: str) -> Any:
+    return output.get("metadata", {}).get("image/png", {}).get(kind)
 
 
-def lab_module() -> str:
-    """The JavaScript of the optimizer lab, translated from the package's rules; empty where the package cannot be imported."""
-    code = "import sys; from hpml_lab.landscape import lab_module; print(lab_module(sys.argv[1:]))"
-    command = [sys.executable, "-X", "utf8", "-c", code, *sorted({_settings(lab)["surface"] for lab in labs()})]
+MODULES = """
+import importlib, json, sys
+from hpml_lab.landscape import lab_module
+surfaces, names = json.loads(sys.argv[1])
+topics = {name: importlib.import_module("hpml_lab." + name.split(".")[0]) for name in names}
+modules = {name: getattr(topics[name], name.split(".")[1])().module() for name in names}
+print(json.dumps({"lab": lab_module(surfaces)} | modules))
+"""
+
+
+def modules() -> dict[str, str]:
+    """The JavaScript of what moves by a formula, by its name; nothing where the package cannot be imported."""
+    surfaces = sorted({_about(lab, "optimizer_lab")["surface"] for lab in stored("optimizer_lab")})
+    asked = json.dumps([surfaces, sorted({_about(figure, "formula") for figure in stored("formula")})])
+    command = [sys.executable, "-X", "utf8", "-c", MODULES, asked]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, encoding="utf-8")
     if done.returncode:
         print(f"The optimizer lab stays a picture: {done.stderr.strip().splitlines()[-1]}")
-    return done.stdout if done.returncode == 0 else ""
+    return json.loads(done.stdout) if done.returncode == 0 else {}
 
 
 # ---- the lectures' examples --------------------------------------------------------------------------------------------
@@ -208,7 +219,7 @@ def readme_pages(readme: str) -> tuple[str, str]:
     start, *sections = re.split(r"^(?=## )", readme, flags=re.MULTILINE)
     title, intro = start.split("\n", 1)
     intro, picture, _ = re.split(r"^(!\[.*\)$)", intro, maxsplit=1, flags=re.MULTILINE)
-    if largest := max(labs(), key=lambda lab: len(_settings(lab)["panels"]), default=None):
+    if largest := max(stored("optimizer_lab"), key=lambda lab: len(_about(lab, "optimizer_lab")["panels"]), default=None):
         picture = _for_a_page(largest)["data"]["text/html"]
     notebooks = next(section for section in sections if section.startswith("## The notebooks"))
     rest = "".join(section for section in sections if section is not notebooks)
@@ -246,8 +257,8 @@ def main(folder: Path) -> int:
     start = time.perf_counter()
     prepare(folder / "source")
     code = sphinx_build(["-qW", "--keep-going", "-j", "auto", "-c", str(DOCS), str(folder / "source"), str(folder / "html")])
-    if module := lab_module():
-        (folder / "html" / "_static" / "lab.mjs").write_text(module, encoding="utf-8")
+    for name, module in modules().items():
+        (folder / "html" / "_static" / f"{name}.mjs").write_text(module, encoding="utf-8")
     size = sum(path.stat().st_size for path in (folder / "html").rglob("*") if path.is_file()) / 1e6
     print(f"{folder / 'html' / 'index.html'}: {size:.0f} MB in {time.perf_counter() - start:.0f} s")
     return code

@@ -20,11 +20,11 @@ for (const place of document.querySelectorAll("[data-frames]")) {
   slider.oninput();
 }
 
-// The optimizer lab: the module that draws it in a notebook draws it here. Without it the picture stays.
-for (const place of document.querySelectorAll("[data-optimizer-lab]")) {
-  const picture = place.querySelector("img");
-  import("./lab.mjs").then(({ mount }) => {
-    mount(place, JSON.parse(place.dataset.optimizerLab), { alt: picture.alt });
+// The optimizer lab and the sliders over formulas: what draws them in a notebook draws them here. Without it the picture stays.
+for (const place of document.querySelectorAll("[data-optimizer-lab], [data-formula]")) {
+  const picture = place.querySelector("img"), { optimizerLab, formula } = place.dataset, about = { alt: picture.alt };
+  import(`./${formula ? JSON.parse(formula) : "lab"}.mjs`).then(({ mount }) => {
+    if (formula) mount(place, about); else mount(place, JSON.parse(optimizerLab), about);
     picture.remove();
   }, () => {});
 }

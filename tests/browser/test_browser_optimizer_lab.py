@@ -1,4 +1,5 @@
-"""In a real JupyterLab: the optimizer lab fits a laptop's screen, follows sliders, clicks and keys, and can be used by all.
+"""In a real JupyterLab: the optimizer lab fits a laptop's screen, follows sliders, clicks and keys, and can be used by all; so
+can sliders over a formula.
 
 `HPML_SCREENSHOTS` names a folder to keep the pictures in. How fast it follows is measured by tests/bench_lab.py.
 """
@@ -17,7 +18,11 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here; on Debian: apt-get install chromium"),
 ]
 
-CODE = "from hpml_lab.adaptive import lab\nshown = lab('beale', ['gradient_descent', 'momentum', 'adam'])\nshown"
+CODE = """from hpml_lab.adaptive import lab
+from hpml_lab.sharding import zero_sliders
+display(zero_sliders())
+shown = lab('beale', ['gradient_descent', 'momentum', 'adam'])
+shown"""
 WIDTH, HEIGHT = 1366, 768
 
 
@@ -181,6 +186,19 @@ def test_the_kernel_knows_what_the_page_shows(opened):
     assert "momentum [1.5" in text
 
 
+def test_sliders_over_a_formula_move_their_picture(opened):
+    page, _ = opened
+    figure = page.locator(".hpml-formula")
+    said = {figure.get_by_role("img").get_attribute("aria-label")}
+    for name, key in (("parameters", "Home"), ("ranks", "End")):
+        figure.get_by_role("slider", name=name).focus()
+        page.keyboard.press(key)
+        said.add(figure.get_by_role("img").get_attribute("aria-label"))
+    figure.get_by_role("combobox").select_option("float32")
+    said.add(figure.get_by_role("img").get_attribute("aria-label"))
+    assert len(said) == 4
+
+
 @pytest.mark.parametrize("theme", ["JupyterLab Light", "JupyterLab Dark"])
 def test_axe_finds_nothing_and_the_page_follows_the_theme(opened, theme):
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
@@ -189,8 +207,9 @@ def test_axe_finds_nothing_and_the_page_follows_the_theme(opened, theme):
     page.wait_for_function("dark => document.body.dataset.jpThemeLight === dark", arg=str("Light" in theme).lower())
     page.wait_for_timeout(500)
     assert page.locator(".hpml-lab").evaluate("el => el.style.colorScheme") == theme.split()[1].lower()
-    found = axe.Axe().run(page, context=".hpml-lab")
-    assert [(rule["id"], node["html"]) for rule in found.response["violations"] for node in rule["nodes"]] == []
+    for shown in (".hpml-lab", ".hpml-formula"):
+        found = axe.Axe().run(page, context=shown)
+        assert [(rule["id"], node["html"]) for rule in found.response["violations"] for node in rule["nodes"]] == []
     screenshot(page, f"optimizer-lab-{theme.split()[1].lower()}")
     assert page.errors == []
     assert context.refused == [], "nothing is fetched from elsewhere"

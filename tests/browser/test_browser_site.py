@@ -206,7 +206,7 @@ def test_no_page_is_wider_than_its_window(opened, name, viewport):
 
 
 @in_chromium
-@pytest.mark.parametrize("name", ["notebooks/02_autograd", "notebooks/13_distributed", "notebooks/14_sharding"])
+@pytest.mark.parametrize("name", ["notebooks/02_autograd", "notebooks/13_distributed"])
 def test_a_stepper_moves(opened, name):
     page = opened(name)
     stepper = page.locator("[data-frames]").first
@@ -217,6 +217,23 @@ def test_a_stepper_moves(opened, name):
         page.keyboard.press(key)
         seen.add((picture.get_attribute("src"), stepper.locator("output").inner_text()))
     assert len(seen) == 3
+
+
+@in_chromium
+@pytest.mark.parametrize("name", ["notebooks/13_distributed", "notebooks/14_sharding"])
+def test_every_control_over_a_formula_moves_its_picture(opened, name):
+    page = opened(name)
+    place = page.locator("[data-formula]").first
+    picture, said = place.get_by_role("img").first, set()
+    for slider in place.get_by_role("slider").all():
+        slider.focus()
+        for key in ("Home", "ArrowRight"):
+            page.keyboard.press(key)
+            said.add(picture.get_attribute("aria-label"))
+    for choices in place.get_by_role("combobox").all():
+        choices.select_option(index=1)
+        said.add(picture.get_attribute("aria-label"))
+    assert len(said) == 2 * place.get_by_role("slider").count() + place.get_by_role("combobox").count()
 
 
 @in_chromium

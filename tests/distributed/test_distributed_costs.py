@@ -21,7 +21,7 @@ from hpml_lab.distributed.lessons.alpha_beta import (
     tree_seconds,
     weak_efficiency,
 )
-from hpml_lab.distributed.tools.extrapolation import STRONG_KIND, WEAK_KIND, extrapolated, step_seconds
+from hpml_lab.distributed.tools.extrapolation import COUNTS, STRONG_KIND, WEAK_KIND, extrapolated, step_seconds
 from hpml_lab.distributed.views.scaling_sliders import SIZES, scaling_sliders
 
 LINK = Interconnect("test", 1e-3, 1e9)
@@ -56,8 +56,8 @@ def test_the_tree_has_the_depth_of_a_tree_and_moves_the_bytes_twice():
 def test_the_hierarchy_is_a_ring_inside_and_an_all_reduce_of_one_eighth_between_the_nodes():
     inside = Interconnect("inside", 1e-6, 1e11)
     assert hierarchical_seconds(8, 8e9, LINK, inside) == ring_seconds(8, 8e9, inside)
-    between = hierarchical_seconds(32, 8e9, LINK, inside, between=ring_seconds) - ring_seconds(8, 8e9, inside)
-    assert between == pytest.approx(ring_seconds(4, 1e9, LINK))
+    between = hierarchical_seconds(32, 8e9, LINK, inside) - ring_seconds(8, 8e9, inside)
+    assert between == pytest.approx(tree_seconds(4, 1e9, LINK))
     with pytest.raises(LabError, match="multiple of 8"):
         hierarchical_seconds(12, 8e9, LINK)
 
@@ -126,13 +126,15 @@ def test_the_exercise_has_one_answer_because_efficiency_only_falls():
 
 def test_the_sliders_show_the_model():
     figure = scaling_sliders()
-    parameters, link, ranks, kind = figure.children[:4]
-    before = figure.image.value
-    for control, value in ((parameters, 405e9), (link, "NVLink 4"), (ranks, 8), (kind, STRONG_KIND)):
-        control.value = value
-        assert figure.image.value != before, "each control changes the picture"
-        before = figure.image.value
-    assert bytes(before).startswith(b"\x89PNG") and len(figure.alt) > 60
+    bars, curves = figure.panels
+    chosen = {"parameters": "405 billion", "link": "NVLink 4", "ranks": "64", "scaling": STRONG_KIND}
+    for name, words in chosen.items():
+        assert figure.values(bars, **{name: words}) != figure.values(bars), "each control changes the picture"
+    compute, costs = step_seconds(405e9, LINKS["NVLink 4"], 64, STRONG_KIND)
+    rows = figure.values(bars, **chosen)
+    assert [row[1:] for row in rows] == [[compute, cost] for cost in costs.values()]
+    assert [row[0] for row in rows] == [100 * efficiency(compute, cost) for cost in costs.values()]
+    assert [line[COUNTS.index(64)] for line in figure.values(curves, **chosen)] == [row[0] for row in rows]
 
 
 def test_the_sliders_numbers_are_those_of_the_formulas():

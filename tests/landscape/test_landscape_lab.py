@@ -14,9 +14,10 @@ import pytest
 import torch
 
 from hpml_lab.core.show import style
+from hpml_lab.core.show.javascript import Translation
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape import SURFACES, lab, lab_module, largest_stable_rate, quadratic
-from hpml_lab.landscape.optimizer_lab.module import Translation, engine
+from hpml_lab.landscape.optimizer_lab.module import engine
 from hpml_lab.landscape.optimizer_lab.paths import (
     MOST_OPTIMIZERS,
     SCHEDULES,

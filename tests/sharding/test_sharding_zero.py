@@ -369,8 +369,9 @@ def test_communication_is_hidden_where_the_rank_computes_meanwhile():
 
 def test_the_sliders_show_the_formula():
     sliders = zero_sliders.zero_sliders()
-    assert zero_sliders.gigabytes(7.5e9, 64, "16-bit with float32 copy") == pytest.approx([120, 31.40625, 16.640625, 1.875])
-    before = sliders.image.value
-    sliders.children[1].value = 1024
-    assert sliders.image.value != before
-    assert "image/png" in sliders._repr_mimebundle_()[0]
+    shown = [value for [value] in sliders.values(sliders.panels[0])]
+    assert shown == pytest.approx([120, 31.40625, 16.640625, 1.875])
+    assert shown == pytest.approx([7.5 * zero_formula(stage, 64, MIXED).owned for stage in range(4)])
+    assert [value for [value] in sliders.values(sliders.panels[0], ranks="8,192")][3] == pytest.approx(120 / 8192)
+    with pytest.raises(LabError, match="'8 billion' is not offered for parameters"):
+        zero_sliders.zero_sliders("8 billion")

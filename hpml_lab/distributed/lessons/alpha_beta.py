@@ -4,7 +4,7 @@ A message of m bytes over a link takes α + m / β seconds: α is the latency, �
 
     ring          2 (N − 1) · (α + n / (N β))
     tree          2 ⌈log₂ N⌉ · α + 2 n / β
-    hierarchical  a ring inside each node of G ranks, and between the M = N / G nodes a ring or a tree on n / G bytes
+    hierarchical  a ring inside each node of G ranks, and between the M = N / G nodes a tree on n / G bytes
 
 The ring sends the fewest bytes, but its latency grows with N. The tree is Sanders' double tree, as in NCCL: two trees, each of
 which carries half of the bytes in small pieces (Sanders, Speck and Träff, Parallel Computing 35, 2009).
@@ -50,6 +50,7 @@ LINKS = {
         ),
     )
 }
+NVLINK = LINKS["NVLink 4"]
 
 
 # ---- one all-reduce ---------------------------------------------------------------------------------------------------------
@@ -70,19 +71,17 @@ def hierarchical_seconds(
     ranks: int,
     nbytes: float,
     link: Interconnect,
-    inside: Interconnect = LINKS["NVLink 4"],
+    inside: Interconnect = NVLINK,
     node: int = NODE,
-    between: Callable[[int, float, Interconnect], float] = tree_seconds,
 ) -> float:
     """Reduce-scatter inside each node, all-reduce of each rank's n / G between the nodes over `link`, all-gather inside.
 
     Every rank has a card of its own, so that all G parts travel at once. Up to G ranks fit into one node.
     """
-    if ranks <= node:
-        return ring_seconds(ranks, nbytes, inside)
-    if ranks % node:
+    if ranks > node and ranks % node:
         raise LabError(f"{ranks} ranks do not fill nodes of {node}.", f"Use a multiple of {node}.")
-    return ring_seconds(node, nbytes, inside) + between(ranks // node, nbytes / node, link)
+    between = tree_seconds(ranks // node, nbytes / node, link) if ranks > node else 0.0
+    return ring_seconds(min(ranks, node), nbytes, inside) + between
 
 
 ALGORITHMS: dict[str, Callable[[int, float, Interconnect], float]] = {

@@ -1,0 +1,51 @@
+"""Sliders over a formula: the page computes and writes what Python does, for every choice; no kernel is asked."""
+
+import itertools
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from hpml_lab.core.show.formula_figure import amount
+from hpml_lab.distributed import scaling_sliders
+from hpml_lab.sharding import zero_sliders
+
+NODE = shutil.which("node")
+ASK = """
+const { ABOUT, values, amount } = await import(process.argv[2]);
+const lists = ABOUT.choices.map(({ values }) => Object.values(values));
+const all = lists.reduce((found, list) => found.flatMap(given => list.map(value => [...given, value])), [[]]);
+const numbers = JSON.parse(process.argv[3]);
+process.stdout.write(JSON.stringify({
+  values: all.map(given => ABOUT.panels.map((_, i) => values(i, given))),
+  words: numbers.map(([value, unit]) => amount(value, unit)),
+}));
+"""
+AMOUNTS = [(0.0183, "GB"), (1.875, "GB"), (16.640625, "GB"), (120, "GB"), (4860, "GB"), (16000, "GB"), (0.0342, "s"), (0.9, "s")]
+AMOUNTS += [(1.5, "s"), (1234.4, "s"), (61.4, "%"), (0.2, "%"), (100, "%")]
+
+
+@pytest.mark.skipif(NODE is None, reason="no node here; on Debian: apt-get install nodejs")
+@pytest.mark.parametrize("make", [zero_sliders, scaling_sliders])
+def test_every_choice_gives_on_the_page_what_it_gives_in_python(make, tmp_path):
+    figure, module = make(), tmp_path / "module.mjs"
+    module.write_text(figure.module() + "export { ABOUT };\n", encoding="utf-8")
+    (tmp_path / "ask.mjs").write_text(ASK, encoding="utf-8")
+    command = [NODE, str(tmp_path / "ask.mjs"), str(module), json.dumps(AMOUNTS)]
+    done = subprocess.run(command, capture_output=True, text=True, encoding="utf-8", timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    names = [choice.name for choice in figure.choices]
+    every = list(itertools.product(*(choice.values for choice in figure.choices)))
+    assert found["values"] == [[figure.values(panel, **dict(zip(names, words))) for panel in figure.panels] for words in every]
+    assert len(every) > 200 and found["words"] == [amount(*given) for given in AMOUNTS]
+
+
+@pytest.mark.parametrize("make", [zero_sliders, scaling_sliders])
+def test_a_saved_notebook_keeps_a_picture_its_text_and_by_what_name_a_page_moves_it(make):
+    figure = make()
+    data, metadata = figure._repr_mimebundle_()
+    assert "image/png" in data and data["text/plain"].endswith(figure.alt)
+    assert metadata["image/png"] == {"alt": figure.alt, "formula": f"{make.__module__.split('.')[1]}.{make.__name__}"}
+    assert "kernel" not in figure.module().split("anywidget")[-1]
