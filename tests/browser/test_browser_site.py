@@ -227,11 +227,11 @@ def test_every_control_over_a_formula_moves_its_picture(opened, name):
     picture, said = place.get_by_role("img").first, set()
     for slider in place.get_by_role("slider").all():
         slider.focus()
-        for key in ("Home", "ArrowRight"):
+        for key in ("End", "ArrowLeft"):
             page.keyboard.press(key)
             said.add(picture.get_attribute("aria-label"))
     for choices in place.get_by_role("combobox").all():
-        choices.select_option(index=1)
+        choices.select_option(index=choices.locator("option").count() - 1)
         said.add(picture.get_attribute("aria-label"))
     assert len(said) == 2 * place.get_by_role("slider").count() + place.get_by_role("combobox").count()
 

@@ -1,5 +1,7 @@
 """Counts are facts about the code: they can be worked out by hand."""
 
+import gc
+
 import torch
 from torch import nn
 
@@ -32,6 +34,19 @@ def test_saved_tensors_counts_each_storage_once_and_not_what_was_there():
     with counting.saved_tensors([*net.parameters(), x]) as saved:
         net(x).square().sum()
     assert sum(saved.values()) == 512 * 200 * 4 + 512 * 10 * 4
+
+
+def test_a_graph_that_was_counted_ends():
+    """exp and softmax keep their own results: what holds a result of theirs would hold its whole graph, and a GPU's memory."""
+
+    def live():
+        gc.collect()
+        return sum(issubclass(type(found), torch.Tensor) for found in gc.get_objects())
+
+    before = live()
+    with counting.saved_tensors() as saved:
+        torch.ones(3, requires_grad=True).exp().softmax(0).sum()
+    assert len(saved) == 2 and live() == before
 
 
 def test_peak_bytes_is_what_was_in_use_at_once():

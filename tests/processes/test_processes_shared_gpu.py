@@ -110,7 +110,11 @@ def test_with_permission_the_daemon_serves_the_second_interpreter_and_ends(contr
     params, asked = gpu
     result = module.shared_gpu.function(params)
     apart, served = (variables["CUDA_MPS_PIPE_DIRECTORY"] for variables in asked)
-    assert result.device == "cuda:0" and apart != served and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit -t 30"]
+    assert (
+        result.device == "cuda:0"
+        and apart != served
+        and control.read_text().split("\n")[:3] == [f"-d {served} []", f" {served} []", "quit -t 30"]
+    )
     assert list(result.arrays["timelines"]) == [IN_TURN, AT_ONCE, AT_ONCE + MPS] and not result.notes
     assert result.here("4 processes at once, MPS, speed-up over in turn") == 2
     assert any(claim.text.startswith("Under MPS") and claim.holds for claim in result.claims)

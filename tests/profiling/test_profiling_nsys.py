@@ -92,7 +92,12 @@ def test_the_shipped_report_is_whole_and_says_what_its_origin_says():
     events = nsys.read_nsys(nsys.SHIPPED_REPORT)
     batches = -(-len(load("digits").train_x) // 128)
     found = {part.part: (part.ranges, part.launched) for part in row.by_shipped_report()}
-    assert found == {"copy": (batches, 2 * batches), "forward": (batches, 206), "backward": (batches, 328), "update": (batches, 39)}
+    assert found == {
+        "copy": (batches, 2 * batches),
+        "forward": (batches, 206),
+        "backward": (batches, 328),
+        "update": (batches, 39),
+    }
     fills = [event for event in events if event["cat"] == "gpu_memset"]
     assert fills and htod_rows(kernel_rows(events, gpu=True))[0].calls > 2 * batches, "the weights were copied before"
 

@@ -96,11 +96,15 @@ class FormulaFigure(anywidget.AnyWidget):
     def module(self) -> str:
         """The page as one JavaScript module: `mount(el, {alt})`, and anywidget's `render`."""
         translation = Translation()
-        formulas = [[translation.function(each) for each in (panel.value, *getattr(panel, "parts", ()))] for panel in self.panels]
+        formulas = [
+            [translation.function(each) for each in (panel.value, *getattr(panel, "parts", ()))] for panel in self.panels
+        ]
         text = "".join(f"const {name} = {code};\n" for name, code in translation.functions.items())
         text += "const FORMULAS = [\n" + "".join(f"  [{', '.join(each)}],\n" for each in formulas) + "];\n"
         about = {
-            "choices": [asdict(choice) | {"values": {k: plain(v) for k, v in choice.values.items()}} for choice in self.choices],
+            "choices": [
+                asdict(choice) | {"values": {k: plain(v) for k, v in choice.values.items()}} for choice in self.choices
+            ],
             "panels": [
                 {k: v for k, v in vars(panel).items() if k not in ("value", "parts")} | {"colors": style.CYCLE}
                 for panel in self.panels
@@ -127,9 +131,10 @@ class FormulaFigure(anywidget.AnyWidget):
 
     def _draw_bars(self, axes: Axes, panel: Bars) -> None:
         rows = self.values(panel)
-        texts = [": ".join(filter(None, (" + ".join(amount(s, "s") for s in parts), amount(v, panel.unit)))) for v, *parts in rows]
-        lengths = [row[0] for row in rows]
-        names = [f"{name}\n{text}" for name, text in zip(panel.names, texts, strict=True)]
+        names, lengths = [], [value for value, *_ in rows]
+        for name, (value, *parts) in zip(panel.names, rows, strict=True):
+            seconds = " + ".join(amount(part, "s") for part in parts)
+            names.append(f"{name}\n{seconds}{': ' * bool(parts)}{amount(value, panel.unit)}")
         horizontal_bars(axes, names, lengths, color=style.GREY if panel.rest else style.BLUE)
         if panel.rest:
             left = [panel.ends[1] - length for length in lengths]

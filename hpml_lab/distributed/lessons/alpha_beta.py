@@ -68,11 +68,7 @@ def tree_seconds(ranks: int, nbytes: float, link: Interconnect) -> float:
 
 
 def hierarchical_seconds(
-    ranks: int,
-    nbytes: float,
-    link: Interconnect,
-    inside: Interconnect = NVLINK,
-    node: int = NODE,
+    ranks: int, nbytes: float, link: Interconnect, inside: Interconnect = NVLINK, node: int = NODE
 ) -> float:
     """Reduce-scatter inside each node, all-reduce of each rank's n / G between the nodes over `link`, all-gather inside.
 

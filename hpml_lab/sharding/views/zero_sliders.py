@@ -17,7 +17,9 @@ def gigabytes(stage: int, parameters: float, ranks: int, whole: Footprint) -> fl
     return (divided(whole.parameters, ranks, stage, 3) + sharded) * parameters / 1e9
 
 
-def zero_sliders(parameters: str = "7.5 billion", ranks: int = 64, precision: str = "16-bit with float32 copy") -> FormulaFigure:
+def zero_sliders(
+    parameters: str = "7.5 billion", ranks: int = 64, precision: str = "16-bit with float32 copy"
+) -> FormulaFigure:
     """A bar for each stage of ZeRO with what each rank keeps, on a scale with the memory of some GPUs."""
     choices = [
         Choice("parameters", SIZES, parameters),
