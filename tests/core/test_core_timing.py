@@ -69,6 +69,15 @@ def test_the_processor_s_time_is_the_better_of_one_thread_and_all(monkeypatch):
     assert timing.best_threads({1: 1.0, 8: 2.0}).threads == 1 and timing.best_threads({1: 2.0, 8: 1.0}).threads == 8
 
 
+@pytest.mark.parametrize(
+    ("there_is_a_gpu", "by_events", "wakes"), [(True, False, True), (True, True, False), (False, False, False)]
+)
+def test_a_gpu_that_may_be_idle_is_woken_unless_its_own_events_are_the_clock(monkeypatch, there_is_a_gpu, by_events, wakes):
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: there_is_a_gpu)
+    monkeypatch.setattr(timing, "event_seconds", lambda work, gpu: 1.0)
+    assert timing._Sampler("work", lambda: None, 1, torch.device("cuda:0") if by_events else None)._sleeps is wakes
+
+
 def test_times_that_stay_equal_while_the_work_grows_a_hundredfold_are_found():
     flops = [2 * n**3 for n in (64, 128, 256, 512)]
     assert timing.stuck(flops, [7.98e-3, 7.99e-3, 7.98e-3, 7.99e-3]) == [(flops[0], flops[3])]

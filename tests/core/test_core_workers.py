@@ -1,5 +1,6 @@
 """Waits that never end early, warnings that are expected, workers that end, and the processes that are left."""
 
+import errno
 import os
 import signal
 import subprocess
@@ -12,7 +13,8 @@ from torch.utils.data import DataLoader, Dataset, _utils
 
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system import workers
-from hpml_lab.core.system.workers import allow_oversubscription, child_pids, shutdown_workers, sleep_until
+from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.workers import allow_oversubscription, child_pids, needs_shared_memory, shutdown_workers, sleep_until
 
 
 def test_sleep_until_never_wakes_early():
@@ -34,6 +36,13 @@ def test_only_the_two_expected_warnings_are_suppressed():
             )
             warnings.warn("something else", stacklevel=1)
     assert [str(warning.message) for warning in caught] == ["something else"]
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
+def test_only_an_error_of_shared_memory_is_explained_by_it(number):
+    with pytest.raises(LabError if number == errno.ENOSPC else OSError) as raised, needs_shared_memory():
+        raise OSError(number, "a reason")
+    assert ("/dev/shm" in str(raised.value)) == (number == errno.ENOSPC)
 
 
 def test_the_workers_of_an_iterator_end_at_once():

@@ -1,13 +1,18 @@
 """What bounds a command, by fixed evidence: the decisions, what is read of a thread's stack, and of its counters."""
 
 import os
+import threading
+import time
+from collections import Counter
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from hpml_lab.profilers import process_tree
 from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
-from hpml_lab.profilers.process_tree import DISK, ProcessTree, ThreadRecord, ThreadTimes
+from hpml_lab.profilers.command_watch import CommandWatch, asks_again
+from hpml_lab.profilers.process_tree import DISK, LOCK, READ, ProcessTree, ThreadRecord, ThreadTimes
 from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
 
 SEEN = CommandEvidence(seconds=5.0, cores=4)
@@ -117,6 +122,65 @@ def test_a_wait_longer_than_a_look_counts_whole(monkeypatch):
     for at in (1.0, 2.0, 3.0):
         tree.look(at)
     assert tree.threads[me, me].blocked == pytest.approx(0.0), "it waited for a core, and was never blocked"
+
+
+def test_a_thread_that_ran_and_now_waits_is_asked_what_for():
+    """Of a long look in which it ran for a part: it was not at work the whole time."""
+    tree, ends, spun = ProcessTree(os.getpid(), at=0.0), threading.Event(), threading.Event()
+
+    def run_and_wait():
+        while time.thread_time() < 0.15:
+            pass
+        spun.set()
+        ends.wait()
+
+    thread = threading.Thread(target=run_and_wait)
+    thread.start()
+    try:
+        assert spun.wait(60)
+        time.sleep(0.05)
+        tree.look(at=10.0)
+        assert tree.states[os.getpid(), thread.native_id] != process_tree.RUNNING
+    finally:
+        ends.set()
+        thread.join()
+
+
+@pytest.fixture
+def watch():
+    """A watch of 10 seconds, whose threads and what is known of their stacks a test fills in."""
+    made = CommandWatch(os.getpid())
+    made.tree.seconds, made.tree.threads = 10.0, {}
+    return made
+
+
+def blocked_by(*kinds):
+    return ThreadRecord(alive=10.0, kinds=Counter(kinds))
+
+
+def test_a_thread_at_a_lock_asks_again_less_often_than_one_that_waits_for_the_interpreter():
+    assert not asks_again(ThreadRecord(alive=10.0, turns=100)) and asks_again(ThreadRecord(alive=10.0, turns=600))
+
+
+def test_without_stacks_waits_at_a_pipe_are_for_input(watch):
+    watch.tree.threads = {(7, 7): blocked_by(READ, READ, READ, LOCK), (8, 8): ThreadRecord(alive=10.0)}
+    assert watch._input_share((7, 7)) == 0.75 and watch._input_share((8, 8)) == 0
+
+
+def test_the_leading_threads_do_the_programs_own_work(watch):
+    """Of 7 the stacks are known: its main thread waits for the other. Of 9 they are not: there the main thread leads."""
+    watch.tree.threads = {who: blocked_by(READ) for who in ((7, 7), (7, 8), (9, 9), (9, 10))}
+    watch.stacks.dumps[7] = 1
+    watch.stacks.threads = {(7, 7): SimpleNamespace(role=WAITS_FOR_OTHERS), (7, 8): SimpleNamespace(role=WORK)}
+    assert watch._leading() == [(7, 8), (9, 9)]
+
+
+def test_a_workers_wait_for_the_disk_is_that_of_its_main_thread(watch):
+    looks = dict(blocked=Counter({INPUT: 1}), lines=Counter())
+    watch.tree.threads = {(7, 7): blocked_by(READ), (8, 8): blocked_by(DISK), (8, 9): blocked_by(LOCK)}
+    watch.stacks.threads = {(7, 7): SimpleNamespace(role=WORK, **looks), (8, 8): SimpleNamespace(role=WORKER, **looks)}
+    watch._line = lambda *_: ""
+    assert watch._with_waits(SEEN).disk_wait == pytest.approx(1.0), "the worker's helper waits for nothing that is read"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dataclasses import replace
 
 import matplotlib.pyplot as plt
 import pytest
+import torch
 
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.system.errors import LabError
@@ -25,6 +26,7 @@ from hpml_lab.profiling.experiments.cprofile_line_profiler import MarkerRow
 from hpml_lab.profiling.experiments.flame_graph import HOT, SHARE, WATCHED, measure_native, training_process
 from hpml_lab.profiling.experiments.perf_counters import CYCLES, CountedRun, PerfRun, c_program
 from hpml_lab.profiling.lessons import native_program, random_walk
+from hpml_lab.profiling.lessons.training_program import noise_by_hand
 from hpml_lab.profiling.views.icicle import draw_icicle
 
 FOLDED = "main;fit;hot 6\nmain;fit 1\nmain;walk;walk 2\nmain;walk 1\n"
@@ -210,6 +212,12 @@ def test_a_training_program_that_does_not_start_in_time_is_ended():
     with pytest.raises(LabError, match="did not start"), training_process(data, deadline_seconds=0.05):
         pass
     assert child_pids() <= before
+
+
+def test_the_slow_function_adds_noise_up_to_a_tenth_and_stays_within_1():
+    images = torch.linspace(0, 1, 1000).view(10, 10, 10)
+    added = noise_by_hand(images) - images
+    assert added.min() >= 0 and 0.05 < added.max() <= 0.1 and (images + added).max() <= 1
 
 
 def test_a_training_program_that_fails_is_noticed_at_once():

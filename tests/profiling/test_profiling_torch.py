@@ -164,6 +164,15 @@ def test_a_lane_of_a_gpu_says_for_how_long_it_works():
     assert [label.get_text() for label in axes.get_yticklabels()] == ["operators", "GPU: 1 kernels,\n2 ms together"]
 
 
+def test_only_regions_that_are_long_enough_are_named():
+    rows = [
+        {"lane": "regions", "what": "region", "name": n, "start": s, "end": e} for n, s, e in (("a", 0, 0.9), ("b", 0.95, 1))
+    ]
+    axes = style.new_figure().subplots()
+    traces.draw_lanes(axes, rows)
+    assert [text.get_text() for text in axes.texts] == ["a"]
+
+
 def test_lanes_begin_with_the_first_event_and_a_call_s_lane_says_how_many_operators_called_it():
     events = [
         call("net", 1000.0, 100.0, cat="user_annotation"),

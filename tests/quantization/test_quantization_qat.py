@@ -76,6 +76,15 @@ def test_a_layer_computes_with_the_integers_that_it_would_ship(per_channel):
     assert not torch.equal(rounded(x), net(x))
 
 
+def test_by_default_a_layer_has_8_bits():
+    layer, x = nn.Linear(40, 30), images(1, 50, 40)
+    made = [FakeQuantized(layer, *bits) for bits in ((), (8, 8))]
+    for each in made:
+        each(x)
+        each.observing = False
+    assert torch.equal(*(each.eval()(x) for each in made))
+
+
 def test_it_is_torchs_fake_quantization_in_values_and_gradients():
     layer, x = nn.Linear(6, 4, bias=False), images(2, 30, 6)
     rounded = calibrate(with_fake_quantization(layer, 3, per_channel=True), x[:10]).train()

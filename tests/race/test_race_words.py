@@ -34,6 +34,11 @@ def test_words_follow_zipfs_law():
     assert words.min() == 0 and words.max() < 1000
 
 
+def test_the_rarest_word_is_drawn_too():
+    words = zipf_words(2, 3000, 1, seed=0)
+    assert words.double().mean().item() == pytest.approx(1 / 3, abs=0.03), "1/2 against 1"
+
+
 def test_labels_are_the_sign_of_the_hidden_weights_and_rare_words_decide_where_the_frequent_ones_say_otherwise(made):
     checked = 0
     for r in range(3):
