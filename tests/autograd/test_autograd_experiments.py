@@ -305,4 +305,5 @@ def test_the_functions_are_all_cubes_and_as_wrong_as_they_say(function, slope):
 def test_on_a_gpu_every_exact_claim_holds(name):
     result = run(name, device="cuda")
     assert result, [claim.text for claim in result.claims if not claim.holds]
-    assert result.device == "cuda:0" and result.figure() is not None
+    drawn_on = "cpu" if name == "torchview_graphs" else "cuda:0"  # graphs are drawn of nets without numbers
+    assert result.device == drawn_on and result.figure() is not None

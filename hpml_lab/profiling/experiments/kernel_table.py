@@ -42,9 +42,6 @@ class StepRange(Row):
     gpu_ms: float | None = column("GPU", "ms", default=None)
 
 
-# ---- measuring -------------------------------------------------------------------------------------------------------
-
-
 def range_rows(events: list[dict[str, Any]], seen_by: str, on_gpu: bool) -> list[StepRange]:
     """What ran in the ranges of each part of a step, by the events of a trace of torch.profiler or of nsys.
 
@@ -80,9 +77,6 @@ def by_nsys(params: Params) -> list[StepRange]:
         return range_rows(read_nsys(report), "nsys, NVTX ranges", on_gpu=True)
 
 
-# ---- drawing ---------------------------------------------------------------------------------------------------------
-
-
 def draw(result: Result):
     """The most expensive rows of the kernel table by their share of the time, and for each the mean and the range from the
     shortest to the longest call. Host-to-device copies are red where a GPU has run."""
@@ -101,9 +95,6 @@ def draw(result: Result):
     spread.set(xlabel="one call in µs: mean, least and most")
     spread.grid(axis="y", visible=False)
     return figure
-
-
-# ---- the experiment --------------------------------------------------------------------------------------------------
 
 
 @experiment(

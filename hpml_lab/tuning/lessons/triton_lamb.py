@@ -30,8 +30,7 @@ def direction_kernel(
 ):  # fmt: skip
     """One program: m, v and u of BLOCK elements of one tensor, and the sums of p² and u² over them.
 
-    rest = 1 − β, correction = 1 − β₁ᵗ, root = √(1 − β₂ᵗ), decay = λ, each rounded to float32 once: 1 − 0.999 of the rounded
-    0.999 would be wrong in the fifth digit.
+    rest = 1 − β (of a float32's 0.999 it would be wrong in the fifth digit), correction = 1 − β₁ᵗ, root = √(1 − β₂ᵗ), decay = λ
     """
     program = tl.program_id(0).to(tl.int64)
     start, tensor = tl.load(block_start + program), tl.load(block_tensor + program)
@@ -83,8 +82,7 @@ class TritonLAMB(TritonAdam):
         directions = torch.empty(table.programs, BLOCK, device=device)
         squares = torch.empty(table.programs, 2, device=device)
         options = dict(COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False)
-        corrections = (1 - beta1**step, (1 - beta2**step) ** 0.5)
-        numbers = (beta2, 1 - beta1, 1 - beta2, *corrections, group["eps"], group["weight_decay"])
+        numbers = (beta2, 1 - beta1, 1 - beta2, 1 - beta1**step, (1 - beta2**step) ** 0.5, group["eps"], group["weight_decay"])
         with torch.cuda.device_of(params[0]):
             direction_kernel.on(device)[(table.programs,)](
                 table.rows, table.gradients(gradients), table.tensor, table.start, directions, squares,
