@@ -5,7 +5,6 @@
 Nothing is asked of a kernel, so it moves on a web page, too. In a saved notebook a plain picture of the start takes its place.
 """
 
-import base64
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
@@ -21,6 +20,7 @@ from matplotlib.ticker import LogLocator
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.javascript import Translation, plain
+from hpml_lab.core.show.png import with_picture
 from hpml_lab.core.system.errors import LabError
 
 PAGE = Path(__file__).with_suffix(".mjs")
@@ -163,8 +163,5 @@ class FormulaFigure(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any):
         """The widget, the picture in its place where there is no kernel, and by what name a web page finds its module."""
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        picture = base64.b64encode(style.png(self.figure())).decode()
-        about = {"image/png": {"alt": self.alt, "formula": self.name}}
-        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, **about}
+        about = {"alt": self.alt, "formula": self.name}
+        return with_picture(super()._repr_mimebundle_(**options), repr(self), style.png(self.figure()), about)

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.artist import Artist
 
 from hpml_lab.core.show import style
-from hpml_lab.core.show.png import encode_png
+from hpml_lab.core.show.png import encode_png, with_picture
 
 GROUNDS = 16  # grounds that a frame keeps, 2 MB each
 UNDRAWABLE = (FloatingPointError, OverflowError, ValueError)  # what drawing raises for values that ran out of bounds
@@ -124,13 +124,10 @@ class LiveFigure(ipywidgets.VBox):
         return f"{type(self).__name__}: {self.alt}"
 
     def _repr_mimebundle_(self, **options: Any):
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
-        picture = base64.b64encode(self.image.value).decode()
         about: dict[str, Any] = {"alt": self.alt}
         if frames := self.frames():
             about["frames"] = frames | {"pictures": [base64.b64encode(png).decode() for png in frames["pictures"]]}
-        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, "image/png": about}
+        return with_picture(super()._repr_mimebundle_(**options), repr(self), self.image.value, about)
 
 
 def _choices(slider: ipywidgets.IntSlider | ipywidgets.SelectionSlider) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Pictures as PNG: the fast encoder of the package, and pictures in a result's file as base64 text.
+"""Pictures as PNG: the fast encoder of the package, and pictures as base64 text, in a result's file or beside a widget.
 
 As lists of numbers, two pictures would make a result's file 5 MB long.
 """
@@ -7,6 +7,7 @@ import base64
 import io
 import struct
 import zlib
+from typing import Any
 
 import numpy as np
 
@@ -46,3 +47,12 @@ def png_text(pixels: np.ndarray) -> str:
 def pixels_of(text: str) -> np.ndarray:
     """The pixels that `png_text` was given."""
     return decode_png(base64.b64decode(text))
+
+
+def with_picture(bundle: Any, words: str, png: bytes, about: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What a widget displays (`bundle`), with its picture and its words where no kernel runs.
+
+    about  the picture's alternative text, and what a web page needs to move it
+    """
+    data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
+    return {**data, "text/plain": words, "image/png": base64.b64encode(png).decode()}, {**metadata, "image/png": about}

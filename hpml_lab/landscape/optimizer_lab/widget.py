@@ -6,7 +6,6 @@
 In a saved notebook a plain figure takes its place.
 """
 
-import base64
 import inspect
 from typing import Any
 
@@ -15,6 +14,7 @@ import traitlets
 from matplotlib.figure import Figure
 
 from hpml_lab.core.show import style
+from hpml_lab.core.show.png import with_picture
 from hpml_lab.landscape.optimizer_lab.figure import draw
 from hpml_lab.landscape.optimizer_lab.module import lab_module
 from hpml_lab.landscape.optimizer_lab.paths import LabSettings, settings
@@ -46,11 +46,8 @@ class OptimizerLab(anywidget.AnyWidget):
 
     def _repr_mimebundle_(self, **options: Any):
         """The widget, the figure in its place where there is no kernel, and what another page needs to show the lab."""
-        bundle = super()._repr_mimebundle_(**options)
-        data, metadata = bundle if isinstance(bundle, tuple) else (bundle or {}, {})
-        picture = base64.b64encode(style.png(self.figure())).decode()
-        about = {"image/png": {"alt": self.alt, "optimizer_lab": self.options}}
-        return {**data, "text/plain": repr(self), "image/png": picture}, {**metadata, **about}
+        about = {"alt": self.alt, "optimizer_lab": self.options}
+        return with_picture(super()._repr_mimebundle_(**options), repr(self), style.png(self.figure()), about)
 
 
 def lab(*chosen: Any, **more: Any) -> OptimizerLab:
