@@ -26,6 +26,7 @@ from hpml_lab.core.system.programs import run_python
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (
     "all-switches",
+    "shared-gpu",
     "move-to-gpu",
     "sparse-formats",
     "inference-pipeline",
@@ -47,6 +48,8 @@ MOST_TELLING = (
     "one-hot-vs-embedding",
     "cpu-vs-gpu",
     "fused-optimizers",
+    "attention-kernels",
+    "offload",
     "async-timing",
     "kernel-table",
     "pinned-memory",
