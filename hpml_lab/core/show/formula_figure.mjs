@@ -11,7 +11,7 @@ label { display: inline-flex; align-items: center; gap: 6px; min-height: 26px; w
 select { font: inherit; color: inherit; min-height: 26px; border: 1px solid ${GREY}; border-radius: 4px;
   background: var(--jp-layout-color2, var(--color-background-secondary, Canvas)); }
 input { width: 150px; accent-color: currentColor; } output { min-width: 6.5em; }
-svg { flex: 1 1 320px; min-width: 0; max-width: ${WIDE}px; } text { fill: currentColor; font-size: 11px; }
+svg { flex: 1 1 320px; min-width: 0; max-width: ${WIDE}px; } text { fill: currentColor; font-size: 13px; }
 `;
 const escaped = text => text.replace(/[&<>"]/g, c => ({ "&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;" })[c]);
 const text = (x, y, words, more = "") => `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" ${more}>${escaped(words)}</text>`;
@@ -36,7 +36,7 @@ export function values(index, given) {
 function bars(panel, rows) {
   const { names, ends: [low, high], unit, log, limits, rest, colors } = panel, scale = log ? Math.log10 : v => v;
   const said = rows.map(([value, ...parts]) => (parts.length ? `${parts.map(s => amount(s, "s")).join(" + ")}: ` : "") + amount(value, unit));
-  const left = 12 + 6.2 * Math.max(...names.map(name => name.length), 24), right = WIDE - 26, step = 160 / names.length;
+  const left = 12 + 7 * Math.max(...names.map(name => name.length), 24), right = WIDE - 26, step = 160 / names.length;
   const at = value => left + (right - left) * (scale(Math.min(Math.max(value, low), high)) - scale(low)) / (scale(high) - scale(low));
   const ticks = log ? Array.from({ length: 6 }, (_, k) => 10 ** (2 * k - 3)).filter(v => v >= low && v <= high)
     : [0, 1, 2, 3, 4].map(k => low + (high - low) * k / 4);
@@ -44,11 +44,11 @@ function bars(panel, rows) {
   rows.forEach(([value], i) => {
     const y = 26 + step * i, box = (from, to, color, more = "") =>
       `<rect x="${from.toFixed(1)}" y="${y.toFixed(1)}" width="${Math.max(to - from, 0).toFixed(1)}" height="${(step * 0.7).toFixed(1)}" fill="${color}"${more}/>`;
-    drawn += text(left - 6, y + step * 0.35 - 3, names[i], 'text-anchor="end"') + text(left - 6, y + step * 0.35 + 11, said[i], 'text-anchor="end"');
+    drawn += text(left - 6, y + step * 0.35 - 2, names[i], 'text-anchor="end"') + text(left - 6, y + step * 0.35 + 13, said[i], 'text-anchor="end"');
     drawn += box(left, at(value), rest ? GREY : BLUE) + (rest ? box(at(value), right, colors[i], ' fill-opacity="0.5"') : "");
   });
   for (const [name, where] of Object.entries(limits)) {
-    drawn += line(at(where), 16, at(where), 182, `stroke="${RED}" stroke-dasharray="5 3"`) + text(at(where), 11, name, 'text-anchor="middle"');
+    drawn += line(at(where), 16, at(where), 182, `stroke="${RED}" stroke-dasharray="5 3"`) + text(at(where), 12, name, 'text-anchor="middle"');
   }
   return [drawn + text((left + right) / 2, 216, panel.label, 'text-anchor="middle"'), names.map((name, i) => `${name}: ${said[i]}`)];
 }
