@@ -2,7 +2,7 @@
 //     mount(element, {alt})       on any page
 //     export default {render}     as an anywidget
 
-const GREY = "#8c8c8c", BLUE = "#3b5fc0", RED = "#d8304a", WIDE = ABOUT.panels.length > 1 ? 460 : 640, HIGH = 230;
+const { colors, GREY, BLUE, RED } = ABOUT.look, WIDE = ABOUT.panels.length > 1 ? 460 : 640, HIGH = 230;
 const CSS = `
 :host { display: block; max-width: 1000px; font: 13px/1.3 var(--jp-ui-font-family, system-ui, sans-serif);
   color: var(--jp-content-font-color1, var(--color-foreground-primary, CanvasText)); }
@@ -34,7 +34,7 @@ export function values(index, given) {
 }
 
 function bars(panel, rows) {
-  const { names, ends: [low, high], unit, log, limits, rest, colors } = panel, scale = log ? Math.log10 : v => v;
+  const { names, ends: [low, high], unit, log, limits, rest } = panel, scale = log ? Math.log10 : v => v;
   const said = rows.map(([value, ...parts]) => (parts.length ? `${parts.map(s => amount(s, "s")).join(" + ")}: ` : "") + amount(value, unit));
   const left = 12 + 7 * Math.max(...names.map(name => name.length), 24), right = WIDE - 26, step = 160 / names.length;
   const at = value => left + (right - left) * (scale(Math.min(Math.max(value, low), high)) - scale(low)) / (scale(high) - scale(low));
@@ -54,7 +54,7 @@ function bars(panel, rows) {
 }
 
 function curves(panel, rows, chosen) {
-  const { names, ends: [low, high], colors, over } = panel, { values } = ABOUT.choices.find(({ name }) => name === over);
+  const { names, ends: [low, high], over } = panel, { values } = ABOUT.choices.find(({ name }) => name === over);
   const words = Object.keys(values), xs = Object.values(values).map(Math.log10), left = 40, right = WIDE - 26, top = 22, bottom = 182;
   const toX = x => left + (right - left) * (x - xs[0]) / (xs.at(-1) - xs[0]), toY = y => bottom - (bottom - top) * (y - low) / (high - low);
   const here = words.indexOf(chosen[over]);
@@ -63,8 +63,8 @@ function curves(panel, rows, chosen) {
   drawn += line(toX(xs[here]), top, toX(xs[here]), bottom, 'stroke="currentColor"');
   rows.forEach((ys, i) => {
     const points = ys.map((y, k) => `${toX(xs[k]).toFixed(1)},${toY(y).toFixed(1)}`).join(" "), x = left + 110 * i;
-    drawn += `<polyline points="${points}" fill="none" stroke="${colors[i]}" stroke-width="2" stroke-dasharray="${["", "6 3", "2 3"][i % 3]}"/>`;
-    drawn += line(x, 8, x + 22, 8, `stroke="${colors[i]}" stroke-width="2" stroke-dasharray="${["", "6 3", "2 3"][i % 3]}"`) + text(x + 27, 12, names[i]);
+    const look = `stroke="${colors[i]}" stroke-width="2" stroke-dasharray="${["", "6 3", "2 3"][i % 3]}"`;
+    drawn += `<polyline points="${points}" fill="none" ${look}/>` + line(x, 8, x + 22, 8, look) + text(x + 27, 12, names[i]);
   });
   drawn += text((left + right) / 2, 216, `${over}; ${panel.label}`, 'text-anchor="middle"');
   return [drawn, names.map((name, i) => `${name}: ${amount(rows[i][here], "%")}`)];

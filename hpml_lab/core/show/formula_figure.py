@@ -41,7 +41,7 @@ class Choice:
 class Bars:
     """A bar for each name, `value` long; `parts` are seconds that are written before it.
 
-    ends   of the axis
+    ends    of the axis
     limits  dashed lines across the bars, by name
     rest    whether what a bar lacks to the end of the axis is colored, and the bar gray
     """
@@ -105,10 +105,8 @@ class FormulaFigure(anywidget.AnyWidget):
             "choices": [
                 asdict(choice) | {"values": {k: plain(v) for k, v in choice.values.items()}} for choice in self.choices
             ],
-            "panels": [
-                {k: v for k, v in vars(panel).items() if k not in ("value", "parts")} | {"colors": style.CYCLE}
-                for panel in self.panels
-            ],
+            "panels": [{k: v for k, v in vars(panel).items() if k not in ("value", "parts")} for panel in self.panels],
+            "look": {"colors": style.CYCLE, "GREY": style.GREY, "BLUE": style.BLUE, "RED": style.RED},
         }
         return f"{text}const ABOUT = {json.dumps(about, ensure_ascii=False)};\n" + PAGE.read_text(encoding="utf-8")
 

@@ -27,11 +27,15 @@ class ExtrapolatedRow(Row):
     strong: float = column("strong scaling: efficiency", "%")
 
 
+def compute_seconds(parameters: float, ranks: int, weak: bool) -> float:
+    """Seconds of compute on each rank, in weak or in strong scaling."""
+    return transformer_seconds(parameters, TOKENS if weak else BATCH_TOKENS / ranks)
+
+
 def step_seconds(parameters: float, link: Interconnect, ranks: int, kind: str) -> tuple[float, dict[str, float]]:
     """Seconds of compute on each rank, and {all-reduce: its seconds}."""
-    tokens = TOKENS if kind == WEAK_KIND else BATCH_TOKENS / ranks
     costs = {name: cost(ranks, GRADIENT_BYTES * parameters, link) for name, cost in ALGORITHMS.items()}
-    return transformer_seconds(parameters, tokens), costs
+    return compute_seconds(parameters, ranks, kind == WEAK_KIND), costs
 
 
 def extrapolated(parameters: float, link: Interconnect) -> list[ExtrapolatedRow]:

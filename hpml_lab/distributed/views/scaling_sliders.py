@@ -10,10 +10,9 @@ from hpml_lab.distributed.lessons.alpha_beta import (
     efficiency,
     hierarchical_seconds,
     ring_seconds,
-    transformer_seconds,
     tree_seconds,
 )
-from hpml_lab.distributed.tools.extrapolation import BATCH_TOKENS, COUNTS, GRADIENT_BYTES, STRONG_KIND, TOKENS, WEAK_KIND
+from hpml_lab.distributed.tools.extrapolation import COUNTS, GRADIENT_BYTES, STRONG_KIND, WEAK_KIND, compute_seconds
 
 SIZES = {"25 million": 25e6, "124 million": 124e6, "1 billion": 1e9, "8 billion": 8e9, "70 billion": 70e9, "405 billion": 405e9}
 ALT = (
@@ -22,8 +21,9 @@ ALT = (
 )
 
 
-def compute_seconds(algorithm: int, parameters: float, link: Interconnect, ranks: int, weak: bool) -> float:
-    return transformer_seconds(parameters, TOKENS if weak else BATCH_TOKENS / ranks)
+def working_seconds(algorithm: int, parameters: float, link: Interconnect, ranks: int, weak: bool) -> float:
+    """Of the compute, whatever the all-reduce."""
+    return compute_seconds(parameters, ranks, weak)
 
 
 def waiting_seconds(algorithm: int, parameters: float, link: Interconnect, ranks: int, weak: bool) -> float:
@@ -36,7 +36,7 @@ def waiting_seconds(algorithm: int, parameters: float, link: Interconnect, ranks
 def percent(algorithm: int, parameters: float, link: Interconnect, ranks: int, weak: bool) -> float:
     """The share of a step in which a rank computes."""
     waiting = waiting_seconds(algorithm, parameters, link, ranks, weak)
-    return 100 * efficiency(compute_seconds(algorithm, parameters, link, ranks, weak), waiting, 0.0)
+    return 100 * efficiency(compute_seconds(parameters, ranks, weak), waiting, 0.0)
 
 
 def scaling_sliders() -> FormulaFigure:
@@ -47,7 +47,7 @@ def scaling_sliders() -> FormulaFigure:
         Choice("ranks", {f"{count:,}": count for count in COUNTS}, "1,024"),
         Choice("scaling", {WEAK_KIND: True, STRONG_KIND: False}, WEAK_KIND, slider=False),
     ]
-    names, parts = tuple(ALGORITHMS), (compute_seconds, waiting_seconds)
+    names, parts = tuple(ALGORITHMS), (working_seconds, waiting_seconds)
     label = "% of a step: compute (gray), all-reduce"
     panels = [
         Bars(names, percent, label, "%", ends=(0, 100), parts=parts, rest=True),
