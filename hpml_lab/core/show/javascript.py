@@ -1,7 +1,8 @@
 """Functions of this package as JavaScript, translated from their own Python, so that a page computes what Python computes.
 
 Nothing is written down twice: a translation reads the function that Python runs, statement by statement, whenever it is asked.
-Functions may use arithmetic, comparisons, a few functions of `math`, and functions of this package that do the same.
+Functions may use arithmetic, comparisons, a few functions of `math`, dataclasses of numbers, and functions of this package that
+do the same.
 """
 
 import ast
@@ -112,7 +113,10 @@ class Translation(ast.NodeVisitor):
         name = ast.unparse(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "bit_length":
             return f"(32 - Math.clz32({self.visit(node.func.value)}))"
-        if name not in _FUNCTIONS and isinstance(called := self.scope.get(name), FunctionType) and name not in self.functions:
+        called = self.scope.get(name)
+        if is_dataclass(called) and not node.args:
+            return "({" + ", ".join(f"{given.arg}: {self.visit(given.value)}" for given in node.keywords) + "})"
+        if name not in _FUNCTIONS and isinstance(called, FunctionType) and name not in self.functions:
             self.functions[name] = self.function(called)
         elif name not in _FUNCTIONS and name not in self.functions:
             return self.generic_visit(node)

@@ -59,15 +59,10 @@ def zero_formula(stage: int, ranks: int, whole: Footprint = FLOAT32) -> Footprin
     if ranks < 1:
         raise LabError(f"ranks={ranks!r} is not a number of ranks.", "Use a whole number of at least 1.")
     return Footprint(
-        parameters=divided(whole.parameters, ranks, stage, 3),
-        gradients=divided(whole.gradients, ranks, stage, 2),
-        state=divided(whole.state, ranks, stage, 1),
+        parameters=whole.parameters / (ranks if stage >= 3 else 1),
+        gradients=whole.gradients / (ranks if stage >= 2 else 1),
+        state=whole.state / (ranks if stage >= 1 else 1),
     )
-
-
-def divided(nbytes: float, ranks: int, stage: int, first: int) -> float:
-    """What each rank keeps of `nbytes` that are divided among the ranks from the stage `first` on."""
-    return nbytes / (ranks if stage >= first else 1)
 
 
 def footprint(

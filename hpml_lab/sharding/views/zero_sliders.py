@@ -1,7 +1,7 @@
 """Sliders over ZeRO's formula: how many parameters, how many ranks, and which stages fit into a GPU."""
 
 from hpml_lab.core.show.formula_figure import Bars, Choice, FormulaFigure
-from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, divided
+from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, zero_formula
 
 SIZES = {f"{n:g} billion": n * 1e9 for n in (0.1, 0.35, 1.5, 3, 7.5, 13, 70, 175, 405, 1000)}
 RANKS = {f"{2**power:,}": 2**power for power in range(14)}
@@ -13,8 +13,8 @@ ALT = "GB that each rank keeps at ZeRO's stages 0 to 3 for a chosen model and nu
 
 def gigabytes(stage: int, parameters: float, ranks: int, whole: Footprint) -> float:
     """What each rank keeps at a stage."""
-    sharded = divided(whole.gradients, ranks, stage, 2) + divided(whole.state, ranks, stage, 1)
-    return (divided(whole.parameters, ranks, stage, 3) + sharded) * parameters / 1e9
+    kept = zero_formula(stage, ranks, whole)
+    return (kept.parameters + kept.gradients + kept.state) * parameters / 1e9
 
 
 def zero_sliders(
