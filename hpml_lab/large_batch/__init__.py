@@ -8,6 +8,7 @@ Further figures:
     large_batch_losses   the loss of the largest batch, step by step
     why_linear           k small steps against one step of k times the rate
     one_cycle_gains      one-cycle against the best constant rate, seed by seed
+    lab                  the optimizer lab, in which LARS, LAMB and NovoGrad take both coordinates as one layer
     explore_smoothing    a slider: what the smoothing of a range test does to the choice
 Tools:
     growing_rates      the rates of a range test; smoothed and choose read rates from its losses
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
         one_cycle_gains as one_cycle_gains,
     )
     from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import why_linear as why_linear
+    from hpml_lab.landscape.optimizer_lab.widget import lab as lab
     from hpml_lab.large_batch.views.range_slider import explore_smoothing as explore_smoothing
     from hpml_lab.large_batch.lessons.range_test import choose as choose, growing_rates as growing_rates, smoothed as smoothed
     from hpml_lab.optim.schedules import one_cycle as one_cycle, one_cycle_momentum as one_cycle_momentum

@@ -9,7 +9,7 @@ from hpml_lab.optim.sparse_adam import with_values
 
 
 class Adagrad(Optimizer):
-    """Adagrad (torch.optim.Adagrad). ε stands outside the root; lecture 0 has it inside (formulas.lecture_adagrad)."""
+    """Adagrad (torch.optim.Adagrad). ε stands outside the root; lecture 0 has it inside (rules.lecture_adagrad)."""
 
     symbols = {"G": "sum"}
 

@@ -8,7 +8,7 @@ from hpml_lab.optim.tensors import largest_
 
 
 class Adamax(Optimizer):
-    """Adamax (torch.optim.Adamax); its paper has no ε (formulas.paper_adamax)."""
+    """Adamax (torch.optim.Adamax); its paper has no ε (rules.paper_adamax)."""
 
     symbols = {"m": "exp_avg", "u": "exp_inf"}
 

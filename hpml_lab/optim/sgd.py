@@ -42,7 +42,7 @@ class SGD(Optimizer):
             b = γ b + (1 − τ) g
             d = g + γ b for Nesterov, b for momentum, g for neither
             θ = θ − α d
-        Sutskever et al. 2013. Lecture 0 has α inside the velocity: formulas.lecture_momentum.
+        Sutskever et al. 2013. Lecture 0 has α inside the velocity: rules.lecture_momentum.
         """
         if momentum and not first: b.mul_(momentum).add_(g, alpha=1 - dampening)  # fmt: skip
         d = g.add(b, alpha=momentum) if nesterov else b if momentum else g

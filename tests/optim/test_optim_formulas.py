@@ -8,6 +8,7 @@ import torch
 
 import hpml_lab.optim
 from hpml_lab.optim.formulas import FORMULAS, State
+from hpml_lab.optim.numbers import Floats
 
 STEPS = 300
 
@@ -85,10 +86,37 @@ def test_a_formula_is_its_class(package, name, hyper, options, changes):
     assert distance(walk(name, START, gradients(), lr, changes, **hyper), track) < 1e-12
 
 
+LAYERWISE = [  # rules with norms of a layer, in the form of this package's classes: torch.optim has none of them
+    ("lars", {}, {"momentum": 0.9}),
+    ("lars", {"momentum": 0.5, "trust_coeff": 0.1, "eps": 0.01}, {"momentum": 0.5, "trust_coeff": 0.1, "eps": 0.01}),
+    ("lamb", {}, {}),
+    ("lamb", {"beta1": 0.6, "beta2": 0.8, "weight_decay": 0.3}, {"betas": (0.6, 0.8), "weight_decay": 0.3}),
+    ("novograd", {}, {}),
+    ("novograd", {"beta1": 0.6, "beta2": 0.8, "eps": 0.01}, {"betas": (0.6, 0.8), "eps": 0.01}),
+]
+
+
+@pytest.mark.parametrize("start", [START, torch.zeros(4, dtype=torch.float64)], ids=["start", "from zeros"])
+@pytest.mark.parametrize("name, hyper, options", LAYERWISE, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(LAYERWISE)])
+def test_a_layers_formula_is_its_class(name, hyper, options, start):
+    theta, cls = start.clone().requires_grad_(), {"lars": "LARS", "lamb": "LAMB", "novograd": "NovoGrad"}[name]
+    optimizer, track = getattr(hpml_lab.optim, cls)([theta], lr=0.02, **options), []
+    for g in gradients():
+        theta.grad = g.clone()
+        optimizer.step()
+        track.append(theta.detach().clone())
+    assert FORMULAS[name].layerwise and distance(walk(name, start, gradients(), 0.02, **hyper), track) < 1e-12
+    if not options.keys() & {"momentum", "eps", "weight_decay"} or name == "lars":
+        defaults = optimizer.defaults | dict(zip(("beta1", "beta2"), optimizer.defaults.get("betas", ()), strict=False))
+        given = FORMULAS[name].defaults | hyper
+        assert {key: defaults[key] for key in given if key != "lr"} == {key: given[key] for key in given if key != "lr"}
+
+
 def test_every_formula_has_a_twin_here_or_a_relation_below():
     assert {name for name, formula in FORMULAS.items() if formula.torch_equivalent} == TWINS
     assert set(FORMULAS) - TWINS == {
         "lecture_momentum", "lecture_nesterov", "lecture_adagrad", "ruder_rmsprop", "paper_adamax", "ruder_nadam",
+        "lars", "lamb", "novograd",
     }  # fmt: skip
 
 
@@ -104,13 +132,19 @@ def test_a_formulas_defaults_are_its_classs(name):
 @pytest.mark.parametrize("name", FORMULAS)
 def test_one_code_moves_floats_tensors_and_numbers_of_mpmath(name):
     slopes = gradients()[:40]
-    tensors = walk(name, START, slopes, 0.02)
+    tensors = [walk(name, START[i : i + 1], slopes[:, i : i + 1], 0.02)[-1] for i in range(4)]
+    whole, layer = (
+        walk(name, START, slopes, 0.02)[-1],
+        walk(name, Floats(START.tolist()), map(Floats, slopes.tolist()), 0.02)[-1],
+    )
+    assert isinstance(layer, Floats) and layer == pytest.approx(whole.tolist(), rel=1e-13, abs=1e-14)
+    assert FORMULAS[name].layerwise is not torch.allclose(torch.cat(tensors), whole, rtol=1e-13), "each parameter by itself"
     floats = [walk(name, START[i].item(), slopes[:, i].tolist(), 0.02) for i in range(4)]
     mpmath.mp.dps = 40
     exact = [walk(name, mpmath.mpf(START[i].item()), map(mpmath.mpf, slopes[:, i].tolist()), 0.02) for i in range(4)]
     for i in range(4):
         assert isinstance(floats[i][-1], float) and isinstance(exact[i][-1], mpmath.mpf)
-        for mine, true in ((tensors[-1][i].item(), exact[i][-1]), (floats[i][-1], exact[i][-1])):
+        for mine, true in ((tensors[i].item(), exact[i][-1]), (floats[i][-1], exact[i][-1])):
             assert abs(mine - true) < 1e-13 * abs(true) + 1e-14
 
 

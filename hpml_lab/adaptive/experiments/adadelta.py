@@ -21,7 +21,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_style
-from hpml_lab.optim.formulas import FORMULAS, Formula, sqrt
+from hpml_lab.optim.formulas import FORMULAS, Formula
+from hpml_lab.optim.numbers import sqrt
 
 QUICK = dict(steps=600)
 FULL = dict(steps=6000)

@@ -20,7 +20,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.optim.colors import OPTIMIZER_COLORS
-from hpml_lab.optim.formulas import FORMULAS, Formula, sqrt
+from hpml_lab.optim.formulas import FORMULAS, Formula
+from hpml_lab.optim.numbers import sqrt
 
 QUICK = dict(seeds=32, late=5000, special=300)
 FULL = dict(seeds=256, late=20_000, special=300)

@@ -12,7 +12,8 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.optim.colors import optimizer_style
-from hpml_lab.optim.formulas import FORMULAS, largest
+from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.numbers import largest
 
 QUICK = dict(steps=300, seeds=16)
 FULL = dict(steps=3000, seeds=64)

@@ -9,6 +9,7 @@ import ast
 import inspect
 import json
 import textwrap
+from collections.abc import Iterator
 from dataclasses import fields, is_dataclass
 from types import FunctionType
 from typing import Any
@@ -19,7 +20,7 @@ OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "
 OPERATORS |= {ast.BitXor: "^", ast.RShift: ">>", ast.BitAnd: "&"}
 _COMPARISONS = {ast.GtE: ">=", ast.Gt: ">", ast.LtE: "<=", ast.Lt: "<", ast.Eq: "==="}
 _FUNCTIONS = {"sqrt": "Math.sqrt", "largest": "Math.max", "abs": "Math.abs", "min": "Math.min", "max": "Math.max"}
-_FUNCTIONS |= {"cos": "Math.cos", "sin": "Math.sin", "math.cos": "Math.cos", "times32": "times32"}
+_FUNCTIONS |= {"cos": "Math.cos", "sin": "Math.sin", "math.cos": "Math.cos", "times32": "times32", "ratio": "ratio"}
 
 
 def plain(value: Any) -> Any:
@@ -36,10 +37,16 @@ class Translation(ast.NodeVisitor):
     def __init__(self) -> None:
         self.functions: dict[str, str] = {}
         self.powers = 0  # each power in a rule has a table of its own, so that a map need not compute it anew
+        self.scope: dict[str, Any] = {}  # of the function that is translated: what its names mean
+        self.rule, self.local, self.pairs = False, set[str](), set[str]()
+        self.side: int | None = None  # of the two parameters of a layer, whose line is written: 0, 1, or None
 
-    def function(self, function: FunctionType, options: bool = False) -> str:
-        """One function as an arrow function. With `options` its parameters from the fifth on are read from one object."""
-        before = getattr(self, "scope", None), getattr(self, "rule", None), getattr(self, "local", None)
+    def function(self, function: FunctionType, options: bool = False, layer: bool = False) -> str:
+        """One function as an arrow function. With `options` its parameters from the fifth on are read from one object.
+
+        With `layer` its first three parameters and its result are pairs, and each statement is written for both.
+        """
+        before = self.scope, self.rule, self.local, self.pairs
         closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         self.scope = function.__globals__ | {name: cell.cell_contents for name, cell in closed}
         self.rule = options
@@ -47,12 +54,26 @@ class Translation(ast.NodeVisitor):
         names = [argument.arg for argument in tree.args.args]
         stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self.local = stored | set(names)
-        head = ", ".join(names[:4]) + f", {{{', '.join(names[4:])}}}" if options else ", ".join(names)
+        self.pairs = set(names[:3]) if layer else set()
+        first = [f"[{name}0, {name}1]" if layer else name for name in names[:3]]
+        head = ", ".join(first + names[3:4]) + f", {{{', '.join(names[4:])}}}" if options else ", ".join(names)
         fresh = sorted(stored - set(names))
         body = [f"let {', '.join(fresh)};"] if fresh else []
-        body += [self.visit(statement) for statement in tree.body if not isinstance(statement, ast.Expr)]  # docstring, checks
-        self.scope, self.rule, self.local = before
+        statements = [statement for statement in tree.body if not isinstance(statement, ast.Expr)]  # no docstring
+        body += self._of_a_layer(statements) if layer else map(self.visit, statements)
+        self.scope, self.rule, self.local, self.pairs = before
         return f"({head}) => {{ {' '.join(body)} }}"
+
+    def _of_a_layer(self, statements: list[ast.stmt]) -> Iterator[str]:
+        for statement in statements[:-1]:
+            yield from (self._of_side(side, statement) for side in (0, 1))
+        yield f"return [{', '.join(self._of_side(side, statements[-1].value) for side in (0, 1))}];"
+
+    def _of_side(self, side: int, node: ast.AST) -> str:
+        before, self.side = self.side, side
+        text = self.visit(node)
+        self.side = before
+        return text
 
     def generic_visit(self, node: ast.AST) -> str:
         raise LabError(f"{ast.unparse(node)!r} has no translation to JavaScript.", "Use arithmetic and functions of math only.")
@@ -102,7 +123,7 @@ class Translation(ast.NodeVisitor):
 
     def visit_Name(self, node: ast.Name) -> str:
         if node.id in self.local:
-            return node.id
+            return node.id if self.side is None or node.id not in self.pairs else f"{node.id}{self.side}"
         value = plain(self.scope.get(node.id))
         return json.dumps(value) if isinstance(value, int | float | dict) else self.generic_visit(node)
 
@@ -113,6 +134,8 @@ class Translation(ast.NodeVisitor):
         name = ast.unparse(node.func)
         if isinstance(node.func, ast.Attribute) and node.func.attr == "bit_length":
             return f"(32 - Math.clz32({self.visit(node.func.value)}))"
+        if name == "norm" and self.side is not None:
+            return f"norm({', '.join(self._of_side(side, node.args[0]) for side in (0, 1))})"
         called = self.scope.get(name)
         if is_dataclass(called) and not node.args:
             return "({" + ", ".join(f"{given.arg}: {self.visit(given.value)}" for given in node.keywords) + "})"

@@ -5,6 +5,9 @@ const times32 = (a, b) => Math.imul(a, b) >>> 0;
 // A division by 0 ends a path, as it does in Python.
 let dividedByZero = false;
 const divide = (a, b) => { if (b === 0) dividedByZero = true; return a / b; };
+// The norm of both parameters of a layer, and the ratio of two norms: 1 where one of them is 0.
+const norm = (a, b) => Math.sqrt(a * a + b * b);
+const ratio = (a, b) => (a > 0 && b > 0 ? a / b : 1);
 // a ** b, kept by step: neighboring cells of a map raise the same numbers to the same powers.
 const power = (slot, t, a, b) => {
   const at = slot * LONGEST + t;
@@ -34,8 +37,8 @@ function descend(surface, name, hyper, { start, noise, schedule, steps, seed }, 
     dividedByZero = false;
     let [gx, gy] = rule.ahead ? f.gradient(x - h.momentum * sx.v, y - h.momentum * sy.v) : f.gradient(x, y);
     if (noises) { gx = gx + noise * noises[t - 1][0]; gy = gy + noise * noises[t - 1][1]; }
-    x = rule.step(x, gx, sx, t, h);
-    y = rule.step(y, gy, sy, t, h);
+    if (rule.layerwise) [x, y] = rule.step([x, y], [gx, gy], [sx, sy], t, h);
+    else { x = rule.step(x, gx, sx, t, h); y = rule.step(y, gy, sy, t, h); }
     const loss = f.value(x, y);
     if (dividedByZero) return `divides by 0 at ${t}`;
     if (!(Math.abs(loss) < DIVERGED)) return `diverges at ${t}`;
@@ -101,9 +104,13 @@ const OPERATORS = {
   "+": [1, " + ", (a, b) => a + b], "-": [1, " − ", (a, b) => a - b], "*": [2, "·", (a, b) => a * b],
   "/": [2, " / ", (a, b) => a / b], "**": [4, "^", (a, b) => Math.pow(a, b)],
 };
-const CALLS = { sqrt: Math.sqrt, largest: Math.max, abs: Math.abs };
+const CALLS = { sqrt: Math.sqrt, largest: Math.max, abs: Math.abs, ratio };
+// The branch that is taken in ["if", a, b, then, otherwise]: `then` where a is b.
+const branch = ([, a, b, then, otherwise], at) => (value(a, at) === value(b, at) ? then : otherwise);
 function value(node, at) {
   if (!Array.isArray(node)) return typeof node === "number" ? node : at[node];
+  if (node[0] === "if") return value(branch(node, at), at);
+  if (node[0] === "norm") return norm(...at.layer.map(one => value(node[1], one)));
   const [name, ...rest] = node, numbers = rest.map(other => value(other, at));
   return (OPERATORS[name]?.[2] ?? CALLS[name])(...numbers);
 }
@@ -117,6 +124,9 @@ function written(node, at, precedence = 0, first = true) {
     return text.startsWith("−") && !first ? `(${text})` : text;
   }
   const [name, left, right] = node;
+  if (name === "if") return written(branch(node, at), at, precedence, first);
+  if (name === "norm") return `‖(${at.layer.map(one => written(left, one)).join(", ")})‖`;
+  if (name === "ratio") return value(left, at) > 0 && value(right, at) > 0 ? written(["/", left, right], at, precedence, first) : "1";
   if (name === "sqrt") return Array.isArray(left) ? `√(${written(left, at)})` : `√${written(left, at, 0, false)}`;
   if (name === "abs") return `|${written(left, at)}|`;
   if (name === "largest") return `max(${written(left, at)}, ${written(right, at)})`;
@@ -133,6 +143,7 @@ function stepLines(name, hyper, path, t) {
     for (const key in path.states[i]) at[`s.${key}`] = path.states[i][key][t - 1];
     return at;
   });
+  for (const at of scopes) at.layer = scopes;
   return RULES[name].lines.map(({ formula, code, to, value: node }) => {
     const numbers = scopes.map(at => written(node, at));
     return { formula, code, numbers, results: scopes.map(at => (at[to] = value(node, at))) };

@@ -18,7 +18,7 @@ _FORM_LINE = (0, (3, 1, 1, 1))
 _FORM_MARKERS = {
     "lecture_momentum": "h",
     "lecture_nesterov": "p",
-    "lecture_adagrad": "*",
+    "lecture_adagrad": "d",
     "ruder_rmsprop": "8",
     "paper_adamax": "H",
     "ruder_nadam": "<",

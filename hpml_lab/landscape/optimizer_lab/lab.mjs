@@ -14,7 +14,7 @@ const SLIDERS = {
   noise: ["noise", u => 50 * u ** 3, v => Math.cbrt(v / 50), 0, 1],
 };
 const TURNS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [10, 0], PageDown: [-10, 0] };
-const STATE = { b: "b", G: "G", E_g2: "E[g²]", E_delta2: "E[Δ²]", v: "v", m: "m", u: "u" };
+const STATE = { b: "b", G: "G", E_g2: "E[g²]", E_delta2: "E[Δ²]", v: "v", m: "m", u: "u", r: "r" };
 const PARAMETERS = [["x", "#1c7f3c"], ["y", "#aa4499"]];
 const GREY = "#8c8c8c", MOST = 6, FAST = [30, 20], FINE = [120, 80], LOWEST_LOSS = 1e-6, LOWEST_STEP = 1e-5;
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -239,9 +239,9 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
   top.append(make("span", { class: "field" }, "start", ...starts), again);
   const rules = make("div", { class: "row chips", role: "group", "aria-label": "Optimizers" });
   if (has("choose")) {
-    rules.append(...names.filter(name => !E.RULES[name].form).map(chip));
-    const forms = make("div", {}, ...names.filter(name => E.RULES[name].form).map(chip));
-    rules.append(make("details", {}, make("summary", {}, "other forms"), forms));
+    const folded = name => E.RULES[name].form || E.RULES[name].layerwise;
+    rules.append(...names.filter(name => !folded(name)).map(chip));
+    rules.append(make("details", {}, make("summary", {}, "more rules"), make("div", {}, ...names.filter(folded).map(chip))));
   } else {
     top.append(...Object.keys(chosen.hyper).map(name => make("span", { class: "field" }, sample(E.RULES[name]), label(name))));
   }

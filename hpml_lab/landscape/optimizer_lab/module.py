@@ -14,7 +14,8 @@ from hpml_lab.core.show.javascript import OPERATORS, Translation
 from hpml_lab.landscape import stability, surfaces
 from hpml_lab.landscape.optimizer_lab import paths
 from hpml_lab.landscape.optimizer_lab.figure import form_of, look
-from hpml_lab.optim.formulas import FORMULAS, lecture_nesterov
+from hpml_lab.optim.formulas import FORMULAS
+from hpml_lab.optim.rules import lecture_nesterov
 
 HERE = Path(__file__).parent
 
@@ -25,6 +26,8 @@ def expression(node: ast.expr) -> Any:
         return [OPERATORS[type(node.op)], expression(node.left), expression(node.right)]
     if isinstance(node, ast.Call):
         return [node.func.id, *map(expression, node.args)]
+    if isinstance(node, ast.IfExp):
+        return ["if", *map(expression, (node.test.left, node.test.comparators[0], node.body, node.orelse))]
     return node.value if isinstance(node, ast.Constant) else ast.unparse(node)
 
 
@@ -48,10 +51,12 @@ def _rules(translation: Translation) -> dict[str, str]:
         line = style["linestyle"]
         dash = {"-": (), "--": (4, 2), "-.": (5, 2, 1, 2)}[line] if isinstance(line, str) else line[1]
         about = dict(title=formula.title, form=form_of(name), color=style["color"], dash=dash, marker=style["marker"])
-        about |= dict(state=formula.state, hyper=formula.defaults, ahead=formula.step is lecture_nesterov)
+        about |= dict(
+            state=formula.state, hyper=formula.defaults, ahead=formula.step is lecture_nesterov, layerwise=formula.layerwise
+        )
         about |= dict(kind=name.removeprefix("lecture_") if plain else None, lines=_step_lines(formula.lines))
         texts = {key: json.dumps(value, ensure_ascii=False) for key, value in about.items()}
-        found[name] = _object(**texts, step=translation.function(formula.step, options=True))
+        found[name] = _object(**texts, step=translation.function(formula.step, options=True, layer=formula.layerwise))
     return found
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.landscape.surfaces import SURFACES, Point, Surface, quadratic
+from hpml_lab.landscape.trajectories import walk
 from hpml_lab.optim import schedules
 from hpml_lab.optim.formulas import FORMULAS
 
@@ -38,6 +39,7 @@ SCHEDULES: dict[str, Callable[[int, int], float]] = {
 PLAIN_RULES = ("gradient_descent", "momentum", "nesterov", "lecture_momentum", "lecture_nesterov")
 _PLAIN_RATES = {"rosenbrock": 0.0008, "beale": 0.01, "himmelblau": 0.005, "saddle": 0.1, "rastrigin": 0.001}
 _ADAPTIVE_RATES = {"adagrad": 0.5, "lecture_adagrad": 0.5, "adadelta": 1.0, "rmsprop": 0.05, "ruder_rmsprop": 0.05}
+_ADAPTIVE_RATES |= {"lars": 5.0, "lamb": 0.05, "novograd": 0.05}
 
 
 def first_rate(surface: Surface, optimizer: str) -> float:
@@ -87,16 +89,13 @@ def run_path(
     seed: int = 0,
 ) -> LabPath:
     """The path of `optimizer` with all its hyperparameters; it ends early where it diverges, and never raises."""
-    formula, values, factor, end = FORMULAS[optimizer], dict(hyper), SCHEDULES[schedule], ""
-    x, y = start
-    sx, sy = formula.start(x), formula.start(y)
-    path = LabPath([x], [y], [surface.value(x, y)], [], "")
-    for t in range(1, steps + 1):
-        values["lr"] = hyper["lr"] * factor(t - 1, steps)
+    factor, end, rest = SCHEDULES[schedule], "", {name: value for name, value in hyper.items() if name != "lr"}
+    rates = [hyper["lr"] * factor(t, steps) for t in range(steps)]
+    points = walk(surface, optimizer, rates, start, noise, seed, **rest)
+    path = LabPath([start[0]], [start[1]], [surface.value(*start)], [], "")
+    for t, rate in enumerate(rates, 1):
         try:
-            at = formula.gradient_point(x, sx, **values), formula.gradient_point(y, sy, **values)
-            gx, gy = surface.seen_gradient(*at, t, noise, seed)
-            x, y = formula.step(x, gx, sx, t, **values), formula.step(y, gy, sy, t, **values)
+            x, y = next(points)
             loss = surface.value(x, y)
         except ZeroDivisionError:
             end = f"divides by 0 at {t}"
@@ -109,7 +108,7 @@ def run_path(
         path.x.append(x)
         path.y.append(y)
         path.losses.append(loss)
-        path.rates.append(values["lr"])
+        path.rates.append(rate)
     return LabPath(path.x, path.y, path.losses, path.rates, end)
 
 
@@ -171,7 +170,7 @@ def settings(
     follow      the optimizer to show in detail; default: the last
     panels      parts of the lab, names in PANELS; default: all
     hyper       further hyperparameters by the formulas' names (momentum, rho, alpha, beta1, beta2, eps, weight_decay,
-                momentum_decay), one number for all that have it, or {optimizer: number}
+                momentum_decay, trust_coeff), one number for all that have it, or {optimizer: number}
 
     Raises LabError for unknown names and invalid values.
     """
