@@ -10,6 +10,7 @@ import faulthandler
 import gc
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from queue import Empty
@@ -31,6 +32,8 @@ os.environ["HPML_LIVE"] = "0"  # nbval counts a live curve as an output, though 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+# jsonschema, which nbformat imports, would build a grammar of international addresses: two seconds in each process.
+sys.modules["rfc3987_syntax"] = None
 # In a background job of a script Ctrl-C is ignored, also by the programs that it starts. Tests send Ctrl-C to theirs.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,6 +1,7 @@
 """The rule for noise: intervals cover the median, a placebo is never claimed, and a real gain is."""
 
 import random
+import time
 
 import pytest
 from hypothesis import given
@@ -67,9 +68,10 @@ def test_a_gain_of_one_percent_is_seen_and_not_claimed() -> None:
 
 def test_the_placebo_takes_part_in_turns_with_the_rest() -> None:
     calls: list[str] = []
-    times = interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, samples=5, placebo="a")
+    works = {name: lambda name=name: (calls.append(name), time.sleep(0.02)) for name in "ab"}  # so long that a sample is a call
+    times = interleaved(works, samples=5, placebo="a")
     assert list(times) == ["a", "b", PLACEBO]
-    assert calls.count("a") > calls.count("b")
+    assert "".join(calls).endswith("aba" * 5) and calls.count("a") == 2 * calls.count("b")
     assert speed_up(times, "a", "b").noise >= 0
 
 

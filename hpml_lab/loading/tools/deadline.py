@@ -161,7 +161,10 @@ def _explained(error: BaseException, iterator: Any, number: int, deadline_second
     """What an error means that came while batch `number` was waited for."""
     text = str(error)
     died = DIED.search(text)
-    at = f"at batch {_batch_of_dead(iterator, died[1], number) if died else number}"
+    # A worker that ends while a batch of its is fetched closes the socket that this comes through.
+    cut = not died and isinstance(error, EOFError | OSError)
+    pids = died[1] if died else ", ".join(_ended_workers(iterator)) if cut else ""
+    at = f"at batch {_batch_of_dead(iterator, pids, number) if pids else number}"
     if FULL.search(text):
         return LabError(f"No shared memory was left in /dev/shm {at}.", FULL_FIX)
     if LATE.search(text) or isinstance(error, _TooLate):
@@ -170,10 +173,10 @@ def _explained(error: BaseException, iterator: Any, number: int, deadline_second
             f"No batch came within {deadline_seconds:g} s {at}: {who} hangs, or is slower than that.",
             "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
         )
-    if died:
-        how = f"was killed by signal {died[2]}" if died[2] else "ended without an error message"
+    if pids:
+        how = f"was killed by signal {died[2]}" if died and died[2] else "ended without an error message"
         return LabError(
-            f"A worker (process {died[1]}) {how} {at}.",
+            f"A worker (process {pids}) {how} {at}.",
             "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
             "with num_workers=0 a crash shows its line.",
         )
@@ -184,6 +187,14 @@ def _explained(error: BaseException, iterator: Any, number: int, deadline_second
             "The traceback above shows where in the data set.",
         )
     return LabError(f"The data set raised {type(error).__name__}: {text} {at}.", "The traceback above shows where.")
+
+
+def _ended_workers(iterator: Any) -> list[str]:
+    """The process ids of the workers that have ended, or end within a second."""
+    workers = getattr(iterator, "_workers", ())
+    for worker in workers:
+        worker.join(1.0 / len(workers))
+    return [str(worker.pid) for worker in workers if worker.exitcode is not None]
 
 
 def _batch_of_dead(iterator: Any, pids: str, number: int) -> int:
