@@ -29,8 +29,8 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import cores
 
 QUICK = dict(
-    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=16, validation=30, turns=4,
-    sample_seconds=0.05, stream=4, watched=(2, 24), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
+    shape=(28, 100, 100), spacing=(2.5, 1.6, 1.6), patients=2, training=40, steps=100, fitting=10, validation=16, turns=3,
+    sample_seconds=0.05, stream=4, watched=(1, 12), compile=False, edge=32, patches=16, ranks=(1, 2), folder=16,
 )  # fmt: skip
 FULL = QUICK | dict(
     shape=(128, 256, 256), spacing=(1.5, 0.8, 0.8), patients=4, steps=150, fitting=16, validation=32, turns=9,

@@ -20,7 +20,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.measure.noise import wilson
 from hpml_lab.core.measure.threads import on_threads
 
-QUICK = dict(training=60, fitting=16, test=40, steps=150, seeds=2)
+QUICK = dict(training=60, fitting=16, test=30, steps=100, seeds=2)
 FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)
 
 FITTING_FROM, TEST_FROM = 10_000, 20_000  # the first seed of each group; training begins at 0

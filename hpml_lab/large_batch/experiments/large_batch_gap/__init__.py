@@ -28,7 +28,7 @@ from hpml_lab.large_batch.experiments.large_batch_gap.small_steps import (
 )
 from hpml_lab.optim import SGD
 
-QUICK = dict(images=8192, seen=32_768, small=16, factors=(16, 32), seeds=8)
+QUICK = dict(images=8192, seen=32_768, small=16, factors=(16, 32), seeds=5)
 FULL = dict(images=16_384, seen=65_536, small=32, factors=(4, 8, 16, 32), seeds=16)
 
 SHARP = 2 * 6**0.5  # times torch's weights: He's start has √6 times their standard deviation, and this is twice that

@@ -23,7 +23,7 @@ from hpml_lab.large_batch.lessons.scaling import warmed_up
 from hpml_lab.optim import LAMB, LARS, SGD, Adam, NovoGrad, matrices_and_rest
 from hpml_lab.optim.colors import optimizer_style
 
-QUICK = dict(images=16_384, seen=65_536, small=32, large=1024, seeds=8)
+QUICK = dict(images=16_384, seen=65_536, small=32, large=1024, seeds=5)
 FULL = dict(images=16_384, seen=65_536, small=32, large=1024, seeds=32)
 
 SMALL = "small batch"
