@@ -71,9 +71,10 @@ def walk(
     """The point after each step, on floats: x and y are the parameters of one layer."""
     formula, theta = FORMULAS[optimizer], Floats(start)
     state = formula.start(theta)
-    for t, hyper["lr"] in enumerate(rates, 1):
-        g = Floats(surface.seen_gradient(*formula.gradient_point(theta, state, **hyper), t, noise, seed))
-        theta = formula.step(theta, g, state, t, **hyper)
+    for t, lr in enumerate(rates, 1):
+        given = {**hyper, "lr": lr}
+        g = Floats(surface.seen_gradient(*formula.gradient_point(theta, state, **given), t, noise, seed))
+        theta = formula.step(theta, g, state, t, **given)
         yield tuple(theta)
 
 

@@ -29,6 +29,7 @@ const remembered = (key, count, make) => {
 // Descend with one rule, and call each(t, x, y, loss, gx, gy, rate, sx, sy) after each step; returns why it ended early, or "".
 function descend(surface, name, hyper, { start, noise, schedule, steps, seed }, each) {
   const f = SURFACES[surface], rule = RULES[name], h = { ...hyper }, sx = { ...rule.state }, sy = { ...rule.state };
+  const { step, layerwise } = rule;
   const factors = remembered(`${schedule} ${steps}`, steps, t => SCHEDULES[schedule](t - 1, steps));
   const noises = noise ? remembered(`noise ${seed} ${steps}`, steps, t => unit_noise(t, seed)) : null;
   let [x, y] = start;
@@ -37,8 +38,12 @@ function descend(surface, name, hyper, { start, noise, schedule, steps, seed }, 
     dividedByZero = false;
     let [gx, gy] = rule.ahead ? f.gradient(x - h.momentum * sx.v, y - h.momentum * sy.v) : f.gradient(x, y);
     if (noises) { gx = gx + noise * noises[t - 1][0]; gy = gy + noise * noises[t - 1][1]; }
-    if (rule.layerwise) [x, y] = rule.step([x, y], [gx, gy], [sx, sy], t, h);
-    else { x = rule.step(x, gx, sx, t, h); y = rule.step(y, gy, sy, t, h); }
+    if (layerwise) {
+      [x, y] = step([x, y], [gx, gy], [sx, sy], t, h);
+    } else {
+      x = step(x, gx, sx, t, h);
+      y = step(y, gy, sy, t, h);
+    }
     const loss = f.value(x, y);
     if (dividedByZero) return `divides by 0 at ${t}`;
     if (!(Math.abs(loss) < DIVERGED)) return `diverges at ${t}`;
