@@ -38,13 +38,18 @@ def render_image_with_text(self, data):
 NbElementRenderer.render_image = render_image_with_text
 
 
+def mathml(formula, display="inline"):
+    """A formula as MathML. The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down."""
+    return convert(formula, display=display).replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+
+
 def inline_math(self, node):
-    self.body.append(convert(node.astext()))
+    self.body.append(mathml(node.astext()))
     raise nodes.SkipNode
 
 
 def display_math(self, node):
-    self.body.append(f'<div class="math">{convert(node.astext(), display="block")}</div>')
+    self.body.append(f'<div class="math">{mathml(node.astext(), "block")}</div>')
     raise nodes.SkipNode
 
 
