@@ -10,7 +10,7 @@ settings is some twenty tensor operations. What makes it fast, as measured on on
 """
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -61,20 +61,22 @@ def path(
     """
     rate = hyper.pop("lr", FORMULAS[optimizer].defaults["lr"])
     start = tuple(map(float, start or surface.start))
-    rates = (rate * schedule(t) if schedule else rate for t in range(1, steps + 1))
-    return [start, *walk(surface, optimizer, rates, start, noise, seed, **hyper)]
+
+    def lr(t: int) -> float:
+        return rate * schedule(t) if schedule else rate
+
+    return [start, *walk(surface, optimizer, steps, start, noise, seed, lr, **hyper)]
 
 
 def walk(
-    surface: Surface, optimizer: str, rates: Iterable[float], start: Point, noise: float | None, seed: int, **hyper: float
+    surface: Surface, optimizer: str, steps: int, start: Point, noise: float | None, seed: int, lr: RateFactor, **hyper: float
 ) -> Iterator[Point]:
-    """The point after each step, on floats: x and y are the parameters of one layer."""
-    formula, theta = FORMULAS[optimizer], Floats(start)
-    state = formula.start(theta)
-    for t, lr in enumerate(rates, 1):
-        given = {**hyper, "lr": lr}
-        g = Floats(surface.seen_gradient(*formula.gradient_point(theta, state, **given), t, noise, seed))
-        theta = formula.step(theta, g, state, t, **given)
+    """The point after each step, on floats: x and y are the parameters of one layer. lr is the rate of step t, from 1."""
+
+    def gradient(point: Floats, t: int) -> Floats:
+        return Floats(surface.seen_gradient(*point, t, noise, seed))
+
+    for theta, _, _ in FORMULAS[optimizer].run(Floats(start), range(1, steps + 1), gradient, lr, **hyper):
         yield tuple(theta)
 
 

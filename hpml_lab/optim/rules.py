@@ -2,9 +2,10 @@
 
 A rule takes the parameter θ, the gradient g at θ and the rule's state, and returns the new θ. It uses only arithmetic (+, -, *,
 /, √, max), so the same lines update a Python float under a slider, a tensor of 40 000 settings, or an mpmath number. LARS, LAMB
-and NovoGrad also use the norm of a layer: θ is then a tensor, whose first axis is the layer's parameters. `s` holds
-the state under the formula's names; its entries are replaced, never changed in place. The classes in the other modules of this
-package compute the same rules in torch.optim's order of operations, and so with its rounding.
+and NovoGrad also use the norm of a layer, whose parameters then are a tensor's first axis, or a `Floats`.
+
+`s` holds the state under the formula's names; its entries are replaced, never changed in place. The classes in the other
+modules of this package compute the same rules in torch.optim's order of operations, and so with its rounding.
 
 α learning rate, γ momentum, ρ and β decay rates, ε smoothing term, η trust coefficient, t the number of the step, from 1.
 """

@@ -77,10 +77,8 @@ def test_a_worker_that_ends_while_its_batch_is_fetched_is_named(error):
     worker = get_context("fork").Process(target=ended)
     worker.start()
     iterator = SimpleNamespace(_workers=[worker], _finished=[1], _in_order=True)
-    assert (
-        _explained(error, iterator, 0, 60.0).problem
-        == f"A worker (process {worker.pid}) ended without an error message at batch 1."
-    )
+    named = _explained(error, iterator, 0, 60.0)
+    assert named.problem == f"A worker (process {worker.pid}) ended without an error message at batch 1."
     alone = _explained(EOFError("no more bytes"), SimpleNamespace(), 0, 60.0)
     assert alone.problem == "The data set raised EOFError: no more bytes at batch 0.", "its own, without workers"
 
@@ -239,7 +237,7 @@ SMALL_SHM = """
 import sys, torch
 from torch.utils.data import DataLoader
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.loading.tools.deadline import _explained, with_deadline
+from hpml_lab.loading.tools.deadline import with_deadline
 from hpml_lab.loading.tools.known_datasets import KnownCost
 loader = DataLoader(KnownCost(32, floats=1 << 20), 4, num_workers=1)  # batches of 16 MiB
 try:

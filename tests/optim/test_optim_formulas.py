@@ -61,6 +61,18 @@ def walk(name, theta, slopes, lr, changes=False, **hyper):
     return [theta for theta, _, _ in run]
 
 
+def by_class(cls, start, lr, changes, options):
+    """The parameters after each step of an optimizer's class."""
+    theta, track = start.clone().requires_grad_(), []
+    optimizer = cls([theta], lr=lr, **options)
+    for t, g in enumerate(gradients()):
+        optimizer.param_groups[0]["lr"] = rate(t, lr, changes)
+        theta.grad = g.clone()
+        optimizer.step()
+        track.append(theta.detach().clone())
+    return track
+
+
 def distance(track, other):
     """Largest difference of two tracks, relative to the largest value on them."""
     a, b = torch.stack(list(track)), torch.stack(list(other))
@@ -75,17 +87,11 @@ START = torch.tensor([1.0, -2.0, 0.5, 3.0], dtype=torch.float64)
 @pytest.mark.parametrize("name, hyper, options", CASES, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(CASES)])
 def test_a_formula_is_its_class(package, name, hyper, options, changes):
     lr = 0.5 if name == "adadelta" else 0.02
-    theta = START.clone().requires_grad_()
-    optimizer = getattr(package, FORMULAS[name].torch_equivalent)([theta], lr=lr, **options)
-    track = []
-    for t, g in enumerate(gradients()):
-        optimizer.param_groups[0]["lr"] = rate(t, lr, changes)
-        theta.grad = g.clone()
-        optimizer.step()
-        track.append(theta.detach().clone())
+    track = by_class(getattr(package, FORMULAS[name].torch_equivalent), START, lr, changes, options)
     assert distance(walk(name, START, gradients(), lr, changes, **hyper), track) < 1e-12
 
 
+CLASSES = {"lars": "LARS", "lamb": "LAMB", "novograd": "NovoGrad"}
 LAYERWISE = [  # rules with norms of a layer, in the form of this package's classes: torch.optim has none of them
     ("lars", {}, {"momentum": 0.9}),
     ("lars", {"momentum": 0.5, "trust_coeff": 0.1, "eps": 0.01}, {"momentum": 0.5, "trust_coeff": 0.1, "eps": 0.01}),
@@ -99,17 +105,17 @@ LAYERWISE = [  # rules with norms of a layer, in the form of this package's clas
 @pytest.mark.parametrize("start", [START, torch.zeros(4, dtype=torch.float64)], ids=["start", "from zeros"])
 @pytest.mark.parametrize("name, hyper, options", LAYERWISE, ids=[f"{name}-{i}" for i, (name, *_) in enumerate(LAYERWISE)])
 def test_a_layers_formula_is_its_class(name, hyper, options, start):
-    theta, cls = start.clone().requires_grad_(), {"lars": "LARS", "lamb": "LAMB", "novograd": "NovoGrad"}[name]
-    optimizer, track = getattr(hpml_lab.optim, cls)([theta], lr=0.02, **options), []
-    for g in gradients():
-        theta.grad = g.clone()
-        optimizer.step()
-        track.append(theta.detach().clone())
-    assert FORMULAS[name].layerwise and distance(walk(name, start, gradients(), 0.02, **hyper), track) < 1e-12
-    if not options.keys() & {"momentum", "eps", "weight_decay"} or name == "lars":
-        defaults = optimizer.defaults | dict(zip(("beta1", "beta2"), optimizer.defaults.get("betas", ()), strict=False))
-        given = FORMULAS[name].defaults | hyper
-        assert {key: defaults[key] for key in given if key != "lr"} == {key: given[key] for key in given if key != "lr"}
+    track = by_class(getattr(hpml_lab.optim, CLASSES[name]), start, 0.02, True, options)
+    assert FORMULAS[name].layerwise and distance(walk(name, start, gradients(), 0.02, True, **hyper), track) < 1e-12
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_layers_defaults_are_its_classs(name):
+    """Not LARS's momentum, which the class leaves out as torch's SGD does."""
+    defaults = getattr(hpml_lab.optim, CLASSES[name])([torch.zeros(1)]).defaults
+    options = {**defaults, **dict(zip(("beta1", "beta2"), defaults.get("betas", ()), strict=False))}
+    options |= {"momentum": FORMULAS["momentum"].defaults["momentum"]}
+    assert FORMULAS[name].defaults == {key: options[key] for key in FORMULAS[name].defaults}
 
 
 def test_every_formula_has_a_twin_here_or_a_relation_below():

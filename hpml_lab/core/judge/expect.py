@@ -84,7 +84,7 @@ def expect_function(
     wrong = [case for case in cases if not same(got[case], wanted[case], tolerance, largest)]
     if wrong and all(value is None for value in got.values()):
         expect(None, wanted[wrong[0]], case=wrong[0])  # no mistake that gives nothing at all is meant
-    telling = [*wrong, *(case for case in cases if case not in wrong)]  # most mistakes are told apart where the answer is wrong
+    telling = [*wrong, *(case for case in cases if case not in wrong)]  # there most mistakes differ from it
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
         if all(_alike(got[case], value_or_error(function, copy.deepcopy(cases[case])), tolerance, own) for case in telling):
             raise Mistake(name.split(",")[0], hint)

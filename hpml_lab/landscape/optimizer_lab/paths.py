@@ -91,7 +91,7 @@ def run_path(
     """The path of `optimizer` with all its hyperparameters; it ends early where it diverges, and never raises."""
     factor, end, rest = SCHEDULES[schedule], "", {name: value for name, value in hyper.items() if name != "lr"}
     rates = [hyper["lr"] * factor(t, steps) for t in range(steps)]
-    points = walk(surface, optimizer, rates, start, noise, seed, **rest)
+    points = walk(surface, optimizer, steps, start, noise, seed, lambda t: rates[t - 1], **rest)
     path = LabPath([start[0]], [start[1]], [surface.value(*start)], [], "")
     for t, rate in enumerate(rates, 1):
         try:

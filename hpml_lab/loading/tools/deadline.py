@@ -27,6 +27,7 @@ NOT_YET = -1  # batches finished by a worker that has not started
 END_SECONDS = 0.2  # for each worker to end by itself after a fault; torch gives 5, one worker after the other
 DIED = re.compile(r"DataLoader worker \(pid(?:\(s\))? ([\d, ]+)\) (?:is killed by signal: ([^.]+)|exited unexpectedly)")
 LATE = re.compile(r"DataLoader timed out after")
+ENDED = "ended without an error message"
 RAISED = re.compile(r"Caught (\w+) in DataLoader worker process (\d+)\.")
 
 
@@ -161,10 +162,7 @@ def _explained(error: BaseException, iterator: Any, number: int, deadline_second
     """What an error means that came while batch `number` was waited for."""
     text = str(error)
     died = DIED.search(text)
-    # A worker that ends while a batch of its is fetched closes the socket that this comes through.
-    cut = not died and isinstance(error, EOFError | OSError)
-    pids = died[1] if died else ", ".join(_ended_workers(iterator)) if cut else ""
-    at = f"at batch {_batch_of_dead(iterator, pids, number) if pids else number}"
+    at = f"at batch {_batch_of_dead(iterator, died[1], number) if died else number}"
     if FULL.search(text):
         return LabError(f"No shared memory was left in /dev/shm {at}.", FULL_FIX)
     if LATE.search(text) or isinstance(error, _TooLate):
@@ -173,20 +171,26 @@ def _explained(error: BaseException, iterator: Any, number: int, deadline_second
             f"No batch came within {deadline_seconds:g} s {at}: {who} hangs, or is slower than that.",
             "Look for a lock or a network read without a timeout in the data set, or raise the deadline.",
         )
-    if pids:
-        how = f"was killed by signal {died[2]}" if died and died[2] else "ended without an error message"
-        return LabError(
-            f"A worker (process {pids}) {how} {at}.",
-            "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
-            "with num_workers=0 a crash shows its line.",
-        )
+    if died:
+        return _dead(iterator, died[1], number, f"was killed by signal {died[2]}" if died[2] else ENDED)
     if raised := RAISED.search(text):
         lines = re.findall(rf"^\S*\b{raised[1]}\b.*", text, re.MULTILINE)  # a message may have more lines: its first names it
         return LabError(
             f"Worker {raised[2]} raised {lines[-1] if lines else raised[1]} {at}.",
             "The traceback above shows where in the data set.",
         )
+    # A worker that ends while one of its batches is fetched closes the socket through which it comes.
+    if isinstance(error, EOFError | OSError) and (pids := ", ".join(_ended_workers(iterator))):
+        return _dead(iterator, pids, number, ENDED)
     return LabError(f"The data set raised {type(error).__name__}: {text} {at}.", "The traceback above shows where.")
+
+
+def _dead(iterator: Any, pids: str, number: int, how: str) -> LabError:
+    return LabError(
+        f"A worker (process {pids}) {how} at batch {_batch_of_dead(iterator, pids, number)}.",
+        "Killed: the system ran out of memory, or somebody stopped it. Use fewer workers or smaller batches; "
+        "with num_workers=0 a crash shows its line.",
+    )
 
 
 def _ended_workers(iterator: Any) -> list[str]:
