@@ -189,9 +189,9 @@ def lamb(theta, g, s, t, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-6, weight_deca
     """
     s.m = beta1 * s.m + (1 - beta1) * g
     s.v = beta2 * s.v + (1 - beta2) * g * g
-    s.u = s.m / (1 - beta1**t) / (sqrt(s.v / (1 - beta2**t)) + eps) + weight_decay * theta
-    s.r = ratio(norm(theta), norm(s.u))
-    theta = theta - lr * s.r * s.u
+    u = s.m / (1 - beta1**t) / (sqrt(s.v / (1 - beta2**t)) + eps) + weight_decay * theta
+    s.r = ratio(norm(theta), norm(u))
+    theta = theta - lr * s.r * u
     return theta
 
 
@@ -204,8 +204,8 @@ def novograd(theta, g, s, t, lr=0.001, beta1=0.95, beta2=0.98, eps=1e-8):
         θ = θ − α m
     Ginsburg et al. 2019, Algorithm 1, without weight decay; hpml_lab.optim.NovoGrad.
     """
-    s.n = norm(g)
-    s.v = s.n * s.n if t == 1 else beta2 * s.v + (1 - beta2) * s.n * s.n
+    n = norm(g)
+    s.v = n * n if t == 1 else beta2 * s.v + (1 - beta2) * n * n
     s.m = beta1 * s.m + g / (sqrt(s.v) + eps)
     theta = theta - lr * s.m
     return theta

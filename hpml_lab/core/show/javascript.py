@@ -44,7 +44,7 @@ class Translation(ast.NodeVisitor):
     def function(self, function: FunctionType, options: bool = False, layer: bool = False) -> str:
         """One function as an arrow function. With `options` its parameters from the fifth on are read from one object.
 
-        With `layer` its first three parameters and its result are pairs, and each statement is written for both.
+        With `layer` its first three parameters, its own names and its result are pairs, and each statement is written for both.
         """
         before = self.scope, self.rule, self.local, self.pairs
         closed = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
@@ -54,10 +54,10 @@ class Translation(ast.NodeVisitor):
         names = [argument.arg for argument in tree.args.args]
         stored = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
         self.local = stored | set(names)
-        self.pairs = set(names[:3]) if layer else set()
+        self.pairs = stored | set(names[:3]) if layer else set()
         first = [f"[{name}0, {name}1]" if layer else name for name in names[:3]]
         head = ", ".join(first + names[3:4]) + f", {{{', '.join(names[4:])}}}" if options else ", ".join(names)
-        fresh = sorted(stored - set(names))
+        fresh = sorted(f"{name}{side}" for name in stored - set(names) for side in ("01" if layer else [""]))
         body = [f"let {', '.join(fresh)};"] if fresh else []
         statements = [statement for statement in tree.body if not isinstance(statement, ast.Expr)]  # no docstring
         body += self._of_a_layer(statements) if layer else map(self.visit, statements)

@@ -15,6 +15,7 @@ const SLIDERS = {
 };
 const TURNS = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1], PageUp: [10, 0], PageDown: [-10, 0] };
 const STATE = { b: "b", G: "G", E_g2: "E[g²]", E_delta2: "E[Δ²]", v: "v", m: "m", u: "u", r: "r" };
+const STROKES = [["solid", []], ["dashed", [4, 3]], ["dotted", [1.6, 2.4]]];
 const PARAMETERS = [["x", "#1c7f3c"], ["y", "#aa4499"]];
 const GREY = "#8c8c8c", MOST = 6, FAST = [30, 20], FINE = [120, 80], LOWEST_LOSS = 1e-6, LOWEST_STEP = 1e-5;
 const VIRIDIS = [[68, 1, 84], [59, 82, 139], [33, 145, 140], [94, 201, 98], [253, 231, 37]];
@@ -584,7 +585,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     if (panels.state && !panels.state.figure.hidden) {
       const shown = Object.keys(rule().state).filter(key => STATE[key]), lines = [];
       shown.forEach((key, k) => followed.states.forEach((state, i) => {
-        lines.push([state[key], PARAMETERS[i][1], k ? [4, 3] : [], 1.6, 0]);
+        lines.push([state[key], PARAMETERS[i][1], STROKES[k][1], 1.6, 0]);
       }));
       const every = lines.flatMap(([values]) => values), [least, most] = [Math.min(0, ...every), Math.max(0, ...every)];
       // Linear about zero, so that a momentum that swings looks like a swing; logarithmic beyond, for squares.
@@ -595,7 +596,7 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
         const value = sign * 10 ** k;
         if (value <= most && value >= least && Math.abs(value) > unit) ticks.push([value, (sign < 0 ? "−" : "") + powerOfTen(k)]);
       }
-      const entries = shown.map((key, k) => `${STATE[key]}~${ink}~${k ? "dashed" : "solid"}`);
+      const entries = shown.map((key, k) => `${STATE[key]}~${ink}~${STROKES[k][0]}`);
       caption("state", `${label(chosen.follow)}: state`, ...entries, ...PARAMETERS.map(([name, color]) => `${name}~${color}`));
       drawOverSteps("state", lines, scale, scale(least), scale(most), ticks, bottom("state"));
     }
