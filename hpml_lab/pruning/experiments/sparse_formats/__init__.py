@@ -45,7 +45,7 @@ QUICK = dict(
     sizes=(1024,), columns=64, gpu_sizes=(4096,), gpu_columns=4096, zeros=ALL_ZEROS, samples=7, train_images=8000, steps=150
 )
 QUICK |= dict(batch=256, side=128, resnet_batch=1)
-# On a GPU the matrices are so large that a product takes far longer than launching it: 2:4 in 16 bits gains only there.
+# On a GPU the larger matrix is there for 2:4 in 16 bits, which Python code launches: only a product that takes longer can gain.
 FULL = dict(sizes=(1024, 4096), columns=64, gpu_sizes=(4096, 8192), gpu_columns=4096, zeros=ALL_ZEROS, samples=11)
 FULL |= dict(train_images=60_000, steps=900, batch=1024, side=224, resnet_batch=16)
 
