@@ -16,7 +16,7 @@ bench: env  ## what the fast paths gain, as ratios taken in one run
 	@for file in tests/bench_*.py; do $(BIN)/python $$file; done
 
 nightly: env  ## the long tests
-	@$(BIN)/python -m pytest -n 2 tests -m nightly $(ARGS)
+	@$(BIN)/python -m pytest -n auto tests -m nightly $(ARGS)
 
 outputs: env  ## run the notebooks and store their outputs, cleaned
 	@$(BIN)/python tests/store_outputs.py $(ARGS)

@@ -199,7 +199,7 @@ def main(command: str | None = None, *arguments: str) -> int:
     commands = {
         None: [],
         "lab": ["jupyterlab", *as_root, "--ServerApp.root_dir=.", "--LabApp.default_url=/lab/tree/notebooks/00_start.ipynb"],
-        "test": ["pytest", "-n", "3"],
+        "test": ["pytest", "-n", "auto"],
     }
     if command not in commands:
         fail(f"{command!r} is not one of its commands.", "python bootstrap.py lab, or: python bootstrap.py test")

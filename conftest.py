@@ -22,6 +22,7 @@ CELL_SECONDS = 600.0  # for a cell that hangs: with a load of 20 on two cores, t
 OUTPUT_SECONDS = 120.0
 CUDA_SECONDS = 300.0  # for a test marked `cuda`, unless its marker says otherwise: cuda(seconds=900)
 STDERR = pytest.StashKey[int]()
+WORKER_BYTES = 3_000_000_000  # of a worker with the kernel and the ranks that its tests start
 
 # The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.
 os.environ.setdefault("HPML_SIZE", "quick")
@@ -37,6 +38,15 @@ sys.modules["rfc3987_syntax"] = None
 # In a background job of a script Ctrl-C is ignored, also by the programs that it starts. Tests send Ctrl-C to theirs.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_xdist_auto_num_workers():
+    """How many workers `-n auto` starts: one more than there are cores, because tests also wait, if the memory holds them."""
+    import psutil
+
+    from hpml_lab.core.system.machine import cores
+
+    return max(1, min(cores() + 1, psutil.virtual_memory().total // WORKER_BYTES))
 
 
 def pytest_collection_finish():
