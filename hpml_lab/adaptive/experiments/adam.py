@@ -104,13 +104,13 @@ def draw(result: Result):
 @picture
 def adagrad_from_adam(result: Result):
     """How far Adam with β₁ = 0, a rate of α/√t and β₂ near 1 is from Adagrad. The distance falls with 1 − β₂. In float32 it
-    stops falling when 1 − β₂ runs out of digits; in float64 it goes on much further."""
+    stops falling at the rounding of θ; in float64 it goes on much further."""
     figure = style.new_figure(6.5, 3.8)
     axes = figure.subplots()
     for i, (kind, errors) in enumerate(result.arrays["special"].items()):
         finite = [(gap, error) for gap, error in zip(result.arrays["gaps"], errors, strict=True) if math.isfinite(error)]
         axes.plot(*zip(*finite, strict=True), color=style.CYCLE[i], marker=style.MARKERS[i], markersize=4, label=kind)
-    axes.set(xscale="log", yscale="log", xlabel="1 − β₂", ylabel="distance from Adagrad / length of the path")
+    axes.set(xscale="log", yscale="log", xlabel="1 − β₂", ylabel="distance from Adagrad / largest |θ|")
     axes.set_title("Adagrad as a limit of Adam")
     axes.legend(fontsize=8)
     return figure
@@ -192,7 +192,7 @@ def _length_claims(result: Result, lengths: dict[str, torch.Tensor], closed: tor
 
 
 def _adagrad_as_a_limit(result: Result, steps: int, device: torch.device) -> dict[str, list[float]]:
-    """Adagrad as Adam: β₁ = 0, β₂ = 1 - gap, α/√t, ε = 0. Exact in the limit, until 1 - β₂ runs out of digits."""
+    """Adagrad as Adam: β₁ = 0, β₂ = 1 - gap, α/√t, ε = 0. Exact in the limit, until θ's rounding."""
     stream, start = normal(steps, 8, seed=7, device=device), torch.zeros(8, dtype=FLOAT64, device=device)
     goal = run_formula("adagrad", start, stream, lr=0.01, eps=0.0)
 
@@ -207,12 +207,12 @@ def _adagrad_as_a_limit(result: Result, steps: int, device: torch.device) -> dic
     exact, single = (dict(zip(GAPS, errors, strict=True)) for errors in special.values())
     result.claim(
         "Adagrad is Adam in the limit β₁ = 0, β₂ → 1, rate α/√t, ε = 0: at β₂ = 1 − 10⁻⁹ they differ by less than 10⁻⁷ of the "
-        "length of the path",
+        "largest parameter",
         exact[1e-9] < 1e-7,
         f"{exact[1e-9]:.1e}",
     )
     lowest = min(special["float32"])
-    result.claim("In float32 it stops at the digits of the state: never below 10⁻⁸", lowest > 1e-8, f"{lowest:.1e}")
+    result.claim("In float32 it stops at the rounding of θ: never below 10⁻⁸", lowest > 1e-8, f"{lowest:.1e}")
     result.key_figure("distance of Adam from Adagrad at 1 − β₂ = 1e-9, float64", exact[1e-9])
     result.key_figure("the same in float32", single[1e-9])
     return special

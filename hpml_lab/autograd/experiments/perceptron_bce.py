@@ -101,7 +101,7 @@ def perceptron_bce(params: Params) -> Result:
         f"{losses[0]:.3f} → {losses[-1]:.3f} in {params.updates} updates",
     )
     result.claim(
-        "The formula gives an infinite loss and no gradient if σ(z) is rounded to 0 or to 1",
+        "The formula gives an infinite loss and no gradient if σ(z) is rounded to the wrong label",
         all(np.isinf(row.loss) and np.isnan(row.gradient) for row in saturated if row.name == "formula"),
     )
     result.claim(

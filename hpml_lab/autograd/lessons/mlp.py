@@ -104,7 +104,7 @@ def train_xor(epochs: int = 2000, lr: float = 1.0, seed: int = 0) -> EngineTrain
     """Train the lecture's net, 2-4-1 with sigmoids, on the four cases of XOR.
 
     predictions (4, 1) are the probabilities σ(logit). The lecture uses lr = 0.1 and 10 000 epochs; with lr = 1 the same net
-    needs a fifth of the steps.
+    needs a tenth of the steps.
     """
     net, losses = MLP([2, 4, 1], activation=sigmoid, seed=seed), []
     for _ in range(epochs):

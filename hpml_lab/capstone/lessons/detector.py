@@ -88,8 +88,8 @@ def training_batch(
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Patches (size, 1, 24, 24, 24) of random patients, and targets (size, 5, 6, 6, 6).
 
-    Most patches are placed so that they hold a nodule, the others somewhere in the lungs: of all cells of a scan only one in
-    40,000 holds a center.
+    Of a sick patient most patches are placed so that they hold a nodule, the others somewhere in the lungs: of all cells of a
+    scan only one in 40,000 holds a center.
 
     cut  makes a patch and its centers of a volume: `mirrored`, or `augmentation.augmented`
     """

@@ -14,7 +14,7 @@ from hpml_lab.core.experiment.findings import Claim, Table
 from hpml_lab.core.show import style
 
 SHOWN_ROWS = 8  # longer tables are folded, and cut short in a terminal
-MOST_ROWS = 100  # of a table in a card
+MOST_ROWS = 120  # of a table in a card
 
 
 def number(value: Any) -> str:
@@ -106,7 +106,7 @@ def tables_html(tables: Sequence[Table]) -> str:
             title = f"{html.escape(table.title)} ({plural(len(table.rows), 'row')})"
             body = table_html(list(table.columns.values()), table.cells()[:MOST_ROWS])
             if len(table.rows) > MOST_ROWS:
-                body += f"<p>These are the first {MOST_ROWS}; <code>result.tables</code> has all.</p>"
+                body += f"<p>These are the first {MOST_ROWS}; the result's <code>tables</code> have all.</p>"
             parts.append(folded(title, body, unfolded=len(table.rows) <= SHOWN_ROWS))
     return "".join(parts)
 

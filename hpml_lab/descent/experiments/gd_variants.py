@@ -114,8 +114,8 @@ def draw(result: Result):
 
 @picture
 def noise_and_cost(result: Result):
-    """What a less noisy gradient costs: the noise of a gradient by the time of one update. The arrow is the whole batch, which
-    has no noise. Both axes are logarithmic."""
+    """What a less noisy gradient costs: the noise of a gradient by the time of one update. The triangle at the bottom stands
+    for the whole batch, which has none. Both axes are logarithmic."""
     figure = style.new_figure(7, 3.6)
     axes = figure.subplots()
     rows = result.rows(Variant)

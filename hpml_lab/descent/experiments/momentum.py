@@ -56,8 +56,8 @@ def draw(result: Result):
 
 @picture
 def momentum_paths(result: Result):
-    """Paths of 60 steps at α = 0.07 in the valley x² + 25 y², a marker at each step: the larger the momentum, the fewer sign
-    changes of y. With γ = 0.9 the path overshoots the minimum (the star) by far."""
+    """Paths of 60 steps at α = 0.07 in the valley ½ (x² + 25 y²), a marker at each step: the larger the momentum, the fewer
+    sign changes of y. With γ = 0.9 the path overshoots the minimum (the star) by far."""
     figure = style.new_figure(9, 6.5)
     panels = figure.subplots(3, 1, sharex=True, sharey=True)
     for ax, (name, points) in zip(panels, result.arrays["paths"].items(), strict=True):

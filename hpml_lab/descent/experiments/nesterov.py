@@ -102,7 +102,7 @@ def theorem_difference(surface: Surface, steps: int, lr: float) -> float:
 
 
 def draw(result: Result):
-    """One step from the same point and the same velocity in the valley x² + 25 y², classical momentum left and Nesterov
+    """One step from the same point and the same velocity in the valley ½ (x² + 25 y²), classical momentum left and Nesterov
     right; both axes have one scale. The momentum step and the gradient step add up to the whole step. Look at the circle:
     classical momentum takes its gradient at the start, Nesterov at the end of the momentum step."""
     figure = style.new_figure(9, 6)

@@ -61,8 +61,8 @@ class RatioGain(Row):
 
 
 def draw_prefetch(result: Result):
-    """When each batch is loaded and when it is computed on, one lane for each process or thread: a plain loop, one thread
-    ahead of it, two threads ahead of it, and two workers ahead of it.
+    """From the first load on, when each batch is loaded and when it is computed on, one lane for each process or thread: a
+    plain loop, one thread ahead of it, two threads ahead of it, and two workers ahead of it.
 
     In the plain loop no two bars overlap in time; with a loader ahead, blue bars run below the orange ones; with two
     threads or workers they also run below each other.

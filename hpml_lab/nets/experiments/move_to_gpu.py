@@ -124,7 +124,7 @@ def gain_per_flop(narrow: TrainingSetup, wide: TrainingSetup, samples: int) -> S
 def draw(result: Result):
     """Time of one training step by the width of the net, both axes logarithmic: flat while the start of the operations takes
     most of the time, steep once the arithmetic does. The point at width 4 is the XOR net. A GPU line is drawn only if a GPU
-    was measured; moving to the GPU is worth it where its line lies below the CPU's."""
+    was measured; moving to the GPU is worth it where the table says faster."""
     figure = style.new_figure(7.5, 4.2)
     ax = figure.subplots()
     tiny, *wider = result.rows(TrainingStep)

@@ -23,7 +23,7 @@ def no_grad_form(net: nn.Module, lr: float) -> None:
 
 @torch.no_grad()
 def alpha_form(net: nn.Module, lr: float) -> None:
-    """The line in torch.optim.SGD: w - lr·g in one operation; in the forms above lr·g is rounded first."""
+    """As in torch.optim.SGD: w - lr·g in one operation; in the forms above lr·g is rounded first."""
     for weight in net.parameters():
         weight.sub_(weight.grad, alpha=lr)
 

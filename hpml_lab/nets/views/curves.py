@@ -8,13 +8,13 @@ from hpml_lab.core.show.picture import picture
 
 @picture
 def accuracy_curves(history: Sequence[tuple[float, float]]):
-    """Accuracy on the training and the test images of the digits after each epoch: both rise steeply in the first epochs, then
-    the test curve stays a little below."""
+    """Accuracy on the training and the test images after each epoch: both rise steeply in the first epochs, then the test curve
+    stays a little below."""
     figure = style.new_figure(6.5, 3.2)
     ax = figure.subplots()
     epochs = range(1, len(history) + 1)
     for values, label, line in zip(zip(*history, strict=True), ("training", "test"), ("-", "--"), strict=True):
         ax.plot(epochs, [100 * value for value in values], line, label=f"{label}, {100 * values[-1]:.1f} % at the end")
-    ax.set(xlabel="epoch", ylabel="accuracy (%)", title="Digits, 64-120-84-10")
+    ax.set(xlabel="epoch", ylabel="accuracy (%)", title="Three fully connected layers")
     ax.legend()
     return figure

@@ -74,7 +74,7 @@ def draw(result: Result):
     """Pool(5).map over three numbers with each start method: when each worker was ready, and which worker did which square.
 
     Each square waits a little, to be seen. Five workers are started for three numbers, so at least two have nothing to do. Look
-    at the ends of the gray bars: forked workers are ready one after the other, the others at nearly the same time.
+    at the gray bars: forked workers start one after the other, the others together, and share the cores.
     """
     timelines = result.arrays["timelines"]
     colors = {STARTS: style.GREY, SQUARES: style.BLUE}

@@ -22,8 +22,8 @@ COLORS = {
 }
 _KINDS = (
     ("copying", ("memcpy", "memset", "aten::cat", "copy")),
+    ("normalization", ("norm", "bn_")),  # before convolutions: a GPU's batch norm is cuDNN's, too
     ("convolution", ("conv", "cudnn", "xmma", "winograd")),
-    ("normalization", ("norm", "bn_")),
     ("activation", ("relu", "clamp")),
     ("pooling", ("pool",)),
 )

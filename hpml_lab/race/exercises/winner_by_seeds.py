@@ -77,7 +77,7 @@ CASES = (
         {
             "nan-wins": (
                 "a",
-                "In the third seed a diverged. Every comparison with nan is False, so ask which one is lower, not which one is "
+                "In the third seed a diverged. Every < or > with nan is False, so ask which one is lower, not which one is "
                 "not higher; and drop no seeds.",
             )
         },

@@ -79,7 +79,7 @@ HABITS = (
         "an epoch with 8 workers compared with none",
     ),
     Habit(
-        "Count launches and bytes. Fewer of both is faster on every machine.",
+        "Count launches and bytes. Where they are the cost, fewer are faster.",
         "fused-optimizers",
         "11_tuning",
         "fused-optimizers",
@@ -92,7 +92,7 @@ HABITS = (
         "12_precision",
         "amp-training",
         ("AMP over fp32",),
-        "a mixed-precision step compared with float32",
+        "a mixed-precision step compared with float32 (on a GPU without TF32)",
     ),
     Habit(
         "One run proves little: judge by seeds, and give every entrant its own best setting.",

@@ -100,7 +100,7 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
     """The lecture's pipeline of SSD, `crops` times with the same image: paste onto a larger canvas, crop, flip, with boxes.
 
     Of each pair of operators (`fn.paste` and `fn.bbox_paste`, `fn.flip` and `fn.bb_flip`) both get the same random numbers.
-    `fn.random_bbox_crop` chooses a window that keeps enough of some box, and cuts the boxes with it.
+    `fn.random_bbox_crop` chooses a window that keeps enough of every box, and cuts the boxes with it.
 
     boxes  (K, 4) as left, top, right, bottom in parts of the image, 0 … 1
     """
@@ -121,12 +121,12 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
             given,
             named,
             bbox_layout="xyXY",
-            thresholds=[0.5, 0.8],  # the part of some box that has to stay …
+            thresholds=[0.5, 0.8],  # the part of every box that has to stay …
             threshold_type="overlap",
             aspect_ratio=[0.7, 1.4],
             scaling=[0.4, 1.0],
             allow_no_crop=False,
-            total_num_attempts=400,  # … or, after so many windows, an error: by default DALI would try forever
+            total_num_attempts=400,  # … or, after so many windows, the best so far: by default DALI would try forever
         )
         images = fn.slice(images, crop_begin, crop_size)
         coin = fn.random.coin_flip()

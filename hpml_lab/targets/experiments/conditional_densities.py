@@ -260,8 +260,8 @@ def judge(result: Result) -> None:
     )
     two = four["two peaks"]
     measured(
-        "Between two peaks the mean is a poor prediction: around it the squared error has more than a quarter of its "
-        "probability where no pixels are",
+        "Between two peaks the mean is a poor prediction: more than a quarter of the squared error's "
+        "probability lies elsewhere than the pixels",
         two.squared > 25,
         f"{two.squared:.0f} %, around level {two.mean:.1f}",
     )

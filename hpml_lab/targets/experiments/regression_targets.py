@@ -84,8 +84,8 @@ def draw(result: Result):
     likelihood.set(ylabel="−log-likelihood (nats)", title="Every seed: how well the density fits", xlim=(-0.6, len(rows) - 0.1))
     seed_strip(miss, {row.model: row.misses for row in rows if row.model != GAUSSIAN}, COLORS)
     miss.axhline(NOISE / 2, color=style.INK, linestyle="--", linewidth=1)
-    miss.annotate("a true t", (1, NOISE / 2), xycoords=("axes fraction", "data"), fontsize=8, ha="right", va="bottom")
-    miss.set(ylabel="|f(prediction) − x|", title="Is it a solution?", ylim=(0, None))
+    miss.annotate("mean |noise|", (1, NOISE / 2), xycoords=("axes fraction", "data"), fontsize=8, ha="right", va="bottom")
+    miss.set(ylabel="|f(prediction) − x|", title="How far from a solution", ylim=(0, None))
     return figure
 
 

@@ -63,8 +63,9 @@ def start_apart(weight: Tensor, bias: Tensor, targets: Tensor) -> None:
     """Initialize the last layer, weight (3 K, inputs) and bias (3 K), so that the components start apart.
 
     With the usual initialization all components start in nearly the same place with the same weight, get nearly the same
-    gradients, and remain together: one wide Gaussian. Here the weights are 0, so that at first every x has the same mixture: K
-    equal components at the quantiles (k + ½) / K of the targets, narrow enough to tell their parts of the targets apart.
+    gradients, and may remain together: one wide Gaussian. Here the weights are 0, so that at first every x has the same
+    mixture: K equal components at the quantiles (k + ½) / K of the targets, narrow enough to tell their parts of the targets
+    apart.
     """
     if not len(targets) or not targets.isfinite().all():
         raise LabError("the targets are not all finite numbers: they have no quantiles.", "Remove these samples.")

@@ -125,8 +125,8 @@ def ran(rows: Iterable[AttentionRun], implementation: str) -> list[AttentionRun]
 
 def draw(result: Result):
     """Attention, forward and backward, by length. Left: time. Middle: what autograd keeps for the backward pass (lines), and
-    the peak memory (dotted; a cross is a length that did not fit and was not run). A line twice as steep grows with the square
-    of the length. Right: at the longest length that each ran, its share of the rate of a large matrix product."""
+    the peak memory (dotted; a cross is a length that might not fit and was not run). A line twice as steep grows with the
+    square of the length. Right: at the longest length that each ran, its share of the rate of a large matrix product."""
     rows = result.rows(AttentionRun)
     names = list(dict.fromkeys(row.implementation for row in rows))
     figure = style.new_figure(11, 3.8)

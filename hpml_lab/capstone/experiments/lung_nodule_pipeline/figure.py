@@ -15,10 +15,10 @@ COLORS = dict(zip(PARTS, _LOOKS, strict=True))
 
 
 def draw_ladder(result: Result):
-    """Down the ladder, one change per rung. Left: milliseconds a patient, on a logarithmic axis. Right: how much of the work
-    each part is. Each change attacks the largest part of the rung above it for which a change is left. A change in brackets was
-    taken back: the whole was not faster beyond noise, or its output was not good enough. Changes of method come last. Look at
-    which part is the largest at the top, and which one at the bottom."""
+    """Down the ladder, one change per rung. Left: milliseconds a patient, worked out from the gains kept; the axis is
+    logarithmic. Right: how much of the work each part is. Each change attacks the largest part of the rung above it for which a
+    change is left. One in brackets was taken back: the whole was not faster beyond noise, or its output was not good enough.
+    Changes of method come last. Look at which part is the largest at the top, and which one at the bottom."""
     return draw_rungs([*result.rows(LungSlowStart), *result.rows(LungRung)], COLORS, "a patient")
 
 
@@ -26,7 +26,7 @@ def draw_ladder(result: Result):
 def stages_before_and_after(result: Result):
     """Who did what when, for a few patients. Top: the first script, one stage after the other. Bottom: the fast pipeline of the
     same method, on a shorter axis. A gap in a lane is a thread that waits. Look for the network, in blue. Each ran once, under
-    the monitor; the ladder's times are medians of turns, so the two differ by what else the machine did."""
+    the monitor; the ladder divides the first script's time by each gain kept, so the two differ."""
     uses = result.rows(MachineUse)
     heights = [1 + 0.45 * len({row["lane"] for row in use.spans}) for use in uses]
     figure = style.new_figure(9, 1.0 + sum(heights))

@@ -32,7 +32,7 @@ class LungRung(Row):
     name: str = column("change")
     what: str = column("what is done")
     found_by: str = column("found in the profile")
-    part_ms_before: float = column("before", "ms")
+    part_ms_before: float = column("when profiled", "ms")
     part_ms_after: float = column("after", "ms")
     part_gain: float | None = column("the part", "speed-up")
     part_interval: str | None = column("interval of that")

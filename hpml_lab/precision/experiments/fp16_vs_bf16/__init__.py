@@ -128,9 +128,9 @@ LOOKS = dict(
 
 def draw(result: Result):
     """Above left: distance to the next number relative to the magnitude, from a format's smallest number to its largest; it
-    rises where numbers are subnormal. Above right: every number from 1 to 1.25. Below: loss of a small descent with the
-    weights stored in each format, dashed with an fp32 master copy, dotted with stochastic rounding; a curve becomes flat when
-    its updates are smaller than half the spacing."""
+    rises where numbers are subnormal. Above right: every number from 1 to 1.25. Below: loss of a small descent with the weights
+    stored in each format, dashed with an fp32 master copy, dotted with stochastic rounding; a solid curve becomes flat when its
+    updates are smaller than half the spacing."""
     figure = style.new_figure(9, 7.5)
     grid = figure.subplot_mosaic([["spacing", "line"], ["loss", "loss"]])
     axes = grid["spacing"]

@@ -142,7 +142,7 @@ def gemm_tensor_cores(params: Params) -> Result:
 
     tables = [
         Table("Matrix products", rates),
-        Table("Highest rate of each format, alone", highest),
+        Table("Best shape of each format, alone", highest),
         Table("Sizes around a multiple of 8", [row for rows, _ in around.values() for row in rows]),
         Table("Sums of K fp16 products", errors),
     ]

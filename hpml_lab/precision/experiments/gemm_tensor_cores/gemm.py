@@ -118,7 +118,7 @@ def error_bound(mode: GemmMode, a: torch.Tensor, b: torch.Tensor) -> torch.Tenso
 
         |Ĉ - C| ≤ (1 + u_out) (2·u_in + u_in² + ⌈K / joined⌉·u_sum) · 8 q + u_out |C|
 
-    The bound of the worst case has |A||B| instead of q, which is √K times as large, and would accept a product of zeros.
+    The bound of the worst case has |A||B| instead of q, which is about √K times as large, and would overlook larger mistakes.
     Sources: N. Higham and T. Mary, Sharper probabilistic backward error analysis (2020); M. Fasi, N. Higham, M. Mikaitis and
     S. Pranesh, Numerical behavior of NVIDIA tensor cores (2021).
     """

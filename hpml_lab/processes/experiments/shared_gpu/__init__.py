@@ -47,8 +47,8 @@ class SharedDevice(Row):
 
 
 def draw(result: Result):
-    """Left: steps per second of all processes together, by their number; if they only take turns, there is no gain. Right: when
-    each of them trained, one after the other and at once."""
+    """Left: steps per second of all processes together, by their number; taking turns gains only what one process leaves idle.
+    Right: when each of them trained, one after the other and at once."""
     shown, timelines = result.rows(SharedDevice), result.arrays["timelines"]
     figure = style.new_figure(9, 1.2 + 1.2 * len(timelines))
     names = list(timelines)

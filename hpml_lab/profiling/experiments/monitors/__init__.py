@@ -103,10 +103,10 @@ def averaged(samples: list[MonitorSample], together: int) -> list[tuple[float, f
 
 
 def draw(result: Result):
-    """Processor use of one load that is busy for half of each cycle, as its own process's counters give it: over short
-    windows, shorter than a burst, and over long windows, each of several cycles. A dashed line marks the known duty cycle.
-    Short windows jump between idle and busy; long windows stay level, at the known share where a core was free. Where a GPU
-    computes, a second panel sets its known bursts against what NVML says of it.
+    """Processor use of one load that is busy for half of each cycle, as its own process's counters give it: over short windows,
+    shorter than a burst, and over long windows, each of several cycles. A dashed line marks the known duty cycle. Short windows
+    jump between idle and busy; long windows stay level, above the known share by the sampler's own time. Where a GPU computes,
+    a second panel sets its known bursts against what NVML says of it.
     """
     gpu = result.rows(GpuUse)
     figure = style.new_figure(8, 5.6 if gpu else 3.6)

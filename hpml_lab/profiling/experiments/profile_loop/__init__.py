@@ -47,7 +47,7 @@ class RungRow(Row):
     name: str = column("change")
     attacks: str = column("attacks")
     largest_before: str = column("largest before")
-    part_ms_before: float = column("the part before", "ms")
+    part_ms_before: float = column("the part, when profiled", "ms")
     part_ms_after: float = column("the part after", "ms")
     gain: float = column("speed-up")
     interval: str = column("interval")

@@ -86,7 +86,7 @@ def draw(result: Result):
         axes.set(yscale="log", ylabel="time in ms", title=f"Weights {matrix}")
         style.label_log_axis(axes.yaxis)
         zeros_axis(axes, [row.zeros for row in rows[1:]])
-        axes.legend(fontsize=8.5)
+    figure.legend(*axes.get_legend_handles_labels(), fontsize=8.5, loc="outside lower center", ncols=4)  # the last has all
     return figure
 
 

@@ -21,9 +21,9 @@ LOOK |= {INT32: LOOK[CSR] | {"linestyle": ":", "marker": ""}, COO: {"color": sty
 
 @picture
 def format_bytes(result: Result):
-    """Memory of a matrix of float32 in each format, by the share of zeros and relative to the dense matrix: lines by formula,
-    markers as counted, and dots where a format begins to be smaller than the dense matrix. Look at what an index costs: where
-    does the line of each format cross that of the dense matrix?"""
+    """Memory of a matrix of float32 in each format, by the share of zeros and relative to the dense matrix: lines and 2:4 by
+    formula, other markers as counted, and dots where a format begins to be smaller than the dense matrix. Look at what an index
+    costs: where do the lines of CSR and of COO, which has two indices a value, cross that of the dense matrix?"""
     figure = style.new_figure(7.5, 4.2)
     axes = figure.subplots()
     base = result.rows(FormatTime)[0]

@@ -36,7 +36,7 @@ class FormatTime(Row):
     gain: float | None = column("speed-up", "", None)
     interval: str | None = column("90 % interval", "", None)
     verdict: str | None = column("verdict", "", None)
-    error: float = column("largest error", "of the bound", 0.0)
+    error: float = column("largest error", "of the bound for float32 sums", 0.0)
     formula: int = 0  # bytes
 
 

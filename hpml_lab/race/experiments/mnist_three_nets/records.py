@@ -95,4 +95,4 @@ def ranking(group: Group) -> str:
 def against_best_other(name: str, others: Sequence[str], group: Group) -> str:
     """The final losses of an optimizer and of the best of `others`, in words."""
     rival = min((other for other in others if other != name), key=lambda other: median(group[other].end))
-    return f"{name} {median_and_range(group[name].end)}, best other {rival} {median_and_range(group[rival].end)}"
+    return f"{name} {median_and_range(group[name].end)}, best other of the study {rival} {median_and_range(group[rival].end)}"

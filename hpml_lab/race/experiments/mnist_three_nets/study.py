@@ -38,7 +38,7 @@ def conclusions(nets: dict[str, Group]) -> dict[str, tuple[bool, str]]:
     most_accurate = max(STUDIED, key=lambda name: median(deep[name].final))
     accuracy = {name: 100 * median(deep[name].final) for name in ("Adam", most_accurate)}
     return {
-        "Adagrad is best on net 1: each of its seeds ends below every seed of every other optimizer": (
+        "Adagrad is best on net 1: each of its seeds ends below every seed of the study's others": (
             below_all("Adagrad", shallow),
             against_best_other("Adagrad", STUDIED, shallow),
         ),
@@ -46,7 +46,7 @@ def conclusions(nets: dict[str, Group]) -> dict[str, tuple[bool, str]]:
             not leads and not fails,
             f"leads on {', '.join(leads) or 'none'}; fails on {', '.join(fails) or 'none'}",
         ),
-        "SGD and momentum suit any problem: at most 2 points of accuracy behind the best on every net": (
+        "SGD and momentum suit any problem: at most 2 points of accuracy behind the study's best on every net": (
             max(behind.values()) <= 0.02,
             ", ".join(f"{name} at most {100 * gap:.1f} points behind" for name, gap in behind.items()),
         ),

@@ -24,7 +24,7 @@ class CacheRate(Row):
 
     way: str = column("way")
     mb_per_s: float = column("bandwidth", "MB/s")
-    fetched: float | None = column("share fetched from the disk", default=None)  # None where the kernel does not say
+    fetched: float | None = column("fetched from the disk / read", default=None)  # None where the kernel does not say
     samples: Sequence[float] = ()
 
 

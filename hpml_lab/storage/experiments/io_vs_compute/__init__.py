@@ -68,7 +68,7 @@ def draw_io_vs_compute(result: Result):
     time than loading are repeated. Right: how much faster the loop becomes if loading runs during compute, and if a step takes
     half the time, predicted and measured with its 90 % interval.
 
-    The dotted line marks 2, which a step twice as fast cannot reach while loading takes its turn.
+    The dotted line marks 2: while loading takes its turn, only the noise of a step twice as fast reaches beyond it.
     """
     figure = style.new_figure(9, 4.4)
     left, right = figure.subplots(1, 2)

@@ -79,9 +79,10 @@ def draw(result: Result):
         roof.plot([x for _, x, _ in points], [y for _, _, y in points], linestyle="none", markersize=7, **look)
         roof.plot(*_line(device, result.rows(Product), "intensity"), ".:", color=look["color"], linewidth=1, markersize=5)
         points.append((f"n={products[0].n}", products[0].intensity, products[0].rate))
+        lower, upper = sorted((point for point in points if point[0][:4] in ("conv", "matm")), key=lambda point: point[2])
+        where = {lower[0]: (-20, -16), upper[0]: (-20, 7), points[-1][0]: (-28, -3)}
         for kernel, x, y in points:
-            below = {"conv": (-20, -16), "matm": (-20, 7)}.get(kernel[:4], (6, -11))
-            roof.annotate(kernel, (x, y), xytext=below, textcoords="offset points", fontsize=8)
+            roof.annotate(kernel, (x, y), xytext=where.get(kernel, (6, -11)), textcoords="offset points", fontsize=8)
     colors = dict(zip(devices, style.CYCLE, strict=False))
     # Each name on a line of its own: caches of two devices may lie close together.
     for i, cache in enumerate(result.rows(Cache)):
@@ -251,6 +252,7 @@ def _claims(result: Result, params: Params, devices: list[torch.device], threads
     _claim_cache(result)
     smallest, *_, largest = sorted(_on("cpu", result.rows(Product)), key=lambda row: row.n)
     by_size = gain_per("flops", workloads.matmul(smallest.n, devices[0]), workloads.matmul(largest.n, devices[0]), threads)
+    result.key_figure("FLOP/s on the CPU, the largest product over the smallest", by_size.ratio, "times")
     result.measured(
         f"Per FLOP, a product with n = {largest.n} is faster than one with n = {smallest.n}", by_size.faster, str(by_size)
     )

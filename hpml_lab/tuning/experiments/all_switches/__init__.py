@@ -97,7 +97,7 @@ def gain_per_sample(times: dict[str, Timing], name: str) -> SpeedUp:
 
 def draw(result: Result):
     """Each switch alone, and several together, on one training run. Left: speed-up over the run with all switches off, per
-    sample; gray bars are within noise, orange ones are slower. Right: memory that the forward pass keeps for the backward
+    sample; gray bars claim nothing, orange ones are slower. Right: memory that the forward pass keeps for the backward
     pass. The first bar is the run with anomaly mode left on."""
     rows = result.rows(SwitchedStep)
     figure = style.new_figure(8.5, 0.32 * len(rows) + 1.2)
