@@ -79,8 +79,8 @@ def draw(result: Result):
         roof.plot([x for _, x, _ in points], [y for _, _, y in points], linestyle="none", markersize=7, **look)
         roof.plot(*_line(device, result.rows(Product), "intensity"), ".:", color=look["color"], linewidth=1, markersize=5)
         points.append((f"n={products[0].n}", products[0].intensity, products[0].rate))
-        lower, upper = sorted((point for point in points if point[0][:4] in ("conv", "matm")), key=lambda point: point[2])
-        where = {lower[0]: (-20, -16), upper[0]: (-20, 7), points[-1][0]: (-28, -3)}
+        *lower, upper = sorted((rate, kernel) for kernel, _, rate in points if kernel[:4] in ("conv", "matm"))
+        where = {kernel: (-20, -16) for _, kernel in lower} | {upper[1]: (-20, 7), points[-1][0]: (-28, -3)}
         for kernel, x, y in points:
             roof.annotate(kernel, (x, y), xytext=where.get(kernel, (6, -11)), textcoords="offset points", fontsize=8)
     colors = dict(zip(devices, style.CYCLE, strict=False))
