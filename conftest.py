@@ -40,6 +40,7 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(optionalhook=True)  # a GPU machine may lack xdist
 def pytest_xdist_auto_num_workers():
     """How many workers `-n auto` starts: one more than there are cores, because tests also wait, if the memory holds them."""
     import psutil

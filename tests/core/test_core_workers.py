@@ -86,6 +86,7 @@ def test_a_worker_that_does_not_act_on_sigterm_has_ended_as_well(how, tmp_path, 
         while not list(tmp_path.iterdir()) and time.monotonic() < end:
             time.sleep(0.01)
         shutdown_workers(iterator)
+        worker.join(60)  # on a busy machine 0.2 s are short even for SIGKILL
         assert worker.exitcode == -signal.SIGKILL
     finally:
         worker.kill()
