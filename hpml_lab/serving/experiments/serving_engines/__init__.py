@@ -112,9 +112,9 @@ def draw(result: Result):
 
 @picture
 def busy_latency_over_time(result: Result):
-    """One turn at the busy load: the latency of each request over the moment it was due. A server that keeps up stays flat; one
-    that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly how long the
-    traffic lasted."""
+    """The first 400 requests of a turn at the busy load: latency over the moment each was due. A server that keeps up stays
+    flat; one that does not lets its queue grow, and every further request waits longer: its percentiles then say mostly how
+    long the traffic lasted."""
     figure = style.new_figure(8.5, 4.0)
     axes = figure.subplots()
     for name, color, line in zip(SERVERS, style.CYCLE, style.LINES, strict=False):
