@@ -209,7 +209,9 @@ def test_a_folder_that_cannot_be_written_is_named(bootstrap, monkeypatch):
 def test_lab_and_test_run_in_the_environment_with_further_words(bootstrap, monkeypatch):
     called = []
     monkeypatch.setattr(subprocess, "call", lambda command, cwd: called.append(command) or 3)
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
     assert bootstrap.main("test", "-k", "xor") == 3 and called[-1][1:] == ["-m", "pytest", "-n", "auto", "-k", "xor"]
+    assert "PYTHONDONTWRITEBYTECODE" not in os.environ
     assert bootstrap.main("lab", "--no-browser") == 3
     assert called[-1][1:3] == ["-m", "jupyterlab"] and called[-1][-1] == "--no-browser"
     assert len(bootstrap.asked) == 3, "the environment is made once"
