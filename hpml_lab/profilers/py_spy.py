@@ -19,6 +19,7 @@ from hpml_lab.profilers.stacks import IMPORT_FRAMES, read_stacks, split_imports
 END_SECONDS = 10.0  # for py-spy to write its file once it is asked to stop
 FORMATS = {".txt": "raw", ".json": "speedscope", ".svg": "raw"}
 NOT_INSTALLED = LabError("py-spy is not installed here.", "pip install py-spy")
+NO_PYTHON = LabError("py-spy saw the process run no Python.", "Watch it while it works; one that waits has no samples.")
 ALLOW = "On Linux allow it (`sudo sysctl kernel.yama.ptrace_scope=0`; in Docker `--cap-add SYS_PTRACE`); macOS wants root."
 
 
@@ -37,9 +38,12 @@ def record_stacks(process_id: int, path: Path | str, seconds: float = 1.0, rate:
         seen = _watch(process_id, Path(folder) / "seen", FORMATS[path.suffix], seconds, rate)
     if path.suffix == ".json":
         return atomic_write(path, seen if imports else _speedscope_without_imports(seen))
-    stacks = seen if imports else split_imports(seen)[0]
-    if not stacks:
+    work, imported = split_imports(seen)
+    if not work + imported:
+        raise NO_PYTHON
+    if not imports and not work:
         raise LabError("py-spy saw the process do nothing but import modules.", "Watch it longer, or pass imports=True.")
+    stacks = imported + work if imports else work
     return atomic_write(path, stacks if path.suffix == ".txt" else flame_svg(read_stacks(stacks)))
 
 
@@ -64,7 +68,7 @@ def _watch(process_id: int, path: Path, format: str, seconds: float, rate: int) 
             watcher.kill()
     written = path.is_file()
     if written and not path.stat().st_size and watcher.returncode == 0:
-        raise LabError("py-spy saw the process run no Python.", "Watch it while it works; one that waits has no samples.")
+        raise NO_PYTHON
     if not written or not path.stat().st_size:
         raise LabError(f"py-spy could not watch the process ({reason(message)}).", ALLOW)
     return path.read_text(encoding="utf-8")

@@ -51,12 +51,19 @@ class FrameShare(Row):
 def read_stacks(folded: str) -> StackNode:
     """The tree of all stacks of a folded text, below a root called "all". Raises LabError for a line that is not a stack."""
     root = StackNode("all")
-    for line in filter(None, map(str.strip, folded.splitlines())):
-        stack, _, samples = line.rpartition(" ")
-        if not stack or not samples.isdecimal():
-            raise LabError(f"{line!r} is not a folded stack.", "A line is `outer;inner 12`: frames, a space, samples.")
-        root.add(stack.split(";"), int(samples))
+    for stack, samples in _stacks(folded):
+        root.add(stack.split(";"), samples)
     return root
+
+
+def _stacks(folded: str) -> Iterator[tuple[str, int]]:
+    """Each stack and its samples, without those that have no frame: py-spy writes ` 3` for a thread that is just starting."""
+    for line in filter(str.strip, folded.splitlines()):
+        stack, space, samples = line.rstrip().rpartition(" ")
+        if not space or not samples.isdecimal():
+            raise LabError(f"{line!r} is not a folded stack.", "A line is `outer;inner 12`: frames, a space, samples.")
+        if stack.strip():
+            yield stack, int(samples)
 
 
 def folded_text(root: StackNode) -> str:
@@ -81,8 +88,8 @@ def split_imports(folded: str) -> tuple[str, str]:
     Most samples of a short script fall into `import torch`; they would hide the script's own work.
     """
     work, imports = [], []
-    for line in filter(str.strip, folded.splitlines()):
-        (imports if any(name in line for name in IMPORT_FRAMES) else work).append(f"{line}\n")
+    for stack, samples in _stacks(folded):
+        (imports if any(name in stack for name in IMPORT_FRAMES) else work).append(f"{stack} {samples}\n")
     return "".join(work), "".join(imports)
 
 

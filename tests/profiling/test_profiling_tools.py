@@ -174,6 +174,12 @@ def test_frames_with_spaces_are_read_and_other_text_is_refused():
             stacks.read_stacks(text)
 
 
+def test_samples_without_a_frame_belong_to_no_function():
+    root = stacks.read_stacks("main;hot 4\n 98\n")
+    assert root.total == 4 and stacks.frame_shares(root)[0].own_percent == 100
+    assert stacks.split_imports(IMPORTING + " 98\nmain;hot 4\n") == ("main;hot 4\n", IMPORTING)
+
+
 def test_the_row_draws_what_py_spy_saw_and_leaves_nothing(sound):
     before = child_pids()
     result = flame_graph("quick", device="cpu")
@@ -271,6 +277,9 @@ def test_a_record_has_the_script_s_own_work_and_its_imports_only_if_asked(monkey
     fake_py_spy(monkeypatch, tmp_path, IMPORTING)
     with pytest.raises(LabError, match="nothing but import"):
         py_spy.record_stacks(os.getpid(), path)
+    fake_py_spy(monkeypatch, tmp_path, " 5\n")
+    with pytest.raises(LabError, match="run no Python"):
+        py_spy.record_stacks(os.getpid(), path, imports=True)
 
 
 def test_a_speedscope_record_leaves_imports_out_too(monkeypatch, tmp_path):
