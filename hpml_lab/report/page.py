@@ -76,9 +76,10 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
         raise LabError(f"{folder} is not a folder.", "Name the folder that `hpml-lab run SLUG --out DIR` filled.")
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
-        if path.name.partition(".")[0] == kept.PREDICTIONS.partition(".")[0]:  # those that were set aside, too
-            if path.name != kept.PREDICTIONS or kept.predictions_are_damaged(folder):
-                left_out.append((path.name, "its predictions cannot be read. Correct it by hand, or delete it."))
+        words = path.name.partition(".")[0]
+        if f"{words}.json" in (kept.PREDICTIONS, kept.EXERCISES):  # those that were set aside, too
+            if path.name != f"{words}.json" or kept.is_damaged(path):
+                left_out.append((path.name, f"its {words} cannot be read. Correct it by hand, or delete it."))
             continue
         try:
             entries.append(_entry(load_result(path)))

@@ -365,6 +365,13 @@ def test_a_file_of_predictions_nested_deep_holds_none(folder):
     assert "its predictions cannot be read" in page_of(folder)[1][0][1]
 
 
+def test_what_checks_of_exercises_found_is_no_damaged_result(folder):
+    (folder / "exercises.json").write_text(json.dumps([{"exercise": "xor", "notebook": "03_nets", "state": "right"}]))
+    assert page_of(folder)[1] == [], "the advice for a damaged result is to delete it"
+    (folder / "exercises.json").rename(folder / "exercises.damaged.json")
+    assert "its exercises cannot be read" in page_of(folder)[1][0][1]
+
+
 def test_a_page_is_written_into_a_device_and_does_not_replace_it(folder, tmp_path, capsys):
     pipe, read = tmp_path / "pipe", []
     os.mkfifo(pipe)

@@ -92,7 +92,7 @@ def _add(path: Path, found: dict[str, Any], key: str, what: str) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(path.with_name(f".{path.name}.lock"), timeout=LOCK_SECONDS):
-            if os.path.lexists(path) and not isinstance(_read(path), list):
+            if is_damaged(path):
                 print(f"{path} could not be read; it is now called {set_aside(path).name}.", file=sys.stderr)
             others = [other for other in _read(path) or [] if not isinstance(other, dict) or other.get(key) != found[key]]
             atomic_write(path, json.dumps([*others, found], indent=1) + "\n")
@@ -106,9 +106,9 @@ def read_predictions(folder: Path) -> list[dict[str, Any]]:
     return [item for item in found if _is_prediction(item)] if isinstance(found, list) else []
 
 
-def predictions_are_damaged(folder: Path) -> bool:
-    """Whether there is a file of predictions in `folder` that cannot be read."""
-    return os.path.lexists(folder / PREDICTIONS) and not isinstance(_read(folder / PREDICTIONS), list)
+def is_damaged(path: Path) -> bool:
+    """Whether a file of predictions or exercises is there and cannot be read."""
+    return os.path.lexists(path) and not isinstance(_read(path), list)
 
 
 def _is_prediction(item: Any) -> bool:
