@@ -3,6 +3,7 @@
 import hashlib
 import os
 import signal
+import struct
 import subprocess
 import sys
 import threading
@@ -206,6 +207,15 @@ def test_a_child_that_ends_without_a_message_gives_the_default():
         assert child.receive(60, default="nothing") == "nothing"
         child.process.join(60)
     assert child.exitcode == 0
+
+
+def ends_within_a_message(connection):
+    os.write(connection.fileno(), struct.pack("!i", 100) + b"a part")  # as one that is killed while it sends
+
+
+def test_a_child_that_ends_within_a_message_gives_the_default():
+    with child_process(ends_within_a_message) as child:
+        assert child.receive(60, default="nothing") == "nothing"
 
 
 def end_when_the_connection_closes(connection):

@@ -53,9 +53,9 @@ class Child:
         return self.process.exitcode
 
     def receive(self, deadline_seconds: float, default: Any = None) -> Any:
-        """What the child sends next; `default` if it has sent nothing by then or has ended without sending anything."""
-        if self.connection.poll(max(0.0, deadline_seconds)):  # true also if the child has ended
-            with contextlib.suppress(EOFError, ConnectionError):
+        """What the child sends next; `default` if it has sent nothing by then or has ended without sending it whole."""
+        with contextlib.suppress(EOFError, OSError):  # OSError: it ended within a message; on Windows also if before one
+            if self.connection.poll(max(0.0, deadline_seconds)):  # true also if the child has ended
                 return self.connection.recv()
         return default
 
