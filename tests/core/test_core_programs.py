@@ -29,7 +29,10 @@ def test_a_traceback_has_no_colors_where_a_notebook_asks_for_them(monkeypatch):
     assert programs.run_python(["-c", "1 / 0"]).stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"
 
 
-@pytest.mark.parametrize("code", [SLEEP, START_ANOTHER])
+IN_A_CHILD = "import time; from hpml_lab.core.system.children import run_in_child; run_in_child(time.sleep, 60)"
+
+
+@pytest.mark.parametrize("code", [SLEEP, START_ANOTHER, IN_A_CHILD])
 def test_a_program_is_killed_at_its_deadline_with_what_it_started(code, nothing_left):
     finished = programs.run_python(["-c", code], deadline_seconds=1.0)
     assert finished.exitcode is None and 1.0 <= finished.seconds < 20

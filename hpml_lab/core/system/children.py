@@ -233,6 +233,7 @@ def _wait_for(children: dict[str, Child], deadline_seconds: float) -> dict[str, 
 
 def _report(connection: Connection, function: Callable[..., Any], *arguments: Any) -> None:
     """In the child: call the function and send how it ended."""
+    end_with_parent()  # in a group of its own, no signal to the parent's group reaches it
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)
     if callable(signal.getsignal(signal.SIGINT)):

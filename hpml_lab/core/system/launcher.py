@@ -37,7 +37,7 @@ import torch
 import torch.distributed.nn  # before there is a group: see `train.leave`
 from torch import distributed as dist
 
-from hpml_lab.core.system.children import end_with_parent, run_in_children, shield_children_from_sigint
+from hpml_lab.core.system.children import run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.machine import cores
 from hpml_lab.core.system.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
@@ -185,7 +185,6 @@ def _run_rank(
     folder: str, rank: int, ranks: int, device: str, deadline_seconds: float, pickler: str, call: tuple | bytes
 ) -> bytes:
     """Join the group, call the function, leave the group."""
-    end_with_parent()
     watch = threading.Timer(0.9 * deadline_seconds, note_place, (Path(folder), rank, threading.get_ident()))
     watch.daemon = True
     watch.start()
