@@ -24,6 +24,11 @@ def test_a_fresh_interpreter_returns_what_it_printed_and_how_it_ended():
     assert (done.stdout, done.stderr, done.exitcode) == ("out\n", "err\n", 3)
 
 
+def test_what_is_no_text_is_marked_and_loses_nothing_else():
+    done = programs.run_python(["-c", r"import os; os.write(2, b'before \xff after')"])
+    assert (done.stderr, done.exitcode) == ("before \ufffd after", 0)
+
+
 def test_a_traceback_has_no_colors_where_a_notebook_asks_for_them(monkeypatch):
     monkeypatch.setenv("FORCE_COLOR", "1")  # Python 3.13 heeds it, as ipykernel sets it
     assert programs.run_python(["-c", "1 / 0"]).stderr.splitlines()[-1] == "ZeroDivisionError: division by zero"

@@ -78,7 +78,7 @@ def run_python(
     """
     start = CLOCK()
     command = [python, "-P", *arguments]  # -P: the current folder is not searched for modules
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "errors": "replace"}
     with started(command, env=python_environment(environment), **pipes) as program:
         in_time = True
         try:
