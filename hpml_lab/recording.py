@@ -100,9 +100,10 @@ def device_and_machine(requested: str | None) -> tuple[str, dict]:
 
 def _describe(requested: str | None) -> tuple[str, dict] | LabError:
     try:
-        return str(choose_device(requested)), machine.describe()
+        chosen = choose_device(requested)
     except LabError as error:
         return error
+    return str(chosen), machine.describe(chosen.torch.index or 0)
 
 
 def by_value(experiments: Iterable[Experiment], failed_before: Sequence[str] = ()) -> list[Experiment]:

@@ -16,6 +16,7 @@ import types
 from pathlib import Path
 
 import pytest
+import torch
 
 from hpml_lab import cli, recording
 from hpml_lab.cli.reference import duration
@@ -362,6 +363,14 @@ def test_a_folder_that_cannot_be_one_is_reported_before_anything_runs(lab, demo,
 def test_a_device_that_does_not_exist_is_wrong_input():
     with pytest.raises(LabError, match="'cuda:99' was asked for"):
         device_and_machine("cuda:99")
+
+
+def test_the_machine_is_described_by_the_gpu_that_was_asked_for(monkeypatch):
+    """As a run's own record is: else a run on the second of two different GPUs would never count as recorded."""
+    chosen = types.SimpleNamespace(torch=torch.device("cuda:1"))
+    monkeypatch.setattr(recording, "choose_device", lambda requested: chosen)
+    monkeypatch.setattr(machine, "describe", lambda index=0: {"gpu": f"GPU {index}"})
+    assert recording._describe("cuda:1")[1] == {"gpu": "GPU 1"}
 
 
 def test_durations():
