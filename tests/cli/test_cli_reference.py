@@ -225,6 +225,13 @@ def test_it_resumes_and_tries_what_failed_last(lab, demo, monkeypatch):
 
 
 @pytest.mark.usefixtures("forked")
+def test_what_failed_in_another_call_is_on_the_page_and_no_failure_of_this_one(lab):
+    assert lab("demo-wrong")[0] == 1
+    code, said, progress = lab("demo-two")
+    assert code == 0 and "| demo-wrong | failed |" in said and "failed: demo-wrong" not in progress
+
+
+@pytest.mark.usefixtures("forked")
 def test_what_is_recorded_can_be_recorded_again(lab, demo):
     assert lab("demo-one")[0] == 0
     assert "1 of 1 are recorded; 0 to run" in lab("demo-one")[2]
