@@ -35,6 +35,7 @@ def run_experiments(chosen: argparse.Namespace) -> int:
     finished, crashed, failing = [], [], []
     for index, experiment in enumerate(experiments, 1):
         print(f"[{index}/{total}] {experiment.slug}, {chosen.size} on {device}", file=sys.stderr, flush=True)
+        result = None
         try:
             result = experiment(chosen.size, chosen.device)
             if not result:
@@ -56,9 +57,9 @@ def run_experiments(chosen: argparse.Namespace) -> int:
             kept = f"Kept in {out}: {', '.join(finished)}." if finished else "Nothing had finished yet."
             print_error(f"interrupted. {kept}", f"Not run: {', '.join(left)}." if left else "")
             return INTERRUPTED
-        except BrokenPipeError:
-            raise
-        except Exception:  # whatever one experiment does, the others are still worth running
+        except Exception as error:  # whatever one experiment does, the others are still worth running
+            if isinstance(error, BrokenPipeError) and result is not None:  # who reads the output has gone
+                raise
             crashed.append(experiment.slug)
             traceback.print_exc()
             print_error(f"{experiment.slug} crashed (above); the other experiments still run.")

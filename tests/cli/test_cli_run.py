@@ -67,6 +67,11 @@ def undrawable(params):
     return Result([Table("Numbers", [NamedNumber(1)])])
 
 
+def breaking(params):
+    """A pipe of its own breaks."""
+    raise BrokenPipeError
+
+
 def interrupting(params):
     """Ctrl-C comes while it runs."""
     raise KeyboardInterrupt
@@ -74,10 +79,10 @@ def interrupting(params):
 
 @pytest.fixture(autouse=True)
 def experiments(monkeypatch):
-    """A registry with six experiments of its own instead of the workbook's."""
+    """A registry with experiments of its own instead of the workbook's."""
     monkeypatch.setattr(registry, "import_topics", lambda part: {})
     monkeypatch.setattr(registry, "_REGISTRY", {})
-    for function in (plain, failing, crashing, refusing, undrawable, interrupting):
+    for function in (plain, failing, crashing, breaking, refusing, undrawable, interrupting):
         draw = draw_line if function in (plain, undrawable) else None
         registry.experiment(function.__name__, lecture="L9", notebook="99_test", draw=draw)(function)
     RAN.clear()
@@ -131,7 +136,7 @@ def test_several_run_in_order_each_once_and_full_is_full(hpml, out):
 
 
 def test_all_runs_every_experiment(hpml, out, monkeypatch):
-    for name in ("crashing", "refusing", "undrawable", "interrupting"):
+    for name in ("crashing", "breaking", "refusing", "undrawable", "interrupting"):
         del registry._REGISTRY[name]
     _, _, progress = run(hpml, out, "all")
     assert "2 of 2 finished" in progress
@@ -145,11 +150,11 @@ def test_an_exact_claim_that_fails_is_an_exit_code_of_1_at_the_end(hpml, out):
 
 
 def test_a_crash_is_reported_and_the_others_run(hpml, out):
-    code, _, progress = run(hpml, out, "crashing", "refusing", "plain")
+    code, _, progress = run(hpml, out, "crashing", "breaking", "refusing", "plain")
     assert code == 1
-    assert "ZeroDivisionError: on purpose" in progress and "crashing crashed" in progress
+    assert "ZeroDivisionError: on purpose" in progress and "crashing crashed" in progress and "breaking crashed" in progress
     assert "hpml-lab: refusing: its data are not here.\n  Fetch them." in progress
-    assert "1 of 3 finished" in progress and "not finished: crashing, refusing" in progress
+    assert "1 of 4 finished" in progress and "not finished: crashing, breaking, refusing" in progress
     assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
 
 
