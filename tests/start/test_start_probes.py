@@ -299,6 +299,8 @@ def test_a_tool_is_found_by_its_own_answer(probe, tool, script, value, tools):
     assert probe(answers()).state == MISSING
     tools(tool, "exit 1")
     assert probe(answers()).state == MISSING, "it is there, but does not work"
+    tools(tool, "exit 0")
+    assert probe(answers()).state == OK, "it works, and does not say its version"
     tools(tool, script)
     found = probe(answers())
     assert found.state == OK and value in found.value
@@ -370,6 +372,9 @@ def test_two_hosts_need_the_tools_and_the_permission(tools, monkeypatch):
     for status, state, value in ((0, OK, "two hosts can be set up"), (1, MISSING, "not permitted")):
         tools("unshare", f"exit {status}")
         assert (PROBES["namespaces"](answers()).state, PROBES["namespaces"](answers()).value) == (state, value)
+    tools("unshare", 'while [ "$1" != sh ]; do shift; done\nexec /bin/sh -c "$3"')
+    monkeypatch.setenv("PATH", f"{os.environ['PATH']}:/mnt/c/Program Files")
+    assert PROBES["namespaces"](answers()).state == OK
 
 
 def test_mnist_is_present_absent_or_damaged():

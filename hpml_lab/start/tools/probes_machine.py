@@ -1,6 +1,7 @@
 """Probes of the machine: cores, memory, shared memory, disk, network namespaces."""
 
 import os
+import shlex
 import shutil
 from pathlib import Path
 
@@ -104,7 +105,7 @@ def namespaces(answers: Answers) -> Finding:
         fix = "on Linux; Debian, Ubuntu: sudo apt-get install iproute2 util-linux"
         return Finding("namespaces", MISSING, f"no {', '.join(missing) or 'Linux'}", means, fix)
     as_user = ["--user", "--map-root-user"] if os.geteuid() else []
-    shape = f"PATH={path} tc qdisc add dev lo root tbf rate 1gbit burst 256kb latency 400ms"
+    shape = f"PATH={shlex.quote(path)} tc qdisc add dev lo root tbf rate 1gbit burst 256kb latency 400ms"
     if run_tool(["unshare", *as_user, "--net", "sh", "-c", shape]) is None:
         return Finding("namespaces", MISSING, "not permitted", means, "run as root; in Docker: docker run --privileged")
     return Finding("namespaces", OK, "two hosts can be set up")

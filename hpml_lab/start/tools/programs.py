@@ -35,7 +35,7 @@ class Tool:
         if said is None:
             return Finding(self.name, MISSING, self.absent, self.means, self.fix)
         version = re.search(r"\d+(\.\d+)+", said)
-        return Finding(self.name, OK, version[0] if version else said.splitlines()[0][:40])
+        return Finding(self.name, OK, version[0] if version else said.partition("\n")[0][:40])
 
 
 TOOLS = (
