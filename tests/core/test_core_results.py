@@ -272,6 +272,8 @@ def test_runs_of_one_size_have_plain_columns_and_others_name_size_and_data(sampl
     assert one._column("here", sample("quick")) == "here"
     one.experiment = replace(one.experiment, quick={"data": "digits"}, full={"data": "mnist"})
     assert one._column("here", other) == "here (quick, digits)"
+    one.size = "function"
+    assert one._column("here", other) == "here (function)", "a file may say anything"
 
 
 def test_a_picture_that_is_the_same_everywhere_is_shown_once(sample, tmp_path, monkeypatch):

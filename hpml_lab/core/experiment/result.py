@@ -146,7 +146,8 @@ class Result:
 
     def _data(self) -> list[str]:
         """The data set that this run used or that its size names, such as ["digits"]; none for most experiments."""
-        data = self.arrays.get("data") or getattr(self.experiment, self.size.partition(",")[0], {}).get("data")
+        sizes = {"quick": self.experiment.quick, "full": self.experiment.full}  # a size from a file is no name of an attribute
+        data = self.arrays.get("data") or sizes.get(self.size.partition(",")[0], {}).get("data")
         return [data] if isinstance(data, str) else []
 
     # ---- how it shows and saves itself ---------------------------------------------------------------------------
