@@ -11,6 +11,7 @@ import torch
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import experiment, find, load_result
+from hpml_lab.core.experiment.render import number
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
@@ -320,6 +321,13 @@ def test_an_unknown_slug_suggests_the_nearest(sample):
 def test_two_experiments_cannot_have_one_slug(sample):
     with pytest.raises(ValueError, match="sample-row"):
         experiment("sample-row", lecture="L0", notebook="99_test")(lambda size: None)
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(9999.4, "9999"), (9999.5, "10\u2009000"), (9999.9, "10\u2009000"), (48_023.0, "48\u2009020")]
+)
+def test_a_float_of_five_digits_is_written_out(value, shown):
+    assert number(value) == shown
 
 
 def test_a_column_without_any_value_is_left_out_of_the_table():

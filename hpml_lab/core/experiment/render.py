@@ -24,7 +24,7 @@ def number(value: Any) -> str:
     if isinstance(value, int):
         return f"{value:,}".replace(",", "\u2009") if abs(value) >= 10_000 else str(value)
     if isinstance(value, float):
-        if 1e4 <= abs(value) < 1e15:  # 48 020, not 4.802e+04
+        if 9999.5 <= abs(value) < 1e15:  # 48 020, not 4.802e+04
             return number(int(float(f"{value:.4g}")))
         return f"{value:.4g}"
     return str(value)
