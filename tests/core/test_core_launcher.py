@@ -19,7 +19,7 @@ from hpml_lab.core.system import launcher as launching
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.launcher import launch, need_cores
+from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.programs import python_environment, run_python, started
 from hpml_lab.core.system.rank_errors import RankError, _place, note_place
 
@@ -293,14 +293,6 @@ def test_what_cannot_be_called_or_sent_is_refused():
         launch(3)
     with pytest.raises(LabError, match="facts or its arguments cannot be sent to another process .*lock"):
         launch(facts, threading.Lock(), method="forkserver")
-
-
-def test_times_of_more_ranks_than_cores_are_refused(monkeypatch):
-    monkeypatch.setattr(launching, "cores", lambda: 2)
-    need_cores(2)
-    with pytest.raises(LabError, match="3 ranks would share 2 cores, .* Use ranks=2, or a machine with 3 cores"):
-        need_cores(3)
-    assert machine.cores() >= 1
 
 
 def test_more_ranks_than_cores_give_right_results():

@@ -39,7 +39,6 @@ from torch import distributed as dist
 
 from hpml_lab.core.system.children import run_in_children, shield_children_from_sigint
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.machine import cores
 from hpml_lab.core.system.rank_errors import RankError, is_echo, note_failure, note_place, raise_first_failure
 
 LEAVE_SECONDS = 5.0  # how long a rank that has finished waits for the others, whose last collective may still need it
@@ -81,15 +80,6 @@ def launch(
         outcomes = list(run_in_children(calls, context=_context(method), deadline_seconds=deadline_seconds).values())
         raise_first_failure(outcomes, Path(folder), deadline_seconds)
     return [_result(rank, outcome.value) for rank, outcome in enumerate(outcomes)]
-
-
-def need_cores(ranks: int) -> None:
-    """Raise LabError unless each of `ranks` ranks has a core: results are right without, but times measure the sharing."""
-    if ranks > cores():
-        raise LabError(
-            f"{ranks} ranks would share {cores()} core{'s' * (cores() > 1)}, and their times would measure the sharing.",
-            f"Use ranks={cores()}, or a machine with {ranks} cores.",
-        )
 
 
 # ---- in this process -----------------------------------------------------------------------------------------------------
