@@ -71,7 +71,7 @@ def test_the_placebo_takes_part_in_turns_with_the_rest() -> None:
     works = {name: lambda name=name: (calls.append(name), time.sleep(0.02)) for name in "ab"}  # so long that a sample is a call
     times = interleaved(works, samples=5, placebo="a")
     assert list(times) == ["a", "b", PLACEBO]
-    assert "".join(calls).endswith("aba" * 5) and calls.count("a") == 2 * calls.count("b")
+    assert "".join(calls).endswith("aba" * 5)
     assert speed_up(times, "a", "b").noise >= 0
 
 
