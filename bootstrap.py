@@ -12,6 +12,7 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -206,7 +207,14 @@ def main(command: str | None = None, *arguments: str) -> int:
     make_environment()
     if command == "test":  # containers often set it; each of the 300 processes that tests start would compile the package again
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
-    return subprocess.call([str(BIN / "python"), "-m", *commands[command], *arguments], cwd=ROOT) if command else 0
+    if not command:
+        return 0
+    # Ctrl-C is the command's: JupyterLab asks whether it is meant, pytest ends its kernels. `call` kills both after 0.25 s.
+    handler = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        return subprocess.call([str(BIN / "python"), "-m", *commands[command], *arguments], cwd=ROOT)
+    finally:
+        signal.signal(signal.SIGINT, handler)
 
 
 if __name__ == "__main__":

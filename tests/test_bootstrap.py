@@ -219,6 +219,27 @@ def test_lab_and_test_run_in_the_environment_with_further_words(bootstrap, monke
         bootstrap.main("tests")
 
 
+LAB = """
+import bootstrap, sys
+bootstrap.make_environment = lambda: None
+bootstrap.BIN = bootstrap.ROOT
+sys.exit(bootstrap.main("lab"))
+"""
+ASKS = "#!/bin/sh\ntrap 'sleep 1; echo asked; exit 7' INT\necho ready\nwhile :; do sleep 0.1; done\n"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="signals to a group are POSIX's")
+def test_a_ctrl_c_is_left_to_the_command(project):
+    """JupyterLab asks whether it is meant, and puts its things away; killed meanwhile, it does neither."""
+    (project / "python").write_text(ASKS)
+    (project / "python").chmod(0o755)
+    command = [sys.executable, "-c", LAB]
+    lab = subprocess.Popen(command, cwd=project, start_new_session=True, stdout=subprocess.PIPE, text=True)
+    assert lab.stdout.readline() == "ready\n"
+    os.killpg(lab.pid, signal.SIGINT)
+    assert (lab.communicate(timeout=300)[0], lab.returncode) == ("asked\n", 7)
+
+
 def test_the_makefile_calls_the_same_two_commands():
     text = (ROOT / "Makefile").read_text()
     assert "bootstrap.py lab $(ARGS)" in text and "bootstrap.py test $(ARGS)" in text
