@@ -69,6 +69,16 @@ def test_a_value_comes_back_by_every_start_method(method):
     assert (outcome.how, outcome.value, outcome.exitcode) == ("returned", 5, 0)
 
 
+def test_without_posix_no_tracker_is_asked_for(monkeypatch):
+    def absent():
+        raise ModuleNotFoundError("No module named '_posixsubprocess'")
+
+    monkeypatch.delattr(os, "killpg")
+    monkeypatch.delattr(signal, "pthread_sigmask")
+    monkeypatch.setattr(children.resource_tracker, "ensure_running", absent)
+    assert run_in_child(add, 2, 3, method="spawn").value == 5
+
+
 def test_an_exception_is_told_with_its_traceback():
     outcome = run_in_child(fail)
     assert (outcome.how, outcome.error) == ("raised", "ValueError: a bad value")

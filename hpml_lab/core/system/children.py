@@ -81,7 +81,8 @@ def child_process(
     context = context or multiprocessing.get_context(method)
     # The tracker releases what killed processes held, such as semaphores. Started here, it stays out of the child's group; a
     # tracker that the child had to start would be killed with it.
-    resource_tracker.ensure_running()
+    if hasattr(os, "killpg"):  # Windows needs no tracker and has none
+        resource_tracker.ensure_running()
     get_temp_dir()  # the child's sockets go there, and with this process; a folder of its own would outlive a killed child
     here, there = context.Pipe(duplex=duplex)
     child = Child(context.Process(target=target, args=(there, *arguments), daemon=daemon), here)
