@@ -33,7 +33,11 @@ def test_a_file_that_cannot_be_executed_is_not_a_tool(tmp_path, monkeypatch):
     assert find_tool("hpml-tool") is None
 
 
-def test_a_package_that_is_not_installed_is_named_as_pip_knows_it():
+def test_a_package_that_is_not_installed_is_named_as_pip_knows_it(tmp_path, monkeypatch):
     assert need("json").loads("1") == 1
     with pytest.raises(LabError, match="pip install hpml-nothing"):
         need("hpml_nothing", "hpml-nothing")
+    (tmp_path / "hpml_half.py").write_text("import hpml_other.part")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(LabError, match="hpml_other is not installed .*pip install hpml_other"):
+        need("hpml_half", "hpml-half")

@@ -26,5 +26,7 @@ def need(module: str, package: str | None = None) -> ModuleType:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        package = package or module
-        raise LabError(f"{package} is not installed in this Python.", f"pip install {package}") from error
+        absent = (error.name or module).partition(".")[0]
+        if absent == module.partition(".")[0]:  # else something that it needs is missing
+            absent = package or module
+        raise LabError(f"{absent} is not installed in this Python.", f"pip install {absent}") from error
