@@ -4,7 +4,7 @@ import random
 import time
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster, wilson
@@ -12,6 +12,7 @@ from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.system.errors import LabError
 
 
+@settings(deadline=None, derandomize=True, database=None)
 @given(st.lists(st.floats(0.1, 10), min_size=1, max_size=40))
 def test_the_interval_lies_within_the_values_and_is_ordered(ratios: list[float]) -> None:
     low, high = interval(ratios)
