@@ -24,6 +24,7 @@ def hpml_lab(*arguments, python=sys.executable, seconds=300, **environment):
         [str(python), "-m", "hpml_lab", *arguments],
         capture_output=True,
         text=True,
+        errors="replace",
         timeout=seconds,
         cwd=ROOT / "tests",
         env=os.environ | {"PYTHONPATH": str(ROOT)} | environment,
@@ -154,7 +155,8 @@ def test_a_torch_that_ends_the_process_is_a_finding(tmp_path):
 
 
 def test_a_torch_that_does_not_load_is_a_finding_without_folders(tmp_path):
-    source = "print('noise on stdout')\nraise OSError('/home/someone/lib/libcudart.so.13: cannot open shared object file')"
+    noise = "import os\nos.write(1, b'noise on stdout \\xff\\n')\n"  # bytes that are no text in any language
+    source = f"{noise}raise OSError('/home/someone/lib/libcudart.so.13: cannot open shared object file')"
     done = hpml_lab("doctor", "--json", PYTHONPATH=package(tmp_path, "torch", "2.15.0", source))
     _, found = findings(done)
     assert found["torch"]["value"] == "2.15.0 does not work"

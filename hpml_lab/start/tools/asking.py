@@ -27,6 +27,7 @@ def ask(device: str | None = None) -> Answers:
             [sys.executable, "-m", "hpml_lab.start.tools.torch_probe", str(os.getpid()), *steps],
             env=environment,
             text=True,
+            errors="replace",
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
