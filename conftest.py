@@ -43,11 +43,10 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 @pytest.hookimpl(optionalhook=True)  # a GPU machine may lack xdist
 def pytest_xdist_auto_num_workers():
     """How many workers `-n auto` starts: one more than there are cores, because tests also wait, if the memory holds them."""
-    import psutil
-
     from hpml_lab.core.system.machine import cores
+    from hpml_lab.start.tools.probes_machine import memory_bytes
 
-    return max(1, min(cores() + 1, psutil.virtual_memory().total // WORKER_BYTES))
+    return max(1, min(cores() + 1, (memory_bytes() or 0) // WORKER_BYTES))
 
 
 def pytest_collection_finish():

@@ -271,12 +271,19 @@ def test_a_system_without_shared_memory_files_is_answers(monkeypatch):
 
 
 def test_memory_is_that_of_the_container_where_it_is_less(monkeypatch):
-    assert PROBES["memory"](answers()).state == OK or probes_machine._memory_bytes() < 4e9
+    assert PROBES["memory"](answers()).state == OK or probes_machine.memory_bytes() < 4e9
     monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_, **options: "2000000000\n")
     found = PROBES["memory"](answers())
     assert (found.state, found.value) == (LIMITED, "2.0 GB")
-    monkeypatch.setattr(probes_machine, "_memory_bytes", lambda: None)
+    monkeypatch.setattr(probes_machine, "memory_bytes", lambda: None)
     assert PROBES["memory"](answers()).value == "unknown"
+
+
+def test_the_workers_of_a_parallel_test_run_fit_into_the_container(monkeypatch, request):
+    (settings,) = [plugin for plugin in request.config.pluginmanager.get_plugins() if hasattr(plugin, "WORKER_BYTES")]
+    monkeypatch.setattr(machine, "cores", lambda: 64)
+    monkeypatch.setattr(probes_machine.Path, "read_text", lambda *_, **options: "8000000000\n")
+    assert settings.pytest_xdist_auto_num_workers() == 2
 
 
 @pytest.mark.parametrize(

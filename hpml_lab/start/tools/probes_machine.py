@@ -32,7 +32,7 @@ def cores(answers: Answers) -> Finding:
 
 def memory(answers: Answers) -> Finding:
     """Memory of the machine, or of the container if that is less."""
-    total = _memory_bytes()
+    total = memory_bytes()
     if total is None:
         return Finding("memory", LIMITED, "unknown", "This system does not report it without psutil.", "pip install psutil")
     if total < 4e9:
@@ -46,7 +46,8 @@ def memory(answers: Answers) -> Finding:
     return Finding("memory", OK, gigabytes(total))
 
 
-def _memory_bytes() -> int | None:
+def memory_bytes() -> int | None:
+    """Memory of the machine, or of the container if that is less; None where the system does not tell."""
     known = []
     try:
         known.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
