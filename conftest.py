@@ -141,13 +141,13 @@ def nothing_left(monkeypatch):
     resource_tracker.ensure_running()  # stays with this process, so it must not have the mark
     monkeypatch.setenv("HPML_TEST_MARK", mark := f"{time.time_ns()}")
     yield
-    left = []
-    for process in psutil.process_iter():
-        try:
-            if process.environ().get("HPML_TEST_MARK") == mark:
-                left.append(process.cmdline())
-        except psutil.Error:
-            continue
+    left, end = [True], time.monotonic() + 5  # what was killed with its group may not have got to its end yet
+    while left and time.monotonic() < end:
+        left = []
+        for process in psutil.process_iter():
+            with contextlib.suppress(psutil.Error):
+                if process.environ().get("HPML_TEST_MARK") == mark:
+                    left.append(process.cmdline())
     assert left == []
 
 
