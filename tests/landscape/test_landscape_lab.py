@@ -281,8 +281,23 @@ def test_what_has_no_translation_is_refused_in_words():
     def surface(x, y):
         return math.gamma(x) + [y][0]
 
-    with pytest.raises(LabError, match="no translation"):
-        Translation().function(surface)
+    def between(x, y):
+        return x if 0 < x < y else y
+
+    def from_one(x, y):
+        for i in range(1, y):
+            x = x + i
+        return x
+
+    def by_name(x, y):
+        return between(x, y=y)
+
+    def unequal(x, y):
+        return x if x != y else 0
+
+    for function in (surface, between, from_one, by_name, unequal):
+        with pytest.raises(LabError, match="no translation"):
+            Translation().function(function)
 
 
 # ---- what a notebook keeps ---------------------------------------------------------------------------------

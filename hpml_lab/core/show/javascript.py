@@ -90,6 +90,8 @@ class Translation(ast.NodeVisitor):
         return f"return {self.visit(node.value)};"
 
     def visit_For(self, node: ast.For) -> str:
+        if getattr(node.iter, "func", None) is None or ast.unparse(node.iter.func) != "range" or len(node.iter.args) > 1:
+            return self.generic_visit(node.iter)
         name, end = self.visit(node.target), self.visit(node.iter.args[0])
         return f"for ({name} = 0; {name} < {end}; {name}++) {{ {' '.join(map(self.visit, node.body))} }}"
 
@@ -100,7 +102,10 @@ class Translation(ast.NodeVisitor):
         return f"({self.visit(node.test)} ? {self.visit(node.body)} : {self.visit(node.orelse)})"
 
     def visit_Compare(self, node: ast.Compare) -> str:
-        return f"({self.visit(node.left)} {_COMPARISONS[type(node.ops[0])]} {self.visit(node.comparators[0])})"
+        sign = _COMPARISONS.get(type(node.ops[0]))
+        if sign is None or len(node.ops) > 1:  # 0 < x < 1 would be another number in JavaScript
+            return self.generic_visit(node)
+        return f"({self.visit(node.left)} {sign} {self.visit(node.comparators[0])})"
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> str:
         return f"(-{self.visit(node.operand)})" if isinstance(node.op, ast.USub) else self.generic_visit(node)
@@ -139,6 +144,8 @@ class Translation(ast.NodeVisitor):
         called = self.scope.get(name)
         if is_dataclass(called) and not node.args:
             return "({" + ", ".join(f"{given.arg}: {self.visit(given.value)}" for given in node.keywords) + "})"
+        if node.keywords:
+            return self.generic_visit(node)
         if name not in _FUNCTIONS and isinstance(called, FunctionType) and name not in self.functions:
             self.functions[name] = self.function(called)
         elif name not in _FUNCTIONS and name not in self.functions:
