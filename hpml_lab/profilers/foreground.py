@@ -34,6 +34,8 @@ def in_foreground(
 
     names = ("SIGINT", "SIGTERM", "SIGHUP")
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]
+    # What this process ignores, as under nohup, the command goes on ignoring: with a handler here it would not.
+    numbers = [number for number in numbers if signal.getsignal(number) is not signal.SIG_IGN]
     before = {number: signal.signal(number, pass_on) for number in numbers}
     try:
         try:

@@ -132,6 +132,17 @@ def test_ctrl_c_is_the_command_s():
     assert process.returncode == 5 and Path("run.csv").exists()
 
 
+def test_a_signal_that_is_ignored_is_ignored_by_the_command_too_as_under_nohup(capfd):
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        code = "import signal; print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)"
+        with in_foreground([sys.executable, "-c", code]) as process:
+            process.wait()
+        assert capfd.readouterr().out == "True\n" and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_an_unknown_command_is_named():
     with pytest.raises(LabError, match="no-such-program cannot be started"):
         run("no-such-program")
