@@ -28,6 +28,7 @@ from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 GPU_COLUMNS = ("pci.bus_id", "utilization.gpu [%]", "utilization.memory [%]", "memory.used [MiB]", "power.draw [W]")
 LIVE_SECONDS = 0.5  # between two drawings of the live table
 FINISHED = "finished"
+TRIES = 3  # to read all processes while none of them ends
 NOT_GIVEN = "[N/A]"  # nvidia-smi's word for a figure that a GPU does not give
 
 
@@ -82,15 +83,20 @@ class _ProcessTree:
 
     def cpu_seconds(self) -> float:
         """What all of them took so far, those included that have ended and were waited for: they were perhaps never seen."""
-        seconds, rss, processes = 0.0, 0, []
-        with contextlib.suppress(psutil.Error):
-            processes = [self._root, *self._root.children(recursive=True)]
-        for process in processes:
+        for _ in range(TRIES):
+            seconds, rss, ended, processes = 0.0, 0, False, []
             with contextlib.suppress(psutil.Error):
-                seconds += sum(process.cpu_times()[:4])  # its own, and its children's once it has waited for them
-                rss += process.memory_info().rss
-        self.total += max(0.0, seconds - self._seconds)  # the time of one for which nobody waits goes with it
-        self._seconds, self.rss = seconds, rss
+                processes = [self._root, *self._root.children(recursive=True)]
+            for process in processes:
+                try:
+                    seconds += sum(process.cpu_times()[:4])  # its own, and its children's once it has waited for them
+                    rss += process.memory_info().rss
+                except psutil.Error:
+                    ended |= not process.is_running()
+            if not ended:  # else its time was perhaps read neither with it nor with its parent, and would count twice later
+                self.total += max(0.0, seconds - self._seconds)  # the time of one for which nobody waits goes with it
+                self._seconds, self.rss = seconds, rss
+                break
         return self.total
 
 

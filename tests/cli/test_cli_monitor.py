@@ -8,7 +8,9 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import psutil
 import pytest
 
 from hpml_lab.cli import main
@@ -16,7 +18,7 @@ from hpml_lab.cli import monitor as command
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment, started
 from hpml_lab.profilers.foreground import exit_code, in_foreground
-from hpml_lab.profilers.monitor import Monitor, read_csv
+from hpml_lab.profilers.monitor import Monitor, _ProcessTree, read_csv
 from hpml_lab.profilers.monitor_picture import monitored_run
 
 BUSY = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\nblock = bytes(40_000_000)\n"
@@ -141,6 +143,27 @@ def test_a_signal_that_is_ignored_is_ignored_by_the_command_too_as_under_nohup(c
         assert capfd.readouterr().out == "True\n" and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
     finally:
         signal.signal(signal.SIGHUP, before)
+
+
+def test_a_process_that_ends_while_it_is_read_counts_once(monkeypatch):
+    """The root is read, then the child ends, and only the root's next reading has its time."""
+
+    def process(*readings):
+        left = [*readings]
+
+        def cpu_times():
+            if not left:
+                raise psutil.NoSuchProcess(1)
+            return left.pop(0), 0.0, 0.0, 0.0
+
+        memory = SimpleNamespace(rss=1)
+        return SimpleNamespace(left=left, cpu_times=cpu_times, memory_info=lambda: memory, is_running=lambda: bool(left))
+
+    root, child = process(1.0, 1.0, 101.0), process(100.0)
+    root.children = lambda recursive: [child] if len(root.left) > 1 else []
+    monkeypatch.setattr(psutil, "Process", lambda process_id: root)
+    tree = _ProcessTree(7)
+    assert [tree.cpu_seconds() for _ in range(3)] == [101.0] * 3
 
 
 def test_an_unknown_command_is_named():
