@@ -25,11 +25,8 @@ from typing import Any
 
 SAMPLED, TRACED = b"s", b"c"  # who profiles: py-spy from outside, or cProfile in here
 HERE = Path(__file__).resolve().parent
-OWN_FILES = (
-    "<frozen runpy>",
-    str(HERE / "launcher.py"),
-    str(HERE / "operator_recorder.py"),
-)  # frames that are not the script's
+RUNPY = "<frozen runpy>"
+OWN_FILES = (RUNPY, str(HERE / "launcher.py"), str(HERE / "operator_recorder.py"))  # frames that are not the script's
 
 
 def main(settings: dict[str, Any], script: list[str]) -> None:

@@ -128,7 +128,8 @@ def without_launcher(stack: Sequence[Frame]) -> list[Frame]:
     if launched and launcher.run_script.__name__ not in launched:
         return []
     own = [frame for frame in frames[start:] if not frame[0].startswith(IMPORT_HOOK)]  # called when torch is imported
-    return [] if any(map(_is_own, own)) else own
+    # The script's own use of runpy is work of the script.
+    return [] if any(_is_own(frame) and frame[1] != launcher.RUNPY for frame in own) else own
 
 
 def _is_own(frame: Frame) -> bool:

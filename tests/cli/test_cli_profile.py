@@ -371,6 +371,13 @@ def test_stacks_begin_in_the_script_and_imports_and_waiting_are_no_work():
     ]
 
 
+def test_a_script_that_starts_another_by_runpy_is_seen():
+    launch = [("main", f"{HERE}/launcher.py", 27), ("run_script", f"{HERE}/launcher.py", 56), ("<module>", "/x/start.py", 1)]
+    stack = [*launch, ("run_path", "<frozen runpy>", 3), ("step", "/x/train.py", 2)]
+    found = script_stacks(speedscope(('Thread 7 "MainThread"', [stack])), 7)
+    assert [row.line for row in found.lines] == ["/x/start.py:1", "/x/train.py:2"] and found.threads[0].work == 0.01
+
+
 def test_a_script_of_a_thousand_frames_has_a_flame_graph_of_its_outermost():
     deep = [("main", "/x/script.py", 1), *[("again", "/x/script.py", 2)] * 2000, ("innermost", "/x/script.py", 3)]
     found = script_stacks(speedscope(('Thread 7 "MainThread"', [deep])), 7)
