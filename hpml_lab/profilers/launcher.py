@@ -11,7 +11,6 @@ if __name__ == "__main__" and not sys.flags.safe_path:
     del sys.path[0]  # this folder, before anything is imported: nothing in it takes the place of a module
 
 import contextlib
-import cProfile
 import importlib.util
 import json
 import os
@@ -105,7 +104,10 @@ def script_part(trace: TracebackType | None) -> TracebackType | None:
 @contextlib.contextmanager
 def _traced(folder: Path, rate: float) -> Iterator[None]:
     """cProfile counts the calls; a sampler sees the stacks, which cProfile does not keep."""
-    sampling = _neighbor("sampler")
+    import cProfile
+
+    sys.modules.pop("profile", None)  # it imported this one: a name that a script's own module may have
+    sampling, process = _neighbor("sampler"), os.getpid()
     profile, sampler = cProfile.Profile(), sampling.StackSampler(rate, sampling.frame_name)
     try:
         with sampler:

@@ -121,6 +121,15 @@ def test_exit_codes_are_passed_on(script, ending, code):
     assert run(script(f"import os, sys\n{ending}\n")) == code
 
 
+@pytest.mark.parametrize("py_spy", [True, False])
+def test_a_script_s_own_module_may_be_called_profile(script, tmp_path, monkeypatch, capfd, py_spy):
+    if not py_spy:
+        monkeypatch.setattr(script_profile, "find_tool", lambda name: None)
+    (tmp_path / "profile.py").write_text("NAME = 'its own'\n")
+    assert run("--operator-seconds", "0", script("import profile\nprint(profile.NAME)\n")) == 0
+    assert capfd.readouterr().out == "its own\n"
+
+
 @pytest.mark.parametrize("before", [[], ["--out", "page.html"], ["--rate", "50", "--"]])
 def test_a_module_is_profiled_as_python_m_runs_it(script, capfd, before):
     script("import sys\nprint(__name__, sys.argv[1:])\n")
