@@ -117,8 +117,9 @@ def _traced(folder: Path, rate: float) -> Iterator[None]:
             finally:
                 profile.disable()
     finally:
-        profile.dump_stats(folder / "functions.pstats")
-        (folder / "stacks.json").write_text(json.dumps(sampler.speedscope()), encoding="utf-8")
+        if os.getpid() == process:  # a child that the script has forked ends here too, perhaps when the folder is gone
+            profile.dump_stats(folder / "functions.pstats")
+            (folder / "stacks.json").write_text(json.dumps(sampler.speedscope()), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -174,6 +175,27 @@ def test_an_unknown_script_and_no_script_are_named(tmp_path, monkeypatch, capfd)
     monkeypatch.chdir(tmp_path)
     assert run("nothing.py") == 2 and "no script 'nothing.py'" in capfd.readouterr().err
     assert run() == 2 and "no command to run" in capfd.readouterr().err
+
+
+def test_a_child_that_outlives_a_script_that_cprofile_traces_ends_as_it_does_alone(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script_profile, "find_tool", lambda name: None)
+    outlives = """
+        import os, time
+        if os.fork() == 0:
+            if (child := os.fork()) != 0:
+                code = os.waitpid(child, 0)[1]
+                open("code.part", "w").write(str(code))
+                os.rename("code.part", "code")
+                os._exit(0)
+            while not os.path.exists("over"):
+                time.sleep(0.01)
+    """
+    assert run("--operator-seconds", "0", script(outlives)) == 0
+    (tmp_path / "over").touch()
+    end = time.monotonic() + 60
+    while not (tmp_path / "code").exists() and time.monotonic() < end:
+        time.sleep(0.02)
+    assert (tmp_path / "code").read_text() == "0"
 
 
 EVERYDAY = """
