@@ -116,9 +116,14 @@ def _py_spy(process_id: int, folder: Path, rate: int, subprocesses: bool, notes:
 def _read(folder: Path, process_id: int, command: str, code: int, seconds: float, how: str, notes: list[str]) -> ScriptProfile:
     recorded, stats = folder / "stacks.json", folder / "functions.pstats"
     text = recorded.read_text(encoding="utf-8") if recorded.is_file() else ""
-    stacks = script_stacks(json.loads(text), process_id) if text else ScriptStacks()
-    if not stacks.work.total:
-        notes.append("No sample fell into the script's own work: it was too short, or only waited.")
+    try:
+        stacks = script_stacks(json.loads(text), process_id) if text else ScriptStacks()
+    except ValueError:  # it ran out of time, or of space
+        text, stacks = "", ScriptStacks()
+        notes.append("What was sampled is lost: its file was not written to the end.")
+    else:
+        if not stacks.work.total:
+            notes.append("No sample fell into the script's own work: it was too short, or only waited.")
     rows = []
     if stats.is_file():
         from hpml_lab.profilers.functions import function_rows

@@ -421,6 +421,12 @@ def test_a_sleep_is_waiting_and_a_function_of_that_name_is_not(tmp_path):
     assert is_waiting(("nap", str(tmp_path / "nap.py"), 1)) and not is_waiting(("nap", str(tmp_path / "nap.py"), 2))
 
 
+def test_a_recording_that_was_not_written_to_its_end_is_said_to_be_lost(tmp_path):
+    (tmp_path / "stacks.json").write_text('{"shared": {"frames": [')
+    found = script_profile._read(tmp_path, 7, "script.py", 3, 1.0, "py-spy", [])
+    assert found.exit_code == 3 and any("lost" in note for note in found.notes) and found.speedscope == ""
+
+
 def test_operators_of_a_gpu_have_its_times_and_a_damaged_trace_is_left_out(tmp_path):
     def call(name, start, duration, number):
         return {"cat": "cpu_op", "name": name, "ts": start, "dur": duration, "tid": 1, "args": {"External id": number}}
