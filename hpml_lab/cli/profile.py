@@ -52,9 +52,11 @@ def _seconds(text: str) -> float:
 
 def profile(chosen: argparse.Namespace) -> int:
     """Run the script, write the page, and return the script's own exit code."""
-    from hpml_lab.cli.foreign import foreign_command
+    from hpml_lab.cli.foreign import foreign_command, output_file
     from hpml_lab.profilers.script_profile import profile_script, write_page
 
+    if chosen.out.parent.is_dir():  # it is made otherwise
+        output_file(chosen.out, "--out")
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
     found = profile_script(
         foreign_command(words, "hpml-lab profile train.py --epochs 3"),

@@ -171,6 +171,11 @@ def test_ctrl_c_is_the_script_s(script, tmp_path):
     assert (tmp_path / "profile.html").exists()
 
 
+def test_a_page_that_cannot_be_written_is_said_before_the_script_runs(script, tmp_path, capfd):
+    assert run("--out", str(tmp_path), script("open('ran', 'w')\n")) == 2
+    assert "names a folder" in capfd.readouterr().err and not (tmp_path / "ran").exists()
+
+
 def test_an_unknown_script_and_no_script_are_named(tmp_path, monkeypatch, capfd):
     monkeypatch.chdir(tmp_path)
     assert run("nothing.py") == 2 and "no script 'nothing.py'" in capfd.readouterr().err
