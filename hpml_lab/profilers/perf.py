@@ -186,7 +186,7 @@ def _frames_for_perf(python: str) -> tuple[str, list[str]]:
 def folded_samples(text: str) -> str:
     """The samples of `perf script` as folded text: the Python functions, then the native ones that the innermost called."""
     stacks: Counter[str] = Counter()
-    for sample in text.strip().split("\n\n"):
+    for sample in filter(None, text.strip().split("\n\n")):
         frames = [line.split(maxsplit=1)[1].replace(";", ":") for line in sample.splitlines()[1:] if len(line.split()) > 1]
         calls = [number for number, frame in enumerate(frames) if frame.startswith("py::")]
         native = [frame for frame in frames[: calls[0] if calls else None] if not INTERPRETER.match(frame)]

@@ -329,6 +329,7 @@ def test_perfs_samples_become_stacks_of_python_and_c():
         "brightened (native_program.py) 1",
         "outside Python's functions;dl_main;_dl_relocate_object 1",
     ]
+    assert perf.folded_samples("\n") == "", "no sample, no stack"
     result = Result()
     assert measure_native(result, perf.folded_samples(PERF_SCRIPT)) == pytest.approx(100 / 3) and result.claims[0].holds
     assert measure_native(result, "<module> (a.py);packed (a.py) 3\n") == 0 and not result.claims[1].holds
