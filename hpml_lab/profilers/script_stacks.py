@@ -15,10 +15,9 @@ from typing import Any
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.profilers import launcher
 from hpml_lab.profilers.python_stacks import LIBRARIES, PATIENT
-from hpml_lab.profilers.stacks import IMPORT_FRAMES, StackNode
+from hpml_lab.profilers.stacks import DEEPEST, IMPORT_FRAMES, StackNode
 
 IMPORT_HOOK = "OperatorRecorder.find_spec"
-DEEPEST = 200  # frames of a stack in the trees: a recursive script has a thousand, and a tree is walked recursively
 OWN_THREADS = ("hpml-recorder", "hpml-sampler")
 SLEEP = re.compile(r"\bsleep\(")
 THREAD = re.compile(r'(?:Process (?P<process>\d+) )?Thread (?P<number>\d+)? ?"(?P<name>.*)"$')

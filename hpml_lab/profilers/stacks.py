@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.system.errors import LabError
 
+DEEPEST = 200  # frames of a stack in a tree: a recursive program has a thousand, and a tree is walked recursively
 IMPORT_FRAMES = ("<frozen importlib", "importlib/_bootstrap")  # in the frames that py-spy writes while Python imports a module
 
 
@@ -52,7 +53,7 @@ def read_stacks(folded: str) -> StackNode:
     """The tree of all stacks of a folded text, below a root called "all". Raises LabError for a line that is not a stack."""
     root = StackNode("all")
     for stack, samples in _stacks(folded):
-        root.add(stack.split(";"), samples)
+        root.add(stack.split(";")[:DEEPEST], samples)
     return root
 
 

@@ -20,6 +20,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
 from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import functions, perf, py_spy, stacks
+from hpml_lab.profilers.flames import flame_svg
 from hpml_lab.profilers.functions import FunctionRow, LineRow
 from hpml_lab.profiling import cprofile_line_profiler, flame_graph, perf_counters, random_walk_profile, where_the_time_went
 from hpml_lab.profiling.experiments.cprofile_line_profiler import MarkerRow
@@ -172,6 +173,11 @@ def test_frames_with_spaces_are_read_and_other_text_is_refused():
     for text in ("main;hot", "main;hot x", "12"):
         with pytest.raises(LabError, match="not a folded stack"):
             stacks.read_stacks(text)
+
+
+def test_stacks_of_a_recursive_program_have_a_flame_graph():
+    root = stacks.read_stacks(";".join(["again (a.py:2)"] * 950) + " 4\nmain 1\n")
+    assert flame_svg(root).count("<title>again") > 100 and stacks.frame_shares(root)[0].own == 4
 
 
 def test_samples_without_a_frame_belong_to_no_function():
