@@ -67,22 +67,6 @@ def _stacks(folded: str) -> Iterator[tuple[str, int]]:
             yield stack, int(samples)
 
 
-def folded_text(root: StackNode) -> str:
-    """The tree as folded text again, its lines sorted."""
-    lines = []
-
-    def write(node: StackNode, above: str) -> None:
-        stack = f"{above};{node.frame}" if above else node.frame
-        if node.own:
-            lines.append(f"{stack} {node.own}")
-        for child in node.children.values():
-            write(child, stack)
-
-    for child in root.children.values():
-        write(child, "")
-    return "".join(f"{line}\n" for line in sorted(lines))
-
-
 def split_imports(folded: str) -> tuple[str, str]:
     """Folded text without the stacks in which Python imported a module, and those stacks.
 
