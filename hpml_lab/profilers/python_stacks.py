@@ -6,6 +6,7 @@ import subprocess
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,9 @@ DUMP_SECONDS = 5.0
 PATIENT = ("threading", "queue", "selectors", "subprocess", "multiprocessing", "concurrent/futures", "asyncio", "socketserver",
            "torch/multiprocessing", "torch/distributed/elastic")  # fmt: skip
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of the frames in which Python imports a module
+# A worker is what multiprocessing's processes run of these files; the program that waits for it is in the same files.
 WORKERS = ("torch/utils/data/_utils/worker.py", "multiprocessing/pool.py", "concurrent/futures/process.py")
+PROCESS = "multiprocessing/process.py"
 LOADER = "torch/utils/data/dataloader.py"
 GIVES_ITEMS = ("__next__", "__getitem__", "__getitems__")
 LIBRARIES = ("/lib/python", "/lib64/python", "-packages/", "<frozen", "<string>")
@@ -156,7 +159,7 @@ def _may_be_read(process: int) -> bool:
 def role_of(frames: Sequence[dict[str, Any]]) -> str:
     """What a thread is at, by its stack, the innermost frame first."""
     files = [frame["filename"] for frame in frames]
-    if any(file.endswith(WORKERS) for file in files):
+    if any(file.endswith(WORKERS) and caller.endswith(PROCESS) for file, caller in pairwise(files)):
         return WORKER
     if any(file.endswith(LOADER) or frame["name"].endswith(GIVES_ITEMS) for file, frame in zip(files, frames, strict=True)):
         return INPUT

@@ -79,6 +79,7 @@ def frames(*places):
 
 LIB = "/usr/lib/python3.12"
 TORCH = f"{LIB}/site-packages/torch"
+PROCESS, THREAD = (f"{LIB}/multiprocessing/process.py", "run"), (f"{LIB}/threading.py", "run")
 
 
 @pytest.mark.parametrize(
@@ -89,7 +90,11 @@ TORCH = f"{LIB}/site-packages/torch"
         (WORK, frames((f"{TORCH}/_tensor.py", "backward"), ("/home/me/train.py", "step"))),
         (INPUT, frames((f"{LIB}/selectors.py", "select"), (f"{TORCH}/utils/data/dataloader.py", "_get_data"))),
         (INPUT, frames(("/home/me/data.py", "Images.__getitem__"), ("/home/me/train.py", "step"))),
-        (WORKER, frames((f"{LIB}/selectors.py", "select"), (f"{TORCH}/utils/data/_utils/worker.py", "_worker_loop"))),
+        (WORKER, frames((f"{LIB}/selectors.py", "select"), (f"{TORCH}/utils/data/_utils/worker.py", "_worker_loop"), PROCESS)),
+        (WORKER, frames(("/home/me/train.py", "step"), (f"{LIB}/multiprocessing/pool.py", "worker"), PROCESS)),
+        (WAITS_FOR_OTHERS, frames((f"{LIB}/threading.py", "wait"), (f"{LIB}/multiprocessing/pool.py", "get"))),
+        (WAITS_FOR_OTHERS, frames((f"{LIB}/threading.py", "wait"), (f"{LIB}/concurrent/futures/process.py", "map"))),
+        (WORK, frames(("/home/me/train.py", "step"), (f"{LIB}/multiprocessing/pool.py", "worker"), THREAD)),
         (WAITS_FOR_OTHERS, frames((f"{LIB}/subprocess.py", "_try_wait"), ("/home/me/launch.py", "main"))),
         (WAITS_FOR_OTHERS, frames((f"{LIB}/threading.py", "wait"), (f"{LIB}/queue.py", "get"))),
         (WAITS_FOR_OTHERS, frames((f"{TORCH}/distributed/elastic/agent/server/api.py", "_invoke_run"))),
