@@ -219,8 +219,7 @@ class CommandWatch:
             mine = {who: looks for who, looks in self.stacks.threads.items() if who[0] == process and who in self.tree.threads}
             at_gil = sum(looks.at_gil for who, looks in mine.items() if asks_again(self.tree.threads[who]))
             gil = max(gil, (at_gil / dumps, most_common(self.stacks.owners[process])))
-            judged = [who for who, looks in mine.items() if looks.role not in (WAITS_FOR_OTHERS, INPUT)]
-            at_lock = {who: self.tree.threads[who].share(LOCK) for who in judged}
+            at_lock = {who: looks.contends * self.tree.threads[who].share(LOCK) for who, looks in mine.items()}
             at_lock = {who: share for who, share in at_lock.items() if share > CONTENDS}
             lock = max(lock, (sum(at_lock.values()), len(at_lock), self._line([*at_lock], LOCK)))
         return replace(evidence, gil_wait=gil[0], gil_where=gil[1], lock_wait=lock[0], lock_threads=lock[1], lock_where=lock[2])

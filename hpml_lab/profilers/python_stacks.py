@@ -39,19 +39,26 @@ INPUT, WAITS_FOR_OTHERS, WORKER, WORK = "input", "waits for others", "worker", "
 class ThreadLooks:
     """What the dumps of one thread showed.
 
-    roles   how often it was in its input, in a wait for others, a worker, or at other work; `blocked` of these not running
-    lines   how often it was found at a line, by its state
+    roles   how often it was in its input, in a wait for others, a worker, or at other work; `blocked` of these not running,
+            `locked` of these at a lock
+    lines   how often it was found at a line, by its state; not at a lock at which it waits for others
     at_gil  how often it wanted to run, or was at a lock, while another thread of the process had the interpreter
     """
 
     roles: Counter[str] = field(default_factory=Counter)
     blocked: Counter[str] = field(default_factory=Counter)
+    locked: Counter[str] = field(default_factory=Counter)
     lines: defaultdict[str, Counter[str]] = field(default_factory=lambda: defaultdict(Counter))
     at_gil: int = 0
 
     @property
     def role(self) -> str:
         return self.roles.most_common(1)[0][0]
+
+    @property
+    def contends(self) -> float:
+        """How often it was at a lock for its own work, of all times at a lock: a pool's thread waits at one for work, too."""
+        return (self.locked[WORK] + self.locked[WORKER]) / max(self.locked.total(), 1)
 
 
 class PythonStacks:
@@ -134,7 +141,9 @@ class PythonStacks:
             state, role = self._tree.states.get((process, _id(thread)), RUNNING), role_of(thread["frames"])
             looks.roles[role] += 1
             looks.blocked[role] += state != RUNNING
-            looks.lines[state][line_of(thread["frames"])] += 1
+            looks.locked[role] += state == LOCK
+            if (state, role) != (LOCK, WAITS_FOR_OTHERS):
+                looks.lines[state][line_of(thread["frames"])] += 1
             if owner is not None and thread is not owner and state in (LOCK, RUNNING) and role != WAITS_FOR_OTHERS:
                 looks.at_gil += 1
 

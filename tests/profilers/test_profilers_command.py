@@ -13,7 +13,7 @@ from hpml_lab.profilers import process_tree
 from hpml_lab.profilers.command_verdict import CANNOT_TELL, COMMAND_BOUNDS, OTHERS, CommandEvidence, decide_command
 from hpml_lab.profilers.command_watch import CommandWatch, asks_again
 from hpml_lab.profilers.process_tree import DISK, LOCK, READ, ProcessTree, ThreadRecord, ThreadTimes
-from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, line_of, role_of
+from hpml_lab.profilers.python_stacks import INPUT, WAITS_FOR_OTHERS, WORK, WORKER, PythonStacks, ThreadLooks, line_of, role_of
 
 SEEN = CommandEvidence(seconds=5.0, cores=4)
 BUSY = replace(SEEN, cores_used=1.0, cores_wanted=1.0, busiest=0.98, busiest_where="train.py:7 in step")
@@ -165,6 +165,16 @@ def blocked_by(*kinds):
 
 def test_a_thread_at_a_lock_asks_again_less_often_than_one_that_waits_for_the_interpreter():
     assert not asks_again(ThreadRecord(alive=10.0, turns=100)) and asks_again(ThreadRecord(alive=10.0, turns=600))
+
+
+def test_a_thread_of_a_pool_that_waits_for_work_contends_for_no_lock(watch):
+    own, idle = ThreadLooks(locked=Counter({WORK: 3})), ThreadLooks(locked=Counter({WORK: 1, WAITS_FOR_OTHERS: 29}))
+    own.lines[LOCK]["a.py:3 in work"] = 3
+    watch.tree.threads = {(7, number): blocked_by(LOCK) for number in range(7, 12)}
+    watch.stacks.threads = {who: own if who[1] < 9 else idle for who in watch.tree.threads}
+    watch.stacks.dumps[7] = 30
+    seen = watch._with_locks(SEEN)
+    assert (seen.lock_wait, seen.lock_threads, seen.lock_where) == (2.0, 2, "a.py:3 in work")
 
 
 def test_without_stacks_waits_at_a_pipe_are_for_input(watch):
