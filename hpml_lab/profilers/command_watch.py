@@ -170,14 +170,20 @@ class CommandWatch:
         return looks.role if looks else None
 
     def _leading(self) -> list[ThreadKey]:
-        """The threads of the program's own work: no workers, none that wait for others, none that runs no Python beside one."""
-        found = []
+        """The threads of the program's own work: no workers, none that wait for others, none that runs no Python beside one.
+
+        A program that leaves all its work to workers is led by their main threads; one that only waits, by all its threads.
+        """
+        found, workers = [], []
         for who, record in self.tree.threads.items():
+            if record.alive < LEADS * self.tree.seconds or record.share(CHILD) >= 0.5:
+                continue
             knows_stacks = self.stacks.dumps[who[0]] > 0
-            leads = self._role(who) not in (None, WAITS_FOR_OTHERS, WORKER) if knows_stacks else who[0] == who[1]
-            if leads and record.alive >= LEADS * self.tree.seconds and record.share(CHILD) < 0.5 and not self._is_worker(who):
+            if self._is_worker(who):
+                workers += [who] if who[0] == who[1] else []
+            elif self._role(who) not in (None, WAITS_FOR_OTHERS, WORKER) if knows_stacks else who[0] == who[1]:
                 found.append(who)
-        return found
+        return found or workers or [*self.tree.threads]
 
     def _with_waits(self, evidence: CommandEvidence) -> CommandEvidence:
         """The evidence with what the leading threads wait for, as shares of their time."""

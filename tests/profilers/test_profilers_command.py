@@ -190,6 +190,17 @@ def test_the_leading_threads_do_the_programs_own_work(watch):
     assert watch._leading() == [(7, 8), (9, 9)]
 
 
+def test_a_program_that_leaves_its_work_to_a_pool_is_led_by_the_workers(watch):
+    roles = {(7, 7): WAITS_FOR_OTHERS, (8, 8): WORKER, (8, 9): WAITS_FOR_OTHERS}
+    watch.tree.threads = {who: blocked_by(READ) for who in roles}
+    watch.stacks.threads = {who: SimpleNamespace(role=role) for who, role in roles.items()}
+    watch.stacks.dumps.update((7, 8))
+    assert watch._leading() == [(8, 8)]
+    del watch.tree.threads[8, 8]
+    watch.stacks.threads[8, 8].role = WAITS_FOR_OTHERS
+    assert watch._leading() == [(7, 7), (8, 9)], "all wait: then what they wait for is all that there is to say"
+
+
 def test_a_workers_wait_for_the_disk_is_that_of_its_main_thread(watch):
     looks = dict(blocked=Counter({INPUT: 1}), lines=Counter())
     watch.tree.threads = {(7, 7): blocked_by(READ), (8, 8): blocked_by(DISK), (8, 9): blocked_by(LOCK)}
