@@ -110,12 +110,13 @@ class CommandWatch:
                 time.sleep(min(period, max(0.0, end - time.monotonic())))
                 began = time.thread_time()
                 now = time.monotonic()
+                judged = self.tree.seconds
                 self.tree.look(now)
                 looked = time.thread_time()
                 too_much = looked - own > AT_FIRST + COST * (now - first)
                 period = max(PERIOD, (looked - began) / COST) if too_much else PERIOD
                 self.stacks.dump(now)
-                if now >= gpu_due:
+                if now >= gpu_due and self.tree.seconds > judged:  # in imports a GPU has nothing to do yet
                     gpu_due = now + GPU_PERIOD
                     self._gpu_looks += 1
                     for gpu in gpus.read():

@@ -209,6 +209,13 @@ def test_a_workers_wait_for_the_disk_is_that_of_its_main_thread(watch):
     assert watch._with_waits(SEEN).disk_wait == pytest.approx(1.0), "the worker's helper waits for nothing that is read"
 
 
+def test_in_imports_no_look_at_a_gpu_counts(watch):
+    watch.tree.look = lambda at: setattr(watch.tree, "start_seconds", at)
+    watch.stacks.dump = lambda now: None
+    watch.run(seconds=0.2)
+    assert watch._gpu_looks == 0
+
+
 @pytest.mark.parametrize(
     ("letter", "wchan", "state"),
     [("R", "0", "running"), ("D", "__iomap_dio_rw", "disk"), ("D", "jbd2_log_wait_commit", "disk"),
