@@ -141,7 +141,6 @@ class CommandWatch:
         lives = {who: [record.begin, record.end] for who, record in threads.items()}
         workers = {who: value for who, value in demand.items() if self._is_worker(who)}
         busiest = max(demand, key=demand.__getitem__, default=None)
-        read, written = (sum(record.moved[which] for record in tree.processes.values()) for which in (0, 1))
         evidence = CommandEvidence(
             seconds=tree.seconds,
             start_seconds=tree.start_seconds,
@@ -154,8 +153,8 @@ class CommandWatch:
             busiest_where=self._line([busiest], RUNNING) if busiest else "",
             workers=sum(workers.values()) / seconds,
             busiest_worker=max(shares_of_successors(workers, lives, seconds), default=0.0),
-            read_mb=read / MB / seconds,
-            written_mb=written / MB / seconds,
+            read_mb=tree.read / MB / seconds,
+            written_mb=tree.written / MB / seconds,
             gpu=max(self._gpu.values(), default=0) / 100 / max(self._gpu_looks, 1),
         )
         return self._with_waits(self._with_locks(evidence))

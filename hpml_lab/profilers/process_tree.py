@@ -61,49 +61,36 @@ class ThreadRecord:
         return self.blocked * self.kinds[kind] / seen if seen else 0.0
 
 
-@dataclass
-class ProcessRecord:
-    """One process of the tree; `importing` is set by what sees its stacks: such time is the program's start."""
-
-    importing: bool = False
-    begin: tuple[int, int] | None = None  # bytes read from and written to storage when it was first seen
-    bytes: tuple[int, int] | None = None
-
-    @property
-    def moved(self) -> tuple[int, int]:
-        """Bytes read from and written to storage while it was watched."""
-        if self.begin is None or self.bytes is None:
-            return 0, 0
-        return self.bytes[0] - self.begin[0], self.bytes[1] - self.begin[1]
-
-
 class ProcessTree:
     """Looks at the process `root` and what it has started, whenever `look` is called.
 
-    threads, processes  what was seen, also of those that have ended
-    states              in what state each thread was at the last look
-    seconds             that were counted; `start_seconds` were spent in imports, and are left out
-    ran_seconds         of processor time, whether counted or not
-    busy_seconds        of all cores, by whatever program, in the seconds that were counted
+    threads        what was seen, also of those that have ended
+    states         in what state each thread was at the last look
+    importing      processes that import, set by what sees their stacks: such time is the program's start
+    seconds        that were counted; `start_seconds` were spent in imports, and are left out
+    ran_seconds    of processor time, whether counted or not
+    busy_seconds   of all cores, by whatever program, in the seconds that were counted
+    read, written  bytes from and to storage in these seconds
     """
 
     def __init__(self, root: int, at: float) -> None:
         self.threads: dict[ThreadKey, ThreadRecord] = {}
-        self.processes: dict[int, ProcessRecord] = {}
+        self.importing: set[int] = set()
         self.states: dict[ThreadKey, str] = {}
         self.seconds = self.start_seconds = self.ran_seconds = 0.0
         self._foreign: set[int] = set()
         self._busy, self.busy_seconds = _busy_seconds(), 0.0
         self._last = at
-        self.processes[root] = ProcessRecord(begin=_bytes_of(root))
         self.living = [root]
         self._find_children()
-        self._before = self._times()
+        self._before, self._moved = self._times(), self._bytes()
+        self.read = self.written = 0
 
     def look(self, at: float) -> None:
         """Read all counters, and add what has happened since the last look."""
         self._find_children()
         now, elapsed, busy = self._times(), max(at - self._last, 1e-9), _busy_seconds()
+        (read, written), self._moved = self._moved, self._bytes()
         changes = {}
         for who, times in now.items():
             before = self._before.get(who, ThreadTimes(0.0, 0.0, 0))
@@ -115,7 +102,7 @@ class ProcessTree:
             who: state_of(*who) if ran + waited < MOSTLY * elapsed else RUNNING for who, (ran, waited, _) in changes.items()
         }
         wanted = sum(ran + waited for ran, waited, _ in changes.values())
-        importing = sum(ran + waited for who, (ran, waited, _) in changes.items() if self.processes[who[0]].importing)
+        importing = sum(ran + waited for who, (ran, waited, _) in changes.items() if who[0] in self.importing)
         if importing > IMPORTING_SHARE * wanted:
             self.start_seconds += elapsed
             self._busy = busy
@@ -123,6 +110,8 @@ class ProcessTree:
         begin, self.seconds = self.seconds, self.seconds + elapsed
         self.busy_seconds += busy - self._busy
         self._busy = busy
+        self.read += max(0, self._moved[0] - read)
+        self.written += max(0, self._moved[1] - written)
         for who, (ran, waited, turns) in changes.items():
             record = self.threads.setdefault(who, ThreadRecord(begin=begin))
             record.alive += elapsed
@@ -132,8 +121,6 @@ class ProcessTree:
             record.end = self.seconds
             if self.states[who] != RUNNING:
                 record.kinds[self.states[who]] += 1
-        for process in self.living:
-            self.processes[process].bytes = _bytes_of(process) or self.processes[process].bytes
 
     def _times(self) -> dict[ThreadKey, ThreadTimes]:
         found, living = {}, []
@@ -145,6 +132,11 @@ class ProcessTree:
         self.living = living
         return found
 
+    def _bytes(self) -> tuple[int, int]:
+        """Bytes that all have read from and written to storage; the kernel adds those of an ended process to its parent's."""
+        moved = [_bytes_of(process) for process in self.living]
+        return sum(read for read, _ in moved), sum(written for _, written in moved)
+
     def _find_children(self) -> None:
         """Add what the tree has started since; each process of the system is looked at once, when it is new."""
         present = {int(name) for name in os.listdir(PROC) if name.isdigit()}
@@ -154,7 +146,6 @@ class ProcessTree:
             for process in present - self._foreign - {*self.living}:
                 with contextlib.suppress(OSError):
                     if _stat(process)[1] in self.living:
-                        self.processes[process] = ProcessRecord(begin=_bytes_of(process))
                         found.append(process)
             if not found:
                 self._foreign = present - {*self.living}
@@ -215,10 +206,10 @@ def has_ended(process: int) -> bool:
         return True
 
 
-def _bytes_of(process: int) -> tuple[int, int] | None:
-    """Bytes that a process had read from storage and written to it so far, None where the system does not say."""
+def _bytes_of(process: int) -> tuple[int, int]:
+    """Bytes that a process had read from storage and written to it so far, 0 where the system does not say."""
     try:
         lines = dict(line.split(": ") for line in (PROC / str(process) / "io").read_text(encoding="utf-8").splitlines())
         return int(lines["read_bytes"]), int(lines["write_bytes"])
     except (OSError, KeyError, ValueError):
-        return None
+        return 0, 0

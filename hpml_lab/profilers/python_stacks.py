@@ -86,7 +86,8 @@ class PythonStacks:
             return
         for process in self._tree.living:
             if process not in self._due:
-                self._tree.processes[process].importing = python = _runs_python(process)
+                python = _runs_python(process)
+                self._importing(process, python)
                 self._due[process] = now if python else now + QUICK  # a shell that becomes one is seen then
         if now < self._next or not self._tree.living:
             return
@@ -99,7 +100,7 @@ class PythonStacks:
             self._failures[process] += 1
             self._due[process] = now + min(LONGEST, QUICK * 2 ** self._failures[process])
             if self._failures[process] >= TRIES:
-                self._tree.processes[process].importing = False
+                self._importing(process, False)
         else:
             self._failures[process], self._due[process] = 0, now
             self._add(process, found)
@@ -118,14 +119,13 @@ class PythonStacks:
             from hpml_lab.profilers.py_spy import ALLOW, reason  # only now: it loads matplotlib
 
             self._program, self.note = None, f"{NO_LINES}: py-spy may not watch ({reason(done.stderr)}). {ALLOW}"
-            for record in self._tree.processes.values():
-                record.importing = False
+            self._tree.importing.clear()
         return None
 
     def _add(self, process: int, found: Sequence[dict[str, Any]]) -> None:
         main = next((thread for thread in found if _id(thread) == process), None)
         importing = main is not None and any(frame["filename"] == IMPORT_SYSTEM for frame in main["frames"])
-        self._tree.processes[process].importing = importing
+        self._importing(process, importing)
         if importing:
             return
         self.dumps[process] += 1
@@ -146,6 +146,9 @@ class PythonStacks:
                 looks.lines[state][line_of(thread["frames"])] += 1
             if owner is not None and thread is not owner and state in (LOCK, RUNNING) and role != WAITS_FOR_OTHERS:
                 looks.at_gil += 1
+
+    def _importing(self, process: int, whether: bool) -> None:
+        (self._tree.importing.add if whether else self._tree.importing.discard)(process)
 
 
 def _id(thread: dict[str, Any]) -> int:

@@ -129,6 +129,27 @@ def test_a_wait_longer_than_a_look_counts_whole(monkeypatch):
     assert tree.threads[me, me].blocked == pytest.approx(0.0), "it waited for a core, and was never blocked"
 
 
+def test_bytes_count_once_though_the_kernel_adds_a_child_s_to_its_parent_s_and_not_while_modules_are_imported(monkeypatch):
+    me, child, moved = os.getpid(), 2**22 + 1, {}
+    monkeypatch.setattr(process_tree, "_times_of", lambda who: [(who, ThreadTimes(0.0, 0.0, 0))] if who in moved else [])
+    monkeypatch.setattr(process_tree, "_bytes_of", lambda who: moved.get(who, (0, 0)))
+    moved |= {me: (5, 0)}
+    tree = ProcessTree(me, at=0.0)
+    tree._find_children = lambda: None
+    tree.living.append(child)
+    moved |= {me: (6, 0), child: (10, 2)}
+    tree.look(1.0)
+    moved.pop(child)
+    moved |= {me: (16, 2)}
+    tree.look(2.0)
+    assert (tree.read, tree.written) == (11, 2)
+    tree.importing.add(me)
+    moved |= {me: (1016, 1002)}
+    monkeypatch.setattr(process_tree, "_times_of", lambda who: [(who, ThreadTimes(1.0, 0.0, 0))] if who in moved else [])
+    tree.look(3.0)
+    assert (tree.read, tree.written, tree.start_seconds) == (11, 2, 1.0)
+
+
 def test_a_thread_that_ran_and_now_waits_is_asked_what_for():
     """Of a long look in which it ran for a part: it was not at work the whole time."""
     tree, ends, spun = ProcessTree(os.getpid(), at=0.0), threading.Event(), threading.Event()
