@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.profilers.command_verdict import CommandDiagnosis, CommandEvidence, decide_command
 from hpml_lab.profilers.foreground import exit_code, in_foreground, wait_with_usage
@@ -144,7 +143,7 @@ class CommandWatch:
         evidence = CommandEvidence(
             seconds=tree.seconds,
             start_seconds=tree.start_seconds,
-            cores=machine.cores(),
+            cores=len(tree.cores),
             cores_used=ran / seconds,
             cores_wanted=sum(demand.values()) / seconds,
             others=max(0.0, tree.busy_seconds - ran) / seconds,

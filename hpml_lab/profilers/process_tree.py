@@ -69,7 +69,8 @@ class ProcessTree:
     importing      processes that import, set by what sees their stacks: such time is the program's start
     seconds        that were counted; `start_seconds` were spent in imports, and are left out
     ran_seconds    of processor time, whether counted or not
-    busy_seconds   of all cores, by whatever program, in the seconds that were counted
+    cores          those that the process may use
+    busy_seconds   of these cores, by whatever program, in the seconds that were counted
     read, written  bytes from and to storage in these seconds
     """
 
@@ -78,6 +79,7 @@ class ProcessTree:
         self.importing: set[int] = set()
         self.states: dict[ThreadKey, str] = {}
         self.seconds = self.start_seconds = self.ran_seconds = 0.0
+        self._root, self.cores = root, os.sched_getaffinity(0)
         self._foreign: set[int] = set()
         self._busy, self.busy_seconds = _busy_seconds(), 0.0
         self._last = at
@@ -91,6 +93,8 @@ class ProcessTree:
         self._find_children()
         now, elapsed, busy = self._times(), max(at - self._last, 1e-9), _busy_seconds()
         (read, written), self._moved = self._moved, self._bytes()
+        with contextlib.suppress(OSError):  # it may have ended
+            self.cores = os.sched_getaffinity(self._root)
         changes = {}
         for who, times in now.items():
             before = self._before.get(who, ThreadTimes(0.0, 0.0, 0))
@@ -108,7 +112,8 @@ class ProcessTree:
             self._busy = busy
             return
         begin, self.seconds = self.seconds, self.seconds + elapsed
-        self.busy_seconds += busy - self._busy
+        # A container may number its cores anew: then the listed ones are its own.
+        self.busy_seconds += sum(busy[core] - self._busy.get(core, busy[core]) for core in self.cores & busy.keys() or busy)
         self._busy = busy
         self.read += max(0, self._moved[0] - read)
         self.written += max(0, self._moved[1] - written)
@@ -191,11 +196,11 @@ def state_of(process: int, thread: int) -> str:
     return kind if kind in (LOCK, READ) else OTHER
 
 
-def _busy_seconds() -> float:
-    """Seconds that this system's cores worked so far, all together."""
-    with open(PROC / "stat", encoding="utf-8") as file:
-        user, nice, system, _, _, irq, softirq = map(int, file.readline().split()[1:8])
-    return (user + nice + system + irq + softirq) / os.sysconf("SC_CLK_TCK")
+def _busy_seconds() -> dict[int, float]:
+    """Seconds that each core of this system worked so far."""
+    tick, lines = 1 / os.sysconf("SC_CLK_TCK"), (PROC / "stat").read_text(encoding="utf-8").splitlines()
+    cores = (line.removeprefix("cpu").split() for line in lines if line.startswith("cpu") and line[3] != " ")
+    return {int(core): tick * sum(map(int, (*times[:3], *times[5:7]))) for core, *times in cores}
 
 
 def has_ended(process: int) -> bool:

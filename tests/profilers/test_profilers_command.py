@@ -188,6 +188,18 @@ def test_a_thread_at_a_lock_asks_again_less_often_than_one_that_waits_for_the_in
     assert not asks_again(ThreadRecord(alive=10.0, turns=100)) and asks_again(ThreadRecord(alive=10.0, turns=600))
 
 
+def test_cores_that_the_program_may_not_use_are_no_matter_how_busy(monkeypatch):
+    readings = iter([{0: 1.0, 1: 1.0}, {0: 1.5, 1: 2.0}, {0: 2.0, 1: 3.0}])
+    monkeypatch.setattr(process_tree, "_busy_seconds", lambda: next(readings))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: {0})
+    tree = ProcessTree(os.getpid(), at=0.0)
+    tree.look(1.0)
+    assert tree.busy_seconds == 0.5 and tree.cores == {0}
+    monkeypatch.setattr(os, "sched_getaffinity", lambda who: {6, 7})  # the listed ones are its own, by other numbers
+    tree.look(2.0)
+    assert tree.busy_seconds == 2.0
+
+
 def test_a_thread_of_a_pool_that_waits_for_work_contends_for_no_lock(watch):
     own, idle = ThreadLooks(locked=Counter({WORK: 3})), ThreadLooks(locked=Counter({WORK: 1, WAITS_FOR_OTHERS: 29}))
     own.lines[LOCK]["a.py:3 in work"] = 3
