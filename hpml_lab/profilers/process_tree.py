@@ -66,6 +66,7 @@ class ProcessTree:
 
     threads        what was seen, also of those that have ended
     states         in what state each thread was at the last look
+    parents        of the processes that were found later, by process
     importing      processes that import, set by what sees their stacks: such time is the program's start
     seconds        that were counted; `start_seconds` were spent in imports, and are left out
     ran_seconds    of processor time, whether counted or not
@@ -76,6 +77,7 @@ class ProcessTree:
 
     def __init__(self, root: int, at: float) -> None:
         self.threads: dict[ThreadKey, ThreadRecord] = {}
+        self.parents: dict[int, int] = {}
         self.importing: set[int] = set()
         self.states: dict[ThreadKey, str] = {}
         self.seconds = self.start_seconds = self.ran_seconds = 0.0
@@ -150,7 +152,9 @@ class ProcessTree:
             found = []
             for process in present - self._foreign - {*self.living}:
                 with contextlib.suppress(OSError):
-                    if _stat(process)[1] in self.living:
+                    parent = _stat(process)[1]
+                    if parent in self.living:
+                        self.parents[process] = parent
                         found.append(process)
             if not found:
                 self._foreign = present - {*self.living}

@@ -1,5 +1,6 @@
 """Where the threads of Python processes stand: py-spy is asked now and then, from outside and without stopping them."""
 
+import contextlib
 import json
 import os
 import subprocess
@@ -87,7 +88,7 @@ class PythonStacks:
         for process in self._tree.living:
             if process not in self._due:
                 python = _runs_python(process)
-                self._importing(process, python)
+                self._importing(process, python and not self._goes_on(process))
                 self._due[process] = now if python else now + QUICK  # a shell that becomes one is seen then
         if now < self._next or not self._tree.living:
             return
@@ -146,6 +147,15 @@ class PythonStacks:
                 looks.lines[state][line_of(thread["frames"])] += 1
             if owner is not None and thread is not owner and state in (LOCK, RUNNING) and role != WAITS_FOR_OTHERS:
                 looks.at_gil += 1
+
+    def _goes_on(self, process: int) -> bool:
+        """Whether a process is a fork of one that is done with its imports: it has none of its own."""
+        parent = self._tree.parents.get(process)
+        if parent is None or parent in self._tree.importing:
+            return False
+        with contextlib.suppress(OSError):
+            return (PROC / str(process) / "cmdline").read_bytes() == (PROC / str(parent) / "cmdline").read_bytes()
+        return False
 
     def _importing(self, process: int, whether: bool) -> None:
         (self._tree.importing.add if whether else self._tree.importing.discard)(process)

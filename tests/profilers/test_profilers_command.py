@@ -1,6 +1,8 @@
 """What bounds a command, by fixed evidence: the decisions, what is read of a thread's stack, and of its counters."""
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -232,6 +234,22 @@ def test_a_program_that_leaves_its_work_to_a_pool_is_led_by_the_workers(watch):
     del watch.tree.threads[8, 8]
     watch.stacks.threads[8, 8].role = WAITS_FOR_OTHERS
     assert watch._leading() == [(7, 7), (8, 9)], "all wait: then what they wait for is all that there is to say"
+
+
+def test_a_fork_of_a_process_that_is_done_with_its_imports_has_none_of_its_own():
+    forks = "import os, sys; sys.stdin.read(1); child = os.fork(); child and print(child, flush=True); sys.stdin.read(1)"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", forks], bufsize=0, **pipes) as process:
+        tree = ProcessTree(process.pid, at=0.0)
+        stacks = PythonStacks(tree)
+        stacks._program = "py-spy"
+        stacks._due[process.pid] = stacks._next = 1e9  # it was asked, and imports nothing; nobody is asked again
+        process.stdin.write(b"x")
+        child = int(process.stdout.readline())
+        tree.look(at=1.0)
+        stacks.dump(now=2.0)
+        assert child in tree.living and tree.importing == set()
+        process.stdin.close()
 
 
 def test_a_workers_wait_for_the_disk_is_that_of_its_main_thread(watch):
