@@ -63,7 +63,7 @@ def tune(chosen: argparse.Namespace) -> int:
     is_loader = isinstance(data, DataLoader)
     if not is_data(data):
         raise LabError(f"{chosen.target} returned a {type(data).__name__}.", "Return a Dataset or a DataLoader.")
-    batch_size = chosen.batch_size or (None if is_loader else BATCH_SIZE)
+    batch_size = BATCH_SIZE if chosen.batch_size is None and not is_loader else chosen.batch_size
     try:
         tuned = find_settings(
             data,

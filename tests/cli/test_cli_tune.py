@@ -120,6 +120,12 @@ def test_a_loader_keeps_its_batch_size(tune_here):
     assert printed.strip().splitlines()[-1] == "DataLoader(dataset, batch_size=4, num_workers=0)"
 
 
+@pytest.mark.parametrize("target", ["train:make_dataset", "train:make_loader"])
+def test_a_batch_size_of_0_is_not_taken_for_none(tune_here, target):
+    code, printed, errors = tune_here(target, "--batch-size", "0", "--max-workers", "0")
+    assert (code, printed) == (2, "") and "batch_size=0 is not valid" in errors
+
+
 @pytest.mark.parametrize(
     "target, code, text",
     [

@@ -180,7 +180,7 @@ def is_data(value: Any) -> bool:
 
 def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, Any]) -> tuple[Any, int, dict[str, Any]]:
     """The data set, batch size and options of a loader; what the caller gives besides goes before."""
-    size = batch_size or loader.batch_size
+    size = loader.batch_size if batch_size is None else batch_size
     if size is None and loader.batch_sampler is not None:
         size = len(next(iter(loader.batch_sampler)))  # a batch sampler of one's own: as large as its first batch
     if size is None:
