@@ -13,7 +13,7 @@ LONGEST_TITLE = 90  # characters
 def monitored_run(samples: Sequence[MonitorSample], command: str = ""):
     """A monitored run over time: the cores that the process and all processes keep busy, memory, what the disks read and wrote,
     and the use of each GPU, where there is one. `command` is its title."""
-    at = [sample.at for sample in samples]
+    at, command = [sample.at for sample in samples], " ".join(command.split())  # a program after -c has lines
     gpus = len(samples[0].gpus)
     figure = style.new_figure(8, 6.4 if gpus else 5.2)
     panels = figure.subplots(4 if gpus else 3, 1, sharex=True)

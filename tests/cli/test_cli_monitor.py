@@ -117,6 +117,7 @@ def test_the_picture_says_which_command_it_is_of():
     with Monitor(rate=50) as monitor:
         time.sleep(0.05)
     title = monitored_run(monitor.samples, "python train.py --cost $5 " + "x" * 300 + " --last").figure.axes[0].get_title()
+    assert monitored_run(monitor.samples, "python -c 'a\nb'").figure.axes[0].get_title() == "python -c 'a b'"
     assert title.startswith("python train.py --cost $5") and title.endswith("--last") and len(title) < 100
 
 
