@@ -329,7 +329,7 @@ def state(net, optimizer, schedule):
 
 
 @pytest.mark.parametrize("trained_before", [False, True])
-@pytest.mark.parametrize("how", ["closure", "partial", "method", "list"])
+@pytest.mark.parametrize("how", ["closure", "partial", "method", "list", "object"])
 def test_the_step_is_run_and_trains_nothing(trained_before, how):
     net, optimizer, schedule, step = training()
     if trained_before:
@@ -352,11 +352,16 @@ def test_the_step_is_run_and_trains_nothing(trained_before, how):
         calls.append(1)
         step(batch)
 
+    class Step:
+        def __call__(self, batch):
+            counted(batch, step)
+
     steps = {
         "closure": lambda batch: (calls.append(1), step(batch)),
         "partial": functools.partial(counted, step=step),
         "method": Trainer().one,
         "list": lambda batch: [inner(batch) for inner in (counted_step,)],
+        "object": Step(),
     }
 
     def counted_step(batch):

@@ -24,8 +24,8 @@ DEPTH = 4  # how far references are followed: a step, an object that it uses, th
 def trained_by(step: Any) -> list[Any]:
     """The models, optimizers and everything else with a `state_dict` that a step refers to.
 
-    They are looked for in the variables that a function uses, in a method's object and its attributes, in the arguments of a
-    functools.partial, and in lists, tuples and dicts there.
+    They are looked for in the variables that a function uses, in a method's object and its attributes, in the attributes and
+    the `__call__` of an object, in the arguments of a functools.partial, and in lists, tuples and dicts there.
     """
     found: dict[int, Any] = {}
     seen: set[int] = set()
@@ -66,7 +66,8 @@ def _parts(value: Any) -> list[Any]:
         items = value.values() if isinstance(value, Mapping) else value
         return list(items) if len(value) <= LONGEST else []
     if type(value).__module__ not in ("builtins", "numpy"):
-        return list(getattr(value, "__dict__", {}).values())
+        called = [type(value).__call__] if callable(value) else []  # a step may be an object
+        return [*getattr(value, "__dict__", {}).values(), *called]
     return []
 
 
