@@ -422,8 +422,10 @@ def test_a_loader_is_tuned_with_its_own_batch_size_and_collate():
 
     loader = torch.utils.data.DataLoader(KnownCost(64), 4, collate_fn=collate, shuffle=True)
     assert tune(loader, max_workers=0).batches == 16 and sizes == {4}
-    batch_sampler = torch.utils.data.BatchSampler(range(64), 8, drop_last=False)
+    batch_sampler = torch.utils.data.BatchSampler(torch.utils.data.RandomSampler(range(64)), 8, drop_last=False)
+    before = torch.get_rng_state()
     assert tune(torch.utils.data.DataLoader(KnownCost(64), batch_sampler=batch_sampler), max_workers=0).batches == 8
+    assert torch.equal(torch.get_rng_state(), before), "the sampler draws its seed when it is asked for a batch"
     with pytest.raises(LabError, match="makes no batches"):
         tune(torch.utils.data.DataLoader(KnownCost(64), batch_size=None))
     with pytest.raises(LabError, match="needs a batch size"):

@@ -182,7 +182,8 @@ def _taken_apart(loader: DataLoader, batch_size: int | None, given: dict[str, An
     """The data set, batch size and options of a loader; what the caller gives besides goes before."""
     size = loader.batch_size if batch_size is None else batch_size
     if size is None and loader.batch_sampler is not None:
-        size = len(next(iter(loader.batch_sampler)))  # a batch sampler of one's own: as large as its first batch
+        with restored([]):  # a batch sampler of one's own: as large as its first batch, for which it may draw
+            size = len(next(iter(loader.batch_sampler)))
     if size is None:
         raise LabError("This DataLoader makes no batches (batch_size=None).", "Give tune() the data set and a batch size.")
     kept = {name: getattr(loader, name) for name in KEPT if getattr(loader, name) is not None}
