@@ -6,10 +6,12 @@ import random
 import threading
 import time
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import IterableDataset
 
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, child_pids
 from hpml_lab.loading.tools.known_datasets import FaultyData, KnownCost
@@ -268,6 +270,19 @@ def test_a_data_set_that_raises_is_reported():
 
 def test_a_small_data_set_is_tuned_too():
     assert tune(KnownCost(3), 2).options["num_workers"] == 0
+
+
+def test_integers_of_numpy_are_whole_numbers_too(monkeypatch):
+    tuned = tuned_by(monkeypatch, lambda *_: 1.0, epochs=np.int64(2), max_workers=np.int64(4))
+    assert [trial.options["num_workers"] for trial in tuned.trials] == [0, 1, 2]
+    assert tune(KnownCost(16), np.int64(4), max_workers=0).batches == 4
+
+
+def test_the_most_workers_are_those_of_the_cores_that_this_process_may_use(monkeypatch):
+    monkeypatch.setattr(machine, "cores", lambda: 12)
+    seconds = {1 << power: 0.5**power for power in range(4)} | {12: 0.01}
+    tuned = tuned_by(monkeypatch, lambda options, _: seconds.get(options["num_workers"], 2.0))
+    assert tuned.options["num_workers"] == 12
 
 
 def test_workers_that_start_anew_can_be_tuned():

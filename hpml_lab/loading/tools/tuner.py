@@ -7,7 +7,6 @@ epoch, the mean over all of them. A start-up brings the first batch; every other
     epoch = start-up + (batches − 1) · steady                      with workers that start in every epoch
 """
 
-import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -21,6 +20,7 @@ from hpml_lab.core.experiment.render import table_html, table_text
 from hpml_lab.core.measure.noise import SpeedUp, speed_up_of, times_faster
 from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show.progress import progress
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import sleep_until
 from hpml_lab.loading.tools.training_state import restored, trained_by
@@ -153,10 +153,11 @@ def tune(
         raise LabError("This data set is empty.", "Give one with samples.")
     if batch_size is None:
         raise LabError("tune() needs a batch size.", "tune(dataset, batch_size), or tune(loader).")
-    limit = max_workers if max_workers is not None else max(8, os.cpu_count() or 1)
+    limit = max_workers if max_workers is not None else max(8, machine.cores())
     for name, value, least in (("batch_size", batch_size, 1), ("epochs", epochs, 1), ("max_workers", limit, 0)):
         if not isinstance(value, Integral) or value < least:
             raise LabError(f"{name}={value!r} is not valid.", f"Give a whole number from {least} on.")
+    batch_size, epochs, limit = int(batch_size), int(epochs), int(limit)  # NumPy's integers lack methods of Python's
     seconds = {"step_seconds": step_seconds, "budget_seconds": budget_seconds, "deadline_seconds": deadline_seconds}
     for name, value in seconds.items():
         if not isinstance(value, Real) or not value >= 0:
