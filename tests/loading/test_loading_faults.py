@@ -1,5 +1,7 @@
 """Workers that raise, hang, are killed, or find no shared memory: one clear error in time, and nothing left behind."""
 
+import errno
+import os
 import re
 import shutil
 import signal
@@ -115,6 +117,24 @@ def test_an_error_of_several_lines_is_reported_by_its_type_and_first():
     with pytest.raises(LabError, match=r"^Worker 0 raised ValueError: 2 fields are wrong: at batch 0"):
         with with_deadline(DataLoader(ManyLines(8), 4, num_workers=1), 60) as batches:
             list(batches)
+
+
+class FullDisk(KnownCost):
+    """A sample that is to be kept on a disk without room."""
+
+    def __getitem__(self, index):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), *self.name)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+@pytest.mark.parametrize(
+    "name, told", [((), "raised OSError: "), (("/data/cache",), "raised OSError: "), (("/dev/shm/pym-1",), "No shared memory")]
+)
+def test_a_full_disk_of_the_data_set_is_not_taken_for_a_full_shared_memory(workers, name, told):
+    dataset = FullDisk(8)
+    dataset.name = name
+    with pytest.raises(LabError, match=told), with_deadline(DataLoader(dataset, 4, num_workers=workers), 60) as batches:
+        list(batches)
 
 
 def test_without_workers_the_error_names_the_batch_too():

@@ -20,7 +20,11 @@ from torch.utils.data import DataLoader, _utils, get_worker_info
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import allow_oversubscription, needs_shared_memory, shutdown_workers
 
-FULL = re.compile(r"Bus error|No space left on device|out of shared memory|unable to (mmap|write to file|allocate shared)")
+# A disk is full in the same words, but for the names of shared memory.
+FULL = re.compile(
+    r"Bus error|out of shared memory|unable to (mmap|write to file|allocate shared)"
+    r"|(?m:^)(?=.*/(torch_\d|psm_|dev/shm)).*No space left on device"
+)
 FULL_FIX = "Give it more (docker run --shm-size=2g), or use smaller batches, fewer workers, or a lower prefetch_factor."
 START_SECONDS = 120.0  # for all workers to start: on a busy machine, a new interpreter imports torch for a long time
 NOT_YET = -1  # batches finished by a worker that has not started
