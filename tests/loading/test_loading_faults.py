@@ -1,5 +1,6 @@
 """Workers that raise, hang, are killed, or find no shared memory: one clear error in time, and nothing left behind."""
 
+import contextlib
 import errno
 import os
 import re
@@ -241,6 +242,27 @@ def second_epoch_hangs():
             next(batches)
     except LabError as error:
         return error.problem
+
+
+@pytest.mark.parametrize("first", [with_deadline, contextlib.nullcontext])
+def test_a_persistent_worker_that_hangs_in_what_is_left_of_the_epoch_before_is_reported(first):
+    outcome = run_in_child(leave_early, first, method="fork", deadline_seconds=300.0)
+    problem, seconds, left = outcome.value
+    assert problem == "No batch came within 1 s at batch 0: a worker hangs, or is slower than that.", outcome
+    assert seconds < 100 and left == 0, "not the 600 s of the sample"
+
+
+def leave_early(first):
+    """In a child: an epoch that is left at its first batch, when the worker already hangs in the second; then another one."""
+    loader = DataLoader(FaultyData("hangs"), 4, num_workers=1, persistent_workers=True)
+    with first(loader) as batches:
+        next(iter(batches))
+    start = time.monotonic()
+    try:
+        with with_deadline(loader, 1.0) as batches:
+            next(batches)
+    except LabError as error:
+        return error.problem, time.monotonic() - start, len(child_pids())
 
 
 def test_all_batches_come_in_order_and_persistent_workers_stay_for_the_next_epoch():

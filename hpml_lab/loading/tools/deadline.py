@@ -77,7 +77,7 @@ def with_deadline(loader: DataLoader, deadline_seconds: float = 60.0) -> Iterato
         raise LabError(f"loader is a {type(loader).__name__}, not a DataLoader.", "Wrap the data set: DataLoader(dataset, …).")
     get_temp_dir()  # workers share this process's, which goes with it; of their own, a killed one would leave it behind
     given, loader.timeout = loader.timeout, deadline_seconds if loader.num_workers else 0
-    iterator, number, well = None, -1, False
+    iterator, number, well = loader._iterator, -1, False
     try:
         iterator = _start(loader)
 
@@ -124,12 +124,18 @@ def _start(loader: DataLoader) -> Any:
     collate, init = loader.collate_fn, loader.worker_init_fn
     if alive is None:
         loader.collate_fn, loader.worker_init_fn = _CountedCollate(collate, finished), _NotedStart(init, finished)
+    else:
+        alive._timeout = loader.timeout  # persistent workers came with that of their first epoch
     try:
         with allow_oversubscription():
             iterator = iter(loader)
+    except RuntimeError as error:
+        if LATE.search(str(error)):  # persistent workers first load what is left of an epoch that was not run to its end
+            raise _explained(error, alive, 0, loader.timeout) from error
+        raise
     finally:
         loader.collate_fn, loader.worker_init_fn = collate, init
-    iterator._finished, iterator._timeout = finished, loader.timeout  # persistent workers came with that of their first epoch
+    iterator._finished = finished
     return iterator
 
 
