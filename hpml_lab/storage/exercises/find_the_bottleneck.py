@@ -34,6 +34,7 @@ def _judge_datasets(answer: Callable, stores: list[PictureStore], decoder: mock.
     for seed, (dataset, store) in enumerate(zip(datasets, stores, strict=True)):
         twin = PictureStore(COUNT, side=6, seed=seed)  # what it counts does not matter
         labels, pictures = twin.table(), [decode(twin.read(index)) for index in range(COUNT)]
+        decoder.reset_mock()  # what the check decoded says nothing of the answer, which may have a decoder of its own
         if len(dataset) != COUNT:
             raise Mistake("wrong-length", f"len(dataset) should be {COUNT}; yours is {len(dataset)}.")
         mirrored: list[list[bool]] = [[] for _ in range(COUNT)]
