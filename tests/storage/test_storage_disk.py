@@ -98,9 +98,9 @@ def test_a_folder_that_is_not_there_is_named(tmp_path):
 
 
 def test_blocks_that_the_disk_cannot_take_are_refused(file):
-    for block in (1000, 2 * MIB):
+    for action, block in (("read", 0), ("read", 1000), ("read", 2 * MIB), ("write", 12 * KIB)):
         with pytest.raises(LabError, match="not a valid block size"):
-            run_job(file, DiskJob("random", "read", block, 1), 0.01)
+            run_job(file, DiskJob("random", action, block, 1), 0.01)
 
 
 def test_without_o_direct_the_figures_are_labeled_as_buffered(tmp_path, monkeypatch):

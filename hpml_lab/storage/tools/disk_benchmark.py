@@ -208,8 +208,8 @@ def run_job(file: DiskFile, job: DiskJob, seconds: float = 0.1, warm_up_seconds:
     The rate is the sum over the threads of requests / seconds, each thread by its own clock: IOPS = Σᵢ nᵢ / Tᵢ.
     Raises OSError that the disk answered with, and LabError for a disk that answers nothing; no thread is left behind.
     """
-    if job.block % PAGE or not PAGE <= job.block <= MIB:
-        raise LabError(f"{job.block} bytes is not a valid block size.", "Use multiples of 4096, up to 1 MiB.")
+    if not PAGE <= job.block <= MIB or MIB % job.block:
+        raise LabError(f"{job.block} bytes is not a valid block size.", "Use a power of two, from 4 KiB to 1 MiB.")
     stamp, go = file.next_stamp(), threading.Event()
     if job.action == "write":
         file.write_buffer(job.depth - 1)  # made here, not by the threads
