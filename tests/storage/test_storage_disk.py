@@ -103,6 +103,23 @@ def test_blocks_that_the_disk_cannot_take_are_refused(file):
             run_job(file, DiskJob("random", action, block, 1), 0.01)
 
 
+def test_a_disk_that_does_not_answer_is_given_up_as_soon_for_many_requests_as_for_one(file, monkeypatch):
+    answers, joined = threading.Event(), []
+    wait = threading.Thread.join
+
+    def join(thread, timeout=None):
+        joined.append(timeout)
+        wait(thread, timeout)
+
+    monkeypatch.setattr(disk_benchmark, "STUCK_SECONDS", 0.5)
+    monkeypatch.setattr(disk_benchmark.os, "preadv", lambda *_: answers.wait(60) and 4 * KIB)
+    monkeypatch.setattr(disk_benchmark._Requester, "join", join)
+    with pytest.raises(LabError, match="has not answered"):
+        run_job(file, DiskJob("random", "read", 4 * KIB, 8), 0.01)
+    answers.set()
+    assert len(joined) == 16 and sum(joined) < 2, "0.5 s for all eight together, twice"
+
+
 def test_without_o_direct_the_figures_are_labeled_as_buffered(tmp_path, monkeypatch):
     if not hasattr(os, "O_DIRECT"):
         pytest.skip("there is no O_DIRECT here")

@@ -226,9 +226,10 @@ def run_job(file: DiskFile, job: DiskJob, seconds: float = 0.1, warm_up_seconds:
         go.set()
         for requester in requesters:
             requester.stop = True
+        end = time.monotonic() + STUCK_SECONDS
         for requester in requesters:
             if requester.ident:
-                requester.join(STUCK_SECONDS)
+                requester.join(max(0.0, end - time.monotonic()))
     if any(requester.is_alive() for requester in requesters):
         raise LabError(f"The disk has not answered for {STUCK_SECONDS:.0f} s.", "Set HPML_DISK to a folder on another disk.")
     for requester in requesters:
