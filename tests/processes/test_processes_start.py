@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from hpml_lab import processes
-from hpml_lab.core.system.children import run_in_child
+from hpml_lab.core.system.children import child_process, run_in_child
 from hpml_lab.core.system.workers import HELPERS, child_pids
 from hpml_lab.processes.experiments.shared import start_cost
 from hpml_lab.processes.experiments.shared.start_cost import (
@@ -105,6 +105,18 @@ def test_a_forked_child_waits_in_vain_for_a_lock_that_a_thread_held():
     spans = {span.lane: span for span in found.spans}
     assert spans["the child"].what == held_lock.NEVER
     assert spans["the child"].end > spans["its other thread"].end, "it still waits when the thread has let go"
+
+
+def test_the_lock_is_still_held_when_a_busy_machine_forks_late(monkeypatch):
+    """The thread held it for a time of its own, and with eight programs a core four of nine forks came after that."""
+
+    def late(*arguments, **options):
+        time.sleep(0.3)
+        return child_process(*arguments, **options)
+
+    monkeypatch.setattr(held_lock, "child_process", late)
+    found = held_lock.start_while_held("fork", 0.05, 0.3)
+    assert (found.asked, found.child, found.parent) == (True, held_lock.GETS_NOT, held_lock.GETS)
 
 
 def test_hooks_make_the_parent_wait_before_it_forks():

@@ -42,7 +42,7 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
     """Start a process while a thread of this one holds LOCK. The thread releases it; does the child notice?
 
     case              "fork"; "fork with hooks" (os.register_at_fork takes the lock around the fork); "spawn"
-    hold_seconds      how long the thread holds the lock
+    hold_seconds      how long the thread holds the lock: from start() on, or, with hooks, until start() goes on
     patience_seconds  how long a plainly forked child waits for it after the thread has released it; the others, which are to
                       get it, have as long as a busy machine may need
     Call it in a child (core.system.children.run_in_child): the hooks cannot be removed.
@@ -56,13 +56,15 @@ def start_while_held(case: str, hold_seconds: float, patience_seconds: float) ->
     def hold() -> None:
         with LOCK, span(spans, THREAD, HOLDS):
             held.set()
-            may_end.wait(hold_seconds)
+            may_end.wait(hold_seconds if case == "fork with hooks" else START_SECONDS)
 
     thread = threading.Thread(target=hold)
     thread.start()
     held.wait()
     with child_process(ask_for_lock, context=context) as child:
         spans.append(Span(PARENT, STARTS, child.called, child.started))
+        thread.join(hold_seconds)
+        may_end.set()
         thread.join()
         asked = child.receive(START_SECONDS)
         patience = patience_seconds if case == "fork" else max(patience_seconds, GETS_SECONDS)
