@@ -156,8 +156,22 @@ def test_a_consumer_that_is_gone_is_reported_within_the_deadline(monkeypatch):
     with pytest.raises(LabError, match="no answer within 3 s .exit code -9"), Exchange(4096, safe_methods()[0]) as routes:
         routes._consumer.kill()
         routes._consumer.join()
-        routes._control.send = lambda order: None  # the pipe would break at once; the answer is what is looked at
         routes.send("bytes", torch.ones(16), 1)
+
+
+@pytest.mark.parametrize("route", ROUTES)
+def test_a_consumer_that_ends_in_the_middle_is_reported_too(monkeypatch, route):
+    monkeypatch.setattr(exchange, "DEADLINE_SECONDS", 3.0)
+    with pytest.raises(LabError, match="no answer within 3 s .exit code -9"), Exchange(4096, safe_methods()[0]) as routes:
+        put = getattr(routes, f"_put_{route}")
+
+        def put_until_it_ends(source, number):
+            if number == 5:
+                routes._consumer.kill()
+            return put(source, number)
+
+        setattr(routes, f"_put_{route}", put_until_it_ends)
+        routes.send(route, torch.ones(1024), 50)
 
 
 def test_a_damaged_message_is_noticed():

@@ -1,6 +1,7 @@
 """A consumer in a process of its own, five routes to it, and how many messages and bytes each carries in a second."""
 
 import contextlib
+import queue
 from dataclasses import dataclass
 from multiprocessing import resource_sharer
 from statistics import median
@@ -22,6 +23,7 @@ from hpml_lab.processes.lessons.messages import ROUTES
 DEADLINE_SECONDS = 30.0  # that either side waits for the other
 WAITING = 2  # messages that may wait in a queue, and buffers that go back and forth
 AGAIN = {"pickle": "pickle, again", "torch": "torch, again"}  # routes that others are compared with, and their placebos
+GONE = (EOFError, ConnectionError, FileNotFoundError)  # from the pipes and sockets of a consumer that has ended
 WRITTEN = -7.0  # what the consumer writes into an item to see whose memory it is
 
 
@@ -90,10 +92,12 @@ class Exchange:
         if route == "reused" and (not self._buffers or self._buffers[0].shape != source.shape):
             self._buffers = [torch.empty_like(source).share_memory_() for _ in range(WAITING)]
         put = getattr(self, f"_put_{route}")
-        self._control.send((route, count, source.numel(), False))
         begin = CLOCK()
-        for number in range(count):
-            put(source, number)
+        with contextlib.suppress(queue.Full, queue.Empty, TimeoutError, *GONE):  # there is no answer then
+            self._control.send((route, count, source.numel(), False))
+            begin = CLOCK()
+            for number in range(count):
+                put(source, number)
         right = self._answer()
         seconds = CLOCK() - begin
         self.right &= right
@@ -114,8 +118,8 @@ class Exchange:
         try:
             if self._control.poll(seconds):
                 return self._control.recv()
-        except EOFError:
-            pass
+        except GONE:
+            self._consumer.join(DEADLINE_SECONDS)  # the end of the pipe comes first
         raise LabError(
             f"The consumer sent no answer within {seconds:g} s (exit code {self._consumer.exitcode}).",
             "Is /dev/shm full? `df -h /dev/shm` shows it.",
@@ -159,9 +163,9 @@ class Exchange:
 
     def _close_queues(self) -> None:
         self._buffers.clear()
-        for queue in (self._plain, self._handles, self._back):
-            queue.cancel_join_thread()  # nobody reads what was not sent
-            queue.close()
+        for route in (self._plain, self._handles, self._back):
+            route.cancel_join_thread()  # nobody reads what was not sent
+            route.close()
         resource_sharer.stop(timeout=5)  # the thread that hands out files, and the handles that were not fetched
 
 
