@@ -87,6 +87,15 @@ def test_where_there_is_a_free_threaded_python_the_loop_runs_in_it_too(monkeypat
     assert not any("free-threaded" in note for note in result.notes)
 
 
+def test_a_free_threaded_python_that_cannot_run_the_loop_costs_no_other_figure(tmp_path, monkeypatch):
+    broken = tmp_path / "python3.14t"
+    broken.write_text("#!/bin/sh\necho \"ModuleNotFoundError: No module named '_ctypes'\" >&2\nexit 1\n")
+    broken.chmod(0o755)
+    monkeypatch.setattr(gil_module, "free_threaded_python", lambda: str(broken))
+    result = processes.gil.function(SMALL)
+    assert len(result.rows(SharedWork)) == 12 and "No module named '_ctypes'" in result.notes[-1]
+
+
 def test_a_run_takes_from_its_first_start_to_its_last_end_and_one_thread_runs_again_in_every_round(monkeypatch):
     seconds, asked = iter([4.0, 9.0, 1.5, 8.0, 3.0, 7.0]), []
 

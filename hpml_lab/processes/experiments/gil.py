@@ -164,7 +164,11 @@ def _add_free_threaded(result: Result, shared: list[SharedWork], parameters: dic
             " `hpml-lab run gil` finds it."
         )
         return
-    version, runs = measure_workers(python=python, kinds=("loop",), hows=("threads",), **parameters)
+    try:
+        version, runs = measure_workers(python=python, kinds=("loop",), hows=("threads",), **parameters)
+    except RuntimeError as error:  # built without a part of the standard library, such as _ctypes
+        result.notes.append(f"The free-threaded {python} cannot run the loop: {str(error)[-300:]}")
+        return
     gains = _gains(runs, "loop")
     shared += _rows(runs, "loop", gains, f"{KINDS['loop']}, free-threaded Python {version}")
     gain = gains["threads", 2]
