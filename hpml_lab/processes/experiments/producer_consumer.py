@@ -59,15 +59,7 @@ def draw(result: Result):
     return figure
 
 
-# ---- a ring without a partner, and what threads share ----------------------------------------------------------------------
-
-
-def _timeout_of(work) -> str:
-    try:
-        work()
-    except TimeoutError as error:
-        return str(error)
-    return "no error"
+# ---- what threads share --------------------------------------------------------------------------------------------------
 
 
 def read_after_all_wrote(threads: int) -> tuple[list[int], list[int], str]:
