@@ -1,6 +1,7 @@
 """Starting workers: every method starts and ends them, a fork copies a held lock, and nothing is left behind."""
 
 import multiprocessing
+import os
 import time
 from dataclasses import replace
 
@@ -73,6 +74,16 @@ def test_a_worker_is_ready_before_it_has_ended():
 def test_a_row_has_the_medians_in_milliseconds():
     row = start_cost._row("spawn", False, [(0.001, 0.004), (0.002, 0.005), (0.09, 0.1)])
     assert row == StartCost("spawn", False, 2, 5, 3, samples=(0.001, 0.002, 0.09))
+
+
+@pytest.mark.parametrize(
+    "product, end",
+    [(lambda _: None, start_cost.DONE), (lambda _: time.sleep(600), start_cost.HANGS), (lambda _: os._exit(6), "exit code 6")],
+)
+def test_a_forked_product_that_crashes_is_none_that_hangs(monkeypatch, product, end):
+    monkeypatch.setattr(start_cost, "_multiply", product)
+    patience = 0.3 if end == start_cost.HANGS else 60.0
+    assert start_cost._forked_product(multiprocessing.get_context("fork"), None, patience) == end
 
 
 def stuck(connection):

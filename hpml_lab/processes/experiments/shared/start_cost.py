@@ -52,8 +52,8 @@ class StartCost(Row):
 class ForkWithTorch:
     """What torch adds to a start, and what it does to a fork.
 
-    all_threads, one_thread  DONE or HANGS: a forked child's first large operation after the parent has used OpenMP's threads,
-                             as it is, and after torch.set_num_threads(1); "" where nothing was forked
+    all_threads, one_thread  DONE, HANGS or an exit code: a forked child's first large operation after the parent has used
+                             OpenMP's threads, as it is, and after torch.set_num_threads(1); "" where nothing was forked
     cuda_error               what a forked child gets when it uses CUDA after the parent did; "" where nothing was tried
     """
 
@@ -196,7 +196,10 @@ def _multiply(torch: Any) -> None:
 def _forked_product(context: Any, threads: int | None, patience_seconds: float) -> str:
     with child_process(_product, threads, context=context) as child:
         child.receive(PATIENCE_SECONDS)  # it is running: what follows is the product only
-        return child.receive(patience_seconds, default=HANGS)
+        if done := child.receive(patience_seconds):
+            return done
+        child.process.join(0.1)  # a child that crashed has sent nothing either
+        return f"exit code {child.exitcode}" if child.exitcode else HANGS
 
 
 def _product(connection: Connection, threads: int | None) -> None:
