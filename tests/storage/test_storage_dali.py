@@ -76,11 +76,14 @@ def test_the_extent_of_a_rectangle_is_its_box():
     for seed in range(20):
         image, box = boxes.box_scene(seed)
         assert torch.equal(boxes.bright_extent(image), box)
-    assert boxes.bright_extent(torch.zeros(3, 8, 8, dtype=torch.uint8)).isnan().all()
+    assert boxes.bright_extent(torch.zeros(3, 8, 8, dtype=torch.uint8)).isinf().all()
 
 
 def test_boxes_that_are_left_behind_break_the_claim(monkeypatch):
     assert max(experiment.flip_gaps(10)) == 0
+    lost = iter([1, *[0] * 9])
+    monkeypatch.setattr(boxes, "move_together", lambda image, box: (image * next(lost), box))
+    assert max(experiment.flip_gaps(10)) > experiment.PIXEL, "a rectangle that is gone fills no box"
     monkeypatch.setattr(boxes, "move_together", lambda image, box: (image.flip(-1), box))
     assert max(experiment.flip_gaps(10)) > experiment.PIXEL
     result = replace(dali, quick=SMALL)("quick", device="cpu")

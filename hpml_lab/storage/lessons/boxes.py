@@ -18,11 +18,11 @@ def box_scene(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def bright_extent(image: torch.Tensor) -> torch.Tensor:
-    """Where the bright pixels of (3, H, W) lie: (1, 4) as left, top, right, bottom; NaN where there are none."""
+    """Where the bright pixels of (3, H, W) lie: (1, 4) as left, top, right, bottom; ∞ where there are none."""
     bright = (image > (GROUND + BRIGHT) // 2).all(dim=0)
     rows, columns = bright.any(dim=1).nonzero(), bright.any(dim=0).nonzero()
     if not len(rows):
-        return torch.full((1, 4), float("nan"))
+        return torch.full((1, 4), float("inf"))
     return torch.tensor([[columns[0], rows[0], columns[-1] + 1, rows[-1] + 1]], dtype=torch.float32)
 
 
