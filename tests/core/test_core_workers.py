@@ -45,6 +45,13 @@ def test_only_an_error_of_shared_memory_is_explained_by_it(number):
     assert ("/dev/shm" in str(raised.value)) == (number == errno.ENOSPC)
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere there is no /dev/shm")
+def test_a_system_without_dev_shm_is_told_to_mount_it(monkeypatch, tmp_path):
+    monkeypatch.setattr(workers, "Path", lambda _: tmp_path / "absent")
+    with pytest.raises(LabError, match=r"/dev/shm cannot be written \(No such file.*Mount it"), needs_shared_memory():
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+
 def test_the_workers_of_an_iterator_end_at_once():
     before = child_pids()
     with allow_oversubscription():

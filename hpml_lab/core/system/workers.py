@@ -5,9 +5,11 @@ The module loads nothing but the standard library, so that a child which starts 
 
 import contextlib
 import errno
+import sys
 import time
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hpml_lab.core.measure.timeline import CLOCK
@@ -44,7 +46,8 @@ def needs_shared_memory() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in (errno.EACCES, errno.ENOSPC, errno.EROFS):
+        missing = sys.platform == "linux" and not Path("/dev/shm").is_dir()
+        if error.errno not in (errno.EACCES, errno.ENOSPC, errno.EROFS) and not missing:
             raise
         raise LabError(
             f"Processes can share no memory here: /dev/shm cannot be written ({error.strerror}).",
