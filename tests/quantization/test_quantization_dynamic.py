@@ -315,6 +315,15 @@ def test_on_a_gpu_the_lectures_layers_are_timed_on_the_cpu_too_and_torchaos_comp
     ]
 
 
+def test_on_a_gpu_without_torchao_the_figure_shows_the_cpu_alone(monkeypatch, without_mnist, no_torchao):
+    monkeypatch.setattr(torch, "compile", lambda net, **options: net)
+    device, experiment = SaidToBeT4(torch.device("cpu"), "", torch.float16, ""), find("dynamic-quantization")
+    gpu = experiment.function(Params(size="quick", device=device, **SMALL))
+    there = {row.format for row in gpu.rows(TimedForward) if row.where == "on the GPU" and row.width}
+    assert there == {FP16}, "nothing to compare it with"
+    assert [axes.get_title() for axes in experiment.figure(gpu).axes[1:]] == ["One Linear layer on the CPU"]
+
+
 @needs_torchao
 @pytest.mark.parametrize("which", [(FP16, INT8), (FP16,)])
 def test_where_the_base_does_not_compile_the_gpus_rows_are_compared_with_it_as_it_is(monkeypatch, which):

@@ -114,7 +114,7 @@ def draw(result: Result):
     and batch of one Linear layer, not compiled, with intervals; in the gray boxes is nothing but noise. Look for the formats
     that are below 1."""
     timed = [row for row in result.rows(TimedForward) if row.width]
-    where = list(dict.fromkeys(row.where for row in timed))
+    where = list(dict.fromkeys(row.where for row in timed if row.gain))  # on a GPU without torchao there is the base alone
     figure = style.new_figure(4 + 6 * len(where), 4)
     share, *speeds = figure.subplots(1, 1 + len(where), width_ratios=(1, *[1.4] * len(where)))
     for axes, name in zip(speeds, where, strict=True):
