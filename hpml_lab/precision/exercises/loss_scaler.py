@@ -42,7 +42,7 @@ def row_of(given: Any) -> Row:
         raise Mistake("not-three-values", "Return three values: the weight, the scale and the count of good steps.")
     try:
         weight, scale, good = torch.as_tensor(given[0]), float(given[1]), int(given[2])
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         sizes = [getattr(value, "shape", ()) for value in given]
         if START.shape in sizes[1:]:
             raise Mistake(

@@ -184,7 +184,7 @@ def _explain(judged: Mapping[str, tuple[float, Tensor, torch.dtype]]) -> None:
     if all(0 <= own <= 1 for own, *_ in judged.values()):
         raise Mistake("share-not-a-number", _SHARE)
     for case, (own, weight, index_dtype) in judged.items():
-        if own != int(own):
+        if own % 1:  # also inf and nan
             raise Mistake("not-a-whole-number", _WHOLE)
         if same(own, right(weight, index_dtype)[1]):
             continue

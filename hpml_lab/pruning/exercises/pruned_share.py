@@ -1,6 +1,7 @@
 """pruned-share: which share of a net's weights is 0, with torch's masks in it or without."""
 
 import itertools
+import math
 from collections.abc import Callable
 
 import torch
@@ -160,6 +161,6 @@ def _explain_parts(words: str, found: float, parts: list[tuple[int, int]]) -> No
                 hint = f"For {words} you take the mean of the shares of two groups of layers. They differ in size: divide once."
                 raise Mistake("mean-over-layers", hint)
     whole = zeros / found
-    if same(whole, round(whole)) and round(whole) > count:
+    if math.isfinite(whole) and same(whole, round(whole)) and round(whole) > count:
         hint = f"For {words} you find {zeros} zeros among {whole:.0f}; the convolutions and Linear layers have {count} weights."
         raise Mistake("other-whole", hint)

@@ -37,7 +37,7 @@ def counted_search(answer: Callable[[Callable[[int], bool]], int], limit: int) -
         if isinstance(found, bool):
             raise TypeError
         return operator.index(int(found) if found == int(found) else found), tried  # 8.0 is a number of samples too
-    except (TypeError, ValueError, RuntimeError):
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         raise Mistake("not-a-number", f"If {limit} fit, your search returns {found!r}. Return one whole number.") from None
 
 

@@ -199,3 +199,6 @@ def in_fractions(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0
 
 
 ALSO_RIGHT = [in_place, by_the_norm, in_numpy, scale_as_tensor, with_torchs_own_rule, in_fractions]
+
+
+WRONG += [("not-numbers", lambda weight, scale, good, gradient_of, lr, growth, backoff, interval: (weight, scale, math.inf))]

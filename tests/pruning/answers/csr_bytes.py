@@ -182,3 +182,9 @@ def by_bisection(weight, index_dtype):
 
 
 ALSO_RIGHT = [by_torch, by_numpy, by_scipy, by_a_loop, as_tensors, as_floats, by_bisection]
+
+
+WRONG += [
+    ("not-a-whole-number", lambda weight, index_dtype, number=number: (solution(weight, index_dtype)[0], number))
+    for number in (math.inf, math.nan)
+]

@@ -213,3 +213,12 @@ WRONG += [
     ("remembers-calls", adds_up_over_calls),
     ("wrong-value", lambda net: torch.cat([layer.weight.flatten() == 0 for layer in layers(net)]).half().mean().item()),
 ]
+
+
+def of_masks_alone(net):
+    """0 / 0 where there is none."""
+    masks = [mask for name, mask in net.named_buffers() if name.endswith("weight_mask")]
+    return (sum((torch.sum(m == 0) for m in masks), torch.tensor(0)) / sum(m.numel() for m in masks)).item()
+
+
+WRONG += [("wrong-value", of_masks_alone)]

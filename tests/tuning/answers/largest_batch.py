@@ -170,3 +170,6 @@ def with_the_library(fits):
 
 
 ALSO_RIGHT = [whole_tensors, numpy_integers, bit_by_bit, recursive, with_the_library, lambda fits: float(solution(fits))]
+
+
+WRONG += [("not-a-number", lambda fits: float("inf") if fits(1) else 0)]
