@@ -241,7 +241,8 @@ def _is_borrowed(answer: Callable, given: Given) -> bool:
     found = []
 
     def called(frame: Any, event: str, function: Any) -> None:
-        if event == "call" and (frame.f_code.co_filename == affine.__file__ or "/ao/quantization/" in frame.f_code.co_filename):
+        path = frame.f_code.co_filename
+        if event == "call" and (path == affine.__file__ or "/ao/quantization/" in path.replace("\\", "/")):  # Windows has \\
             found.append(frame)
         elif event == "c_call" and "quantize" in getattr(function, "__name__", ""):
             found.append(function)

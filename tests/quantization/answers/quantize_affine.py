@@ -236,3 +236,13 @@ def middle_becomes_0(clamped):
 
 
 WRONG += [("from-the-middle", middle_becomes_0(clamped)) for clamped in (False, True)]
+
+
+WINDOWS = {"solution": solution}
+exec(
+    compile(
+        "def observed(*given):\n    return solution(*given)", r"C:\site-packages\torch\ao\quantization\observer.py", "exec"
+    ),
+    WINDOWS,
+)
+WRONG += [("borrowed", lambda *given: WINDOWS["observed"](*given))]
