@@ -106,6 +106,14 @@ def test_the_side_by_side_text_marks_the_four_amp_lines():
     assert slide == ["optimizer.step()"]
 
 
+def test_a_function_without_a_docstring_is_shown_from_its_first_line():
+    def own(net, batches):
+        losses = []
+        return losses
+
+    assert aligned(own, own) == [("losses = []",) * 2, ("return losses",) * 2]
+
+
 def test_the_loops_start_alike_and_keep_their_weights_in_float32(digits):
     runs = {name: train_and_test(digits, dtype, 0, 64, 1, 0.1) for name, dtype in LOOPS.items()}
     for losses, _, model in runs.values():

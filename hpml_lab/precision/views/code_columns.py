@@ -9,9 +9,10 @@ from itertools import zip_longest
 
 
 def body_lines(function: Callable) -> list[str]:
-    """The lines of a function's body without its docstring."""
+    """The lines of a function's body without its docstring, if it has one."""
     source = textwrap.dedent(inspect.getsource(function))
-    first = ast.parse(source).body[0].body[1]  # what follows the docstring
+    node = ast.parse(source).body[0]
+    first = node.body[ast.get_docstring(node) is not None]
     return textwrap.dedent("\n".join(source.splitlines()[first.lineno - 1 :])).splitlines()
 
 
