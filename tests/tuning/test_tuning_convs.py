@@ -115,6 +115,16 @@ def test_a_time_is_in_the_column_of_the_state_it_was_measured_with(searched):
     assert [(row.search, row.first_ms) for row in result.rows(FirstCall)] == [("off", 2), ("on", 9)]
 
 
+def test_a_profiler_that_sees_no_kernels_is_no_error(monkeypatch, searched, sound):
+    monkeypatch.setattr(search_in_process, "kernels", lambda work, device: [])
+    nets = Convolutions(False, torch.device("cpu"), {"": ConvolutionCase(1, 2, 4)})
+    name = nets.longest_kernel("", "forward")
+    monkeypatch.setattr(FakeConvolutions, "longest_kernel", lambda *_: name)
+    result = searched()
+    sound(result)
+    assert {name for row in result.rows(SearchTiming) for name in (row.off_kernel, row.on_kernel)} == {None}
+
+
 def test_the_key_figure_is_the_lectures_case_and_the_one_that_gains_most(searched, sound):
     result = searched()
     sound(result)

@@ -122,8 +122,8 @@ def search_gain(params: Params) -> SearchGain:
             off_spread_ms=turns["off"].spread * 1e3,
             on_ms=turns["on"].seconds * 1e3,
             on_spread_ms=turns["on"].spread * 1e3,
-            off_kernel=kernels[case, work][0],
-            on_kernel=kernels[case, work][1],
+            off_kernel=kernels[case, work][0] or None,
+            on_kernel=kernels[case, work][1] or None,
             **gains[case, work].columns,
         )
         for (case, work), turns in times.items()
