@@ -1,7 +1,9 @@
 """cuDNN's search, the layout of images, and the run with all switches: what changes is speed and memory, not the numbers."""
 
+import traceback
 from contextlib import contextmanager
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,7 +23,7 @@ from hpml_lab.tuning.experiments.cudnn_benchmark import in_process as search_in_
 from hpml_lab.tuning.experiments.cudnn_benchmark.in_process import ConvolutionCase, Convolutions
 from hpml_lab.tuning.experiments.shared import turns
 from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
-from hpml_lab.tuning.experiments.shared.turns import in_turns, own_process
+from hpml_lab.tuning.experiments.shared.turns import Remote, in_turns, own_process
 from hpml_lab.tuning.lessons.convolutions import by_fft, by_product
 from hpml_lab.tuning.lessons.switches import OPTIMIZATIONS, GuideSwitches, SwitchedRun, cudnn_search
 
@@ -195,6 +197,18 @@ def test_each_state_of_the_search_has_a_process_of_its_own():
         with pytest.raises(RuntimeError, match="flies"):  # it has ended
             on.flies()
     assert torch.backends.cudnn.benchmark is False
+
+
+def test_a_gpu_that_is_full_for_another_process_is_full():
+    def receive(*_, **__):
+        try:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        except torch.OutOfMemoryError:
+            return "raised", traceback.format_exc()
+
+    remote = Remote(SimpleNamespace(connection=SimpleNamespace(send=lambda _: None), receive=receive))
+    with pytest.raises(torch.OutOfMemoryError, match=r"run step\(\) failed"):
+        remote.step()
 
 
 def test_turns_alternate():

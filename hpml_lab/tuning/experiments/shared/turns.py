@@ -67,7 +67,8 @@ class Remote:
             self._child.connection.send((method, arguments))
         how, value = self._child.receive(ANSWER_SECONDS, default=("ended", "it ended, or took too long"))
         if how != "returned":
-            raise RuntimeError(f"The process that was to run {method}() failed: {value}")
+            kind = torch.OutOfMemoryError if "OutOfMemoryError: " in value else RuntimeError  # of a full GPU
+            raise kind(f"The process that was to run {method}() failed: {value}")
         return value
 
 
