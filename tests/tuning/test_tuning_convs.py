@@ -13,6 +13,7 @@ from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.data import load
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
 from hpml_lab.tuning.experiments.all_switches import SwitchedStep
 from hpml_lab.tuning.experiments.all_switches import in_process as switches_in_process
@@ -299,6 +300,20 @@ def test_runs_with_the_search_and_without_it_are_in_different_processes(monkeypa
     assert on["all on, batch × 4"][1] == 4 * 8 and set(times) == {*compared, "placebo"}
     assert counts["all on, batch × 4"].losses == [], "they would be compared with those of other batches"
     assert all(len(count.losses) == SWITCHES["steps"] for name, count in counts.items() if name != "all on, batch × 4")
+
+
+def test_without_mnist_the_batches_of_full_size_are_whole(monkeypatch, without_mnist):
+    class Asked(Exception):
+        pass
+
+    def measure_switches(compared, params, data, processes):
+        raise Asked(data, params.batch)
+
+    monkeypatch.setattr(all_switches, "measure_switches", measure_switches)
+    with pytest.raises(Asked) as asked:
+        all_switches.all_switches.function(Params(device=choose_device("cpu"), **all_switches.FULL))
+    data, batch = asked.value.args
+    assert data == "digits" and 0 < all_switches.FACTOR * batch <= len(load(data).train_x)
 
 
 def test_losses_are_compared_in_float64_on_few_images(monkeypatch):

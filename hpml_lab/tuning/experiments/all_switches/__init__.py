@@ -134,7 +134,9 @@ def all_switches(params: Params) -> Result:
         sets.load(data)
     except LabError as error:
         data = "digits"
-        notes.append(f"{error} The run used scikit-learn's digits instead.")
+        # Of so few images that the batch of LARGE_BATCH at full size would not be whole: its steps would count as large ones.
+        params.batch = min(params.batch, len(sets.load(data).train_x) // FACTOR)
+        notes.append(f"{error} The run used scikit-learn's digits instead, in batches of {params.batch}.")
     compared = compared_switches(params.device.is_cuda)
     times, counts = measure_switches(compared, params, data, processes=params.device.is_cuda)
     gains = {name: gain_per_sample(times, name) for name in compared}
