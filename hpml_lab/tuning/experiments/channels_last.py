@@ -90,7 +90,7 @@ def channels_last(params: Params) -> Result:
 
     convolutions, in_nhwc = conv_layouts(*layouts["NHWC"])
     called = {name: [op.name for op in operators(partial(net, images))] for name, (net, images) in layouts.items()}
-    # In float64, because the last block's batch statistics (over 4 pixels per image at quick) magnify rounding differences.
+    # In float64, because the last block's batch statistics (over 4 numbers of a channel at quick) magnify rounding differences.
     with torch.no_grad():
         outputs = {name: net.double().train()(images.double()) for name, (net, images) in layouts.items()}
     difference = ((outputs["NCHW"] - outputs["NHWC"]).abs().max() / outputs["NCHW"].abs().max()).item()
