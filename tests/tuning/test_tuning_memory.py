@@ -180,6 +180,15 @@ def test_a_limit_of_memory_is_put_back_to_what_it_was(spilling_gpu, budget, frac
     assert spilling_gpu == pytest.approx([0.9, fraction, 0.9])
 
 
+def test_a_gpu_that_is_named_without_its_number_is_the_current_one(spilling_gpu, monkeypatch):
+    asked = []
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda _, device: asked.append(device))
+    with capped_memory(None, torch.device("cuda")):
+        pass
+    assert asked == [torch.device("cuda:1")] * 2, "torch's limits raise a ValueError for a device without an index"
+
+
 @pytest.mark.cuda
 def test_the_throughput_of_a_gpu_is_measured_up_to_its_limit():
     result = batch_size.batch_size("quick", device="cuda")

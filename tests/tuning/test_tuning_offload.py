@@ -132,6 +132,17 @@ def test_a_history_becomes_memory_over_time_by_kind():
     assert in_use([], {}) == ([], {"other": []})
 
 
+@pytest.mark.parametrize("name", ["cuda", "cuda:1"])
+def test_the_history_is_that_of_the_named_or_the_current_gpu(monkeypatch, name):
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda _: None)
+    monkeypatch.setattr(torch.cuda.memory, "_record_memory_history", lambda **_: None)
+    monkeypatch.setattr(torch.cuda.memory, "_snapshot", lambda: {"device_traces": [[], TRACE]})
+    with memory_history(torch.device(name)) as events:
+        pass
+    assert events == TRACE
+
+
 def test_the_history_of_a_step_is_drawn_below_the_curves(monkeypatch):
     monkeypatch.setattr(batch_size, "memory_history", lambda _: nullcontext(TRACE))
     history = batch_size.step_history(BatchStep(1, 8, CPU, torch.bfloat16), 128)

@@ -99,6 +99,8 @@ def capped_memory(budget: float | None, device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
+    if device.index is None:  # torch.device("cuda"), for which torch's limits raise a ValueError
+        device = torch.device("cuda", torch.cuda.current_device())
     budget = budget or free_bytes(device)
     total = torch.cuda.get_device_properties(device).total_memory
     before = torch.cuda.get_per_process_memory_fraction(device)

@@ -18,7 +18,8 @@ def memory_history(device: torch.device) -> Iterator[list[Event]]:
     try:
         yield events
         torch.cuda.synchronize(device)
-        events += torch.cuda.memory._snapshot()["device_traces"][device.index]
+        index = torch.cuda.current_device() if device.index is None else device.index
+        events += torch.cuda.memory._snapshot()["device_traces"][index]
     finally:
         torch.cuda.memory._record_memory_history(enabled=None)
 
