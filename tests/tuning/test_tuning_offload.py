@@ -2,11 +2,13 @@
 
 from contextlib import nullcontext
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.autograd.graph import save_on_cpu
 
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.experiments import batch_size, offload
 from hpml_lab.tuning.experiments.batch_size import BatchStep
 from hpml_lab.tuning.experiments.offload import ALL, KEEP, POLICY, TORCH, RoomierStep
@@ -98,6 +100,14 @@ def test_offload(sound, known_times, deepest_ms, crosses):
     assert [claim.holds for claim in result.claims if not claim.exact] == [True, True, False, crosses], (
         "peak, link, GELU, depth"
     )
+
+
+def test_a_full_disk_is_an_error_before_anything_is_written_to_a_mapped_file(monkeypatch):
+    """Writing beyond what the disk holds would end the process by SIGBUS."""
+    activation, weights = 64 * 32 * 4, 31 * 32 * 32 * 4
+    monkeypatch.setattr(offload.shutil, "disk_usage", lambda _: SimpleNamespace(free=48 * activation + weights))
+    with pytest.raises(LabError, match="Mapped files take 1 MB in .*TMPDIR"):
+        replace(offload.offload, quick=SMALL)("quick", device="cpu")
 
 
 @pytest.mark.cuda

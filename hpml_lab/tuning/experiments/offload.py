@@ -1,6 +1,8 @@
 """Activations sent to another memory or computed again: memory and time of a step, and where copying back begins to pay."""
 
 import contextlib
+import shutil
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -20,6 +22,7 @@ from hpml_lab.core.measure.noise import SpeedUp, speed_up
 from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.tuning.experiments.checkpointing import BLOCKS, gpu_bytes
 from hpml_lab.tuning.lessons.offloading import Far, Offload, bring_back, mapped_file, pinned_memory, send
 from hpml_lab.tuning.lessons.recomputing import gelu_and_next_linear, in_segments, mlp_blocks
@@ -154,6 +157,11 @@ def offload(params: Params) -> Result:
     net = mlp_blocks(BLOCKS, params.width).to(params.device.torch)
     x = torch.randn(params.gpu_batch if cuda else params.batch, params.width, device=params.device.torch)
     far = pinned_memory if cuda else mapped_file
+    # Where a disk is full, writing to a mapped file ends the process: no error could be caught.
+    needed, free = 50 * x.nbytes + 2 * BLOCKS * 4 * params.width**2, shutil.disk_usage(tempfile.gettempdir()).free
+    if not cuda and free < needed:
+        problem = f"Mapped files take {needed / 1e6:.0f} MB in {tempfile.gettempdir()}, of which {free / 1e6:.0f} are free."
+        raise LabError(problem, "Name a folder with more room in the environment variable TMPDIR.")
     compared, gelu = copies_and_products(params, far)
     copy_ms = median(row.copy_ms for row in compared)
     link = 2 * 4 * params.rows * params.width / (1e-3 * copy_ms)  # bytes/s, one way
