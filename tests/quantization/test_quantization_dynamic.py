@@ -166,6 +166,11 @@ def test_what_the_tool_silently_leaves_as_it_was_is_an_error(kinds, model, messa
         quantized(model, LEGACY, kinds)
 
 
+def test_a_layer_that_the_lectures_call_refuses_is_an_error():
+    with pytest.raises(LabError, match="legacy int8 dynamic refuses this model: AssertionError: .*ParametrizedLinear"):
+        quantized(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))), LEGACY)
+
+
 @needs_torchao
 def test_torchao_refuses_or_leaves_what_it_cannot_do():
     with pytest.raises(LabError, match="left conv, a Conv2d, as it was"):

@@ -71,13 +71,16 @@ FORMATS: dict[str, Callable[[nn.Module], nn.Module]] = {
 }
 
 
-def converted(model: nn.Module, name: str) -> nn.Module:
-    """A copy of `model` in the format `name`, whatever of it the tool reached; LabError where the tool refuses."""
+def converted(model: nn.Module, name: str, **options: Any) -> nn.Module:
+    """A copy of `model` in the format `name`, whatever of it the tool reached; LabError where the tool refuses.
+
+    options  of the format's function in FORMATS
+    """
     if name not in FORMATS:
         raise LabError(f"{name!r} is not a known format.", f"Take one of {', '.join(FORMATS)}.")
     try:
         with collect_warnings():
-            return FORMATS[name](model)
+            return FORMATS[name](model, **options)
     except (AssertionError, ImportError, NotImplementedError, RuntimeError, ValueError) as error:
         if is_out_of_memory(error):
             raise
@@ -90,8 +93,7 @@ def quantized(model: nn.Module, name: str, kinds: Iterable[type[nn.Module]] = (n
     Raises LabError for an unknown format, for a tool that is missing or refuses, and where it left such a layer as it was.
     """
     kinds = set(kinds)
-    with collect_warnings():
-        small = legacy_dynamic(model, kinds) if name == LEGACY else converted(model, name)
+    small = converted(model, name, **({"kinds": kinds} if name == LEGACY else {}))
     reached = quantized_modules(small)
     left = [
         (path, type(layer).__name__) for path, layer in small.named_modules() if type(layer) in kinds and path not in reached
