@@ -290,6 +290,13 @@ def test_the_smaller_lenet_is_the_same_function(net):
     assert smaller_nets.parameters(net) == 60_074, "the net that was given does not change"
 
 
+def test_channels_are_named_by_a_mask_too(net):
+    weak = torch.tensor([False, False, True, False, True, False])
+    for given in (weak, weak.tolist(), [2, 4], torch.tensor([2, 4])):
+        zeroed = channels.zero_channels(copy.deepcopy(net), {"conv1": given, "conv2": []})
+        assert zeroed.conv1.weight.flatten(1).any(1).tolist() == (~weak).tolist() and zeroed.conv2.weight.all()
+
+
 @torch.no_grad()
 def test_a_channel_whose_bias_is_left_stays(net):
     biased = channels.zero_channels(copy.deepcopy(net), {"conv1": [0, 1, 2]}, biases=False)

@@ -35,7 +35,7 @@ def zero_channels(net: LeNet, channels: Mapping[str, Tensor | Sequence[int]], bi
     biases  False: as torch.nn.utils.prune.ln_structured on the weight does it; such a channel still gives relu(bias)
     """
     for name, indices in channels.items():
-        layer, indices = _convolution(net, name), torch.as_tensor(indices, dtype=torch.int64)
+        layer, indices = _convolution(net, name), _numbers(indices)
         if indices.numel() and not 0 <= indices.min() <= indices.max() < layer.out_channels:
             raise LabError(f"{name} has the channels 0 to {layer.out_channels - 1}.", f"Not all of {indices.tolist()} exist.")
         layer.weight[indices] = 0
@@ -63,6 +63,12 @@ def _convolution(net: nn.Module, name: str) -> nn.Conv2d:
     if not isinstance(layer, nn.Conv2d) or layer.bias is None or layer.groups != 1:
         raise LabError(f"{name!r} is not a plain convolution with a bias.", 'A LeNet has "conv1" and "conv2".')
     return layer
+
+
+def _numbers(channels: Tensor | Sequence[int]) -> Tensor:
+    """Indices of channels, also from a mask, which is True for each of them."""
+    channels = torch.as_tensor(channels)
+    return channels.nonzero().flatten() if channels.dtype == torch.bool else channels.to(torch.int64)
 
 
 def _alive(layer: nn.Conv2d, name: str) -> Tensor:
