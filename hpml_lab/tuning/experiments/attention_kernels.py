@@ -23,7 +23,7 @@ from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
-from hpml_lab.tuning.experiments.shared.networks import output_and_gradients
+from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.attention import composed_attention, one_pass, online_attention
 
 # n, d and the block of the comparison in float64: blocks that divide n, that do not, of one key, of more keys than there are
@@ -105,11 +105,6 @@ def kept_bytes(attention: Attention, tensors: tuple[Tensor, ...]) -> int:
 def free_memory(device: torch.device) -> float:
     """Bytes that are free, on the GPU or in this machine's memory."""
     return free_bytes(device) if device.type == "cuda" else psutil.virtual_memory().available
-
-
-def largest_difference(ours: tuple[Tensor, ...], truth: tuple[Tensor, ...]) -> float:
-    """Of output and gradients, each relative to its largest number."""
-    return max(((a.double() - b).abs().max() / b.abs().max()).item() for a, b in zip(ours, truth, strict=True))
 
 
 def online_error(length: int, width: int, block: int, device: torch.device) -> float:

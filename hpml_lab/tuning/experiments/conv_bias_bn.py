@@ -15,7 +15,7 @@ from hpml_lab.core.measure.noise import speed_up
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.tuning.experiments.shared.networks import images_and_classes, loop_sgd, resnet
+from hpml_lab.tuning.experiments.shared.networks import images_and_classes, largest_difference, loop_sgd, resnet
 from hpml_lab.tuning.experiments.shared.turns import REPLAYED, steps_in_turns
 
 QUICK = dict(batch=4, side=32, samples=9)
@@ -74,17 +74,12 @@ def bias_effect(biased: nn.Module, plain: nn.Module, x: torch.Tensor, y: torch.T
     lag = mean_shift - biased.bn1.momentum * biased.conv1.bias.detach()
     evaluated = [net.eval()(x.double()).detach() for net in (biased, plain)]
     return BiasEffect(
-        outputs=relative_difference(*outputs),
-        weight_gradients=max(relative_difference(gradients[0][name], gradient) for name, gradient in gradients[1].items()),
+        outputs=largest_difference(outputs[:1], outputs[1:]),
+        weight_gradients=largest_difference((gradients[0][name] for name in gradients[1]), gradients[1].values()),
         bias_gradient=bias_gradient / weight_gradient,
-        evaluated=relative_difference(*evaluated),
+        evaluated=largest_difference(evaluated[:1], evaluated[1:]),
         lag=lag.abs().max().item(),
     )
-
-
-def relative_difference(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The largest difference, relative to the largest value of b."""
-    return ((a - b).abs().max() / b.abs().max()).item()
 
 
 def draw(result: Result):

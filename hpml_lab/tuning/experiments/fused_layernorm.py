@@ -19,7 +19,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.tuning.experiments.shared.networks import output_and_gradients
+from hpml_lab.tuning.experiments.shared.networks import largest_difference, output_and_gradients
 from hpml_lab.tuning.lessons.compositions import layer_norm
 from hpml_lab.tuning.tools.generated_kernels import compiled
 
@@ -103,10 +103,7 @@ def fused_layernorm(params: Params) -> Result:
 
     wide = tuple(tensor.detach().double().requires_grad_() for tensor in inputs)
     truth = output_and_gradients(library_layer_norm, wide, upstream.double())
-    largest_error = {
-        name: max(((a - b).abs().max() / b.abs().max()).item() for a, b in zip(run(function), truth, strict=True))
-        for name, function in functions.items()
-    }
+    largest_error = {name: largest_difference(run(function), truth) for name, function in functions.items()}
     works = {name: partial(run, function) for name, function in functions.items()}
     times = interleaved(works, samples=params.samples, placebo=EAGER, gpu=device if params.device.is_cuda else None)
     # Forward reads x and writes y. Backward reads x and the gradient of y, and writes that of x: five tensors as large as x.

@@ -108,7 +108,7 @@ class SwitchedRun:
 
     def step(self) -> torch.Tensor:
         """Train on the next batch; the loss stays on the device."""
-        with _modes(self.switches):
+        with cudnn_search(self.switches.search), torch.autograd.set_detect_anomaly(self.switches.debugging):
             self.optimizer.zero_grad(set_to_none=self.switches.gradients_to_none)
             loss = self.loss(*self.next_batch())
             loss.backward()
@@ -125,11 +125,4 @@ def cudnn_search(on: bool) -> Iterator[None]:
     cudnn = torch.backends.cudnn  # flags() would set what is not named here to its defaults
     kept = {name: getattr(cudnn, name) for name in ("enabled", "benchmark_limit", "deterministic", "allow_tf32")}
     with cudnn.flags(benchmark=on, **kept):
-        yield
-
-
-@contextlib.contextmanager
-def _modes(switches: GuideSwitches) -> Iterator[None]:
-    """Set cudnn.benchmark and anomaly mode as the switches say, and restore them afterwards."""
-    with cudnn_search(switches.search), torch.autograd.set_detect_anomaly(switches.debugging):
         yield

@@ -1,6 +1,6 @@
 """The networks, batches and optimizer that the experiments share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor, nn
@@ -45,3 +45,8 @@ def output_and_gradients(function: Callable[..., Tensor], inputs: tuple[Tensor, 
     """The output of `function(*inputs)` and the gradients of all inputs."""
     y = function(*inputs)
     return (y.detach(), *torch.autograd.grad(y, inputs, upstream))
+
+
+def largest_difference(ours: Iterable[Tensor], right: Iterable[Tensor]) -> float:
+    """Of several tensors, each relative to its largest number."""
+    return max(((a.double() - b).abs().max() / b.abs().max()).item() for a, b in zip(ours, right, strict=True))
