@@ -271,6 +271,13 @@ def test_weights_are_rounded_to_the_levels_of_their_channel(per_channel):
         assert torch.isin(row, levels).all()
 
 
+@pytest.mark.parametrize("symmetric", [False, True])
+def test_a_channel_of_zeros_stays_what_it_is(symmetric):
+    weight = seeded(5, 4, 3).index_fill(0, torch.tensor([2]), 0.0)
+    rounded = affine_explorer.quantize_weight(weight, 4, 1.0, symmetric, True).rounded
+    assert not rounded[2].any() and all(rounded[channel].any() for channel in (0, 1, 3, 4))
+
+
 def test_a_net_without_weights_is_refused(small):
     with pytest.raises(LabError, match="neither a Conv2d nor a Linear"):
         quantization.explore_affine(nn.Flatten(), small[1])

@@ -11,6 +11,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.live_figure import LiveFigure
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.quantization.lessons.affine import affine_parameters, dequantize, quantize, value_range
+from hpml_lab.quantization.lessons.fake_quantized import LEAST_HIGH
 from hpml_lab.quantization.lessons.lenet import LabeledImages
 
 IMAGES = 400  # of the test set: two passes of them fit into one move of a slider
@@ -33,7 +34,7 @@ def quantize_weight(weight: torch.Tensor, bits: int, kept: float, symmetric: boo
     """Quantize over the part `kept` of the weight's range, or of that of each output channel."""
     axis = 0 if per_channel else None
     low, high = value_range(weight, axis)
-    scale, zero, *ends = affine_parameters(kept * low, kept * high, bits, symmetric)
+    scale, zero, *ends = affine_parameters(kept * low, kept * high.clamp(min=LEAST_HIGH), bits, symmetric)
     integers = torch.arange(ends[0], ends[1] + 1)
     levels = dequantize(integers.expand(zero.numel(), -1), scale.reshape(-1), zero.reshape(-1), axis=0)
     rounded = dequantize(quantize(weight, scale, zero, *ends, axis=axis), scale, zero, axis=axis)
