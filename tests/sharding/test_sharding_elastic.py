@@ -71,6 +71,15 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(damage, tmp_path
     assert again == newest and snapshots.newest().step == 15, "the step is done again and its snapshot is whole"
 
 
+def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_saves(tmp_path):
+    snapshots = Snapshots(tmp_path)
+    for step in (10, 15):
+        snapshots.save(step, state(step)).write_bytes(b"no")
+    for step in (5, 8):
+        snapshots.save(step, state(step))
+        assert snapshots.newest().step == step and len(list(tmp_path.iterdir())) == 2
+
+
 def test_no_whole_snapshot_is_none(tmp_path):
     Snapshots(tmp_path).save(5, state(5)).write_bytes(b"no")
     assert Snapshots(tmp_path).newest() is None

@@ -113,6 +113,14 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(whole, tmp_path,
     assert train.is_whole(tmp_path / "step-00000008"), "it was written anew"
 
 
+def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_saves(tmp_path):
+    run(tmp_path, steps=8, ranks=1)
+    for file in tmp_path.glob("step-*/state.pt"):
+        file.write_bytes(b"no")
+    run(tmp_path, steps=2, ranks=1)
+    assert snapshots(tmp_path) == ["step-00000002", "step-00000008"] and train.is_whole(tmp_path / "step-00000002")
+
+
 def killed_while_writing(folder):
     """Rank 0 ends in the middle of its second snapshot."""
 

@@ -76,7 +76,7 @@ class Snapshots:
             raise LabError(f"step={step!r} is not a number of steps.", "Use a whole number of at least 0.")
         content = snapshot_bytes(state)
         path = atomic_write(self.folder / f"step{step:06d}-{_digest(content)}.pt", content)
-        for leftover in [*self.files()[self.keep :], *self.folder.glob(".step*.part")]:
+        for leftover in [*[file for file in self.files() if file != path][self.keep - 1 :], *self.folder.glob(".step*.part")]:
             with contextlib.suppress(OSError):  # a folder, which is not ours to remove
                 leftover.unlink(missing_ok=True)  # older ones, and what a writer left that was killed
         return path

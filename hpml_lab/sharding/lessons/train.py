@@ -201,7 +201,7 @@ def save_snapshot(engine: Any, folder: Path, step: int) -> None:
     if dist.get_rank() == 0:
         shutil.rmtree(path, ignore_errors=True)
         os.replace(part, path)
-        for old in sorted(folder.glob(SNAPSHOTS))[:-2]:
+        for old in [other for other in sorted(folder.glob(SNAPSHOTS)) if other != path][:-1]:  # later ones may be damaged
             shutil.rmtree(old)
 
 
