@@ -402,13 +402,15 @@ def test_ranks_that_cannot_share_a_batch_start_no_training(tmp_path):
 
 def test_a_json_says_the_batch_in_three_ways(tmp_path):
     path = tmp_path / "config.json"
-    for config, batch in (
-        ({"train_batch_size": 8}, 8),
-        ({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}, 24),
-        ({}, 64),
+    for config, batch, parts in (
+        ({"train_batch_size": 8}, 8, 1),
+        ({"train_micro_batch_size_per_gpu": 4, "gradient_accumulation_steps": 3}, 24, 3),
+        ({"train_batch_size": 24, "train_micro_batch_size_per_gpu": 4}, 24, 3),
+        ({}, 64, 1),
     ):
         path.write_text(json.dumps(config))
-        assert train.read_config(options(tmp_path, deepspeed_config=str(path)), 2)["train_batch_size"] == batch
+        found = train.read_config(options(tmp_path, deepspeed_config=str(path)), 2)
+        assert (found["train_batch_size"], found["gradient_accumulation_steps"]) == (batch, parts)
 
 
 @pytest.mark.parametrize("content", ["{'train_batch_size': 4}", "", None])

@@ -269,9 +269,9 @@ def read_config(options: argparse.Namespace, ranks: int) -> dict[str, Any]:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} is not a readable JSON file ({error}).") from None
     config.setdefault("torch_autocast", {"enabled": options.bf16, "dtype": "bfloat16"})
-    parts = config.setdefault("gradient_accumulation_steps", options.accumulate)
-    micro = config.get("train_micro_batch_size_per_gpu")
-    batch = config.setdefault("train_batch_size", micro * parts * ranks if micro else options.batch)
+    micro, batch = (config.get("train_micro_batch_size_per_gpu") or 0) * ranks, config.get("train_batch_size") or 0
+    parts = config.setdefault("gradient_accumulation_steps", micro and batch // micro or options.accumulate)
+    batch = config.setdefault("train_batch_size", micro * parts or options.batch)
     if batch % (ranks * parts):
         each = f" with {parts} micro-batches each" if parts > 1 else ""
         raise UserError(f"A batch of {batch} does not divide among {ranks} ranks{each}. Use a multiple of {ranks * parts}.")
