@@ -113,6 +113,15 @@ def test_a_damaged_snapshot_is_named_and_the_one_before_is_used(whole, tmp_path,
     assert train.is_whole(tmp_path / "step-00000008"), "it was written anew"
 
 
+def test_whichever_byte_of_a_snapshot_is_changed_it_is_passed_over_or_read(tmp_path):
+    torch.save({"weights": torch.zeros(2)}, file := tmp_path / "state.pt")
+    data, found = file.read_bytes(), []
+    for place in range(0, len(data), 3):
+        file.write_bytes(data[:place] + bytes([data[place] ^ 255]) + data[place + 1 :])
+        found.append(train.is_whole(tmp_path))
+    assert True in found and False in found
+
+
 def test_after_two_damaged_snapshots_the_run_that_begins_again_keeps_what_it_saves(tmp_path):
     run(tmp_path, steps=8, ranks=1)
     for file in tmp_path.glob("step-*/state.pt"):

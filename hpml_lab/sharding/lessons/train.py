@@ -221,7 +221,7 @@ def load_snapshot(engine: Any, folder: Path) -> int:
 
 def is_whole(snapshot: Path) -> bool:
     """True if all its files can be read to the end: torch.save writes zip archives, which carry checksums."""
-    with contextlib.suppress(zipfile.BadZipFile, OSError):
+    with contextlib.suppress(Exception):  # a damaged archive raises anything, from BadZipFile to UnicodeDecodeError
         if (files := list(snapshot.glob("*.pt"))) and all(zipfile.ZipFile(file).testzip() is None for file in files):
             return True
     log.warning("%s is damaged: the one before it is used", snapshot)
