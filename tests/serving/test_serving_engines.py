@@ -185,6 +185,33 @@ def test_whatever_happens_no_process_and_no_file_is_left(program, tmp_path, noth
     assert not psutil.pid_exists(int(child)) or psutil.Process(int(child)).status() == psutil.STATUS_ZOMBIE
 
 
+OUTLIVING = """
+    from http.server import BaseHTTPRequestHandler, HTTPServer
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(200 if self.path == settings["health"] else 404)
+            self.end_headers()
+    if os.fork() == 0:  # a process that leaves the engine's group, and serves on
+        os.setsid()
+        with HTTPServer(("127.0.0.1", 0), Handler) as server:
+            pathlib.Path(settings["tell"]).write_text(f"serving {os.getpid()}")
+            pathlib.Path(settings["port_file"]).write_text(str(server.server_port))
+            server.serve_forever()
+    time.sleep(1000)
+"""
+
+
+@posix
+def test_an_engine_whose_port_still_answers_is_not_gone(program, tmp_path):
+    module, tell = program(OUTLIVING), tmp_path / "tell"
+    with engine_program(module, {"tell": str(tell)}, name="outliving", stop_seconds=0.05) as engine:
+        engine.wait_until_ready()
+    try:
+        assert not is_gone(engine)
+    finally:
+        os.kill(int(read_when_there(tell)[1]), signal.SIGKILL)
+
+
 @posix
 def test_a_paused_engine_is_asked_to_end_and_cleans_up_itself(program, tmp_path):
     module, tell, ended = (

@@ -75,13 +75,14 @@ class RunningEngine:
         self._signal("SIGCONT")
 
     def _is_healthy(self) -> bool:
-        try:
+        with contextlib.suppress(OSError, ValueError):  # not written yet, or deleted: its port may be open all the same
             self.port = int((self._folder / "port").read_text(encoding="utf-8"))
+        try:
             connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=ANSWER_SECONDS)
             with contextlib.closing(connection):
                 connection.request("GET", self._health)  # a path that no other server has
                 return connection.getresponse().status == 200
-        except (OSError, ValueError, http.client.HTTPException):  # not there yet
+        except (OSError, http.client.HTTPException):  # not there yet
             return False
 
     def _last_words(self) -> str:
