@@ -62,6 +62,12 @@ def test_each_host_has_a_network_and_a_name_of_its_own_and_nothing_shows_outside
     assert outside() == before
 
 
+@needs_hosts
+def test_a_path_without_the_systems_programs_is_no_reason_against_hosts(monkeypatch):
+    monkeypatch.setenv("PATH", "/usr/local/bin:/usr/bin:/bin")
+    assert why_no_hosts.__wrapped__() == ""
+
+
 RECEIVE = """
 import socket, sys
 with socket.create_server(("host1", 0)) as server:

@@ -55,7 +55,8 @@ class TwoHosts:
     def command(self, host: int, argv: Sequence[str]) -> list[str]:
         """The command line that runs `argv` on a host, in this process's folder."""
         user = ["--user", "--preserve-credentials"] if self.by_user else []
-        inside = ["ip", "netns", "exec", f"host{host}", "unshare", "--uts", "sh", "-c", f'hostname host{host}; exec "$@"', "sh"]
+        ip = shutil.which("ip", path=_search_path()) or "ip"
+        inside = [ip, "netns", "exec", f"host{host}", "unshare", "--uts", "sh", "-c", f'hostname host{host}; exec "$@"', "sh"]
         return ["nsenter", "--target", str(self.holder), *user, "--mount", f"--wdns={os.getcwd()}", *inside, *argv]
 
 
@@ -103,7 +104,8 @@ def why_no_hosts() -> str:
     try:
         with two_hosts() as hosts:
             command = hosts.command(0, ["tc", "qdisc", "replace", "dev", "eth0", "root", *_limit("1gbit")])
-            done = subprocess.run(command, capture_output=True, text=True, timeout=START_SECONDS)
+            environment = {**os.environ, "PATH": _search_path()}  # a user's has no /usr/sbin on Debian
+            done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=START_SECONDS)
     except (LabError, OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return "" if done.returncode == 0 else f"Links cannot be shaped here: {done.stderr.strip()}."
