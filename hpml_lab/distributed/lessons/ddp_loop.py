@@ -23,6 +23,7 @@ def train_with_ddp(data: Dataset, epochs: int, batch: int, accumulate: int, path
 
     for epoch in range(epochs):
         sampler.set_epoch(epoch)  # without it every epoch has the same order
+        optimizer.zero_grad()  # micro-batches that did not fill the last epoch's last step are dropped
         for number, (x, y) in enumerate(loader, start=1):
             last = number % accumulate == 0
             with contextlib.nullcontext() if last else model.no_sync():  # no_sync: adds to this rank's gradients, sends nothing
