@@ -6,6 +6,7 @@ import os
 import pickle
 import signal
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,6 +16,7 @@ from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.rank_errors import RankError
+from hpml_lab.sharding.experiments import elastic
 from hpml_lab.sharding.experiments.elastic import ShardedResume, under_torchrun
 from hpml_lab.sharding.experiments.elastic.on_ranks import Fault, average_by_rank, train
 from hpml_lab.sharding.lessons.recovery import (
@@ -287,10 +289,16 @@ def test_the_experiment_is_sound(sound, nothing_left):
     assert resumed[0].same
 
 
+def test_the_step_from_which_the_last_ranks_go_on_is_what_they_report(monkeypatch):
+    found = [{"start": 15, "damaged": [], "sha": "0"}]
+    monkeypatch.setattr(elastic, "launch_elastic", lambda *_, **options: (found, []))
+    params = SimpleNamespace(steps=30, every=5, width=32)
+    row, attempts, sound = elastic.run("a run", [2, 1], [Fault(0, 20)], params)
+    assert (row.goes_on, row.repeated, [attempt.start for attempt in attempts], sound) == ("15", 5, [0, 15], False)
+
+
 @pytest.mark.nightly
 def test_torchrun_ends_with_the_same_bits(tmp_path, nothing_left):
-    from types import SimpleNamespace
-
     found = under_torchrun(SimpleNamespace(steps=14, every=5, width=32), Fault(1, 7))
     assert (found["start"], found["restarts"]) == (5, 1), found
     assert found["sha"] == train(str(tmp_path), steps=14)["sha"]

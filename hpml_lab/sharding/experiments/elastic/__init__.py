@@ -124,7 +124,8 @@ def run(
     with tempfile.TemporaryDirectory() as folder:
         options = (folder, params.steps, params.every, list(faults), average, params.width)
         found, failures = launch_elastic(train, *options, ranks=ranks)  # one rank too: like the others it has one thread
-    starts = [0, *(_resumed(fault, params.every) for fault in faults)]
+    planned = [0, *(_resumed(fault, params.every) for fault in faults)]
+    starts = [*planned[:-1], found[0]["start"]]  # the ranks that were killed returned nothing
     ends = [*(fault.step for fault in faults), params.steps]
     killed = [*(fault.rank for fault in faults), None]
     attempts = [RunAttempt(*values) for values in zip(ranks, starts, ends, killed, strict=True)]
@@ -138,7 +139,7 @@ def run(
         sha=found[0]["sha"][:16],
         same=False,
     )
-    as_planned = found[0]["start"] == starts[-1] and [error.rank for error in failures] == [fault.rank for fault in faults]
+    as_planned = starts == planned and [error.rank for error in failures] == [fault.rank for fault in faults]
     return row, attempts, as_planned and len({rank["sha"] for rank in found}) == 1
 
 
