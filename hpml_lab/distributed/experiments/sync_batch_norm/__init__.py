@@ -129,7 +129,8 @@ def sync_batch_norm(params: Params) -> Result:
     ranks, (x, y) = where.ranks, make_batch(where.ranks)
     norms = [PLAIN, AVERAGED, SYNC] + [TORCHS] * (where.device == "cuda")
     whole = step(make_net(), x, y, scale=1 / len(x))
-    by_rank = launch(on_rank, where.device, norms, x, y, params.rounds, params.steps, ranks=ranks, device=where.device)
+    arguments = where.device, norms, x, y, params.rounds, params.steps
+    by_rank = launch(on_rank, *arguments, ranks=ranks, device=where.device, deadline_seconds=600)
     rows = compare(norms, by_rank, whole)
     plain, wrong, sync = ([row for row in rows if row.norm == norm] for norm in (PLAIN, AVERAGED, SYNC))
 
