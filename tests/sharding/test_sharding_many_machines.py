@@ -16,6 +16,7 @@ import psutil
 import pytest
 import torch
 
+from hpml_lab.core.system.children import run_in_child
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import python_environment, run_python, started
 from hpml_lab.sharding.experiments import many_machines as module
@@ -174,6 +175,18 @@ def test_a_missing_program_is_named(monkeypatch, missing):
     )
     with pytest.raises(LabError, match=f"{missing} is not installed here|{missing} is not installed.*apt install"), two_hosts():
         pass
+
+
+def set_up_after_a_hint():
+    hosts_module._SETUP = f"echo 'mount: (hint) your fstab has been modified'\n{hosts_module._SETUP}"
+    with two_hosts() as hosts:
+        return hosts.holder > 0
+
+
+@needs_hosts
+def test_what_the_systems_programs_print_is_not_taken_for_a_failure():
+    outcome = run_in_child(set_up_after_a_hint, method="fork", deadline_seconds=60)
+    assert (outcome.how, outcome.value) == ("returned", True), outcome
 
 
 @needs_linux

@@ -92,7 +92,7 @@ def two_hosts() -> Iterator[TwoHosts]:
     command = ["unshare", *(["--user", "--map-root-user"] if by_user else []), "--mount", "--net", "sh", "-c", _SETUP]
     pipes = dict(stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with started(command, **pipes) as holder:
-        if holder.stdout.readline().strip() != "ready":
+        if "ready\n" not in holder.stdout:  # whatever mount and ip print before; at its end the shell has failed
             reason = (holder.stderr.read().strip().splitlines() or ["no reason given"])[-1]
             raise LabError(f"Two hosts cannot be set up here: {reason}.", "Run as root, in a container with --privileged.")
         yield TwoHosts(holder.pid, by_user)
