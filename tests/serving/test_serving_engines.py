@@ -351,6 +351,14 @@ def test_a_server_that_answers_nothing_is_left_out_after_the_warm_up():
     assert served["broken", "calm"].requests == [] and len(served["good", "calm"].requests) == 6
 
 
+def test_a_server_whose_answers_cannot_be_read_is_left_out():
+    other = FakeRoute(right)
+    other.read = lambda answer: array_message.decode(b"<html>")
+    served, faults = serve_in_turns({"other": other, "good": FakeRoute(right)}, LOADS, EXPECTED, turns=2)
+    assert list(faults) == ["other"] and "other, traffic (calm, turn 1): an answer cannot be read" in faults["other"]
+    assert len(served["good", "busy"].batches) == 20 and not served["other", "calm"].batches
+
+
 def test_answers_that_were_exchanged_are_seen():
     served, _ = serve_in_turns({"mixed": FakeRoute(lambda index: EXPECTED[(index + 1) % 4])}, LOADS, EXPECTED)
     result = Result()

@@ -215,7 +215,10 @@ def _serve(route: Route, due: Sequence[float], expected: np.ndarray, served: Ser
     served.turns.append(requests)
     for index, request in enumerate(requests):
         if not request.error:
-            output, batch = route.read(sent[index].result())
+            try:
+                output, batch = route.read(sent[index].result())
+            except LabError as error:  # not what was asked for: the others go on
+                return str(error)
             served.differences.append(relative_difference(output, expected[index % len(expected)]))
             served.batches.append(batch)
     return _lost(requests, route)
