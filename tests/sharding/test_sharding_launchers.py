@@ -17,6 +17,7 @@ import psutil
 import pytest
 import torch
 
+from hpml_lab.core.judge.exercises import check
 from hpml_lab.sharding.lessons import train
 
 DEADLINE_SECONDS = 900  # for a launcher that hangs: the slowest takes 30 s on two quiet cores
@@ -242,6 +243,12 @@ def test_sigterm_to_torchrun_leaves_a_snapshot_of_the_step_in_which_it_came(fold
     stopped = [(folder / "run" / f"rank{rank}.log").read_text().rpartition("SIGTERM after step ")[2] for rank in (0, 1)]
     step = int(stopped[0].split(":")[0])
     assert stopped[0] == stopped[1] and (folder / "run" / f"step-{step:08d}" / "state.pt").exists()
+
+
+def test_the_exercises_check_of_a_line_that_asks_for_help_prints_nothing(capsys):
+    verdict = check("launch-line", lambda node, host: f"torchrun --nnodes 2 -h {host} train.py")
+    assert verdict.mistake == "torchrun-refuses" and "it prints its help" in verdict.message
+    assert capsys.readouterr().out == ""
 
 
 # ---- faults -------------------------------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def _parsed(line: Any) -> argparse.Namespace:
     words = _after_launcher(words)
     errors = io.StringIO()
     try:
-        with contextlib.redirect_stderr(errors):
+        with contextlib.redirect_stderr(errors), contextlib.redirect_stdout(io.StringIO()):  # -h prints a hundred lines
             environment = line.lstrip().startswith("MASTER_ADDR=") or " MASTER_ADDR=" in line
             return get_args_parser().parse_args(words, argparse.Namespace(environment=environment))
     except SystemExit:
