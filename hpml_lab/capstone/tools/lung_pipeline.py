@@ -10,7 +10,7 @@ PartClock, of core's SpanClock for a Gantt chart, or of none.
 import contextlib
 import copy
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,9 +37,7 @@ class PipelineSwitches:
     components: bool = False  # one table of sizes for all components, instead of a comparison of the volume with each label
     transforms: bool = False  # closing by two distance transforms, instead of one pass with a ball of 925 voxels
     bytes: bool = False  # closing by squared distances in bytes, up to the radius only
-    matrices: bool = (
-        False  # cubic splines by one matrix product along each axis, instead of a sum over 64 voxels for each voxel
-    )
+    matrices: bool = False  # cubic splines by one matrix product along each axis, instead of a sum of 64 for each voxel
     on_device: bool = False  # that on the device, as DALI moves work to it (CUDA)
     linear: bool = False  # linear interpolation instead of cubic splines: another method
     windows: bool = False  # patches from a view of all windows, instead of a list
@@ -62,10 +60,8 @@ class PipelineSwitches:
 
     def __str__(self) -> str:
         """The switches that are on, for the record of a run."""
-        chosen = [
-            (field.name, getattr(self, field.name)) for field in fields(self) if getattr(self, field.name) != field.default
-        ]
-        return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen) or "slow"
+        chosen = {name: value for name, value in vars(self).items() if value != getattr(PipelineSwitches, name)}
+        return ", ".join(name if value is True else f"{name}={value}" for name, value in chosen.items()) or "slow"
 
 
 # What the ladder leads to on a processor: nothing here changes a detection by more than rounding.
