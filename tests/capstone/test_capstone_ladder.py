@@ -434,13 +434,20 @@ def test_a_folder_is_timed_on_each_number_of_ranks_without_their_start(network, 
     path, asked = scans.save(chest, tmp_path / "scans"), []
 
     def on_ranks(folder, results, network, switches, *, ranks, device):
-        asked.append((len(scans.find_scans(folder)), ranks, results))
+        asked.append((len(scans.find_scans(folder)), ranks, results, device))
         return SimpleNamespace(seconds=6.0 / ranks)
 
     monkeypatch.setattr("hpml_lab.capstone.experiments.lung_nodule_pipeline.training.run_on_ranks", on_ranks)
     params = SimpleNamespace(ranks=(1, 2), folder=3, device=choose_device("cpu"))
     assert folder_on_ranks(network, [path], tmp_path, params) == [FolderRate(1, 3, 6.0, 0.5), FolderRate(2, 3, 3.0, 1.0)]
-    assert [(count, ranks) for count, ranks, _ in asked] == [(3, 1), (3, 2)] and asked[0][2] != asked[1][2]
+    assert [(count, ranks) for count, ranks, *_ in asked] == [(3, 1), (3, 2)] and asked[0][2] != asked[1][2]
+    params.device = SimpleNamespace(torch=torch.device("cuda"))
+    for gpus, device in ((1, "cpu"), (2, "cuda")):
+        monkeypatch.setattr(torch.cuda, "device_count", lambda gpus=gpus: gpus)
+        asked.clear()
+        (folder := tmp_path / f"{gpus} GPUs").mkdir()
+        folder_on_ranks(network, [path], folder, params)
+        assert {row[3] for row in asked} == {device}, "NCCL refuses two ranks on one GPU"
 
 
 def test_the_further_figures_draw_both_versions(climbed):

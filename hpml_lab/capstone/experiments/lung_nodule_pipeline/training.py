@@ -112,8 +112,9 @@ def trained_in_turns(
 
 
 def folder_on_ranks(network: nn.Module, paths: Sequence[Path], folder: Path, params: Params) -> list[FolderRate]:
-    """A folder with copies of the patients, on each number of ranks once; the start of the ranks is not counted."""
-    rows, count, device = [], params.folder, params.device.torch.type
+    """A folder with copies of the patients, on each number of ranks once, without their start; on GPUs if each has its own."""
+    rows, count = [], params.folder
+    device = params.device.torch.type if torch.cuda.device_count() >= max(params.ranks, default=0) else "cpu"
     (folder / "copies").mkdir()
     for number in range(count):
         shutil.copy(paths[number % len(paths)], folder / "copies" / f"copy-{number:03}.npz")
