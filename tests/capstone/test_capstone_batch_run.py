@@ -141,6 +141,21 @@ def test_threads_do_not_make_a_result_another_one_but_network_method_and_scan_do
     assert run_folder(folder, results, other).computed == GOOD[1:], "another scan, and a damaged result"
 
 
+def test_another_version_of_a_scan_is_noticed_whatever_its_name_and_wherever_results_are(good, tmp_path, pipeline):
+    folder = tmp_path / "scans"
+    folder.mkdir()
+    path = folder / "chest [1].npz"  # as browsers name a second download; [1] is a pattern to glob
+    shutil.copy(good / f"{GOOD[0]}.npz", path)
+    for results in (folder, tmp_path / "results"):
+        assert run_folder(folder, results, pipeline).computed == [path.stem]
+        assert run_folder(folder, results, pipeline).computed == []
+    shutil.copy(good / f"{GOOD[1]}.npz", path)
+    assert run_folder(folder, tmp_path / "results", pipeline).computed == [path.stem]
+    path.write_text("no scan")
+    assert list(run_folder(folder, tmp_path / "results", pipeline).failures) == [path.stem]
+    assert [found.name for found in (tmp_path / "results").iterdir()] == [f"{path.stem}.failed.json"], "no result of before"
+
+
 def test_an_unexpected_error_is_one_patients_too(good, tmp_path):
     class Fragile(BrightCells):
         def forward(self, patches):

@@ -101,12 +101,11 @@ def run_on_ranks(
     reports = distributed.launch(
         _rank, paths, results, network, switches, device, ranks=ranks, device=device, deadline_seconds=deadline_seconds
     )
-    whole = FolderReport()
+    whole = FolderReport(seconds=max(report.seconds for report in reports))
     for report in reports:
         whole.detections |= report.detections
         whole.computed += report.computed
         whole.failures |= report.failures
-        whole.seconds = max(whole.seconds, report.seconds)
     return whole
 
 
@@ -142,8 +141,8 @@ def read_result(results: Path, name: str, settings: dict[str, str], source: Path
 
 def stamp(source: Path) -> list:
     """What tells a scan's files from a later version of them: how many, how large, and when written."""
-    files = sorted(source.iterdir()) if source.is_dir() else sorted(source.parent.glob(f"{source.stem}.*"))
-    found = [path.stat() for path in files if path.is_file()]
+    files = source.glob("*") if source.is_dir() else (path for path in source.parent.glob("*") if path.stem == source.stem)
+    found = [path.stat() for path in files if path.is_file() and path.suffix != ".json"]  # results may lie next to scans
     return [source.name, len(found), sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)]
 
 
@@ -159,6 +158,7 @@ def _keep(outcome: PatientOutcome, name: str, results: Path, settings: dict[str,
         return
     report.failures[name] = failure = failure_of(outcome, name)
     atomic_write(failed, json.dumps(vars(failure), indent=1) + "\n")
+    (results / f"{name}.json").unlink(missing_ok=True)  # of another pipeline or version of the scan
 
 
 def failure_of(outcome: PatientOutcome, name: str) -> PatientFailure:
