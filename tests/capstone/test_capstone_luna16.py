@@ -4,6 +4,7 @@ import os
 import re
 import tracemalloc
 import zlib
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -31,7 +32,7 @@ def write(folder, scan, uid="1.3.6.1", axes="straight", packed=False, dtype="<i2
     subset.mkdir(parents=True, exist_ok=True)
     direction = np.array(AXES[axes], dtype=float)  # row k is the direction of axis x, y, z
     values = (scan.stored * scan.slope + scan.intercept).astype(dtype)
-    kind = {"i2": "MET_SHORT", "f4": "MET_FLOAT", "i4": "MET_INT"}[values.dtype.str[1:]]
+    kind = {"i2": "MET_SHORT", "u2": "MET_USHORT", "f4": "MET_FLOAT", "i4": "MET_INT"}[values.dtype.str[1:]]
     data = f"{uid}.{'zraw' if packed else 'raw'}"
     header = {
         "ObjectType": "Image",
@@ -136,6 +137,12 @@ def test_values_of_other_types(scan, tmp_path, dtype):
     read = load(write(tmp_path, scan, dtype=dtype))
     assert read.stored.dtype == np.int16 and read.stored.dtype.isnative
     assert np.array_equal(read.stored, scan.stored + scan.intercept)
+
+
+def test_values_without_a_sign(scan, tmp_path):
+    shifted = replace(scan, intercept=0.0)
+    read = load(write(tmp_path, shifted, dtype="<u2"))
+    assert read.stored.dtype == np.int16 and np.array_equal(read.stored, scan.stored)
 
 
 def test_a_published_row_is_where_its_publisher_says(tmp_path):

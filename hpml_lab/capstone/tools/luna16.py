@@ -65,7 +65,8 @@ def load_luna16(path: Path, *, annotated: bool = True) -> Scan:
         raise unreadable(path, f"{needed:,} bytes are too many for a scan.")
     nodules = _nodules(path, axes) if annotated else np.empty((0, 4))
     stored = _values(data, compressed, needed, kind).reshape(size[::-1])
-    return checked(path, path.stem, np.maximum(stored, OUTSIDE), (z, y, x), 1.0, 0.0, nodules)
+    hu = stored if kind.kind == "u" else np.maximum(stored, OUTSIDE)  # values without a sign cannot be below it
+    return checked(path, path.stem, hu, (z, y, x), 1.0, 0.0, nodules)
 
 
 def _values(data: Path, compressed: bool, needed: int, kind: np.dtype) -> np.ndarray:
