@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from matplotlib.patches import Circle
 
-from hpml_lab.capstone import explore_scan, slices, synthetic
+from hpml_lab.capstone import augmented_patches, explore_scan, slices, synthetic
 from hpml_lab.capstone.views.scan_slices import hu_slice
 from hpml_lab.core.system.errors import LabError
 
@@ -54,6 +54,8 @@ def test_mask_and_detections(scan):
 def test_a_healthy_patient_is_cut_in_the_middle():
     healthy = synthetic(3, (24, 48, 48), (6.0, 4.0, 4.0), sick=False)
     assert "z = 69 mm" in slices(healthy).figure.axes[0].get_title()
+    with pytest.raises(LabError, match="no nodule"):
+        augmented_patches(healthy)
 
 
 @pytest.mark.parametrize(

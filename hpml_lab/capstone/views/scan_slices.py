@@ -45,6 +45,8 @@ def slices(
 def augmented_patches(scan: Scan, seed: int = 0, edge: int = 40) -> Any:
     """A patch around a nodule, five times: as it is, with a symmetry, a rotation, an elastic deformation, and all of them at
     another corner. The orange circle is where the label says that the nodule is. Is one of the circles off its nodule?"""
+    if not len(scan.nodules):
+        raise LabError(f"{scan.name} has no nodule whose patch could be shown.", "Hand over a scan of a sick patient.")
     ready, draw, still = prepare(scan), np.random.default_rng(seed), np.zeros((3, edge, edge, edge))
     corner, radius = np.rint(ready.centers[0]) - edge / 2, ready.nodules[0, 3] / np.mean(ready.voxel)
     kinds = {
