@@ -67,7 +67,9 @@ def test_a_run_that_was_killed_resumes_bitwise_identical(parts, tmp_path, monkey
 
 def test_workers_share_the_plan_and_give_bitwise_the_same_numbers(parts, tmp_path):
     torch.set_num_threads(1)
-    assert same(run(parts, tmp_path, workers=3), run(parts, tmp_path))
+    alone = run(parts, tmp_path)
+    for workers in (3, len(contest.PLAN) + 1):
+        assert same(run(parts, tmp_path, workers=workers), alone)
 
 
 def test_another_contests_checkpoint_is_not_used(parts, tmp_path, monkeypatch):

@@ -62,6 +62,7 @@ def train_contest(
     The plan is shared among `workers` threads, each with its own program; the numbers do not depend on how many there are.
     A run of minutes leaves a checkpoint in `folder` once a minute and resumes from it after it was killed.
     """
+    workers = min(workers, len(PLAN))  # a program without a setting has nothing to evaluate
     shares = [range(first, len(PLAN), workers) for first in range(workers)]
     programs = [Program(net, [_setting(PLAN[k]) for k in share], seeds, *train, batch) for share in shares]
     back = torch.tensor([k for share in shares for k in share]).argsort()  # from the order of the shares to the plan's
