@@ -177,6 +177,25 @@ def test_a_failure_in_a_worker_is_raised_not_swallowed(inputs, tmp_path):
         Trainer(replace(inputs, x=inputs.x[:5]), workers=2, folder=tmp_path).train(tasks, [0, 60])
 
 
+def test_after_a_failure_the_other_workers_stop_at_once(inputs, tmp_path, monkeypatch):
+    import threading
+
+    import hpml_lab.race.experiments.mnist_three_nets.training as training
+
+    first, stopped = threading.Lock(), []
+
+    def train(task, inputs, points, batch, checkpoint, stop, tick, seen):
+        if not first.acquire(blocking=False):
+            raise MemoryError("this worker fails")
+        stopped.append(stop.wait(20))  # a training of hours
+
+    monkeypatch.setattr(training, "train", train)
+    tasks = split_into_tasks("net 1", NETS["net 1"], SETTINGS, (0,), 4)
+    with pytest.raises(MemoryError):
+        Trainer(inputs, workers=2, folder=tmp_path).train(tasks, [0, 60])
+    assert stopped == [True]
+
+
 def test_what_was_trained_stays_until_all_is_finished(inputs, tmp_path, monkeypatch):
     import hpml_lab.race.experiments.mnist_three_nets.training as training
 

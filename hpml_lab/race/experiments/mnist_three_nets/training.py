@@ -222,14 +222,16 @@ class Trainer:
 
 
 def _pieces(reports: "queue.Queue[int | tuple]", futures: list[Future], seen: Seen) -> Iterator[None]:
-    """One item for each PIECE of steps that any worker has taken, until all have finished or one has failed."""
+    """One item for each PIECE of steps that any worker has taken, until all have finished; raises what one of them raised."""
     steps = 0
     while True:
         try:
             report = reports.get(timeout=0.1)
         except queue.Empty:
             state = wait(futures, timeout=0, return_when=FIRST_EXCEPTION)
-            if not state.not_done or any(future.exception() for future in state.done):
+            for future in state.done:
+                future.result()  # raises what a worker has raised, so that the others stop
+            if not state.not_done:
                 return
             continue
         if isinstance(report, tuple):
