@@ -57,6 +57,15 @@ def test_shapes_of_a_model_that_changes_them():
     assert shapes == ["(2, 3, 8, 8)", "(2, 8, 6, 6)", "(2, 288)", "(2, 5)", "(2, 5)"]
 
 
+def test_a_drawn_model_stays_as_it_is():
+    net = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4).eval())
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+    for device in ("cpu", "meta"):
+        torch_graphs.model_graph(net, torch.rand(3, 4, device=device))
+        assert all(torch.equal(value, before[name]) for name, value in net.state_dict().items())
+        assert net[0].training and not net[1].training
+
+
 def test_the_dot_text_names_the_same_nodes_and_edges(residual):
     read = torch_graphs.dot_graph(residual.dot)
     assert set(read) == set(residual.graph) and set(read.edges) == set(residual.graph.edges)

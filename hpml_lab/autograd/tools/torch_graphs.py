@@ -4,6 +4,7 @@ grad_fn_graph(loss, {"w": w})    what `loss.backward()` will follow
 model_graph(net, x, depth=2)     modules, functions and shapes of net(x), drawn by `model_picture`
 """
 
+import copy
 import io
 import json
 import re
@@ -77,6 +78,7 @@ def model_graph(model: nn.Module, *inputs: torch.Tensor, depth: int = 3) -> Mode
 
     On the device "meta" a model has shapes but no numbers, so even a large one costs neither memory nor time.
     """
+    model = copy.deepcopy(model)  # torchview moves it to the device, and a forward pass changes the averages of BatchNorm
     drawn = need("torchview").draw_graph(model, input_data=inputs, device=inputs[0].device, depth=depth, mode="train")
     kinds = {"TensorNode": "leaf", "FunctionNode": "operation", "ModuleNode": "module"}
     graph = nx.DiGraph()
