@@ -124,7 +124,7 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int, size: float = 1.0)
         raise Mistake("keeps-graphs", "Each tensor in your list keeps its graph in memory: take the number out of it.")
     if isinstance(losses, list | tuple) and any(isinstance(loss, torch.Tensor) for loss in losses):
         raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors: plain numbers are asked for.")
-    if not hasattr(losses, "__len__"):
+    if not hasattr(losses, "__len__") or getattr(losses, "ndim", 1) == 0:  # a tensor of one number has a __len__ that raises
         raise Mistake("one-loss", f"Return a list with the loss of each of the {steps} steps.")
     if len(losses) != steps:
         raise Mistake("wrong-count", f"The net has taken {steps} steps, and your list has {len(losses)} losses.")

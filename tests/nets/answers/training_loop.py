@@ -61,6 +61,7 @@ WRONG = wrong_answers(
         ("keeps-graphs", ("loss.item()", "loss"), ("return losses", "return tuple(losses)")),
         ("tensors-in-the-list", ("loss.item()", "loss.detach()")),
         ("one-loss", (RETURN, "    return loss.item()")),
+        ("one-loss", (RETURN, "    return loss.detach()")),
         ("returns-nothing", (RETURN, "")),
         ("one-loss", (RETURN, "    return sum(losses) / steps")),
         ("wrong-number-of-steps", (RETURN, "        return losses")),
