@@ -145,7 +145,7 @@ def stability_map(
     first, first_at = size[:skip].max(0)
     last, last_at = size[skip:].max(0)
     steps_between = (last_at + steps - skip + 1) - (first_at + skip)
-    measured = (last / first) ** (1 / steps_between)
+    measured = torch.where(last == 0, 0.0, (last / first) ** (1 / steps_between))  # 0 / 0 is no divergence
     measured = measured.nan_to_num(nan=math.inf).cpu()
     theory = spectral_radius(kind, lr, momentum, surface.eigenvalues)
     return StabilityMap(kind, condition, lr, momentum, measured, theory)

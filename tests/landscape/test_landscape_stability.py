@@ -76,6 +76,11 @@ def test_measured_divergence_and_rate_are_the_theorys(kind):
     assert len(errors) > 39_000 and errors.median() < 1e-6 and errors.quantile(0.95) < 0.003
 
 
+def test_what_converges_to_exactly_zero_does_not_diverge():
+    measured = stability_map("momentum", condition=1.0, cells=20, lr_times_largest=4.0)  # one cell with lr 1, momentum 0
+    assert measured.agreeing == 400 and measured.measured.min() == 0
+
+
 def test_an_unknown_rule_is_refused():
     with pytest.raises(ValueError, match="momentum and nesterov"):
         spectral_radius("adam", 0.1, 0.9, (1.0,))
