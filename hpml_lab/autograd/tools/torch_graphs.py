@@ -6,8 +6,6 @@ model_graph(net, x, depth=2)     modules, functions and shapes of net(x), drawn 
 
 import copy
 import io
-import json
-import re
 import subprocess
 from dataclasses import dataclass
 
@@ -95,32 +93,13 @@ def model_graph(model: nn.Module, *inputs: torch.Tensor, depth: int = 3) -> Mode
     return ModelGraph(graph, drawn.visual_graph.source)
 
 
-def dot_graph(dot: str) -> nx.DiGraph:
-    """Nodes and edges that torchview's DOT text names."""
-    graph = nx.DiGraph()
-    graph.add_nodes_from(int(number) for number in re.findall(r"^\s*(\d+) \[", dot, flags=re.M))
-    edges = re.findall(r"^\s*(\d+) -> (\d+)", dot, flags=re.M)
-    graph.add_edges_from((int(start), int(end)) for start, end in edges)
-    return graph
-
-
-def graphviz_graph(dot: str) -> nx.DiGraph:
-    """Nodes and edges that the program `dot` laid out. Raises LabError if it is not installed."""
-    laid_out = json.loads(_dot(dot, "json"))
-    names = {node["_gvid"]: int(node["name"]) for node in laid_out["objects"]}
-    graph = nx.DiGraph()
-    graph.add_nodes_from(names.values())
-    graph.add_edges_from((names[edge["tail"]], names[edge["head"]]) for edge in laid_out.get("edges", []))
-    return graph
-
-
-def _dot(text: str, form: str) -> bytes:
-    """What graphviz makes of a DOT text, as "png" or "json"."""
+def _dot(text: str) -> bytes:
+    """The PNG that graphviz makes of a DOT text."""
     program = find_tool("dot")
     fix = 'Install graphviz (apt-get install graphviz, or conda install graphviz), or use the renderer "networkx".'
     if program is None:
         raise LabError("The program `dot` of graphviz is not installed.", fix)
-    done = subprocess.run([program, f"-T{form}", "-Gdpi=80"], input=text.encode(), capture_output=True, timeout=60)
+    done = subprocess.run([program, "-Tpng", "-Gdpi=80"], input=text.encode(), capture_output=True, timeout=60)
     if done.returncode:
         raise LabError(f"graphviz could not draw this graph: {done.stderr.decode()[:200]}", fix)
     return done.stdout
@@ -130,7 +109,7 @@ def model_figure(model: ModelGraph, renderer: str = "networkx") -> Figure:
     """A model's graph, drawn by "networkx" (always available) or by the program "graphviz"."""
     if renderer not in RENDERERS:
         raise LabError(f"{renderer!r} is not a valid renderer.", f"Use {' or '.join(RENDERERS)}.")
-    return _framed(_dot(model.dot, "png")) if renderer == "graphviz" else chain_figure({"": model.graph})
+    return _framed(_dot(model.dot)) if renderer == "graphviz" else chain_figure({"": model.graph})
 
 
 @picture
