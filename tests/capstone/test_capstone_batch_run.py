@@ -156,6 +156,20 @@ def test_another_version_of_a_scan_is_noticed_whatever_its_name_and_wherever_res
     assert [found.name for found in (tmp_path / "results").iterdir()] == [f"{path.stem}.failed.json"], "no result of before"
 
 
+def test_a_scan_that_changes_while_it_is_computed_is_computed_again(good, tmp_path, pipeline):
+    path = tmp_path / "chest.npz"
+    shutil.copy(good / f"{GOOD[0]}.npz", path)
+
+    def overtaken(path):
+        scan = scans.load(path, annotated=False)
+        shutil.copy(good / f"{GOOD[1]}.npz", path)  # a series whose last slices arrive now, say
+        return scan
+
+    assert run_folder([path], tmp_path / "results", pipeline, load=overtaken).computed == ["chest"]
+    assert run_folder([path], tmp_path / "results", pipeline).computed == ["chest"]
+    assert run_folder([path], tmp_path / "results", pipeline).computed == []
+
+
 def test_an_unexpected_error_is_one_patients_too(good, tmp_path):
     class Fragile(BrightCells):
         def forward(self, patches):

@@ -84,9 +84,9 @@ def run_folder(
         found = read_result(results, name, settings, mine[name])
         if found is not None:
             report.detections[name] = found
-    todo = {path: name for name, path in mine.items() if name not in report.detections}
+    todo = {path: (name, stamp(path)) for name, path in mine.items() if name not in report.detections}  # stamps before reading
     for outcome in pipeline.run(todo, load or _load):
-        _keep(outcome, todo[outcome.source], results, settings, report)
+        _keep(outcome, *todo[outcome.source], results, settings, report)
     report.seconds = CLOCK() - start
     return report
 
@@ -146,10 +146,10 @@ def stamp(source: Path) -> list:
     return [source.name, len(found), sum(each.st_size for each in found), max((each.st_mtime_ns for each in found), default=0)]
 
 
-def _keep(outcome: PatientOutcome, name: str, results: Path, settings: dict[str, str], report: FolderReport) -> None:
+def _keep(outcome: PatientOutcome, name: str, version: list, results: Path, settings: dict, report: FolderReport) -> None:
     failed = results / f"{name}{FAILED}"
     if outcome.error is None:
-        record = {"format": RESULT_FORMAT, "pipeline": settings, "source": stamp(outcome.source)}
+        record = {"format": RESULT_FORMAT, "pipeline": settings, "source": version}
         record["detections"] = outcome.detections.tolist()
         atomic_write(results / f"{name}.json", json.dumps(record, indent=1) + "\n")
         failed.unlink(missing_ok=True)
