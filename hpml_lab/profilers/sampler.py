@@ -11,8 +11,8 @@ BETWEEN = "\0"  # stands in no name of a frame, file or function
 
 
 def frame_name(code: CodeType) -> str:
-    """A frame's function and file, as `StackSampler.speedscope` reads them."""
-    return f"{code.co_qualname}{BETWEEN}{code.co_filename}"
+    """A frame's function and file, as `StackSampler.speedscope` reads them; a semicolon would end the frame."""
+    return f"{code.co_qualname}{BETWEEN}{code.co_filename}".replace(";", ",")
 
 
 class StackSampler:

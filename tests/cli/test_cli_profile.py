@@ -96,6 +96,14 @@ def test_without_py_spy_cprofile_counts_the_calls(script, monkeypatch):
     assert "Functions by cProfile" in script_profile.page(found)
 
 
+def test_a_path_with_a_semicolon_is_sampled_too(script, tmp_path, monkeypatch):
+    monkeypatch.setattr(script_profile, "find_tool", lambda name: None)
+    (tmp_path / "a;b").mkdir()
+    os.rename(script("import time\nend = time.process_time() + 0.3\nwhile time.process_time() < end: pass\n"), "a;b/script.py")
+    found = profile_script(["a;b/script.py"], operator_seconds=0.0)
+    assert found.exit_code == 0 and [row.frame for row in frame_shares(found.stacks.work)] == ["<module> (a,b/script.py)"]
+
+
 def test_where_py_spy_may_not_watch_cprofile_takes_over(script, monkeypatch, tmp_path):
     refused = tmp_path / "py-spy"
     refused.write_text("#!/bin/sh\necho 'Error: Permission Denied' >&2\nexit 1\n")
