@@ -64,7 +64,7 @@ def diagnose_process(process_id: int, seconds: float | None = None) -> CommandDi
         raise LabError(f"there is no process {process_id}.", "`ps -e` lists those that run.")
     if not os.access(PROC / str(process_id) / "io", os.R_OK):
         raise LabError(f"process {process_id} may not be watched.", "It belongs to another user: run the command as that user.")
-    watch = CommandWatch(process_id)
+    watch = CommandWatch(process_id, running=True)
     with _asked_to_stop() as asked:
         watch.run(seconds, lambda: bool(asked))
     return watch.diagnosis()
@@ -93,10 +93,10 @@ def _asked_to_stop() -> Iterator[list[int]]:
 class CommandWatch:
     """Looks at a process and all that it has started, again and again while `run` lasts; `diagnosis` then sums up."""
 
-    def __init__(self, process_id: int) -> None:
+    def __init__(self, process_id: int, running: bool = False) -> None:
         self._root = process_id
         self.tree = ProcessTree(process_id, time.monotonic())
-        self.stacks = PythonStacks(self.tree)
+        self.stacks = PythonStacks(self.tree, running)
         self._gpu = Counter[str]()
         self._gpu_looks = 0
 

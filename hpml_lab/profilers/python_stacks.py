@@ -69,15 +69,16 @@ class PythonStacks:
     dumps    of each process
     owners   lines of the threads that had the interpreter, by process
     note     why there are no stacks, or ""
+    running  whether the tree has run for a while: then nothing of it is taken to be in imports before it was seen so
     """
 
-    def __init__(self, tree: ProcessTree) -> None:
+    def __init__(self, tree: ProcessTree, running: bool = False) -> None:
         self._tree, self._program = tree, find_tool("py-spy")
         self.threads: dict[ThreadKey, ThreadLooks] = {}
         self.dumps: Counter[int] = Counter()
         self.owners: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self.note = "" if self._program else f"{NO_LINES}: py-spy is not installed here (`pip install py-spy`)."
-        self._due: dict[int, float] = {}
+        self._due = dict.fromkeys(tree.living if running else (), 0.0)
         self._failures: Counter[int] = Counter()
         self._next = 0.0
 

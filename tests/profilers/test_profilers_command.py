@@ -252,6 +252,15 @@ def test_a_fork_of_a_process_that_is_done_with_its_imports_has_none_of_its_own()
         process.stdin.close()
 
 
+def test_what_has_run_for_a_while_is_not_taken_to_be_in_imports():
+    tree = ProcessTree(os.getpid(), at=0.0)
+    for running in (True, False):
+        stacks = PythonStacks(tree, running)
+        stacks._program, stacks._next = "py-spy", 1e9  # nobody is asked
+        stacks.dump(now=0.0)
+        assert (os.getpid() in tree.importing) != running
+
+
 def test_a_workers_wait_for_the_disk_is_that_of_its_main_thread(watch):
     looks = dict(blocked=Counter({INPUT: 1}), lines=Counter())
     watch.tree.threads = {(7, 7): blocked_by(READ), (8, 8): blocked_by(DISK), (8, 9): blocked_by(LOCK)}
