@@ -335,6 +335,13 @@ def test_a_report_of_fio_is_read_in_seconds_and_bytes():
     assert fio.parse(text, [other])[0].iops == 1
 
 
+def test_a_disk_too_slow_for_fios_time_is_no_wrong_version_of_fio():
+    """As fio 3.33 reports a single read that began before the time did."""
+    read = {"iops": 16.4, "bw_bytes": 67147, "total_ios": 1, "io_bytes": 4096, "clat_ns": {"min": 0, "mean": 0.0, "N": 0}}
+    with pytest.raises(LabError, match="fio finished no random read of 4096 bytes"):
+        fio.parse(json.dumps({"jobs": [{"read": read}]}), [DiskJob("random", "read", 4096, 1)])
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"jobs": []}', '{"jobs": [{"read": {"iops": 1}}]}'])
 def test_a_report_without_figures_is_refused(text):
     with pytest.raises(LabError, match="not as expected"):

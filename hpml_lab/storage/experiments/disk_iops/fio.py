@@ -99,6 +99,8 @@ def parse(text: str, jobs: Sequence[DiskJob]) -> list[DiskRate]:
 
 def _rate(report: dict, job: DiskJob) -> DiskRate:
     times = report["clat_ns"]
+    if "percentile" not in times:
+        raise LabError(f"fio finished no {job.mode} of {job.block} bytes within its time.", "Measure on a faster disk.")
     percentiles = (times["percentile"][f"{percent}.000000"] / 1e9 for percent in (50, 95, 99))
     counts = int(report["total_ios"]), int(report["io_bytes"])
     return DiskRate(job, float(report["iops"]), float(report["bw_bytes"]), *counts, times["mean"] / 1e9, *percentiles)
