@@ -83,6 +83,9 @@ def test_tensor_queues_leaves_out_what_does_not_fit_into_shared_memory(monkeypat
     result = replace(processes.tensor_queues, quick=dict(kib=(1, 64, 1024), seconds=0.001, rounds=1))("quick")
     assert {row.kilobytes for row in result.rows(RouteRate)} == {1.024, 65.536}
     assert "too little for messages above 0.1 MB" in result.notes[0]
+    room.free = 4096
+    with pytest.raises(LabError, match=r"0\.00 MB free, too little for any message"):
+        queues_experiment._sizes_that_fit([1024, 65536])
 
 
 def test_producer_consumer_ran_by_every_safe_start_method(relays):

@@ -10,6 +10,7 @@ from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
+from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.ring import SHM
 from hpml_lab.processes.experiments.shared.exchange import RouteRate, crossover_kilobytes, measure_throughput
 from hpml_lab.processes.experiments.shared.start_cost import safe_methods
@@ -116,6 +117,8 @@ def _sizes_that_fit(sizes: list[int]) -> tuple[list[int], list[str]]:
     fitting = [nbytes for nbytes in sizes if 8 * nbytes <= room]  # the ring's slots, two buffers, four tensors under way
     if fitting == sizes:
         return sizes, []
+    if not fitting:
+        raise LabError(f"/dev/shm has {room / 1e6:.2f} MB free, too little for any message.", "Free some: `df -h /dev/shm`.")
     return fitting, [
         f"/dev/shm has {room / 1e6:.0f} MB free, too little for messages above {fitting[-1] / 1e6:.1f} MB: they are left"
         " out. Give the container more (docker run --shm-size=4g)."
