@@ -228,6 +228,8 @@ def test_unsupported_tensors_are_refused():
         TritonAdam([torch.zeros(1)], betas=(0.9,))
     with pytest.raises(LabError, match="float32"):
         triton_gelu.triton_gelu(torch.zeros(4, dtype=torch.float64))
+    with pytest.raises(LabError, match=r"contiguous float32, not torch.float32 at \(1, 3\)"):
+        triton_gelu.triton_gelu(torch.zeros(2, 3).t())
 
 
 @pytest.mark.parametrize("device", DEVICES, ids=str)

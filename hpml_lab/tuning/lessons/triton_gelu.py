@@ -30,7 +30,7 @@ def gelu_kernel(x_start, y_start, n, BLOCK: tl.constexpr):
 def triton_gelu(x: Tensor) -> Tensor:
     """GELU(x) in one kernel. x is a contiguous float32 tensor of any shape, else LabError is raised. It has no gradient."""
     if x.dtype != torch.float32 or not x.is_contiguous():
-        raise LabError(f"the kernel takes contiguous float32, not {x.dtype}.", "Use x.float().contiguous().")
+        raise LabError(f"the kernel takes contiguous float32, not {x.dtype} at {x.stride()}.", "Use x.float().contiguous().")
     y = torch.empty_like(x)
     if x.numel():
         with torch.cuda.device_of(x):  # Triton launches on the current GPU
