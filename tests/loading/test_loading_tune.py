@@ -422,6 +422,19 @@ def test_a_model_inside_another_is_put_back_once():
     assert {id(value) for value in found if isinstance(value, torch.nn.Module)} == {id(net)}
 
 
+class Settings(dict):
+    """Settings whose names are attributes, as many trainings have them: another name is a KeyError."""
+
+    __getattr__ = dict.__getitem__
+
+
+def test_settings_that_the_step_uses_are_looked_through_for_models():
+    net, *_ = training()
+    settings = Settings(scale=2.0, parts=Settings(net=net))
+    tune(KnownCost(32), 4, step=lambda batch: settings.parts.net(batch * settings.scale).sum().backward(), max_workers=0)
+    assert all(p.grad is None for p in net.parameters())
+
+
 def test_a_lazy_layer_is_refused():
     net = torch.nn.LazyLinear(3)
     with pytest.raises(LabError, match="without a shape yet"):

@@ -48,7 +48,10 @@ def trained_by(step: Any) -> list[Any]:
 
 
 def _has_state(value: Any) -> bool:
-    return callable(getattr(value, "state_dict", None)) and callable(getattr(value, "load_state_dict", None))
+    try:
+        return callable(value.state_dict) and callable(value.load_state_dict)
+    except Exception:  # a __getattr__ may raise anything: that of settings which are attributes, a KeyError
+        return False
 
 
 def _parts(value: Any) -> list[Any]:
