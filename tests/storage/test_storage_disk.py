@@ -78,8 +78,10 @@ def test_the_file_is_gone_after_an_error_and_after_ctrl_c(tmp_path):
 def test_what_a_killed_process_left_is_removed_and_what_a_living_one_uses_is_not(tmp_path):
     left = tmp_path / f"{uncached_file.NAME}killed.part"
     left.write_bytes(b"x")
+    new = tmp_path / f"{uncached_file.NAME}new.part"
+    new.touch()  # by a process that is about to lock it
     with disk_file(tmp_path, MIB) as first, disk_file(tmp_path, MIB) as second:
-        assert not left.exists() and first.path.exists() and second.path.exists()
+        assert not left.exists() and first.path.exists() and second.path.exists() and new.exists()
 
 
 def test_a_file_without_room_or_of_an_odd_size_is_refused(tmp_path, monkeypatch):

@@ -186,7 +186,8 @@ def _remove_leftovers(folder: Path) -> None:
     for left in folder.glob(f"{NAME}*.part"):
         with contextlib.suppress(OSError), open(left, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            left.unlink()
+            if os.fstat(file.fileno()).st_size:  # an empty one has just been made, and its process is about to lock it
+                left.unlink()
 
 
 def _open_past_the_cache(name: str) -> tuple[int, str]:
