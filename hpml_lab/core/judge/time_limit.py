@@ -42,13 +42,18 @@ def time_limit(cpu_seconds: float = 0.2, wall_seconds: float | None = 3.0) -> It
         return
 
     started, imports = time.thread_time(), _imports(sys._getframe())
+    looked, imported, importing = 0.0, 0.0, False  # what had been computed at the last look, and what of it in imports
 
     def stop(number: int, frame: FrameType | None) -> None:
         # The timer counts all threads of the process, of which torch may keep one per core busy with waiting.
+        nonlocal looked, imported, importing
         computed = time.thread_time() - started
         if number == signal.SIGALRM:
             raise TimeLimitReached(computed, wall_seconds)
-        if computed >= (10 if _imports(frame) > imports else 0.9) * cpu_seconds:
+        before, importing = importing, _imports(frame) > imports
+        imported += (computed - looked) * (before or importing)  # an import may have ended just now
+        looked = computed
+        if computed - imported >= 0.9 * cpu_seconds or imported >= 10 * cpu_seconds:
             raise TimeLimitReached(computed)
 
     limits = [(signal.ITIMER_VIRTUAL, signal.SIGVTALRM, cpu_seconds)]
