@@ -172,6 +172,11 @@ def test_a_checkout_has_a_commit_and_an_installation_has_none(monkeypatch, tmp_p
     machine.commit.cache_clear()
     monkeypatch.setattr(machine, "ROOT", tmp_path)
     assert machine.commit() is None
+    (tmp_path / ".git").mkdir()
+    for changed, mark in (("", ""), (" M hpml_lab/cli.py", "+"), (None, "+")):  # None: git did not answer in time
+        machine.commit.cache_clear()
+        monkeypatch.setattr(machine, "git", lambda *words, changed=changed: "abc" if words[0] == "rev-parse" else changed)
+        assert machine.commit() == f"abc{mark}"
     machine.commit.cache_clear()
 
 

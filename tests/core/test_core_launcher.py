@@ -147,9 +147,9 @@ def raise_advice():
     dist.barrier()
 
 
-def be_killed():
+def be_killed(number=signal.SIGKILL):
     if rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
+        os.kill(os.getpid(), number)
     dist.barrier()
 
 
@@ -209,6 +209,7 @@ FAULTS = {
         r"Rank 1 of 2 raised LabError at line \d+ of .*: The file is gone\. Make it again\.$",
     ),
     "killed": (be_killed, (), 1, "died", "Rank 1 of 2 was killed by SIGKILL. The other ranks were stopped."),
+    "real time": (be_killed, (getattr(signal, "SIGRTMIN", 33) + 1,), 1, "died", "Rank 1 of 2 was killed by signal "),
     "exit 0": (leave_with_0, (), 1, "died", "Rank 1 of 2 ended with exit code 0 and returned nothing."),
     "sys.exit(0)": (sys_exit_with_0, (), 1, "raised", "Rank 1 of 2 raised SystemExit: 0"),
     "hangs": (

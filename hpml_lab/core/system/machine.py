@@ -110,7 +110,7 @@ def commit() -> str | None:
     if not (ROOT / ".git").exists():  # installed, maybe into another project's checkout
         return None
     head, changed = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "-uno", "hpml_lab")
-    return None if head is None else head + "+" * bool(changed)
+    return None if head is None else head + "+" * (changed != "")  # also where git did not answer in time
 
 
 def git(*words: str) -> str | None:

@@ -73,7 +73,9 @@ def raise_first_failure(outcomes: list[ChildOutcome], folder: Path, deadline_sec
 
 def _raise_death(rank: int, outcomes: list[ChildOutcome]) -> NoReturn:
     code = outcomes[rank].exitcode or 0
-    end = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code} and returned nothing"
+    names = {number: number.name for number in signal.Signals}  # not all of the real-time ones have a name
+    killed = f"was killed by {names.get(-code, f'signal {-code}')}"
+    end = killed if code < 0 else f"ended with exit code {code} and returned nothing"
     fix = SAME_TENSORS if -code == signal.SIGABRT else STOPPED
     raise RankError(f"Rank {rank} of {len(outcomes)} {end}.", fix, rank, "died")
 
