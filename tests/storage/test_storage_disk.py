@@ -264,7 +264,7 @@ def test_the_experiment_is_sound(sound, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("installed", [True, False])
-def test_a_wrong_count_breaks_the_identity(tmp_path, monkeypatch, installed):
+def test_a_wrong_count_breaks_the_identity_and_a_wrong_block_is_told(tmp_path, monkeypatch, installed):
     monkeypatch.setenv("HPML_DISK", str(tmp_path))
     if installed:  # its figures do not matter here, and it needs seconds
         monkeypatch.setattr(fio, "run", lambda file, jobs, _: [DiskRate.of([known_sample(job, 100.0)]) for job in jobs])
@@ -274,12 +274,12 @@ def test_a_wrong_count_breaks_the_identity(tmp_path, monkeypatch, installed):
 
     def wrong(*arguments):
         sample = real(*arguments)
-        return replace(sample, bytes=sample.bytes + 1)
+        return replace(sample, bytes=sample.bytes + 1, misplaced=1)
 
     monkeypatch.setattr(disk_benchmark, "run_job", wrong)
     result = replace(disk_iops, quick=SMALL)("quick", device="cpu")
     broken = [claim.text[:16] for claim in [*result.claims, *result.checks] if claim.exact and not claim.holds]
-    assert broken == ["Bandwidth is IOP"]
+    assert broken == ["Bandwidth is IOP", "Every block that"]
 
 
 @needs_fio

@@ -245,6 +245,8 @@ def _compare(result: Result, params: Params, run: DiskRun) -> None:
         all(count.bytes == count.requests * count.job.block for count in counted) and worst < 1e-2,
         f"largest difference of the rates {worst:.0e}, {len(counted)} runs",
     )
+    checked, misplaced = (sum(getattr(sample, name) for sample in run.samples) for name in ("checked", "misplaced"))
+    result.check("Every block that was looked at has the tag of its place", checked > misplaced == 0, f"{checked} blocks")
     result.measured(
         f"More outstanding requests give more IOPS (random reads of {block_label(small)})",
         run.by_depth.faster,
