@@ -157,7 +157,8 @@ def offload(params: Params) -> Result:
     net = mlp_blocks(BLOCKS, params.width).to(params.device.torch)
     x = torch.randn(params.gpu_batch if cuda else params.batch, params.width, device=params.device.torch)
     far = pinned_memory if cuda else mapped_file
-    # Where a disk is full, writing to a mapped file ends the process: no error could be caught.
+    # Where a disk is full, writing to a mapped file ends the process: no error could be caught. Counted over a run, at most 48
+    # activations and the weights, two matrices a block, lie in files at once.
     needed, free = 50 * x.nbytes + 2 * BLOCKS * 4 * params.width**2, shutil.disk_usage(tempfile.gettempdir()).free
     if not cuda and free < needed:
         problem = f"Mapped files take {needed / 1e6:.0f} MB in {tempfile.gettempdir()}, of which {free / 1e6:.0f} are free."
