@@ -13,7 +13,6 @@ from pathlib import Path
 from hpml_lab.core.experiment.registry import Experiment, find
 from hpml_lab.core.experiment.render import counted
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure import timing
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.children import run_in_child
@@ -22,6 +21,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import ROOT
 from hpml_lab.core.system.programs import run_python
+from hpml_lab.core.timing import clock
 
 # What only a GPU shows comes first, in the order of what it would teach if the time ended there.
 MOST_TELLING = (
@@ -163,7 +163,7 @@ def outdated(experiment: Experiment, folder: Path) -> str:
         return ""
     module = sys.modules[experiment.function.__module__]
     imported = {getattr(value, "__module__", None) or "" for value in vars(module).values()}
-    own = {name for name in imported if name.startswith((f"hpml_lab.{experiment.topic}.", timing.__name__))}
+    own = {name for name in imported if name.startswith((f"hpml_lab.{experiment.topic}.", clock.__name__))}
     files = [file for name in {module.__name__, *own} if (file := getattr(sys.modules[name], "__file__", None))]
     if not files:  # made by hand
         return ""

@@ -9,7 +9,7 @@ from PIL import Image
 from torch.utils.data import DataLoader, Dataset
 from torchvision.transforms.functional import pil_to_tensor
 
-from hpml_lab.core.measure.noise import compare
+from hpml_lab.core.timing.noise import compare
 from hpml_lab.data import batches
 
 IMAGES, BATCH = 10_000, 128

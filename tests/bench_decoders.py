@@ -7,9 +7,9 @@ import tempfile
 from statistics import median
 from types import SimpleNamespace
 
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.workers import allow_oversubscription, shutdown_workers
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.storage.experiments.dali import photographs
 from hpml_lab.storage.experiments.dali.photographs import make_photographs
 

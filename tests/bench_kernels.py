@@ -6,9 +6,9 @@ On a GPU also the share of the copy bandwidth that the Triton Adam reaches at 10
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.measure.noise import compare
-from hpml_lab.core.measure.timing import copy_bandwidth, measure
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import copy_bandwidth, measure
+from hpml_lab.core.timing.noise import compare
 from hpml_lab.tuning.experiments.fused_layernorm import library_layer_norm
 from hpml_lab.tuning.experiments.fused_optimizers import BYTES, parameters_with_gradients
 from hpml_lab.tuning.lessons.compositions import gelu, layer_norm

@@ -3,8 +3,8 @@
 import tempfile
 from pathlib import Path
 
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TrainerLadder
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder

@@ -9,7 +9,7 @@ import time
 
 import torch
 
-from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.landscape import SURFACES, run_grid, torch_equivalent
 
 SIDE, STEPS, ROUNDS, LOOPED = 200, 500, 3, 1

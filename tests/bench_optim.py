@@ -9,7 +9,7 @@ import torch
 import torchvision
 
 import hpml_lab.optim
-from hpml_lab.core.measure.noise import compare
+from hpml_lab.core.timing.noise import compare
 
 NET3 = [shape for a, b in ((784, 300), (300, 100), (100, 50), (50, 10)) for shape in ((b, a), (b,))]
 RULES = {

@@ -5,9 +5,9 @@ fp16 with its scaler and bf16, compared with float32 without TF32.
 """
 
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.noise import speed_up
-from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.timing.clock import PLACEBO
+from hpml_lab.core.timing.noise import speed_up
 from hpml_lab.precision.experiments.amp_training.loop_measurements import FP32, step_times
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import torch
 
-from hpml_lab.core.measure.threads import all_threads, one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import all_threads, one_thread
 from hpml_lab.data import DataSet, load
 from hpml_lab.race.experiments.mnist_three_nets.training import Inputs, Trainer, split_into_tasks
 from hpml_lab.race.experiments.shared.speed import ways_to_train

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from hpml_lab.core.experiment.registry import Params, all_experiments, find
-from hpml_lab.core.measure.counting import peak_bytes
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.counting import peak_bytes
 from hpml_lab.tuning.experiments import all_switches, checkpointing, fused_layernorm, fused_optimizers
 from hpml_lab.tuning.experiments.all_switches.in_process import peak_of_step
 from hpml_lab.tuning.lessons.switches import GuideSwitches, SwitchedRun

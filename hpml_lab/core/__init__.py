@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from hpml_lab.core.judge.prediction import predicted as predicted
     from hpml_lab.core.system.device import choose_device as choose_device
     from hpml_lab.core.show.source import source as source
-    from hpml_lab.core.measure.timing import measure as measure, interleaved as interleaved, ceiling as ceiling
-    from hpml_lab.core.measure.noise import (
+    from hpml_lab.core.timing.clock import measure as measure, interleaved as interleaved, ceiling as ceiling
+    from hpml_lab.core.timing.noise import (
         compare as compare,
         SpeedUp as SpeedUp,
         speed_up as speed_up,
         speed_up_of as speed_up_of,
     )
-    from hpml_lab.core.measure.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
+    from hpml_lab.core.timing.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
     from hpml_lab.core.system.children import run_in_child as run_in_child
     from hpml_lab.core.show.live_curve import LiveCurve as LiveCurve
-    from hpml_lab.core.measure.threads import one_thread as one_thread, all_threads as all_threads
+    from hpml_lab.core.timing.threads import one_thread as one_thread, all_threads as all_threads
     from hpml_lab.core.experiment.registry import find as find, all_experiments as all_experiments, load_result as load_result
     from hpml_lab.core.experiment.result import Result as Result
     from hpml_lab.core.experiment.findings import Row as Row, Table as Table, column as column

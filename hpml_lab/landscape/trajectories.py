@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 import hpml_lab.optim
-from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.landscape.surfaces import Number, Point, Surface
 from hpml_lab.optim.formulas import FORMULAS
 from hpml_lab.optim.numbers import Floats

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from hpml_lab.loading.tools.tuner import tune as tune
     from hpml_lab.loading.tools.deadline import with_deadline as with_deadline
     from hpml_lab.loading.lessons.prefetchers import ThreadPrefetcher as ThreadPrefetcher, DevicePrefetcher as DevicePrefetcher
-    from hpml_lab.core.measure.timeline import overlap as overlap
+    from hpml_lab.core.timing.timeline import overlap as overlap
     from hpml_lab.loading.lessons.epoch_bounds import (
         simulate as simulate,
         lower_bound as lower_bound,

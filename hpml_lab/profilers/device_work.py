@@ -7,9 +7,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import flop_registry
 
-from hpml_lab.core.measure.counting import operators, synchronize
-from hpml_lab.core.measure.timeline import Span, busy
-from hpml_lab.core.measure.timing import ceiling
+from hpml_lab.core.timing.clock import ceiling
+from hpml_lab.core.timing.counting import operators, synchronize
+from hpml_lab.core.timing.timeline import Span, busy
 
 aten = torch.ops.aten
 CONVOLUTIONS = (aten.convolution, aten._convolution, aten.convolution_backward, aten.cudnn_convolution)

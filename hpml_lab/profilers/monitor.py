@@ -18,10 +18,10 @@ from typing import IO, Any
 
 import psutil
 
-from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
+from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.profilers.nvml import MIB, GpuReading, Gpus
 
 # As `nvidia-smi --query-gpu=timestamp,pci.bus_id,utilization.gpu,utilization.memory,… --format=csv` heads its columns.

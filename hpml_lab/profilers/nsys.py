@@ -1,6 +1,6 @@
 """Nsight Systems: record a Python program by `nsys profile`, and read its SQLite file as the events of a trace.
 
-The events are dicts in Chrome's trace format, as `core.measure.counting.trace_events` gives them of torch's profiler: whatever
+The events are dicts in Chrome's trace format, as `core.timing.counting.trace_events` gives them of torch's profiler: whatever
 reads one reads the other. nsys makes a table only where there is something to put into it.
 """
 

@@ -1,6 +1,6 @@
 """Reading torch's traces: calls within calls, and the time that each spent itself.
 
-Events are those of `core.measure.counting.trace_events`: dicts in Chrome's trace format, with ts and dur in µs.
+Events are those of `core.timing.counting.trace_events`: dicts in Chrome's trace format, with ts and dur in µs.
 """
 
 from collections.abc import Iterable

@@ -70,6 +70,6 @@ if TYPE_CHECKING:
     from hpml_lab.tuning.lessons.offloading import Offload as Offload, mapped_file as mapped_file
     from hpml_lab.core.system.attempt import attempt as attempt
     from hpml_lab.core.system.warned import collect_warnings as collect_warnings
-    from hpml_lab.core.measure.counting import saved_tensors as saved_tensors
+    from hpml_lab.core.timing.counting import saved_tensors as saved_tensors
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

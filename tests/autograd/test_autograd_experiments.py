@@ -23,7 +23,7 @@ from hpml_lab.autograd.lessons import dynamic_functions, engine, perceptron
 from hpml_lab.autograd.lessons.central_differences import numeric_gradient
 from hpml_lab.autograd.tools import torch_graphs
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 
 SMALL = {
     "backprop_by_hand": dict(xor_epochs=1000, xor_lr=1.0, digits_epochs=12),

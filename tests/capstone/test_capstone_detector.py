@@ -13,10 +13,10 @@ from hpml_lab.capstone.lessons import detector, stages
 from hpml_lab.capstone.tools import ct, prepared
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.threads import on_threads
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import on_threads
 
 
 @pytest.fixture(scope="module")

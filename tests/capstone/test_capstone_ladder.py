@@ -53,11 +53,11 @@ from hpml_lab.capstone.tools.lung_pipeline import (
     StageWatch,
     fold_batch_norm,
 )
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.threads import one_thread
-from hpml_lab.core.measure.timeline import SpanClock
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.threads import one_thread
+from hpml_lab.core.timing.timeline import SpanClock
 
 TOPICS = ("loading", "profiling", "tuning", "precision", "distributed")
 SMALL = dict(shape=(28, 112, 112), spacing=(2.5, 1.6, 1.6))
@@ -106,7 +106,7 @@ def test_a_way_past_a_front_door_is_seen(tmp_path):
     module = tmp_path / "module.py"
     module.write_text(
         "from hpml_lab import loading\nfrom hpml_lab.profiling import PartClock\n"
-        "from hpml_lab.core.measure.noise import speed_up\n"
+        "from hpml_lab.core.timing.noise import speed_up\n"
         "import hpml_lab.loading.lessons\nfrom hpml_lab.profiling.monitor import Monitor\nfrom hpml_lab.descent import x\n"
         "from hpml_lab.tuning import turns\nlazy = 'hpml_lab.distributed.lessons.ring'\n"
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_lab.core.measure.compilation import compiler_missing, no_compiler
+from hpml_lab.core.timing.compilation import compiler_missing, no_compiler
 
 
 @pytest.mark.parametrize(

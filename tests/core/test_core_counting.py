@@ -5,7 +5,7 @@ import gc
 import torch
 from torch import nn
 
-from hpml_lab.core.measure import counting
+from hpml_lab.core.timing import counting
 
 CPU = torch.device("cpu")
 

@@ -65,7 +65,7 @@ def on_gpu(monkeypatch):
     monkeypatch.setattr(registry, "free_bytes", lambda gpu: seen.free)
     monkeypatch.setattr(registry, "allocations", lambda gpu: seen.allocations)
     monkeypatch.setattr(registry, "current_device", current)
-    monkeypatch.setattr("hpml_lab.core.measure.timing.launch_seconds", lambda gpu: 13.8e-6)
+    monkeypatch.setattr("hpml_lab.core.timing.clock.launch_seconds", lambda gpu: 13.8e-6)
     monkeypatch.setattr(machine, "describe", lambda index=0: here)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (1e8, 8e9))
     return seen

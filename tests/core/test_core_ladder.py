@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
-from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.timing.noise import SpeedUp
 
 
 @dataclass(frozen=True)

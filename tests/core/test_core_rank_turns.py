@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import distributed as dist
 
-from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
 from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="ranks are forked on Linux only")
 

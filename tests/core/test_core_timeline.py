@@ -5,8 +5,8 @@ import threading
 
 import pytest
 
-from hpml_lab.core.measure.timeline import NoClock, Span, SpanClock, busy, gantt, overlap, rows, span
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.timeline import NoClock, Span, SpanClock, busy, gantt, overlap, rows, span
 
 
 def spans(*pairs, lane="a", what="load"):

@@ -8,11 +8,11 @@ from itertools import groupby
 import pytest
 import torch
 
-from hpml_lab.core.measure import timing
-from hpml_lab.core.measure.noise import Comparison, compare
-from hpml_lab.core.measure.threads import all_threads, one_thread
-from hpml_lab.core.measure.timing import Ceiling, Timing, ceiling, interleaved, measure
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing import clock
+from hpml_lab.core.timing.clock import Ceiling, Timing, ceiling, interleaved, measure
+from hpml_lab.core.timing.noise import Comparison, compare
+from hpml_lab.core.timing.threads import all_threads, one_thread
 
 
 def recorder():
@@ -36,7 +36,7 @@ def test_work_is_called_before_it_is_timed_and_each_sample_counts():
 
 def test_a_call_that_is_held_up_once_does_not_leave_too_few_calls_in_a_sample(monkeypatch):
     took = []  # seconds of each call, by a clock that only the work moves
-    monkeypatch.setattr(timing, "timer", lambda: sum(took))
+    monkeypatch.setattr(clock, "timer", lambda: sum(took))
 
     def work():  # its second call is the first of those that tell how long it takes
         took.append(0.02 if len(took) == 1 else 0.001)
@@ -47,7 +47,7 @@ def test_a_call_that_is_held_up_once_does_not_leave_too_few_calls_in_a_sample(mo
 
 def test_a_sample_on_many_threads_is_not_the_start_of_their_team(monkeypatch):
     """On 16 cores, products of 64² to 512² all took the 8 ms in which the team woke up, because one call was a sample."""
-    clock, calls = [0.0], [0]  # calls since the number of threads was set
+    now, calls = [0.0], [0]  # calls since the number of threads was set
 
     @contextlib.contextmanager
     def set_threads(number):
@@ -55,18 +55,18 @@ def test_a_sample_on_many_threads_is_not_the_start_of_their_team(monkeypatch):
         yield
 
     def work():
-        clock[0] += 0.036 if calls[0] == 0 else 0.007 if calls[0] == 1 else 0.0001
+        now[0] += 0.036 if calls[0] == 0 else 0.007 if calls[0] == 1 else 0.0001
         calls[0] += 1
 
-    monkeypatch.setattr(timing, "timer", lambda: clock[0])
-    monkeypatch.setattr(timing, "set_torch_threads", set_threads)
+    monkeypatch.setattr(clock, "timer", lambda: now[0])
+    monkeypatch.setattr(clock, "set_torch_threads", set_threads)
     assert measure(work, threads=16).seconds == pytest.approx(0.0001)
 
 
 def test_the_processor_s_time_is_the_better_of_one_thread_and_all(monkeypatch):
-    monkeypatch.setattr(timing, "all_threads", lambda: 8)
-    monkeypatch.setattr(timing, "measure", lambda work, threads: Timing((work[threads],), threads))
-    assert timing.best_threads({1: 1.0, 8: 2.0}).threads == 1 and timing.best_threads({1: 2.0, 8: 1.0}).threads == 8
+    monkeypatch.setattr(clock, "all_threads", lambda: 8)
+    monkeypatch.setattr(clock, "measure", lambda work, threads: Timing((work[threads],), threads))
+    assert clock.best_threads({1: 1.0, 8: 2.0}).threads == 1 and clock.best_threads({1: 2.0, 8: 1.0}).threads == 8
 
 
 @pytest.mark.parametrize(
@@ -74,31 +74,31 @@ def test_the_processor_s_time_is_the_better_of_one_thread_and_all(monkeypatch):
 )
 def test_a_gpu_that_may_be_idle_is_woken_unless_its_own_events_are_the_clock(monkeypatch, there_is_a_gpu, by_events, wakes):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: there_is_a_gpu)
-    monkeypatch.setattr(timing, "event_seconds", lambda work, gpu: 1.0)
-    assert timing._Sampler("work", lambda: None, 1, torch.device("cuda:0") if by_events else None)._sleeps is wakes
+    monkeypatch.setattr(clock, "event_seconds", lambda work, gpu: 1.0)
+    assert clock._Sampler("work", lambda: None, 1, torch.device("cuda:0") if by_events else None)._sleeps is wakes
 
 
 def test_times_that_stay_equal_while_the_work_grows_a_hundredfold_are_found():
     flops = [2 * n**3 for n in (64, 128, 256, 512)]
-    assert timing.stuck(flops, [7.98e-3, 7.99e-3, 7.98e-3, 7.99e-3]) == [(flops[0], flops[3])]
-    assert timing.stuck(flops, [4e-6, 2e-5, 1e-4, 9e-4]) == []
-    assert timing.stuck(flops, [2e-5, 2e-5, 2e-5, 2e-5], floor=5e-6) == [], "so little work on a GPU takes a launch's time"
+    assert clock.stuck(flops, [7.98e-3, 7.99e-3, 7.98e-3, 7.99e-3]) == [(flops[0], flops[3])]
+    assert clock.stuck(flops, [4e-6, 2e-5, 1e-4, 9e-4]) == []
+    assert clock.stuck(flops, [2e-5, 2e-5, 2e-5, 2e-5], floor=5e-6) == [], "so little work on a GPU takes a launch's time"
 
 
 def test_a_launch_takes_a_time_that_is_measured_once():
-    assert 0 < timing.launch_seconds(torch.device("cpu")) == timing.launch_seconds(torch.device("cpu")) < 0.1
+    assert 0 < clock.launch_seconds(torch.device("cpu")) == clock.launch_seconds(torch.device("cpu")) < 0.1
 
 
 def test_long_work_is_called_once_a_sample(monkeypatch):
     calls, call = recorder()
-    monkeypatch.setattr("hpml_lab.core.measure.timing.SAMPLE_SECONDS", 1e-9)
+    monkeypatch.setattr("hpml_lab.core.timing.clock.SAMPLE_SECONDS", 1e-9)
     measure(call("work"), samples=5)
     assert len(calls) == 2 + 5
 
 
 def test_a_comparison_takes_turns(monkeypatch):
     calls, call = recorder()
-    monkeypatch.setattr("hpml_lab.core.measure.timing.SAMPLE_SECONDS", 1e-9)  # one call a sample
+    monkeypatch.setattr("hpml_lab.core.timing.clock.SAMPLE_SECONDS", 1e-9)  # one call a sample
     compare(call("A"), call("B"), samples=4)
     turns = "".join(name for name, _ in groupby(calls))
     assert turns.endswith("ABABABABA"), "each sample of B is between two of A"
@@ -146,7 +146,7 @@ def test_between_events_a_result_is_dropped_before_the_next_call(monkeypatch):
         work()
         return time.perf_counter() - start
 
-    monkeypatch.setattr(timing, "event_seconds", clocked)
+    monkeypatch.setattr(clock, "event_seconds", clocked)
     results, most = weakref.WeakSet(), 0
 
     def work():
@@ -175,7 +175,7 @@ def test_the_roofline_is_the_lower_of_two_limits():
 def test_the_ceiling_of_this_machine_is_measured_once(monkeypatch):
     first = ceiling(torch.device("cpu"))
     assert first.gb_per_s > 0 and first.gflop_per_s > 0
-    monkeypatch.setattr("hpml_lab.core.measure.timing.measure", None)
+    monkeypatch.setattr("hpml_lab.core.timing.clock.measure", None)
     assert ceiling(torch.device("cpu")) is first
 
 

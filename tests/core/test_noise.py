@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster, wilson
-from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, interval, speed_up, speed_up_of, times_faster, wilson
 
 
 @settings(deadline=None, derandomize=True, database=None)

@@ -9,7 +9,7 @@ import torch
 
 from hpml_lab import descent
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.measure.timing import Timing
+from hpml_lab.core.timing.clock import Timing
 from hpml_lab.descent.experiments.learning_rate import DROPS, SCHEDULES, schedule_factor
 from hpml_lab.descent.experiments.saddle_and_minima import BestRate, best_of_sweep, many_starts
 from hpml_lab.descent.experiments.shared.maps import map_arrays

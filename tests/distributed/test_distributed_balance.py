@@ -10,8 +10,8 @@ from torch.nn import functional as F
 from hpml_lab import distributed
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.distributed.experiments.dp_vs_ddp import COLORS, _show_waiting, measure_lock, stage_rows
 from hpml_lab.distributed.experiments.dp_vs_ddp.on_ranks import LARGE, SMALL, flat_gradient, make_batch, make_net
 from hpml_lab.distributed.experiments.load_balance import fastest_round, late_row

@@ -12,9 +12,9 @@ from torch.nn.parallel import DistributedDataParallel
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import CLOCK, Span
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import RankError, launch
+from hpml_lab.core.timing.timeline import CLOCK, Span
 from hpml_lab.distributed.experiments import gradient_aggregation as module
 from hpml_lab.distributed.experiments.gradient_aggregation import figure as pictures
 from hpml_lab.distributed.experiments.gradient_aggregation import on_ranks as runs

@@ -3,9 +3,9 @@
 import pytest
 import torch
 
-from hpml_lab.core.measure.noise import SpeedUp
 from hpml_lab.core.system import placement
 from hpml_lab.core.system.launcher import launch
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.distributed.experiments import scaling as module
 from hpml_lab.distributed.experiments.scaling import figure as pictures
 from hpml_lab.distributed.experiments.scaling.on_ranks import (

@@ -6,7 +6,7 @@ import itertools
 import pytest
 import torch
 
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.loading.experiments import gpu_prefetcher
 from hpml_lab.loading.experiments.gpu_prefetcher import AGAIN, AHEAD, IN_TURN, on_gpu
 from hpml_lab.loading.experiments.pinned_memory import device_copies

@@ -12,12 +12,12 @@ from torch.utils.data import DataLoader
 
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import speed_up_of
-from hpml_lab.core.measure.timeline import Span
-from hpml_lab.core.measure.timing import Timing
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
+from hpml_lab.core.timing.clock import Timing
+from hpml_lab.core.timing.noise import speed_up_of
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.loading import (
     BatchedImages,
     cheap_images,

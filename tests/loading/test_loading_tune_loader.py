@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.measure.noise import speed_up_of
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.loading import tune_loader
 from hpml_lab.loading.experiments import tune_loader as experiment
 from hpml_lab.loading.experiments.tune_loader import GridSetting

@@ -7,8 +7,8 @@ import torch
 
 from hpml_lab import nets
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.nets.experiments import manual_sgd as manual_sgd_module
 from hpml_lab.nets.experiments import move_to_gpu as move_to_gpu_module
 from hpml_lab.nets.experiments import xor as xor_module

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import batches, load
 from hpml_lab.nets.lessons.networks import ThreeLayerNet
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from hpml_lab.core.experiment import registry
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.precision import amp_training, gemm_tensor_cores
 from hpml_lab.precision.experiments.amp_training import LoopRow, loop_measurements
 from hpml_lab.precision.experiments.amp_training.loop_measurements import AMP_BF16, AMP_FP16, FP32, FP32_WITH_TF32

@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import choose_device
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.precision import fp16_vs_bf16, gemm_tensor_cores
 from hpml_lab.precision.experiments.fp16_vs_bf16 import FormatRow
 from hpml_lab.precision.experiments.fp16_vs_bf16.stored_descent import STORAGES, descend

@@ -10,8 +10,8 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.judge.same import same
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.data import load
 from hpml_lab.data.dataset import DataSet
 from hpml_lab.precision import autocast_table, loss_scaling, side_by_side, then_and_now

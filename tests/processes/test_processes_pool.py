@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 
 from hpml_lab import processes
-from hpml_lab.core.measure.timeline import Span
 from hpml_lab.core.system.workers import child_pids
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.processes.experiments import process_and_pool as experiment
 from hpml_lab.processes.experiments.shared import pool
 from hpml_lab.processes.experiments.shared.pool import Printed, pool_squares, process_prints

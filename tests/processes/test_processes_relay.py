@@ -5,9 +5,9 @@ import contextlib
 import numpy as np
 import pytest
 
-from hpml_lab.core.measure.timeline import Span
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.workers import child_pids
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.processes.experiments.shared import relay
 from hpml_lab.processes.experiments.shared.start_cost import safe_methods
 from hpml_lab.processes.tools.segments import has_name, named_segments
@@ -43,7 +43,7 @@ class Alone:
         self.now, self.left, self.put_count, self.taken_count = 100.0, items, 0, 0
         self.slot = np.zeros(4, np.float32)
         monkeypatch.setattr(relay, "CLOCK", lambda: self.now)
-        monkeypatch.setattr("hpml_lab.core.measure.timeline.CLOCK", lambda: self.now)
+        monkeypatch.setattr("hpml_lab.core.timing.timeline.CLOCK", lambda: self.now)
         monkeypatch.setattr(relay.time, "sleep", self.pass_by)
 
     def pass_by(self, seconds):

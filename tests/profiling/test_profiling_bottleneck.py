@@ -14,8 +14,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import Span
-from hpml_lab.core.measure.timing import ceiling
+from hpml_lab.core.timing.clock import ceiling
+from hpml_lab.core.timing.timeline import Span
 from hpml_lab.profilers import device_work
 from hpml_lab.profilers.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profilers.thread_states import Watch, shares_of_successors

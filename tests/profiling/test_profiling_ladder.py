@@ -7,10 +7,10 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.measure.ladder import next_change
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.core.timing.ladder import next_change
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profiling import profile_loop, rung_checks
 from hpml_lab.profiling.experiments.profile_loop import TOTAL, RungRow, averaged, rung_row

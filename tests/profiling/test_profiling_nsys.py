@@ -9,8 +9,8 @@ import pytest
 
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.data import load
 from hpml_lab.profilers import nsys
 from hpml_lab.profilers.nvprof import htod_rows, kernel_rows

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure import counting
-from hpml_lab.core.measure.timeline import busy
 from hpml_lab.core.show import style
+from hpml_lab.core.timing import counting
+from hpml_lab.core.timing.timeline import busy
 from hpml_lab.profilers import nvprof, trace_calls
 from hpml_lab.profilers.device_work import device_spans
 from hpml_lab.profiling import async_timing, kernel_table, operators_and_memory, torch_profiler

@@ -13,12 +13,12 @@ from torch import nn
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, find
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.show.style import png
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.pruning.experiments.sparse_formats import smaller_nets, times
 from hpml_lab.pruning.experiments.sparse_formats.pictures import format_bytes
 from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import SmallerNet

@@ -9,9 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from hpml_lab.core.measure.compilation import no_compiler
-from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.compilation import no_compiler
+from hpml_lab.core.timing.counting import operators
 from hpml_lab.quantization.experiments import pt2e_inductor as module
 from hpml_lab.quantization.experiments.pt2e_inductor import traps, variants
 from hpml_lab.quantization.experiments.pt2e_inductor.traps import StaticTrap, TwoConvolutions, small_input

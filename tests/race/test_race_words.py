@@ -7,8 +7,8 @@ import torch
 from torch.nn import functional as F
 
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.race.experiments import sparse_data as sparse
 from hpml_lab.race.experiments.sparse_data import sparse_steps
 from hpml_lab.race.lessons import seed_by_seed

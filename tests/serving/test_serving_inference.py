@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.serving.experiments import inference_pipeline as module
 from hpml_lab.serving.experiments.inference_pipeline import inference_pipeline, measuring, modes_in_time
 from hpml_lab.serving.experiments.inference_pipeline.measuring import (

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from hpml_lab import targets
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.targets.experiments import one_hot_vs_embedding as experiment
 from hpml_lab.targets.experiments.one_hot_vs_embedding import lookup
 from hpml_lab.targets.experiments.one_hot_vs_embedding.lookup import LookUp

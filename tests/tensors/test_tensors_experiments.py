@@ -11,8 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 from hpml_lab import tensors
 from hpml_lab.core.experiment.findings import KeyFigure, Table
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.report.machines import machine_cards
 from hpml_lab.tensors import positions, shares_memory
 from hpml_lab.tensors.experiments import cpu_vs_gpu as module

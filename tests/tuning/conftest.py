@@ -2,7 +2,7 @@
 
 import pytest
 
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 
 
 @pytest.fixture

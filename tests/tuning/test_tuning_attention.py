@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.measure.timing import Ceiling
+from hpml_lab.core.timing.clock import Ceiling
 from hpml_lab.tuning.experiments import attention_kernels
 from hpml_lab.tuning.experiments.attention_kernels import (
     COMPOSED,

@@ -7,9 +7,9 @@ import pytest
 import torch
 from torch import nn
 
-from hpml_lab.core.measure.counting import Kernel
-from hpml_lab.core.measure.timing import Timing
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.clock import Timing
+from hpml_lab.core.timing.counting import Kernel
 from hpml_lab.tuning import conv_bias_bn, debug_apis
 from hpml_lab.tuning.experiments import debug_apis as apis
 from hpml_lab.tuning.experiments import zero_grad

@@ -11,8 +11,8 @@ import torch
 
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.counting import operators
 from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.core.timing.counting import operators
 from hpml_lab.data import load
 from hpml_lab.tuning.experiments import all_switches, channels_last, cudnn_benchmark
 from hpml_lab.tuning.experiments.all_switches import SwitchedStep

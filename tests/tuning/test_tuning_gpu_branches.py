@@ -7,9 +7,9 @@ import pytest
 import torch
 
 from hpml_lab.core.experiment import registry
-from hpml_lab.core.measure.counting import Kernel
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.device import Device, choose_device
+from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.counting import Kernel
 from hpml_lab.tuning.experiments import (
     channels_last,
     conv_bias_bn,

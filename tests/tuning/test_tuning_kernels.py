@@ -7,10 +7,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from hpml_lab.core.measure import timing
-from hpml_lab.core.measure.counting import operators
-from hpml_lab.core.measure.timing import PLACEBO, Timing
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing import clock
+from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.counting import operators
 from hpml_lab.tuning.experiments import fused_layernorm, fused_optimizers, pointwise_fusion
 from hpml_lab.tuning.experiments.fused_layernorm import LayerNormRun
 from hpml_lab.tuning.experiments.fused_optimizers import TRITON, AdamStep, difference_in_spacings
@@ -54,8 +54,8 @@ def test_fused_layernorm(sound):
 
 
 def test_the_bandwidth_counts_what_a_copy_reads_and_what_it_writes(monkeypatch):
-    monkeypatch.setattr(timing, "measure", lambda work, bytes, **_: Timing((1.0,), 1, bytes))
-    assert timing.copy_bandwidth.__wrapped__(CPU).gb_per_s == 2 * 4 * 2**26 / 1e9
+    monkeypatch.setattr(clock, "measure", lambda work, bytes, **_: Timing((1.0,), 1, bytes))
+    assert clock.copy_bandwidth.__wrapped__(CPU).gb_per_s == 2 * 4 * 2**26 / 1e9
 
 
 def test_with_known_times_and_bandwidth_gelu_is_compared_with_the_memory_limit(known_times, known_bandwidth, no_compiler):

@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from hpml_lab.core.measure.counting import peak_bytes
-from hpml_lab.core.measure.timing import Timing
+from hpml_lab.core.timing.clock import Timing
+from hpml_lab.core.timing.counting import peak_bytes
 from hpml_lab.tuning.experiments import batch_size, checkpointing
 from hpml_lab.tuning.experiments.batch_size import BatchCost, BatchLimit, BatchStep
 from hpml_lab.tuning.experiments.checkpointing import SEGMENTS, VARIANTS, CheckpointedStep, OperatorValue, ReentrantForm

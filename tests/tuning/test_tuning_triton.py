@@ -307,7 +307,7 @@ def test_the_interpreters_fma_rounds_once():
 
 @pytest.mark.cuda
 def test_on_a_gpu_a_whole_model_takes_one_launch():
-    from hpml_lab.core.measure.counting import kernels
+    from hpml_lab.core.timing.counting import kernels
 
     params = [torch.randn(n, device="cuda").requires_grad_() for n in (5, 4096, 100_003)]
     for p in params:

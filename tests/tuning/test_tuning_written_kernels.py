@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 
 from hpml_lab.core.judge.exercises import check
-from hpml_lab.core.measure.timing import Timing
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.clock import Timing
 from hpml_lab.tuning.exercises.fused_bias_gelu import bias_gelu_kernel
 from hpml_lab.tuning.exercises.softmax_kernel import softmax_kernel
 from hpml_lab.tuning.tools import written_kernels

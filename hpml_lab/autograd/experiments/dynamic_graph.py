@@ -14,13 +14,13 @@ from hpml_lab.autograd.tools.torch_graphs import grad_fn_graph
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import speed_up
-from hpml_lab.core.measure.pointwise import gelu
-from hpml_lab.core.measure.threads import one_thread
-from hpml_lab.core.measure.timing import Timing, interleaved, measure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.graph import chain_figure, graph_from_record, graph_record
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.timing.clock import Timing, interleaved, measure
+from hpml_lab.core.timing.noise import speed_up
+from hpml_lab.core.timing.pointwise import gelu
+from hpml_lab.core.timing.threads import one_thread
 
 QUICK = dict(elements=1 << 18, gpu_elements=1 << 18)
 FULL = dict(elements=1 << 24, gpu_elements=1 << 26)  # on a GPU so many that its fused kernel takes longer than its launch

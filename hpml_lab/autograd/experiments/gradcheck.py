@@ -11,10 +11,10 @@ from hpml_lab.autograd.lessons.custom_functions import Cube, CutBackward, WrongF
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
+from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 
 QUICK = dict(sizes=(1, 10, 100))
 FULL = dict(sizes=(1, 10, 100, 1000))

@@ -25,10 +25,10 @@ from hpml_lab.capstone.lessons import stages
 from hpml_lab.capstone.lessons.stages import CELL, SPACING
 from hpml_lab.capstone.tools import ct, prepared
 from hpml_lab.capstone.tools.prepared import PreparedScan, patients
-from hpml_lab.core.measure.threads import on_threads
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import RESULTS
+from hpml_lab.core.timing.threads import on_threads
 
 FOLDER = RESULTS / "detectors"
 WIDTH = 8

@@ -22,7 +22,7 @@ from hpml_lab import loading
 from hpml_lab.capstone.lessons import slow_stages, stages
 from hpml_lab.capstone.tools import patient_classifier
 from hpml_lab.capstone.tools.ct import Scan
-from hpml_lab.core.measure.timeline import NoClock
+from hpml_lab.core.timing.timeline import NoClock
 
 PARTS = ("read", "resample", "components", "closing", "patches", "network", "boxes", "patient")
 BEFORE = PARTS[:5]  # before the network

@@ -9,7 +9,7 @@ from torch import nn
 
 from hpml_lab.capstone.lessons import stages
 from hpml_lab.capstone.tools import ct
-from hpml_lab.core.measure.threads import on_threads
+from hpml_lab.core.timing.threads import on_threads
 
 
 @dataclass(frozen=True)

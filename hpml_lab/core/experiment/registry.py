@@ -19,13 +19,13 @@ from hpml_lab.core.experiment.records import read_record
 from hpml_lab.core.experiment.result import Result, load_record
 from hpml_lab.core.experiment.topics import import_topics
 from hpml_lab.core.judge.time_limit import whole_imports
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
+from hpml_lab.core.timing.threads import one_thread
 
 SIZES = ("quick", "full")
 SEED = 0
@@ -122,7 +122,7 @@ class Experiment:
         result.device = result.device or here
         result.machine = dict(machine.describe(gpu.index if gpu else 0))
         if result.device != "cpu":
-            from hpml_lab.core.measure.timing import launch_seconds  # with torch's benchmark module, which a list does not need
+            from hpml_lab.core.timing.clock import launch_seconds  # with torch's benchmark module, which a list does not need
 
             with current_device(gpu):
                 result.machine["launch_us"] = round(1e6 * launch_seconds(gpu), 1)

@@ -22,7 +22,7 @@ from torch._tensor_str import get_printoptions
 from torch.optim import optimizer
 
 from hpml_lab.core.judge.watch import is_students
-from hpml_lab.core.measure.threads import one_thread
+from hpml_lab.core.timing.threads import one_thread
 
 # What an answer may replace names of: to change `torch.add` for its own calls, it changes it for all.
 _OWNERS = (

@@ -58,7 +58,7 @@ def timed_bars(
 ) -> None:
     """Bars of measured times; a dashed line at `limit`, the time that memory bandwidth allows.
 
-    verdicts  as core.measure.noise.SpeedUp gives them: only a time that differs from the base by more than noise has a color
+    verdicts  as core.timing.noise.SpeedUp gives them: only a time that differs from the base by more than noise has a color
     """
     horizontal_bars(axes, names, times, color=[VERDICTS.get(verdict, style.GREY) for verdict in verdicts], labels=_rounded)
     if limit is not None:

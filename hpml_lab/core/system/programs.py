@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.children import kill_group
 from hpml_lab.core.system.paths import ROOT
+from hpml_lab.core.timing.timeline import CLOCK
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.children import suppress_fork_warning
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.timeline import CLOCK
 
 JOIN_SECONDS = 5.0  # for a worker that was asked to end
 

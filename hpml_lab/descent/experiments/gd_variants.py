@@ -14,10 +14,10 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.core.show import charts, style
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.timing.clock import Timing, interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.descent.lessons.minibatch_descent import mean_of_parts_error, noise_of_batches, train, update_and_draw
 from hpml_lab.descent.lessons.softmax_regression import real_data, softmax_gradient
 

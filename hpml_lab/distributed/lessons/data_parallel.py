@@ -23,7 +23,7 @@ from concurrent.futures import ThreadPoolExecutor
 import torch
 from torch import nn
 
-from hpml_lab.core.measure.timeline import Span, span
+from hpml_lab.core.timing.timeline import Span, span
 
 STAGES = ("scatter", "replicate", "forward", "gather", "backward", "reduce")
 MAIN = "main thread"

@@ -11,12 +11,12 @@ from torch.optim import SGD
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.measure.threads import all_threads
-from hpml_lab.core.measure.timing import PLACEBO, best_threads, interleaved, launch_seconds, measure, stuck
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.timing.clock import PLACEBO, best_threads, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, train_one
 from hpml_lab.nets.lessons.networks import ThreeLayerNet, XorNet, parameter_count
 

@@ -16,9 +16,9 @@ from torch.optim import SGD, Adam
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.nets.lessons.batched_xor import (
     INPUTS,
     TARGETS,

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.measure.threads import one_thread
 from hpml_lab.core.show.progress import progress
+from hpml_lab.core.timing.threads import one_thread
 from hpml_lab.nets.lessons.networks import XorNet
 
 INPUTS = torch.tensor([[0.0, 0.0], [0.0, 1.0], [1.0, 0.0], [1.0, 1.0]])  # (4, 2)

@@ -11,9 +11,9 @@ import psutil
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timeline import rows
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.timeline import rows
 from hpml_lab.processes.experiments.shared.pool import (
     SQUARES,
     STARTS,

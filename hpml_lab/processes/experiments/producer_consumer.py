@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import speed_up_of, times_faster
-from hpml_lab.core.measure.timeline import busy, rows
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.noise import speed_up_of, times_faster
+from hpml_lab.core.timing.timeline import busy, rows
 from hpml_lab.processes.experiments.shared import relay
 from hpml_lab.processes.experiments.shared.relay import CONSUMER, FILLS, PRODUCER, READS, WAITS_FREE, WAITS_ITEM, Relay
 from hpml_lab.processes.experiments.shared.start_cost import safe_methods

@@ -7,11 +7,11 @@ from matplotlib.lines import Line2D
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timeline import CLOCK, rows
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.children import ChildOutcome, run_in_child
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.timeline import CLOCK, rows
 from hpml_lab.processes.experiments.shared.start_cost import (
     AGAIN,
     DONE,

@@ -6,8 +6,8 @@ from typing import Any
 
 from matplotlib.patches import Patch
 
-from hpml_lab.core.measure.timeline import HATCHES, gantt
 from hpml_lab.core.show.style import time_unit
+from hpml_lab.core.timing.timeline import HATCHES, gantt
 
 
 def draw_timelines(

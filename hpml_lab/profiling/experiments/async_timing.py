@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import gantt, span
-from hpml_lab.core.measure.timeline import rows as span_rows
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars
 from hpml_lab.core.system.device import NO_CUDA
+from hpml_lab.core.timing.timeline import gantt, span
+from hpml_lab.core.timing.timeline import rows as span_rows
 from hpml_lab.profiling.lessons.step_clocks import ITEM, STEP_CLOCKS, STEP_PARTS, GpuStep, SimulatedStep, median_seconds
 from hpml_lab.profiling.tools.queued_device import QueuedDevice
 

@@ -16,13 +16,13 @@ from typing import Any
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.programs import started
+from hpml_lab.core.timing.clock import PLACEBO
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.profilers import functions
 from hpml_lab.profilers.functions import FunctionRow, LineRow
 from hpml_lab.profiling.lessons import random_walk

@@ -13,11 +13,11 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure import counting
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing import counting
 from hpml_lab.data import load
 from hpml_lab.profilers.nsys import SHIPPED_REPORT, nsys_profile, read_nsys
 from hpml_lab.profilers.nvprof import LECTURE_LOG, KernelRow, htod_percent, htod_rows, kernel_rows, read_nvprof

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from PIL import Image
 
-from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.timing.counting import synchronize
 from hpml_lab.profiling.lessons import slow_and_fast
 from hpml_lab.profiling.lessons.slow_and_fast import TrainingFiles
 from hpml_lab.profiling.tools.part_clock import NoPartClock, PartClock

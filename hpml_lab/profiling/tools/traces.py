@@ -7,8 +7,8 @@ from typing import Any
 from torch import nn
 from torch.profiler import record_function
 
-from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
+from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 
 COLORS = {

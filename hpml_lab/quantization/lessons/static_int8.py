@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from hpml_lab.core.measure.compilation import QUICKLY, compiler_missing, no_compiler
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.compilation import QUICKLY, compiler_missing, no_compiler
 from hpml_lab.quantization.tools.torchao_parts import torchao, without_torchaos_warnings
 
 Tensor = torch.Tensor

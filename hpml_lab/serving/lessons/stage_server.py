@@ -14,8 +14,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.measure.timeline import Span, span
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.timeline import Span, span
 
 _END = object()  # what follows the last request through all stages
 

@@ -12,10 +12,10 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.storage.lessons.boxes import box_scene, bright_extent
 
 QUICK = dict(pictures=12, rounds=5, scenes=40)

@@ -11,7 +11,7 @@ from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.core.judge.expect import expect_no_autograd
 from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import numbers, same
-from hpml_lab.core.measure.counting import operators
+from hpml_lab.core.timing.counting import operators
 
 Tensor = torch.Tensor
 

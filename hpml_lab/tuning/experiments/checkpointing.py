@@ -14,14 +14,14 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.fits import Fits
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import operators, peak_bytes, saved_tensors
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import Timing, interleaved, measure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.clock import Timing, interleaved, measure
+from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.lessons.recomputing import each_linear, gelu_and_next_linear, in_segments, keep_products, mlp_blocks
 
 QUICK = dict(batch=256, gpu_batch=256, width=64, depth=128, samples=5)

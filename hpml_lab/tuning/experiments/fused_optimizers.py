@@ -11,14 +11,14 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.fits import Fits
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import operators
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import copy_bandwidth, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import grouped_bars, timed_bars
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.triton_kernel import require_triton
+from hpml_lab.core.timing.clock import copy_bandwidth, interleaved
+from hpml_lab.core.timing.counting import operators
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.optim import LAMB
 
 QUICK = dict(tensors=60, side=64, large=1 << 20, steps=10, checked=(1040, 16, 7, 1), samples=9)

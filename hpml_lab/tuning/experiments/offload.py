@@ -17,12 +17,12 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.fits import Fits
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import peak_bytes
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.counting import peak_bytes
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.tuning.experiments.checkpointing import BLOCKS, gpu_bytes
 from hpml_lab.tuning.lessons.offloading import Far, Offload, bring_back, mapped_file, pinned_memory, send
 from hpml_lab.tuning.lessons.recomputing import gelu_and_next_linear, in_segments, mlp_blocks

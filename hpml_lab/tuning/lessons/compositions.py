@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from hpml_lab.core.measure.pointwise import gelu  # noqa: F401
+from hpml_lab.core.timing.pointwise import gelu  # noqa: F401
 
 
 def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, eps: float = 1e-5) -> Tensor:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.experiment.fits import free_bytes, is_out_of_memory
-from hpml_lab.core.measure.counting import peak_bytes, synchronize
+from hpml_lab.core.timing.counting import peak_bytes, synchronize
 
 
 @dataclass(frozen=True)

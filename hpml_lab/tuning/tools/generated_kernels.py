@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.measure.compilation import QUICKLY, compiler_missing, no_compiler
-from hpml_lab.core.measure.counting import synchronize
+from hpml_lab.core.timing.compilation import QUICKLY, compiler_missing, no_compiler
+from hpml_lab.core.timing.counting import synchronize
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.training import PatientT
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.machine import cores

@@ -8,9 +8,9 @@ import numpy as np
 
 from hpml_lab.capstone.lessons.stages import CERTAIN
 from hpml_lab.capstone.tools.lung_pipeline import BEFORE, PARTS, PipelineSwitches
-from hpml_lab.core.measure.ladder import Change
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.machine import cores
+from hpml_lab.core.timing.ladder import Change
 
 # What the detections of two rungs may differ by: mm in position and radius, and score.
 # EQUAL: every operation on every voxel stays, or is exact. ROUNDED: float32 for float64, or sums in another order.

@@ -27,10 +27,10 @@ from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import PARTS, LungPipeline, PipelineSwitches
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.ladder import Ladder, Rung, gain_in_turns, in_turns
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import SpanClock, busy, rows
 from hpml_lab.core.system.machine import cores
+from hpml_lab.core.timing.ladder import Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.timeline import SpanClock, busy, rows
 
 WHOLE = "whole"
 ACCEPTED = 1.0  # false positive per scan, where the threshold is set

@@ -23,10 +23,10 @@ from hpml_lab.capstone.tools.lung_pipeline import FAST, LungPipeline, PipelineSw
 from hpml_lab.capstone.tools.prepared import PreparedScan
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.registry import Params
-from hpml_lab.core.measure.ladder import gain_in_turns, in_turns
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import NoClock, SpanClock
 from hpml_lab.core.system.machine import cores
+from hpml_lab.core.timing.ladder import gain_in_turns, in_turns
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.timeline import NoClock, SpanClock
 
 TRAINING_PARTS = ("preprocessing", "augmentation", "forward", "backward")
 IMAGE = "image"

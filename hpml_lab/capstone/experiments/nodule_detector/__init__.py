@@ -17,8 +17,8 @@ from hpml_lab.capstone.experiments.nodule_detector.figure import draw_froc, show
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import wilson
-from hpml_lab.core.measure.threads import on_threads
+from hpml_lab.core.timing.noise import wilson
+from hpml_lab.core.timing.threads import on_threads
 
 QUICK = dict(training=60, fitting=16, test=30, steps=100, seeds=2)
 FULL = dict(training=60, fitting=100, test=300, steps=300, seeds=5)

@@ -7,8 +7,8 @@ from statistics import median
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, interval, speed_up_of
-from hpml_lab.core.measure.timeline import Span, busy, gantt, rows
+from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, interval, speed_up_of
+from hpml_lab.core.timing.timeline import Span, busy, gantt, rows
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.distributed.lessons.data_parallel import MAIN, STAGES

@@ -7,11 +7,11 @@ import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import CLAIMED, SpeedUp, speed_up_of
-from hpml_lab.core.measure.timeline import gantt, rows
-from hpml_lab.core.measure.timing import PLACEBO
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.timing.clock import PLACEBO
+from hpml_lab.core.timing.noise import CLAIMED, SpeedUp, speed_up_of
+from hpml_lab.core.timing.timeline import gantt, rows
 from hpml_lab.distributed.experiments.gradient_aggregation.on_ranks import AFTER, DDP, MESSAGE, OverlapReport, slowest_rank
 from hpml_lab.distributed.lessons.buckets import last_arrival
 

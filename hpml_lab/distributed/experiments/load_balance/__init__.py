@@ -6,8 +6,8 @@ from statistics import median
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timeline import Span, rows
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.distributed.experiments.load_balance.figure import COMPUTES, WAITS, LateRank, OrderCost, draw
 from hpml_lab.distributed.experiments.load_balance.on_ranks import Moments, on_rank
 from hpml_lab.core.system.placement import crowded, placement

@@ -4,9 +4,9 @@ from dataclasses import dataclass
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import gantt
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.distributed.lessons.sentence_batches import OWN, RANDOM, TOGETHER
 
 COMPUTES, WAITS = "computes", "waits in the all-reduce"

@@ -7,7 +7,7 @@ is a processor that is added; where there are fewer cores than ranks, the result
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.alpha_beta import ALGORITHMS, LINKS, MIB, fit_link, ring_seconds
 from hpml_lab.distributed.tools.extrapolation import COUNTS, ExtrapolatedRow, draw_extrapolated, extrapolated

@@ -6,9 +6,9 @@ import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import CLAIMED, SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
+from hpml_lab.core.timing.noise import CLAIMED, SpeedUp
 from hpml_lab.distributed.experiments.scaling.on_ranks import ALONE, COMPUTE_ONLY, STRONG, WEAK, RankTimes, cpu_of_all, slowest
 from hpml_lab.distributed.lessons.alpha_beta import MIB, Interconnect, ring_seconds, strong_efficiency, weak_efficiency
 from hpml_lab.distributed.tools.extrapolation import COUNTS, label_ranks

@@ -9,9 +9,9 @@ from torch import distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
 from hpml_lab.core.system.placement import device_of_rank
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
 
 ALONE, AGAIN = "1 rank", "1 rank again"
 STRONG, WEAK, COMPUTE_ONLY = "strong", "weak", "no all-reduce"

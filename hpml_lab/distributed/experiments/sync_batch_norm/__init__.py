@@ -8,7 +8,7 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.distributed.lessons.batch_norm import merge_moments, moments
 from hpml_lab.distributed.experiments.sync_batch_norm.on_ranks import (

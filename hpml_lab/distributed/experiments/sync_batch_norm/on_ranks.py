@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
 from hpml_lab.core.system.placement import device_of_rank
+from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
 from hpml_lab.distributed.lessons.batch_norm import AllReduceSum, SyncBatchNorm, convert_batch_norm, merge_moments, moments
 
 PLAIN, AVERAGED, SYNC, TORCHS = "plain batch norm", "averaged variances", "SyncBatchNorm", "torch.nn.SyncBatchNorm"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from hpml_lab.core.measure.noise import interval
+from hpml_lab.core.timing.noise import interval
 
 SEEDS = "the data and the seeds"  # what a comparison of accuracies depends on
 

@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader, TensorDataset
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, interval
-from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.timing.noise import SpeedUp, interval
+from hpml_lab.core.timing.clock import measure
 from hpml_lab.core.show import style
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA

@@ -8,8 +8,8 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, interval, speed_up
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.noise import SpeedUp, interval, speed_up
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import band
 from hpml_lab.data import load

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.measure.counting import kernels
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.counting import kernels
 
 
 @dataclass(frozen=True)

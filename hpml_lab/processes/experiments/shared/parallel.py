@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from hpml_lab.core.measure.timeline import CLOCK
 from hpml_lab.core.system.children import child_process
 from hpml_lab.core.system.programs import call_python_module
 from hpml_lab.core.system.tools import find_tool
+from hpml_lab.core.timing.timeline import CLOCK
 
 KINDS = {
     "loop": "Python loop",

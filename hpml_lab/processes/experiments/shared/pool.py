@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any
 
-from hpml_lab.core.measure.timeline import CLOCK, Span
 from hpml_lab.core.system.children import START_SECONDS, child_process, shield_children_from_sigint, suppress_fork_warning
 from hpml_lab.core.system.programs import Finished, run_python
+from hpml_lab.core.timing.timeline import CLOCK, Span
 from hpml_lab.processes.lessons import work
 
 STARTS, SQUARES = "starts", "squares"

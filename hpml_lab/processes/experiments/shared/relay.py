@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from hpml_lab.core.measure.timeline import CLOCK, Span, span
 from hpml_lab.core.system.children import START_SECONDS, run_in_children
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.ring import Ring
+from hpml_lab.core.timing.timeline import CLOCK, Span, span
 
 WAITS_FREE, WAITS_ITEM = "waits for a free slot", "waits for an item"
 FILLS, READS = "fills a slot", "reads a slot"

@@ -13,8 +13,8 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import synchronize
-from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.timing.counting import synchronize
+from hpml_lab.core.timing.timeline import CLOCK
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.profiling.experiments.monitors import gpu_use

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import speed_up_of
+from hpml_lab.core.timing.noise import speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import stacked_bars
 from hpml_lab.core.show.picture import picture

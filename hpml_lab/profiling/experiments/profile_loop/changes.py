@@ -2,8 +2,8 @@
 
 import torch
 
-from hpml_lab.core.measure.ladder import Change
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.ladder import Change
 
 # What a loss may differ by between two rungs, largest difference over the iterations that are checked. Training lets rounding
 # differences grow, as it does a change of seed: after hundreds of iterations equal losses mean equal bits, or nothing.

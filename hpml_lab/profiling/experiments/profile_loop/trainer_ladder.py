@@ -6,11 +6,11 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.counting import profiled, trace_events
-from hpml_lab.core.measure.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import busy
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.counting import profiled, trace_events
+from hpml_lab.core.timing.ladder import Change, Ladder, Rung, gain_in_turns, in_turns
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.timeline import busy
 from hpml_lab.profilers.device_work import device_spans
 from hpml_lab.profiling.experiments.profile_loop.changes import BITS, CHANGES, ROUNDING, SIXTEEN, applicable
 from hpml_lab.profiling.lessons.slow_and_fast import TrainingFiles

@@ -11,10 +11,10 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure import counting
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import busy
-from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.timing import counting
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.timeline import busy
+from hpml_lab.core.timing.clock import measure
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture

@@ -10,8 +10,8 @@ from torch import nn
 from torch.profiler import ProfilerActivity, profile, schedule
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.counting import synchronize
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.counting import synchronize
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 
 OFF, OFF_AGAIN = "off", "off, again"
 LEFT_ON, SCHEDULED, RESTARTED = "left on", "schedule, 2 steps recorded", "a new profiler for each step"

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.system.tools import need
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.quantization import sizes
 
 FULL_NET, ZEROED, SMALLER = "as it was", "half of the channels are 0", "half of the channels taken out"

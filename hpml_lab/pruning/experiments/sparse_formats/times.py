@@ -9,11 +9,11 @@ from torch import Tensor
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.fits import is_out_of_memory
-from hpml_lab.core.measure.counting import synchronize
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.counting import synchronize
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.pruning.lessons import formats
 from hpml_lab.pruning.lessons.formats import FORMATS, SEARCHED, SEMI, SparseFormat, dense_bytes, most_kept, stored_bytes
 

@@ -11,12 +11,12 @@ from torch import nn
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.fits import is_out_of_memory
-from hpml_lab.core.measure.counting import operators
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.core.system.attempt import error_message_of
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.clock import Timing, interleaved
+from hpml_lab.core.timing.counting import operators
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.quantization.tools.quantizers import BF16, FP16, FP32, converted, legacy_dynamic, quantized_modules
 from hpml_lab.quantization.tools.sizes import sizes
 from hpml_lab.quantization.tools.torchao_parts import torchao

@@ -24,8 +24,8 @@ from hpml_lab.quantization.tools.quantizers import quantized_modules
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.measure.timing import Timing
+from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.timing.clock import Timing
 from hpml_lab.core.show import style
 
 QUICK = dict(images=8_000, steps=80, tested=2_048, batch=32, calibration=256, samples=9, resnet=False)

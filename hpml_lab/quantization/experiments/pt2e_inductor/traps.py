@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.compilation import QUICKLY
 from hpml_lab.core.system.attempt import EXPECTED, attempt
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.compilation import QUICKLY
 from hpml_lab.quantization.lessons.static_int8 import eager_mode_int8, exported, int8_weights, lecture_qat, prepared
 
 WORKS = "works"

@@ -9,11 +9,11 @@ import torch
 from torch import nn
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.counting import profiled
-from hpml_lab.core.measure.noise import interval, speed_up
-from hpml_lab.core.measure.timing import Timing, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import Timing, interleaved
+from hpml_lab.core.timing.counting import profiled
+from hpml_lab.core.timing.noise import interval, speed_up
 from hpml_lab.quantization.lessons.lenet import LabeledImages, accuracy
 from hpml_lab.quantization.lessons.static_int8 import compiled_for, pt2e_int8
 from hpml_lab.quantization.tools.sizes import sizes

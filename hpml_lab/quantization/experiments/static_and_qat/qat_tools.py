@@ -15,9 +15,9 @@ from torch import nn
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import profiled
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.warned import collect_warnings
+from hpml_lab.core.timing.counting import profiled
 from hpml_lab.quantization.lessons.static_int8 import (
     compiled_apart,
     compiled_for,

@@ -12,8 +12,8 @@ from typing import Any
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.threads import all_threads
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show.live_curve import LiveCurve
 from hpml_lab.data import DataSet, load
 from hpml_lab.optim.colors import OPTIMIZER_COLORS, optimizer_key

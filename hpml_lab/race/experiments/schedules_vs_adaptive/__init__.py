@@ -13,7 +13,7 @@ import numpy as np
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.threads import all_threads
+from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.data import load

@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, Dataset
 from torchvision import transforms
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.data import DataSet
 from hpml_lab.race.tools.program import GATHER, FullyConnected, Program, Setting
 

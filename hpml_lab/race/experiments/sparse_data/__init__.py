@@ -8,7 +8,7 @@ import numpy as np
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.optim.colors import optimizer_style

@@ -43,8 +43,8 @@ from hpml_lab.serving.experiments.shared.slice_stages import slice_models
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
-from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.timing.noise import SpeedUp
+from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timeline import Span, rows
-from hpml_lab.core.measure.timing import Timing, interleaved
+from hpml_lab.core.timing.clock import Timing, interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.core.timing.timeline import Span, rows
 from hpml_lab.serving.experiments.inference_pipeline.pipelines import BATCHED, ONE_STREAM, SlicePipeline, resolved
 from hpml_lab.serving.lessons.traffic import due_times, open_loop, percentiles, summary
 from hpml_lab.serving.lessons.virtual_queue import TICKS_PER_SECOND, ServiceModel

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hpml_lab.core.measure.timeline import CLOCK, Span, span
-from hpml_lab.core.measure.timing import captured
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import captured
+from hpml_lab.core.timing.timeline import CLOCK, Span, span
 from hpml_lab.serving.experiments.shared.slice_stages import SIDE, SliceAnswer, postprocess, preprocess
 from hpml_lab.serving.lessons.stage_server import ServerStage, StageServer
 

@@ -45,8 +45,8 @@ from hpml_lab.serving.experiments.serving_engines.load_test import (
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.core.timing.clock import interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.device import Device

@@ -12,7 +12,7 @@ from torch import nn
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timing import measure
+from hpml_lab.core.timing.clock import measure
 from hpml_lab.core.show import style
 from hpml_lab.core.system.launcher import launch
 from hpml_lab.core.system.programs import run_python

@@ -17,7 +17,7 @@ import torch
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.timeline import gantt
+from hpml_lab.core.timing.timeline import gantt
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.distributed import efficiency, fit_link, ring_seconds

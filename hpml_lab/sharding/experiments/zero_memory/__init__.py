@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 from hpml_lab.core.show import style
 from hpml_lab.core.system.device import Device
 from hpml_lab.core.system.placement import placement

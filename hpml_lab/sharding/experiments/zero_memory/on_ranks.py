@@ -12,10 +12,10 @@ import torch
 from torch import distributed as dist
 from torch import nn
 
-from hpml_lab.core.measure.counting import peak_bytes, profiled, trace_events
-from hpml_lab.core.measure.rank_turns import in_turns_on_ranks
-from hpml_lab.core.measure.timeline import Span, busy, overlap
 from hpml_lab.core.system.placement import device_of_rank
+from hpml_lab.core.timing.counting import peak_bytes, profiled, trace_events
+from hpml_lab.core.timing.rank_turns import in_turns_on_ranks
+from hpml_lab.core.timing.timeline import Span, busy, overlap
 from hpml_lab.sharding.experiments.zero_memory import sharded_runs as runs
 from hpml_lab.sharding.lessons.fsdp import FullyShardedDataParallel
 from hpml_lab.sharding.lessons.zero import FLOAT32, MIXED, Footprint, footprint

@@ -13,8 +13,8 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from hpml_lab import loading
-from hpml_lab.core.measure.counting import synchronize
-from hpml_lab.core.measure.timeline import CLOCK
+from hpml_lab.core.timing.counting import synchronize
+from hpml_lab.core.timing.timeline import CLOCK
 
 CLASSES = 10
 LOAD_PARTS = ("read", "decode", "transform", "collate")

@@ -10,7 +10,7 @@ import torch
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp
+from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show import style
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.show.progress import progress

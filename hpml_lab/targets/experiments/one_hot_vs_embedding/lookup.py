@@ -11,9 +11,9 @@ from torch.nn import functional as F
 
 from hpml_lab.core.experiment.findings import Row, column
 from hpml_lab.core.experiment.fits import free_bytes as free_gpu_bytes
-from hpml_lab.core.measure.counting import peak_bytes
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.counting import peak_bytes
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 from hpml_lab.targets.lessons.one_hot import one_hot_bytes, product
 
 RESERVE = 0.2  # of the free memory stays for others

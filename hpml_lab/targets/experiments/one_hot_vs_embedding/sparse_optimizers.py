@@ -12,9 +12,9 @@ import torch
 from torch import nn, optim
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.timing import interleaved
 from hpml_lab.core.system.attempt import attempt
+from hpml_lab.core.timing.clock import interleaved
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
 
 Make = Callable[[list[nn.Parameter]], optim.Optimizer]
 MOMENTUM = partial(optim.SGD, lr=0.1, momentum=0.9)

@@ -10,9 +10,9 @@ import torch
 from hpml_lab.core.experiment.findings import Table
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up
-from hpml_lab.core.measure.threads import all_threads
-from hpml_lab.core.measure.timing import ceiling, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.timing.noise import SpeedUp, speed_up
+from hpml_lab.core.timing.threads import all_threads
+from hpml_lab.core.timing.clock import ceiling, interleaved, launch_seconds, measure, stuck
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA

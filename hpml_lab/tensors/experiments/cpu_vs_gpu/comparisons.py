@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 import torch
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.noise import SpeedUp, speed_up, speed_up_of
-from hpml_lab.core.measure.threads import all_threads
-from hpml_lab.core.measure.timing import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
+from hpml_lab.core.timing.clock import PLACEBO, Timing, best_threads, captured, interleaved, launch_seconds, measure
+from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
+from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.tensors.experiments.cpu_vs_gpu.workloads import SmallCNN, Workload, cnn_training, matmul
 
 

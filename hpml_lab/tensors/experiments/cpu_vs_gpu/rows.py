@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from hpml_lab.core.experiment.findings import Row, column
-from hpml_lab.core.measure.timing import Timing
+from hpml_lab.core.timing.clock import Timing
 
 
 @dataclass

@@ -8,8 +8,8 @@ from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.fits import Fits
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
-from hpml_lab.core.measure.timing import PLACEBO, Timing
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
+from hpml_lab.core.timing.clock import PLACEBO, Timing
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import VERDICTS, horizontal_bars
 from hpml_lab.core.system.errors import LabError

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from hpml_lab.core.measure.counting import operators, peak_bytes, saved_tensors
+from hpml_lab.core.timing.counting import operators, peak_bytes, saved_tensors
 from hpml_lab.data import sets
 from hpml_lab.tuning.experiments.shared.networks import gradient_bytes
 from hpml_lab.tuning.experiments.shared.turns import one_sample

@@ -14,9 +14,9 @@ from torch.nn import functional as F
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
-from hpml_lab.core.measure.counting import short_kernel_names
-from hpml_lab.core.measure.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
-from hpml_lab.core.measure.timing import PLACEBO, interleaved
+from hpml_lab.core.timing.counting import short_kernel_names
+from hpml_lab.core.timing.noise import LEAST_EFFECT, SpeedUp, speed_up, times_faster
+from hpml_lab.core.timing.clock import PLACEBO, interleaved
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import timed_bars
 from hpml_lab.core.system.device import NO_CUDA, Device

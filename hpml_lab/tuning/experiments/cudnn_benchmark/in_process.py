@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from hpml_lab.core.measure.counting import kernels, synchronize
-from hpml_lab.core.measure.timing import captured
+from hpml_lab.core.timing.clock import captured
+from hpml_lab.core.timing.counting import kernels, synchronize
 from hpml_lab.tuning.experiments.shared.turns import one_sample
 
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.measure.timing import Timing, captured, interleaved
 from hpml_lab.core.system.children import Child, child_process
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.clock import Timing, captured, interleaved
 
 ANSWER_SECONDS = 300.0  # for one call, the first of which waits until the interpreter has imported torch
 

@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 import torch
 
-from hpml_lab.core.measure.noise import SpeedUp, speed_up_of
 from hpml_lab.core.system.device import Device
+from hpml_lab.core.timing.noise import SpeedUp, speed_up_of
 
 CLEAR = 1.25  # a gain whose whole interval is above it needs no further turn
 Sample = TypeVar("Sample")

@@ -15,8 +15,8 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.measure.threads import all_threads
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.threads import all_threads
 
 # The benchmark module imports torch's extension builder, which warns on every machine that has nvcc but no GPU.
 logging.getLogger("torch.utils.cpp_extension").setLevel(logging.ERROR)

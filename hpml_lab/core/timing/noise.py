@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import median
 
-from hpml_lab.core.measure.timing import PLACEBO, Timing, interleaved
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
 
 CONFIDENCE = 0.9
 LEAST_EFFECT = 0.02  # a quiet machine tells 0.3 % from nothing; a difference is claimed from 2 % on
