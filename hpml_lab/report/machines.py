@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from itertools import groupby
 
-from hpml_lab.core.experiment.render import number, plural
+from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.machine import gpus_of
 
 # Figures of a machine that experiments measure: (experiment, key figure, words on the card).

@@ -12,8 +12,9 @@ from markupsafe import Markup
 from hpml_lab.core.experiment import kept
 from hpml_lab.core.experiment.findings import Claim
 from hpml_lab.core.experiment.registry import all_experiments, load_result
-from hpml_lab.core.experiment.render import counted, data_uri, number, prose_html
+from hpml_lab.core.experiment.render import counted, data_uri, prose_html
 from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.files import atomic_write
 from hpml_lab.report.guesses import Guess, read_guesses, summary

@@ -11,11 +11,12 @@ import torch
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import experiment, find, load_result
-from hpml_lab.core.experiment.render import number
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.timing.noise import SpeedUp
 
 
 @dataclass
@@ -324,10 +325,33 @@ def test_two_experiments_cannot_have_one_slug(sample):
 
 
 @pytest.mark.parametrize(
-    ("value", "shown"), [(9999.4, "9999"), (9999.5, "10\u2009000"), (9999.9, "10\u2009000"), (48_023.0, "48\u2009020")]
+    ("value", "shown"),
+    [
+        (9999.4, "9999"),
+        (9999.5, "10\u2009000"),
+        (48_023.4, "48\u2009020"),
+        (65_504.0, "65\u2009504"),
+        (131_072.0, "131\u2009072"),
+        (-70_144.0, "-70\u2009144"),
+        (12_345.0, "12\u2009345"),
+        (1000.0, "1000"),
+        (-0.0, "0"),
+        (0.000_123_456, "0.0001235"),
+        (3.4e38, "3.4e+38"),
+        (float("inf"), "inf"),
+        (float("nan"), "nan"),
+    ],
 )
-def test_a_float_of_five_digits_is_written_out(value, shown):
+def test_a_whole_number_is_shown_whole_and_another_float_by_four_digits(value, shown):
     assert number(value) == shown
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"), [(999.4, "999"), (999.6, "1000"), (2583.2, "2580"), (14_560.7, "14\u2009600"), (0.0123, "0.0123")]
+)
+def test_an_interval_s_ends_have_three_digits_and_no_power_of_ten(value, shown):
+    assert number(value, 3) == shown
+    assert SpeedUp(1.5, 1.0, value, 0.0).interval == f"1 to {shown}"
 
 
 def test_a_column_without_any_value_is_left_out_of_the_table():

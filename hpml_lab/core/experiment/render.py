@@ -12,22 +12,10 @@ from typing import Any
 
 from hpml_lab.core.experiment.findings import Claim, Table
 from hpml_lab.core.show import style
+from hpml_lab.core.show.numbers import number
 
 SHOWN_ROWS = 8  # longer tables are folded, and cut short in a terminal
 MOST_ROWS = 120  # of a table in a card
-
-
-def number(value: Any) -> str:
-    """A cell of a table: four significant digits for floats, thin groups for large integers, – for a missing value."""
-    if isinstance(value, bool) or value is None:
-        return {True: "yes", False: "no", None: "–"}[value]
-    if isinstance(value, int):
-        return f"{value:,}".replace(",", "\u2009") if abs(value) >= 10_000 else str(value)
-    if isinstance(value, float):
-        if 9999.5 <= abs(value) < 1e15:  # 48 020, not 4.802e+04
-            return number(int(float(f"{value:.4g}")))
-        return f"{value:.4g}"
-    return str(value)
 
 
 # ---- HTML ------------------------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.threads import all_threads
 
@@ -66,9 +67,11 @@ class Timing:
     def __repr__(self) -> str:
         unit, scale = select_unit(self.seconds)
         unit = unit.replace("us", "µs")
-        middle, low, high = (f"{s / scale:.3g} {unit}" for s in (self.seconds, min(self.samples), max(self.samples)))
+        middle, low, high = (f"{number(s / scale, 3)} {unit}" for s in (self.seconds, min(self.samples), max(self.samples)))
         count = "1 sample" if len(self.samples) == 1 else f"{len(self.samples)} samples"
-        rates = [f"{self.gb_per_s:.3g} GB/s"] * bool(self.bytes) + [f"{self.gflop_per_s:.3g} GFLOP/s"] * bool(self.flops)
+        rates = [f"{number(self.gb_per_s, 3)} GB/s"] * bool(self.bytes) + [f"{number(self.gflop_per_s, 3)} GFLOP/s"] * bool(
+            self.flops
+        )
         return ", ".join([f"{middle} a call ({count}, {low} to {high})", *rates])
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from math import comb, sqrt
 from statistics import median
 
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import PLACEBO, Timing, interleaved
 
@@ -20,8 +21,8 @@ CLAIMED = ("faster", "slower")  # the verdicts that claim a difference
 def times_faster(ratio: float) -> str:
     """A ratio of times without an interval in words: "1.7× faster", "0.95× (slower)", or "1×" within 2 %."""
     if max(ratio, 1 / ratio) < 1 + LEAST_EFFECT:
-        return f"{ratio:.3g}×"
-    return f"{ratio:.3g}× {'faster' if ratio > 1 else '(slower)'}"
+        return f"{number(ratio, 3)}×"
+    return f"{number(ratio, 3)}× {'faster' if ratio > 1 else '(slower)'}"
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,7 @@ class SpeedUp:
 
     @property
     def interval(self) -> str:
-        return f"{self.low:.3g} to {self.high:.3g}"
+        return f"{number(self.low, 3)} to {number(self.high, 3)}"
 
     @property
     def slowdown(self) -> "SpeedUp":
@@ -78,8 +79,8 @@ class SpeedUp:
         percent = f"{100 * self.noise:.{2 if self.noise < 1 else 3}g}"
         band = f"{self.interval}; noise ±{percent} %"
         if self.faster:
-            return f"{self.ratio:.3g}× {words[0]} ({band})"
-        return f"{self.ratio:.3g}× ({words[1] if self.slower else self.verdict}; {band})"
+            return f"{number(self.ratio, 3)}× {words[0]} ({band})"
+        return f"{number(self.ratio, 3)}× ({words[1] if self.slower else self.verdict}; {band})"
 
     @property
     def columns(self) -> dict[str, float | str]:

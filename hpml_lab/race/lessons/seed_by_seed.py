@@ -5,10 +5,12 @@ from collections.abc import Sequence
 from math import comb
 from statistics import median
 
+from hpml_lab.core.show.numbers import number
+
 
 def median_and_range(values: Sequence[float]) -> str:
     """Median (smallest–largest), short; ∞ for a seed that diverged or never arrived."""
-    texts = ["∞" if math.isinf(value) else f"{value:.3g}" for value in (median(values), min(values), max(values))]
+    texts = ["∞" if math.isinf(value) else number(value, 3) for value in (median(values), min(values), max(values))]
     return f"{texts[0]} ({texts[1]}–{texts[2]})"
 
 

@@ -16,6 +16,7 @@ from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.attempt import attempt
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.warned import collect_warnings
@@ -264,7 +265,7 @@ def checkpointing(params: Params) -> Result:
     result.measured(
         "ReLU, sigmoid and upsampling save more memory per millisecond than a deep product",
         pointwise > deep.mb_per_ms,
-        f"{pointwise:.2g} compared with {deep.mb_per_ms:.2g} MB per ms",
+        f"{number(pointwise, 3)} compared with {number(deep.mb_per_ms, 3)} MB per ms",
     )
     if not params.device.is_cuda:
         what = "bytes are the same on a GPU, but the times are those of a CPU"

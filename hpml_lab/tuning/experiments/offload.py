@@ -18,6 +18,7 @@ from hpml_lab.core.experiment.fits import Fits
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.timing.clock import interleaved
@@ -199,14 +200,14 @@ def offload(params: Params) -> Result:
     result.measured(
         "Sending activations takes as much longer as the link needs for them, to a factor of 2",
         0.5 <= policy.extra_ms / policy.link_ms <= 2,
-        f"{policy.extra_ms:.3g} ms more; at {link / 1e9:.3g} GB/s they take {policy.link_ms:.3g} ms away and back",
+        f"{number(policy.extra_ms, 3)} ms more; at {link / 1e9:.3g} GB/s they take {number(policy.link_ms, 3)} ms both ways",
     )
     result.measured("Computing GELU again is faster than copying its output away and back", gelu.faster, str(gelu))
     result.measured(
         "Computing a product again is faster than copies up to half the depth 4 R / L, and slower from twice that depth on",
         len(set(expected.values())) == 2 and expected.items() <= faster.items(),
-        f"4 R / L = {predicted:.3g} with R = {rate / 1e9:.3g} GFLOP/s and L = {link / 1e9:.3g} GB/s; computed again faster: "
-        + (", ".join(str(depth) for depth, again in faster.items() if again) or "none"),
+        f"4 R / L = {number(predicted, 3)} with R = {number(rate / 1e9, 3)} GFLOP/s and L = {link / 1e9:.3g} GB/s; computed"
+        f" again faster: {', '.join(str(depth) for depth, again in faster.items() if again) or 'none'}",
     )
     if not cuda:
         what = "mapped files stand for the host's memory: bytes and gradients are the same, the link is another"

@@ -5,6 +5,7 @@ from statistics import median
 
 import numpy as np
 
+from hpml_lab.core.show.numbers import number
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import Params, experiment
 from hpml_lab.core.experiment.result import Result
@@ -149,7 +150,8 @@ def judge_growth(result: Result, costs: list[SparseStepCost], gain: SpeedUp) -> 
     result.measured(
         f"With {last.vocabulary} words a step of SparseAdam is faster than one of Adam",
         gain.faster,
-        f"{gain}; vocabulary ×{last.vocabulary / first.vocabulary:.3g}: Adam ×{dense:.3g}, SparseAdam ×{sparse:.3g}",
+        f"{gain}; vocabulary ×{number(last.vocabulary / first.vocabulary, 3)}: Adam ×{number(dense, 3)},"
+        f" SparseAdam ×{number(sparse, 3)}",
     )
 
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 import numpy as np
 from matplotlib.ticker import LogLocator
 
+from hpml_lab.core.show.numbers import number
 from hpml_lab.capstone import synthetic
 from hpml_lab.serving.experiments.inference_pipeline.measuring import (
     BITWISE,
@@ -199,7 +200,7 @@ def judge(result: Result, gains: dict[str, SpeedUp], farthest: float, models: di
     result.measured(
         f"At {OVERLOAD} times what one stream serves, there is no steady state, and batches answer in less than half the time",
         fast.p95 < slow.p95 / 2 and models[BATCHED].capacity > fast.rate,
-        f"p95 {slow.p95:.3g} ms and {fast.p95:.3g} ms",
+        f"p95 {number(slow.p95, 3)} ms and {number(fast.p95, 3)} ms",
     )
     apart = [max(row.p50 / row.virtual_p50, row.virtual_p50 / row.p50) for row in traffic if row.steady == "yes"]
     result.measured(

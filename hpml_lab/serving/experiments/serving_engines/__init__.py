@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hpml_lab.core.show.numbers import number
 from hpml_lab.serving.experiments.serving_engines.rows import (
     LIT_ALONE,
     LIT_BATCHED,
@@ -167,7 +168,7 @@ def judge_traffic(result: Result, served: Mapping[tuple[str, str], Served], calm
             return
         a, b = rows[slow, load], rows[quick, load]
         above, below = getattr(a, f"turns_{share}_ms"), getattr(b, f"turns_{share}_ms")
-        measured = f"{getattr(a, f'{share}_ms'):.3g} and {getattr(b, f'{share}_ms'):.3g} ms, {len(above)} turns"
+        measured = f"{number(getattr(a, f'{share}_ms'), 3)} and {number(getattr(b, f'{share}_ms'), 3)} ms, {len(above)} turns"
         if b.failed:  # the slowest of its requests are missing in its percentiles
             measured += f"; {b.failed} requests failed"
         result.measured(text, not b.failed and all(x > y for x, y in zip(above, below, strict=False)), measured)
