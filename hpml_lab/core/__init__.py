@@ -13,8 +13,8 @@ For your own code:
     run_in_child                 a function in a child process with a deadline
     progress, LiveCurve          a progress line and a curve for long work
     one_thread, all_threads      how many CPU threads torch uses
-For experiments:
-    experiment, find, all_experiments, load_result, Result, Table, Row, column, LabError
+For experiments, beside the decorator `hpml_lab.core.experiment.registry.experiment`:
+    find, all_experiments, load_result, Result, Table, Row, column, LabError
 """
 
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     )
     from hpml_lab.core.timing.counting import operators as operators, kernels as kernels, peak_bytes as peak_bytes
     from hpml_lab.core.system.children import run_in_child as run_in_child
+    from hpml_lab.core.show.progress import progress as progress
     from hpml_lab.core.show.live_curve import LiveCurve as LiveCurve
     from hpml_lab.core.timing.threads import one_thread as one_thread, all_threads as all_threads
     from hpml_lab.core.experiment.registry import find as find, all_experiments as all_experiments, load_result as load_result

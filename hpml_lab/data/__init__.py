@@ -6,8 +6,13 @@ DataSet          images and labels, split into train and test
 batches          one epoch of shuffled batches
 """
 
-from hpml_lab.data.batches import batches
-from hpml_lab.data.dataset import DataSet
-from hpml_lab.data.sets import load, mnist_or_digits
+from typing import TYPE_CHECKING
 
-__all__ = ["DataSet", "batches", "load", "mnist_or_digits"]
+from hpml_lab.core.system.lazy import attach
+
+if TYPE_CHECKING:
+    from hpml_lab.data.dataset import DataSet as DataSet
+    from hpml_lab.data.sets import load as load, mnist_or_digits as mnist_or_digits
+    from hpml_lab.data.shuffled import batches as batches
+else:
+    __getattr__, __dir__, __all__ = attach(__name__, __file__)

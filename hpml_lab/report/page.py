@@ -67,7 +67,7 @@ class Chapter:
     recorded: dict[str, str]
 
 
-def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tuple[str, str]]]:
+def write_report(folder: Path | str, page: Path | str | None = None) -> tuple[Path, list[tuple[str, str]]]:
     """Write `page` (default: `<folder>/report.html`) from the results in `folder`.
 
     Returns the page and what was left out, as (file name, why). Raises LabError for a folder without a readable result.
@@ -93,7 +93,7 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
         raise LabError(
             f"{folder} has no readable result{f' ({why})' if why else ''}.", f"Make one: hpml-lab run all --out {folder}"
         )
-    target = page or folder / "report.html"
+    target = Path(page or folder / "report.html")
     # "replace": half of a surrogate pair, which JSON may hold and UTF-8 has no bytes for, must not cost the page.
     atomic_write(target, _page(entries, left_out, read_guesses(folder)).encode("utf-8", "replace"))
     return target, left_out

@@ -120,7 +120,7 @@ def test_convolutions_in_tf32_are_set_against_the_ceiling_of_tf32(monkeypatch, a
 def test_a_large_product_of_the_ceiling_leaves_torchs_setting_as_it_was():
     before = torch.backends.cuda.matmul.fp32_precision
     with pytest.raises(RuntimeError):  # nothing multiplies on this device: it fails within
-        ceiling.__wrapped__(torch.device("cpu"), torch.complex32, tf32=True)
+        ceiling("cpu", torch.complex32, tf32=True)
     assert torch.backends.cuda.matmul.fp32_precision == before
 
 

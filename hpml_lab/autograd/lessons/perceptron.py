@@ -50,7 +50,7 @@ def perceptron_by_engine(w: np.ndarray, x: np.ndarray, y: float) -> PerceptronPa
     return PerceptronPass(z.item(), p.item(), loss.item(), dL_dp, dL_dz / dL_dp, dL_dz, gradients[weights])
 
 
-def perceptron_by_torch(w: np.ndarray, x: np.ndarray, y: float, device: torch.device | None = None) -> PerceptronPass:
+def perceptron_by_torch(w: np.ndarray, x: np.ndarray, y: float, device: torch.device | str | None = None) -> PerceptronPass:
     """torch's sigmoid and BCELoss in float64; `retain_grad` keeps the gradients of p and z."""
     weights = torch.tensor(w, device=device, requires_grad=True)
     z = (weights * torch.tensor(x, device=device)).sum()

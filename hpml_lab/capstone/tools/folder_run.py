@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+import torch
 from torch import nn
 
 from hpml_lab import distributed
@@ -93,13 +94,13 @@ def run_folder(
 
 def run_on_ranks(
     folder: str | Path, results: str | Path, network: nn.Module, switches: PipelineSwitches, *,
-    ranks: int = 2, device: str = "cpu", deadline_seconds: float = 600.0,
+    ranks: int = 2, device: torch.device | str = "cpu", deadline_seconds: float = 600.0,
 ) -> FolderReport:  # fmt: skip
     """`run_folder` on N ranks of notebook 13's launcher: rank r takes every N-th patient; with "cuda" each rank has a GPU."""
     paths = scans.find_scans(folder)
     _by_name(paths)  # an error is raised here, before any rank starts
     reports = distributed.launch(
-        _rank, paths, results, network, switches, device, ranks=ranks, device=device, deadline_seconds=deadline_seconds
+        _rank, paths, results, network, switches, str(device), ranks=ranks, device=device, deadline_seconds=deadline_seconds
     )
     whole = FolderReport(seconds=max(report.seconds for report in reports))
     for report in reports:

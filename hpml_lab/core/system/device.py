@@ -104,12 +104,12 @@ def _first_sentence(error: Exception) -> str:
     return re.split(r"\.\s|\n", str(error))[0].rstrip(".")
 
 
-def choose_device(requested: str | None = None) -> Device:
+def choose_device(requested: torch.device | str | None = None) -> Device:
     """The device to run on: `requested`, else the environment variable `HPML_DEVICE`, else a CUDA GPU, else the CPU.
 
     Raises LabError for a device that does not exist here, or for which this build of torch has no kernels.
     """
-    name = requested or os.environ.get("HPML_DEVICE")
+    name = str(requested or "") or os.environ.get("HPML_DEVICE")
     if not name:  # `HPML_DEVICE= hpml-lab …` is how a shell unsets it for one command
         # torch.accelerator.current_accelerator() answers `cuda` on a CUDA build without a GPU: ask for a usable one.
         reasons = [without_kernels(i) for i in range(torch.cuda.device_count())] if torch.cuda.is_available() else []

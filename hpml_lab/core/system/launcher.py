@@ -50,7 +50,7 @@ def launch(
     function: Callable[..., Any],
     *arguments: Any,
     ranks: int = 2,
-    device: str = "cpu",
+    device: torch.device | str = "cpu",
     method: str | None = None,
     deadline_seconds: float = 120.0,
 ) -> list[Any]:
@@ -64,7 +64,7 @@ def launch(
     it, or with the line at which it was when `deadline_seconds`, counted from the call of the function, were over. All ranks
     have ended when launch returns or raises, also if it is interrupted.
     """
-    method = method or _method()
+    method, device = method or _method(), str(device)
     _check(function, ranks, device, method, deadline_seconds)
     if method == "fork":
         with shield_children_from_sigint():  # an interrupt comes after the import: half of it would break torch for good

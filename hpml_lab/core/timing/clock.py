@@ -188,7 +188,7 @@ def interleaved(
     samples: int = 7,
     threads: int = 1,
     placebo: str | None = None,
-    gpu: torch.device | None = None,
+    gpu: torch.device | str | None = None,
 ) -> dict[str, Timing]:
     """Time each of `works` in turns in one run, A B C A B C …, so that a drift of the machine's speed falls on all.
 
@@ -263,12 +263,16 @@ class Ceiling:
         return timing.gflop_per_s / self.attainable(timing.intensity)
 
 
-@functools.cache
-def ceiling(device: torch.device, dtype: torch.dtype = torch.float32, threads: int = 1, tf32: bool = False) -> Ceiling:
+def ceiling(device: torch.device | str, dtype: torch.dtype = torch.float32, threads: int = 1, tf32: bool = False) -> Ceiling:
     """Measure the device's ceiling once per process: a copy far larger than the caches, and a large matrix product.
 
     tf32  multiply float32 by a GPU's TF32 units; without it in float32 itself, whatever torch's setting says
     """
+    return _ceiling(torch.device(device), dtype, threads, tf32)
+
+
+@functools.cache
+def _ceiling(device: torch.device, dtype: torch.dtype, threads: int, tf32: bool) -> Ceiling:
     n = 8192 if device.type == "cuda" else 256
     multiply = _product(n, device, dtype)
     while device.type == "cpu" and n < 2048 and _seconds(multiply) < 0.05:  # some CPUs take minutes for 2048 in float8

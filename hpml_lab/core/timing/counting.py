@@ -74,14 +74,14 @@ def _stored(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
-def operators(work: Callable[[], object], device: torch.device | None = None) -> list[Operator]:
+def operators(work: Callable[[], object], device: torch.device | str | None = None) -> list[Operator]:
     """The operators that `work()` calls, in order, forward and backward, without those that move no element (views, empty).
 
     Run eagerly, each stands for at least one kernel on a GPU. Compiled code is seen only where it calls operators.
 
     device  count what works there only, and of the bytes those there; copies from and to other devices are left out
     """
-    with _Operators(device) as mode:
+    with _Operators(None if device is None else torch.device(device)) as mode:
         work()
     return mode.seen
 
@@ -121,9 +121,10 @@ def _start_cupti() -> None:
         torch.cuda.synchronize()
 
 
-def kernels(work: Callable[[], object], device: torch.device) -> list[Kernel]:
+def kernels(work: Callable[[], object], device: torch.device | str) -> list[Kernel]:
     """The kernels of one `work()`, the most expensive first: those of the GPU, copies and fills too; on the CPU the operators
     that spent time of their own."""
+    device = torch.device(device)
     events = profiled(work, device).key_averages()
     if device.type == "cuda":
         found = [Kernel(e.key, e.count, e.self_device_time_total / 1e6) for e in events if _on_gpu(e)]
@@ -180,12 +181,13 @@ def saved_tensors(excluded: Iterable[torch.Tensor] = ()) -> Iterator[dict[int, i
         yield saved
 
 
-def peak_bytes(work: Callable[[], object], device: torch.device) -> int:
+def peak_bytes(work: Callable[[], object], device: torch.device | str) -> int:
     """The most memory in bytes that one `work()` had in use at once beyond what was in use before it.
 
     On a GPU the allocator's own figure; on the CPU the running sum of the profiler's allocations and frees. `work` should end
     with the memory that it began with: the CPU's profiler does not see the end of what was there before.
     """
+    device = torch.device(device)
     if device.type == "cuda":
         work()  # what stays, such as gradients and a library's workspace, is there before the measured run
         torch.cuda.synchronize(device)

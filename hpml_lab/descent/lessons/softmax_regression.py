@@ -13,7 +13,7 @@ from hpml_lab.data import load
 from hpml_lab.landscape.stability import best_settings
 
 
-def real_data(name: str, device: torch.device, dtype: torch.dtype = torch.float32, most: int | None = None):
+def real_data(name: str, device: torch.device | str, dtype: torch.dtype = torch.float32, most: int | None = None):
     """Pixels with a column of ones (N, D), one-hot labels (N, 10), the data set's name and a list of notes.
 
     If MNIST's files are missing, the digits are used, and the note says why.

@@ -10,7 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 
-def train_with_ddp(data: Dataset, epochs: int, batch: int, accumulate: int, path: Path) -> float:
+def train_with_ddp(data: Dataset, epochs: int, batch: int, accumulate: int, path: Path | str) -> float:
     """Train a small network on this rank's part of `data`; returns the last loss on this rank, and rank 0 saves the weights."""
     ranks = dist.get_world_size()
     torch.manual_seed(dist.get_rank())  # DDP starts all ranks from rank 0's weights

@@ -26,7 +26,7 @@ def train_amp(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     batches: Batches,
-    device: torch.device,
+    device: torch.device | str,
     dtype: torch.dtype,
     scaler: torch.amp.GradScaler,
     on: bool = True,
@@ -35,7 +35,7 @@ def train_amp(
     losses = []
     for data, label in batches:
         optimizer.zero_grad()
-        with torch.autocast(device.type, dtype=dtype, enabled=on):
+        with torch.autocast(torch.device(device).type, dtype=dtype, enabled=on):
             prediction = model(data)
             loss = F.cross_entropy(prediction, label)
         scaler.scale(loss).backward()
@@ -59,6 +59,6 @@ def train_slide(model: nn.Module, optimizer: torch.optim.Optimizer, batches: Bat
     return losses
 
 
-def scaler_for(device: torch.device, dtype: torch.dtype) -> torch.amp.GradScaler:
+def scaler_for(device: torch.device | str, dtype: torch.dtype) -> torch.amp.GradScaler:
     """A gradient scaler, enabled for fp16. bf16 has the range of float32 and needs none, so its scaler changes nothing."""
-    return torch.amp.GradScaler(device.type, enabled=dtype == torch.float16)
+    return torch.amp.GradScaler(torch.device(device).type, enabled=dtype == torch.float16)

@@ -63,8 +63,9 @@ class OperatorDtype(Row):
     expected: str = column("by the device's list")
 
 
-def autocast_table(device: torch.device, dtype: torch.dtype) -> list[OperatorDtype]:
+def autocast_table(device: torch.device | str, dtype: torch.dtype) -> list[OperatorDtype]:
     """Run each of PROBES under autocast."""
+    device = torch.device(device)
     x, w = torch.randn(2, 8, 8, device=device)
     rows = []
     for name, (operator, call) in PROBES.items():

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from hpml_lab.data import DataSet, load
-from hpml_lab.data.batches import batches
+from hpml_lab.data.shuffled import batches
 
 STEP_RANGES = ("copy", "forward", "backward", "update")
 

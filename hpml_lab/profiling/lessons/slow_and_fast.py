@@ -33,8 +33,9 @@ class TrainingFiles:
     log: Path
 
 
-def write_folder(folder: Path, data: DataSet, train: int, test: int) -> TrainingFiles:
+def write_folder(folder: Path | str, data: DataSet, train: int, test: int) -> TrainingFiles:
     """Write the first `train` and `test` images of a data set as PNG files into `folder`."""
+    folder = Path(folder)
 
     def write(kind: str, images: torch.Tensor) -> list[Path]:
         paths = [folder / f"{kind}-{number:05}.png" for number in range(len(images))]

@@ -80,13 +80,14 @@ class SlowTrainer:
     """The trainer with the given switches; `run` starts from the same weights and the same order every time."""
 
     def __init__(
-        self, folder: TrainingFiles, switches: TrainerSwitches, device: torch.device, *, batch: int, look: int
+        self, folder: TrainingFiles, switches: TrainerSwitches, device: torch.device | str, *, batch: int, look: int
     ) -> None:
         """
         batch  images an iteration
         look   iterations between two evaluations
         """
-        self.folder, self.switches, self.device, self.batch, self.look = folder, switches, device, batch, look
+        self.folder, self.switches, self.batch, self.look = folder, switches, batch, look
+        self.device = device = torch.device(device)
         start = time.perf_counter()
         self.sources = {"train": (folder.train, folder.train_y), "test": (folder.test, folder.test_y)}
         if switches.decode_once:

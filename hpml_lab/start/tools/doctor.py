@@ -7,12 +7,16 @@ import textwrap
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hpml_lab.core.system.paths import NOTEBOOKS
 from hpml_lab.start.tools import probes_gpu, probes_machine, probes_software, programs
 from hpml_lab.start.tools.asking import ask
 from hpml_lab.start.tools.finding import LIMITED, MISSING, OK, Answers, Finding
 from hpml_lab.start.tools.platform_settings import PlatformSetting, platform_settings
+
+if TYPE_CHECKING:
+    import torch
 
 PARTNERS = ("python", "torch", "torchvision")  # these must fit together
 ESSENTIAL = (*PARTNERS, "workbook")  # without one of these nothing starts
@@ -192,8 +196,8 @@ def notebooks(findings: list[Finding], answers: Answers) -> list[Notebook]:
     return answer
 
 
-def examine(device: str | None = None) -> Report:
+def examine(device: "torch.device | str | None" = None) -> Report:
     """Run every probe. `device` is the device that was asked for, None for the workbook's choice."""
-    answers = ask(device)
+    answers = ask(None if device is None else str(device))
     findings = [probe(answers) for probe in PROBES.values()]
     return Report(findings, notebooks(findings, answers), platform_settings())

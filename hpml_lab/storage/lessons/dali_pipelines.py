@@ -40,7 +40,7 @@ def decoded(files: Any, gpu: int | None) -> Any:
     return fn.decoders.image(files, device=device, output_type=types.RGB, jpeg_fancy_upsampling=True)
 
 
-def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None, seed: int = 0) -> Any:
+def training_pipeline(folder: Path | str, batch: int, side: int, threads: int, *, gpu: int | None = None, seed: int = 0) -> Any:
     """The lecture's pipeline: FileReader → decode → random crop, resized to `side` → flip → normalize.
 
     gpu  a CUDA device's number: decoding ends there, and the rest runs there. None keeps everything on the CPU.
@@ -65,7 +65,7 @@ def training_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu:
     return graph()
 
 
-def plain_pipeline(folder: Path, batch: int, side: int, threads: int, *, gpu: int | None = None) -> Any:
+def plain_pipeline(folder: Path | str, batch: int, side: int, threads: int, *, gpu: int | None = None) -> Any:
     """Nothing random: in the order of the files' names, decoded and resized to `side` × `side`, uint8 (side, side, 3)."""
     pipeline_def, fn, types = parts_of_dali()
 
@@ -135,7 +135,7 @@ def boxed_pipeline(image: bytes, boxes: torch.Tensor, labels: torch.Tensor, crop
     return graph()
 
 
-def video_pipeline(path: Path, frames: int, gpu: int, *, step: int | None = None, flow: bool = False) -> Any:
+def video_pipeline(path: Path | str, frames: int, gpu: int, *, step: int | None = None, flow: bool = False) -> Any:
     """The lecture's video reader: clips of `frames` frames, each `step` after the one before (default: `frames`), on the GPU.
 
     A clip is uint8 (frames, H, W, 3). With `flow` the lecture's second example: two outputs, of each clip its optical flow,
@@ -157,7 +157,7 @@ def video_pipeline(path: Path, frames: int, gpu: int, *, step: int | None = None
     return graph()
 
 
-def clips_by_dali(path: Path, frames: int, gpu: int, *, step: int, flow: bool = False) -> list[torch.Tensor]:
+def clips_by_dali(path: Path | str, frames: int, gpu: int, *, step: int, flow: bool = False) -> list[torch.Tensor]:
     """All clips of `video_pipeline` in order, or their optical flows, on the CPU."""
     pipeline = video_pipeline(path, frames, gpu, step=step, flow=flow)
     pipeline.build()

@@ -9,7 +9,7 @@ import torch
 from hpml_lab.storage.lessons import dali_pipelines as graphs
 
 
-def pil_image(path: str) -> Any:
+def pil_image(path: Path | str) -> Any:
     """A file as PIL's RGB image."""
     from PIL import Image
 
@@ -17,14 +17,14 @@ def pil_image(path: str) -> Any:
         return file.convert("RGB")
 
 
-def tensor_image(path: str) -> torch.Tensor:
+def tensor_image(path: Path | str) -> torch.Tensor:
     """A file as uint8 (3, H, W), by torchvision's own decoder; deprecated since 0.29, whose users are sent to TorchCodec."""
     from torchvision.io import ImageReadMode, decode_image
 
-    return decode_image(path, mode=ImageReadMode.RGB)
+    return decode_image(str(path), mode=ImageReadMode.RGB)
 
 
-def training_set(folder: Path, decoder: Callable[[str], Any], side: int) -> Any:
+def training_set(folder: Path | str, decoder: Callable[[str], Any], side: int) -> Any:
     """The photographs with the transforms of a training: random crop resized to `side`, flip, normalize."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms import v2
@@ -39,7 +39,7 @@ def training_set(folder: Path, decoder: Callable[[str], Any], side: int) -> Any:
     return ImageFolder(str(folder), v2.Compose(steps), loader=decoder)
 
 
-def resized(folder: Path, decoder: Callable[[str], Any], side: int) -> tuple[list[torch.Tensor], list[int]]:
+def resized(folder: Path | str, decoder: Callable[[str], Any], side: int) -> tuple[list[torch.Tensor], list[int]]:
     """Every photograph decoded and resized to `side` × `side`, uint8 (side, side, 3), with nothing random; and the labels."""
     from torchvision.datasets import ImageFolder
     from torchvision.transforms.v2 import functional

@@ -43,7 +43,7 @@ def largest_batch(fits: Callable[[int], bool], most: int = 1 << 30) -> BatchSear
     return BatchSearch(good, tuple(tries))
 
 
-def within_budget(step: Callable[[int], object], budget: float, device: torch.device) -> Callable[[int], bool]:
+def within_budget(step: Callable[[int], object], budget: float, device: torch.device | str) -> Callable[[int], bool]:
     """A `fits` function for a budget in bytes: runs `step(batch)` and compares its peak memory with the budget.
 
     Use this on a CPU. Linux promises more memory than there is and kills a process that uses it, so there is no exception to
@@ -53,13 +53,15 @@ def within_budget(step: Callable[[int], object], budget: float, device: torch.de
 
 
 def until_out_of_memory(
-    step: Callable[[int], object], clear: Callable[[], object], device: torch.device
+    step: Callable[[int], object], clear: Callable[[], object], device: torch.device | str
 ) -> Callable[[int], bool]:
     """A `fits` function for a GPU: runs `step(batch)` within the memory that is free, catches errors for a lack of it, and no
     others.
 
     clear  drops what a step leaves behind, such as the gradients of an interrupted backward pass
     """
+
+    device = torch.device(device)
 
     def fits(batch: int) -> bool:
         free_memory(clear, device)

@@ -27,7 +27,7 @@ class CompiledFunction:
 
 
 def compiled(
-    function: Callable[..., Any], use: Callable[[Callable[..., Any]], object], device: torch.device
+    function: Callable[..., Any], use: Callable[[Callable[..., Any]], object], device: torch.device | str
 ) -> CompiledFunction:
     """Compile `function` with torch.compile and call `use(compiled function)` once, so that all code is generated.
 
@@ -46,7 +46,7 @@ def compiled(
         if not no_compiler(error):
             raise
         raise compiler_missing(error) from error
-    synchronize(device)
+    synchronize(torch.device(device))
     # Generated code names each kernel once, where it passes the kernel's source to the compiler.
     kernels = sum(len(re.findall(r"async_compile\.(?:cpp_pybinding|triton)\(", code)) for code in generated)
     return CompiledFunction(compiled_function, kernels, time.perf_counter() - start)

@@ -10,8 +10,9 @@ Event = dict[str, Any]  # an entry of torch.cuda.memory._snapshot()["device_trac
 
 
 @contextlib.contextmanager
-def memory_history(device: torch.device) -> Iterator[list[Event]]:
+def memory_history(device: torch.device | str) -> Iterator[list[Event]]:
     """Collect each allocation and free on a CUDA GPU within a block; the list is filled when the block ends."""
+    device = torch.device(device)
     events: list[Event] = []
     torch.cuda.synchronize(device)
     torch.cuda.memory._record_memory_history(context=None, clear_history=True)  # no tracebacks

@@ -10,8 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from hpml_lab.core.experiment.registry import Params
 from hpml_lab.core.timing.clock import Timing, interleaved
 from hpml_lab.core.timing.counting import peak_bytes, saved_tensors
-from hpml_lab.data.batches import batches
 from hpml_lab.data.dataset import DataSet
+from hpml_lab.data.shuffled import batches
 from hpml_lab.precision.lessons import loops
 from hpml_lab.precision.lessons.recipes import small_net
 

@@ -67,7 +67,7 @@ def write_video(path: Path | str, frames: Sequence[torch.Tensor], rate: int = 25
     return Path(path)
 
 
-def read_video(path: Path, first: int, frames: int) -> torch.Tensor:
+def read_video(path: Path | str, first: int, frames: int) -> torch.Tensor:
     """`frames` frames from number `first` on, uint8 (frames, H, W, 3). Raises LabError where the video is shorter.
 
     Seeking goes back to the key frame before; what lies between is decoded and dropped.
@@ -83,4 +83,4 @@ def read_video(path: Path, first: int, frames: int) -> torch.Tensor:
                 found.append(torch.from_numpy(frame.to_ndarray(format="rgb24")))
             if len(found) == frames:
                 return torch.stack(found)
-    raise LabError(f"{path.name} has no {frames} frames from number {first} on.", "Ask for fewer, or begin earlier.")
+    raise LabError(f"{Path(path).name} has no {frames} frames from number {first} on.", "Ask for fewer, or begin earlier.")
