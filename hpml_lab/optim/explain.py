@@ -47,7 +47,7 @@ class Explanation:
         step = state.get("step")
         options = {name: group[name] for name in group if name in ("lr", "weight_decay") or name in _OPTIONS}
         self.options = ", ".join(f"{name}={_plain(value)}" for name, value in options.items())
-        self.steps = "no step yet" if not state else f"after step {int(step)}" if step is not None else "after some steps"
+        self.steps = "no step yet" if not state else f"after step {int(step)}" if step is not None else "after one step or more"
 
     def __repr__(self) -> str:
         rows = [f"{self.title}, {self.steps} ({self.options})"]

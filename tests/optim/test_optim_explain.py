@@ -52,6 +52,11 @@ def test_explain_shows_the_values_as_they_are_now():
     assert "after step 2" in repr(optimizer.explain())
 
 
+@pytest.mark.parametrize("steps", [1, 3])
+def test_an_optimizer_that_counts_no_steps_claims_no_number_of_them(steps):
+    assert "after one step or more (" in repr(stepped(SGD, steps, momentum=0.9).explain())
+
+
 def test_a_parameter_without_a_step_says_so_and_one_that_is_not_there_is_named():
     optimizer = stepped(SGD, momentum=0.9)
     assert "no step yet" in repr(optimizer.explain(1))

@@ -277,6 +277,12 @@ def test_the_interval_of_the_break_even_widens_with_the_noise():
     assert row(3).interval == f"≤ 50 to {times.NEVER}"
 
 
+def test_a_format_that_is_never_faster_says_so_once():
+    gains = {("CSR", zeros): SpeedUp(0.5, 0.45, 0.55, 0.05) for zeros in (50, 90)}
+    [row] = times.break_even("", 64, 4, gains)
+    assert (row.faster, row.interval, row.faster_from()) == (None, times.NEVER, times.NEVER)
+
+
 # ---- channels ----------------------------------------------------------------------------------------------------------
 
 

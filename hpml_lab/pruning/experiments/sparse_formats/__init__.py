@@ -19,7 +19,7 @@ from hpml_lab.pruning.lessons.channels import (
     zero_channels,
 )
 from hpml_lab.pruning.experiments.sparse_formats.pictures import LOOK, zeros_axis
-from hpml_lab.pruning.experiments.sparse_formats.times import NEVER, BreakEven, FormatTime, break_even, timed
+from hpml_lab.pruning.experiments.sparse_formats.times import BreakEven, FormatTime, break_even, timed
 from hpml_lab.pruning.lessons.formats import CSR, ROWS, SEARCHED, SEMI, ZEROS
 from hpml_lab.quantization import trained
 from hpml_lab.pruning.experiments.sparse_formats.smaller_nets import (
@@ -218,11 +218,8 @@ def sparse_formats(params: Params) -> Result:
             result.arrays["noise"][rows[0].matrix] = max((gain.noise for gain in gains.values()), default=0.0)
     result.tables = [Table(f"weights @ x, {columns:,} columns", times), Table("From which sparsity on", even)]
     for row in even:
-        middle = NEVER if row.faster is None else f"{row.faster:.3g}"
         result.key_figure(
-            f"{row.matrix}: {row.format} faster from (at the earliest to at the latest), zeros",
-            f"{middle} ({row.interval})",
-            "%",
+            f"{row.matrix}: {row.format} faster from (at the earliest to at the latest), zeros", row.faster_from(), "%"
         )
         if row.format == CSR:
             result.key_figure(f"{row.matrix}: CSR smaller from, zeros", round(row.smaller, 2), "%")

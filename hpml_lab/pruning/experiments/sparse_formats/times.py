@@ -50,6 +50,11 @@ class BreakEven(Row):
     interval: str = column("at the earliest to at the latest", "%")
     smaller: float = column("smaller from, zeros", "%")
 
+    def faster_from(self) -> str:
+        """The sparsity with its interval, or that there is none."""
+        middle = NEVER if self.faster is None else f"{self.faster:.3g}"
+        return NEVER if self.interval == NEVER else f"{middle} ({self.interval})"
+
 
 @dataclass(frozen=True)
 class PrunedProduct:
@@ -179,7 +184,8 @@ def break_even(matrix: str, n: int, value: int, gains: dict[tuple[str, float], S
         noise = 1 + slowdowns[0].noise
         middle = crossing(zeros, [s.ratio for s in slowdowns])
         ends = (crossing(zeros, [s.low for s in slowdowns], noise), crossing(zeros, [s.high for s in slowdowns], 1 / noise))
-        words = " to ".join(NEVER if end is None else f"{'≤ ' * (end == zeros[0])}{end:.3g}" for end in ends)
+        words = [NEVER if end is None else f"{'≤ ' * (end == zeros[0])}{end:.3g}" for end in ends]
+        interval = NEVER if words == [NEVER, NEVER] else " to ".join(words)
         smaller = 100 * (1 - most_kept(FORMATS[name].bytes, n, n, value) / n**2)
-        rows.append(BreakEven(matrix, name, middle, words, smaller))
+        rows.append(BreakEven(matrix, name, middle, interval, smaller))
     return rows
