@@ -127,6 +127,14 @@ def test_exercises_are_folded_with_their_stub_and_without_a_verdict(pages):
     assert ": not yet</b>" not in text.replace(pages["notebooks/00_start.html"].text, ""), "00 shows what a verdict looks like"
 
 
+def test_an_answer_is_folded_and_its_markdown_is_rendered(pages):
+    folded = re.compile(r"<details><summary>Answer</summary>\n(.*?)</details>", flags=re.DOTALL)
+    answers = [answer for page in pages.values() for answer in folded.findall(page.text)]
+    stored = "".join(path.read_text(encoding="utf-8") for path in NOTEBOOKS.glob("*.ipynb"))
+    assert len(answers) == stored.count("<details><summary>Answer</summary>") > 10
+    assert [answer for answer in answers if not answer.startswith("<") or re.search(r"\*\*|\$|\]\(", answer)] == []
+
+
 def test_the_lectures_page_knows_each_experiment_as_the_registry_does():
     build = runpy.run_path(str(ROOT / "docs" / "build.py"))
     read = [(example.slug, " ".join(example.lectures), example.title) for example in build["examples"]()]
