@@ -1,4 +1,4 @@
-"""Exercises handed out and collected with nbgrader: six students, and the page that says what to teach again."""
+"""Assignments are whole, and are handed out and collected with nbgrader: six students, and the page of what to teach again."""
 
 import ast
 import builtins
@@ -13,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.interactiveshell import InteractiveShell
 from nbclient import NotebookClient
 
@@ -174,7 +175,7 @@ def test_what_an_exercise_names_is_made_in_its_release(name):
 
 def stored_names(source):
     """The names that a cell, or a listing, makes at its top level."""
-    table = symtable.symtable(re.sub(r"^\s*[%!].*$", "", source, flags=re.MULTILINE), "cell", "exec")
+    table = symtable.symtable(TransformerManager().transform_cell(source), "cell", "exec")  # a cell may hold magics
     return {symbol.get_name() for symbol in table.get_symbols() if symbol.is_assigned() or symbol.is_imported()}
 
 
@@ -186,7 +187,7 @@ def global_names(table):
 
 @pytest.mark.parametrize("name", NOTEBOOKS_WITH_EXERCISES)
 def test_every_name_in_the_code_of_a_release_is_made_in_it(name):
-    made = set(dir(builtins)) | {"display"}
+    made = set(dir(builtins)) | {"display", "tl"}  # IPython provides the one, the launch of a kernel the other
     for cell in codes(release(name)):
         made |= stored_names(cell.source)
         assert global_names(symtable.symtable(cell.source, "cell", "exec")) <= made, cell.source
@@ -234,6 +235,21 @@ def test_every_stub_with_its_solution_compiles_and_keeps_its_head(found):
     made = with_solution(stub, found.name)
     compile(made, found.name, "exec")
     assert made.startswith(stub) and made.count("### BEGIN SOLUTION") == 1
+
+
+def test_the_page_reads_the_verdict_and_not_the_points(tmp_path):
+    checked = nbformat.v4.new_code_cell(
+        metadata={"nbgrader": {"grade_id": "check-write-adam"}},
+        outputs=[
+            nbformat.v4.new_output("display_data", {"text/plain": "write-adam: mistake (no-state). Keep both moments."}),
+            nbformat.v4.new_output("execute_result", {"text/plain": "0"}),
+        ],
+    )
+    folder = tmp_path / "autograded" / "ann" / "adaptive"
+    folder.mkdir(parents=True)
+    nbformat.write(nbformat.v4.new_notebook(cells=[checked]), folder / "05_adaptive.ipynb")
+    [row] = class_rows(tmp_path)["adaptive"]
+    assert row.mistakes == {"no-state": 1} and row.hints == {"no-state": "Keep both moments."}
 
 
 def test_what_is_not_a_notebook_with_exercises_is_named(tmp_path):
