@@ -1,13 +1,16 @@
-"""Slim notebooks for nbgrader: imports, exercises and checks. Students get them without a solution, which nbgrader takes out.
+"""Slim notebooks for nbgrader: exercises, checks and what both refer to. nbgrader takes the solutions out for the students.
 
+A cell that an exercise refers to is tagged `needed-by:<exercise>`; cells that define what it uses are found by their code.
 A stub keeps its signature and its docstring: the solution stands inside the function. A check is one graded cell that shows the
-verdict, with the named mistake, and asserts it.
+verdict, with the named mistake, and ends in the points, so that a notebook runs to its end whatever is solved.
 """
 
 import ast
+import dis
 import re
 import textwrap
 from pathlib import Path
+from types import CodeType
 
 import nbformat
 from IPython.core.inputtransformer2 import TransformerManager
@@ -20,12 +23,21 @@ from hpml_lab.core.system.files import atomic_write
 from hpml_lab.core.system.paths import NOTEBOOKS
 
 CHECK = re.compile(r'check\("([\w-]+)", (\w+)\)')
+EFFORT = re.compile(r"\*\*Difficulty\*\* (●+)○* · (\d+) minutes")
+LINK = re.compile(r"\[([^\]]+)\]\(\w+\.ipynb[^)]*\)")
+TITLE = """\
+{title}: exercises
+
+{count} exercises, about {minutes} minutes. Replace each `...`, then run the check of the exercise: it names the mistake.
+A right answer gives 1, 2 or 3 points, by difficulty (●○○, ●●○, ●●●).
+
+After `from hpml_lab.core import hint`, `hint("{first}")` says one thing more at each call."""
 CONFIG = """\
 c = get_config()
 c.CourseDirectory.course_id = "hpml"
 c.CourseDirectory.root = {root!r}
 c.ExecutePreprocessor.timeout = 120  # for a cell: a check ends an endless loop by itself, after 10 s of computing
-c.ClearSolutions.code_stub = {{"python": "..."}}
+c.ClearSolutions.code_stub = {{"python": ""}}  # a stub has its own `...`
 c.ClearSolutions.enforce_metadata = True
 """
 
@@ -55,66 +67,76 @@ def write_assignments(names: list[str], course: Path) -> list[tuple[Path, int]]:
 
 
 def exercise_cells(notebook: NotebookNode) -> list[NotebookNode]:
-    """Title, exercises and checks of a notebook, and the cells that define what they use."""
+    """Title, exercises, checks and context of a notebook, and the cells that define what their code uses."""
     cells, kept, in_exercise = notebook.cells, {0}, False
     for number, cell in enumerate(cells):
+        tags = cell.metadata.get("tags", [])
         in_exercise |= cell.cell_type == "markdown" and cell.source.startswith("### Exercise")
-        if in_exercise:
+        if in_exercise or any(tag.startswith("needed-by:") for tag in tags):
             kept.add(number)
-        in_exercise &= "exercise-check" not in cell.metadata.get("tags", [])
+        in_exercise &= "exercise-check" not in tags
+    codes = [_loaded_and_stored(_compiled(cell)) if cell.cell_type == "code" else (set(), set()) for cell in cells]
     for number in sorted(kept, reverse=True):
-        _keep_definitions(cells, number, kept)
+        _keep_definitions(codes, number, kept)
     return [cells[number] for number in sorted(kept)]
 
 
 def slim(notebook: NotebookNode) -> int:
     """Leave the exercises, with their solutions between nbgrader's marks; returns how many there are."""
     notebook.cells = exercise_cells(notebook)
+    points, minutes, names = 0, 0, []
     for cell in notebook.cells:
-        if cell.cell_type == "code":
-            cell.update(outputs=[], execution_count=None)
-        if slug := cell.metadata.get("hpml", {}).get("exercise"):
-            cell.source = with_solution(cell.source, slug)
-            cell.metadata = _graded(slug, solution=True)
-        elif cell.cell_type == "code" and (found := CHECK.match(cell.source)):
-            cell.source = f"verdict = {found[0]}\ndisplay(verdict)\nassert verdict, verdict"
-            cell.metadata = _graded(f"check-{found[1]}", grade=True, locked=True, points=1)
-    return sum(cell.metadata.get("nbgrader", {}).get("grade", False) for cell in notebook.cells)
+        if cell.cell_type == "markdown":
+            cell.source = LINK.sub(r"\1", cell.source)  # to a notebook that students may not have
+            if found := EFFORT.search(cell.source):
+                points, minutes = len(found[1]), minutes + int(found[2])
+            continue
+        name = cell.metadata.get("hpml", {}).get("exercise")
+        cell.update(outputs=[], execution_count=None, metadata={})
+        if name:
+            names.append(name)
+            cell.source = with_solution(cell.source, name)
+            cell.metadata = _graded(name, solution=True)
+        elif found := CHECK.match(cell.source):
+            cell.source = f"verdict = {found[0]}\ndisplay(verdict)\n{points} * bool(verdict)  # your points"
+            cell.metadata = _graded(f"check-{found[1]}", grade=True, locked=True, points=points)
+    title = notebook.cells[0].source.splitlines()[0]
+    notebook.cells[0].source = TITLE.format(title=title, count=len(names), minutes=minutes, first=names[0]) if names else title
+    return len(names)
 
 
-def _keep_definitions(cells: list[NotebookNode], number: int, kept: set[int]) -> None:
-    """Add the code cells above cell `number` that make the names it uses, and what those use in turn."""
-    if cells[number].cell_type != "code":
-        return
-    nodes = list(ast.walk(_parsed(cells[number])))
-    own = {node.arg for node in nodes if isinstance(node, ast.arg)}
-    own |= {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
-    used = {node.id for node in nodes if isinstance(node, ast.Name)} - own
-    for earlier in range(number):
-        if earlier not in kept and cells[earlier].cell_type == "code" and used & _made(cells[earlier]):
-            kept.add(earlier)
-            _keep_definitions(cells, earlier, kept)
+def _keep_definitions(codes: list[tuple[set[str], set[str]]], number: int, kept: set[int]) -> None:
+    """Add the nearest cell above cell `number` that makes each name it uses, and what that cell uses in turn."""
+    for name in codes[number][0]:
+        made = next((earlier for earlier in reversed(range(number)) if name in codes[earlier][1]), None)
+        if made is not None and made not in kept:
+            kept.add(made)
+            _keep_definitions(codes, made, kept)
 
 
-def _parsed(cell: NotebookNode) -> ast.Module:
-    return ast.parse(TransformerManager().transform_cell(cell.source))  # a cell may hold magics
+def _compiled(cell: NotebookNode) -> CodeType:
+    return compile(TransformerManager().transform_cell(cell.source), "cell", "exec")  # a cell may hold magics
 
 
-def _made(cell: NotebookNode) -> set[str]:
-    """The names that a cell defines at its top level."""
-    names = set()
-    for node in _parsed(cell).body:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Import | ast.ImportFrom):
-            names |= {(alias.asname or alias.name).split(".")[0] for alias in node.names}
-        else:
-            names |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store)}
-    return names
+def _loaded_and_stored(code: CodeType) -> tuple[set[str], set[str]]:
+    """The names that a cell uses and does not make before, and the names that it makes.
+
+    Read from its bytecode, which tells a global name from a local one, and what comes first.
+    """
+    loaded, stored = set(), set()
+    for step in dis.get_instructions(code):
+        if step.opname == "STORE_NAME":
+            stored.add(step.argval)
+        elif step.opname in ("LOAD_NAME", "LOAD_GLOBAL") and step.argval not in stored:
+            loaded.add(step.argval)
+    for inner in code.co_consts:
+        if isinstance(inner, CodeType):
+            loaded |= _loaded_and_stored(inner)[0] - stored
+    return loaded, stored
 
 
 def with_solution(stub: str, slug: str) -> str:
-    """A stub with its solution between nbgrader's marks, inside the function if it is one."""
+    """A stub with its solution behind it, between nbgrader's marks; inside the function if it is one."""
     *before, answer = solution_source(answers_file(find_exercise(slug)))
     wanted, given = ast.parse(stub).body[-1], ast.parse(answer).body[0]
     if isinstance(wanted, ast.FunctionDef) and isinstance(given, ast.FunctionDef):
@@ -123,8 +145,7 @@ def with_solution(stub: str, slug: str) -> str:
         pairs = zip(given.args.args, wanted.args.args, strict=False)
         renamed = [f"{own.arg} = {theirs.arg}" for own, theirs in pairs if own.arg != theirs.arg]
         inside = "\n".join([*before, *renamed, textwrap.dedent("\n".join(lines))])
-        head = stub.rstrip().removesuffix("...").rstrip()
-        return f"{head}\n{textwrap.indent(_marked(inside), '    ')}"
+        return f"{stub.rstrip()}\n{textwrap.indent(_marked(inside), '    ')}"
     name = wanted.name if isinstance(wanted, ast.FunctionDef | ast.ClassDef) else wanted.targets[0].id
     return f"{stub.rstrip()}\n" + _marked("\n".join([*before, answer, f"{name} = solution"]))
 

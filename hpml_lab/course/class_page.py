@@ -59,7 +59,8 @@ def class_rows(course: Path) -> dict[str, list[ExerciseRow]]:
             if not name.startswith("check-"):
                 continue
             row = found[assignment].setdefault(name, ExerciseRow(name.removeprefix("check-")))
-            said = " ".join(output.get("data", {}).get("text/plain", "") for output in cell.outputs)
+            shown = (output for output in cell.outputs if output.output_type == "display_data")
+            said = " ".join(output.data.get("text/plain", "") for output in shown)
             verdict = VERDICT.search(said.replace("\n", " "))
             if verdict is None:
                 row.none.append(student)
