@@ -24,7 +24,8 @@ RUBRIC = Rubric(
     right,
     """
 after = before - profile[part] + profile[part] / times
-    part-gone :: after = before - profile[part] :: You took the part away altogether. It still takes 1/times of its time.
+    part-gone :: after = before - profile[part] :: A part that is sped up does not go away altogether: it still takes 1/times of
+        its time.
     rest-ignored :: after = profile[part] / times :: The other parts take as long as before: add them.
     fraction-inverted :: after = profile[part] + (before - profile[part]) / times :: You made the rest faster and left the part
         as it was: the shares are swapped.
@@ -35,7 +36,7 @@ after = before - profile[part] + profile[part] / times
     saving-divided :: after = before - profile[part] / times :: You save share / times. What is left of the part is
         share / times: all of its share goes, and that comes back.
 return before / after
-    upside-down :: return after / before :: You return new time / old time. Speed-up is old / new.
+    upside-down :: return after / before :: Speed-up is old time / new time, not new / old.
     new-time :: return after :: That is the new time in seconds. Speed-up is old time / new time.
     gain-not-speed-up :: return 1 - after / before :: That is the share of the time that is saved. Speed-up is old / new.
     percent :: return 100 * before / after :: That is in %. Return the speed-up as a factor, 1 for no change.
@@ -55,7 +56,7 @@ return before / after
     rounded :: return round(before / after, 2) :: $ROUNDED
     rounded :: return round(before / after, 3) :: $ROUNDED
 profile[part]
-    another-part :: max(profile.values()) :: You made the largest part faster, whichever is asked for: use `part`.
+    another-part :: max(profile.values()) :: What becomes faster is `part`, and that need not be the largest one.
     another-part :: next(iter(profile.values())) :: You made the first part faster, whichever is asked for: use `part`.
     equal-parts :: before / len(profile) :: You gave each part the same share. Take its seconds over the sum of all.
 """,
