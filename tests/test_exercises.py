@@ -227,5 +227,23 @@ def test_a_prediction_says_how_far_it_was():
     assert repr(predicted(3, 0.0, "ms")) == "You predicted 3 ms; it is 0 ms."
     assert "18.9 percentage points apart" in repr(predicted(78, 96.9, "%"))
     assert "very close" in repr(predicted(95, 96.9, "% of the time"))
-    for bad in ("three", -1, True, None):
-        assert "one positive number" in repr(predicted(bad, 3.0, "times"))
+    for bad in ("three", -1, 0, True, None, float("nan")):
+        assert "one positive number in times, where 1 is no difference" in repr(predicted(bad, 3.0, "times"))
+
+
+def test_a_guess_of_0_is_a_guess_and_a_share_ends_at_100():
+    assert repr(predicted(0, 96.9, "%")) == "You predicted 0 %; it is 96.9 %: 96.9 percentage points apart."
+    assert "very close" in repr(predicted(0, 0.0, "% of the nodules")) and "very close" in repr(
+        predicted(100, 100.0, "% of it")
+    )
+    assert repr(predicted(0, 5.0, "calls")) == "You predicted 0 calls; it is 5 calls."
+    assert "very close" in repr(predicted(0, 0.0, "calls"))
+    assert "predicted -4 %" in repr(predicted(-4, 2.0, "%")) and "130 %" in repr(predicted(130, 104.0, "%"))
+    for bad, unit, kind in (
+        (101, "% of it", "one number from 0 to 100 in % of it"),
+        (-1, "% of it", "one number from 0 to 100 in % of it"),
+        (float("nan"), "%", "one number in %"),
+        (-1, "calls", "one number in calls, 0 or more"),
+        (0, "× the speed", "one positive number in × the speed, where 1 is no difference"),
+    ):
+        assert repr(predicted(bad, 3.0, unit)) == f"A prediction is {kind}; {bad!r} is not."
