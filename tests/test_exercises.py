@@ -92,7 +92,7 @@ def first_hint_after(exercise, verdict):
         assert [first, *following] == rules, "nothing was named"
     else:
         assert f"`{verdict.mistake}`" in first
-        assert set(following) < set(rules) and not any(rule in verdict.message for rule in following)
+        assert set(following) <= set(rules) and not any(rule in verdict.message for rule in following)
     return first
 
 

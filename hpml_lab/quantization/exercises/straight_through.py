@@ -167,12 +167,8 @@ def _explain(answer: Callable, cases: dict[str, tuple]) -> None:
         own, q = _gradient(answer, x, s, z, low, high, g), torch.round(x * (1 / s)) + z
         within = (low <= q) & (q <= high)
         for name, places, words in (
-            "passes-where-clamped",
-            ~within & (own != 0),
-            "x was clamped, so that 0 is right; yours is",
-            "stopped-where-rounded",
-            within & (own == 0) & (g != 0),
-            "x was not clamped, so that all of it passes; yours is",
+            ("passes-where-clamped", ~within & (own != 0), "x was clamped, so that 0 is right; yours is"),
+            ("stopped-where-rounded", within & (own == 0) & (g != 0), "x was not clamped, so that all of it passes; yours is"),
             (
                 "another-gradient",
                 within & ~torch.isclose(own, g),
