@@ -47,6 +47,10 @@ return before / after
     share-not-speed-up :: return profile[part] / before :: That is the part's share. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before * times :: The share times the factor is no speed-up: add up the new
         time of all parts.
+    seconds-for-shares :: return 1 / (1 - profile[part] + profile[part] / times) :: Amdahl's p is a share of the whole, from 0
+        to 1, and the profile has seconds: divide by the sum of all parts.
+    percent-for-shares :: return 1 / (1 - 100 * profile[part] / before + 100 * profile[part] / before / times) :: Amdahl's p is
+        a share of the whole, from 0 to 1, not in percent.
     shares-times-factors :: return 1 + profile[part] / before * (times - 1) :: Times add, not speeds: divide the part's time by
         its factor.
     factor-of-the-part :: return times :: Only this part becomes that much faster. The rest stays as it is: add it.
