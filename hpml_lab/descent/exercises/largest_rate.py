@@ -1,4 +1,4 @@
-"""Exercise `largest-rate`: the boundary of classical momentum on a quadratic, 2 (1 + γ) / λmax."""
+"""Exercise `largest-rate`: on a quadratic each eigenvalue has a largest rate of its own, and γ moves it: where is z = −1?"""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""matmul-intensity: 2 n m k FLOPs over the bytes of A (n, k), B (k, m) and C (n, m)."""
+"""matmul-intensity: the FLOPs of all n · m numbers of C over the bytes of A (n, k), B (k, m) and C (n, m)."""
 
 from collections.abc import Callable
 
