@@ -20,9 +20,10 @@ import torch
 from IPython.core.interactiveshell import InteractiveShell
 
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.exercises import all_exercises, check
+from hpml_lab.core.judge.exercises import Mistake, all_exercises, check
+from hpml_lab.core.judge.help import hints
 from hpml_lab.core.judge.prediction import predicted
-from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.judge.same import same
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import NOTEBOOKS
@@ -83,11 +84,24 @@ def test_the_solution_is_right(exercise):
         assert verdict.state == "right", verdict
 
 
+def first_hint_after(exercise, verdict):
+    """The first hint after a verdict that names a mistake. What follows it is a rule, and not what the check has just said."""
+    first, *following = hints(exercise, verdict)
+    rules = hints(exercise)
+    if verdict.mistake in UNKNOWN:
+        assert [first, *following] == rules, "nothing was named"
+    else:
+        assert f"`{verdict.mistake}`" in first
+        assert set(following) <= set(rules) and not any(rule in verdict.message for rule in following)
+    return first
+
+
 @pytest.mark.parametrize("exercise, mistake, answer", wrong_answers())
 def test_a_wrong_answer_is_named(exercise, mistake, answer):
     verdict = judged(exercise, answer)
     assert (verdict.state, verdict.mistake) == ("mistake", mistake), verdict
     assert len(verdict.message) > 20, "a hint says something"
+    first_hint_after(exercise, verdict)
 
 
 def rubrics():
@@ -105,9 +119,15 @@ def test_every_row_of_a_rubric_runs_and_is_named(exercise, rubric):
         return judged(exercise, function if rubric.given is None else function(*rubric.given))
 
     assert verdict_on(rubric.right).state == "right"
-    for name, answer, hint in rubric.single():
+    lines = [line.strip() for line in rubric.source.splitlines()]
+    for number, (name, answer, hint) in enumerate(rubric.single()):
         verdict = verdict_on(answer)
         assert (verdict.state, verdict.mistake) == ("mistake", name), (hint, verdict)
+        first = first_hint_after(exercise, verdict)
+        if number < len(rubric.edits) and verdict.message == Mistake(name, hint).hint:
+            same_name = [fragment for fragment, row in rubric.edits if (row.name, row.hint) == (name, hint)]
+            places = [line.replace(fragment, "…") for fragment in same_name for line in lines if fragment in line]
+            assert any(place in first for place in places) or set(places) <= {"…", "return …"}, (first, places)
 
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
@@ -207,5 +227,23 @@ def test_a_prediction_says_how_far_it_was():
     assert repr(predicted(3, 0.0, "ms")) == "You predicted 3 ms; it is 0 ms."
     assert "18.9 percentage points apart" in repr(predicted(78, 96.9, "%"))
     assert "very close" in repr(predicted(95, 96.9, "% of the time"))
-    for bad in ("three", -1, True, None):
-        assert "one positive number" in repr(predicted(bad, 3.0, "times"))
+    for bad in ("three", -1, 0, True, None, float("nan")):
+        assert "one positive number in times, where 1 is no difference" in repr(predicted(bad, 3.0, "times"))
+
+
+def test_a_guess_of_0_is_a_guess_and_a_share_ends_at_100():
+    assert repr(predicted(0, 96.9, "%")) == "You predicted 0 %; it is 96.9 %: 96.9 percentage points apart."
+    assert "very close" in repr(predicted(0, 0.0, "% of the nodules")) and "very close" in repr(
+        predicted(100, 100.0, "% of it")
+    )
+    assert repr(predicted(0, 5.0, "calls")) == "You predicted 0 calls; it is 5 calls."
+    assert "very close" in repr(predicted(0, 0.0, "calls"))
+    assert "predicted -4 %" in repr(predicted(-4, 2.0, "%")) and "130 %" in repr(predicted(130, 104.0, "%"))
+    for bad, unit, kind in (
+        (101, "% of it", "one number from 0 to 100 in % of it"),
+        (-1, "% of it", "one number from 0 to 100 in % of it"),
+        (float("nan"), "%", "one number in %"),
+        (-1, "calls", "one number in calls, 0 or more"),
+        (0, "× the speed", "one positive number in × the speed, where 1 is no difference"),
+    ):
+        assert repr(predicted(bad, 3.0, unit)) == f"A prediction is {kind}; {bad!r} is not."

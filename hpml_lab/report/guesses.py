@@ -30,12 +30,14 @@ class Guess:
     @property
     def position(self) -> float:
         """Where the guess is on a scale from 0 to 100 with what was measured in the middle: factors by their logarithm, shares
-        by their points."""
+        by their points; at an end if one of the two is 0."""
         guess, measured = self.prediction.guess, self.prediction.measured
         if self.prediction.is_share:
             offset = (guess - measured) / 100
+        elif self.prediction.factor is None:
+            offset = (guess > measured) - (guess < measured)
         else:
-            offset = 0.0 if self.prediction.factor is None else (math.log10(guess) - math.log10(measured)) / WIDEST
+            offset = (math.log10(guess) - math.log10(measured)) / WIDEST
         return 50 + 50 * min(1.0, max(-1.0, offset))
 
 
@@ -46,7 +48,9 @@ def read_guesses(folder: Path) -> list[Guess]:
     found = []
     for item in read_predictions(folder):
         asked = known.get(item["cell"], Question("", str(item.get("slug", "")), ""))
-        found.append(Guess(asked, Prediction(item["guess"], item["measured"], item["unit"]), str(item.get("size", ""))))
+        prediction = Prediction(item["guess"], item["measured"], item["unit"])
+        if prediction.is_number:
+            found.append(Guess(asked, prediction, str(item.get("size", ""))))
     places = {question: order.index(cell) for cell, question in known.items()}
     return sorted(found, key=lambda guess: places.get(guess.question, len(order)))
 

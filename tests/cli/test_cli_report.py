@@ -246,6 +246,20 @@ def test_predictions_stand_next_to_what_was_measured(folder):
     assert "None yet." in section(page_of(folder)[0], "predictions")
 
 
+def test_a_guess_of_0_has_its_place_and_what_is_no_guess_is_left_out(folder):
+    rows = [
+        (0.0, 90.0, "%"),
+        (0.0, 5.0, "calls"),
+        (3.0, 0.0, "calls"),
+        (0.0, 0.0, "calls"),
+        (0.0, 2.0, "times"),
+        (-1.0, 2.0, "s"),
+    ]
+    kept = [{"cell": str(n), "guess": g, "measured": m, "unit": unit} for n, (g, m, unit) in enumerate(rows)]
+    (folder / "predictions.json").write_text(json.dumps(kept))
+    assert [guess.position for guess in guesses.read_guesses(folder)] == [5.0, 0.0, 100.0, 50.0]
+
+
 def test_every_guess_of_the_notebooks_has_its_question():
     asked = lessons.questions()
     assert len(asked) >= 67

@@ -42,6 +42,26 @@ def test_a_known_mistake_is_named_if_it_explains_every_case():
     assert name_of(lambda x: [2.0, 4.0], mistakes=doubled)[0] == "wrong-value", "it explains the first case only"
 
 
+@pytest.mark.parametrize(
+    "factor, unit", [(100, "percent"), (1000, "ms"), (2.0**-20, "MiB"), (8, "bits"), (0.4342944819, "log10")]
+)
+def test_an_answer_in_another_unit_is_named(factor, unit):
+    name, hint = name_of(lambda x: [factor * value for value in right(x)])
+    assert name == "another-unit" and unit in hint and f"{factor:.4g} times" in hint
+
+
+def test_a_factor_that_is_no_units_or_not_in_every_case_names_none():
+    assert name_of(lambda x: [7 * value for value in right(x)])[0] == "wrong-value"
+    assert name_of(lambda x: [1000 * value for value in right(x)] if len(x) > 1 else [9.5])[0] == "wrong-value"
+    with pytest.raises(Mistake, match="wrong-value"):  # of one number alone nothing can be told
+        expect_function(lambda x: 300.0, sum, {"[3]": ([3.0],), "[1, 2]": ([1.0, 2.0],)})
+
+
+def test_what_was_seen_and_the_rule_are_one_sentence_after_the_other_in_a_verdict():
+    mistake = Mistake("halved", "Your mean is right. || The sum is over all rows.")
+    assert mistake.hint == "Your mean is right. The sum is over all rows." and str(mistake) == f"halved: {mistake.hint}"
+
+
 def test_the_first_case_that_differs_is_shown():
     name, hint = name_of(lambda x: [1.0, 4.0] if len(x) == 2 else [0.0])
     assert name == "wrong-value" and "For x = [3]" in hint and "[9]" in hint and "[0]" in hint

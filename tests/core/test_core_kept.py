@@ -145,6 +145,12 @@ def test_what_is_no_prediction_is_not_kept(folder, cell, guess, measured):
     assert not (folder / "predictions.json").exists()
 
 
+def test_a_guess_of_0_is_kept(folder, cell):
+    cell("predicted(guess, a)")
+    predicted(0, 2.0, "%")
+    assert [row["guess"] for row in kept.read_predictions(folder)] == [0.0]
+
+
 def test_outside_of_a_notebook_no_prediction_is_kept(folder):
     predicted(3, 2.0, "times")
     assert not folder.exists()

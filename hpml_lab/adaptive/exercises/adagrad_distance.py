@@ -37,7 +37,7 @@ def judge_adagrad_distance(answer: float) -> None:
     if steps is None:
         raise Mistake("not-a-number", "Give the number of steps as one number.")
     if math.isnan(steps):
-        raise Mistake("not-a-number", "That is nan: which operation gave it?")
+        raise Mistake("not-a-number", "The answer is finite: which operation gives nan?")
     if steps < 0:
         raise Mistake("signed", "The gradient's sign says where the parameter moves; a number of steps has no sign.")
     if 2450 <= steps <= 2650:

@@ -21,8 +21,8 @@ RUBRIC = Rubric(
     rmsprop_step,
     """
 lr * g / (v.sqrt() + eps)
-    accumulated-after-use :: lr * g / (old.sqrt() + eps) :: Your step divides by v as it was before this gradient: the first
-        step by √0 + ε. Update v first.
+    accumulated-after-use :: lr * g / (old.sqrt() + eps) :: v contains this step's g² before the step divides by it: otherwise
+        the first step divides by √0 + ε. Update v first.
     eps-inside-root :: lr * g / (v + eps).sqrt() :: That is Ruder's form, √(v + ε). The exercise asks for torch's: ε is added to
         the root.
     eps-on-weights :: lr * g / v.sqrt() + eps :: $DRIFT
@@ -31,7 +31,7 @@ lr * g / (v.sqrt() + eps)
     root-missing :: lr * g / (v + eps) :: v is a mean of squares: take its root before you divide.
 v = state[i] = alpha * old + (1 - alpha) * g * g
     corrected :: state[i] = alpha * old + (1 - alpha) * g * g; t = state["t"] = state.get("t", 0) + (i == 0); v = state[i] / (1
-        - alpha**t) :: You correct v for its start at zero, as Adam does; RMSprop does not.
+        - alpha**t) :: RMSprop does not correct v for its start at zero, as Adam does.
 alpha * old + (1 - alpha) * g * g
     squares-not-accumulated :: g * g :: $SQUARES
     squares-not-accumulated :: (1 - alpha) * g * g :: $SQUARES
@@ -46,7 +46,7 @@ torch.zeros_like(p)
     first-gradient-twice :: g * g :: $TWICE
     starts-elsewhere :: torch.ones_like(p) :: $START
 """,
-    SQUARES="Your v holds only this step's g²; it is a running average of all squares so far.",
+    SQUARES="v is a running average of all squares so far, not this step's g² alone.",
     **HINTS,
 )
 

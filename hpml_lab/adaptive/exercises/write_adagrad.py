@@ -20,8 +20,10 @@ def adagrad_step(params: list, grads: list, state: dict, lr: float, eps: float) 
 HINTS = dict(
     DRIFT="ε is added to the step itself, so every weight drifts by ε in each step. It belongs to the denominator.",
     ZERO="A gradient that starts at exactly 0 gives 0/0: which term keeps the denominator away from zero?",
-    TWICE="The first gradient counts twice: the state starts from it, and then it is added as any other. With which value does "
-    "the state start?",
+    TWICE=(
+        "A state that starts from the first gradient, which is then added as any other, counts it twice. With which value "
+        "does the state start?"
+    ),
     WHOLE="All numbers of a tensor share one measure of size; each number of θ has its own: add nothing up over the tensor.",
     START="The state does not start at zero: what does torch.zeros_like(p) give, and what do you start from?",
 )
@@ -29,8 +31,8 @@ RUBRIC = Rubric(
     adagrad_step,
     """
 lr * g / (G.sqrt() + eps)
-    eps-inside-root :: lr * g / (G + eps).sqrt() :: That is the lecture's form, √(G + ε). The exercise asks for torch's: where
-        does ε stand there?
+    eps-inside-root :: lr * g / (G + eps).sqrt() :: √(G + ε) is the lecture's form. The exercise asks for torch's: where does ε
+        stand there?
     eps-on-weights :: lr * g / G.sqrt() + eps :: $DRIFT
     eps-on-weights :: lr * (g / G.sqrt() + eps) :: $DRIFT
     eps-missing :: lr * g / G.sqrt() :: $ZERO
@@ -41,13 +43,13 @@ lr * g / (G.sqrt() + eps)
     multiplied :: lr * g * (G.sqrt() + eps) :: You multiply by √G + ε: a large G should make the step short.
     squared-step :: lr * g * g / (G.sqrt() + eps) :: The square belongs into G alone: the step itself has g, with its sign.
 G = state[i] = old + g * g
-    signs-cancel :: state[i] = old + g; G = state[i] ** 2 :: In your sum, gradients of opposite sign cancel. Square each one
-        first.
+    signs-cancel :: state[i] = old + g; G = state[i] ** 2 :: In a sum of gradients those of opposite sign cancel. Square each
+        one first.
     mean-instead-of-sum :: state[i] = old + g * g; t = state["t"] = state.get("t", 0) + (i == 0); G = state[i] / t :: You
         divide G by t: Adagrad's G is the sum, which only grows.
 old + g * g
-    squares-not-accumulated :: g * g :: Your G holds only this step's g²: each step is then about as long as α. G is the sum of
-        all of them.
+    squares-not-accumulated :: g * g :: G is the sum of all squares so far: with this step's g² alone, each step is about as
+        long as α.
     not-squared :: old + abs(g) :: G adds up squares of gradients, not their magnitudes.
     average-instead-of-sum :: 0.9 * old + 0.1 * g * g :: Your sum forgets: that is a running average, as in RMSprop. Adagrad's
         G only grows.

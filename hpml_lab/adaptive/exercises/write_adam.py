@@ -25,8 +25,7 @@ def adam_step(params: list, grads: list, state: dict, lr: float, beta1: float, b
 # Mistakes in Adam's own lines, which AdamW has as well.
 ROWS = """
 m / (1 - beta1**t), v / (1 - beta2**t)
-    no-bias-correction :: m, v :: Your steps equal Adam without bias correction: m and v start at 0 and are too small at first.
-        Divide each by 1 - βᵗ.
+    no-bias-correction :: m, v :: The bias correction: m and v start at 0 and are too small at first. Divide each by 1 - βᵗ.
     bias-exponent-off-by-one :: m / (1 - beta1 ** (t + 1)), v / (1 - beta2 ** (t + 1)) :: $EXPONENT
     bias-exponent-off-by-one :: m / (1 - beta1 ** (t - 1)), v / (1 - beta2 ** (t - 1)) :: $EXPONENT
     bias-exponent-missing :: m / (1 - beta1), v / (1 - beta2) :: You divide by 1 - β in every step; the exponent t is missing.
@@ -44,13 +43,13 @@ m / (1 - beta1**t), v / (1 - beta2**t)
     nadam-instead :: (beta1 * m + (1 - beta1) * g) / (1 - beta1**t), v / (1 - beta2**t) :: The gradient enters your step once
         more, next to m: a look-ahead as in NAdam. Adam steps along m̂ alone.
 m_hat, v_hat =
-    corrected-moments-kept :: m_hat, v_hat = state[i] = :: The corrected m̂ and v̂ become the moments of the next call. Keep m
-        and v as they are; the corrected ones are for this step only.
+    corrected-moments-kept :: m_hat, v_hat = state[i] = :: The corrected m̂ and v̂ are for this step only, and do not become the
+        moments of the next call. Keep m and v as they are.
 t = state["t"] = state.get("t", 0) + 1
-    betas-swapped :: t = state["t"] = state.get("t", 0) + 1; beta1, beta2 = beta2, beta1 :: β₁ and β₂ have changed places: which
+    betas-swapped :: t = state["t"] = state.get("t", 0) + 1; beta1, beta2 = beta2, beta1 :: β₁ belongs to m and β₂ to v: which
         of the moments forgets faster?
 lr * m_hat / (v_hat.sqrt() + eps)
-    eps-inside-root :: lr * m_hat / (v_hat + eps).sqrt() :: ε stands under the root in yours; Adam adds it to the root.
+    eps-inside-root :: lr * m_hat / (v_hat + eps).sqrt() :: Adam adds ε to the root, not to v̂ under the root.
     eps-on-weights :: lr * m_hat / v_hat.sqrt() + eps :: $DRIFT
     eps-on-weights :: lr * (m_hat / v_hat.sqrt() + eps) :: $DRIFT
     eps-missing :: lr * m_hat / v_hat.sqrt() :: Where a gradient starts at exactly 0, your step is 0/0: which term keeps the
@@ -61,10 +60,10 @@ lr * m_hat / (v_hat.sqrt() + eps)
         belongs to v, under the root: √(v / (1 - β₂ᵗ)).
     root-missing :: lr * m_hat / (v_hat + eps) :: v̂ is a mean of squares: take its root before you divide.
 m, v = state[i] =
-    accumulated-after-use :: state[i] = :: Your step uses m and v of the previous call: update them first.
+    accumulated-after-use :: state[i] = :: The step uses m and v of this call, not of the previous one: update them first.
 beta1 * m + (1 - beta1) * g, beta2 * v + (1 - beta2) * g * g
-    averages-as-sums :: beta1 * m + g, beta2 * v + g * g :: Your moments add the whole gradient; a running average adds 1 - β of
-        it.
+    averages-as-sums :: beta1 * m + g, beta2 * v + g * g :: A running average adds 1 - β of the gradient to each moment, not the
+        whole gradient.
     weights-swapped :: (1 - beta1) * m + beta1 * g, (1 - beta2) * v + beta2 * g * g :: In both moments $SWAPPED
     weights-swapped :: (1 - beta1) * m + beta1 * g, beta2 * v + (1 - beta2) * g * g :: In m $SWAPPED
     weights-swapped :: beta1 * m + (1 - beta1) * g, (1 - beta2) * v + beta2 * g * g :: In v $SWAPPED
@@ -84,7 +83,7 @@ beta2 * v + (1 - beta2) * g * g
 HINTS = SHARED | dict(
     EXPONENT="The exponent of the correction is off by one: at the first step t is 1, and m̂ = g. When do you count?",
     MOMENTUM="The numerator of your step is g, not m: the average over the past steps is missing.",
-    SQUARES="Your v holds only this step's g²; it is a running average of all squares so far.",
+    SQUARES="v is a running average of all squares so far, not this step's g² alone.",
     SWAPPED="the old average is weighted with β and the new value with 1 - β; in yours it is the other way round.",
     ONE_BETA="Each moment is corrected with its own β: m with β₁, v with β₂.",
 )

@@ -24,8 +24,8 @@ def adamw_step(
 
 DECAY_ROWS = """
 p -= lr * weight_decay * p
-    coupled-decay :: g = g + weight_decay * p :: λθ goes into your gradient, so that Adam divides it by √v̂ like the rest: that
-        is torch's Adam(weight_decay=λ). AdamW takes it from the parameter itself.
+    coupled-decay :: g = g + weight_decay * p :: In the gradient, λθ would be divided by √v̂ like the rest: that is torch's
+        Adam(weight_decay=λ). AdamW takes it from the parameter itself.
     decay-missing :: pass :: Your steps equal Adam without any decay.
     decay-without-rate :: p -= weight_decay * p :: You shrink θ by λ; AdamW shrinks it by α λ, so that a schedule slows the
         decay, too.
@@ -44,8 +44,8 @@ p -= lr * weight_decay * p
     decay-of-fixed-length :: p -= lr * weight_decay * p / p.norm() :: You divide the decay by the norm of θ, so that it is as
         long for small weights as for large ones: it is α λ θ.
 p -= lr * m_hat / (v_hat.sqrt() + eps)
-    wrong-sign :: p += lr * m_hat / (v_hat.sqrt() + eps) :: The decay is right, but Adam's step has the right length and the
-        wrong direction: it climbs. Mind its sign.
+    wrong-sign :: p += lr * m_hat / (v_hat.sqrt() + eps) :: Adam's step has its own sign, whatever that of the decay: it goes
+        down, against m̂.
     argument-ignored :: p -= 0.001 * m_hat / (v_hat.sqrt() + eps) :: Your decay follows `lr`, but Adam's step has the rate 0.001
         whatever the caller passes.
     decay-after-step :: p -= (1 - lr * weight_decay) * lr * m_hat / (v_hat.sqrt() + eps) :: You decay the parameter after its

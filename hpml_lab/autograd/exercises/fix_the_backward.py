@@ -22,13 +22,13 @@ return g / b,
     upstream-missing :: return (1 / b).expand_as(a), :: $SLOPE
     summed-where-not-repeated :: return (g / b).sum(0), :: a was not broadcast: every element of a has a gradient of its own.
 grad_b = -g * a / b**2
-    sign :: grad_b = g * a / b**2 :: The right size with the wrong sign: when b grows, a/b shrinks.
+    sign :: grad_b = g * a / b**2 :: Mind the sign of the gradient for b: when b grows, a/b shrinks.
     square-missing :: grad_b = -g * a / b :: b appears squared: ∂(1/b)/∂b = -1/b².
     square-missing :: grad_b = g * a / b :: Only the sum is fixed. ∂(1/b)/∂b = -1/b²: a sign and a square are missing.
     upstream-missing :: grad_b = -a / b**2 :: The slope is right, but g, the gradient that arrives, is missing.
     a-missing :: grad_b = -g / b**2 :: ∂(a/b)/∂b contains a as well.
 return g / b, grad_b.sum(0)
-    swapped :: return grad_b.sum(0), g / b :: Both gradients are right, in the wrong order: the first belongs to a.
+    swapped :: return grad_b.sum(0), g / b :: The order is that of the arguments: the first gradient belongs to a.
 grad_b.sum(0)
     not-summed :: grad_b :: b is (F,), and so is its gradient. Each element was used in all N rows: their contributions add up.
     averaged :: grad_b.mean(0) :: Contributions of the rows are added, not averaged: the rule is a sum over all uses.

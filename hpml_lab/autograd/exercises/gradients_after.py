@@ -1,4 +1,4 @@
-"""Exercise gradients-after: what is x.grad at five points of a listing?"""
+"""Exercise gradients-after: at each point, which passes have added to x.grad since it was None, and what was x in each?"""
 
 from numbers import Real
 

@@ -20,7 +20,7 @@ RUBRIC = Rubric(
     bce_gradient,
     """
 dz = p - y
-    flipped :: dz = y - p :: The right size with the wrong sign: this would increase the loss. Is it y - p or p - y?
+    flipped :: dz = y - p :: A step against the gradient must lower the loss: is it y - p or p - y?
     slope-twice :: dz = (p - y) * p * (1 - p) :: p(1-p) is already in p - y: it canceled against ∂L/∂p.
     slope-missing :: dz = -(y / p - (1 - y) / (1 - p)) :: That is ∂L/∂p · x. Between p and z stands the sigmoid: its slope is
         missing.
@@ -29,11 +29,11 @@ dz = p - y
     labels-flipped :: dz = p - (1 - y) :: You compare p with 1 - y: the labels are swapped.
     label-missing :: dz = p :: p alone cannot be right: where does the label enter?
 torch.sigmoid(X @ w)
-    sigmoid-reversed :: torch.sigmoid(-(X @ w)) :: Your p falls when z grows: is it e^z or e^-z in the sigmoid?
+    sigmoid-reversed :: torch.sigmoid(-(X @ w)) :: p grows with z: is it e^z or e^-z in the sigmoid?
     decided :: torch.sigmoid(X @ w).round() :: You rounded p to a decision. The gradient needs the probability itself.
     logit-for-probability :: X @ w :: You used z where p = σ(z) belongs.
 X.T @ dz / len(y)
-    summed :: X.T @ dz :: That is the sum over the samples. L is their mean: where is 1/N?
+    summed :: X.T @ dz :: L is the mean over the samples, not their sum: where is 1/N?
     doubled :: 2 * X.T @ dz / len(y) :: Twice the gradient: the factor 2 belongs to a squared error.
     means-multiplied :: dz.mean() * X.mean(0) :: You average p - y and x before you multiply them. Each sample's p - y meets its
         own x: multiply first.

@@ -103,25 +103,29 @@ def recursive_sweep(root: Tensor) -> Gradients:
     return gradients
 
 
-FORWARD = "Gradients reached only the last operation's inputs. Do you go from the leaves on, or stop after one node?"
+FORWARD = (
+    "The pass goes from the root to the leaves and stops at no node: in another order, gradients reach only the last "
+    "operation's inputs."
+)
 RUBRIC = Rubric(
     gradients_of,
     """
 gradients[parent] + vjp(gradients[node])
-    overwrites :: vjp(gradients[node]) :: x and a are used twice, and the second contribution replaced the first. The
-        multivariate chain rule adds them.
+    overwrites :: vjp(gradients[node]) :: A node that is used twice receives two contributions, and the second must not replace
+        the first: the multivariate chain rule adds them.
     no-chain-factor :: gradients[parent] + vjp(np.ones(node.shape)) :: Each vjp was given ones. It must be given the gradient
         that has arrived at its own node: that is the chain.
 np.ones(root.shape)
-    starts-at-zero :: np.zeros(root.shape) :: Every gradient is 0. With which number does the pass begin: what is ∂f/∂f?
+    starts-at-zero :: np.zeros(root.shape) :: With which number does the pass begin: what is ∂f/∂f? From 0 on, every gradient
+        would be 0.
     starts-at-its-value :: root.data.copy() :: Every gradient is too large by the same factor, the value of f. What is ∂f/∂f?
 reversed(order)
     forward-order :: order :: $FORWARD
     passes-on-too-early :: as_first_met(root, newest_first=False) :: $TOO_EARLY
     passes-on-too-early :: as_first_met(root, newest_first=True) :: $TOO_EARLY
 in node.parents
-    first-input-only :: in node.parents[:1] :: Only the first input of each operation gets its contribution: does something
-        leave the loop too early?
+    first-input-only :: in node.parents[:1] :: Every input of an operation gets its contribution, not only the first: nothing
+        may leave the loop too early.
 whole answer
     changed-in-place :: in_place_sweep :: A vjp may hand on the gradient that it was given, or a view of it. `+=` on such an
         array changes another node's gradient as well: make a new array for a sum.

@@ -45,7 +45,7 @@ def judge_which_track(answer: dict[str, bool]) -> None:
     answer = expect_keys_and_type(answer, right, bool, "True (it is tracked) or False")
     wrong = [expression for expression in right if answer[expression] != right[expression]]
     if len(wrong) == len(right):
-        raise Mistake("all-reversed", "Each one is wrong: True means that the result requires a gradient.")
+        raise Mistake("all-reversed", "Each one is wrong. || True means that the result requires a gradient.")
     others = f" ({len(wrong) - 1} more {'is' if len(wrong) == 2 else 'are'} wrong, too.)" if len(wrong) > 1 else ""
     for name, (expression, hint) in KNOWN.items():
         if expression in wrong:

@@ -55,7 +55,7 @@ RUBRIC = Rubric(
     right,
     """
 len(set(counted[counted >= 0].tolist()))
-    nodules-counted-twice :: (counted >= 0).sum() :: $REPEATED Your recall counts every hit.
+    nodules-counted-twice :: (counted >= 0).sum() :: Your recall counts every hit. || $REPEATED
     nodules-counted-twice :: min((counted >= 0).sum(), nodules) :: $REPEATED Your recall counts every hit, up to 1.
     misses-are-a-nodule :: len(set(counted.tolist())) :: −1 stands for no nodule; your set of the nodules that were hit holds it
         too.
@@ -63,16 +63,16 @@ len(set(counted[counted >= 0].tolist()))
         leaves out nodule 0 and counts misses.
     nodule-0-left-out :: len(set(counted[counted > 0].tolist())) :: Nodules count from 0: hits > 0 leaves nodule 0 out.
 len(set(counted[counted >= 0].tolist())), (counted < 0).sum()
-    nodule-0-left-out :: len(set(counted[counted > 0].tolist())), (counted <= 0).sum() :: Nodules count from 0: you take nodule
-        0 for a false positive; only −1 marks one.
+    nodule-0-left-out :: len(set(counted[counted > 0].tolist())), (counted <= 0).sum() :: Nodules count from 0: nodule 0 is no
+        false positive; only −1 marks one.
 (counted < 0).sum()
-    repeats-are-false :: len(counted) - len(set(counted[counted >= 0].tolist())) :: $REPEATED You count all detections that find
-        nothing new.
+    repeats-are-false :: len(counted) - len(set(counted[counted >= 0].tolist())) :: You count all detections that find nothing
+        new. || $REPEATED
     all-detections :: len(counted) :: You count all detections per scan; only those that hit no nodule are false positives.
     hits-for-misses :: (counted >= 0).sum() :: You count the hits as false positives; −1 marks those that hit nothing.
     nodule-0-is-false :: (counted <= 0).sum() :: Nodules count from 0; only −1 marks a false positive.
 false / scans
-    not-per-scan :: float(false) :: You give the number of false positives in all scans; divide by the number of scans.
+    not-per-scan :: float(false) :: The number of false positives is per scan, not in all scans: divide by the number of scans.
     per-detection :: false / max(len(counted), 1) :: You divide by the number of detections, which gives 1 − precision; FROC
         divides by the number of scans.
     per-detection :: false / max(len(hits), 1) :: You divide by the number of all detections; FROC divides by the number of
@@ -94,7 +94,7 @@ found / nodules
         nodules.
 false / scans, found / nodules
     divisors-swapped :: false / nodules, found / scans :: False positives are divided by the scans, nodules found by the
-        nodules; yours is the other way round.
+        nodules.
     columns-swapped :: found / nodules, false / scans :: Your columns are swapped: first false positives per scan, then recall.
 sorted(set(scores.tolist()), reverse=True)
     equal-scores-separately :: sorted(scores.tolist(), reverse=True) :: One point for each different score, not for each
@@ -118,8 +118,8 @@ scores >= score
     not-cumulative :: scores == score :: You count only the detections with exactly this score; those with larger scores count
         too.
 return points
-    transposed :: return np.array(points).reshape(-1, 2).T :: Your rows are columns: one row [false positives, recall] per
-        score.
+    transposed :: return np.array(points).reshape(-1, 2).T :: There is one row [false positives, recall] per score, not one
+        column.
     transposed :: return tuple(np.array(points, float).reshape(-1, 2).T) :: You return the columns one by one: one row [false
         positives, recall] per score.
     starts-at-0 :: return [[0.0, 0.0], *points] :: One point for each different score: the point (0, 0) belongs to none.

@@ -42,7 +42,7 @@ RUBRIC = Rubric(
     right,
     """
 a * x + b
-    no-slope :: x + b :: The slope is missing: HU = slope · stored + intercept.
+    no-slope :: x + b :: The stored values are multiplied by the slope: HU = slope · stored + intercept.
     no-intercept :: a * x :: The intercept is missing: HU = slope · stored + intercept.
     nothing-applied :: x + 0 * a :: These are the stored values, not Hounsfield units.
     intercept-times-slope :: a * (x + b) :: You add the intercept first, so that the slope multiplies it too: HU = slope ·
@@ -61,11 +61,11 @@ a * x + b
         which.
 stored.astype(float)
     overflow :: stored.astype(np.int16).astype(float) :: You convert to int16: stored values without a sign, above 32767, become
-        negative. $WRAP
+        negative. || $WRAP
     overflow :: stored.astype(np.uint16).astype(float) :: You convert to uint16: negative stored values become large. $WRAP
 by_slice(slope, stored), by_slice(intercept, stored)
     first-slice-for-all :: *(np.ravel(v)[0].astype(float) for v in (slope, intercept)) :: You use the first slice's numbers for
-        all. $EACH
+        all. || $EACH
     mean-for-all :: np.mean(slope), np.mean(intercept) :: You use the mean over the slices for all. $EACH
     wrong-axis :: *(np.broadcast_to(v, stored.shape) for v in (slope, intercept)) :: NumPy lines up the last axis first: yours
         differ from column to column. $EACH
@@ -77,12 +77,12 @@ padding is None
     padding-without-padding :: (padding := padding or 0) is None :: Where the padding is None there is none, and 0 is a stored
         value like any other.
 stored == padding
-    padding-compared-with-hu :: hu == padding :: You compare HU with the padding. $PADDING
+    padding-compared-with-hu :: hu == padding :: You compare HU with the padding. || $PADDING
     padding-and-below :: stored <= padding :: You replace smaller stored values, too; only those equal to the padding were not
         measured.
     padding-inverted :: stored != padding :: You set to air what was measured, and keep the padding: the other way round.
 -1000.0
-    padding-0-hu :: 0.0 :: You set padding to 0 HU, which is water; air is −1000.
+    padding-0-hu :: 0.0 :: Padding becomes air, which is −1000 HU; 0 HU is water.
     padding-nan :: np.nan :: You set padding to NaN, which spoils every mean; air is −1000.
     padding-1024 :: -1024.0 :: You set padding to −1024 HU; air is −1000.
     padding-lowest :: hu.min() :: You set padding to the lowest HU of the volume; air is −1000.
@@ -91,8 +91,8 @@ stored == padding
     padding-before-the-slope :: b :: You set padding to 0 among the stored values, so that it becomes the intercept. It becomes
         −1000 HU.
 hu.astype(np.float32)
-    clipped :: hu.clip(-1024, 3071).astype(np.float32) :: You clip to the range of 12 bits. Metal has more HU, and nobody asked
-        for a limit here.
+    clipped :: hu.clip(-1024, 3071).astype(np.float32) :: Metal has more HU than a range of 12 bits, and nobody asked for a
+        limit here.
     clipped :: hu.clip(-1000).astype(np.float32) :: You clip at −1000: noise in air goes below it.
     clipped :: hu.clip(-1024).astype(np.float32) :: You clip at −1024, which nobody asked for.
     float16 :: hu.clip(-65504, 65504).astype(np.float16) :: float16 holds whole numbers to 2048 only; above it your HU are
@@ -105,7 +105,7 @@ hu.astype(np.float32)
     normalized :: ((hu + 1000) / 1400).astype(np.float32) :: You scale the HU; that is a later stage. Return Hounsfield units.
 whole answer
     overflow :: lambda stored, *rest: right(stored.astype(np.int16), *rest) :: You convert to int16: stored values without a
-        sign, above 32767, become negative. $WRAP
+        sign, above 32767, become negative. || $WRAP
 error
     raises-for-16-bits :: out of bounds for :: NumPy refuses a number that the array's type cannot hold: −1024 in uint16.
         Convert

@@ -106,7 +106,7 @@ RUBRIC = Rubric(
     right,
     """
 sorted(range(len(scores)), key=lambda i: -scores[i])
-    not-by-score :: list(range(len(scores))) :: You go through the candidates as given; begin with the best.
+    not-by-score :: list(range(len(scores))) :: Begin with the best candidate; they are given in any order.
     worst-first :: sorted(range(len(scores)), key=lambda i: scores[i]) :: You begin with the smallest score: so the worst of
         each group survives.
     size-of-the-score :: sorted(range(len(scores)), key=lambda i: -abs(scores[i])) :: You order by the score's size. Scores may
@@ -114,7 +114,7 @@ sorted(range(len(scores)), key=lambda i: -scores[i])
     last-of-equal-scores :: sorted(range(len(scores)), key=lambda i: scores[i])[::-1] :: Of equal scores the first candidate
         wins. Sorting upward and then reversing reverses the equal ones too.
 length(centers[i] - centers[j])
-    squared-distance :: length(centers[i] - centers[j]) ** 2 :: You compare a squared distance with mm: take the root, or square
+    squared-distance :: length(centers[i] - centers[j]) ** 2 :: A squared distance is not in mm: take the root, or square
         `apart` too.
     city-block :: abs(centers[i] - centers[j]).sum() :: Distances are Euclidean; yours is |dz| + |dy| + |dx|.
     largest-coordinate :: abs(centers[i] - centers[j]).max() :: Distances are Euclidean: √(dz² + dy² + dx²). You compare each
@@ -149,7 +149,7 @@ greedy(
     removed-while-going-through :: removed_while_going_through( :: You remove from the list while you go through it, so that the
         loop skips what follows each removal.
 return kept
-    nothing-removed :: return order :: You only sort: nothing was removed.
+    nothing-removed :: return order :: To sort is not enough: those that are too near are removed.
     indices-after-sorting :: return [order.index(i) for i in kept] :: Your indices count in the sorted order. Give those of the
         candidates as they were handed to you.
     sorted-by-index :: return sorted(kept) :: The right candidates, but by index; the largest score comes first.

@@ -61,8 +61,8 @@ def place(header: dict, first: int = 0, last: int = 6) -> float:
 
 _KEYS = """
 along(headers)
-    by-name :: [h["name"] for h in headers] :: You order by the files' names. They may be identifiers or come from a copy; the
-        order is in the positions.
+    by-name :: [h["name"] for h in headers] :: The files' names may be identifiers or come from a copy; the order is in the
+        positions.
     by-name :: [numbers_in(h["name"]) for h in headers] :: You order by the number in the files' names; names may have been
         counted in any order.
     by-number :: [h["number"] for h in headers] :: You order by instance number: it says in which order slices were made or
@@ -104,7 +104,8 @@ RUBRIC = Rubric(
     _KEYS
     + """
 ways.first_of_each(headers)
-    duplicates-kept :: range(len(headers)) :: $REPEATED You keep both.
+    duplicates-kept :: range(len(headers)) :: Two slices closer than 0.01 mm are the same slice twice, which a volume must not
+        hold: keep one.
     last-duplicate :: ways.last_of_each(headers) :: Of a repeated slice the first in the list is kept; you keep the last.
     duplicates-dropped :: ways.none_of_repeated(headers) :: Of a repeated slice you keep none, which leaves a gap; keep the
         first in the list.
@@ -125,8 +126,7 @@ ways.first_of_each(headers)
     nearest-duplicate :: ways.highest_of_each(headers) :: Of a repeated slice you keep the one that is higher; keep the one that
         is first in the list.
 return found
-    reversed :: return found[::-1] :: Your order is the reverse: the normal is row × column, in this order, and positions along
-        it grow.
+    reversed :: return found[::-1] :: The normal is row × column, in this order, and positions along it grow.
     ranks :: return [found.index(i) for i in range(len(headers)) if i in found] :: You return each slice's place in the order;
         return which slice is at each place: the inverse permutation.
     indices-of-the-kept :: return [sorted(found).index(i) for i in found] :: You return indices into the list of those that you

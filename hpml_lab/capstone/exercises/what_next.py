@@ -105,10 +105,11 @@ RUBRIC = Rubric(
     right,
     """
 return max(
-    lanes-added :: return sum( :: You add the lanes up, as if one waited for the other (Amdahl's law for a sequence). $LANES
+    lanes-added :: return sum( :: Lanes work at the same time, on different patients: a further patient costs what the slowest
+        lane takes. To add the lanes up (Amdahl's law) would be right for a sequence.
     fastest-lane :: return min( :: You took the fastest lane. $LANES
 max(profile, key=lambda part: (gain[part], profile[part]))
-    largest-part :: max(profile, key=profile.get) :: You choose the largest part of all. If it is not in the slowest lane,
+    largest-part :: max(profile, key=profile.get) :: The largest part of all may be in another than the slowest lane: then
         nothing becomes faster when it does.
     workers-ignored :: best_in_single_threads(profile, lanes) :: You choose the part as if each lane had a single thread; only
         then you divide. $WORKERS
@@ -124,10 +125,10 @@ sum(of[part] for part in parts)
     parts-overlapped :: max(of[part] for part in parts) :: The parts of one lane follow one another in the same thread: a lane
         takes their sum, not its largest part.
 : 0.0}
-    twice-as-fast :: : profile[part if "part" in locals() else best] / 2} :: You made the part twice as fast. The most that is
-        possible is that it takes no time at all.
+    twice-as-fast :: : profile[part if "part" in locals() else best] / 2} :: The most that is possible is that a part takes no
+        time at all, not that it becomes twice as fast.
 return best, speed_up(before, after)
-    upside-down :: return best, after / before :: You return seconds after / seconds before. $RATIO
+    upside-down :: return best, after / before :: The speed-up is seconds a patient before, divided by seconds after.
     minus-one :: return best, speed_up(before, after) - 1 :: You subtracted 1. $RATIO No gain is 1.
     percent :: return best, 100 * speed_up(before, after) :: That is in %. $RATIO
     percent :: return best, 100 * (speed_up(before, after) - 1) :: That is in %. $RATIO

@@ -116,7 +116,6 @@ def _is_prediction(item: Any) -> bool:
         isinstance(item, dict)
         and all(isinstance(item.get(name), str) for name in ("cell", "unit"))
         and all(_is_finite(item.get(name)) for name in ("guess", "measured"))
-        and item["guess"] > 0
     )
 
 

@@ -41,14 +41,19 @@ from hpml_lab.core.system.errors import LabError
 CPU_SECONDS = 10.0  # of one check, of which the slowest takes 0.6; not of the clock, so that a busy machine changes nothing
 WALL_SECONDS = 10 * CPU_SECONDS  # for an answer that waits
 MESSAGE_CHARACTERS = 2000  # a message may quote what the answer gave
+SEEN = " || "  # in a hint: what is in front of it is said only of an answer that was seen
 
 
 class Mistake(Exception):
-    """Raised by a judge: the known mistake's name, and a hint that leads on without giving the answer away."""
+    """Raised by a judge: the known mistake's name, and a hint that leads on without giving the answer away.
+
+    `hint()` shows the same text to a student whose answer nobody has seen, so write it as a rule ("ε is added to the root") or
+    in two parts, "Your mean is right. || ε is added to the root.", of which it shows the last.
+    """
 
     def __init__(self, name: str, hint: str) -> None:
-        super().__init__(f"{name}: {hint}")
-        self.name, self.hint = name, hint
+        self.name, self.hint = name, hint.replace(SEEN, " ")
+        super().__init__(f"{name}: {self.hint}")
 
 
 class CannotCheck(Exception):
@@ -90,6 +95,7 @@ class Exercise:
 
 
 _REGISTRY: dict[str, Exercise] = {}
+_last_verdicts: dict[str, Verdict] = {}
 
 
 def exercise(name: str, *, notebook: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
@@ -116,9 +122,14 @@ def check(name: str, answer: Any) -> Verdict:
     Raises only for a name that is no exercise (LabError): that is a mistake in the notebook, not in the answer.
     """
     found = find_exercise(name)
-    verdict = _checked(found, answer)
+    verdict = _last_verdicts[name] = _checked(found, answer)
     keep_verdict(found.notebook, name, verdict.state, verdict.mistake)
     return verdict
+
+
+def last_verdict(name: str) -> Verdict | None:
+    """What this process said of the exercise's last answer; None where it has checked none."""
+    return _last_verdicts.get(name)
 
 
 def find_exercise(name: str) -> Exercise:

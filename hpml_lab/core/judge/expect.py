@@ -1,12 +1,34 @@
 """What judges ask of an answer: a value, a function over cases, a dictionary's keys, no loop, no autograd."""
 
 import copy
+import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
+
+import torch
 
 from hpml_lab.core.judge.exercises import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
 from hpml_lab.core.judge.watch import torch_calls, watch
+
+# What an answer in another unit is multiplied by.
+UNITS = {
+    100.0: "percent for a fraction",
+    0.01: "a fraction for percent",
+    1e3: "ms for s",
+    1e6: "µs for s",
+    1e9: "ns for s",
+    1e-3: "kB for bytes",
+    1e-6: "MB for bytes",
+    1e-9: "GB for bytes",
+    2.0**-10: "KiB for bytes",
+    2.0**-20: "MiB for bytes",
+    2.0**-30: "GiB for bytes",
+    8.0: "bits for bytes",
+    0.125: "bytes for bits",
+    1 / math.log(2): "log2 for ln",
+    1 / math.log(10): "log10 for ln",
+}
 
 
 class Mistakes(Protocol):
@@ -68,7 +90,8 @@ def expect_function(
     mistakes  {name: (the function that this mistake gives, hint)}, with variants as in `expect`; named if it agrees with the
               answer on every case
     errors    {text in the error that the answer raises: (name, hint)}
-    A right answer that changes its arguments is the mistake "inputs-changed".
+    An answer that is right but for its unit is the mistake "another-unit"; a right one that changes its arguments,
+    "inputs-changed".
     """
     got, changed = {}, []
     for case, arguments in cases.items():
@@ -88,6 +111,9 @@ def expect_function(
     for name, (function, hint) in (mistakes or {}).items() if wrong else ():
         if all(_alike(got[case], value_or_error(function, copy.deepcopy(cases[case])), tolerance, own) for case in telling):
             raise Mistake(name.split(",")[0], hint)
+    if wrong and (unit := _other_unit(got, wanted, tolerance)):
+        factor, example = unit
+        raise Mistake("another-unit", f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
     raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
     for error in raised.values():
         for text, (name, hint) in (errors or {}).items():
@@ -110,6 +136,22 @@ def value_or_error(function: Callable[..., Any], arguments: tuple[Any, ...]) -> 
         raise
     except Exception as error:
         return error
+
+
+def _other_unit(got: Mapping[str, Any], wanted: Mapping[str, Any], tolerance: float) -> tuple[float, str] | None:
+    """The factor of UNITS between all numbers of an answer and the right ones, with its example; None where there is none."""
+    given, right = [], []
+    for case, value in wanted.items():
+        own, goal = numbers(got[case]), numbers(value)
+        if own is None or goal is None or own.shape != goal.shape:
+            return None
+        given.append(own.to(torch.float64).reshape(-1))
+        right.append(goal.to(torch.float64).reshape(-1))
+    own, goal = torch.cat(given), torch.cat(right)
+    if len(goal[goal.isfinite()].unique()) < 2:  # one number can be a multiple of another by chance
+        return None
+    found = (unit for unit in UNITS.items() if torch.allclose(own, unit[0] * goal, rtol=tolerance, atol=0.0, equal_nan=True))
+    return next(found, None)
 
 
 def _alike(got: Any, mistake: Any, tolerance: float, largest: float) -> bool:

@@ -4,17 +4,17 @@ import ast
 import html
 import os
 import sys
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 
 from hpml_lab.core.experiment.render import prose_html
-from hpml_lab.core.judge.exercises import Exercise, find_exercise
-from hpml_lab.core.judge.rubric import Rubric
+from hpml_lab.core.judge.exercises import SEEN, Exercise, Mistake, Verdict, find_exercise, last_verdict
+from hpml_lab.core.judge.rubric import UNKNOWN, Rubric
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import CHECKOUT, ROOT
 
-_asked: Counter[str] = Counter()
+_read: defaultdict[str, set[str]] = defaultdict(set)  # by exercise: the hints that this process has shown
 
 
 @dataclass(frozen=True)
@@ -34,39 +34,67 @@ class Help:
 
 
 def hint(name: str) -> Help:
-    """The next hint for the exercise `name`: its idea first, then what students miss, and at last a line with a gap.
+    """The next hint for the exercise `name`; it follows what the last check in this process said.
 
-    Raises LabError for a name that is no exercise.
+    After a named mistake it begins with that one, a step further than the check: its place in a right answer, or the idea.
+    Otherwise it begins with the idea. Then come the rules that students miss, and at last a line with a gap. These say nothing
+    of an answer, which may have changed since. Raises LabError for a name that is no exercise.
     """
-    found = find_exercise(name)
-    known = hints(found)
-    number = min(_asked[name], len(known) - 1)
-    _asked[name] += 1
-    return Help(f"Hint {number + 1} of {len(known)}", known[number])
+    found, last = find_exercise(name), last_verdict(name)
+    if last:
+        return Help("Nothing to add", "The last check found the answer right.")
+    known = hints(found, last)
+    text = next((text for text in known if text not in _read[name]), known[-1])
+    _read[name].add(text)
+    return Help(f"Hint {known.index(text) + 1} of {len(known)}", text)
 
 
-def hints(found: Exercise) -> list[str]:
-    """All hints for an exercise, from general to nearly the line. They are those that its check gives for mistakes."""
+def hints(found: Exercise, last: Verdict | None = None) -> list[str]:
+    """All hints for an exercise after a verdict, in their order. Their rules are those that its check gives for mistakes."""
     module = sys.modules[found.judge.__module__]
     idea = " ".join(module.__doc__.split("\n\n")[0].split(":", 1)[-1].split())
-    if (word := idea.split()[0]).isascii() and word.isalpha() and len(word) > 1:  # no formula
+    if (word := idea.split()[0]) == "a" or word.isascii() and word.isalpha() and len(word) > 1:  # no formula
         idea = idea[0].upper() + idea[1:]
     rubrics = [rubric for rubric in vars(module).values() if isinstance(rubric, Rubric)]
-    if not rubrics:
-        return list(dict.fromkeys([idea, *_literal_hints(Path(module.__file__))]))
-    first_of = {fragment: row.hint for rubric in rubrics for fragment, row in reversed(rubric.edits)}
-    ordered = [first_of[fragment] for fragment in dict.fromkeys(fragment for rubric in rubrics for fragment, _ in rubric.edits)]
-    places = ((rubric, fragment) for rubric in rubrics for fragment, _ in rubric.edits)
-    lines = (line.strip().replace(part, "…") for rubric, part in places for line in rubric.source.splitlines() if part in line)
-    gaps = [f"One line of it: `{line}`" for line in lines if len(line) >= 8][:1]
-    return list(dict.fromkeys([idea, *ordered, *gaps]))
+    first_of: dict[str, str] = {}
+    for rubric in rubrics:
+        for fragment, row in rubric.edits:
+            first_of.setdefault(fragment, row.hint)
+    rules = list(first_of.values()) if rubrics else _literal_hints(Path(module.__file__))
+    rules = [rule.split(SEEN)[-1] for rule in rules]
+    gaps = [gap for rubric in rubrics for fragment, _ in rubric.edits if len(gap := _line_with_gap(rubric, fragment)) >= 8][:1]
+    if last is None or last.mistake in ("", *UNKNOWN):
+        ordered = [idea, *rules, *(f"One line of it: `{gap}`" for gap in gaps)]
+    else:
+        place = _place(rubrics, last)
+        first = [f"Its place in a right answer: `{place}`", idea] if place else [idea]
+        unread = [rule for rule in rules if rule not in last.message]
+        ordered = [f"Last check: `{last.mistake}`. {first[0]}", *first[1:], *unread]
+        ordered += [f"One line of it: `{gap}`" for gap in gaps if gap != place]
+    return list(dict.fromkeys(ordered))
+
+
+def _place(rubrics: list[Rubric], verdict: Verdict) -> str:
+    """The line of the right answer with a gap where a verdict's mistake stands; "" if no single row says what it says."""
+    for rubric in rubrics:
+        for fragment, row in rubric.edits:
+            if row.name == verdict.mistake and Mistake(row.name, row.hint).hint == verdict.message:
+                return _line_with_gap(rubric, fragment)
+    return ""
+
+
+def _line_with_gap(rubric: Rubric, fragment: str) -> str:
+    """The first line of the right answer that holds the fragment, without it; "" if nothing of the line is left."""
+    line = next(line.strip() for line in rubric.source.splitlines() if fragment in line).replace(fragment, "…")
+    return "" if line in ("…", "return …") else line
 
 
 def _literal_hints(path: Path) -> list[str]:
-    """The texts of the mistakes that a judge raises, as they stand in its source."""
+    """The texts of the mistakes that a judge raises, as they stand in its source; a missing `return` is no hint to anybody."""
     calls = (node for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))) if isinstance(node, ast.Call))
-    raised = (call.args[1] for call in calls if getattr(call.func, "id", "") == "Mistake" and len(call.args) == 2)
-    return [text.value for text in raised if isinstance(text, ast.Constant)]
+    raised = [call.args for call in calls if getattr(call.func, "id", "") == "Mistake" and len(call.args) == 2]
+    literal = [(name.value, text.value) for name, text in raised if all(isinstance(arg, ast.Constant) for arg in (name, text))]
+    return [text for name, text in literal if name != "returns-nothing"]
 
 
 def solution(name: str) -> Help:

@@ -18,6 +18,7 @@
 An unindented line is a fragment of the right answer's source. Each row below it is `name :: what stands there instead :: hint`,
 and goes on in lines that are indented further. Under `whole answer` stands an expression for a function in the answer's place;
 under `error`, a text in the error that an answer raises; under `only in cases`, one in the names of all cases that are wrong.
+A hint reads well to a student whose answer nobody has seen, too, as `Mistake` describes: `hint()` shows each fragment's first.
 Two mistakes in fragments that do not overlap are known together, too. A fragment that is not in the source raises when the
 module is imported; `tests/core/test_core_rubric.py` compiles every row of every rubric.
 """

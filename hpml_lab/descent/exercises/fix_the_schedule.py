@@ -15,8 +15,8 @@ RUBRIC = Rubric(
     rate_at,
     """
 (t > first) + (t > first + then)
-    drops-in-every-step :: max(0, t - first) + max(0, t - first - then) :: As in the code that you were given, the rate falls by
-        10 in every step after the first drop. How often should it drop in all?
+    drops-in-every-step :: max(0, t - first) + max(0, t - first - then) :: In the code that is given, the rate falls by 10 in
+        every step after the first drop. How often should it drop in all?
     drops-in-every-step :: (t > first) + max(0, t - first - then) :: The first drop is right, but after the second one the rate
         falls in every step.
     drops-in-every-step :: max(0, t - first) + (t > first + then) :: The second drop happens once, but after the first one the
@@ -43,7 +43,7 @@ RUBRIC = Rubric(
     drops-for-ever :: (t - 1) // first :: You drop every `first` steps for ever, as StepLR does. Here there are two drops, each
         at a step of its own.
 lr / 10**drops
-    factor-without-lr :: 1 / 10**drops :: That is the factor 1, 1/10, 1/100. The rate is lr times the factor.
+    factor-without-lr :: 1 / 10**drops :: 1, 1/10 and 1/100 are factors. The rate is lr times the factor.
     lr-hard-coded :: 0.1 / 10**drops :: Your rates are those of lr = 0.1, whatever `lr` is.
     drops-to-zero :: lr // 10 if drops else lr :: // drops the fraction, so that the rate becomes 0: divide by /.
     second-drop-by-hundred :: lr / [1, 10, 1000][drops] :: The second drop is by 10, too: to a hundredth of `lr`, not to a

@@ -1,4 +1,4 @@
-"""Exercise `largest-rate`: the boundary of classical momentum on a quadratic, 2 (1 + γ) / λmax."""
+"""Exercise `largest-rate`: on a quadratic each eigenvalue has a largest rate of its own, and γ moves it: where is z = −1?"""
 
 from collections.abc import Callable
 
@@ -25,7 +25,7 @@ max(eigenvalues)
     smallest-eigenvalue :: min(eigenvalues) :: That is the boundary of the flattest direction. Which direction is the first to
         diverge?
 2 * (1 + momentum)
-    momentum-hard-coded :: 2 * 1.9 :: Your γ is always 0.9: use the argument.
+    momentum-hard-coded :: 2 * 1.9 :: γ is the argument `momentum`, not always 0.9.
     root-of-momentum :: (1 + momentum**0.5) ** 2 :: There the roots z stop being complex, which still converges. It diverges
         where a root reaches -1.
     momentum-as-factor :: 2 * momentum :: At γ = 0 your formula gives 0; it must give 2 / λmax.
@@ -43,12 +43,12 @@ max(eigenvalues)
     momentum-squared :: 2 * (1 + momentum) ** 2 :: $SET_Z: 1 + γ enters once, with a factor of 2.
     momentum-not-doubled :: (2 + momentum) :: $SET_Z: γ is there twice, as 1 is.
 2 * (1 + momentum) / max(eigenvalues)
-    polyaks-best :: (2 / (max(eigenvalues) ** 0.5 + min(eigenvalues) ** 0.5)) ** 2 :: That is the best rate for the best γ. The
-        exercise asks for the largest stable rate for the given γ.
+    polyaks-best :: (2 / (max(eigenvalues) ** 0.5 + min(eigenvalues) ** 0.5)) ** 2 :: The exercise asks for the largest stable
+        rate for the given γ, not for the best rate for the best γ.
     one-rate-for-each :: [2 * (1 + momentum) / value for value in eigenvalues] :: That is the boundary of each direction. One
         rate serves all of them: which of these is safe for all?
 """,
-    ORDER="Right only if the eigenvalues are sorted: they are in no particular order.",
+    ORDER="The eigenvalues are in no particular order: the first or the last is not always the one that counts.",
     SET_Z="Set z = -1 in z² - (1 + γ - αλ) z + γ = 0",
 )
 

@@ -36,7 +36,7 @@ RUBRIC = Rubric(
     look_ahead_step,
     """
 p - momentum * old for
-    argument-ignored :: p - 0.9 * old for :: γ is always 0.9 in your look-ahead point: use the argument.
+    argument-ignored :: p - 0.9 * old for :: The γ of the look-ahead point is the argument, not always 0.9.
     nesterov-as-plain-momentum :: p for :: You take the gradient at θ: these are the steps of plain momentum. Where will θ be
         soon?
     look-ahead-wrong-way :: p + momentum * old for :: You take the gradient at θ + γ v. The step is θ - v: which side of θ is
@@ -62,7 +62,7 @@ v = state.setdefault("v", [torch.zeros_like(p) for p in params])
     rate-outside-velocity :: v = state["v"] = [lr / state.get("lr", lr) * old for old in state.get("v", [0 * p for p in
         params])]; state["lr"] = lr :: Right until the learning rate changes. In the lecture's form α is inside the velocity.
 p -= v[i]
-    rate-twice :: p -= lr * v[i] :: lr enters twice: once into the velocity and once into the step.
+    rate-twice :: p -= lr * v[i] :: lr enters once, into the velocity, and not into the step again.
     velocity-used-before-update :: p -= (v[i] - lr * g) / momentum :: Your step uses the velocity of the previous call: update v
         first, then step with it.
     velocity-not-in-the-step :: p -= lr * g :: Your step is α times the gradient alone: it goes along the whole velocity,

@@ -19,9 +19,9 @@ def momentum_step(params: list, grads: list, state: dict, lr: float, momentum: f
 # Hints that fit both forms of the velocity.
 HINTS = dict(
     AVERAGE="Your velocity is a running average: its gradients are weighted with 1 - γ. In momentum they are added whole.",
-    NOT_KEPT="Your steps are those of plain gradient descent: the velocity is not kept from one call to the next.",
+    NOT_KEPT="The velocity is kept from one call to the next: without it the steps are those of plain gradient descent.",
     NOT_DECAYED="All old gradients count fully in yours: which factor makes them fade?",
-    SWAPPED="The weights are swapped: γ belongs to the old velocity, not to the gradient.",
+    SWAPPED="The weight γ belongs to the old velocity, not to the gradient.",
     SKIPPED="Where a gradient is 0, your velocity stands still: it must fade there, and the parameter still moves by it.",
 )
 RUBRIC = Rubric(
@@ -37,15 +37,15 @@ momentum * old + g
     velocity-not-kept :: g.clone() :: $NOT_KEPT
     velocity-not-decayed :: old + g :: $NOT_DECAYED
 b = state[i] = momentum * old + g
-    rate-inside-velocity :: state[i] = momentum * old + lr * g; b = state[i] / lr :: Right until the learning rate changes: in
-        yours the velocity still holds the old rate. Multiply by lr last.
+    rate-inside-velocity :: state[i] = momentum * old + lr * g; b = state[i] / lr :: Right until the learning rate changes. || A
+        velocity that contains lr still holds the old rate: multiply by lr last.
     last-gradient-only :: b, state[i] = momentum * old + g, g.clone() :: Your velocity holds two gradients, the new one and the
         last: keep b itself, which holds them all.
 torch.zeros_like(p)
-    first-gradient-twice :: g :: Right but for the first gradient, which counts twice: the velocity starts with it, and it is
-        added again.
+    first-gradient-twice :: g :: Right but for the first gradient, which counts twice. || If the velocity starts with the first
+        gradient, it is not added again.
 lr * b
-    nesterov-instead :: lr * (g + momentum * b) :: That is Nesterov's step, g + γ b. Classical momentum steps along b.
+    nesterov-instead :: lr * (g + momentum * b) :: Classical momentum steps along b; g + γ b is Nesterov's step.
     gradient-added-again :: lr * (b + g) :: The new gradient enters twice: b already contains it.
     velocity-used-before-update :: lr * old :: Your step uses the velocity of the previous call: update b first, then step with
         it.

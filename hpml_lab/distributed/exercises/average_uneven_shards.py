@@ -38,8 +38,8 @@ RUBRIC = Rubric(
     right,
     """
 losses.sum() * ranks / samples
-    mean-of-the-share :: losses.mean() :: That is the mean over this rank's samples. DDP then averages over ranks: a sample in
-        a small share counts more than one in a large share.
+    mean-of-the-share :: losses.mean() :: DDP averages over ranks. After a mean over this rank's samples, a sample in a small
+        share counts more than one in a large share.
     divided-by-n-twice :: losses.sum() / samples :: Your ranks' losses add up to the mean of the whole batch. But DDP does not
         add gradients up, it averages them: what it divides by is missing.
     plain-sum :: losses.sum() :: The sum over the samples is G/N times too large after DDP has averaged.

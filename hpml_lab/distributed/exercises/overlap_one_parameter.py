@@ -32,13 +32,13 @@ class PlayedSum:
             if self.played.phase == BACKWARD:
                 raise Mistake(
                     "waits-in-backward",
-                    "You wait for the sum inside the backward pass, which stops until it has arrived: wait in finish().",
+                    "A wait for the sum inside the backward pass stops it until the sum has arrived: wait in finish().",
                 )
             raise NOT_OVERLAPPED
         if not torch.equal(self.tensor.detach(), self.sent):
             raise Mistake(
                 "changed-in-flight",
-                "You change the tensor between all_reduce and wait(), while it is being sent: what the other ranks get is "
+                "Between all_reduce and wait() the tensor is being sent and must not change: what the other ranks get is "
                 "then a matter of chance.",
             )
         self.waited = True
@@ -48,10 +48,10 @@ class PlayedSum:
 
 NOT_OVERLAPPED = Mistake(
     "not-overlapped",
-    "The sum starts only in finish(), when the backward pass is over: nothing is hidden. Start it in a hook of the parameter.",
+    "A sum that starts only in finish(), when the backward pass is over, hides nothing. Start it in a hook of the parameter.",
 )
 
-SUMS_THE_WEIGHTS = Mistake("sums-the-weights", "You pass the parameter itself to all_reduce: its gradient is parameter.grad.")
+SUMS_THE_WEIGHTS = Mistake("sums-the-weights", "all_reduce sums the gradient, parameter.grad, not the parameter itself.")
 
 
 class PlayedRanks:
@@ -66,8 +66,8 @@ class PlayedRanks:
             if tensor is None:
                 raise Mistake(
                     "gradient-not-there",
-                    "You pass None to all_reduce: parameter.grad is not there yet. It is complete when the hook that "
-                    "register_post_accumulate_grad_hook registers is called; look it up there, in each step.",
+                    "parameter.grad is None at first, and all_reduce has no use for None. The gradient is complete when the "
+                    "hook that register_post_accumulate_grad_hook registers is called; look it up there, in each step.",
                 )
             if not isinstance(tensor, torch.Tensor):
                 raise Mistake("not-a-tensor", f"all_reduce takes a tensor; you pass {shown(tensor)}.")
@@ -126,7 +126,9 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
             for finish in reversed(own):
                 finish()
         if any(not torch.equal(a, b) for own, kept in zip(copies, before, strict=True) for a, b in zip(own, kept, strict=True)):
-            raise Mistake("changes-the-parameter", "finish() changes the parameter itself. That is the optimizer's task.")
+            raise Mistake(
+                "changes-the-parameter", "finish() does not change the parameter itself. That is the optimizer's task."
+            )
         check_result(played, copies, local, case)
 
 
@@ -179,10 +181,10 @@ def check_result(played: PlayedRanks, copies: list[list[nn.Parameter]], local: l
             if calls:
                 raise Mistake(
                     "registered-too-late",
-                    "No sum starts in the first backward pass, but one does in the second: your hook is registered only in "
-                    "finish(). Register it before you return.",
+                    "No sum starts in the first backward pass, but one does in the second. || The first backward pass needs "
+                    "the hook, too: register it before finish is returned, not in finish().",
                 )
-            raise Mistake("never-summed", "all_reduce is never called: each rank keeps its own gradient.")
+            raise Mistake("never-summed", "Without all_reduce each rank keeps its own gradient.")
         if not all(call.waited for call in calls):
             raise Mistake(
                 "never-waits", f"A sum is not waited for {case}: the optimizer would use a gradient that is still under way."
@@ -219,6 +221,6 @@ def compare(grad: torch.Tensor | None, mean: torch.Tensor, own: torch.Tensor, ra
     if torch.allclose(factor, factor[:1]):
         hint = f"parameter.grad is {factor[0]:g} times the mean over the {ranks} ranks {case}. What do you divide the sum by?"
         if ranks == 3 and torch.allclose(factor[0], torch.tensor(1.5).to(factor)):
-            raise Mistake("two-ranks", "Right for two ranks; there may be more. Divide by `ranks`.")
+            raise Mistake("two-ranks", "Right for two ranks. || There may be more than two: divide by `ranks`.")
         raise Mistake("wrong-factor", hint)
     raise Mistake("wrong-value", f"parameter.grad should be {shown(mean)} {case}; yours is {shown(grad)}.")

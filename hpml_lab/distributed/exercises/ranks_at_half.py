@@ -82,19 +82,19 @@ RUBRIC = Rubric(
 efficiency < 0.5
     one-half-is-not-below :: efficiency <= 0.5 :: An efficiency of exactly one half is not below one half.
 return n
-    the-last-above :: return n - 1 :: That is the last number of ranks that is still good enough; the exercise asks for the
-        first that is not.
+    the-last-above :: return n - 1 :: The exercise asks for the first number of ranks that is below one half, not for the last
+        that is still good enough.
     one-too-many :: return n + 1 :: Your number is one too large: is it increased once more after the test?
 compute / (n * (compute / n + ring))
-    weak-scaling :: compute / (compute + ring) :: N ranks share the compute: each has compute / N of it. With the whole
-        compute on each rank you have weak scaling.
+    weak-scaling :: compute / (compute + ring) :: N ranks share the compute: each has compute / N of it. The whole compute on
+        each rank would be weak scaling.
     speed-up-instead :: compute / (compute / n + ring) :: Your ratio is the speed-up. Efficiency is the speed-up divided by
         the number of ranks.
     slower-than-one :: compute / (compute / n + ring) / 2 :: That is where N ranks become slower than one. The efficiency is
         below one half much earlier.
 2 * (n - 1) * (latency + nbytes / (n * bandwidth))
-    half-a-ring :: (n - 1) * (latency + nbytes / (n * bandwidth)) :: Your sum counts half. N − 1 steps are the reduce-scatter,
-        and what makes the sums known to all ranks? (Nothing overlaps with the compute either.)
+    half-a-ring :: (n - 1) * (latency + nbytes / (n * bandwidth)) :: N − 1 steps are the reduce-scatter, half of the sum: what
+        makes the sums known to all ranks? (Nothing overlaps with the compute either.)
     whole-payload-in-each-step :: 2 * (n - 1) * (latency + nbytes / bandwidth) :: In each step of the ring a rank sends one of
         N parts, not all bytes.
     as-many-steps-as-ranks :: 2 * n * (latency + nbytes / (n * bandwidth)) :: A part has N − 1 other ranks to visit.

@@ -39,21 +39,21 @@ RUBRIC = Rubric(
     right,
     """
 step < ranks - 1
-    always-adds :: True :: After N − 1 steps the sums are complete. In all-gather the receiver replaces its chunk; you add
-        there too.
+    always-adds :: True :: After N − 1 steps the sums are complete. In all-gather the receiver replaces its chunk, and adds no
+        more.
     never-adds :: False :: In reduce-scatter the receiver adds what arrives to its own chunk; you replace it, and its own
         gradient is lost.
     phases-exchanged :: step >= ranks - 1 :: First the chunks are added up (reduce-scatter), then the sums are passed on
         (all-gather). You have it the other way round.
     one-step-too-many :: step < ranks :: Reduce-scatter has N − 1 steps, number 0 to N − 2. You still add in step N − 1.
 (rank + 1) % ranks
-    sends-left :: (rank - 1) % ranks :: Rank r sends to rank r + 1. You send to the left.
+    sends-left :: (rank - 1) % ranks :: Rank r sends to rank r + 1, not to the left.
 in range(ranks)
     ring-not-closed :: in range(ranks - 1) :: The last rank sends as well: to rank 0. Ranks are counted modulo N.
     only-one-rank :: in range(1) :: In a step every rank sends, not only rank 0.
 rank - step
-    same-chunk-every-step :: rank :: Your ranks send the same chunk in each step. A rank passes on what it has just received:
-        the step's number counts.
+    same-chunk-every-step :: rank :: No rank sends the same chunk in each step. It passes on what it has just received: the
+        step's number counts.
     counts-upward :: rank + step :: With each step the chunk's number goes down, not up: rank r passes on what rank r − 1 sent
         it one step before.
     gather-starts-anew :: rank - (step if step < ranks - 1 else step - ranks + 1) :: In all-gather you count the steps from 0
@@ -83,7 +83,7 @@ whole answer
     all-steps :: lambda chunks, step: several(chunks, 2 * len(chunks) - 2) :: You return the sums, the result of all steps of
         the ring. The exercise asks for one of them, number `step`.
 """,
-    MOVED="A sender keeps its chunk; yours is 0 or lost after it was sent.",
+    MOVED="A sender keeps its chunk: after it was sent it is neither 0 nor lost.",
     AVERAGED="You divide by the number of ranks. A ring leaves the sum: if you want the mean, divide afterwards.",
 )
 

@@ -63,8 +63,8 @@ BIASED = Rubric(
     right,
     """
 m2 = within + between
-    averaged-variances :: m2 = n * variances.mean(0) :: You average the ranks' variances. Two ranks have variance 0, one has
-        mean 0 and the other 10: do all values together have variance 0?
+    averaged-variances :: m2 = n * variances.mean(0) :: The average of the ranks' variances is not enough. Two ranks have
+        variance 0, one has mean 0 and the other 10: do all values together have variance 0?
     only-within :: m2 = within :: The variances are averaged with the right weights. What is missing is how far the ranks'
         means are from each other.
     only-between :: m2 = between :: This is the variance between the ranks. Each rank's values also vary around its own mean.
@@ -99,15 +99,15 @@ m2 = within + between
     mean-first :: m2 = n * mean :: Your first is the mean of all values. Both that are asked for are variances.
     whole-numbers :: m2 = n * ((within + between) / n).floor() :: // leaves whole numbers: divide with /.
 (means - mean).square()
-    mean-of-means :: (means - means.mean(0)).square() :: You measure from the mean of the ranks' means. The mean of all values
-        weights each rank by its count.
+    mean-of-means :: (means - means.mean(0)).square() :: Measure from the mean of all values, which weights each rank by its
+        count; the mean of the ranks' means does not.
     mean-of-one-rank :: (means - means[0]).square() :: You measure from the mean of rank 0. The mean of all values is another.
     mean-rounded :: (means - mean.floor()).square() :: Your mean of all values is a whole number: // rounds down, divide with
         /.
     not-squared :: (means - mean).abs() :: The distances between the means count squared.
 weights * variances
-    unbiased-within :: (weights - 1) * variances :: The ranks' variances divide by their n, so that n · variance is a rank's
-        sum of squares; you multiply by n − 1.
+    unbiased-within :: (weights - 1) * variances :: The ranks' variances divide by their n, so that n · variance is a rank's sum
+        of squares, not (n − 1) · variance.
 whole answer
     first-ranks-only :: lambda n, m, v: right(n[:2], m[:2], v[:2]) :: Right for two ranks; with more, the others do not count.
     first-ranks-only :: first_two_means :: Right for two ranks; with more, the others' means do not count.
@@ -128,7 +128,7 @@ UNBIASED = Rubric(
     right,
     """
 m2 / (n - 1)
-    same-twice :: m2 / n :: $FIRST running_var takes the unbiased variance, which divides by n − 1 instead of n.
+    same-twice :: m2 / n :: $FIRST || running_var takes the unbiased variance, which divides by n − 1 instead of n.
     local-count :: m2 / n * counts[0] / (counts[0] - 1) :: $FIRST In n / (n − 1), n is the number of values on all ranks, not
         on one.
     local-count :: ((weights * variances * (counts / (counts - 1).clamp(min=1))[:, None]).sum(0) + between) / n :: $FIRST

@@ -57,8 +57,8 @@ RUBRIC = Rubric(
     right,
     """
 in reversed(range(len(sizes)))
-    forward-order :: in range(len(sizes)) :: You start with the first parameter. The backward pass starts at the last layer:
-        whose gradient is ready first?
+    forward-order :: in range(len(sizes)) :: The first parameter is not the first in a bucket. The backward pass starts at the
+        last layer: whose gradient is ready first?
     by-size :: in sorted(range(len(sizes)), key=lambda i: -sizes[i]) :: $SIZE
     by-size :: in sorted(range(len(sizes)), key=lambda i: sizes[i]) :: $SIZE
 sum(sizes[i] for i in found[-1]) >= cap
@@ -68,11 +68,11 @@ sum(sizes[i] for i in found[-1]) >= cap
     one-bucket-per-parameter :: True :: Each parameter has its own bucket. Small ones share one until it holds the cap.
     one-bucket-for-all :: False :: All parameters are in one bucket: it cannot leave before the last gradient is ready.
 found[-1].append(number)
-    large-ones-alone :: found += [[]] * (sizes[number] >= cap); found[-1].append(number) :: You give a parameter that is as
-        large as the cap a bucket of its own. It joins those that are waiting, and closes their bucket.
+    large-ones-alone :: found += [[]] * (sizes[number] >= cap); found[-1].append(number) :: A parameter that is as large as the
+        cap has no bucket of its own. It joins those that are waiting, and closes their bucket.
 [bucket for bucket in found if bucket]
-    first-bucket-last :: [bucket for bucket in found if bucket][::-1] :: The buckets are right, but in reverse: list the one
-        first that leaves first.
+    first-bucket-last :: [bucket for bucket in found if bucket][::-1] :: List the bucket first that leaves first: not in
+        reverse.
     sorted-inside :: [sorted(bucket) for bucket in found if bucket] :: The buckets are right. Inside a bucket, too, list the
         parameter first whose gradient is ready first.
     last-bucket-lost :: [bucket for bucket in found if sum(sizes[i] for i in bucket) >= cap] :: Some parameters are in no

@@ -268,7 +268,7 @@ def judge_accumulate_gradients(answer: Train) -> None:
         raise Mistake("all-graphs-at-once", hint)
     if not watched.mode:
         raise Mistake(
-            "evaluation-mode", "Your net is in evaluation mode, so dropout and batch norm would not train: leave it out."
+            "evaluation-mode", "In evaluation mode dropout and batch norm would not train: leave the net's mode as it is."
         )
     if not same(WatchedTraining(answer, batches, k, left=True).points, watched.points):
         hint = (

@@ -74,7 +74,7 @@ values.index(min(values))
 m = beta * m + (1 - beta) * loss
     weights-swapped :: m = (1 - beta) * m + beta * loss :: $SWAPPED
 m / (1 - beta ** (t + 1))
-    not-smoothed :: loss :: That is where a single batch had the least loss: smooth the losses first.
+    not-smoothed :: loss :: A single batch may have the least loss by chance: smooth the losses first.
     not-corrected :: m :: Your average starts from m = 0 and is far too small in the first steps, so it finds its least value
         there: divide each m by the weights that it has collected so far, which are fewer in the first steps.
     correction-late :: m / (1 - beta ** (t + 2)) :: Your correction is one step late: after the first loss the average has
@@ -84,8 +84,8 @@ m / (1 - beta ** (t + 1))
     correction-multiplied :: m * (1 - beta ** (t + 1)) :: You multiply by 1 − β^(t+1), which makes the small first values
         smaller still: divide by it.
 finite(losses)
-    counts-on-after-nan :: [loss for loss in losses if math.isfinite(loss)] :: You leave out what is not finite and go on behind
-        it. $REPORTED
+    counts-on-after-nan :: [loss for loss in losses if math.isfinite(loss)] :: A loss that is not finite ends the test. It is
+        not enough to leave it out: nothing from there on may be read.
     nan-is-zero :: [loss if math.isfinite(loss) else 0.0 for loss in losses] :: You count what is not finite as 0, which makes
         it the least loss. $REPORTED
     nan-is-zero :: zeros_for_nan(losses) :: nan_to_num makes 0 of NaN, which is the least loss, and large numbers of infinities.
@@ -98,7 +98,7 @@ finite(losses)
     reads-past-the-end :: losses[: len(finite(losses)) + 1] :: You read one loss too many. $REPORTED
     ends-too-early :: without_last(losses) :: You lose the last loss before the one that is not finite; it still counts.
 return rates[at] / 10
-    not-a-tenth :: return rates[at] :: That is the rate with the least loss: too near the edge.
+    not-a-tenth :: return rates[at] :: The rate with the least loss itself is too near the edge.
     ten-times :: return 10 * rates[at] :: A tenth was asked for, and yours is ten times the rate.
     index :: return at :: That is the number of the step; what was its rate?
     index :: return at / 10 :: That is a tenth of the step's number; what was its rate?
@@ -126,8 +126,8 @@ whole answer
     REPORTED=_REPORTED,
     ENDS=f"NaN, +inf and −inf are all not finite. {_REPORTED}",
     NAN=f"argmin takes a NaN for the least value, and that is where your net diverged. {_REPORTED}",
-    FALLS="That is where the loss falls fastest; the exercise asks for the least loss.",
-    SWAPPED="Your β is the weight of the new loss; it is the weight of what the average held before.",
+    FALLS="The exercise asks for the least loss, not for the place where the loss falls fastest.",
+    SWAPPED="β is the weight of what the average held before, not of the new loss.",
     BETA="Your β is always the same number; it is an argument.",
     EARLY="Your exponent is t, which is 0 for the first loss; the formula has t + 1.",
     FAR="You return a tenth of the rate after the right one: rates[t] belongs to losses[t].",

@@ -47,7 +47,8 @@ RUBRIC = Rubric(
     right,
     """
 base * (batch / base_batch)
-    square-root :: base * square_root(batch / base_batch) :: Your peak grows with √k; the exercise asks for linear scaling.
+    square-root :: base * square_root(batch / base_batch) :: The exercise asks for linear scaling: the peak does not grow with
+        √k.
     not-scaled :: base :: Your rate never leaves the base rate: a batch k times as large gets k times.
     scaled-the-wrong-way :: base * base_batch / batch :: Your larger batch gets a smaller rate. It takes fewer steps, so each
         has to go further.
@@ -59,7 +60,7 @@ base * (batch / base_batch)
     fixed-numbers :: base * batch / 256 :: $FIXED
     fixed-numbers :: 0.1 * batch / base_batch :: $FIXED
 samples // batch
-    epochs-taken-for-steps :: 1 :: Your warm-up lasts as many steps as it should last epochs. How many steps does an epoch have?
+    epochs-taken-for-steps :: 1 :: The warm-up is given in epochs, not in steps. How many steps does an epoch have?
     epochs-of-the-base-batch :: samples // base_batch :: You count the steps of an epoch at the base batch; at the large batch
         an epoch has fewer.
     incomplete-batch-counted :: up(samples / batch) :: $WHOLE
@@ -69,10 +70,10 @@ samples // batch
 warm_epochs * (samples // batch)
     epoch-not-whole :: warm_epochs * samples // batch :: $WHOLE
 t >= W
-    no-warm-up :: True :: Your first step has the peak rate already: where is the climb?
+    no-warm-up :: True :: The first step does not have the peak rate yet: where is the climb?
     climbs-on :: W == 0 :: After the warm-up your rate climbs on, beyond the peak.
 (peak - base) * t / W
-    stays-at-the-base :: 0 :: Your rate waits at the base rate and then jumps; it should climb from step to step.
+    stays-at-the-base :: 0 :: The rate climbs from step to step; it does not wait at the base rate and then jump.
     adds-the-whole-peak :: peak * t / W :: Your climb ends above the peak, and then drops: from the base rate, only peak − base
         is left to climb.
     early-at-the-peak :: (peak - base) * t / max(W - 1, 1) :: Your climb is at its peak one step too early: step W, the first
@@ -82,17 +83,17 @@ t >= W
         climb's points, the lowest.
     one-step-too-long :: (peak - base) * t / (W + 1) :: Your climb has one step too many: step W is the first at the peak.
 base + (peak - base) * t / W
-    starts-at-zero :: peak * t / W :: Your first step has the rate 0. Here the climb starts at the base rate, which the net is
-        known to survive.
+    starts-at-zero :: peak * t / W :: The climb does not start at 0 but at the base rate, which the net is known to survive.
     starts-near-zero :: peak * (t + 1) / W :: Your climb starts at peak / W, which is another known form; here it starts at the
         base rate.
     grows-by-a-factor :: base * (peak / base) ** (t / W) :: Your rate grows by a constant factor; it should climb in a straight
         line.
     limited-to-the-peak :: min(peak, base + (peak - base) * t / W) :: $LIMITED
 rate = peak
-    falls-after-the-climb :: rate = base :: After the warm-up your rate falls back to the base rate; it should stay at the peak.
+    falls-after-the-climb :: rate = base :: After the warm-up the rate stays at the peak; it does not fall back to the base
+        rate.
 return rate
-    factor-only :: return rate / base :: Yours is the factor of the base rate; the rate itself is asked for.
+    factor-only :: return rate / base :: The rate itself is asked for, not the factor of the base rate.
     rounded :: return round(rate, 3) :: Do not round the rate.
     rounded :: return round(rate, 6) :: Do not round the rate.
     rounded :: return round(rate, 7) :: Do not round the rate.

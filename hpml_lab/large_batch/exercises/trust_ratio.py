@@ -65,7 +65,7 @@ w - lr * g
     biases-decayed :: w - lr * (g + decay * w) :: Biases take the plain step: you subtract λ times the bias as well.
     unchanged :: w :: The biases do not move: they take the plain step.
 eta * n / (m + decay * n)
-    plain-sgd :: 1.0 :: That is the step of SGD: the trust ratio is missing.
+    plain-sgd :: 1.0 :: The step is multiplied by the trust ratio: without it, it is that of SGD.
     inverted :: eta * (m + decay * n) / n :: $INVERTED
     inverted :: (m + decay * n) / (eta * n) :: $INVERTED
     decay-not-in-the-ratio :: eta * n / m :: The decay is part of the step, so its size belongs into the denominator:
@@ -100,13 +100,13 @@ n > 0 and m > 0
     plain-without-decay :: n > 0 and m > 0 and decay :: Where λ is 0 you take the plain step, as some libraries do. In this
         formula r is then η ‖w‖ / ‖g‖.
 else 1.0
-    zeros-never-move :: else 0.0 :: Where a norm is 0 your ratio is 0, so a layer that starts at 0 stays there for ever. Take 1
-        there.
+    zeros-never-move :: else 0.0 :: With a ratio of 0 a layer that starts at 0 would stay there for ever. Where a norm is 0,
+        take 1.
     zeros-with-the-coefficient :: else eta :: Where a norm is 0, r = 1: the whole ratio, also its factor η.
 g + decay * w
     decay-not-in-the-step :: g :: The decay is in the formula's step as well: r (g + λw), not only in the ratio.
 w - lr * r
-    no-rate :: w - r :: The learning rate α is missing in the step.
+    no-rate :: w - r :: The step contains the learning rate α as well.
     rate-twice :: w - lr * lr * r :: The learning rate α is in your step twice.
     wrong-sign :: w + lr * r :: Your step goes up the gradient.
     only-the-step :: lr * r :: You return the steps; return the new weights.
@@ -125,7 +125,7 @@ whole answer
     INVERTED="A layer with large weights may take large steps, and a large gradient must not lengthen them: what divides?",
     ONE="You have a ratio for each row or column. One number scales the whole tensor.",
     SLICES="matrix_norm gives one norm for each of the last two dimensions. One number scales the whole tensor.",
-    UNGUARDED="Where weights or gradient are all 0, r = 1: a plain step. Yours is something else there, or nan.",
+    UNGUARDED="Where weights or gradient are all 0, r = 1: a plain step, and nothing is nan.",
     INSIDE="The decay belongs inside the parentheses that r multiplies: r (g + λw).",
     ALONE="You take the norm over several layers together. Each tensor has a ratio of its own.",
 )

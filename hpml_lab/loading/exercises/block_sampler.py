@@ -34,20 +34,20 @@ def judge_block_sampler(answer: Callable) -> None:
         if all(epoch == epochs[0] for epoch in epochs):
             raise Mistake(
                 "same-order-every-epoch",
-                "All epochs have the same order: it is drawn only once, before __iter__, or __iter__ seeds its generator each "
-                "time.",
+                "All epochs have the same order if it is drawn only once, before __iter__, or if __iter__ seeds its "
+                "generator each time.",
             )
         _in_blocks(epochs, block, case)
         if any(epoch == after for epoch, after in itertools.pairwise(epochs)):
-            raise Mistake("same-order-again", "Two epochs in a row have the same order: each iter(sampler) draws a new one.")
+            raise Mistake("same-order-again", "Two epochs in a row have different orders: each iter(sampler) draws a new one.")
         _has_length(sampler, size, block, case)
         loader = DataLoader(Indices(size), batch_size=4, sampler=sampler)
         loaded = [i for batch in itertools.islice(loader, size) for i in batch.tolist()]
         if len(loaded) > size:
             raise Mistake(
                 "starts-again",
-                "With a DataLoader your epoch does not end: the loader calls iter() on your iterator again for each batch, and "
-                "that starts a new epoch. Let __iter__ return an iterator of its own, as with `yield`.",
+                "A DataLoader calls iter() on the iterator again for each batch. Where that starts a new epoch, none ever "
+                "ends: let __iter__ return an iterator of its own, as with `yield`.",
             )
         _each_once(loaded, size, block, f"{case}, through a DataLoader")
     for size, block in EDGES:
@@ -59,7 +59,7 @@ def judge_block_sampler(answer: Callable) -> None:
 def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
     """One epoch's indices; taking stops after more than enough, so that a sampler without an end is noticed."""
     if isinstance(sampler, type):
-        raise Mistake("returns-the-class", "Return an instance of your class, not the class: add parentheses.")
+        raise Mistake("returns-the-class", "Return an instance of the class, not the class itself: add parentheses.")
     if not hasattr(sampler, "__iter__"):
         raise Mistake("not-iterable", "A sampler has __iter__, which gives an epoch's indices one by one.")
     if not hasattr(given := sampler.__iter__(), "__next__"):
@@ -71,10 +71,11 @@ def _drawn(sampler: Any, size: int, block: int, epoch: int) -> list[int]:
     if epoch > 1 and not drawn:
         raise Mistake(
             "empty-second-epoch",
-            "The second epoch is empty: an iterator is used up after one pass. __iter__ starts a new one each time.",
+            "The second epoch is as long as the first. An iterator is used up after one pass: __iter__ starts a new one each"
+            " time.",
         )
     if drawn and all(isinstance(item, list | tuple) or getattr(item, "ndim", 0) > 0 for item in drawn):
-        raise Mistake("yields-blocks", "Your sampler yields whole blocks. A sampler yields single indices: `yield from block`.")
+        raise Mistake("yields-blocks", "A sampler yields single indices, not whole blocks: `yield from block`.")
     return [int(index) for index in drawn]
 
 
@@ -111,38 +112,38 @@ def _in_blocks(epochs: list[list[int]], block: int, case: str) -> None:
         orders.append(order)
         blocks += [run for _, run in runs]
     if all(order == sorted(order) for order in orders):
-        raise Mistake(
-            "blocks-in-order", "You shuffle within the blocks, but the blocks themselves come in the order of the disk."
-        )
+        raise Mistake("blocks-in-order", "The blocks themselves are shuffled, too: they do not come in the order of the disk.")
     if all(run == sorted(run) for run in blocks):
-        raise Mistake(
-            "not-shuffled-inside", "The blocks come in random order, but within a block the indices are still sorted."
-        )
+        raise Mistake("not-shuffled-inside", "The indices within a block are shuffled, too: they do not stay sorted.")
     if len({tuple(order) for order in orders}) == 1:
-        raise Mistake("same-order-every-epoch", "The blocks come in the same order in each epoch.")
+        raise Mistake("same-order-every-epoch", "The blocks come in a new order in each epoch.")
     for key in orders[0]:
         places = {order.index(key) for order in orders}
         if len(places) == 1:
             raise Mistake("block-in-a-fixed-place", f"For {case}, block {key} is number {places.pop() + 1} in each epoch.")
     if all(_turned(order) for order in orders):
-        raise Mistake("only-rotated", "The blocks always follow one another as on the disk: only the first one is random.")
+        raise Mistake(
+            "only-rotated", "Each block is drawn at random: after the first, the others do not follow as on the disk."
+        )
     inside = [[index % block for index in run] for run in blocks]
     if all(_turned(run) for run in inside):
-        raise Mistake("only-rotated", "Within a block the indices follow one another as on the disk: only the first is random.")
+        raise Mistake(
+            "only-rotated",
+            "Each index of a block is drawn at random: after the first, the others do not follow as on the disk.",
+        )
     full = [tuple(run) for run in inside if len(run) == block]
     per_epoch = len(full) // len(epochs)
     groups = [full[at : at + per_epoch] for at in range(0, len(full), per_epoch)]
     if all(len(set(group)) == 1 for group in groups):
         raise Mistake(
-            "same-shuffle-in-every-block", "In an epoch all blocks are shuffled in the same way: draw an order for each."
+            "same-shuffle-in-every-block",
+            "No two blocks of an epoch are shuffled in the same way, except by chance: draw an order for each.",
         )
     by_block: dict[int, set[tuple[int, ...]]] = {}
     for run in blocks:
         by_block.setdefault(run[0] // block, set()).add(tuple(run))
     if any(len(seen) == 1 for key, seen in by_block.items() if len(next(iter(seen))) > 2):
-        raise Mistake(
-            "same-order-inside-every-epoch", "Within a block the order is the same in each epoch: draw it in __iter__."
-        )
+        raise Mistake("same-order-inside-every-epoch", "Within a block the order is new in each epoch: draw it in __iter__.")
     for what, seen in (("The blocks", set(map(tuple, orders))), ("Within a block, the indices", set(full))):
         if len(seen) <= 2 * len(next(iter(seen))):  # no more than by turning it and reading it backwards
             raise Mistake("few-orders", f"{what} come in only {len(seen)} orders: any order should be possible.")
@@ -170,7 +171,9 @@ def _has_length(sampler: Any, size: int, block: int, case: str) -> None:
     try:
         length = len(sampler)
     except (TypeError, NotImplementedError):
-        raise Mistake("no-length", "len(sampler) raises: a DataLoader needs __len__ to tell its number of batches.") from None
+        raise Mistake(
+            "no-length", "len(sampler) has to work: a DataLoader needs __len__ to tell its number of batches."
+        ) from None
     if length == size:
         return
     if length == -(-size // block) or length == size // block:

@@ -23,8 +23,8 @@ RUBRIC = Rubric(
     speed_ups,
     """
 alone / epoch for
-    share-saved :: 1 - epoch / alone for :: That is the share of the time that is saved. A speed-up is seconds without workers
-        over seconds with them.
+    share-saved :: 1 - epoch / alone for :: A speed-up is seconds without workers over seconds with them, not the share of the
+        time that is saved.
     seconds-instead :: epoch for :: These are the epoch's seconds. A speed-up is a ratio: seconds without workers over seconds
         with them.
     seconds-saved :: alone - epoch for :: These are the seconds saved. A speed-up is a ratio: seconds without workers over
@@ -34,10 +34,10 @@ alone / epoch for
     upside-down :: epoch / alone for :: Turn your ratio around: a speed-up above 1 means faster.
     compute-left-out-of-the-base :: load / epoch for :: Without workers the epoch takes load and compute, one after the other.
 in epochs)
-    largest-first :: in epochs[::-1]) :: These belong to 16, 8, 4 and 2 workers: the order is the other way round.
+    largest-first :: in epochs[::-1]) :: The order is that of 2, 4, 8 and 16 workers, the fewest first.
 load / batches + max(compute, load / n)
-    compute-divided-too :: (load + compute) / n :: That is the lecture's formula, (load + compute) / N: a speed-up of N. Which
-        of the two do the workers not take over?
+    compute-divided-too :: (load + compute) / n :: (load + compute) / N is the lecture's formula: a speed-up of N. Which of the
+        two do the workers not take over?
     compute-divided-too :: load / batches + (load + compute) / n :: $BOTH
     compute-divided-too :: max(compute, (load + compute) / n) :: $BOTH
     compute-bound-ignored :: load / batches + load / n :: Right for few workers. With many of them your epoch is shorter than

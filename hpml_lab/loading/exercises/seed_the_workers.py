@@ -34,24 +34,25 @@ def judge_seed_the_workers(answer: Callable) -> None:
     if not any(touched for touched, _ in drawn.values()):
         raise Mistake(
             "the-datasets-generator-untouched",
-            "Every worker still draws what the Dataset's own generator was made with. A seed for np.random or torch does not "
-            "reach it: the worker's copy of the Dataset is get_worker_info().dataset.",
+            "Every worker still draws what the Dataset's own generator was made with. || A seed for np.random or torch does "
+            "not reach that generator: the worker's copy of the Dataset is get_worker_info().dataset.",
         )
     if again != drawn and _kept(answer) != kept:
         raise Mistake(
             "counts-its-calls",
-            "Your function keeps something from call to call, and its seed depends on it. In each epoch a new worker starts "
-            "with a new copy of it: a count begins anew. What does differ in each epoch is in get_worker_info().",
+            "Your function keeps something from call to call, and its seed depends on it. || In each epoch a new worker "
+            "starts with a new copy of the function: a count begins anew. What does differ in each epoch is in "
+            "get_worker_info().",
         )
     if again != drawn:
         raise Mistake(
             "depends-on-time",
-            "With the same base seed the numbers would differ the second time: a clock, a process id or the system's "
-            "entropy is in your seed, and no run can be repeated.",
+            "With the same base seed the numbers must be the same the second time: a seed from a clock, a process id or the "
+            "system's entropy repeats no run.",
         )
     draws = {key: numbers for key, (_, numbers) in drawn.items()}
     if all(numbers == draws[0, 0] for numbers in draws.values()):
-        raise Mistake("one-seed-for-all", "All workers draw the same numbers, in each epoch: your seed is a constant.")
+        raise Mistake("one-seed-for-all", "A seed that is a constant gives all workers the same numbers, in each epoch.")
     for epoch, (one, other) in itertools.product(range(3), itertools.combinations(range(3), 2)):
         if draws[epoch, one] == draws[epoch, other]:
             raise Mistake(
@@ -66,12 +67,14 @@ def judge_seed_the_workers(answer: Callable) -> None:
     if any(draws[0, worker] == draws[2, worker] for worker in range(3)):
         raise Mistake(
             "too-few-seeds",
-            "Two epochs whose seeds agree in their last digits draw the same numbers: % leaves only a few seeds. "
+            "% leaves only a few seeds: two epochs whose seeds agree in their last digits then draw the same numbers. "
             "default_rng takes whole ones, and np.random.seed 32 bits of them.",
         )
     if len({tuple(numbers) for numbers in draws.values()}) < len(draws):
         raise Mistake(
-            "seeds-meet", "Two workers of different epochs have the same seed: how does yours combine epoch and worker?"
+            "seeds-meet",
+            "Two workers of different epochs have the same seed. || How do epoch and worker combine, so that no two are "
+            "the same?",
         )
 
 
@@ -95,7 +98,8 @@ def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
             if "2**32" not in str(error):
                 raise
             raise Mistake(
-                "seed-too-long", "That seed has more than 32 bits. np.random.default_rng takes whole seeds, of any length."
+                "seed-too-long",
+                "A worker's seed has more than 32 bits. np.random.default_rng takes whole seeds, of any length.",
             ) from None
     rng = info.dataset.rng
     if not hasattr(rng, "integers"):
@@ -107,7 +111,7 @@ def _worker(init: Callable, base: int, number: int) -> tuple[bool, list[int]]:
     touched = rng is not before or rng.bit_generator.state != state
     if not touched and isinstance(returned, np.random.Generator):
         raise Mistake(
-            "returned-instead", "You return a generator. Nobody takes what worker_init_fn returns: set the rng of the Dataset."
+            "returned-instead", "Nobody takes what worker_init_fn returns, a generator for example: set the rng of the Dataset."
         )
     return touched, [int(rng.integers(BIG)) for _ in range(4)]
 

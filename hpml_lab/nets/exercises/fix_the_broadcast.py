@@ -29,19 +29,19 @@ RUBRIC = Rubric(
     right,
     """
 output[:, 0] - target
-    all-pairs :: output - target :: Still the mean over all 4 × 4 pairs. Print (output - target).shape: which of the two must
-        get or lose an axis, and at which end?
+    all-pairs :: output - target :: 4 outputs and 4 targets have 4 differences, not 4 × 4. Print (output - target).shape: which
+        of the two must get or lose an axis, and at which end?
     sorted :: output[:, 0].sort().values - target.sort().values :: Sorting separates the outputs from their targets: sample i
         belongs to sample i.
     first-sample-only :: (output[:, 0] - target)[0] :: That is the first sample alone. output[0] is one sample, output[:, 0] is
         one column.
 errors.square()
-    absolute :: errors.abs() :: That is the mean absolute error: square the differences.
+    absolute :: errors.abs() :: The differences are squared; their absolute values would make it the mean absolute error.
     not-squared :: errors :: These are the differences without the square: positive and negative ones cancel.
     means-compared :: errors.mean().square() :: Here differences of opposite sign cancel: square each one first and take the
         mean last.
 squares.mean()
-    not-averaged :: squares :: These are the squares of the four samples; the loss is their mean.
+    not-averaged :: squares :: The loss is one number: the mean of the squares, not the squares of the samples.
     summed :: squares.sum() :: This is the sum; return the mean, as nn.MSELoss does.
     root :: squares.mean().sqrt() :: That is the root of the mean square: leave the root out.
     halved :: squares.mean() / 2 :: That is half of it: the mean itself is asked for, without the 1/2 of some textbooks.

@@ -19,8 +19,8 @@ RUBRIC = Rubric(
     right,
     """
 F.softplus(z) - z * y
-    double-sigmoid :: F.softplus(z.sigmoid()) - z.sigmoid() * y :: The sigmoid is taken twice: the function with logits in its
-        name applies it itself.
+    double-sigmoid :: F.softplus(z.sigmoid()) - z.sigmoid() * y :: The sigmoid is taken once only: the function with logits in
+        its name applies it itself.
     targets-flipped :: F.softplus(z) - z * (1 - y) :: The answers y = 0 and y = 1 are swapped.
     squared-error :: (torch.sigmoid(z) - y).square() :: That is the squared error of σ(z). Cross-entropy is -log of the
         probability of the true answer.
@@ -35,7 +35,7 @@ F.softplus(z) - z * y
     label-term-missing :: F.softplus(z) :: That is log(1 + e^z): where does the label enter?
     sign-of-the-label-term :: F.softplus(z) + z * y :: The label's term has the wrong sign: a large z is good for y = 1.
 losses.mean()
-    summed :: losses.sum() :: That is the sum over the samples; return the mean.
+    summed :: losses.sum() :: The loss is the mean over the samples, not their sum.
     not-averaged :: losses :: These are the losses of the samples; return their mean.
     sign :: -losses.mean() :: Right except for the sign: a loss is -log of a probability, so it is never negative.
     with-another-base :: losses.mean() / 0.6931471805599453 :: Your logarithm has base 2 (bits); the loss uses the natural

@@ -20,8 +20,8 @@ RUBRIC = Rubric(
     right,
     """
 b1[:, None, :]
-    bias-along-samples :: b1 :: With 4 nets and 4 samples the shapes fit by chance: b1 (S, H) was added along the samples. It
-        needs an axis of 1 for them.
+    bias-along-samples :: b1 :: Each net adds its own row of b1 (S, H) to every sample: b1 needs an axis of 1 for them. With 4
+        nets and 4 samples a wrong axis fits by chance.
     no-hidden-bias :: 0 :: The hidden layer's bias b1 is missing.
 torch.sigmoid(torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :])
     tanh-for-sigmoid :: torch.tanh(torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :]) :: The hidden layer of these nets ends
@@ -31,11 +31,11 @@ torch.sigmoid(torch.einsum("nd,shd->snh", x, W1) + b1[:, None, :])
     mixes-nets :: torch.sigmoid(torch.einsum("nd,shd->nh", x, W1) + b1[:, None, :]) :: A sum runs over the nets: s must stand in
         the result, too.
 (hidden * W2).sum(-1) + b2
-    bias-along-samples :: (hidden * W2).sum(-1) + b2[:, 0] :: With 4 nets and 4 samples the shapes fit by chance: b2 was added
-        along the samples. It needs an axis of 1 for them.
+    bias-along-samples :: (hidden * W2).sum(-1) + b2[:, 0] :: Each net adds its own b2 to every sample: b2 needs an axis of 1
+        for them. With 4 nets and 4 samples a wrong axis fits by chance.
     no-output-bias :: (hidden * W2).sum(-1) :: The output's bias b2 is missing.
 return p
-    samples-first :: return p.T :: All numbers are there, but one row must be one net: (S, N).
+    samples-first :: return p.T :: One row of the result is one net, not one sample: (S, N).
     first-net-only :: return p[:1].expand(len(W1), len(x)) :: Every row is the first net's: W1 and W2 have an axis for the nets.
     reshaped-not-transposed :: return p.T.reshape(len(W1), len(x)) :: The shape is right, but the numbers belong to other nets:
         reshape does not exchange axes, a transpose does.

@@ -22,12 +22,12 @@ RUBRIC = Rubric(
     right,
     """
 a * b + b
-    no-biases :: a * b :: You have all weights. Each output of a layer adds one more number, b in Wx + b.
+    no-biases :: a * b :: Weights are not all: each output of a layer adds one more number, b in Wx + b.
     bias-per-input :: a * b + a :: b in Wx + b is added to the layer's output: how long is it?
     one-bias-per-layer :: a * b + 1 :: b is a vector, not one number: one bias for each output.
 zip(sizes, sizes[1:], strict=False)
-    last-layer-missing :: zip(sizes, sizes[1:-1], strict=False) :: Four sizes make three layers; one is missing. Does your
-        loop stop too early?
+    last-layer-missing :: zip(sizes, sizes[1:-1], strict=False) :: Four sizes make three layers: a loop must not stop before the
+        last one.
     first-layer-only :: [sizes[:2]] :: That is the first layer alone: the loop ends after one round.
     last-layer-only :: [sizes[-2:]] :: That is the last layer alone: is the sum started anew in the loop?
     every-pair :: [(a, b) for i, a in enumerate(sizes) for b in sizes[i + 1 :]] :: A layer joins two sizes that follow each
@@ -39,7 +39,7 @@ count = 0
     multiplies-layers :: return product(sizes) :: The layers lie next to each other
         in memory: add their numbers up.
 return count
-    counts-units :: return sum(sizes) :: That is how many values flow through the net. Which numbers does training adjust?
+    counts-units :: return sum(sizes) :: Parameters are what training adjusts, not the values that flow through the net.
     counts-layers :: return len(sizes) - 1 :: That is the number of layers. Each has (inputs + 1) · outputs numbers.
     one-net-only :: return 41_854 :: That is the answer for 256-120-84-10; compute it from `sizes`.
 error

@@ -31,20 +31,22 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             raise
         raise Mistake(
             "records-the-update",
-            "autograd tries to record the update as part of a loss and raises an error: tell it not to record these lines.",
+            "autograd would record the update as part of a loss, and raises an error: tell it not to record these lines.",
         ) from error
     if not torch.is_grad_enabled():
         torch.set_grad_enabled(True)
         raise Mistake(
             "leaves-autograd-off",
-            "After your function autograd is off for the rest of the program: `with torch.no_grad():` switches it on again.",
+            "After your function autograd is off for the rest of the program. || `with torch.no_grad():` switches it on "
+            "again at its end.",
         )
     if isinstance(got, torch.Tensor | list | tuple) and all(
         torch.equal(p.detach(), old) for p, old in zip(parameters, start, strict=True)
     ):
         raise Mistake(
             "returns-new-ones",
-            "You return new tensors, and the parameters are as they were: the net holds the old ones. Change them in place.",
+            "You return new tensors, and the parameters are as they were. || The net holds the tensors of the list: change "
+            "them in place.",
         )
     triples = list(zip(parameters, start, slopes, strict=True))
     cleared = all(p.grad is None or not p.grad.any() for p in parameters)
@@ -57,17 +59,18 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
         if cleared:
             raise Mistake(
                 "zeroed-too-soon",
-                "The weights have not changed and the gradients are gone: were they cleared before they were used, or does "
-                "`p = …` give a new tensor the name p?",
+                "The weights have not changed and the gradients are gone. || Use the gradients before they are cleared, and "
+                "change each tensor in place: `p = …` gives a new tensor the name p.",
             )
         if not all(p.grad is not None and torch.equal(p.grad, g) for p, _, g in triples):
             raise Mistake(
-                "steps-the-gradient", "The gradients have changed, the weights have not: which of the two should take the step?"
+                "steps-the-gradient",
+                "The gradients have changed, the weights have not. || Which of the two should take the step?",
             )
         raise Mistake(
             "rebinds",
-            "The weights have not changed. `p = …` only gives a new tensor the name p; "
-            "the tensor in the net stays as it was. Change it in place.",
+            "The weights have not changed. || `p = …` only gives a new tensor the name p; the tensor in the net stays as it "
+            "was. Change it in place.",
         )
     for name, change, hint in (
         ("ascends", lambda old, g: lr * g, "The weights moved up the slope: the loss grows. Check the sign."),
@@ -96,7 +99,10 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
             raise Mistake(name, hint)
     moved = [not torch.equal(p.detach(), old) for p, old in zip(parameters, start, strict=True)]
     if moved[0] and not any(moved[1:]) and len(moved) > 1:
-        raise Mistake("first-only", "Only the first parameter moved: does something leave the loop too early?")
+        raise Mistake(
+            "first-only",
+            "Only the first parameter moved. || Each of them takes the step: nothing may leave the loop too early.",
+        )
     if not all(moved):
         raise Mistake(
             "some-left-out", f"Parameter {moved.index(False)} of {len(moved)} has not moved: every one takes the step."
@@ -105,10 +111,15 @@ def _judge(answer: Callable, start: list[torch.Tensor], slopes: list[torch.Tenso
         expect(p, old - lr * g, case=f"weight {old.tolist()}, gradient {g.tolist()}, lr {lr}")
     if not all(p.requires_grad for p in parameters):
         raise Mistake(
-            "stops-tracking", "The step is right, but the weights no longer require gradients: the next backward fails."
+            "stops-tracking",
+            "The step is right, but the weights no longer require gradients. || Weights must require gradients after the step, "
+            "too, or the next backward fails.",
         )
     kept = [p.grad is not None and bool(p.grad.any()) for p in parameters]
     if any(kept) and not all(kept):
         raise Mistake("keeps-some-gradients", f"The step is right, but {sum(kept)} of {len(kept)} gradients are still there.")
     if not cleared:
-        raise Mistake("keeps-the-gradient", "The step is right, but the gradient is still there: the next backward adds to it.")
+        raise Mistake(
+            "keeps-the-gradient",
+            "The step is right, but the gradient is still there. || The next backward adds to it: clear it after the step.",
+        )

@@ -114,16 +114,22 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int, size: float = 1.0)
         raise _not_trained(training.events)
     if "step" not in training.events:
         raise Mistake(
-            "another-optimizer", "The net was trained, but not by the optimizer that you were given: it made no step."
+            "another-optimizer",
+            "The net was trained, but not by the optimizer that you were given, which made no step. || All steps are "
+            "made by the optimizer that is given.",
         )
     right, right_losses = _trained(make, steps, size)
     _judge_weights(training, right, make, steps, size)
     if losses is None:
-        raise Mistake("returns-nothing", "The net is trained correctly. Return the losses, too.")
+        raise Mistake("returns-nothing", "The net is trained correctly. || Return the losses, too.")
     if isinstance(losses, list | tuple) and any(getattr(loss, "requires_grad", False) for loss in losses):
-        raise Mistake("keeps-graphs", "Each tensor in your list keeps its graph in memory: take the number out of it.")
+        raise Mistake(
+            "keeps-graphs",
+            "Each tensor in your list keeps its graph in memory. || A list of numbers does not: take the number out of each "
+            "loss.",
+        )
     if isinstance(losses, list | tuple) and any(isinstance(loss, torch.Tensor) for loss in losses):
-        raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors: plain numbers are asked for.")
+        raise Mistake("tensors-in-the-list", "The losses are right, but they are tensors. || Plain numbers are asked for.")
     if not hasattr(losses, "__len__") or getattr(losses, "ndim", 1) == 0:  # a tensor of one number has a __len__ that raises
         raise Mistake("one-loss", f"Return a list with the loss of each of the {steps} steps.")
     if len(losses) != steps:
@@ -144,21 +150,34 @@ def _judge(answer: Callable, make: MakeOptimizer, steps: int, size: float = 1.0)
     # On XOR's plateau a step lowers the loss by 1e-5 only: a smaller tolerance distinguishes before from after.
     expect(list(losses), right_losses, case="the losses", tolerance=1e-6, mistakes=wrong)
     if not (torch.equal(x, training.x) and torch.equal(y, TARGETS)):
-        raise Mistake("inputs-changed", "The net is trained correctly, but your function changed x or y.")
+        raise Mistake(
+            "inputs-changed", "The net is trained correctly, but your function changed x or y. || x and y belong to the caller."
+        )
 
 
 def _not_trained(events: list[str]) -> Mistake:
     """Why the weights are as they were."""
     if "backward" not in events:
-        return Mistake("no-backward", "The net has not changed, and no gradient ever reached it: where is backward?")
+        return Mistake(
+            "no-backward",
+            "The net has not changed, and no gradient ever reached it. || Without backward there are no gradients, and "
+            "without gradients no step.",
+        )
     if "step" not in events:
-        return Mistake("never-steps", "The net has not changed, though it has gradients: no step ever used one.")
+        return Mistake(
+            "never-steps",
+            "The net has not changed, though it has gradients. || Gradients alone change nothing: a step has to use them.",
+        )
     if "zero" in events and events[events.index("step") - 1] == "zero" and events.index("backward") < events.index("step"):
         return Mistake(
             "zeroed-before-step",
-            "The net has not changed: the gradients were cleared after backward, before step could use them.",
+            "The net has not changed: the gradients were cleared after backward. || Clear them before it, so that step can "
+            "use them.",
         )
-    return Mistake("never-steps", "The net has not changed: whenever step was called, there were no gradients to use.")
+    return Mistake(
+        "never-steps",
+        "The net has not changed. || Whenever step is called, it uses the gradients that are there: which call makes them?",
+    )
 
 
 def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer, steps: int, size: float) -> None:
@@ -187,7 +206,11 @@ def _judge_weights(training: _Training, right: torch.Tensor, make: MakeOptimizer
         raise Mistake(name, f"The weights have taken {counted} steps instead of {steps}.")
     step_first = training.events.index("step") < training.events.index("backward")
     if step_first and not same(training.weights, right, 1e-5):
-        raise Mistake("step-before-backward", "Your first step comes before the first backward: it has no gradient to use.")
+        raise Mistake(
+            "step-before-backward",
+            "Your first step comes before the first backward. || A step uses the gradients of this pass: backward has to "
+            "come first.",
+        )
     if size > 1 and not same(training.weights, right, 1e-5):
         hint = (
             "Your weights are right while gradients are small. With larger inputs the gradients' norm is 17, and the weights "

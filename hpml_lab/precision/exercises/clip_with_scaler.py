@@ -50,15 +50,14 @@ def check_calls(scaler: RecordingScaler, optimizer: RecordingOptimizer, overflow
     """
     if "scale" not in scaler.seen:
         raise Mistake(
-            "loss-not-scaled",
-            "backward() ran on a loss that the scaler you were given has not scaled. Call it on scaler.scale(loss).",
+            "loss-not-scaled", "backward() runs on the loss that the given scaler has scaled: call it on scaler.scale(loss)."
         )
     if overflow and optimizer.stepped and "step" not in scaler.seen:
         raise Mistake("step-without-scaler", BARE_STEP)
     if overflow and optimizer.stepped:
         raise Mistake("stepped-on-overflow", f"The weights changed although the gradients were infinite. {BARE_STEP}")
     if not overflow and "step" not in scaler.seen and not optimizer.stepped:
-        raise Mistake("never-steps", "scaler.step(optimizer) is never called.")
+        raise Mistake("never-steps", "The step is the scaler's: scaler.step(optimizer).")
     if "update" not in scaler.seen:
         where = "after a batch that overflowed " if overflow else ""
         if "step" not in scaler.seen and not overflow:
@@ -85,12 +84,18 @@ def check_gradient(
     left  the gradient that was there before the step
     """
     if len(optimizer.stepped) > 1:
-        raise Mistake("stepped-twice", "The optimizer stepped twice: scaler.step(optimizer) calls optimizer.step() itself.")
-    last = Mistake("not-zeroed", "The gradient at the step is not that of this batch alone: the last one was not cleared.")
+        raise Mistake(
+            "stepped-twice", "scaler.step(optimizer) calls optimizer.step() itself: one more call would be a second step."
+        )
+    last = Mistake("not-zeroed", "The gradient at the step is that of this batch alone: the last one has to be cleared.")
     if not optimizer.stepped and left is not None and not left.isfinite().all():
         raise last
     if not optimizer.stepped:
-        raise Mistake("wrong-gradient", "scaler.step skipped a batch whose true gradient is finite: yours was not.")
+        raise Mistake(
+            "wrong-gradient",
+            "scaler.step skipped a batch whose true gradient is finite: yours was not. || scaler.step skips whenever the "
+            "gradient that it finds is not finite.",
+        )
     [used] = optimizer.stepped
     if close(used, clipped(true, max_norm)):  # however it was done: max_norm times the scale is right too
         return
@@ -117,14 +122,14 @@ def check_gradient(
     if close(used, true):
         after = optimizer.gradient()
         if after is not None and after.norm() <= 1.001 * max_norm:
-            raise Mistake("clipped-after-step", "The gradients were clipped, but only after the step had used them.")
+            raise Mistake("clipped-after-step", "The gradients are clipped before the step uses them, not after it.")
         raise Mistake("not-clipped", f"The step used a gradient with norm {true.norm():.2f}; max_norm is {max_norm:g}.")
     if close(used, true * max_norm / true.norm()):
-        raise Mistake("always-normalized", "A gradient shorter than max_norm was made longer. Leave it as it is.")
+        raise Mistake("always-normalized", "A gradient shorter than max_norm is not made longer. Leave it as it is.")
     if close(used, true.clamp(-max_norm, max_norm)):
-        raise Mistake("clipped-by-value", "Each element was clipped separately. Clip the norm of the whole gradient.")
+        raise Mistake("clipped-by-value", "Clip the norm of the whole gradient, not each element separately.")
     if any(close(used, clipped(true, max_norm, kind)) for kind in (1.0, float("inf"))):
-        raise Mistake("another-norm", "The norm that you clip is not the Euclidean one, the root of the sum of squares.")
+        raise Mistake("another-norm", "The norm to clip is the Euclidean one, the root of the sum of squares.")
     weight, bias = true[:-1], true[-1:]
     parts = clipped(weight, max_norm), clipped(bias, max_norm)
     if close(used, torch.cat(parts)):
@@ -134,7 +139,8 @@ def check_gradient(
         raise Mistake("clipped-separately", hint)
     if close(used, torch.cat([parts[0], bias])) or close(used, torch.cat([weight, parts[1]])):
         raise Mistake(
-            "one-parameter-only", "One parameter's gradient was clipped, the other's not. Give all to clip_grad_norm_."
+            "one-parameter-only",
+            "The gradients of all parameters are clipped together, not one alone. Give all to clip_grad_norm_.",
         )
     if any(close(used, clipped(true, known)) for _, _, known in BATCHES):
         raise Mistake("max-norm-ignored", f"The gradient was clipped to {used.norm():.3g}, but max_norm is {max_norm:g} here.")

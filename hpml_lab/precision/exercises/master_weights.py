@@ -29,15 +29,15 @@ def pair(given: Any) -> tuple[torch.Tensor, torch.Tensor]:
     if master.shape != START.shape or short.shape != START.shape:
         raise Mistake("not-two-tensors", f"Both tensors keep the shape of the weights, {tuple(START.shape)}.")
     if (master.dtype, short.dtype) == (torch.float16, torch.float32):
-        raise Mistake("swapped", "You return the fp16 copy first. The order is master, copy.")
+        raise Mistake("swapped", "The order is master, copy: the fp16 copy comes second.")
     if master.dtype == torch.float16:
-        raise Mistake("master-in-fp16", "The master that you return is torch.float16; it stays in float32.")
+        raise Mistake("master-in-fp16", "The master that is returned stays in float32; only its copy is torch.float16.")
     if master.dtype != torch.float32:
         raise Mistake("master-not-fp32", f"The master that you return is {master.dtype}; it stays in float32.")
     if short.dtype != torch.float16:
         raise Mistake("copy-not-fp16", f"The copy that you return is {short.dtype}; the network's weights are float16.")
     if not torch.allclose(short, master.half(), rtol=0, atol=0, equal_nan=True):
-        raise Mistake("stale-copy", "The copy that you return is not that of the new master: make it after the update.")
+        raise Mistake("stale-copy", "The copy that is returned is that of the new master: make it after the update.")
     return master, short
 
 

@@ -41,7 +41,7 @@ RUBRIC = Rubric(
     seconds-for-bytes :: (handed - pickled) :: That is a time. How many bytes are copied in it?
     wrong-sign :: (pickled - handed) * rate :: A size below zero: which of the two has the higher fixed cost?
 return size
-    in-kilobytes :: return size / 1e3 :: That is in kB; bytes are asked for.
+    in-kilobytes :: return size / 1e3 :: The answer is in bytes, not in kB.
     in-kilobytes :: return size / 1024 :: That is in KiB; bytes are asked for.
     rounded :: return round(size, -3) :: Your answer is rounded to kB. Return the bytes as they are.
     in-bits :: return size * 8 :: That is in bits; bytes are asked for.

@@ -46,8 +46,8 @@ def judge_ring_buffer(answer: Callable) -> None:
     except TimeLimitReached:
         raise Mistake(
             "blocks-forever",
-            "Your put or take waits, but nothing else can run meanwhile. Return at once: False if the ring is full, None if it"
-            " is empty.",
+            "Your put or take waits. || Nothing else can run meanwhile: return at once, False if the ring is full, None if "
+            "it is empty.",
         ) from None
 
 
@@ -61,7 +61,7 @@ def _play(make: Callable[[int], Any], moves: str, slots: int) -> None:
         raise Mistake("not-two-functions", "Return the two functions themselves: `return put, take`, without calling them.")
     put, take = pair
     if not _takes(put, 1) and _takes(take, 1):
-        raise Mistake("swapped", "You return take first. The order is put, take.")
+        raise Mistake("swapped", "The order is put, take: put comes first.")
     right: deque[int] = deque()
     taken: list[int] = []
     for number, move in enumerate(moves, start=1):
@@ -145,11 +145,13 @@ def _accepted_when_full(make: Callable[[int], Any], slots: int) -> Mistake:
     if kept == [*range(slots), None]:
         return Mistake(
             "drops-items",
-            "The ring is full and put returns True, but the item is lost. Return False, so that the producer tries again.",
+            "The ring is full and put returns True, but the item is lost. || When the ring is full, put returns False, so "
+            "that the producer tries again.",
         )
     if kept == list(range(slots + 1)):
         return Mistake(
-            "grows", "Your ring keeps more items than it has slots. A ring has a fixed memory: return False when it is full."
+            "grows",
+            "Your ring keeps more items than it has slots. || A ring has a fixed memory: put returns False when it is full.",
         )
     return Mistake(
         "overwritten-before-read",
@@ -163,16 +165,25 @@ def _check_second_ring(make: Callable[[int], Any]) -> None:
     put(1)
     _, take = make(2)
     if take() is not None:
-        raise Mistake("one-ring-for-all", "A second ring contains what was put into the first: create the slots in the call.")
+        raise Mistake(
+            "one-ring-for-all",
+            "A second ring contains what was put into the first. || Each ring has slots of its own: create them in the call.",
+        )
     if take_first() != 1:
-        raise Mistake("one-ring-for-all", "Making a second ring changed the first: keep the positions in the call, too.")
+        raise Mistake(
+            "one-ring-for-all",
+            "Making a second ring changed the first. || Each ring has positions of its own: keep them in the call, too.",
+        )
 
 
 def _check_items(make: Callable[[int], Any]) -> None:
     """An item may be anything but None, and two items may be equal."""
     put, take = make(2)
     if [put(5), put(5), take(), take(), take()] != [True, True, 5, 5, None]:
-        raise Mistake("finds-by-value", "Two equal items, 5 and 5, are put and do not both come back: go by position.")
+        raise Mistake(
+            "finds-by-value",
+            "Two equal items, 5 and 5, are put and do not both come back. || Items may be equal: go by position.",
+        )
     for item in (0, "", False):
         put, take = make(2)
         if not put(item) or take() != item:

@@ -28,14 +28,13 @@ def judge_sendable_work(answer: Callable) -> None:
             raise _why_not(work)
     received = {factor: pickle.loads(ForkingPickler.dumps(work)) for factor, work in made.items()}
     if _needs_both(received[3]):
-        raise Mistake(
-            "factor-not-bound",
-            "What scaler(3) returns still needs both numbers: bind the factor, so that one argument is left.",
-        )
+        raise Mistake("factor-not-bound", "What scaler(3) returns needs one argument, not both numbers: bind the factor.")
     if received[3](7) == 70:
-        raise Mistake("one-factor-for-all", "scaler(10) has changed what scaler(3) does: the factor must travel with the work.")
+        raise Mistake(
+            "one-factor-for-all", "scaler(10) must not change what scaler(3) does: the factor has to travel with the work."
+        )
     if received[10](7) == received[3](7) == 21:
-        raise Mistake("always-by-3", "scaler(10)(7) is 21: yours always multiplies by 3.")
+        raise Mistake("always-by-3", "scaler(10)(7) is 70: the factor is the argument, not always 3.")
     for factor, work in received.items():
         for x in (7, 0.5):
             expect(
@@ -100,7 +99,7 @@ def _why_not(item: Any) -> Mistake:
     if kind.__module__ == "__main__" or (kind is item and not _can_be_sent(kind)):
         return Mistake(
             "lives-in-the-notebook",
-            "Its code is in the notebook, that is in __main__. A spawned worker has another __main__ and does not find it:"
-            " build on functions of a module.",
+            "Code that is in the notebook is in __main__. A spawned worker has another __main__ and does not find it: build "
+            "on functions of a module.",
         )
-    return Mistake("holds-what-cannot-be-sent", "Something in it cannot be pickled, such as a lock, a file or a thread.")
+    return Mistake("holds-what-cannot-be-sent", "All that travels must be picklable, which a lock, a file or a thread is not.")

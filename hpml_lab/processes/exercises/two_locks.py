@@ -123,19 +123,26 @@ def judge_two_locks(answer: Callable) -> None:
     with contextlib.suppress(TimeLimitReached), time_limit():
         _judge_transfer(answer)
         return
-    raise Mistake("blocks-forever", "Your transfer does not end, although no other thread holds a lock.")
+    raise Mistake(
+        "blocks-forever",
+        "Your transfer does not end, although no other thread holds a lock. || Where every lock is free, no call may wait: "
+        "think of one account as both source and target, too.",
+    )
 
 
 def _judge_transfer(answer: Callable) -> None:
     record, accounts = _accounts()
     if _refused(answer, accounts, "ann", "bob", 30):
-        raise Mistake("refuses-too-much", "30 of 100 can be moved, but your transfer raises ValueError.")
+        raise Mistake(
+            "refuses-too-much",
+            "30 of 100 can be moved, but your transfer raises ValueError. || ValueError is for a source that has too little.",
+        )
     bare = {name: account.bare for name, account in accounts.items() if account.bare}
     if len(bare) == 2 or (bare and set(record.taken) == {"ann", "bob"}):
         raise Mistake(
             "lost-update",
-            "A balance is read or written while its lock is not held: between the two another thread can change it, and its"
-            " change is lost.",
+            "A balance is read and written only while its lock is held: between the two another thread can change it, and "
+            "its change is lost.",
         )
     if bare:
         raise Mistake("one-lock-only", f"The account {next(iter(bare))} is changed while its lock is not held.")
@@ -162,7 +169,10 @@ def _judge_transfer(answer: Callable) -> None:
         _judge_order(answer, *names)
     _, accounts = _accounts()
     if _refused(answer, accounts, "ann", "bob", 100):
-        raise Mistake("refuses-too-much", "100 of 100 can be moved, but your transfer raises ValueError: is it < or <=?")
+        raise Mistake(
+            "refuses-too-much",
+            "100 of 100 can be moved, but your transfer raises ValueError. || A source may become empty: is it < or <=?",
+        )
     _judge_busy(answer)
     _, accounts = _accounts()
     try:
@@ -180,10 +190,15 @@ def _judge_transfer(answer: Callable) -> None:
         )
         raise Mistake("overdrawn", hint)
     if [account._balance for account in accounts.values()] != [100, 100]:
-        raise Mistake("half-done", "The transfer raised ValueError, but a balance had been changed already.")
+        raise Mistake(
+            "half-done",
+            "The transfer raised ValueError, but a balance had been changed already. || ValueError comes before any balance "
+            "is changed.",
+        )
     if any(account.bare for account in accounts.values()):
         raise Mistake(
-            "lost-update", "The balance is checked before its lock is held: it may have changed when the money is moved."
+            "lost-update",
+            "The balance is checked while its lock is held: before that, it may still change until the money is moved.",
         )
     _, accounts = _accounts()
     _refused(answer, accounts, "ann", "ann", 30)
@@ -232,7 +247,7 @@ def _judge_busy(answer: Callable) -> None:
         if balances == [100, 100] and not gave_up:
             raise Mistake(
                 "gives-up-silently",
-                "If a lock is busy for a while, nothing is moved, and the caller cannot know it: try again.",
+                "A lock may be busy for a while. If nothing is moved then, the caller cannot know it: try again.",
             )
 
 

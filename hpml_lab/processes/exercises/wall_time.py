@@ -59,9 +59,9 @@ if kind == "python" and on == "threads":
     one-after-the-other :: if True: :: That is the time of one worker: which tasks can run at the same time?
 math.ceil(tasks / served)
     rounds-of-workers :: (tasks if (kind, on) == ("python", "threads") else -(-tasks // workers) * -(-workers // served)) ::
-        You let the workers wait for each other after each round. A core that is free takes the next task at once.
-    rounds-of-workers :: math.ceil(tasks / workers) * math.ceil(workers / served) :: You let the workers wait for each other
-        after each round. A core that is free takes the next task at once.
+        Workers do not wait for each other after each round. A core that is free takes the next task at once.
+    rounds-of-workers :: math.ceil(tasks / workers) * math.ceil(workers / served) :: Workers do not wait for each other after
+        each round. A core that is free takes the next task at once.
     one-round-too-many :: tasks // served + 1 :: $LEFT_OVER
     one-round-too-many :: tasks if (kind, on) == ("python", "threads") else tasks // served + 1 :: $LEFT_OVER
     rounded-to-the-nearest :: round(tasks / served) :: 9 tasks on 4 workers take 3 rounds, not round(2.25): a round that is not
@@ -71,7 +71,7 @@ math.ceil(tasks / served)
     part-of-a-round :: max(1, tasks / served) :: $WHOLE
     full-rounds-only :: tasks // served :: The tasks that are left over after the last full round take time too.
 return rounds * seconds
-    rounds-for-time :: return rounds :: That is the number of rounds; each takes `seconds`.
+    rounds-for-time :: return rounds :: The answer is a time, not the number of rounds: each takes `seconds`.
     speed-up-for-time :: return served :: That is how many run at the same time. The time until all are done is wanted.
 """,
     LEFT_OVER="8 tasks on 4 workers take 2 rounds, not 3: + 1 is right only if tasks are left over.",

@@ -80,7 +80,7 @@ return copied / whole
         time of the kernels. The whole is all that the GPU did, copies and fills too.
     example-only :: return 0.1 :: 0.1 is the share in the example. Compute it from the rows.
 "HtoD" in row["name"]
-    both-directions :: row["name"][-5:-1] in ("HtoD", "DtoH") :: You count copies from the device to the host too: DtoH is the
+    both-directions :: row["name"][-5:-1] in ("HtoD", "DtoH") :: Copies from the device to the host do not count: DtoH is the
         other direction.
     all-copies :: "memcpy" in row["name"] :: You count every copy. Only host to device (HtoD) is asked for.
     all-copies-and-fills :: "[CUDA" in row["name"] :: You count every row in brackets, memset too. Only HtoD is asked for.
@@ -88,7 +88,7 @@ return copied / whole
         device.
     never-found :: False :: $NONE
 row["time"]
-    share-of-calls :: row["calls"] :: You added calls. A short copy and a long one are not alike: add times.
+    share-of-calls :: row["calls"] :: A short copy and a long one are not alike: add times, not calls.
     times-calls :: row["time"] * row["calls"] :: You multiplied by the calls. A row has the time of all its calls already.
     mean-time :: row["avg"] :: You used the mean time of one call. The share needs the time of all calls.
     share-of-rows :: 1 :: You counted rows. Add their times.
@@ -108,11 +108,11 @@ whole answer
     api-copies-counted :: lambda rows: right([{**row, "type": GPU, "name": row["name"].replace("cudaMemcpy", "HtoD")} for row
         in rows]) :: cudaMemcpyAsync is the call on the host, which may wait for anything. Use the GPU's own rows only.
 """,
-    PERCENT="That is the share in %. Return a fraction from 0 to 1.",
+    PERCENT="Return a fraction from 0 to 1, not the share in %.",
     ROUNDED="Your answer is rounded. Return it as it is, and round where you print it.",
-    WHOLE="Your whole contains the host's API calls. They run at the same time as the GPU: leave out rows of that type.",
+    WHOLE="The host's API calls run at the same time as the GPU, and are no part of the whole: leave out rows of that type.",
     NONE=_NONE,
-    MORE="There is more than one such row: add them all.",
+    MORE="There can be more than one such row: add them all.",
 )
 
 

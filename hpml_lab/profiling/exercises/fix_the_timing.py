@@ -58,7 +58,9 @@ class ScriptedDevice:
     def work(self) -> Handle:
         """Hand in one piece of work."""
         if self.calls >= 10_000:
-            raise Mistake("never-ends", "Your function has called work() 10 000 times. Make a fixed number of calls, say 10.")
+            raise Mistake(
+                "never-ends", "Your function has called work() 10 000 times. || Make a fixed number of calls, say 10."
+            )
         first = self._first is not None and self.calls == 0
         seconds = self._first if first else self._cycle[(self.calls - (self._first is not None)) % len(self._cycle)]
         self.calls += 1
@@ -90,10 +92,13 @@ def _timed(answer: Callable, device: ScriptedDevice) -> float:
     if got is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
     if device.calls == 0:
-        raise Mistake("never-called", "Your function never calls work(): what does it time?")
+        raise Mistake(
+            "never-called",
+            "Your function never calls work(): what does it time? || Call work() between two readings of the clock.",
+        )
     if device.read == 0:
         raise Mistake(
-            "another-clock", "Your function never reads device.clock(): the devices of this check know no other time."
+            "another-clock", "Your function never reads device.clock(). || The devices of this check know no other time."
         )
     if isinstance(got, list | tuple):
         raise Mistake("samples-not-median", f"You return {len(got)} samples. Return one figure, which no disturbed call moves.")
@@ -106,20 +111,26 @@ def _timed(answer: Callable, device: ScriptedDevice) -> float:
 def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
     """Raise the Mistake of an answer for a device whose calls all take `right` seconds."""
     if (device.calls, device.read, device.synchronized) == (10, 2, 0):
-        raise Mistake("the-original", "This is the function of the text as it stands. Begin with what its clock does not see.")
+        raise Mistake(
+            "the-original",
+            "This is the function of the text as it stands. || Begin with what the clock of that function does not see.",
+        )
     if _close(got, right):
         return
     if _close(got / 1e3, right):
-        raise Mistake("milliseconds", "Your answer is in milliseconds. Return seconds.")
+        raise Mistake("milliseconds", "Your answer is in milliseconds. || Return seconds.")
     if _close(got / 1e6, right) or _close(got / 1e9, right):
-        raise Mistake("microseconds", "Your answer is in micro- or nanoseconds. Return seconds.")
+        raise Mistake("microseconds", "Your answer is in micro- or nanoseconds. || Return seconds.")
     if _close(got, -right):
-        raise Mistake("negative", "Your answer is negative: subtract the beginning from the end.")
+        raise Mistake("negative", "Your answer is negative. || Subtract the beginning from the end.")
     if device.calls > 1 and any(_close(got, right * n) for n in (device.calls, device.calls - 1)):
-        raise Mistake("total-not-per-call", "Your answer is the time of all calls together. Return the time of one.")
+        raise Mistake("total-not-per-call", "Your answer is the time of all calls together. || Return the time of one call.")
     ratios = [n / (n + 1) for n in (device.calls, device.calls - 1) if n > 0]
     if any(_close(got, right * ratio) or _close(got, right / ratio) for ratio in ratios):
-        raise Mistake("wrong-count", "You divide by one call too many or too few: count the calls between your clock readings.")
+        raise Mistake(
+            "wrong-count",
+            "You divide by one call too many or too few. || Divide by the number of calls between the two clock readings.",
+        )
     expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
 
 
@@ -139,11 +150,14 @@ def judge_fix_the_timing(answer: Callable) -> None:
     if lazy.dropped and not _close(got, right):
         raise Mistake(
             "optimized-away",
-            "On a device that works only when it must, your answer is too short: nobody held the result of work(), so the work"
-            " was never done. Keep the result until you have synchronized.",
+            "Your answer is too short on a device that works only when it must. || Where nobody holds the result of work(), "
+            "such a device never does the work. Keep the result until the device is synchronized.",
         )
     if not _close(_timed(answer, ScriptedDevice((2.5 * right,))), 2.5 * right):
-        raise Mistake("constant", "On a device whose calls take 25 ms your answer is not 25 ms: return what you measure.")
+        raise Mistake(
+            "constant",
+            "Your answer is not 25 ms on a device whose calls take 25 ms. || Devices differ: return what is measured.",
+        )
     queued = ScriptedDevice((right,), queued=True)
     for seconds in (got, _timed(answer, queued)):
         if not _close(seconds, right):
@@ -155,11 +169,11 @@ def judge_fix_the_timing(answer: Callable) -> None:
     noisy = ScriptedDevice(OUTLIERS)
     got = _timed(answer, noisy)
     if _close(got, max(OUTLIERS)):
-        raise Mistake("maximum-not-median", "You return the longest call, which may be a disturbed one.")
+        raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
     if not _close(got, right):
         raise Mistake(
             "mean-not-median",
-            "Some calls were disturbed and took 30 times as long. The mean carries them; which figure does not?",
+            "Some calls are disturbed and take 30 times as long. The mean carries them; which figure does not?",
         )
     for uneven in (JITTER, (*JITTER[2:], *JITTER[:2])):  # three calls in a row may lack the shortest, or the longest
         got = _timed(answer, ScriptedDevice(uneven))
@@ -167,8 +181,9 @@ def judge_fix_the_timing(answer: Callable) -> None:
             low, high = min(JITTER), max(JITTER)
             if _close(got, low):
                 raise Mistake(
-                    "minimum-not-median", "You return the shortest call. It says what is possible, not what is usual."
+                    "minimum-not-median",
+                    "You return the shortest call. || The shortest says what is possible, not what is usual.",
                 )
             if _close(got, high):
-                raise Mistake("maximum-not-median", "You return the longest call, which may be a disturbed one.")
+                raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
             expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)

@@ -1,4 +1,4 @@
-"""Exercise: find and name the bottleneck of six profiles."""
+"""Exercise: the bottleneck of a profile is the part that is near its own limit, while the others wait for it."""
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
 from hpml_lab.profiling.lessons.bottleneck import BOUNDS

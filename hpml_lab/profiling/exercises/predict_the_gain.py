@@ -24,7 +24,8 @@ RUBRIC = Rubric(
     right,
     """
 after = before - profile[part] + profile[part] / times
-    part-gone :: after = before - profile[part] :: You took the part away altogether. It still takes 1/times of its time.
+    part-gone :: after = before - profile[part] :: A part that is sped up does not go away altogether: it still takes 1/times of
+        its time.
     rest-ignored :: after = profile[part] / times :: The other parts take as long as before: add them.
     fraction-inverted :: after = profile[part] + (before - profile[part]) / times :: You made the rest faster and left the part
         as it was: the shares are swapped.
@@ -35,7 +36,7 @@ after = before - profile[part] + profile[part] / times
     saving-divided :: after = before - profile[part] / times :: You save share / times. What is left of the part is
         share / times: all of its share goes, and that comes back.
 return before / after
-    upside-down :: return after / before :: You return new time / old time. Speed-up is old / new.
+    upside-down :: return after / before :: Speed-up is old time / new time, not new / old.
     new-time :: return after :: That is the new time in seconds. Speed-up is old time / new time.
     gain-not-speed-up :: return 1 - after / before :: That is the share of the time that is saved. Speed-up is old / new.
     percent :: return 100 * before / after :: That is in %. Return the speed-up as a factor, 1 for no change.
@@ -46,6 +47,10 @@ return before / after
     share-not-speed-up :: return profile[part] / before :: That is the part's share. Speed-up is old time / new time.
     share-not-speed-up :: return profile[part] / before * times :: The share times the factor is no speed-up: add up the new
         time of all parts.
+    seconds-for-shares :: return 1 / (1 - profile[part] + profile[part] / times) :: Amdahl's p is a share of the whole, from 0
+        to 1, and the profile has seconds: divide by the sum of all parts.
+    percent-for-shares :: return 1 / (1 - 100 * profile[part] / before + 100 * profile[part] / before / times) :: Amdahl's p is
+        a share of the whole, from 0 to 1, not in percent.
     shares-times-factors :: return 1 + profile[part] / before * (times - 1) :: Times add, not speeds: divide the part's time by
         its factor.
     factor-of-the-part :: return times :: Only this part becomes that much faster. The rest stays as it is: add it.
@@ -55,7 +60,7 @@ return before / after
     rounded :: return round(before / after, 2) :: $ROUNDED
     rounded :: return round(before / after, 3) :: $ROUNDED
 profile[part]
-    another-part :: max(profile.values()) :: You made the largest part faster, whichever is asked for: use `part`.
+    another-part :: max(profile.values()) :: What becomes faster is `part`, and that need not be the largest one.
     another-part :: next(iter(profile.values())) :: You made the first part faster, whichever is asked for: use `part`.
     equal-parts :: before / len(profile) :: You gave each part the same share. Take its seconds over the sum of all.
 """,

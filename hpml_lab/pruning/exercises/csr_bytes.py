@@ -71,7 +71,7 @@ BYTES = Rubric(
     right,
     """
 int(weight.count_nonzero())
-    zeros-counted :: weight.numel() :: You count every element. CSR stores only those that are not 0.
+    zeros-counted :: weight.numel() :: CSR stores only the elements that are not 0, not every element.
     counts-the-zeros :: weight.numel() - int(weight.count_nonzero()) :: You count the zeros; CSR stores the other elements.
     negatives-not-counted :: int((weight > 0).sum()) :: Elements below 0 are stored, too: they are not 0.
     fractions-cut-off :: int(weight.int().count_nonzero()) :: A weight of 0.25 is stored, too: only 0 itself is not.
@@ -105,7 +105,8 @@ index_dtype.itemsize
     pointers-of-8-bytes :: + pointers * 8 :: The row pointers have the index dtype that is given, too.
     pointers-of-4-bytes :: + pointers * 4 :: The row pointers have the index dtype that is given, too.
 return stored, fewest
-    dense-bytes :: return weight.numel() * value, fewest :: Those are the bytes of the dense matrix, zeros and all.
+    dense-bytes :: return weight.numel() * value, fewest :: CSR's bytes are asked for, not those of the dense
+        matrix, zeros and all.
     bits :: return 8 * stored, fewest :: Those are bits; a byte has 8 of them.
     wrong-unit :: return stored / 1e3, fewest :: $UNIT
     wrong-unit :: return stored / 2**10, fewest :: $UNIT
@@ -121,9 +122,9 @@ whole answer
     UNIT="Return bytes, in no other unit.",
     TWELVE="12 bytes a value are those of float32 with int64 indices. Take the bytes of the dtypes that are given.",
 )
-_OWN = "The first number is right. The second"
-_SHARE = f"{_OWN} is a number of zeros, not their share."
-_WHOLE = f"{_OWN} is a whole number of zeros: which one is the first that is enough?"
+_OWN = "The first number is right. || The second number"
+_SHARE = f"{_OWN} is a count of zeros, not their share."
+_WHOLE = f"{_OWN} is a whole one: which one is the first that is enough?"
 ZEROS = Rubric(
     right,
     """
@@ -136,9 +137,9 @@ weight.numel() * value - (weight.shape[0] + 1) * index - 1
     one-too-many :: weight.numel() * value - (weight.shape[0] + 1) * index - 1 - (value + index) :: $OWN is one too large: one
         zero less is enough.
 value + index
-    coo :: value + 2 * index :: $OWN counts two indices for each value, as COO has them.
+    coo :: value + 2 * index :: $OWN counts one index for each value; two are COO's.
 return stored, fewest
-    kept-not-zeros :: return stored, weight.numel() - fewest :: $OWN is how many elements may be kept. How many are 0 then?
+    kept-not-zeros :: return stored, weight.numel() - fewest :: $OWN counts zeros, not the elements that may be kept.
     share-not-a-number :: return stored, fewest / weight.numel() :: $SHARE
     not-a-whole-number :: return stored, weight.numel() - (spare + 1) / (value + index) :: $WHOLE
     rounded-down :: return stored, int(weight.numel() - (spare + 1) / (value + index)) :: $OWN is rounded down: with that many

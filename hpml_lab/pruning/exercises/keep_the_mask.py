@@ -180,8 +180,8 @@ RUBRIC = Rubric(
     right,
     """
 apply, skip, skip, apply, skip
-    never-masked :: skip, skip, skip, skip, skip :: No pruned weight is 0: nothing was masked. Does your code make a new tensor
-        and leave the parameter as it was?
+    never-masked :: skip, skip, skip, skip, skip :: Pruned weights are 0 in the net's own parameters: a new tensor leaves the
+        parameter as it was.
     masked-once :: apply, skip, skip, skip, skip :: The masks are applied once, at the start. After the first step the pruned
         weights are not 0 any more.
     masked-before-the-step :: skip, apply, skip, skip, skip :: $BEFORE
@@ -205,10 +205,11 @@ apply, skip, skip, apply, skip
     weights-only :: apply_to_matrices, skip, skip, apply_to_matrices, skip :: A mask may belong to a bias: its name says to
         which parameter. You apply those of the weights only.
 optimizer.zero_grad()
-    gradients-not-cleared :: skip() :: The gradients of the batches before are still in each step: zero_grad?
+    gradients-not-cleared :: skip() :: Each step has the gradients of its own batch, without those of the batches before:
+        zero_grad?
 start(net, masks)
-    optimizer-starts-anew :: optimizer.state.clear(), start(net, masks) :: The optimizer's state is lost: go on with the one
-        that you were given.
+    optimizer-starts-anew :: optimizer.state.clear(), start(net, masks) :: A new optimizer has lost the state of the old one: go
+        on with the one that is given.
 """,
     wrap=_path,
     BEFORE="Your masks come before the step; the optimizer then moves the pruned weights, and the last step's moves stay.",

@@ -60,8 +60,8 @@ RUBRIC = Rubric(
     right,
     """
 [layer.weight for layer in layers]
-    counts-biases :: [t for layer in layers for t in (layer.weight, layer.bias) if t is not None] :: Biases are among your
-        elements. Only weights count, above and below the fraction bar.
+    counts-biases :: [t for layer in layers for t in (layer.weight, layer.bias) if t is not None] :: Biases are no weights, and
+        do not count above or below the fraction bar.
     stored-weights :: [getattr(layer, "weight_orig", layer.weight) for layer in layers] :: $STORED
     stored-weights :: list(net.parameters()) :: $STORED
     stored-weights :: [p for p in net.parameters() if p.ndim > 1] :: $STORED
@@ -83,11 +83,11 @@ RUBRIC = Rubric(
         weights as well: they belong to the whole, and their zeros count.
 (int((tensor == 0).sum()), tensor.numel()) for tensor in tensors
     zeros-twice :: (int((x.weight == 0).sum()) + masked(x), x.weight.numel()) for x in layers :: What a mask prunes is 0 in the
-        weight as well: you count it twice.
+        weight as well: count it once, not twice.
     only-masks :: (masked(layer), layer.weight.numel()) for layer in layers :: $MASKS
 return zeros / max(count, 1)
-    mean-over-layers :: return sum(z / n for z, n in parts) / max(len(parts), 1) :: You take the mean of the layers' shares: a
-        layer of 10 weights then counts as much as one of 10,000. Divide once.
+    mean-over-layers :: return sum(z / n for z, n in parts) / max(len(parts), 1) :: In a mean of the layers' shares a layer of
+        10 weights counts as much as one of 10,000. Divide once.
     pruned-layers-only :: return zeros / max(sum(n for z, n in parts if z), 1) :: Layers without zeros belong to the whole as
         well.
     share-that-stays :: return 1 - zeros / max(count, 1) :: That is the share that is not 0.

@@ -120,9 +120,7 @@ def _names_of(names: Names) -> Callable[[Callable[[], nn.Module]], list[str]]:
 
 
 _NO_TORCH = "You miss the layers that torch itself quantized. It puts a module of another class in the place of the layer."
-_NO_TORCHAO = (
-    "You miss the layers that torchao quantized. The module is the same nn.Linear as before: look at its weight's type."
-)
+_NO_TORCHAO = "torchao quantizes a layer and leaves its module the same nn.Linear as before: look at its weight's type."
 _FLOATS = "You list layers of float weights. That a layer could be quantized does not mean that it is."
 _KINDS = "You miss some kinds of layers. An Embedding, a convolution and an LSTM (which has no weight) can be quantized, too."
 _FAKE = "Before and during quantization-aware training the weights are floats; such a layer is not quantized yet."
@@ -132,7 +130,7 @@ RUBRIC = Rubric(
     right,
     """
 model.named_modules()
-    not-nested :: model.named_children() :: You look at the model's own children only, not at theirs.
+    not-nested :: model.named_children() :: The model's own children are not all: layers can be nested in them.
     last-part-of-the-name :: [(path.rpartition(".")[2], module) for path, module in model.named_modules()] :: $LAST
 by_torchao(module)
     misses-torchao :: False :: $NO_TORCHAO
@@ -148,8 +146,8 @@ by_torchao(module)
     one-class-of-tensor :: "Int8Tensor" in by_torchao(module) :: $CLASS
     one-class-of-tensor :: by_torchao(module) in ("Int8Tensor", "Float8Tensor") :: $CLASS
 by_torch(module)
-    parts-listed :: "quantized" in type(module).__module__.split(".") :: You list parts of a quantized layer, such as its
-        _packed_params, as well.
+    parts-listed :: "quantized" in type(module).__module__.split(".") :: A part of a quantized layer, such as its
+        _packed_params, is not a layer.
     misses-torch :: False :: $NO_TORCH
     only-some-kinds :: by_torch(module).endswith(".Linear") :: $KINDS
     only-some-kinds :: "dynamic" in by_torch(module) :: $KINDS

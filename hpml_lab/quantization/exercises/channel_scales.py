@@ -25,12 +25,12 @@ def over(weight: Tensor, dims: list[int]) -> Tensor:
 
 
 _GRID = "The integers go from -2^(bits-1) to 2^(bits-1) - 1, and s = max|w| / ((q_max - q_min) / 2): 127.5 steps for 8 bits."
-_ZEROS = "A channel of zeros has the scale 1 here, so that nothing is divided by 0. Yours is something else there."
+_ZEROS = "A channel of zeros has the scale 1 here, so that nothing is divided by 0."
 RUBRIC = Rubric(
     right,
     """
 weight.movedim(axis, 0).flatten(1)
-    axis-ignored :: weight.flatten(1) :: Your channels are always those of dimension 0: use `axis`.
+    axis-ignored :: weight.flatten(1) :: The channels are those of dimension `axis`, not always those of dimension 0.
     axis-ignored :: weight.movedim(1, 0).flatten(1) :: Your channels are always those of dimension 1: use `axis`.
     axis-ignored :: weight.movedim(-1, 0).flatten(1) :: Your channels are always those of the last dimension: use `axis`.
     one-for-all :: weight.reshape(1, -1).expand(weight.shape[axis], -1) :: All your scales are alike: that is one scale for the
@@ -56,7 +56,8 @@ rows.abs().amax(1)
     mean-instead-of-largest :: rows.abs().mean(1) :: The largest |w| has to fit into the grid, not the mean.
     norm-instead-of-largest :: rows.norm(dim=1) :: The largest |w| has to fit into the grid: no norm.
 (2**bits - 1) / 2
-    other-grid :: 2 ** (bits - 1) - 1 :: Your grid ends at ±(2^(bits-1) - 1), another convention. $GRID
+    other-grid :: 2 ** (bits - 1) - 1 :: A grid that ends at ±(2^(bits-1) - 1) is another convention. The integers go from
+        -2^(bits-1) to 2^(bits-1) - 1, and s = max|w| / ((q_max - q_min) / 2): 127.5 steps for 8 bits.
     other-grid :: 2 ** (bits - 1) :: $GRID
     not-halved :: 2**bits - 1 :: You divide by all steps of the grid; from 0 to max|w| there are half of them.
     not-halved :: 2**bits :: 2^bits is the number of integers; from 0 to max|w| there are fewer steps.
@@ -68,10 +69,10 @@ torch.where(scale == 0, torch.ones_like(scale), scale)
     zeros-unguarded :: scale.clamp(min=torch.finfo(torch.float32).eps) :: $ZEROS
     zeros-unguarded :: scale.clamp(min=1e-8) :: $ZEROS
 return scale
-    inverted :: return 1 / scale :: Yours is 1/s: the steps in a unit. The scale is the width of one step.
+    inverted :: return 1 / scale :: The scale is the width of one step; its inverse is the steps in a unit.
     keeps-dimensions :: return scale[:, None] :: Return one dimension: a scale for each channel.
 """,
-    OTHER="You take the largest weight along `axis`, and so lose that dimension. It is the one to keep: all the others go.",
+    OTHER="The largest weight along `axis` would lose that dimension. It is the one to keep: all the others go.",
     LEFT="A convolution's channel has inputs, rows and columns. You reduce over one of these dimensions only.",
     ONE="You return one number for the whole tensor. Each channel has a largest weight, and a scale, of its own.",
     SIGNS="The largest weight may be a negative one: take the largest absolute value.",

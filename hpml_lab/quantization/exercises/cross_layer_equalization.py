@@ -41,7 +41,7 @@ def misread(w1: Tensor, b1: Tensor, w2: Tensor, dim: int) -> Layers:
     return w1 * along(w1, 0, s), b1 * s, w2 / along(w2, dim, s)
 
 
-_DEAD = "A channel without weights in one of the layers stays as it is: s = 1 there. Yours becomes 0, infinite or nan."
+_DEAD = "A channel without weights in one of the layers stays as it is: s = 1 there, and nothing becomes 0, infinite or nan."
 RUBRIC = Rubric(
     right,
     """
@@ -55,7 +55,7 @@ largest(w1, 0), largest(w2, 1)
     one-for-all :: w1.abs().amax().expand(len(w1)), w2.abs().amax().expand(len(w1)) :: All your factors are alike: you take one
         range for each layer. Each channel has a range of its own.
 (r2 / r1).sqrt()
-    inverted :: (r1 / r2).sqrt() :: Your channels with wide weights become wider still: s is the inverse of yours.
+    inverted :: (r1 / r2).sqrt() :: Channels with wide weights become narrower, not wider still: is it s or its inverse?
     no-root :: r2 / r1 :: With s = r₂/r₁ the two ranges change places. They should meet in the middle.
     no-root :: r1 / r2 :: Neither the root nor the direction is right: set s r₁ = r₂ / s and solve.
     first-only :: 1 / r1 :: All ranges of your first layer are 1, and the second layer has the whole spread.

@@ -76,7 +76,7 @@ low.clamp(max=0), high.clamp(min=0)
     range-of-x :: x.min(), x.max() :: $X
 """,
     wrap=_part(1),
-    SYMMETRIC="Your range is as wide on both sides of 0: the symmetric scheme. Here it goes from low to high.",
+    SYMMETRIC="The range goes from low to high. As wide on both sides of 0, it would be the symmetric scheme.",
     FEWER="2^bits integers have one step fewer between them: how many steps lead from quant_min to quant_max?",
     XOR="In Python 2 ^ bits is the exclusive or of two integers; the power is 2**bits.",
     X="You take the range of x itself. Use low and high: what lies outside them is clamped.",
@@ -85,9 +85,9 @@ ZEROS = Rubric(
     right,
     """
 zero_point = quant_min - torch.round(l / scale)
-    from-the-other-end :: zero_point = quant_max - torch.round(h / scale) :: Where both ends lie halfway between two integers,
-        your zero point is another one: torch's is quant_min - round(low / scale), and rounds halves to the even neighbor. Do
-        you begin at high, or round in another way?
+    from-the-other-end :: zero_point = quant_max - torch.round(h / scale) :: Where both ends lie halfway between two integers, a
+        zero point from high, or with another rounding, is another one: torch's is quant_min - round(low / scale), and rounds
+        halves to the even neighbor.
     sign-flipped :: zero_point = quant_min + torch.round(l / scale) :: The sign: low / scale is negative, so subtracting it goes
         up.
     from-the-middle :: zero_point = -torch.round((l + h) / 2 / scale) :: $MIDDLE
@@ -97,8 +97,8 @@ zero_point = quant_min - torch.round(l / scale)
     low-itself :: zero_point = l :: $ITSELF
     low-itself :: zero_point = -l :: $ITSELF
 zero_point = quant_min
-    no-quant-min :: zero_point = 0 :: low should become quant_min, which is negative; with your zero point low becomes 0.
-        Integers that are shifted afterwards need a zero point that is shifted, too.
+    no-quant-min :: zero_point = 0 :: low becomes quant_min, which is negative, and not 0. Integers that are shifted afterwards
+        need a zero point that is shifted, too.
     from-quant-max :: zero_point = quant_max :: Your zero point lets low become quant_max.
     always-8-bits :: zero_point = -128 :: Your zero point does not depend on `bits`.
 torch.round(l / scale)
@@ -122,21 +122,21 @@ x * (1 / scale)
     divides :: x.double() / scale.double() :: $WHICH
     multiplies :: x * scale :: A step has the length `scale`: how many steps is x from 0?
 torch.round(v)
-    truncates :: torch.trunc(v) :: You cut the fraction off; take the nearest integer.
+    truncates :: torch.trunc(v) :: Take the nearest integer; to cut the fraction off is not to round.
     truncates :: torch.floor(v) :: You round down; take the nearest integer.
     truncates :: torch.ceil(v) :: You round up; take the nearest integer.
     halves-up :: torch.floor(v + 0.5) :: You round all halves up. torch.round takes the even neighbor: otherwise halves would be
         moved up on average.
 torch.round(v) + zero_point
-    zero-point-before-rounding :: torch.round(v + zero_point) :: You add the zero point before you round. If it is odd, halves
-        then go to the other neighbor.
+    zero-point-before-rounding :: torch.round(v + zero_point) :: Round before the zero point is added. If it is odd, halves
+        would otherwise go to the other neighbor.
     zero-point-subtracted :: torch.round(v) - zero_point :: The zero point is what 0 becomes: add it.
     no-zero-point :: torch.round(v) :: 0 should become the zero point; with you it stays 0.
     counted-from-low :: torch.round((x - l) * (1 / scale)) + quant_min :: You count the steps from low, which may lie between
         two integers: then 0 does not always become the zero point. Round x · (1 / scale) by itself, and add the zero point.
 q.clamp(quant_min, quant_max)
-    clamped-before-the-zero-point :: (q - zero_point).clamp(quant_min, quant_max) + zero_point :: You clamp first and then add
-        the zero point, which leads out of the range again.
+    clamped-before-the-zero-point :: (q - zero_point).clamp(quant_min, quant_max) + zero_point :: The zero point, added after
+        the clamp, would lead out of the range again: clamp last.
     not-clamped :: q :: Values outside the range should become quant_min or quant_max.
     one-integer-unused :: q.clamp(-quant_max, quant_max) :: $ENDS
     one-integer-unused :: q.clamp(quant_min, quant_max - 1) :: $ENDS

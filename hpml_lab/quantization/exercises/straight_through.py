@@ -57,7 +57,7 @@ VALUES = Rubric(
     right,
     """
 (kept - zero_point) * scale
-    unchanged :: x.detach() :: Your values are those of x. Only the gradient acts as if nothing had been rounded.
+    unchanged :: x.detach() :: The values are levels, not those of x. Only the gradient acts as if nothing had been rounded.
     returns-integers :: kept :: Those are the integers. Return the floats that they stand for.
     zero-point-kept :: kept * scale :: On the way back, the zero point is subtracted before the scale multiplies.
     not-scaled-back :: kept - zero_point :: On the way back, the scale multiplies.
@@ -67,7 +67,7 @@ q.clamp(quant_min, quant_max)
     not-clamped :: q :: Values outside the range should become those of quant_min or quant_max.
     always-8-bits :: q.clamp(-128, 127) :: Clamp to quant_min and quant_max, whatever they are.
 torch.round(v) + zero_point
-    not-rounded :: v + zero_point :: Your values are clamped but not rounded.
+    not-rounded :: v + zero_point :: The values are rounded as well as clamped.
     truncates :: torch.trunc(v) + zero_point :: You cut the fraction off; take the nearest integer.
     truncates :: torch.floor(v) + zero_point :: You round down; take the nearest integer.
     zero-point-before-rounding :: torch.round(v + zero_point) :: Add the zero point after the rounding: with an odd one, halves
@@ -81,8 +81,8 @@ GRADIENTS = Rubric(
     right,
     """
 (quant_min <= q) & (q <= quant_max)
-    no-clip :: torch.ones_like(x) :: Your gradient passes everywhere, also where x was clamped. There a small change of x
-        changes nothing: 0.
+    no-clip :: torch.ones_like(x) :: The gradient does not pass where x was clamped. There a small change of x changes nothing:
+        0.
     inverted-clip :: (q < quant_min) | (q > quant_max) :: Your gradient passes where x was clamped and is 0 where it was
         rounded: the other way around.
     ends-left-out :: (quant_min < q) & (q < quant_max) :: Values that are rounded to quant_min or quant_max were not clamped:
@@ -106,7 +106,7 @@ GRADIENTS = Rubric(
     clip-at-one :: x.abs() <= 1 :: You stop the gradient beyond -1 and 1, as for binary weights. The ends are quant_min and
         quant_max.
 lambda g: g * within
-    gradient-of-round :: lambda g: 0 * g :: That is the true derivative of round: 0. Nothing would be learned; pass it on as 1.
+    gradient-of-round :: lambda g: 0 * g :: The true derivative of round is 0. Nothing would be learned; pass it on as 1.
     scaled :: lambda g: g * within * scale :: Your gradient is multiplied by the scale. Quantize and dequantize cancel: 1 /
         scale · scale.
     scaled :: lambda g: g * within / scale :: Your gradient is divided by the scale. The way back multiplies by it again.

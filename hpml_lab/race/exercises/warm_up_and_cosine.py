@@ -1,4 +1,4 @@
-"""Exercise: a straight climb to the peak rate, then half a cosine wave down."""
+"""Exercise: a straight climb to the peak rate, then half a cosine wave down; each has a clock of its own, from 0 to 1."""
 
 import math
 from collections.abc import Callable

@@ -172,9 +172,9 @@ def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> 
     handed = [(list(case.a), list(case.b)) for case in CASES]
     verdicts = [_verdict(answer(*losses), case) for losses, case in zip(handed, CASES, strict=True)]
     if set(verdicts) == {"undecided"}:
-        raise Mistake("never-decides", "Your function never names a winner. For a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
+        raise Mistake("never-decides", "A race can have a winner: for a = [1, 2, 3] and b = [1.5, 2.5, 3.5] it is a.")
     if verdicts == [case.right if case.right != "undecided" else None for case in CASES]:
-        raise Mistake("undecided-missing", 'Where nobody has won your function returns None: return "undecided".')
+        raise Mistake("undecided-missing", 'Where nobody has won, return "undecided", not None.')
     for pick, worst in product((0, -1), (inf, nan)):
         if verdicts == [_by_one_seed(case, pick, worst) for case in CASES]:
             raise Mistake(
@@ -182,12 +182,13 @@ def judge_winner_by_seeds(answer: Callable[[list[float], list[float]], str]) -> 
             )
     decided = [given == case.right for given, case in zip(verdicts, CASES, strict=True) if case.right != "undecided"]
     if all(decided) and set(verdicts) == {"a", "b"}:
-        raise Mistake("always-a-winner", "Your function is never undecided: what if a is lower in one seed and b in another?")
+        raise Mistake("always-a-winner", "A race can be undecided: what if a is lower in one seed and b in another?")
     for case, given in zip(CASES, verdicts, strict=True):
         expect(given, case.right, case=f"a = {case.a}, b = {case.b}", mistakes=case.mistakes)
     if not same(handed, [(case.a, case.b) for case in CASES]):
         raise Mistake(
-            "inputs-changed", "The verdicts are right, but your function changed the lists of losses that it was given."
+            "inputs-changed",
+            "The verdicts are right, but your function changed the lists of losses. || The lists belong to the caller.",
         )
 
 

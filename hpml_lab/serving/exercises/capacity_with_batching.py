@@ -54,8 +54,7 @@ RUBRIC = Rubric(
     right,
     """
 limit / (a + b * limit)
-    one-at-a-time :: 1 / (a + b) :: Your capacity is that of one request at a time. In a batch, a is paid once for all of its
-        requests.
+    one-at-a-time :: 1 / (a + b) :: In a batch, a is paid once for all of its requests, and not for one request at a time.
     batches-instead-of-requests :: 1 / (a + b * limit) :: 1 / (a + b·n) batches are served per unit of time, and each of them
         has n requests.
     without-the-fixed-cost :: 1 / b :: 1 / b is what batches without end come near to. A batch of n also pays a.

@@ -129,7 +129,7 @@ _WAITS = (
     "The client sends a request only when it has the answer to the one before, and not before it is due: the later of both."
 )
 _PERCENTILES = """
-interpolated | interpolated | You interpolate between two latencies. $RANK
+interpolated | interpolated | You interpolate between two latencies. || $RANK
 rank-too-high | at(math.floor) | Where share % of the requests is a whole number k, the k-th smallest latency is meant. $RANK
 rank-too-low | at(lambda k: math.floor(k) - 1) | Your rank is rounded down, so that fewer than share % do not exceed it. $RANK
 rank-rounded | at(lambda k: round(k) - 1) | Your rank is rounded to the nearest number. $RANK
@@ -158,9 +158,9 @@ median | (lambda values, p: percentile(values, 50)) | That is the median, whatev
 
 def _table() -> str:
     """Rows of wrong percentiles: of both latencies, and of the second alone."""
-    rows = [row.split(" | ") for row in _PERCENTILES.strip().splitlines()]
+    rows = [row.split(" | ", 2) for row in _PERCENTILES.strip().splitlines()]
     both = [f"    {name} :: {way}(first, share), {way}(second, share) :: {hint}" for name, way, hint in rows]
-    second = [f"    {name} :: {way}(second, share) :: Your first number is right. {hint}" for name, way, hint in rows]
+    second = [f"    {name} :: {way}(second, share) :: Your first number is right. || {hint}" for name, way, hint in rows]
     return "\n".join(["percentile(first, share), percentile(second, share)", *both, "percentile(second, share)", *second])
 
 
@@ -168,7 +168,7 @@ RUBRIC = Rubric(
     right,
     """
 waits(due, service)
-    sends-too-early :: never_idle(due, service) :: Your client sends the next request at once, also before it is due. $WAITS
+    sends-too-early :: never_idle(due, service) :: Your client sends the next request at once, also before it is due. || $WAITS
     gap-after-the-answer :: gap_after_answer(due, service) :: Your client pauses after each answer as if the gap began there.
         The moments due are fixed.
     schedule-shifts :: schedule_shifts(due, service) :: In your code a late request moves all later ones. The moments due are
@@ -181,13 +181,13 @@ waits(due, service)
     waiting-does-not-add-up :: waits_one_back(due, service) :: Your client has its answer at due + service. A request that was
         sent late is answered late, and so on.
 first = [end - moment for moment, end in zip(sent, done, strict=True)]
-    both-from-due :: first = [end - moment for moment, end in zip(due, done, strict=True)] :: Your first latency counts from
-        the moment due as well; it counts from the moment sent.
+    both-from-due :: first = [end - moment for moment, end in zip(due, done, strict=True)] :: The first latency counts from the
+        moment sent, not from the moment due.
     waiting-instead-of-latency :: first = [end - moment for moment, end in zip(due, sent, strict=True)] :: sent − due is how
         late the client was. Its own latency is from sent to done.
 zip(due, done, strict=True)
     no-waiting :: zip(sent, done, strict=True) :: Your second number has no waiting in it. Either it counts from the moment sent
-        too, or your client sends each request when it is due. $WAITS
+        too, or your client sends each request when it is due. || $WAITS
     waiting-instead-of-latency :: zip(due, sent, strict=True) :: sent − due is only the waiting before a request is sent; the
         answer arrives at done.
     moment-instead-of-latency :: zip([0.0] * len(due), done, strict=True) :: Your second number is a moment, when an answer

@@ -35,8 +35,8 @@ RUBRIC = Rubric(
     right,
     """
 2, 2, 12
-    eight-bytes-of-state :: 2, 2, 8 :: You count 8 bytes of optimizer state for each parameter. It is three float32 numbers:
-        two moments, and the copy of the parameters, which it updates.
+    eight-bytes-of-state :: 2, 2, 8 :: The optimizer's state has more than 8 bytes for each parameter. It is three float32
+        numbers: two moments, and the copy of the parameters, which it updates.
     moments-forgotten :: 2, 2, 4 :: Adam keeps two float32 moments for each parameter, next to the float32 copy.
     one-moment :: 2, 2, 6 :: Moments and copy are float32: 4 bytes each, three numbers for each parameter.
     float32-sizes :: 4, 4, 8 :: These are the sizes of training in float32. Here parameters and gradients have 16 bits.
@@ -47,7 +47,7 @@ RUBRIC = Rubric(
         stage 1 on.
     numbers-not-bytes :: 1, 1, 3 :: You count numbers. A number in 16 bits has 2 bytes, one in float32 has 4.
 3, 2, 1
-    never-shared :: 4, 4, 4 :: This is stage 0 at every stage. What does each further stage shard?
+    never-shared :: 4, 4, 4 :: At stage 0 nothing is sharded. What does each further stage shard?
     everything-shared :: 0, 0, 0 :: Only stage 3 shards everything. Which part does each stage add?
     all-or-nothing :: 1, 1, 1 :: Stages 1 and 2 shard only a part: first the state, then also the gradients.
     stage-too-high :: 2, 1, 0 :: Your stages are one too far: stage 0 shards nothing, stage 1 the state alone.

@@ -41,7 +41,9 @@ def judge_complete_snapshot(answer: Callable) -> None:
         random = torch.get_rng_state()
         saved = answer(run)
         if not torch.equal(random, torch.get_rng_state()) or _changed(run, twin):
-            raise Mistake("changes-the-run", "Taking a snapshot changed the run itself: a run without it would end elsewhere.")
+            raise Mistake(
+                "changes-the-run", "Taking a snapshot must not change the run itself: a run without it would end elsewhere."
+            )
         kept = _loaded(saved)
         run.step()  # as a real run does, while the file is written
         shared = [part for part in kept if not _same(saved[part], kept[part])]

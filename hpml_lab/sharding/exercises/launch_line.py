@@ -25,7 +25,7 @@ def judge_launch_line(answer: Callable) -> None:
     for host in HOSTS:
         typed = [answer(node, host) for node in range(NODES)]
         if typed[0] and typed[1] in ("", None):
-            raise Mistake("only-node-0", "Node 1 gets no line from you. A torchrun starts the ranks of its own node only.")
+            raise Mistake("only-node-0", "Node 1 gets no line from you. || A torchrun starts the ranks of its own node only.")
         lines = [_parsed(line) for line in typed]
         for line in lines:
             _judge_script(line)
@@ -67,10 +67,13 @@ def _after_launcher(words: list[str]) -> list[str]:
             raise Mistake("deprecated-launcher", "torch.distributed.launch is deprecated; torchrun has taken its place.")
         if PurePosixPath(word).name == "torchrun" or word in ("torch.distributed.run", "-mtorch.distributed.run"):
             if "ssh" in words[:index]:
-                raise Mistake("runs-elsewhere", "This line starts torchrun on another machine. You have a shell on both nodes.")
+                raise Mistake(
+                    "runs-elsewhere", "There is a shell on both nodes: no line has to start torchrun on another machine."
+                )
             if "srun" in words[:index]:
                 raise Mistake(
-                    "uses-srun", "srun is Slurm's, which starts the line on all nodes itself. Here you type it on each."
+                    "uses-srun",
+                    "srun is Slurm's, which starts the line on all nodes itself. Without Slurm it is typed on each.",
                 )
             return words[index + 1 :]
     commands = [word for word in words if not re.match(r"\w+=", word)]
@@ -148,7 +151,7 @@ def _judge_c10d(lines: list[argparse.Namespace], host: str) -> None:
         raise Mistake("address-not-read", "The c10d rendezvous does not read --master-addr: its place is --rdzv-endpoint.")
     _judge_place(lines, [_host_and_port(line.rdzv_endpoint) for line in lines], host)
     if lines[0].rdzv_id != lines[1].rdzv_id:
-        raise Mistake("ids-differ", "The nodes have different --rdzv-id: they take part in two different jobs, and both wait.")
+        raise Mistake("ids-differ", "With different --rdzv-id the nodes take part in two different jobs, and both wait.")
 
 
 def _judge_static(lines: list[argparse.Namespace], host: str) -> None:
@@ -163,7 +166,7 @@ def _judge_static(lines: list[argparse.Namespace], host: str) -> None:
     if ranks == [0, 0]:
         raise Mistake("same-node-rank", f"Both nodes say that they are node 0. {NODE_RANK_HINT}")
     if ranks == [1, 2]:
-        raise Mistake("counted-from-one", "The nodes are counted from 0: nobody is node 0, and both wait for it.")
+        raise Mistake("counted-from-one", "The nodes are counted from 0: if nobody is node 0, both wait for it.")
     if ranks == [0, GPUS]:
         raise Mistake("counts-ranks", f"--node-rank counts nodes, not ranks: node 1 is number 1, not {GPUS}.")
     if ranks != [0, 1]:

@@ -30,8 +30,8 @@ RUBRIC = Rubric(
     right,
     """
 min(stages - 1 - stage, micro_batches)
-    more-ahead-than-there-are :: stages - 1 - stage :: With few micro-batches your stage runs forward passes of micro-batches
-        that do not exist.
+    more-ahead-than-there-are :: stages - 1 - stage :: There may be fewer micro-batches than stages: no stage runs the forward
+        pass of one that does not exist.
     one-too-many-ahead :: min(stages - stage, micro_batches) :: Your stage starts one forward pass too many before its first
         backward pass: it keeps the activations of one micro-batch more than it must.
     counted-from-the-wrong-end :: min(stage, micro_batches) :: You have the stages in reverse. The first one runs ahead the
@@ -40,12 +40,13 @@ min(stages - 1 - stage, micro_batches)
         start a backward pass right after each forward pass.
     not-ahead :: 0 :: The backward pass of micro-batch 0 needs a gradient from the next stage, which has not begun: run ahead.
 for i in range(micro_batches):
-    no-drain :: for i in range(micro_batches - ahead): :: You stop after the last forward pass. The micro-batches that are still
+    no-drain :: for i in range(micro_batches - ahead): :: The last forward pass is not the end. The micro-batches that are still
         under way need their backward passes, too.
     backward-in-reverse :: for i in reversed(range(micro_batches)): :: The gradients arrive in the order of the micro-batches,
         not in reverse: micro-batch 0 comes back first.
 ("F", i + ahead)
-    forward-numbered-anew :: ("F", i) :: After its first forward passes your stage starts again at micro-batch 0.
+    forward-numbered-anew :: ("F", i) :: After its first forward passes a stage goes on with the next micro-batch, and not again
+        with 0.
 ("B", i)
     backward-of-the-newest :: ("B", min(i + ahead, micro_batches - 1)) :: The backward pass is not that of the micro-batch which
         has just gone forward, but of the oldest one that is still under way.

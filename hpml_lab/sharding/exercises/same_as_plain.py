@@ -53,7 +53,7 @@ def judge_same_as_plain(answer: Any) -> None:
         raise Mistake("not-a-json", hint)
     config = _python(answer)
     if isinstance(config, dict) and not {"optimizer", "train_batch_size", "train_micro_batch_size_per_gpu"} & set(config):
-        raise Mistake("only-the-changes", "Give the whole JSON, not only what you would change: DeepSpeed reads one file.")
+        raise Mistake("only-the-changes", "Give the whole JSON, not only what changes: DeepSpeed reads one file.")
     try:
         meant = meaning_of(config, RANKS)
     except LabError as error:
@@ -105,7 +105,9 @@ def _judge_place_of_settings(config: Mapping[str, Any]) -> None:
     """Settings that are there, but not where DeepSpeed reads them, or not as it reads them."""
     params = config["optimizer"].get("params") or {}
     if "adam_w_mode" in config or "adam_w_mode" in config["optimizer"]:
-        raise Mistake("misplaced", 'DeepSpeed does not look for "adam_w_mode" there: it is one of the optimizer\'s "params".')
+        raise Mistake(
+            "misplaced", ('DeepSpeed looks for "adam_w_mode" in one place only: it is one of the optimizer\'s "params".')
+        )
     if isinstance(params.get("adam_w_mode"), str):
         hint = "A text in quotes is true, whatever it says. JSON has false, and Python False, without quotes."
         raise Mistake("text-is-true", hint)
@@ -145,10 +147,12 @@ def _judge_spelling(config: Any) -> None:
     """A setting that decides is there, but under a name or in a place that nobody reads; or the whole block is null."""
     params = (config.get("optimizer") or {}).get("params", {})
     if params is None:
-        raise Mistake("wrong-type", 'The optimizer\'s "params" are null: its rate and its decay stand there.')
+        raise Mistake("wrong-type", 'The optimizer\'s "params" are not null: its rate and its decay stand there.')
     blocks = set(config.get("optimizer") or {}) | set(params)
     if "gradient_clipping" in blocks - set(config):
-        raise Mistake("misplaced", 'DeepSpeed does not look for "gradient_clipping" there: it stands outside of the blocks.')
+        raise Mistake(
+            "misplaced", ('DeepSpeed looks for "gradient_clipping" in one place only: it stands outside of the blocks.')
+        )
     for wanted, settings in (("gradient_clipping", config), *((name, params) for name in sorted(READ))):
         near = [] if wanted in settings else difflib.get_close_matches(wanted, map(str, settings), n=1, cutoff=0.85)
         if near:

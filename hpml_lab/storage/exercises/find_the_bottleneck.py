@@ -54,13 +54,14 @@ def _judge_datasets(answer: Callable, stores: list[PictureStore], decoder: mock.
                 raise Mistake(
                     "keeps-every-picture",
                     "The bytes are read for each sample, but they are not decoded: decoded pictures stay in memory, in each "
-                    "worker. Was decoding the slow stage?",
+                    "worker. || Decoding stays as it is, for each sample: was it the slow stage?",
                 )
         _judge_tables(store)
         if all(len(set(seen)) == 1 for seen in mirrored):
             raise Mistake(
                 "augmentation-frozen",
-                "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept.",
+                "Over many epochs each picture looks the same: the random mirroring is gone, or was drawn once and kept. || "
+                "Mirror as before, anew for each sample.",
             )
         share.append(np.mean(mirrored))
         other_labels = labels
@@ -76,7 +77,7 @@ def _made(answer: Callable, store: PictureStore) -> Any:
     if dataset is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
     if isinstance(dataset, type):
-        raise Mistake("returns-the-class", "Return an instance of your class, not the class: add parentheses.")
+        raise Mistake("returns-the-class", "Return an instance of the class, not the class itself: add parentheses.")
     if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
         raise Mistake("not-a-dataset", "Return a Dataset: an object with __len__ and __getitem__.")
     if store.reads:
@@ -108,7 +109,7 @@ def _is_mirrored(image: Any, pictures: list[torch.Tensor], index: int) -> bool:
     if same(image, picture.flip(-1)):
         return True
     if same(image, picture.flip(-2)) or same(image, picture.flip(-1, -2)):
-        raise Mistake("mirrored-up-down", "Your pictures are upside down: `augment` mirrors them from left to right.")
+        raise Mistake("mirrored-up-down", "`augment` mirrors a picture from left to right, not upside down.")
     shape = tuple(getattr(image, "shape", picture.shape))
     if shape != tuple(picture.shape):
         raise Mistake(
@@ -134,12 +135,15 @@ def _judge_reads(store: PictureStore, reads: int, epoch: int) -> None:
     """How many pictures one epoch read."""
     if epoch and reads < COUNT and store.tables > COUNT:
         raise Mistake(
-            "wrong-stage-fixed", "You keep pictures in memory, and the table is still parsed for each sample. Look at the bars."
+            "wrong-stage-fixed",
+            "You keep pictures in memory, and the table is still parsed for each sample. || The stage to save is the one"
+            " with the longest bar.",
         )
     if epoch and reads < COUNT:
         raise Mistake(
             "keeps-every-picture",
-            "In the second epoch no picture is read: all stay in memory, in each worker. Was reading the slow stage?",
+            "In the second epoch no picture is read: all stay in memory, in each worker. || Reading stays as it is, for each"
+            " sample: was it the slow stage?",
         )
     if reads > COUNT:
         raise Mistake("reads-twice", f"{reads} pictures are read for {COUNT} samples.")

@@ -45,12 +45,12 @@ _ROUNDED = "Your points are whole numbers. Key points lie between pixels: keep t
 _INSIDE = "A point that lies outside the image stays outside, as far from its edge as it was: do not clamp its coordinates."
 _DOWN = "You mirror from top to bottom. The last dimension of an image (C, H, W) is its width."
 _TURNED = "You turned everything by 180°: mirror from left to right only."
-_SEVERAL = "Only the rows of one pair are exchanged: `pairs` may hold several."
+_SEVERAL = "`pairs` may hold several: exchange the rows of each pair, not of one alone."
 RUBRIC = Rubric(
     flip,
     """
 image.flip(-1)
-    points-only :: image :: The landmarks moved, and the image stayed as it was.
+    points-only :: image :: Image and landmarks move together: mirror the image as well.
     wrong-axis-of-the-image :: image.flip(-2) :: The landmarks are mirrored from left to right, the image from top to bottom:
         its last dimension is the width.
     both-axes-of-the-image :: image.flip(-1, -2) :: Your image is turned by 180°: mirror it from left to right only, along its
@@ -59,7 +59,7 @@ image.flip(-1)
     everything-reversed :: image.flip(0, 1, 2) :: You reverse all dimensions of the image, channels and rows, too: name the one
         that is its width.
 image.shape[-1] - 1 - x, y
-    image-only :: x, y :: The image is mirrored, and its landmarks stayed where they were.
+    image-only :: x, y :: Image and landmarks move together: the landmarks do not stay where they were.
     wrong-axis :: x, image.shape[-2] - 1 - y :: The image is mirrored from left to right, the landmarks from top to bottom:
         column 0 of `points` is x.
     off-by-one :: image.shape[-1] - x, y :: Off by one pixel: columns are numbered 0 to W − 1. Where does column 0 go?
@@ -80,7 +80,7 @@ image.shape[-1] - 1 - x, y
     width-of-the-example :: 9 - x, y :: $EXAMPLE
     width-of-the-example :: 10 - x, y :: $EXAMPLE
 return across, moved
-    points-first :: return moved, across :: You return (points, image): the image comes first.
+    points-first :: return moved, across :: Return (image, points): the image comes first.
     columns-exchanged :: return across, moved.flip(-1) :: You exchange x and y, the columns of `points`. A pair names two of its
         rows.
     rows-reversed :: return across, moved.flip(0) :: You reverse all rows of `points`: exchange those that `pairs` names.
@@ -96,8 +96,8 @@ in pairs:
     only-one-pair-exchanged :: in pairs[:1]: :: $SEVERAL
     only-one-pair-exchanged :: in pairs[-1:]: :: $SEVERAL
 moved[[left, right]] = moved[[right, left]]
-    left-and-right-not-exchanged :: pass :: Each point is in the right position, but a mirror exchanges left and right: swap the
-        rows of `pairs` once.
+    left-and-right-not-exchanged :: pass :: Each point is in the right position. || A mirror also exchanges left and right: swap
+        the rows of `pairs` once.
     only-x-exchanged :: moved[[left, right], 0] = moved[[right, left], 0] :: Of each pair you exchange x and leave y where it
         was: exchange whole rows.
     rows-lost-in-the-exchange :: moved[left] = moved[right] :: Both rows of a pair are now the same. points[left] is a view:

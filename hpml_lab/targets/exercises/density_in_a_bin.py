@@ -38,8 +38,8 @@ p / width
     times-the-width :: p * width :: You multiply by the width: density × width = probability.
     width-inverted :: width / p :: Your fraction is upside down: density = probability / width.
 edges.diff()[k]
-    mean-width :: edges.diff().mean() :: You divide by the mean width. Bins may have different widths; divide by that of the
-        target's own bin.
+    mean-width :: edges.diff().mean() :: Bins may have different widths: divide by that of the target's own bin, not by the mean
+        width.
     whole-width :: edges[-1] - edges[0] :: You divide by the distance of the outermost edges; divide by the width of the
         target's own bin.
     width-of-the-bin-before :: edges.diff()[k - 1] :: Probability and width come from different bins: yours is the width of the
@@ -56,21 +56,21 @@ torch.bucketize(targets, edges, right=True) - 1
 torch.where(targets == edges[-1], last, k)
     last-edge-missed :: k :: $LAST
 density.log()
-    log2 :: density.log2() :: Your logarithm has base 2; nats need the natural one.
+    log2 :: density.log2() :: Nats need the natural logarithm, not one of base 2.
     log10 :: density.log10() :: Your logarithm has base 10; nats need the natural one.
     finite-log-of-0 :: (density + 1e-8).log() :: $TINY
 found.masked_fill(outside, -torch.inf)
-    outside-in-the-outermost-bins :: found :: $OUTSIDE You use the outermost bins there, as bucketize over the inner edges, or
-        clamp, does by itself.
+    outside-in-the-outermost-bins :: found :: Outside the edges the density is 0, and its logarithm −inf. bucketize over the
+        inner edges, or clamp, takes the outermost bins there by itself.
     outside-0 :: found.masked_fill(outside, 0.0) :: $OUTSIDE Yours is 0, a density of 1.
     outside-dropped :: found[~outside] :: $OUTSIDE You leave such targets out, which makes any model look better.
 probabilities.gather
-    softmax-again :: probabilities.softmax(1).gather :: You apply a softmax to the probabilities: they are probabilities
-        already, each row sums to 1.
+    softmax-again :: probabilities.softmax(1).gather :: No softmax is needed: the probabilities are probabilities already, each
+        row sums to 1.
     first-row-for-all :: probabilities[:1].expand_as(probabilities).gather :: You use the first row of probabilities for all
         targets; row i belongs to target i.
 return found
-    negative :: return -found :: You return the negative: that is the loss; the log-density is asked for.
+    negative :: return -found :: The log-density is asked for; its negative is the loss.
     mean :: return found.mean() :: You return one number, the mean; one log-density for each target is asked for.
     sum :: return found.sum() :: You return one number, the sum; one log-density for each target is asked for.
 whole answer

@@ -103,11 +103,15 @@ error
     int64-only :: index tensor of type LongTensor :: $LONG
 """,
     wrap=dense,
-    LAST="Where an id is repeated, only one of its gradients is left in your table. `table[ids] += …` does that, too: it adds "
-    "to each row once.",
+    LAST=(
+        "The gradients of an id that is repeated add up. `table[ids] += …` leaves only one of them: it adds to each row once."
+    ),
     MEAN="A row that was looked up k times gets the sum of its k gradients; you divide by k.",
-    BATCH="Your gradients are all too small by the same factor: the division by the batch is in grad_output already.",
-    ORDER="The rows of grad_output do not belong to the ids in this order: flatten both over all dimensions but the last.",
+    BATCH=(
+        "The division by the batch is in grad_output already: divided once more, all gradients are too small by the same "
+        "factor."
+    ),
+    ORDER="Each row of grad_output belongs to an id, in this order: flatten both over all dimensions but the last.",
     DTYPE="The table of gradients needs the dtype of grad_output: grad_output.new_zeros(…).",
     FLATTEN="ids may have any number of dimensions, grad_output one more: flatten both alike, ids to (n,), grad_output to "
     "(n, d).",

@@ -39,8 +39,8 @@ RUBRIC = Rubric(
     right,
     """
 (log_pi + log_n).logsumexp(1)
-    sum-of-logs :: (log_pi + log_n).sum(1) :: You add logarithms, which multiplies the densities. A mixture adds densities: the
-        sum is inside the logarithm.
+    sum-of-logs :: (log_pi + log_n).sum(1) :: A mixture adds densities: the sum is inside the logarithm. To add logarithms
+        multiplies the densities.
     mean-of-logs :: (log_pi + log_n).mean(1) :: You average logarithms; the sum of densities is inside the logarithm.
     weights-outside-the-log :: (log_pi.exp() * log_n).sum(1) :: You average the logarithms of the densities with the weights.
         The mixture is the logarithm of their average.
@@ -55,21 +55,21 @@ RUBRIC = Rubric(
     maximum-not-added :: (log_pi + log_n - (log_pi + log_n).amax(1, keepdim=True)).logsumexp(1) :: You subtract the largest
         exponent before exp, and do not add it to the logarithm.
 return found
-    not-a-logarithm :: return found.exp() :: You return the density; its logarithm is asked for.
+    not-a-logarithm :: return found.exp() :: The logarithm of the density is asked for, not the density.
     negative :: return -found :: You return the loss. The log-likelihood has the other sign.
     keeps-the-axis :: return found[:, None] :: Your result has the shape (N, 1), not (N,).
     averaged :: return found.mean() :: You return the mean; return one number for each sample.
     averaged :: return -found.mean() :: You return the loss; return one number per sample.
     averaged :: return found.sum() :: You return the sum; return one number for each sample.
 log_softmax(logits, 1)
-    no-weights :: torch.zeros_like(logits) :: The weights of the components are missing.
+    no-weights :: torch.zeros_like(logits) :: Each component has its weight π_k.
     softmax-on-the-wrong-axis :: log_softmax(logits, 0) :: Your weights sum to 1 over the samples; they should over the
         components of each sample.
     weights-not-in-logs :: log_softmax(logits, 1).exp() :: You add π itself to log N. Inside the exponential a factor π becomes
         log π.
     logits-not-normalized :: logits :: Logits are not log π: the weights have to sum to 1 first.
 -(z**2) / 2
-    no-half :: -(z**2) :: The factor ½ is missing in the exponent.
+    no-half :: -(z**2) :: The exponent of a Gaussian has a factor ½.
     sigma-not-squared :: -(z**2) * sigma / 2 :: In the exponent you divide by σ, not by σ².
     not-divided :: -((z * sigma) ** 2) / 2 :: The exponent does not know how wide the component is.
     wrong-sign :: z**2 / 2 :: Your density grows with the distance from μ.
@@ -81,7 +81,7 @@ log_softmax(logits, 1)
     twice-the-width :: - 2 * sigma.log() :: You subtract log σ²: under the root of 2πσ² only σ is left.
     width-not-in-logs :: - sigma :: $WIDTH
 - HALF_LOG
-    no-constant :: - 0 :: Compare your constant with the logarithm of 1/√(2π).
+    no-constant :: - 0 :: A Gaussian has a constant factor: compare with the logarithm of 1/√(2π).
     constant-without-the-root :: - 2 * HALF_LOG :: You subtract log 2π; it is under a root: half of it.
 t[:, None]
     targets-in-the-wrong-place :: t :: $BROADCAST

@@ -1,4 +1,4 @@
-"""matmul-intensity: 2 n m k FLOPs over the bytes of A (n, k), B (k, m) and C (n, m)."""
+"""matmul-intensity: the FLOPs of all n · m numbers of C over the bytes of A (n, k), B (k, m) and C (n, m)."""
 
 from collections.abc import Callable
 
@@ -34,7 +34,7 @@ RUBRIC = Rubric(
     nothing-reused :: (width * (2 * n * m * k + n * m)) :: You read both operands anew for each multiply-add. At least, each
         number is read once and then reused.
 2 * n * m * k / ((n * k + k * m + n * m) * width)
-    upside-down :: (n * k + k * m + n * m) * width / (2 * n * m * k) :: Intensity is FLOPs per byte; yours is bytes per FLOP.
+    upside-down :: (n * k + k * m + n * m) * width / (2 * n * m * k) :: Intensity is FLOPs per byte, not bytes per FLOP.
     rounded-down :: 2 * n * m * k // ((n * k + k * m + n * m) * width) :: Your division drops the fraction: // or int().
     rounded :: round(2 * n * m * k / ((n * k + k * m + n * m) * width)) :: Right but rounded: return the number as it is.
     flops-alone :: 2 * n * m * k :: These are the FLOPs. Intensity is FLOPs per byte.

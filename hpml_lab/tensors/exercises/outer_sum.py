@@ -17,8 +17,7 @@ RUBRIC = Rubric(
     right,
     """
 a[:, None] + b
-    transposed :: a + b[:, None] :: Your table has a along the columns. Row i belongs to a[i]: which operand needs the new
-        last axis?
+    transposed :: a + b[:, None] :: Row i belongs to a[i], and column j to b[j]: which operand needs the new last axis?
     flattened :: (a[:, None] + b).flatten() :: The numbers are right, but they form a single line: keep the two axes.
     transposed :: (a + b[:, None]).reshape(len(a), len(b)) :: The shape is right, but a runs along the rows of memory: reshape
         does not exchange axes.

@@ -17,8 +17,7 @@ RUBRIC = Rubric(
     right,
     """
 x - x.mean(0)
-    one-mean-for-all :: x - x.mean() :: You took one mean over the whole batch. Features have different scales: take one mean
-        per column.
+    one-mean-for-all :: x - x.mean() :: Features have different scales: take one mean per column, not one over the whole batch.
     not-centred :: x :: The columns have deviation 1, but their mean is not 0 yet.
     wrong-sign :: x.mean(0) - x :: The right size with the wrong sign: x - μ, not μ - x.
     sum-for-mean :: x - x.sum(0) :: You subtracted the sum of the column; its mean is the sum over N.

@@ -55,7 +55,7 @@ def judge_view_or_copy(answer: dict[str, bool]) -> None:
     wrong = {text for text in truth if answer[text] != truth[text]}
     if len(wrong) == len(truth):
         raise Mistake(
-            "all-reversed", "Each one is wrong: True means that the expression shares memory, and needs none of its own."
+            "all-reversed", "Each one is wrong. || True means that the expression shares memory, and needs none of its own."
         )
     for name, (texts, hint) in VIEW_OR_COPY_MISTAKES.items():
         if wrong & texts:

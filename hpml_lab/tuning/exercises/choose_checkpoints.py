@@ -88,8 +88,8 @@ freed(plan, choice) >= need
     more-than-needed :: freed(plan, choice) > need :: A choice that frees exactly what is needed frees enough: at least `need`
         is >=, not >.
 cost(plan, choice)
-    frees-least :: freed(plan, choice) :: You look for the choice that frees the fewest MB. Free at least what is needed, then
-        compare the ms.
+    frees-least :: freed(plan, choice) :: Free at least what is needed, then compare the ms: how many MB more are freed does not
+        matter.
     fewest-parts :: (len(choice), cost(plan, choice)) :: You look for the fewest parts. Two quick parts may take less time than
         a slow one.
 whole answer

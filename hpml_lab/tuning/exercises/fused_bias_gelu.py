@@ -37,7 +37,7 @@ index % columns
     bias-of-the-row :: index // columns :: index // columns is the row. A bias belongs to a column.
     first-bias-only :: index * 0 :: Every element gets the first bias: which column is element `index` in?
 x + bias
-    no-bias :: x + 0.0 * bias :: The bias is missing: GELU is of x + bias.
+    no-bias :: x + 0.0 * bias :: GELU is of x + bias: add the bias first.
     bias-subtracted :: x - bias :: The bias is added to x, not subtracted.
 0.5 * z * (1.0 + tl.erf(z / 1.4142135623730951))
     no-root :: 0.5 * z * (1.0 + tl.erf(z)) :: The error function is of z / √2.

@@ -51,7 +51,7 @@ RUBRIC = Rubric(
     fused_bytes,
     """
 sum(len(set(names)) + 1 for names, _ in program)
-    reads-only :: sum(len(set(names)) for names, _ in program) :: These are the reads. Each operator also writes its output.
+    reads-only :: sum(len(set(names)) for names, _ in program) :: Reads are not all: each operator also writes its output.
     writes-only :: len(program) :: These are the writes. Each operator also reads its inputs.
     read-twice :: sum(len(names) + 1 for names, _ in program) :: x·x reads x once: the second time it is in a register.
     one-read-each :: 2 * len(program) :: An operator with two inputs reads both.
@@ -62,7 +62,7 @@ sum(len(set(names)) + 1 for names, _ in program)
     writes-once :: sum(len(set(names)) for names, _ in program) + 1 :: $WRITE
     writes-once :: sum(len(set(names)) for names, _ in program) + len(written - read) :: $WRITE
 len(read - written) + len(written - read)
-    fused-reads-only :: len(read - written) :: This is what the fused kernel reads. It also writes its result.
+    fused-reads-only :: len(read - written) :: What the fused kernel reads is not all: it also writes its result.
     fused-writes-only :: len(written - read) :: $READ
     fused-writes-only :: 1 :: $READ
     fused-moves-intermediates :: apart :: $REGISTERS
@@ -80,7 +80,7 @@ len(read - written) + len(written - read)
     saved-not-moved :: apart - len(read ^ written) :: This is how many bytes fusion saves. Return how many the fused kernel
         moves.
 return nbytes * apart, nbytes * fused
-    tensors-not-bytes :: return apart, fused :: You count tensors. Each has nbytes bytes.
+    tensors-not-bytes :: return apart, fused :: The answer is in bytes, not in tensors: each has nbytes.
     bits :: return 8 * nbytes * apart, 8 * nbytes * fused :: You count bits. nbytes is in bytes already.
     hard-coded-size :: return 4000 * apart, 4000 * fused :: A tensor has nbytes bytes, not always 4000.
     swapped :: return nbytes * fused, nbytes * apart :: Return the bytes of one kernel per operator first, then those of the

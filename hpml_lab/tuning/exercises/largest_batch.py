@@ -72,15 +72,15 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
     if not wrong:
         return
     if not any(tried for _, tried in searches.values()):
-        raise Mistake("never-tries", "Your search never calls fits: only a try can tell what fits.")
+        raise Mistake("never-tries", "Only a try can tell what fits: the search has to call fits.")
     positive = {limit: batch for limit, batch in found.items() if limit}
     if all(batch == 1 << limit.bit_length() - 1 for limit, batch in positive.items()):
         hint = "Doubling only brackets the limit. Now halve the gap between the two ends."
         raise Mistake("stops-at-a-power-of-two", hint)
     if all(batch == limit + 1 for limit, batch in positive.items()):
-        raise Mistake("first-that-fails", "You return the smallest batch that does not fit: one too many.")
+        raise Mistake("first-that-fails", "The answer fits: it is not the smallest batch that does not, one too many.")
     if all(batch == limit - 1 for limit, batch in positive.items()):
-        raise Mistake("one-too-few", "You return one less than fits.")
+        raise Mistake("one-too-few", "The answer is the largest batch that fits, not one less.")
     cap = max(found.values())
     if cap > 1 and all(
         batch == min(limit, cap) and (batch == limit or max(searches[limit][1], default=0) == cap)
@@ -92,9 +92,9 @@ def explain(searches: dict[int, tuple[int, list[int]]]) -> None:
     if wrong == [1]:
         raise Mistake("one-forgotten", "If one sample fits and two do not, the answer is 1.")
     if all(batch == len(tried) for batch, tried in searches.values()):
-        raise Mistake("counts-tries", "You return how many batches you tried. Return the largest that fits.")
+        raise Mistake("counts-tries", "Return the largest batch that fits, not how many were tried.")
     if all(tried and tried[-1] == batch for batch, tried in (searches[limit] for limit in wrong)):
-        raise Mistake("last-tried", "You return the last batch that you tried, whether it fitted or not.")
+        raise Mistake("last-tried", "The last batch that was tried may not have fitted: return the largest that did.")
     limit, (batch, tried) = wrong[-1], searches[wrong[-1]]
     result = f"If {limit} fit, your search returns {batch}."
     if batch in tried and batch < limit and batch + 1 not in tried:

@@ -71,3 +71,4 @@ def solved(pickled, handed, copies, rate, shared):
 
 WRONG += [("rounded", lambda *case: round(solution(*case), -3))]
 ALSO_RIGHT += [bisected, solved]
+WRONG += [("another-unit", lambda *case: solution(*case) / 1e6), ("another-unit", lambda *case: solution(*case) / 2**20)]

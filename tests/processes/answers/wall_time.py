@@ -149,3 +149,4 @@ WRONG += [
     ("rounds-of-workers", workers_in_turns),
     ("part-of-a-round", at_least_one_task),
 ]
+WRONG += [("another-unit", lambda *case: 1000 * solution(*case))]

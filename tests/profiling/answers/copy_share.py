@@ -170,3 +170,4 @@ WRONG += [
     ("stops-too-early", until_the_first_call),
     ("example-only", lambda rows: 0.1),
 ]
+WRONG += [("another-unit", lambda rows: solution(rows) / 100)]

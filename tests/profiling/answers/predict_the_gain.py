@@ -116,3 +116,19 @@ def every_part_with_this_word(profile, part, times):
 
 
 WRONG += [("wrong-value", every_part_with_this_word)]
+
+
+# ---- Amdahl's formula with the seconds, or with percent, in place of the share ---------------------------------------------
+
+
+def seconds_for_shares(profile, part, times):
+    p = profile[part]
+    return 1 / ((1 - p) + p / times)
+
+
+def percent_for_shares(profile, part, times):
+    p = 100 * share(profile, part)
+    return 1 / ((1 - p) + p / times)
+
+
+WRONG += [("seconds-for-shares", seconds_for_shares), ("percent-for-shares", percent_for_shares)]

@@ -132,3 +132,4 @@ ALSO_RIGHT = [
         nbytes * len({name for names, _ in program for name in names} ^ {out for _, out in program}),
     ),
 ]
+WRONG += [("another-unit", lambda program, nbytes: tuple(moved / 1e6 for moved in solution(program, nbytes)))]
