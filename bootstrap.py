@@ -9,6 +9,7 @@ and removed first, and a `.venv` without one is made anew, from what was fetched
 
 import contextlib
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -23,6 +24,8 @@ ROOT = Path(__file__).resolve().parent
 VENV = ROOT / ".venv"
 BIN = VENV / ("Scripts" if os.name == "nt" else "bin")
 STAMP = VENV / "installed.sha256"
+# Defaults of this environment's JupyterLab, which asks at its first start about news, over the text; a user's own settings win.
+QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
 SUPPORTED = ("3.13", "3.12", "3.11")
 DISK_NEEDED_GB = 9  # 5 GB of packages unpacked on Linux, and the same again while they are downloaded
 
@@ -181,6 +184,9 @@ def set_up() -> None:
     hashes = ["--require-hashes", "--build-constraint", "requirements.lock", "-r", "requirements.lock"]
     run_with_progress("Installing packages", [*uv, "--compile-bytecode", *hashes])
     run_with_progress("Installing hpml-lab", [*uv, "--offline", "--no-deps", "--no-build-isolation", "-e", "."])
+    defaults = VENV / "share" / "jupyter" / "lab" / "settings" / "overrides.json"
+    defaults.parent.mkdir(parents=True, exist_ok=True)
+    defaults.write_text(json.dumps(QUIET), encoding="utf-8")
     STAMP.write_text("\n".join([wanted(), *sorted(packages())]), encoding="utf-8", errors="surrogateescape")
 
 

@@ -36,7 +36,7 @@ AS_THEY_ARE = (*PAGES, "data/optimizer-lab.png", "data/autograd-stepper.png", "h
 MOVING = ("optimizer_lab", "formula", "frames")  # what a widget leaves for a page: its settings, its name, or all its pictures
 NOTHING_YET = re.compile(r"No prediction yet|[a-z0-9-]+: not yet\b")  # what a reader has done, of whom a page knows nothing
 YOUR_TURN = {"code_prompt_show": "Your turn: show where to start", "code_prompt_hide": "Your turn"}
-COMPARE = {"code_prompt_show": "Show the result", "code_prompt_hide": "Hide the result"}
+HIDE = {"code_prompt_hide": "Hide the result"}
 
 
 # ---- notebooks -------------------------------------------------------------------------------------------------------
@@ -73,12 +73,14 @@ def page(path: Path) -> str:
             tags.append("hide-input")
             metadata["mystnb"] = YOUR_TURN
         else:
+            collapsed = metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]
+            lid = "".join(cell["outputs"].pop(0)["data"]["text/html"]) if collapsed else ""
             explains = path == NOTEBOOKS[0]  # shows what a verdict looks like
             outputs = [out for out in cell["outputs"] if explains or not NOTHING_YET.match(_text(out))]
             cell["outputs"] = list(map(_for_a_page, outputs))
-            if metadata.get("jupyter", {}).get("outputs_hidden") and cell["outputs"]:
+            if lid and cell["outputs"]:
                 tags.append("hide-output")
-                metadata["mystnb"] = COMPARE
+                metadata["mystnb"] = {"code_prompt_show": lid} | HIDE
         cells.append(cell)
     return json.dumps(notebook | {"cells": cells}, ensure_ascii=False)
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import shutil
@@ -51,6 +52,12 @@ def test_everything_is_installed_from_the_lock_with_hashes_and_only_once(bootstr
     first = len(bootstrap.asked)
     bootstrap.main()
     assert len(bootstrap.asked) == first, "the second time there is nothing to do"
+
+
+def test_jupyterlab_does_not_ask_about_news_over_the_first_page(bootstrap):
+    bootstrap.main()
+    defaults = json.loads((bootstrap.VENV / "share/jupyter/lab/settings/overrides.json").read_text())
+    assert defaults["@jupyterlab/apputils-extension:notification"] == {"fetchNews": "false"}
 
 
 def test_a_changed_lock_installs_again(bootstrap):

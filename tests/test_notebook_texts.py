@@ -95,6 +95,10 @@ def test_the_task_of_an_exercise_stands_before_its_gotchas(notebook):
             assert re.sub(r"[●○·*]|\d+ minutes", "", before).strip(), cell.source
 
 
+def test_each_label_of_the_header_begins_a_paragraph(notebook):
+    assert not re.search(r"[^\n]\n\*\*[A-Z]", notebook.cells[0].source), "else they are drawn as one line"
+
+
 def test_a_cell_teaches_and_does_not_test_the_workbook(notebook):
     codes = [cell.source for cell in notebook.cells if cell.cell_type == "code"]
     assert not [code for code in codes if re.search(r"^\s*assert\b|raise AssertionError", code, flags=re.MULTILINE)]

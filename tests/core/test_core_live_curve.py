@@ -35,7 +35,7 @@ def notebook(monkeypatch):
         return b"\x89PNG\r\n\x1a\n"
 
     monkeypatch.setattr(live_curve, "time", clock)
-    monkeypatch.setattr(live_curve, "_in_notebook", lambda: True)
+    monkeypatch.setattr(live_curve, "in_notebook", lambda: True)
     monkeypatch.setattr(live_curve.style, "png", png)
     monkeypatch.setattr(IPython.display, "display", display)
     monkeypatch.setattr(IPython.display, "Image", lambda data: data)

@@ -53,4 +53,6 @@ def test_its_exact_claims_fail_where_python_and_torch_do_not_fit(monkeypatch):
     assert not result
     assert [claim.holds for claim in result.claims] == [False, False, False, False]
     assert result.claims[2].measured == "short: shm"
-    assert [text.get_text() for text in result.figure().axes[0].texts] == ["cannot be started"]
+    [axes] = result.figure().axes
+    assert [text.get_text() for text in axes.texts] == ["cannot be started"]
+    assert axes.get_title() == "0 of 1 experiments run here; 0 show everything"

@@ -37,7 +37,7 @@ def table_html(headings: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
         sides = ("left" if left else "right" if tag == "th" else "" for left in words)
         styles = (f' style="text-align:{side}"' if side else "" for side in sides)
         shown = (
-            f"<{tag}{style}>{html.escape(cell)}</{tag}>" if cell else "<td></td>"
+            f"<{tag}{style}>{prose_html(cell)}</{tag}>" if cell else "<td></td>"
             for cell, style in zip(cells, styles, strict=True)
         )
         return f"<tr>{''.join(shown)}</tr>"

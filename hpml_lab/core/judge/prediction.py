@@ -9,6 +9,8 @@ from hpml_lab.core.experiment import kept
 from hpml_lab.core.judge.same import plain
 
 CLOSE, POINTS = 1.25, 3  # "very close": a factor; for a share a difference
+NOTHING_YET = "No prediction yet: replace the ... above with your number and run both cells again."
+LID = "Your answer first. Then open."  # stored in front of a collapsed output, of which JupyterLab shows the first line
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,7 @@ class Prediction:
 
     def __repr__(self) -> str:
         if self.guess is ...:
-            return "No prediction yet: replace the ... above with your number and run both cells again."
+            return NOTHING_YET
         if not self.is_number:
             return f"A prediction is {self.kind}; {self.guess!r} is not."
         guess = f"You predicted {float(self.guess):g} {self.unit}"

@@ -1,10 +1,10 @@
 """A curve that grows while long work runs, at a cost of at most 2 % of its time; nothing of it stays in the saved notebook."""
 
-import os
 import time
 from types import TracebackType
 
 from hpml_lab.core.show import style
+from hpml_lab.core.show.progress import in_notebook
 
 SHARE = 0.02  # of the time that the work takes
 DELAY_SECONDS = 15.0  # a first redraw of 0.3 s is 2 % of it; the curve of quicker work would be gone before it was seen
@@ -27,7 +27,7 @@ class LiveCurve:
         self._points: dict[str, tuple[list[float], list[float]]] = {}
         self._next = time.perf_counter() + DELAY_SECONDS
         self._handle = None
-        self._in_notebook = _in_notebook()
+        self._in_notebook = in_notebook()
 
     def add(self, label: str, x: float, y: float) -> None:
         """Append a point to the curve `label`, and draw all curves if it is time."""
@@ -65,14 +65,3 @@ class LiveCurve:
             from IPython.display import clear_output
 
             clear_output()
-
-
-def _in_notebook() -> bool:
-    """True in a kernel, unless `HPML_LIVE` is 0: a notebook whose outputs are stored or compared shows results only."""
-    if os.environ.get("HPML_LIVE") == "0":
-        return False
-    try:
-        from IPython import get_ipython
-    except ImportError:
-        return False
-    return getattr(get_ipython(), "kernel", None) is not None

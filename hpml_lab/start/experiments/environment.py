@@ -34,28 +34,30 @@ class NotebookFinding(Row):
 
 
 def draw(result: Result):
-    """For each notebook, how many of its experiments show everything on this machine and how many run but show less.
+    """For each notebook, how many of its experiments run on this machine: with everything, or with less than they could show.
 
-    The missing tools are named next to the bar.
+    The tools with which they would show more are named next to the bar.
     """
     notebooks = result.rows(NotebookFinding)
-    figure = style.new_figure(8, 1.3 + 0.4 * len(notebooks))
-    axes = figure.subplots()
     names = [row.name for row in notebooks]
-    less = [row.less for row in notebooks]
-    everything = [row.experiments - row.less for row in notebooks]
-    axes.barh(names, everything, color=style.GREEN, label="shows everything")
-    axes.barh(names, less, left=everything, color=style.ORANGE, hatch="//", edgecolor="white", label="runs, shows less")
+    missing = [row.experiments if row.state == MISSING else 0 for row in notebooks]
+    less = [0 if row.state == MISSING else row.less for row in notebooks]
+    everything = [row.experiments - less[i] - missing[i] for i, row in enumerate(notebooks)]
+    figure = style.new_figure(8, 1.4 + 0.25 * len(notebooks))
+    axes = figure.subplots()
+    axes.barh(names, everything, color=style.GREEN, label="runs, shows everything")
+    axes.barh(names, less, left=everything, color=(style.GREEN, 0.45), hatch="//", edgecolor=style.GREEN, label="runs, shows less")
+    axes.barh(names, missing, color=style.ORANGE)
     for i, row in enumerate(notebooks):
-        if row.state == MISSING:
-            remark = "cannot be started"
-        else:
-            remark = f"without {', '.join(row.lacks)}" if row.lacks else ""
+        remark = f"more with {', '.join(row.lacks)}" if row.lacks else ""
+        remark = "cannot be started" if missing[i] else remark
         axes.text(row.experiments + 0.1, i, remark, va="center", fontsize=8)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
     axes.set_axisbelow(True)
     axes.xaxis.get_major_locator().set_params(integer=True)
+    total, here = sum(row.experiments for row in notebooks), sum(everything) + sum(less)
+    axes.set_title(f"{here} of {total} experiments run here; {sum(everything)} show everything")
     axes.set(xlabel="experiments", xlim=(0, 1.6 * max([row.experiments for row in notebooks], default=1)))
     figure.legend(loc="outside upper left", ncols=2)
     return figure
