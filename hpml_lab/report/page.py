@@ -73,7 +73,7 @@ def write_report(folder: Path, page: Path | None = None) -> tuple[Path, list[tup
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise LabError(f"{folder} is not a folder.", "Name the folder that `hpml-lab run SLUG --out DIR` filled.")
+        raise LabError(f"{folder} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
         words = path.name.partition(".")[0]

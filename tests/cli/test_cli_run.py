@@ -128,6 +128,28 @@ def test_an_older_picture_does_not_stay_next_to_a_newer_result(hpml, out):
     assert sorted(path.name for path in out.iterdir()) == ["undrawable.json"]
 
 
+def test_without_a_folder_results_are_kept_where_notebooks_keep_theirs(hpml, out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPML_RESULTS", str(out))
+    code, _, progress = hpml("run", "plain", "--device", "cpu")
+    assert code == 0 and f"hpml-lab report {out}" in progress
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+    monkeypatch.setenv("HPML_RESULTS", "")
+    code, said, progress = hpml("run", "plain", "--device", "cpu")
+    assert code == 0 and "plain: A plain experiment" in said and "not saved, because HPML_RESULTS is empty" in progress
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "and nothing is written into the current folder"
+
+
+def test_a_quick_run_does_not_replace_one_at_full_size_nor_its_picture(hpml, out):
+    run(hpml, out, "plain", "--size", "full")
+    (out / "plain.png").write_bytes(b"at full size")
+    code, said, progress = run(hpml, out, "plain", "undrawable")
+    assert code == 1 and "quick on cpu" in said and "plain: " in progress and "this one was not saved" in progress
+    assert load_result(out / "plain.json").size == "full" and (out / "plain.png").read_bytes() == b"at full size"
+    run(hpml, out, "plain", "--size", "full")
+    assert (out / "plain.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_several_run_in_order_each_once_and_full_is_full(hpml, out):
     _, _, progress = run(hpml, out, "plain", "failing", "plain", "--size", "full")
     assert "[1/2] plain, full on cpu" in progress and "[2/2] failing, full on cpu" in progress
