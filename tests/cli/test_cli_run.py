@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-import hpml_lab
 from hpml_lab import cli
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
@@ -434,4 +433,4 @@ def test_an_output_that_is_full_is_one_line_and_one_that_is_closed_is_no_error(i
 
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"hpml-lab {hpml_lab.__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"hpml-lab {machine.version()}\n")
