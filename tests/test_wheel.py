@@ -90,6 +90,18 @@ def test_notebooks_are_written_out_and_what_is_there_is_kept(installed):
     assert len(list((installed.work / "mine").glob("*.ipynb"))) == len(list(NOTEBOOKS.glob("*.ipynb")))
 
 
+def test_the_template_is_written_out_and_what_is_there_is_kept(installed):
+    (installed.work / "job").mkdir()
+    (installed.work / "job" / "train.py").write_text("my own")
+    done = installed("-m", "hpml_lab", "template", "job")
+    assert done.returncode == 0 and "kept as it is: train.py" in done.stderr
+    assert done.stdout == "train.slurm, deepspeed.json written to job.\n"
+    assert (installed.work / "job" / "train.py").read_text() == "my own"
+    lessons = ROOT / "hpml_lab" / "sharding" / "lessons"
+    for name in ("train.slurm", "deepspeed.json"):
+        assert (installed.work / "job" / name).read_bytes() == (lessons / name).read_bytes()
+
+
 def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):
     done = installed("-m", "hpml_lab", "run", "zero-grad", "--size", "quick")
     assert done.returncode == 0 and (installed.work / "results" / "zero-grad.json").is_file(), done.stderr
