@@ -35,10 +35,10 @@ SLOW = r"hpml-lab (doctor|run|report|profile|monitor|bottleneck|tune|reference)\
 LONG = {"hpml-lab reference"}  # by itself it records everything
 # What is not run, and why.
 NOT_HERE = {
-    r"(git pull && )?python(3\.12)? bootstrap\.py( lab| test)?": "fetches 5 GB; test_bootstrap.py has installers that do not",
+    r"(git pull && )?python(3\.12)? bootstrap\.py( lab| test)?": "fetches gigabytes; test_bootstrap.py runs it without",
     r"git clone": "its address is named elsewhere",
-    r'pip install "hpml-lab\[lab\] @ git\+ADDRESS"': "fetches 5 GB; below it is run with the packages that are here",
-    r"uv pip install .*": "fetches 5 GB",
+    r'pip install "hpml-lab\[lab\] @ git\+ADDRESS"': "fetches gigabytes; below it is run with the packages that are here",
+    r"uv pip install .*": "fetches gigabytes",
     r"\.venv/bin/(python -m )?uv pip install .*": "fetches packages into the clone's environment",
     r"conda env create -f environment\.yml": "conda is not here; test_environment.py compares the file with pyproject.toml",
     r"docker .*": "docker is not here",
