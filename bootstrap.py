@@ -1,4 +1,7 @@
-"""The workbook's two commands on every system: `python bootstrap.py lab` opens it in JupyterLab, `… test` runs all tests.
+"""The workbook's two commands on every system, to be called with Python 3.11, 3.12 or 3.13:
+
+    python bootstrap.py lab     opens it in JupyterLab; what follows is passed on, such as --no-browser
+    python bootstrap.py test    runs the tests and every notebook; what follows is passed on to pytest
 
 Both make the environment first; `python bootstrap.py` alone does only that.
 
@@ -27,7 +30,7 @@ STAMP = VENV / "installed.sha256"
 # Defaults of this environment's JupyterLab, which asks at its first start about news, over the text; a user's own settings win.
 QUIET = {"@jupyterlab/apputils-extension:notification": {"fetchNews": "false"}}
 SUPPORTED = ("3.13", "3.12", "3.11")
-DISK_NEEDED_GB = 9  # 5 GB of packages unpacked on Linux, and the same again while they are downloaded
+DISK_NEEDED_GB = 9  # 7.3 GB of packages on Linux, and room to unpack them
 
 
 def fail(problem: str, fix: str) -> None:
@@ -208,6 +211,9 @@ def main(command: str | None = None, *arguments: str) -> int:
         "lab": ["jupyterlab", *as_root, "--ServerApp.root_dir=.", "--LabApp.default_url=/lab/tree/notebooks/00_start.ipynb"],
         "test": ["pytest", "-n", "auto"],
     }
+    if command in ("-h", "--help"):
+        print(__doc__)
+        return 0
     if command not in commands:
         fail(f"{command!r} is not one of its commands.", "python bootstrap.py lab, or: python bootstrap.py test")
     make_environment()

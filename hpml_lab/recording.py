@@ -159,7 +159,7 @@ def outdated(experiment: Experiment, folder: Path) -> str:
     Its code is its module, and what that imports from its topic and from the clock. Answers "" outside a checkout.
     """
     recorded = _load(experiment, folder)
-    if recorded is None or machine.commit() is None:
+    if recorded is None:
         return ""
     module = sys.modules[experiment.function.__module__]
     imported = {getattr(value, "__module__", None) or "" for value in vars(module).values()}

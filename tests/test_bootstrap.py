@@ -226,6 +226,13 @@ def test_lab_and_test_run_in_the_environment_with_further_words(bootstrap, monke
         bootstrap.main("tests")
 
 
+def test_help_names_both_commands_and_makes_nothing(bootstrap, capsys):
+    assert bootstrap.main("--help") == 0 and bootstrap.asked == []
+    assert {"python bootstrap.py lab", "python bootstrap.py test"} <= set(
+        re.findall(r"python bootstrap.py \w+", capsys.readouterr().out)
+    )
+
+
 LAB = """
 import bootstrap, sys
 bootstrap.make_environment = lambda: None

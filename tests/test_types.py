@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,26 +11,7 @@ import pytest
 
 from hpml_lab.core.system.paths import ROOT
 
-# What the reader of the block has already.
-GIVEN = """
-from collections.abc import Callable
-from pathlib import Path
-
-from torch import Tensor, device as Device, nn
-from torch.utils.data import Dataset
-
-net: nn.Module
-x: Tensor
-eager_step: Callable[[], Tensor]
-compiled_step: Callable[[], Tensor]
-dataset: Dataset[Tensor]
-device: Device
-train_step: Callable[[Tensor], None]
-train_one_epoch: Callable[[], None]
-train_one_rank: Callable[[Path], float]
-folder: Path
-step: int
-"""
+GIVEN = Path(__file__).with_name("given.py")  # what the reader of the block has already
 TRUE_TYPES = {
     "tune": "batch_size: int | None, *, step: ((Any) -> object) | None, restore: Iterable[Any] | None, step_seconds: float",
     "measure": "(work: () -> object, *, samples: int, threads: int, bytes: float, flops: float) -> Timing",
@@ -77,11 +59,11 @@ def test_the_readmes_block_is_right_and_wrong_uses_are_found(checker, package, t
     pytest.importorskip(package)
     section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## For engineers")[2]
     block = re.search(r"```python\n(.*?)```", section, flags=re.S)[1]
-    names = ", ".join(re.findall(r"^(\w+):", GIVEN, flags=re.M))
+    names = ", ".join(re.findall(r"^(?:def )?(\w+)[:(]", GIVEN.read_text(encoding="utf-8"), flags=re.M))
     reveal = [f"reveal_type({name})" for name in TRUE_TYPES]
     given = ["from torch.utils.data import DataLoader", f"from given import {names}"]
     program = "\n".join([*given, block, *reveal, *WRONG])
-    (tmp_path / "given.py").write_text(GIVEN, encoding="utf-8")
+    shutil.copy(GIVEN, tmp_path)
     (tmp_path / "program.py").write_text(program, encoding="utf-8")
     lines = program.splitlines()
     found: dict[str, str] = {}

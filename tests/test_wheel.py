@@ -8,12 +8,20 @@ import subprocess
 import sys
 import sysconfig
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
 from hpml_lab.profilers.nsys import SHIPPED_REPORT
+
+
+def build(source, folder, *what):
+    """What hatchling makes of a source folder, in `folder`."""
+    command = [sys.executable, "-m", "hatchling", "build", *what, "-d", str(folder)]
+    subprocess.run(command, cwd=source, check=True, capture_output=True, timeout=300)
 
 
 @pytest.fixture(scope="module")
@@ -21,8 +29,7 @@ def installed(tmp_path_factory):
     """(words) -> the finished `hpml-lab` of a new environment with the wheel in it, run in a folder of its own."""
     pytest.importorskip("hatchling")
     folder = tmp_path_factory.mktemp("elsewhere")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, capture_output=True, timeout=300)
+    build(ROOT, folder, "-t", "wheel")
     [wheel] = folder.glob("*.whl")
     subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True, timeout=300)
     python = folder / "venv" / "bin" / "python"
@@ -59,6 +66,21 @@ def test_it_ships_notebooks_and_recorded_runs(installed):
     assert listed.count(" yes ") == len(list(REFERENCE.glob("*.json")))
 
 
+def test_its_version_names_the_commit_that_it_was_built_from(installed, tmp_path):
+    said = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], cwd=ROOT, capture_output=True, text=True).stdout
+    assert installed("-m", "hpml_lab", "--version").stdout == said
+    if machine.commit() is None:
+        pytest.skip("this copy has no .git, so nobody knows its commit")
+    assert machine.commit().removesuffix("+") in said
+    build(ROOT, tmp_path, "-t", "sdist")
+    [archive] = tmp_path.glob("*.tar.gz")
+    shutil.unpack_archive(archive, tmp_path, filter="data")
+    build(archive.with_name(archive.name.removesuffix(".tar.gz")), tmp_path, "-t", "wheel")
+    [wheel] = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as files:
+        assert files.read("hpml_lab/shipped/commit").decode() == machine.commit(), "the source archive keeps it, too"
+
+
 def test_notebooks_are_written_out_and_what_is_there_is_kept(installed):
     (installed.work / "mine").mkdir()
     (installed.work / "mine" / "00_start.ipynb").write_text("my own")
@@ -66,6 +88,18 @@ def test_notebooks_are_written_out_and_what_is_there_is_kept(installed):
     assert done.returncode == 0 and "00_start.ipynb" in done.stderr
     assert (installed.work / "mine" / "00_start.ipynb").read_text() == "my own"
     assert len(list((installed.work / "mine").glob("*.ipynb"))) == len(list(NOTEBOOKS.glob("*.ipynb")))
+
+
+def test_the_template_is_written_out_and_what_is_there_is_kept(installed):
+    (installed.work / "job").mkdir()
+    (installed.work / "job" / "train.py").write_text("my own")
+    done = installed("-m", "hpml_lab", "template", "job")
+    assert done.returncode == 0 and "kept as it is: train.py" in done.stderr
+    assert done.stdout == "train.slurm, deepspeed.json written to job.\n"
+    assert (installed.work / "job" / "train.py").read_text() == "my own"
+    lessons = ROOT / "hpml_lab" / "sharding" / "lessons"
+    for name in ("train.slurm", "deepspeed.json"):
+        assert (installed.work / "job" / name).read_bytes() == (lessons / name).read_bytes()
 
 
 def test_results_go_to_the_current_folder_and_the_report_reads_them(installed):

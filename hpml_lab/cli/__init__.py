@@ -9,7 +9,6 @@ import os
 import sys
 from collections.abc import Sequence
 
-from hpml_lab import __version__
 from hpml_lab.cli import (
     bottleneck,
     course,
@@ -26,6 +25,7 @@ from hpml_lab.cli import (
     tune,
 )
 from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, WRONG_INPUT, print_error
+from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
 COMMANDS = (listing, run, notebooks, progress, reference, report, doctor, data, profile, monitor, bottleneck, tune, course)
@@ -41,11 +41,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(
         prog="hpml-lab", description="Experiments of five lectures on high-performance machine learning, run on this machine."
     )
-    parser.add_argument("--version", action="version", version=f"hpml-lab {__version__}")
+    parser.add_argument("--version", action="store_true", help="show the version and the commit that it was made of")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND")  # its name in an error, too
     for module in COMMANDS:
         module.add_parser(commands)
     chosen = parser.parse_args(arguments)
+    if chosen.version:
+        print(f"hpml-lab {machine.version()}")  # now: it asks git
+        return FINE
     if not hasattr(chosen, "command"):
         parser.print_help()
         return WRONG_INPUT

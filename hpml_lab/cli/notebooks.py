@@ -1,29 +1,51 @@
-"""`hpml-lab notebooks DIR`: the workbook's notebooks, written out of an installed package."""
+"""`hpml-lab notebooks DIR` and `hpml-lab template DIR`: files to work on, written out of an installed package."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from hpml_lab.cli.shared import FINE, print_error, require_writable
 
 
 def add_parser(commands) -> None:
-    parser = commands.add_parser("notebooks", help="write the notebooks into a folder")
-    parser.add_argument("folder", type=Path, metavar="DIR", help="where to; what is there already is kept")
-    parser.set_defaults(command=write_notebooks)
+    notebooks = commands.add_parser("notebooks", help="write the notebooks into a folder")
+    template = commands.add_parser(
+        "template", help="write train.py, a training script to copy, with train.slurm and deepspeed.json into a folder"
+    )
+    for parser, command in ((notebooks, write_notebooks), (template, write_template)):
+        parser.add_argument("folder", type=Path, metavar="DIR", help="where to; what is there already is kept")
+        parser.set_defaults(command=command)
 
 
 def write_notebooks(chosen: argparse.Namespace) -> int:
-    from hpml_lab.core.system.files import atomic_write
     from hpml_lab.core.system.paths import NOTEBOOKS
 
-    require_writable(chosen.folder, "another DIR")
     found = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
-    kept = [path.name for path in found if (chosen.folder / path.name).exists()]
-    for path in found:
-        if path.name not in kept:
-            atomic_write(chosen.folder / path.name, path.read_bytes())
-    print(f"{len(found) - len(kept)} notebooks written to {chosen.folder}.")
+    written = _write(found, chosen.folder)
+    print(f"{len(written)} notebooks written to {chosen.folder}.")
     print(f"To start: jupyter lab {chosen.folder / found[0].name}")
-    if kept:
-        print_error(f"{len(kept)} were there already and are kept as they are: {', '.join(kept)}.")
     return FINE
+
+
+def write_template(chosen: argparse.Namespace) -> int:
+    import hpml_lab.sharding.lessons
+
+    lessons = Path(hpml_lab.sharding.lessons.__path__[0])
+    written = _write([lessons / name for name in ("train.py", "train.slurm", "deepspeed.json")], chosen.folder)
+    print(f"{', '.join(written) or 'Nothing'} written to {chosen.folder}.")
+    return FINE
+
+
+def _write(files: Sequence[Path], folder: Path) -> list[str]:
+    """Copy the files that `folder` does not have yet, and name those that it has on stderr; returns what was written."""
+    from hpml_lab.core.system.files import atomic_write
+
+    require_writable(folder, "another DIR")
+    kept = [path.name for path in files if (folder / path.name).exists()]
+    for path in files:
+        if path.name not in kept:
+            atomic_write(folder / path.name, path.read_bytes())
+    if kept:
+        there = "was there already and is kept as it is" if len(kept) == 1 else "were there already and are kept as they are"
+        print_error(f"{len(kept)} {there}: {', '.join(kept)}.")
+    return [path.name for path in files if path.name not in kept]

@@ -59,7 +59,7 @@ def profile(chosen: argparse.Namespace) -> int:
         output_file(chosen.out, "--out")
     words = chosen.script if not chosen.module else ["-m", *chosen.module]
     found = profile_script(
-        foreign_command(words, "hpml-lab profile train.py --epochs 3"),
+        foreign_command(words, "hpml-lab profile train.py"),
         rate=chosen.rate,
         operator_seconds=chosen.operator_seconds,
         subprocesses=chosen.subprocesses,

@@ -3,23 +3,22 @@
 import argparse
 from pathlib import Path
 
-from hpml_lab.cli.shared import FINE
+from hpml_lab.cli.shared import FINE, RESULTS_FOLDER, named_or_kept
 
 
 def add_parser(commands) -> None:
     parser = commands.add_parser("progress", help="which exercises are right, tried, and still open")
-    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help="of results (default: HPML_RESULTS, else results/)")
+    parser.add_argument("folder", type=Path, nargs="?", metavar="DIR", help=f"of results (default: {RESULTS_FOLDER})")
     parser.set_defaults(command=show_progress)
 
 
 def show_progress(chosen: argparse.Namespace) -> int:
-    from hpml_lab.core.experiment.kept import results_folder, tried_exercises
+    from hpml_lab.core.experiment.kept import tried_exercises
     from hpml_lab.core.judge.exercises import all_exercises
     from hpml_lab.core.system import machine
 
     machine.require_torch()
-    folder = chosen.folder or results_folder()
-    tried = tried_exercises(folder) if folder else {}
+    tried = tried_exercises(named_or_kept(chosen.folder))
     by_notebook: dict[str, list[str]] = {}
     for found in all_exercises():
         by_notebook.setdefault(found.notebook, []).append(found.name)

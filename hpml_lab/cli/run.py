@@ -2,12 +2,13 @@
 
 import argparse
 import os
+import shlex
 import sys
 import time
 import traceback
 from pathlib import Path
 
-from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, load_registry, print_error, require_writable
+from hpml_lab.cli.shared import FAILED, FINE, INTERRUPTED, RESULTS_FOLDER, load_registry, print_error, require_writable
 from hpml_lab.core.system.errors import LabError
 
 
@@ -18,20 +19,21 @@ def add_parser(commands) -> None:
         "--size", default="quick", help="quick (seconds on a laptop; default) or full (the lecture's parameters)"
     )
     parser.add_argument("--device", help="cpu, cuda or cuda:N (default: a CUDA GPU if there is one)")
-    parser.add_argument("--out", type=Path, default=Path("results"), metavar="DIR", help="where to save (default: results)")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"where to save (default: {RESULTS_FOLDER})")
     parser.set_defaults(command=run_experiments)
 
 
 def run_experiments(chosen: argparse.Namespace) -> int:
-    experiments, device = _checked(chosen)
+    experiments, device, out = _checked(chosen)
     if _rank() > 0:  # torchrun: the ranks share the work; only rank 0 reports and saves
         for experiment in experiments:
             experiment(chosen.size, chosen.device)
         return FINE
+    from hpml_lab.core.experiment import kept
     from hpml_lab.core.show import style
     from hpml_lab.core.system.files import atomic_write
 
-    out, start, total = chosen.out, time.perf_counter(), len(experiments)
+    start, total = time.perf_counter(), len(experiments)
     finished, crashed, failing = [], [], []
     for index, experiment in enumerate(experiments, 1):
         print(f"[{index}/{total}] {experiment.slug}, {chosen.size} on {device}", file=sys.stderr, flush=True)
@@ -41,21 +43,28 @@ def run_experiments(chosen: argparse.Namespace) -> int:
             if not result:
                 failing.append(experiment.slug)
             try:
-                result.save(out)
+                saved = out is not None and kept.save(result, out)
             finally:
                 print(result.text(), flush=True)  # on a full disk the result is at least seen
-            (out / f"{experiment.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
             finished.append(experiment.slug)
-            if (figure := result.figure()) is not None:
+            if saved and (figure := result.figure()) is not None:
                 atomic_write(out / f"{experiment.slug}.png", style.png(figure))
             print(flush=True)
+            if out is not None and not saved:
+                print_error(
+                    f"{experiment.slug}: {out} has a run at a larger size, which stays; this one was not saved.",
+                    "To keep both, name another folder with --out.",
+                )
         except LabError as error:
             crashed.append(experiment.slug)
             print_error(f"{experiment.slug}: {error.problem}", error.fix)
         except KeyboardInterrupt:
             left = [other.slug for other in experiments[index - 1 :] if other.slug not in finished]
-            kept = f"Kept in {out}: {', '.join(finished)}." if finished else "Nothing had finished yet."
-            print_error(f"interrupted. {kept}", f"Not run: {', '.join(left)}." if left else "")
+            done = f"{'Not saved' if out is None else f'Kept in {out}'}: {', '.join(finished)}."
+            print_error(
+                f"interrupted. {done if finished else 'Nothing had finished yet.'}",
+                f"Not run: {', '.join(left)}." if left else "",
+            )
             return INTERRUPTED
         except Exception as error:  # whatever one experiment does, the others are still worth running
             if isinstance(error, BrokenPipeError) and result is not None:  # who reads the output has gone
@@ -63,13 +72,11 @@ def run_experiments(chosen: argparse.Namespace) -> int:
             crashed.append(experiment.slug)
             traceback.print_exc()
             print_error(f"{experiment.slug} crashed (above); the other experiments still run.")
-    kept = [slug for slug in finished if slug not in crashed]
-    print(
-        f"{len(kept)} of {total} finished in {time.perf_counter() - start:.1f} s; saved in {out}. "
-        f"One page of them: hpml-lab report {out}",
-        file=sys.stderr,
-        flush=True,
-    )
+    whole = [slug for slug in finished if slug not in crashed]
+    where = f"saved in {out}. One page of them: hpml-lab report {shlex.quote(str(out))}"
+    if out is None:
+        where = "not saved, because HPML_RESULTS is empty."
+    print(f"{len(whole)} of {total} finished in {time.perf_counter() - start:.1f} s; {where}", file=sys.stderr, flush=True)
     if crashed:
         print_error(f"not finished: {', '.join(dict.fromkeys(crashed))}.")
     if failing:
@@ -91,9 +98,10 @@ def _rank() -> int:
     return rank
 
 
-def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
-    """The experiments and the device that were asked for, all checked before the first one runs; raises LabError."""
+def _checked(chosen: argparse.Namespace) -> tuple[list, object, Path | None]:
+    """The experiments, the device and the folder that were asked for, checked before the first one runs; raises LabError."""
     registry = load_registry()
+    from hpml_lab.core.experiment.kept import results_folder
     from hpml_lab.core.system.device import choose_device
 
     if chosen.size not in registry.SIZES:
@@ -102,5 +110,7 @@ def _checked(chosen: argparse.Namespace) -> tuple[list, object]:
     experiments = [registry.find(slug) for slug in dict.fromkeys(chosen.slugs) if slug != "all"]
     if "all" in chosen.slugs:  # next to it, too, a slug that does not exist is an error
         experiments = list(registry.all_experiments())
-    require_writable(chosen.out, "--out")
-    return experiments, device
+    out = chosen.out or results_folder()
+    if out is not None:
+        require_writable(out, "--out")
+    return experiments, device, out

@@ -8,6 +8,7 @@ from types import ModuleType
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
+RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as kept.results_folder has it
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
 
 
@@ -26,6 +27,15 @@ def require_writable(folder: Path, option: str) -> None:
             f"results cannot be saved in {folder} ({getattr(error, 'strerror', None) or error}).",
             f"Choose another folder with {option}.",
         ) from error
+
+
+def named_or_kept(folder: Path | None) -> Path:
+    """The folder of results that was named, else the one where all are kept. Raises LabError where none are."""
+    from hpml_lab.core.experiment.kept import results_folder
+
+    if (found := folder or results_folder()) is None:
+        raise LabError("HPML_RESULTS is empty: no results are kept.", "Name a folder that has some.")
+    return found
 
 
 def load_registry() -> ModuleType:

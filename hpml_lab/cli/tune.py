@@ -14,7 +14,7 @@ from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
 BATCH_SIZE = 32  # for a data set, which has none of its own
-EXAMPLE = "For example `hpml-lab tune train:make_dataset`, with train.py in the current folder."
+EXAMPLE = "For example `hpml-lab tune train:make_data`, with train.py in the current folder."
 
 
 def add_parser(commands) -> None:
@@ -22,8 +22,8 @@ def add_parser(commands) -> None:
     parser.add_argument(
         "target",
         metavar="MODULE:FUNCTION",
-        help="a function without arguments that returns a Dataset or a DataLoader; its module is looked for in the current "
-        "folder first",
+        help="a function without arguments that returns a Dataset or a DataLoader, or a tuple of them, such as one to train "
+        "and one to test, of which the first is taken; its module is looked for in the current folder first",
     )
     parser.add_argument("--batch-size", type=int, metavar="N", help=f"default: the loader's; {BATCH_SIZE} for a Dataset")
     parser.add_argument(
@@ -55,11 +55,13 @@ def tune(chosen: argparse.Namespace) -> int:
         traceback.print_exc()
         print_error(f"{chosen.target} failed (above).")
         return FAILED
-    from torch.utils.data import DataLoader
+    from torch.utils.data import DataLoader, Dataset
 
     from hpml_lab.loading.tools.tuner import is_data
     from hpml_lab.loading.tools.tuner import tune as find_settings
 
+    if isinstance(data, tuple) and data and isinstance(data[0], Dataset | DataLoader):
+        data = data[0]
     is_loader = isinstance(data, DataLoader)
     if not is_data(data):
         raise LabError(f"{chosen.target} returned a {type(data).__name__}.", "Return a Dataset or a DataLoader.")

@@ -54,6 +54,7 @@ def _card(results: list[Result]) -> MachineCard:
         ("Python", found.get("python")),
         ("PyTorch", found["torch"] + (f", CUDA {found['cuda']}" if found.get("cuda") else "")),
         ("NumPy", found.get("numpy")),
+        ("hpml-lab", found.get("commit") and f"commit {found['commit']}"),
         ("experiments", f"{len(results)}, {_duration(sum(result.seconds for result in results))} in all"),
         ("when", _period([result.when for result in results])),
     ]

@@ -74,7 +74,7 @@ def write_report(folder: Path | str, page: Path | str | None = None) -> tuple[Pa
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise LabError(f"{folder} is not a folder.", "Name the folder that `hpml-lab run SLUG --out DIR` filled.")
+        raise LabError(f"{folder} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
     entries, left_out = [], []
     for path in sorted(folder.glob("*.json")):
         words = path.name.partition(".")[0]

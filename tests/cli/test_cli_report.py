@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hpml_lab import cli
-from hpml_lab.core.experiment import registry
+from hpml_lab.core.experiment import kept, registry
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Row, Table, column
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
@@ -288,13 +288,16 @@ def test_machines_are_described_by_experiments_that_exist(monkeypatch):
         assert fixed in inspect.getsource(sys.modules[rows[slug].function.__module__])
 
 
-def test_without_a_folder_the_page_is_made_of_results_here(folder, tmp_path, monkeypatch, capsys):
+def test_without_a_folder_the_page_is_made_of_what_is_kept(folder, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("HPML_RESULTS", str(folder))
-    assert cli.main(["report"]) == 0 and (folder / "report.html").is_file()
     result("beta").save(tmp_path / "results")
-    assert cli.main(["report"]) == 0 and (tmp_path / "results" / "report.html").is_file()
-    assert capsys.readouterr().out.split() == [str(folder / "report.html"), "results/report.html"]
+    monkeypatch.setenv("HPML_RESULTS", str(folder))
+    assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{folder / 'report.html'}\n"
+    monkeypatch.setattr(kept, "RESULTS", tmp_path / "results")
+    monkeypatch.delenv("HPML_RESULTS")
+    assert cli.main(["report"]) == 0 and capsys.readouterr().out == f"{tmp_path / 'results' / 'report.html'}\n"
+    monkeypatch.setenv("HPML_RESULTS", "")
+    assert cli.main(["report"]) == 2 and "HPML_RESULTS is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 import pytest
 
-import hpml_lab
 from hpml_lab import cli
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
@@ -126,6 +125,28 @@ def test_an_older_picture_does_not_stay_next_to_a_newer_result(hpml, out):
     (out / "undrawable.png").write_bytes(b"of an older run")
     run(hpml, out, "undrawable")
     assert sorted(path.name for path in out.iterdir()) == ["undrawable.json"]
+
+
+def test_without_a_folder_results_are_kept_where_notebooks_keep_theirs(hpml, out, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HPML_RESULTS", str(out))
+    code, _, progress = hpml("run", "plain", "--device", "cpu")
+    assert code == 0 and f"hpml-lab report {out}" in progress
+    assert sorted(path.name for path in out.iterdir()) == ["plain.json", "plain.png"]
+    monkeypatch.setenv("HPML_RESULTS", "")
+    code, said, progress = hpml("run", "plain", "--device", "cpu")
+    assert code == 0 and "plain: A plain experiment" in said and "not saved, because HPML_RESULTS is empty" in progress
+    assert [path.name for path in tmp_path.iterdir()] == ["out"], "and nothing is written into the current folder"
+
+
+def test_a_quick_run_does_not_replace_one_at_full_size_nor_its_picture(hpml, out):
+    run(hpml, out, "plain", "--size", "full")
+    (out / "plain.png").write_bytes(b"at full size")
+    code, said, progress = run(hpml, out, "plain", "undrawable")
+    assert code == 1 and "quick on cpu" in said and "plain: " in progress and "this one was not saved" in progress
+    assert load_result(out / "plain.json").size == "full" and (out / "plain.png").read_bytes() == b"at full size"
+    run(hpml, out, "plain", "--size", "full")
+    assert (out / "plain.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_several_run_in_order_each_once_and_full_is_full(hpml, out):
@@ -412,4 +433,4 @@ def test_an_output_that_is_full_is_one_line_and_one_that_is_closed_is_no_error(i
 
 def test_python_m_hpml_lab_is_the_same_command(tmp_path):
     done = subprocess.run([sys.executable, "-m", "hpml_lab", "--version"], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (0, f"hpml-lab {hpml_lab.__version__}\n")
+    assert (done.returncode, done.stdout) == (0, f"hpml-lab {machine.version()}\n")

@@ -43,6 +43,10 @@ def make_loader():
     return DataLoader(Waits(0.0), 4, shuffle=True)
 
 
+def make_both():
+    return make_loader(), Breaks(0.0)  # to train and to test
+
+
 def broken():
     return Breaks(0.0)
 
@@ -114,8 +118,9 @@ def test_a_slow_data_set_gets_workers_and_the_table_is_printed(folder):
     assert last.startswith("DataLoader(dataset, batch_size=8, num_workers=")
 
 
-def test_a_loader_keeps_its_batch_size(tune_here):
-    code, printed, errors = tune_here("train:make_loader", "--max-workers", "0")
+@pytest.mark.parametrize("target", ["train:make_loader", "train:make_both"])
+def test_a_loader_keeps_its_batch_size_and_of_several_the_first_is_tuned(tune_here, target):
+    code, printed, errors = tune_here(target, "--max-workers", "0")
     assert code == 0, errors
     assert printed.strip().splitlines()[-1] == "DataLoader(dataset, batch_size=4, num_workers=0)"
 

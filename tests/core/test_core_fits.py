@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+import hpml_lab
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.fits import Fits, is_out_of_memory
 from hpml_lab.core.experiment.registry import experiment
@@ -168,11 +169,19 @@ def test_nvidia_smi_is_asked_for_the_driver_and_the_clocks_of_one_gpu(monkeypatc
     assert machine.driver_and_clocks("abc") == (None, None), "a slice of a GPU has no such id"
 
 
-def test_a_checkout_has_a_commit_and_an_installation_has_none(monkeypatch, tmp_path):
-    machine.commit.cache_clear()
+def test_the_commit_is_that_of_the_checkout_or_what_the_wheel_was_built_from(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "ROOT", tmp_path)
-    assert machine.commit() is None
-    (tmp_path / ".git").mkdir()
+    monkeypatch.setattr(machine, "SHIPPED", tmp_path)
+    for built, commit, version in (
+        (None, None, "(commit unknown)"),
+        ("", None, "(commit unknown)"),
+        ("abc", "abc", "(commit abc)"),
+        ("abc+", "abc+", "(commit abc, changed since)"),
+    ):
+        machine.commit.cache_clear()
+        if built is not None:
+            (tmp_path / "commit").write_text(built)
+        assert machine.commit() == commit and machine.version() == f"{hpml_lab.__version__} {version}"
     for changed, mark in (("", ""), (" M hpml_lab/cli.py", "+"), (None, "+")):  # None: git did not answer in time
         machine.commit.cache_clear()
         monkeypatch.setattr(machine, "git", lambda *words, changed=changed: "abc" if words[0] == "rev-parse" else changed)

@@ -183,6 +183,21 @@ def test_a_checksum_sees_one_bit():
     assert checksum((first, torch.ones(2))) != checksum((second, torch.ones(2)))
 
 
+def test_a_step_ends_when_the_gpu_has_done_it(monkeypatch):
+    """By a clock that only the step and the wait for its GPU move."""
+    now = [0.0]
+
+    def pass_by(seconds):
+        now[0] += seconds
+
+    monkeypatch.setattr(epochs, "CLOCK", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: pass_by(5.0))
+    for used, expected in ((True, 12.0), (False, 2.0)):
+        monkeypatch.setattr(torch.cuda, "is_initialized", lambda used=used: used)
+        found = run_epoch(["a", "b"], lambda batch: pass_by(1.0))
+        assert (found.parts["compute"], found.parts["waiting"], found.seconds) == (expected, 0.0, expected)
+
+
 def test_a_plain_loader_is_run_and_its_wait_is_not_divided(clips):
     """Batches of a plain DataLoader carry no time stamps; they used to fail with "not enough values to unpack"."""
     batches = []

@@ -1,6 +1,6 @@
-"""What a notebook shows is kept in `results/`: the report and later notebooks then have the reader's own figures.
+"""What notebooks and `hpml-lab run` find is kept in one folder, from which the report and later notebooks have their figures.
 
-`hpml-lab run` writes the same files. `HPML_RESULTS` names another folder; if it is empty, as in tests, nothing is kept.
+It is `results/`, or what `HPML_RESULTS` names; if that is empty, as in tests, nothing is kept.
 """
 
 import json
@@ -24,34 +24,39 @@ _last_shown: dict[str, str] = {}  # slug, size and device of the result that thi
 
 
 def results_folder() -> Path | None:
-    """Where notebooks keep their results, or None if they keep nothing."""
+    """Where results are kept if no other folder is named, or None if nothing is kept."""
     named = os.environ.get("HPML_RESULTS")
     return RESULTS if named is None else Path(named).expanduser() if named else None
 
 
 def keep(result: Any) -> None:
-    """Save a result that a notebook shows, but do not replace a run at full size by a scaled or a quick one.
-
-    A run at full size that cannot be read any more is set aside. That, and a folder that cannot be written, is reported on
-    stderr: the notebook goes on.
-    """
+    """Save a result that a notebook shows. A folder that cannot be written is reported on stderr: the notebook goes on."""
     _last_shown.update(slug=result.slug, size=result.size, device=result.device)
     folder = results_folder()
     if folder is None or not result.slug:
         return
-    path = folder / f"{result.slug}.json"
     try:
-        before = _read(path)
-        if isinstance(before, dict) and _how_full(str(before.get("size"))) > _how_full(result.size):
-            try:
-                result.experiment.load(path)
-                return
-            except LabError as error:
-                print(f"{error.problem} It is now called {set_aside(path).name}.", file=sys.stderr)
-        result.save(folder)
-        (folder / f"{result.slug}.png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
+        save(result, folder)
     except (LabError, OSError) as error:
         print(f"This result was not kept: {error}", file=sys.stderr)
+
+
+def save(result: Any, folder: Path) -> bool:
+    """Save a result, but do not replace a run at full size by a scaled or a quick one; returns whether it was saved.
+
+    A run at full size that cannot be read any more is set aside, which is reported on stderr.
+    """
+    path = folder / f"{result.slug}.json"
+    before = _read(path)
+    if isinstance(before, dict) and _how_full(str(before.get("size"))) > _how_full(result.size):
+        try:
+            result.experiment.load(path)
+            return False
+        except LabError as error:
+            print(f"{error.problem} It is now called {set_aside(path).name}.", file=sys.stderr)
+    result.save(folder)
+    path.with_suffix(".png").unlink(missing_ok=True)  # an older picture must not stay next to a newer result
+    return True
 
 
 def _how_full(size: str) -> tuple[bool, bool]:

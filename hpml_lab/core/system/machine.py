@@ -7,8 +7,9 @@ import subprocess
 from pathlib import Path
 from typing import TypedDict
 
+from hpml_lab import __version__
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.core.system.paths import REINSTALL, ROOT
+from hpml_lab.core.system.paths import REINSTALL, ROOT, SHIPPED
 
 OLDEST_TORCH = (2, 11)
 
@@ -19,7 +20,7 @@ class MachineRecord(TypedDict):
     gpus        the number of GPUs that torch sees; `gpu` and the following are of the one that the experiment ran on
     gpu_clocks  the highest, as nvidia-smi gives them
     launch_us   µs to launch a small kernel, measured; ratios of work that is bound by its launches depend on it
-    commit      of this project when it ran
+    commit      of this project's code, with + where it had changed since
     """
 
     cpu: str
@@ -106,15 +107,25 @@ def driver_and_clocks(uuid: str) -> tuple[str | None, str | None]:
 
 @functools.cache
 def commit() -> str | None:
-    """The commit of this project's checkout, with + where code has changed since; None where there is no checkout."""
-    if not (ROOT / ".git").exists():  # installed, maybe into another project's checkout
-        return None
-    head, changed = git("rev-parse", "--short=12", "HEAD"), git("status", "--porcelain", "-uno", "hpml_lab")
-    return None if head is None else head + "+" * (changed != "")  # also where git did not answer in time
+    """The commit of this code, with + where it has changed since; None where nobody knows, as in a copy without `.git`."""
+    head = git("rev-parse", "--short=12", "HEAD")
+    if head is None:
+        built = SHIPPED / "commit"  # written by hatch_build.py when the package was built
+        return built.read_text(encoding="utf-8").strip() or None if built.is_file() else None
+    changed = git("status", "--porcelain", "-uno", "hpml_lab")
+    return head + "+" * (changed != "")  # also where git did not answer in time
+
+
+def version() -> str:
+    """The version of this package and its commit, which alone tells two states of it apart: "0.1.0 (commit 1a2b3c4d5e6f)"."""
+    made_of, changed = (commit() or "unknown").removesuffix("+"), (commit() or "").endswith("+")
+    return f"{__version__} (commit {made_of}{', changed since' if changed else ''})"
 
 
 def git(*words: str) -> str | None:
-    """What `git …` prints in this project's checkout; None where it fails, as without git."""
+    """What `git …` prints in this project's checkout; None where there is none, and where git fails."""
+    if not (ROOT / ".git").exists():  # installed, maybe into another project's checkout
+        return None
     try:
         done = subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError):

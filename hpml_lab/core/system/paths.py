@@ -20,7 +20,7 @@ else:
     DATA = user_data_path("hpml-lab", appauthor=False)
 RESULTS = (ROOT if CHECKOUT else Path.cwd()) / "results"
 # What makes the packages whole again.
-REINSTALL = "run `python bootstrap.py lab` in the project's folder" if CHECKOUT else "pip install --upgrade 'hpml-lab[lab]'"
+REINSTALL = "run `python bootstrap.py lab` in the project's folder" if CHECKOUT else "pip install 'hpml-lab[lab]'"
 
 
 def data_folders() -> list[Path]:

@@ -102,7 +102,7 @@ def checksum(batch: Any) -> int:
 class Epoch:
     """One pass over the data: the main loop's `seconds`, its `parts` (they add up to it), and all spans, workers' too.
 
-    parts["compute"]   the step
+    parts["compute"]   the step, until its device has done it
     parts["waiting"]   the loop waits while its batch is loaded, or while that batch's worker loads an earlier one
     parts["collate"]   … while its batch is collated
     parts["queue"]     … while its batch is sent: pickled, piped, mapped
@@ -120,6 +120,7 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
 
     A stamped loader gives (batch, spans): a moment of waiting is named by what happened to the batch that was waited for, from
     its worker's time stamps. Of any other loader nobody knows that: all of the wait counts as "waiting".
+    On a GPU a step ends when all that was launched is done; otherwise its time would count as waiting for a later batch.
     An error of the loader or the step ends the workers before it is passed on.
     """
     parts = dict.fromkeys(PARTS, 0.0)
@@ -155,6 +156,8 @@ def run_epoch(batches: Iterable[Any], step: Callable[[Any], object]) -> Epoch:
                 parts[part] += end - reached
                 reached = end
             step(batch)
+            if torch.cuda.is_initialized():
+                torch.cuda.synchronize()
             now = CLOCK()
             parts["compute"] += now - got
             spans += [*stamps, Span("main", "compute", got, now)]

@@ -149,7 +149,7 @@ class TakeHome:
         body = "".join(_row(place, *row) for place, row in enumerate(rows, 1))
         note = (
             f"<p>Still to come from you: {self.missing} of the {len(self.habits)} figures. Run the notebooks, or "
-            "<code>hpml-lab run SLUG</code> in the project's folder, and then this cell again.</p>"
+            "<code>hpml-lab run SLUG</code>, and then this cell again.</p>"
             if self.missing
             else ""
         )

@@ -94,7 +94,7 @@ def workbook(answers: Answers) -> Finding:
     if "error" in facts:
         fix = TORCH_FIRST if "error" in answers["torch"] else REINSTALL
         return Finding("workbook", MISSING, "its experiments do not load", facts["error"], fix)
-    value = f"{len(facts['all'])} experiments load"
+    value = f"version {machine.version()}; {len(facts['all'])} experiments load"
     if facts["failed"]:
         why = "; ".join(f"{topic}: {error}" for topic, error in facts["failed"].items())
         return Finding("workbook", LIMITED, f"{value}, those of {', '.join(facts['failed'])} do not", why, REINSTALL)
