@@ -77,3 +77,60 @@ def test_a_claim_that_stands_only_with_or_without_cuda_is_found(body):
 def test_every_exact_claim_exists_and_reads_the_same_with_and_without_cuda():
     found = {str(path.relative_to(ROOT)): only_on_some_machines(path.read_text(encoding="utf-8")) for path in SOURCES}
     assert {path: lines for path, lines in found.items() if lines} == {}
+
+
+CLOCKS = {"process_time", "perf_counter", "monotonic", "thread_time", "CLOCK", "stuck"}  # what is called
+TIMES = {"seconds", "both", "hidden", "process_cpu"}  # fields of what was measured
+
+
+def called(tree: ast.AST) -> set[str]:
+    """The names of all functions and methods that a piece of code calls."""
+    functions = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    return {getattr(function, "attr", getattr(function, "id", "")) for function in functions}
+
+
+def reads_a_clock(tree: ast.AST, names: set[str]) -> bool:
+    """Whether an expression calls a clock, or reads a measured time or one of `names`, which were assigned from a clock.
+
+    A lower bound (>=), below which a wait cannot end, may be exact.
+    """
+    compared = [node for node in ast.walk(tree) if isinstance(node, ast.Compare)]
+    bounds = {id(part) for node in compared if isinstance(node.ops[0], ast.GtE) for part in ast.walk(node)}
+    read = [node for node in ast.walk(tree) if id(node) not in bounds]
+    times = {node.attr for node in read if isinstance(node, ast.Attribute)} & TIMES
+    return bool(times or called(tree) & CLOCKS or {node.id for node in read if isinstance(node, ast.Name)} & names)
+
+
+def timed_claims(source: str) -> list[int]:
+    """The lines of exact claims and checks whose truth a clock decides."""
+    found = []
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        names: set[str] = set()
+        for node in ast.walk(function):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and called(node) & CLOCKS:
+                names.add(node.targets[0].id)
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("claim", "check") and len(node.args) > 1:
+                if reads_a_clock(node.args[1], names):
+                    found.append(node.lineno)
+    return sorted(set(found))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "result.claim('overlap', loop.both > 1e-6)",
+        "used = time.process_time() - start\nresult.claim('adds up', abs(total - used) < 0.05)",
+        "equal = stuck(work, seconds)\nresult.check('the clock runs', not equal)",
+    ],
+)
+def test_a_claim_that_a_clock_decides_is_found(body):
+    assert timed_claims(f"def run(result):\n{textwrap.indent(body, '    ')}\n")
+    assert not timed_claims("def run(result):\n    result.claim('no faster', all(e.seconds >= bound for e in epochs))\n")
+
+
+def test_no_clock_decides_an_exact_claim_or_a_check():
+    found = {str(path.relative_to(ROOT)): timed_claims(path.read_text(encoding="utf-8")) for path in SOURCES}
+    assert {path: lines for path, lines in found.items() if lines} == {}

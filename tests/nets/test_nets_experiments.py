@@ -8,7 +8,7 @@ import torch
 from hpml_lab import nets
 from hpml_lab.core.experiment.registry import load_result
 from hpml_lab.core.show import style
-from hpml_lab.core.timing.clock import PLACEBO, Timing
+from hpml_lab.core.timing.clock import PLACEBO, STUCK, Timing
 from hpml_lab.nets.experiments import manual_sgd as manual_sgd_module
 from hpml_lab.nets.experiments import move_to_gpu as move_to_gpu_module
 from hpml_lab.nets.experiments import xor as xor_module
@@ -30,8 +30,8 @@ def small(name, device="cpu"):
 
 @pytest.fixture(scope="module")
 def results():
-    with pytest.MonkeyPatch.context() as patch:  # on a busy machine times may be equal; that is tested below
-        patch.setattr(move_to_gpu_module, "stuck", lambda *_: [])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(move_to_gpu_module, "stuck", lambda *_: [(1, 100)])  # as on a busy machine: a note, and nothing fails
         return {**{name: small(name) for name in SMALL}, "xor": nets.xor("quick", device="cpu")}
 
 
@@ -41,6 +41,10 @@ NAMES = [*SMALL, "xor"]
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_is_sound(results, name, sound):
     sound(results[name])
+
+
+def test_a_clock_that_shows_no_work_is_a_note_and_fails_nothing(results):
+    assert results["move_to_gpu"] and STUCK in results["move_to_gpu"].notes
 
 
 def test_three_layer_net_reports_layers_losses_and_what_this_torch_does_with_integers(results):

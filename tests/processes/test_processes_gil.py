@@ -14,6 +14,7 @@ from hpml_lab.processes.experiments import gil as gil_module
 from hpml_lab.processes.experiments.gil import SharedWork
 from hpml_lab.processes.experiments.shared import parallel
 from hpml_lab.processes.experiments.shared.parallel import WorkersRun
+from hpml_lab.processes.lessons import thread_exit
 
 SMALL = Params(size="quick", device=None, kinds=("loop", "sleep", "numpy"), workers=(1, 2), pieces=2, seconds=0.01, rounds=2)
 
@@ -221,3 +222,16 @@ def test_a_measurement_that_hangs_is_ended_with_all_that_it_started(nothing_left
 def test_what_a_thread_still_does_at_exit(kind, printed, nothing_left):
     finished = processes.thread_at_exit(kind)
     assert (finished.stdout.splitlines(), finished.exitcode) == (printed, 0)
+
+
+@pytest.mark.parametrize(("kind", "first"), [("plain", "main done"), ("joined", "thread done")])
+def test_a_thread_whose_work_takes_no_time_prints_in_the_same_order(kind, first, monkeypatch, capsys):
+    class AtOnce(threading.Thread):  # as on a machine so busy that the thread has finished before the program goes on
+        def start(self):
+            super().start()
+            super().join()
+
+    monkeypatch.setattr(thread_exit, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(threading, "Thread", AtOnce)
+    thread_exit.main(kind)
+    assert capsys.readouterr().out.splitlines()[0] == first

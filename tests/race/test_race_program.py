@@ -76,17 +76,17 @@ def test_each_net_learns_what_an_ordinary_loop_teaches_it(digits, net, name):
 
 
 @pytest.mark.parametrize("net", NETS)
-def test_on_one_thread_a_setting_is_bitwise_identical_whatever_trains_with_it(digits, net):
-    torch.set_num_threads(1)
-    whole = program(digits, net, seeds=(3, 5, 8), dtype=torch.float32)
+def test_what_trains_with_a_setting_changes_its_result_by_rounding_only(digits, net):
+    """Not bitwise: for a single matrix, and on some processors for a few, libraries take other kernels than for many."""
+    whole = program(digits, net, seeds=(3, 5, 8))
     whole.run(60)
-    for settings, seeds in ((SETTINGS, (5,)), (SETTINGS[3:5], (3, 5, 8)), (SETTINGS[6:], (8, 3))):
-        part = program(digits, net, settings, seeds, dtype=torch.float32)
+    for settings, seeds in ((SETTINGS, (5,)), (SETTINGS[3:5], (3, 5, 8)), (SETTINGS[6:], (8,))):
+        part = program(digits, net, settings, seeds)
         part.run(60)
         for k, setting in enumerate(settings):
             for r, seed in enumerate(seeds):
                 same = whole.parameters[SETTINGS.index(setting), (3, 5, 8).index(seed)]
-                assert torch.equal(part.parameters[k, r], same), (setting, seed)
+                assert (part.parameters[k, r] - same).abs().max() <= 1e-9, (setting, seed)
 
 
 def test_a_setting_that_diverges_does_not_touch_the_others(digits):

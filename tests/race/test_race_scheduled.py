@@ -65,11 +65,22 @@ def test_a_run_that_was_killed_resumes_bitwise_identical(parts, tmp_path, monkey
     assert not list((tmp_path / "b").glob("*"))
 
 
-def test_workers_share_the_plan_and_give_bitwise_the_same_numbers(parts, tmp_path):
+def test_workers_take_the_same_programs_however_many_they_are_and_give_bitwise_the_same_numbers(parts, tmp_path, monkeypatch):
     torch.set_num_threads(1)
+    made, make = [], contest.Program
+
+    def noted(net, settings, seeds, *rest):
+        made.append((settings, seeds))
+        return make(net, settings, seeds, *rest)
+
+    monkeypatch.setattr(contest, "Program", noted)
     alone = run(parts, tmp_path)
+    programs = made.copy()
+    assert sum(len(settings) for settings, _ in programs) == len(contest.PLAN)
     for workers in (3, len(contest.PLAN) + 1):
+        made.clear()
         assert same(run(parts, tmp_path, workers=workers), alone)
+        assert made == programs, "a program of another size may take other kernels"
 
 
 def test_another_contests_checkpoint_is_not_used(parts, tmp_path, monkeypatch):

@@ -31,9 +31,7 @@ TINY = {"copy_kib": (64, 4096), "matmul": (8, 64), "batches": (1, 2), "elements"
 @pytest.fixture(scope="module")
 def small_cpu_vs_gpu():
     """The experiment with parameters of a second or so."""
-    with pytest.MonkeyPatch.context() as patch:  # on a busy machine times may be equal; that is tested below
-        patch.setattr(module, "stuck", lambda *_: [])
-        return replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cpu")
+    return replace(tensors.cpu_vs_gpu, quick=TINY)("quick", device="cpu")
 
 
 def test_tensor_basics_holds_all_its_claims():
@@ -261,13 +259,13 @@ def test_a_copy_that_is_said_to_fit_in_a_cache_fits_in_one(monkeypatch):
     assert not result.claims and "1024 MiB" in result.notes[0]
 
 
-def test_times_that_stay_equal_while_the_work_grows_fail_a_check(monkeypatch):
+def test_times_that_stay_equal_while_the_work_grows_are_a_note_and_fail_nothing(monkeypatch):
     """The recorded run whose clock was cold: copies of 512 KB to 128 MB took 7.95 ms."""
     monkeypatch.setattr(module, "launch_seconds", lambda device: 1e-6)
     for microseconds, holds in (([7950, 7950, 7960], False), ([20, 300, 9000], True)):
         copies = [Copy("cpu", us, 0.0, kib << 10, 1.0) for us, kib in zip(microseconds, (512, 8192, 131072), strict=True)]
         module._check_clock(result := Result([Table("Copies", copies)]), [CPU])
-        assert [check.holds for check in result.checks] == [holds] and bool(result.notes) is not holds
+        assert result and not result.checks and (result.notes == []) is holds
 
 
 def test_the_recorded_run_has_no_time_of_a_clock_that_was_cold(monkeypatch):
@@ -275,7 +273,7 @@ def test_the_recorded_run_has_no_time_of_a_clock_that_was_cold(monkeypatch):
     monkeypatch.setattr(module, "launch_seconds", lambda device: 1e-6)
     recorded = tensors.cpu_vs_gpu.reference()
     module._check_clock(again := Result(recorded.tables), [CPU])
-    assert again and recorded.here("CPU memory bandwidth (large copy)") is None
+    assert not again.notes and recorded.here("CPU memory bandwidth (large copy)") is None
     assert not [row for row in recorded.rows(Product) if row.device == "cpu" and 32 < row.n < 4096]
     for work in module.CNN:
         label = f"small CNN, {work}: the GPU's best images/s over the CPU's"

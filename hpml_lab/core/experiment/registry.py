@@ -25,6 +25,7 @@ from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
+from hpml_lab.core.timing.compilation import kernels_of_this_processor
 from hpml_lab.core.timing.threads import one_thread
 
 SIZES = ("quick", "full")
@@ -106,7 +107,7 @@ class Experiment:
         start, before = time.perf_counter(), allocations(gpu)
         try:
             # One that measures the whole processor asks for its threads itself.
-            with one_thread(), current_device(gpu), whole_imports():
+            with one_thread(), current_device(gpu), whole_imports(), kernels_of_this_processor():
                 result = self.function(params)
         except RuntimeError as error:
             if gpu is None or not is_out_of_memory(error):

@@ -42,17 +42,27 @@ class MachineRecord(TypedDict):
 
 def cpu_name() -> str:
     """The processor's name as the system gives it."""
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.split(":", 1)[1].strip()
-    except OSError:
-        pass
+    if name := _cpuinfo("model name"):
+        return name
     if platform.system() == "Darwin":
         done = subprocess.run(["sysctl", "-n", "machdep.cpu.brand_string"], capture_output=True, text=True)
         if done.returncode == 0:
             return done.stdout.strip()
     return platform.processor() or platform.machine()
+
+
+def cpu_description() -> str:
+    """The processor's name and, on Linux, its instruction sets: two processors of one description run the same programs."""
+    return f"{cpu_name()}: {_cpuinfo('flags', 'Features')}"
+
+
+def _cpuinfo(*keys: str) -> str:
+    """The first value of one of `keys` in /proc/cpuinfo; "" where there is none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith(keys) and ":" in line), "")
 
 
 def cores() -> int:

@@ -149,11 +149,17 @@ def best_threads(work: Callable[[], object], **options: Any) -> Timing:
     return min((measure(work, threads=n, **options) for n in {1, all_threads()}), key=lambda timing: timing.seconds)
 
 
+STUCK = (
+    "Some times stay the same while the work grows a hundredfold: do not read this run's times. "
+    "Run it again on a machine without other work."
+)
+
+
 def stuck(work: Sequence[float], seconds: Sequence[float], floor: float = 0.0) -> list[tuple[float, float]]:
     """Pairs (less, more) of `work` that took equally long although `more` is at least a hundred times `less`.
 
-    A clock that measures something else, such as a sleeping thread, gives equal times whatever the work is. An experiment whose
-    sizes span a factor of 100 checks that there are none.
+    A clock that measures something else, such as a sleeping thread, gives equal times whatever the work is; so may a machine
+    with much other work. An experiment whose sizes span a factor of 100 adds the note STUCK if there are any.
 
     work     FLOPs or bytes of each measurement
     seconds  what it took; 10 % more counts as equal

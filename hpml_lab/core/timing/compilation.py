@@ -1,6 +1,17 @@
-"""What compiling with torch.compile needs: settings that make small functions compile sooner, and a compiler."""
+"""What compiling with torch.compile needs: settings that make small functions compile sooner, a cache, and a compiler."""
+
+import contextlib
+import getpass
+import hashlib
+import os
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
 
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.machine import cpu_description
 
 # By default torch tries each vector extension that the processor reports and starts a pool of compiler processes. For one
 # small function, both take longer than the compilation.
@@ -11,6 +22,31 @@ NO_COMPILER = (
     *("TritonMissing", "working triton"),
     *("Failed to find C compiler", "cuda_utils"),  # with which Triton builds its launcher
 )
+
+
+@contextlib.contextmanager
+def kernels_of_this_processor() -> Iterator[None]:
+    """Keep what torch.compile caches on disk in this `with` block apart from what it compiled for other processors.
+
+    Inductor finds the generated C++ of a function by the function alone, whatever vectors it was written for, and a library by
+    flags such as -march=native (torch 2.11 to 2.15). Where several kinds of nodes share a folder, kernels made for AVX-512
+    would be built and called with AVX2: wrong numbers, or an illegal instruction. Child processes inherit the folder.
+    """
+    before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")
+    folder = Path(before or Path(tempfile.gettempdir(), f"torchinductor_{_user()}"))
+    content = f"{cpu_description()} {torch.backends.cpu.get_cpu_capability()}"  # ATEN_CPU_CAPABILITY lowers the second
+    name = f"processor-{hashlib.sha256(content.encode()).hexdigest()[:12]}"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(folder if folder.name == name else folder / name)
+    try:
+        yield
+    finally:
+        os.environ.pop("TORCHINDUCTOR_CACHE_DIR")
+        if before is not None:
+            os.environ["TORCHINDUCTOR_CACHE_DIR"] = before
+
+
+def _user() -> str:
+    return str(os.getuid()) if hasattr(os, "getuid") else getpass.getuser()
 
 
 def no_compiler(error: BaseException) -> bool:

@@ -190,7 +190,7 @@ def _compare(
     result.key_figure("plain loop", loops[0].seconds, "s")
     result.key_figure("one thread ahead", by_way[AHEAD].gain, "speed-up")
     result.key_figure("best way", max(row.gain for row in loops), "speed-up")
-    result.claim(
+    result.measured(
         "In the plain loop loading and computing never overlap; with one thread ahead they do",
         loops[0].both < 1e-6 < shallowest.both,
         f"{shallowest.both:.2f} s together with a thread",

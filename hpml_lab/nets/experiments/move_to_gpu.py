@@ -14,7 +14,7 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.attempt import attempt
-from hpml_lab.core.timing.clock import PLACEBO, best_threads, interleaved, launch_seconds, measure, stuck
+from hpml_lab.core.timing.clock import PLACEBO, STUCK, best_threads, interleaved, launch_seconds, measure, stuck
 from hpml_lab.core.timing.noise import SpeedUp, speed_up, speed_up_of
 from hpml_lab.core.timing.threads import all_threads
 from hpml_lab.nets.lessons.batched_xor import INPUTS, TARGETS, train_one
@@ -208,10 +208,8 @@ def move_to_gpu(params: Params) -> Result:
         f"Per FLOP, the CPU's step of {works[-1].name} is faster than that of {works[1].name}", per_flop.faster, str(per_flop)
     )
     floor = OPERATORS * launch_seconds(torch.device("cpu"))
-    equal = stuck([row.mflop for row in rows], [row.cpu_us * 1e-6 for row in rows], floor)
-    result.check(
-        "No step of the CPU takes as long as one with a hundredth of its work", not equal, f"{len(equal)} pairs of steps"
-    )
+    if stuck([row.mflop for row in rows], [row.cpu_us * 1e-6 for row in rows], floor):
+        result.notes.append(STUCK)
     if on_gpu:
         result.measured("The GPU is slower on the XOR net", gains[0].slower, str(gains[0]))
         result.measured("The GPU is faster on the widest net", gains[-1].faster, str(gains[-1]))

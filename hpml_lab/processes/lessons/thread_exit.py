@@ -25,13 +25,15 @@ def work(seconds: float) -> None:
 
 
 def main(kind: str) -> None:
-    """Start the thread, wait for it if it is to be joined, and end the program."""
+    """Start the thread at the program's end; one that is to be joined, before its last line, and wait for it."""
     seconds = LONG_SECONDS if kind == "daemon" else SHORT_SECONDS
     thread = threading.Thread(target=work, args=(seconds,), daemon=kind != "plain")
-    thread.start()
     if kind == "joined":
+        thread.start()
         thread.join()
     print("main done", flush=True)
+    if kind != "joined":
+        thread.start()
 
 
 def thread_at_exit(kind: str, deadline_seconds: float = 30.0) -> Finished:

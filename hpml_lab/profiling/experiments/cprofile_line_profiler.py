@@ -235,13 +235,13 @@ def add_functions(result: Result, params: Params, walk: Work, program: Work) -> 
     called = [functions.by_function(walk)[1] for _ in range(params.repeats)]
     calls = quietest([functions.function_rows(stats) for stats in called], ("function", "where"), "own_ms")
     calls = [replace(row, function=short_name(row.function)) for row in sorted(calls, key=lambda row: -row.own_ms)]
-    # The process's own clock for the check that may not fail: other programs on the core count for nothing.
+    # The process's own clock: other programs on the core count for nothing.
     known = functions.function_rows(functions.by_function(program, time.process_time)[1])
 
     result.tables.append(Table("Functions of the random walk, by cProfile", calls[:7]))
     number = {name: [row.calls for row in calls if row.function == name] for name in ("simulate", "step", "histogram")}
     known_number = {row.function: row.calls for row in known}
-    result.claim(
+    result.measured(
         "cProfile puts the expensive function first, although another one is called far more often",
         known[0].function == "expensive" and known_number["cheap"] > known_number["expensive"],
         f"{known[0].function} with {known[0].percent:.1f} %",
@@ -274,7 +274,7 @@ def add_lines(result: Result, params: Params, walk: Work, program: Work) -> None
     for word, percent in LECTURE_PERCENT.items():
         share = sum(row.percent for row in lines if word in row.source)
         result.key_figure(f"line of {word.strip('(')}, share of simulate", share, unit="%", lecture=percent)
-    result.claim(
+    result.measured(
         "line_profiler gives the expensive line the largest share",
         expensive[0].source.startswith("big = base**power"),
         f"{expensive[0].source} with {expensive[0].percent:.1f} %",

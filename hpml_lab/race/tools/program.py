@@ -11,8 +11,9 @@ loader takes longer than its arithmetic. Here all settings (optimizers × learni
   shuffle and its own start; all settings of a seed share both, so that only the optimizer differs between them.
 - The optimizers are the workbook's own classes: one instance per class, one parameter group per setting.
 
-No setting influences another: each has its own matrix products. On the CPU, with one thread, the result of a setting is
-bitwise identical whatever trains with it. Nothing in the loop waits for the device.
+No setting influences another: each has its own matrix products. What trains with a setting changes its result by rounding at
+most: for another number of matrices a library may choose another kernel, which sums in another order. Programs of the same
+shape agree bitwise on one CPU thread. Nothing in the loop waits for the device.
 
     program = Program(NETS["net 3"], [Setting("Adam", lr=0.001), Setting("SGD", lr=0.1)], seeds=range(4), x=x, y=y)
     program.run(1000)

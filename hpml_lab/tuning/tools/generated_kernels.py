@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from hpml_lab.core.timing.compilation import QUICKLY, compiler_missing, no_compiler
+from hpml_lab.core.timing.compilation import QUICKLY, compiler_missing, kernels_of_this_processor, no_compiler
 from hpml_lab.core.timing.counting import synchronize
 
 
@@ -40,7 +40,7 @@ def compiled(
     compiled_function = torch.compile(function, dynamic=False)  # the code is for these shapes
     start = time.perf_counter()
     try:
-        with torch._inductor.config.patch(QUICKLY):
+        with kernels_of_this_processor(), torch._inductor.config.patch(QUICKLY):
             _, generated = run_and_get_code(use, compiled_function)
     except RuntimeError as error:  # Dynamo and Inductor raise subclasses of RuntimeError
         if not no_compiler(error):

@@ -31,6 +31,7 @@ ENTRANTS = (
 )  # fmt: skip
 # One program setting each: (optimizer, schedule, peak rate).
 PLAN = [(optimizer, schedule, peak) for optimizer, schedule in ENTRANTS for peak in PEAKS[optimizer]]
+SHARES = 15  # programs on a CPU, whatever the number of threads: a program's size can change the last digits of its results
 
 Images = tuple[torch.Tensor, torch.Tensor]  # rows (N, H·W) and labels (N,)
 
@@ -59,11 +60,12 @@ def train_contest(
 ) -> ContestCurves:
     """Train everything in PLAN with every seed, and evaluate all nets `looks` times, evenly spaced.
 
-    The plan is shared among `workers` threads, each with its own program; the numbers do not depend on how many there are.
+    A GPU trains the plan as one program. On a CPU it is split into SHARES programs, which `workers` threads take in turn: the
+    numbers do not depend on how many threads there are, because the split does not.
     A run of minutes leaves a checkpoint in `folder` once a minute and resumes from it after it was killed.
     """
-    workers = min(workers, len(PLAN))  # a program without a setting has nothing to evaluate
-    shares = [range(first, len(PLAN), workers) for first in range(workers)]
+    count = 1 if train[0].is_cuda else SHARES
+    shares = [range(first, len(PLAN), count) for first in range(count)]
     programs = [Program(net, [_setting(PLAN[k]) for k in share], seeds, *train, batch) for share in shares]
     back = torch.tensor([k for share in shares for k in share]).argsort()  # from the order of the shares to the plan's
 
@@ -79,7 +81,7 @@ def train_contest(
         return tuple(values.double().cpu() for values in (accuracy, loss, program.evaluate(*test)[1]))
 
     stops = sorted({round(iterations * i / looks) for i in range(looks + 1)})
-    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), workers=workers)
+    where = dict(device=str(train[0].device), dtype=str(train[0].dtype), shares=count)
     plan = dict(net=net, places=PLAN, seeds=list(seeds), iterations=iterations, batch=batch, looks=looks)
     checkpoint = Checkpoint(key_of(race="schedules", data=digest(*train, *valid, *test), **plan, **where), folder)
     found: list[tuple[torch.Tensor, ...]] = []
@@ -94,7 +96,7 @@ def train_contest(
     ):
         for stop in progress(stops[len(found) :], "schedules"):
             steps = stop - programs[0].iteration
-            parts = list(pool.map(advance, shares, programs, [steps] * workers))
+            parts = list(pool.map(advance, shares, programs, [steps] * count))
             found.append(tuple(torch.cat(values)[back] for values in zip(*parts, strict=True)))
             for name, best in best_of_each(found[-1][0]).items():
                 live.add(name, stop, best)
