@@ -14,6 +14,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -75,10 +76,21 @@ NOT_TO_COPY = {
     ("10_profiling", "nsys profile "): "programs of NVIDIA's, on a GPU; test_profiling_nsys.py runs nsys where it is",
     ("10_profiling", "nvidia-smi "): "a program of NVIDIA's driver",
     ("16_quantization", "model = models.resnet18("): "the slide as it is printed, with its errors, which the text names",
-    ("14_sharding", "python train.py"): "README has the same lines, where they run",
-    ("10_profiling", "hpml-lab profile train.py"): "README has the same line, where it runs",
+    ("14_sharding", "hpml-lab template ."): "README has the same lines; test_written_code.py runs them",
 }
-SHELL = {("06_race", "torchrun "), ("10_profiling", "perf record "), ("14_sharding", "torchrun --nnodes")}
+SHELL = {
+    ("06_race", "torchrun "),
+    ("10_profiling", "hpml-lab profile train.py"),
+    ("10_profiling", "perf record "),
+    ("14_sharding", "torchrun --nnodes"),
+}
+OWN_SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--epochs", type=int)
+for epoch in range(parser.parse_args().epochs):
+    print(f"epoch {epoch}", sum(range(2_000_000)))
+"""
 WITH_WORK = {**PYTHON, **ON_A_GPU, **BY_DEEPSPEED}
 
 
@@ -108,7 +120,7 @@ def run(name, folder, *arguments, **environment):
     given, shown = WITH_WORK[name]
     (folder / "program.py").write_text("\n".join([given, block(name), shown]), encoding="utf-8")
     command = [sys.executable, "program.py", *arguments]
-    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=300)
+    done = subprocess.run(command, cwd=folder, env=os.environ | environment, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
 
 
@@ -151,6 +163,16 @@ def test_torchrun_takes_the_line(name):
     assert arguments.training_script in ("hpml_lab", "train.py")
 
 
+@pytest.mark.nightly
+def test_a_script_of_one_s_own_is_profiled(tmp_path):
+    (tmp_path / "train.py").write_text(OWN_SCRIPT)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    command = ["bash", "-ec", block(("10_profiling", "hpml-lab profile train.py"))]
+    done = subprocess.run(command, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True, text=True)
+    assert done.returncode == 0 and "epoch 2" in done.stdout, done.stderr
+    assert list(tmp_path.rglob("*.html"))
+
+
 def test_perf_records_and_reports(tmp_path):
     if shutil.which("perf") is None:
         pytest.skip("perf is not installed")
@@ -165,5 +187,5 @@ def test_perf_records_and_reports(tmp_path):
 
 def test_readme_s_lines_are_those_of_the_notebook():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    for line in block(("14_sharding", "python train.py")).splitlines():
+    for line in block(("14_sharding", "hpml-lab template .")).splitlines():
         assert line in readme
