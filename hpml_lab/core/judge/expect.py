@@ -11,8 +11,8 @@ from hpml_lab.core.judge.exercises import Mistake
 from hpml_lab.core.judge.same import difference, largest_of, numbers, plain, same
 from hpml_lab.core.judge.watch import torch_calls, watch
 
-# What an answer in another unit is multiplied by.
-UNITS = {
+OTHER_UNIT = "another-unit"
+UNITS = {  # what an answer in another unit is multiplied by
     100.0: "percent for a fraction",
     0.01: "a fraction for percent",
     1e3: "ms for s",
@@ -113,7 +113,7 @@ def expect_function(
             raise Mistake(name.split(",")[0], hint)
     if wrong and (unit := _other_unit(got, wanted, tolerance)):
         factor, example = unit
-        raise Mistake("another-unit", f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
+        raise Mistake(OTHER_UNIT, f"In every case yours is {factor:.4g} times the right answer: a unit, such as {example}?")
     raised = {case: got[case] for case in wrong if isinstance(got[case], Exception)}
     for error in raised.values():
         for text, (name, hint) in (errors or {}).items():

@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from hpml_lab.core.judge.exercises import Mistake
-from hpml_lab.core.judge.expect import expect, expect_function, value_or_error
+from hpml_lab.core.judge.expect import OTHER_UNIT, expect, expect_function, value_or_error
 from hpml_lab.core.judge.same import same
 
 MORE = "And it is not the only mistake."
@@ -133,7 +133,7 @@ class Rubric:
         try:
             expect_function(answer, right, cases, mistakes=self, errors=errors, tolerance=tolerance)
         except Mistake as mistake:
-            if mistake.name not in UNKNOWN:
+            if mistake.name not in (*UNKNOWN, OTHER_UNIT):  # what an exercise knows of its own numbers goes first
                 raise
             judged = [
                 Judged(case, given, value_or_error(answer, copy.deepcopy(given)), right(*copy.deepcopy(given)))

@@ -65,7 +65,7 @@ WRONG += [
     ("square-only", lambda n, m, k, width: 2 * n**3 / (3 * n * n * width)),
     ("wrong-value", lambda n, m, k, width: flops(n, m, k) / (n * k * width)),
     ("wrong-value", lambda n, m, k, width: 341.3),
-    ("wrong-value", lambda n, m, k, width: flops(n, m, k) / moved(n, m, k, width) / 1e9),
+    ("another-unit", lambda n, m, k, width: flops(n, m, k) / moved(n, m, k, width) / 1e9),
     ("wrong-type", lambda n, m, k, width: f"{flops(n, m, k) / moved(n, m, k, width):.0f} FLOP/byte"),
     ("wrong-arguments", lambda n, m, k: flops(n, m, k) / moved(n, m, k, 4)),
     ("parentheses-missing", lambda n, m, k, width: 2 * n * m * k / (n * k + k * m + n * m) * width),

@@ -73,7 +73,7 @@ WRONG = [
     ("tensors-not-bytes", lambda program, nbytes: solution(program, 1)),
     ("hard-coded-size", lambda program, nbytes: solution(program, 4000)),
     ("bits", lambda program, nbytes: solution(program, 8 * nbytes)),
-    ("wrong-value", lambda program, nbytes: tuple(moved / 1000 for moved in solution(program, nbytes))),
+    ("another-unit", lambda program, nbytes: tuple(moved / 1000 for moved in solution(program, nbytes))),
     ("swapped", lambda program, nbytes: solution(program, nbytes)[::-1]),
     ("saved-not-moved", saved_bytes),
     ("wrong-value", neighbors_only),
