@@ -30,9 +30,7 @@ def small(name, device="cpu"):
 
 @pytest.fixture(scope="module")
 def results():
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(move_to_gpu_module, "stuck", lambda *_: [(1, 100)])  # as on a busy machine: a note, and nothing fails
-        return {**{name: small(name) for name in SMALL}, "xor": nets.xor("quick", device="cpu")}
+    return {**{name: small(name) for name in SMALL}, "xor": nets.xor("quick", device="cpu")}
 
 
 NAMES = [*SMALL, "xor"]
@@ -41,10 +39,6 @@ NAMES = [*SMALL, "xor"]
 @pytest.mark.parametrize("name", NAMES)
 def test_every_experiment_is_sound(results, name, sound):
     sound(results[name])
-
-
-def test_a_clock_that_shows_no_work_is_a_note_and_fails_nothing(results):
-    assert results["move_to_gpu"] and STUCK in results["move_to_gpu"].notes
 
 
 def test_three_layer_net_reports_layers_losses_and_what_this_torch_does_with_integers(results):
@@ -200,9 +194,7 @@ def test_move_to_gpu_takes_the_better_of_one_thread_and_all_where_no_number_is_g
 
 def test_move_to_gpu_does_not_believe_a_clock_that_gives_equal_times_for_unequal_work(monkeypatch):
     monkeypatch.setattr(move_to_gpu_module, "measure", lambda *_, **__: Timing((8e-3,) * 5, 1))
-    assert [check.text for check in small("move_to_gpu").checks if not check.holds] == [
-        "No step of the CPU takes as long as one with a hundredth of its work"
-    ]
+    assert STUCK in (result := small("move_to_gpu")).notes and result, "a note, and nothing fails"
 
 
 def test_step_flops_are_those_that_torch_counts():

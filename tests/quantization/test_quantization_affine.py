@@ -175,14 +175,16 @@ def test_every_comparison_has_compared_something(result):
     assert sum("quantized.linear" in row.theirs for row in rows) == len(engines)
 
 
-def test_the_arithmetic_is_that_of_torch_and_of_the_engines(result):
+def test_the_arithmetic_is_that_of_torch_and_of_the_engines(result, int8_saturates):
     for row in result.rows(EqualityCheck):
-        others = "most clamped" in row.theirs or "round(x" in row.theirs
+        others = "most clamped" in row.theirs or "round(x" in row.theirs or (int8_saturates and "_int_mm" in row.theirs)
         assert others or row.differ == ("2,049 terms" in row.theirs), row  # float32 cannot hold every integer from 2^24 on
 
 
-def test_dynamic_linear_is_torchaos():
+def test_dynamic_linear_is_torchaos(int8_saturates):
     pytest.importorskip("torchao")
+    if int8_saturates:
+        pytest.skip("torchao's int8 product is wrong on this processor")
     found = agreement.compare_torchao()
     assert found.differ == 0 and found.values == 8 * 32 + 64 * 128 + 17 * 100
 

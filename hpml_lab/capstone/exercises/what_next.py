@@ -105,8 +105,7 @@ RUBRIC = Rubric(
     right,
     """
 return max(
-    lanes-added :: return sum( :: Lanes work at the same time, on different patients: a further patient costs what the slowest
-        lane takes. To add the lanes up (Amdahl's law) would be right for a sequence.
+    lanes-added :: return sum( :: You add the lanes up, as if one waited for the other (Amdahl's law for a sequence). || $LANES
     fastest-lane :: return min( :: You took the fastest lane. $LANES
 max(profile, key=lambda part: (gain[part], profile[part]))
     largest-part :: max(profile, key=profile.get) :: The largest part of all may be in another than the slowest lane: then

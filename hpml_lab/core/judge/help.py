@@ -84,9 +84,9 @@ def _place(rubrics: list[Rubric], verdict: Verdict) -> str:
 
 
 def _line_with_gap(rubric: Rubric, fragment: str) -> str:
-    """The first line of the right answer that holds the fragment, without it; "" if nothing of the line is left."""
-    line = next(line.strip() for line in rubric.source.splitlines() if fragment in line).replace(fragment, "…")
-    return "" if line in ("…", "return …") else line
+    """The first line of the right answer that holds the fragment and more, with a gap in its place; "" if there is none."""
+    lines = (line.strip().replace(fragment, "…") for line in rubric.source.splitlines() if fragment in line)
+    return next((line for line in lines if line not in ("…", "return …")), "")
 
 
 def _literal_hints(path: Path) -> list[str]:

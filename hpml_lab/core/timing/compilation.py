@@ -29,7 +29,7 @@ def kernels_of_this_processor() -> Iterator[None]:
     """Keep what torch.compile caches on disk in this `with` block apart from what it compiled for other processors.
 
     Inductor finds the generated C++ of a function by the function alone, whatever vectors it was written for, and a library by
-    flags such as -march=native (torch 2.11 to 2.15). Where several kinds of nodes share a folder, kernels made for AVX-512
+    flags such as -march=native (torch 2.15). Where several kinds of nodes share a folder, kernels made for AVX-512
     would be built and called with AVX2: wrong numbers, or an illegal instruction. Child processes inherit the folder.
     """
     before = os.environ.get("TORCHINDUCTOR_CACHE_DIR")

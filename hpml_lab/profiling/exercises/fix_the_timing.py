@@ -58,9 +58,7 @@ class ScriptedDevice:
     def work(self) -> Handle:
         """Hand in one piece of work."""
         if self.calls >= 10_000:
-            raise Mistake(
-                "never-ends", "Your function has called work() 10 000 times. || Make a fixed number of calls, say 10."
-            )
+            raise Mistake("never-ends", "work() was called 10 000 times. || Make a fixed number of calls, say 10.")
         first = self._first is not None and self.calls == 0
         seconds = self._first if first else self._cycle[(self.calls - (self._first is not None)) % len(self._cycle)]
         self.calls += 1
@@ -92,14 +90,9 @@ def _timed(answer: Callable, device: ScriptedDevice) -> float:
     if got is None:
         raise Mistake("returns-nothing", "Your function returns None: is a `return` missing?")
     if device.calls == 0:
-        raise Mistake(
-            "never-called",
-            "Your function never calls work(): what does it time? || Call work() between two readings of the clock.",
-        )
+        raise Mistake("never-called", "Your function never calls work(). || Call work() between two readings of the clock.")
     if device.read == 0:
-        raise Mistake(
-            "another-clock", "Your function never reads device.clock(). || The devices of this check know no other time."
-        )
+        raise Mistake("another-clock", "Your function never reads device.clock(). || No device knows another time.")
     if isinstance(got, list | tuple):
         raise Mistake("samples-not-median", f"You return {len(got)} samples. Return one figure, which no disturbed call moves.")
     try:
@@ -112,8 +105,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
     """Raise the Mistake of an answer for a device whose calls all take `right` seconds."""
     if (device.calls, device.read, device.synchronized) == (10, 2, 0):
         raise Mistake(
-            "the-original",
-            "This is the function of the text as it stands. || Begin with what the clock of that function does not see.",
+            "the-original", "This is the function of the text. || What does the clock of the function in the text not see?"
         )
     if _close(got, right):
         return
@@ -127,10 +119,7 @@ def _check_plain(got: float, right: float, device: ScriptedDevice) -> None:
         raise Mistake("total-not-per-call", "Your answer is the time of all calls together. || Return the time of one call.")
     ratios = [n / (n + 1) for n in (device.calls, device.calls - 1) if n > 0]
     if any(_close(got, right * ratio) or _close(got, right / ratio) for ratio in ratios):
-        raise Mistake(
-            "wrong-count",
-            "You divide by one call too many or too few. || Divide by the number of calls between the two clock readings.",
-        )
+        raise Mistake("wrong-count", "You count one call too many or too few. || Divide by the calls between the two readings.")
     expect(got, right, case="a device whose calls all take 10 ms", tolerance=0.06 * right)
 
 
@@ -154,10 +143,7 @@ def judge_fix_the_timing(answer: Callable) -> None:
             "such a device never does the work. Keep the result until the device is synchronized.",
         )
     if not _close(_timed(answer, ScriptedDevice((2.5 * right,))), 2.5 * right):
-        raise Mistake(
-            "constant",
-            "Your answer is not 25 ms on a device whose calls take 25 ms. || Devices differ: return what is measured.",
-        )
+        raise Mistake("constant", "Not 25 ms where calls take 25 ms. || Devices differ: return what is measured.")
     queued = ScriptedDevice((right,), queued=True)
     for seconds in (got, _timed(answer, queued)):
         if not _close(seconds, right):
@@ -180,10 +166,7 @@ def judge_fix_the_timing(answer: Callable) -> None:
         if not _close(got, right):
             low, high = min(JITTER), max(JITTER)
             if _close(got, low):
-                raise Mistake(
-                    "minimum-not-median",
-                    "You return the shortest call. || The shortest says what is possible, not what is usual.",
-                )
+                raise Mistake("minimum-not-median", "You return the shortest call. || The shortest is possible, not usual.")
             if _close(got, high):
                 raise Mistake("maximum-not-median", "You return the longest call. || The longest call may be a disturbed one.")
             expect(got, right, case="calls of 10, 8, 10 and 12 ms in turns", tolerance=0.06 * right)
