@@ -78,12 +78,12 @@ NOT_TO_COPY = {
     ("16_quantization", "model = models.resnet18("): "the slide as it is printed, with its errors, which the text names",
     ("14_sharding", "hpml-lab template ."): "README has the same lines; test_written_code.py runs them",
 }
-SHELL = {
+SHELL = [
     ("06_race", "torchrun "),
     ("10_profiling", "hpml-lab profile train.py"),
     ("10_profiling", "perf record "),
     ("14_sharding", "torchrun --nnodes"),
-}
+]
 OWN_SCRIPT = """
 import argparse
 parser = argparse.ArgumentParser()
