@@ -235,14 +235,14 @@ def test_a_layout_names_what_is_there_and_an_extra_is_one(document):
 @pytest.mark.nightly
 @pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs a clone to install from")
 def test_pip_installs_from_the_address_of_a_clone(tmp_path):
-    """As README says, but with the packages of this environment, so that nothing is fetched."""
+    """As README says, but with the packages of this environment. (An older pip takes an address without a host for a path.)"""
     import sysconfig
 
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "venv"], check=True)
     bin = tmp_path / "venv" / "bin"
     [packages] = (tmp_path / "venv" / "lib").glob("python*/site-packages")
     (packages / "tests.pth").write_text(sysconfig.get_path("purelib"))
-    install = f'{bin}/pip install --no-deps --no-build-isolation "hpml-lab[lab] @ git+file://{ROOT}"'
+    install = f'{bin}/pip install --no-deps --no-build-isolation "hpml-lab[lab] @ git+file://localhost{ROOT}"'
     failed, said = type_in([install, f"{bin}/hpml-lab notebooks workbook", f"{bin}/hpml-lab --version"], tmp_path)
     head = subprocess.check_output(["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"], text=True).strip()
     assert not failed and f"(commit {head})" in said, said
