@@ -2,6 +2,7 @@
 
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -38,9 +39,25 @@ def render_image_with_text(self, data):
 NbElementRenderer.render_image = render_image_with_text
 
 
+BRACE = "\u23df"
+ElementTree.register_namespace("", "http://www.w3.org/1998/Math/MathML")
+
+
 def mathml(formula, display="inline"):
-    """A formula as MathML. The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down."""
-    return convert(formula, display=display).replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+    """A formula as MathML that a browser draws well without a font for mathematics.
+
+    The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down. A brace below is a border: only
+    such a font stretches it, with others it is a speck.
+    """
+    tree = ElementTree.fromstring(convert(formula, display=display))
+    for part in tree.iter():
+        if part.text == "\u2016":
+            part.set("stretchy", "false")
+        if part.tag.endswith("}munder") and part[1].text == BRACE:
+            part.remove(part[1])
+            part.tag = part.tag.removesuffix("munder") + "mrow"
+            part.set("style", "border: 1px solid; border-top: 0; border-radius: 0 0 0.4em 0.4em; padding-bottom: 0.2em")
+    return ElementTree.tostring(tree, encoding="unicode")
 
 
 def inline_math(self, node):
