@@ -1,8 +1,8 @@
 """Sphinx's settings of the workbook's web pages; docs/build.py writes their sources."""
 
+import re
 import tomllib
 from pathlib import Path
-from xml.etree import ElementTree
 
 from docutils import nodes
 from latex2mathml.converter import convert
@@ -39,8 +39,8 @@ def render_image_with_text(self, data):
 NbElementRenderer.render_image = render_image_with_text
 
 
-BRACE = "\u23df"
-ElementTree.register_namespace("", "http://www.w3.org/1998/Math/MathML")
+BRACE = re.compile(r"<munder>(<mrow>(?:(?!<munder>).)*</mrow>)<mo>&#x23DF;</mo></munder>")
+BORDER = r'<mrow style="border: 1px solid; border-top: 0; border-radius: 0 0 0.4em 0.4em; padding-bottom: 0.2em">\1</mrow>'
 
 
 def mathml(formula, display="inline"):
@@ -49,15 +49,8 @@ def mathml(formula, display="inline"):
     The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down. A brace below is a border: only
     such a font stretches it, with others it is a speck.
     """
-    tree = ElementTree.fromstring(convert(formula, display=display))
-    for part in tree.iter():
-        if part.text == "\u2016":
-            part.set("stretchy", "false")
-        if part.tag.endswith("}munder") and part[1].text == BRACE:
-            part.remove(part[1])
-            part.tag = part.tag.removesuffix("munder") + "mrow"
-            part.set("style", "border: 1px solid; border-top: 0; border-radius: 0 0 0.4em 0.4em; padding-bottom: 0.2em")
-    return ElementTree.tostring(tree, encoding="unicode")
+    drawn = convert(formula, display=display).replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+    return BRACE.sub(BORDER, drawn)
 
 
 def inline_math(self, node):

@@ -125,9 +125,8 @@ def test_no_formula_is_left_as_source(pages):
 
 def test_a_brace_below_a_formula_needs_no_font_that_stretches_it():
     mathml = runpy.run_path(str(ROOT / "docs" / "conf.py"))["mathml"]
-    drawn = mathml(r"\underbrace{a + \sum_i b_i}_{\text{one sum}} + \|c\|")
-    assert "\u23df" not in drawn and drawn.count("border: 1px solid") == 1 and "one sum" in drawn
-    assert drawn.count('stretchy="false">\u2016') == 2
+    drawn = mathml(r"\underbrace{a + \sum_i b_i}_{\text{sum}} + \underbrace{c}_{d}")
+    assert "&#x23DF;" not in drawn and drawn.count("border: 1px solid") == 2 and ">sum<" in drawn
 
 
 def test_what_should_be_answered_first_is_folded_and_its_line_tells_nothing(pages):
