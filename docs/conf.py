@@ -1,5 +1,6 @@
 """Sphinx's settings of the workbook's web pages; docs/build.py writes their sources."""
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -38,9 +39,18 @@ def render_image_with_text(self, data):
 NbElementRenderer.render_image = render_image_with_text
 
 
+BRACE = re.compile(r"<munder>(<mrow>(?:(?!<munder>).)*</mrow>)<mo>&#x23DF;</mo></munder>")
+BORDER = r'<mrow style="border: 1px solid; border-top: 0; border-radius: 0 0 0.4em 0.4em; padding-bottom: 0.2em">\1</mrow>'
+
+
 def mathml(formula, display="inline"):
-    """A formula as MathML. The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down."""
-    return convert(formula, display=display).replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+    """A formula as MathML that a browser draws well without a font for mathematics.
+
+    The lines of a norm stay as high as a letter, as in LaTeX: a browser would move them down. A brace below is a border: only
+    such a font stretches it, with others it is a speck.
+    """
+    drawn = convert(formula, display=display).replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
+    return BRACE.sub(BORDER, drawn)
 
 
 def inline_math(self, node):

@@ -57,7 +57,8 @@ def test_a_run_opens_the_output_and_takes_the_lid_away(page):
     notebook = nbformat.v4.new_notebook(cells=[cell])
     notebook.metadata["kernelspec"] = {"name": "python3", "display_name": "Python 3", "language": "python"}
     nbformat.write(notebook, page.root / "answer.ipynb")
-    page.evaluate("() => window.jupyterapp.commands.execute('docmanager:open', { path: 'answer.ipynb', factory: 'Notebook' })")
+    open_it = "window.jupyterapp.commands.execute('docmanager:open', { path: 'answer.ipynb', factory: 'Notebook' })"
+    page.evaluate(f"() => {open_it}.then(() => null)")
     output = page.locator(".jp-NotebookPanel .jp-Cell-outputWrapper").first
     output.get_by_text(LID).wait_for()
     assert "42" not in output.inner_text()

@@ -8,6 +8,7 @@ import functools
 import html.parser
 import http.server
 import importlib.util
+import json
 import os
 import re
 import runpy
@@ -22,6 +23,7 @@ import pytest
 
 from hpml_lab.core.experiment.registry import all_experiments
 from hpml_lab.core.judge.exercises import all_exercises
+from hpml_lab.core.judge.prediction import LID
 from hpml_lab.core.system.paths import NOTEBOOKS, ROOT
 
 pytest.importorskip("sphinx", reason="Sphinx is not installed: pip install -e '.[site]'")
@@ -119,6 +121,25 @@ def test_each_picture_has_a_text(pages):
 def test_no_formula_is_left_as_source(pages):
     formulas = [formula for page in pages.values() for formula in re.findall(r"<math.*?</math>", page.text, flags=re.DOTALL)]
     assert len(formulas) > 400 and [formula for formula in formulas if re.search(r"\\[a-zA-Z]", formula)] == []
+
+
+def test_a_brace_below_a_formula_needs_no_font_that_stretches_it():
+    mathml = runpy.run_path(str(ROOT / "docs" / "conf.py"))["mathml"]
+    drawn = mathml(r"\underbrace{a + \sum_i b_i}_{\text{sum}} + \underbrace{c}_{d}")
+    assert "&#x23DF;" not in drawn and drawn.count("border: 1px solid") == 2 and ">sum<" in drawn
+
+
+def test_what_should_be_answered_first_is_folded_and_its_line_tells_nothing(pages):
+    for path in sorted(NOTEBOOKS.glob("[0-9]*.ipynb")):
+        cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
+        collapsed = [cell for cell in cells if cell["metadata"].get("jupyter", {}).get("outputs_hidden")]
+        folds = re.findall(
+            r"(<details[^>]*>)\s*<summary[^>]*>(.*?)</summary>", pages[f"notebooks/{path.stem}.html"].text, re.DOTALL
+        )
+        lids = [(start, re.sub(r"<[^>]+>", "", line).split("\n")) for start, line in folds if LID in line]
+        assert len(lids) == len(collapsed), path.stem
+        assert [start for start, _ in lids if " open" in start] == []
+        assert {word.strip() for _, line in lids for word in line} <= {"", LID, "Hide the result"}
 
 
 def test_exercises_are_folded_with_their_stub_and_without_a_verdict(pages):

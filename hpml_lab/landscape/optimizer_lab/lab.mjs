@@ -643,14 +643,15 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
       }
     }
     // The scale: colors are the logarithm of the steps.
-    const y0 = top + height + 20, wide = Math.min(80, width * 0.3), grey = left + wide + 14;
+    const long = text => c.measureText(text).width, y0 = top + height + 20;
+    const wide = clamp(width - 40 - long("not reached") - long("diverges"), 30, 80), grey = left + wide + 8;
     for (let i = 0; i < wide; i++) { c.fillStyle = `rgb(${color(i / wide)})`; c.fillRect(left + i, y0, 1.5, 8); }
     c.fillStyle = "rgba(140,140,140,0.43)"; c.fillRect(grey, y0, 10, 8);
     c.fillStyle = ink;
     c.textAlign = "left";
-    c.fillText("not reached", grey + 13, y0 + 8);
-    const white = grey + 26 + c.measureText("not reached").width;
-    c.strokeRect(white, y0, 10, 8); c.fillText("diverges", white + 13, y0 + 8);
+    c.fillText("not reached", grey + 12, y0 + 8);
+    const white = grey + 20 + long("not reached");
+    c.strokeRect(white, y0, 10, 8); c.fillText("diverges", white + 12, y0 + 8);
     c.fillText(String(map?.fewest ?? 1), left, y0 + 19);
     if (bounded) c.fillText("line: boundary by theory", grey, y0 + 20);
     c.textAlign = "right"; c.fillText(String(chosen.steps), left + wide, y0 + 19);
