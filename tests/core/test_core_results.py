@@ -11,7 +11,7 @@ import torch
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import experiment, find, load_result
-from hpml_lab.core.experiment.render import number
+from hpml_lab.core.experiment.render import number, table_html
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
@@ -328,6 +328,10 @@ def test_two_experiments_cannot_have_one_slug(sample):
 )
 def test_a_float_of_five_digits_is_written_out(value, shown):
     assert number(value) == shown
+
+
+def test_code_in_a_table_is_set_as_code():
+    assert "<td style=\"text-align:left\">set <code>a &lt; b</code></td>" in table_html(["what"], [["set `a < b`"]])
 
 
 def test_a_column_without_any_value_is_left_out_of_the_table():
