@@ -331,7 +331,7 @@ def test_a_float_of_five_digits_is_written_out(value, shown):
 
 
 def test_code_in_a_table_is_set_as_code():
-    assert "<td style=\"text-align:left\">set <code>a &lt; b</code></td>" in table_html(["what"], [["set `a < b`"]])
+    assert '<td style="text-align:left">set <code>a &lt; b</code></td>' in table_html(["what"], [["set `a < b`"]])
 
 
 def test_a_column_without_any_value_is_left_out_of_the_table():
