@@ -11,6 +11,7 @@ import torch
 from hpml_lab.core.experiment import registry
 from hpml_lab.core.experiment.findings import Row, Table, column
 from hpml_lab.core.experiment.registry import experiment, find, load_result
+from hpml_lab.core.experiment.render import table_html
 from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
@@ -352,6 +353,10 @@ def test_a_whole_number_is_shown_whole_and_another_float_by_four_digits(value, s
 def test_an_interval_s_ends_have_three_digits_and_no_power_of_ten(value, shown):
     assert number(value, 3) == shown
     assert SpeedUp(1.5, 1.0, value, 0.0).interval == f"1 to {shown}"
+
+
+def test_code_in_a_table_is_set_as_code():
+    assert '<td style="text-align:left">set <code>a &lt; b</code></td>' in table_html(["what"], [["set `a < b`"]])
 
 
 def test_a_column_without_any_value_is_left_out_of_the_table():

@@ -652,9 +652,10 @@ export function mount(el, options, { alt = "Optimizer lab", changed = () => {} }
     c.fillText("not reached", grey + 12, y0 + 8);
     const white = grey + 20 + long("not reached");
     c.strokeRect(white, y0, 10, 8); c.fillText("diverges", white + 12, y0 + 8);
-    c.fillText(String(map?.fewest ?? 1), left, y0 + 19);
-    if (bounded) c.fillText("line: boundary by theory", grey, y0 + 20);
-    c.textAlign = "right"; c.fillText(String(chosen.steps), left + wide, y0 + 19);
+    const [fewest, most] = [map?.fewest ?? 1, chosen.steps].map(String), end = left + Math.max(wide, long(fewest + most) + 8);
+    c.fillText(fewest, left, y0 + 19);
+    if (bounded) c.fillText("line: boundary by theory", Math.max(grey, end + 8), y0 + 20);
+    c.textAlign = "right"; c.fillText(most, end, y0 + 19);
   }
 
   function drawTable() {

@@ -46,8 +46,9 @@ def draw(result: Result):
     figure = style.new_figure(8, 1.4 + 0.25 * len(notebooks))
     axes = figure.subplots()
     axes.barh(names, everything, color=style.GREEN, label="runs, shows everything")
-    pale = {"color": (style.GREEN, 0.45), "hatch": "//", "edgecolor": style.GREEN}
-    axes.barh(names, less, left=everything, label="runs, shows less", **pale)
+    axes.barh(
+        names, less, left=everything, color=(style.GREEN, 0.45), hatch="//", edgecolor=style.GREEN, label="runs, shows less"
+    )
     axes.barh(names, missing, color=style.ORANGE)
     for i, row in enumerate(notebooks):
         remark = f"more with {', '.join(row.lacks)}" if row.lacks else ""
