@@ -76,7 +76,7 @@ def hints(found: Exercise, last: Verdict | None = None) -> list[str]:
 
 def _place(rubrics: list[Rubric], verdict: Verdict) -> str:
     """The line of the right answer with a gap where a verdict's mistake stands; "" if no single row says what it says."""
-    rows = ((rubric, fragment, row) for rubric in rubrics for fragment, row in rubric.edits)
+    rows = ((rubric, fragment, row) for rubric in rubrics for fragment, row in rubric.edits if row.name == verdict.mistake)
     said = ((rubric, fragment) for rubric, fragment, row in rows if Mistake(row.name, row.hint).hint == verdict.message)
     return next(filter(None, (_line_with_gap(rubric, fragment) for rubric, fragment in said)), "")
 
