@@ -8,9 +8,11 @@ change this one file.
 import contextlib
 import faulthandler
 import gc
+import getpass
 import os
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
 from queue import Empty
@@ -33,6 +35,9 @@ os.environ["HPML_LIVE"] = "0"  # nbval counts a live curve as an output, though 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
+# torch finds a compiled kernel by its function alone: a run that pretends an older processor has a folder of its own.
+_kernels = f"hpml-lab-kernels-{getpass.getuser()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'here')}"
+os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), _kernels))
 # jsonschema, which nbformat imports, would build a grammar of international addresses: two seconds in each process.
 sys.modules["rfc3987_syntax"] = None
 # In a background job of a script Ctrl-C is ignored, also by the programs that it starts. Tests send Ctrl-C to theirs.
