@@ -226,6 +226,8 @@ def test_a_prediction_says_how_far_it_was():
     assert "not measured" in repr(predicted(3, float("nan"), "s"))
     assert repr(predicted(3, 0.0, "ms")) == "You predicted 3 ms; it is 0 ms."
     assert "18.9 percentage points apart" in repr(predicted(78, 96.9, "%"))
+    shown = repr(predicted(1234567, 1337.4, "times"))
+    assert "e+" not in shown and "it is 1340 times: a factor of 923 apart" in shown
     assert "very close" in repr(predicted(95, 96.9, "% of the time"))
     for bad in ("three", -1, 0, True, None, float("nan")):
         assert "one positive number in times, where 1 is no difference" in repr(predicted(bad, 3.0, "times"))

@@ -18,6 +18,20 @@ ASKED = re.compile(r"^(\w+) = \.\.\.", flags=re.MULTILINE)
 # What JupyterLab 4.4 to 4.7 look for in the first output, in this order.
 SHOWN = ("text/html", "image/svg+xml", "application/pdf", "text/markdown", "text/plain")
 
+# Further figures of a result that hold the number of the guess above them.
+TELLING = {
+    "race.sparse_step_costs(result)",
+    "processes.gil_timelines(result)",
+    "loading.prefetch_gain(result)",
+    "loading.core_bound_workers(result)",
+    "storage.disk_against_fio(result)",
+    "profiling.operators_and_memory(result)",
+    "profiling.where_the_time_went(result)",
+    "distributed.bucket_sizes(result)",
+    "pruning.accuracy_by_sparsity(result)",
+    "capstone.stages_before_and_after(result)",
+}
+
 
 @functools.cache
 def code_cells(path):
@@ -46,6 +60,12 @@ def test_what_tells_something_below_a_guess_is_collapsed(path):
         if "exercise" not in cell.metadata.get("tags", []) and (found := ASKED.search(cell.source)):
             asked = found[1]
     assert asked is None, "every guess is compared with what was measured"
+
+
+def test_a_later_figure_that_tells_the_number_of_a_guess_is_collapsed():
+    """The guess is compared above it, but a reader sees both on one screen."""
+    found = {cell.source for path in ALL_NOTEBOOKS for cell in code_cells(path) if is_collapsed(cell)}
+    assert TELLING <= found
 
 
 @pytest.mark.parametrize("path", ALL_NOTEBOOKS, ids=lambda p: p.stem)

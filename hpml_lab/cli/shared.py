@@ -24,7 +24,7 @@ def require_writable(folder: Path, option: str) -> None:
         tempfile.TemporaryFile(dir=folder).close()
     except (OSError, ValueError) as error:  # ValueError: a name with a NUL in it
         raise LabError(
-            f"results cannot be saved in {folder} ({getattr(error, 'strerror', None) or error}).",
+            f"no file can be written into {folder} ({getattr(error, 'strerror', None) or error}).",
             f"Choose another folder with {option}.",
         ) from error
 

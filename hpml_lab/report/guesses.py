@@ -9,6 +9,7 @@ from statistics import median
 from hpml_lab.core.experiment.kept import read_predictions
 from hpml_lab.core.experiment.render import plural
 from hpml_lab.core.judge.prediction import Prediction
+from hpml_lab.core.show.numbers import number
 from hpml_lab.report.lessons import Question, questions
 
 WIDEST = 1.0  # the scale of the page goes from a tenth to ten times what was measured
@@ -25,7 +26,9 @@ class Guess:
     @property
     def here(self) -> tuple[str, str]:
         """The guess and what was measured, with the unit."""
-        return tuple(f"{value:.3g} {self.prediction.unit}" for value in (self.prediction.guess, self.prediction.measured))
+        return tuple(
+            f"{number(float(value), 3)} {self.prediction.unit}" for value in (self.prediction.guess, self.prediction.measured)
+        )
 
     @property
     def position(self) -> float:
@@ -61,8 +64,8 @@ def summary(guesses: Sequence[Guess]) -> str:
     high = sum(guess.prediction.guess > guess.prediction.measured for guess in guesses)
     words = [f"{plural(len(guesses), 'prediction')}, {close} of them very close."]
     if factors := [guess.prediction.factor for guess in guesses if guess.prediction.factor]:
-        words.append(f"Half of the guessed ratios and amounts are within a factor of {median(factors):.3g}.")
+        words.append(f"Half of the guessed ratios and amounts are within a factor of {number(median(factors), 3)}.")
     if shares := [abs(guess.prediction.guess - guess.prediction.measured) for guess in guesses if guess.prediction.is_share]:
-        words.append(f"Half of the guessed percentages are within {median(shares):.3g} points.")
+        words.append(f"Half of the guessed percentages are within {number(median(shares), 3)} points.")
     words.append(f"{high} were too high, {len(guesses) - high} too low or exact.")
     return " ".join(words)

@@ -363,7 +363,7 @@ def test_wrong_input_is_reported_before_anything_runs(lab, demo, arguments, word
 def test_a_folder_that_cannot_be_one_is_reported_before_anything_runs(lab, demo, option):
     (demo / "file").write_text("in the way")
     code, _, progress = lab("demo-one", option, str(demo / "file"))
-    assert code == 2 and f"results cannot be saved in {demo / 'file'}" in progress and option in progress.splitlines()[1]
+    assert code == 2 and f"no file can be written into {demo / 'file'}" in progress and option in progress.splitlines()[1]
     assert not (demo / "runs.txt").exists()
 
 

@@ -30,6 +30,7 @@ def speaks_of_an_answer(text):
 @pytest.fixture(autouse=True)
 def nothing_asked(monkeypatch):
     monkeypatch.setattr(helping, "_read", defaultdict(set))
+    monkeypatch.setattr(helping, "_about", {})
     monkeypatch.setattr(exercises, "_last_verdicts", {})
     monkeypatch.delenv("HPML_SOLUTIONS", raising=False)
 
@@ -95,6 +96,15 @@ def test_hints_follow_the_last_verdict():
     assert "right" in hint("write-adam").text and hint("write-adam").title == "Nothing to add"
     check("write-adam", ...)
     assert hint("write-adam").text in rules, "the stub again: nothing was seen in it"
+
+
+def test_a_mistake_that_comes_back_after_another_is_the_next_hint_again():
+    said = []
+    for root in ("(v + eps) ** 0.5", "v**0.5", "(v + eps) ** 0.5"):
+        check("write-adam", adam(f"p -= lr * m / ({root})"))
+        said += [hint("write-adam").text, hint("write-adam").text]
+    assert said[0] == said[4] and "eps-inside-root" in said[0]
+    assert len(set(said)) == 5, "and then it goes on"
 
 
 def test_a_verdict_that_names_nothing_leaves_the_rules_as_they_are():

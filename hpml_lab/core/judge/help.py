@@ -15,6 +15,7 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.paths import CHECKOUT, ROOT
 
 _read: defaultdict[str, set[str]] = defaultdict(set)  # by exercise: the hints that this process has shown
+_about: dict[str, str] = {}  # by exercise: the mistake that its last hint was about
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,11 @@ def hint(name: str) -> Help:
     if last:
         return Help("Nothing to add", "The last check found the answer right.")
     known = hints(found, last)
-    text = next((text for text in known if text not in _read[name]), known[-1])
+    mistake = "" if last is None else last.mistake
+    again = mistake not in ("", *UNKNOWN, _about.get(name))  # another mistake than at the last hint, perhaps an earlier one
+    text = known[0] if again else next((text for text in known if text not in _read[name]), known[-1])
     _read[name].add(text)
+    _about[name] = mistake
     return Help(f"Hint {known.index(text) + 1} of {len(known)}", text)
 
 

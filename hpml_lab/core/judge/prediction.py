@@ -7,6 +7,7 @@ from typing import Any
 
 from hpml_lab.core.experiment import kept
 from hpml_lab.core.judge.same import plain
+from hpml_lab.core.show.numbers import number
 
 CLOSE, POINTS = 1.25, 3  # "very close": a factor; for a share a difference
 NOTHING_YET = "No prediction yet: replace the ... above with your number and run both cells again."
@@ -26,11 +27,11 @@ class Prediction:
             return NOTHING_YET
         if not self.is_number:
             return f"A prediction is {self.kind}; {self.guess!r} is not."
-        guess = f"You predicted {float(self.guess):g} {self.unit}"
+        guess = f"You predicted {number(float(self.guess))} {self.unit}"
         if math.isnan(self.measured):
             return f"{guess}; here it was not measured: see the notes of the result above."
         distance = f": {self.distance}" if self.distance else ""
-        return f"{guess}; it is {self.measured:.3g} {self.unit}{distance}."
+        return f"{guess}; it is {number(self.measured, 3)} {self.unit}{distance}."
 
     @property
     def kind(self) -> str:
@@ -84,8 +85,8 @@ class Prediction:
         if self.is_close:
             return "very close"
         if self.is_share:
-            return f"{abs(self.guess - self.measured):.3g} percentage points apart"
-        return "" if self.factor is None else f"a factor of {self.factor:.3g} apart"
+            return f"{number(abs(self.guess - self.measured), 3)} percentage points apart"
+        return "" if self.factor is None else f"a factor of {number(self.factor, 3)} apart"
 
 
 def predicted(guess: Any, measured: float, unit: str) -> Prediction:
