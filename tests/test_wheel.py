@@ -95,7 +95,7 @@ def test_the_template_is_written_out_and_what_is_there_is_kept(installed):
     (installed.work / "job" / "train.py").write_text("my own")
     done = installed("-m", "hpml_lab", "template", "job")
     assert done.returncode == 0 and "kept as it is: train.py" in done.stderr
-    assert done.stdout == "train.slurm, deepspeed.json written to job.\n"
+    assert done.stdout == "train.slurm, deepspeed.json written to job/\n"
     assert (installed.work / "job" / "train.py").read_text() == "my own"
     lessons = ROOT / "hpml_lab" / "sharding" / "lessons"
     for name in ("train.slurm", "deepspeed.json"):

@@ -35,8 +35,8 @@ SLOW = r"hpml-lab (doctor|run|report|profile|monitor|bottleneck|tune|reference)\
 LONG = {"hpml-lab reference"}  # by itself it records everything
 # What is not run, and why.
 NOT_HERE = {
-    r"(git pull && )?python(3\.12)? bootstrap\.py( lab| test)?": "fetches gigabytes; test_bootstrap.py runs it without",
-    r"git clone": "its address is named elsewhere",
+    r"(git stash && git pull && )?python(3\.12)? bootstrap\.py( lab| test)?": "fetches gigabytes; test_bootstrap.py does not",
+    r"git (clone|pull|stash pop)": "needs a clone and what it is a clone of",
     r'pip install "hpml-lab\[lab\] @ git\+ADDRESS"': "fetches gigabytes; below it is run with the packages that are here",
     r"uv pip install .*": "fetches gigabytes",
     r"\.venv/bin/(python -m )?uv pip install .*": "fetches packages into the clone's environment",

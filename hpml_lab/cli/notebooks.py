@@ -22,7 +22,7 @@ def write_notebooks(chosen: argparse.Namespace) -> int:
 
     found = sorted(NOTEBOOKS.glob("[0-9]*.ipynb"))
     written = _write(found, chosen.folder)
-    print(f"{len(written)} notebooks written to {chosen.folder}.")
+    print(f"{len(written)} notebooks written to {chosen.folder}/")
     print(f"To start: jupyter lab {chosen.folder / found[0].name}")
     return FINE
 
@@ -32,7 +32,7 @@ def write_template(chosen: argparse.Namespace) -> int:
 
     lessons = Path(hpml_lab.sharding.lessons.__path__[0])
     written = _write([lessons / name for name in ("train.py", "train.slurm", "deepspeed.json")], chosen.folder)
-    print(f"{', '.join(written) or 'Nothing'} written to {chosen.folder}.")
+    print(f"{', '.join(written) or 'Nothing'} written to {chosen.folder}/")
     return FINE
 
 

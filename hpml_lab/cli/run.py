@@ -34,7 +34,7 @@ def run_experiments(chosen: argparse.Namespace) -> int:
     from hpml_lab.core.system.files import atomic_write
 
     start, total = time.perf_counter(), len(experiments)
-    finished, crashed, failing = [], [], []
+    finished, unsaved, crashed, failing = [], [], [], []
     for index, experiment in enumerate(experiments, 1):
         print(f"[{index}/{total}] {experiment.slug}, {chosen.size} on {device}", file=sys.stderr, flush=True)
         result = None
@@ -51,6 +51,7 @@ def run_experiments(chosen: argparse.Namespace) -> int:
                 atomic_write(out / f"{experiment.slug}.png", style.png(figure))
             print(flush=True)
             if out is not None and not saved:
+                unsaved.append(experiment.slug)
                 print_error(
                     f"{experiment.slug}: {out} has a run at a larger size, which stays; this one was not saved.",
                     "To keep both, name another folder with --out.",
@@ -73,9 +74,11 @@ def run_experiments(chosen: argparse.Namespace) -> int:
             traceback.print_exc()
             print_error(f"{experiment.slug} crashed (above); the other experiments still run.")
     whole = [slug for slug in finished if slug not in crashed]
-    where = f"saved in {out}. One page of them: hpml-lab report {shlex.quote(str(out))}"
+    where = f"{'the others ' * bool(unsaved)}saved in {out}. One page of them: hpml-lab report {shlex.quote(str(out))}"
     if out is None:
         where = "not saved, because HPML_RESULTS is empty."
+    elif set(whole) <= set(unsaved):
+        where = "nothing was saved."
     print(f"{len(whole)} of {total} finished in {time.perf_counter() - start:.1f} s; {where}", file=sys.stderr, flush=True)
     if crashed:
         print_error(f"not finished: {', '.join(dict.fromkeys(crashed))}.")

@@ -110,7 +110,8 @@ def solution(name: str) -> Help:
         raise LabError("solutions are closed in this course.", f'hint("{name}") says one thing more at each call.')
     path = answers_file(found)
     title = f"A solution of {name}"
-    return Help(title, ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))), "\n\n\n".join(solution_source(path)))
+    what = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))).removeprefix(f"Answers to `{name}`: ")
+    return Help(title, what[0].upper() + what[1:], "\n\n\n".join(solution_source(path)))
 
 
 def answers_file(found: Exercise) -> Path:

@@ -184,7 +184,9 @@ def _explain(answer: Callable, cases: dict[str, Layers]) -> None:
 def _tensor(x: Any, like: Tensor) -> Tensor:
     found = numbers(x)
     if found is None or found.shape != like.shape:
-        raise Mistake("wrong-shape", f"Each new tensor has the shape of the old one, {tuple(like.shape)} for example.")
+        given = "what is no tensor" if found is None else tuple(found.shape)
+        hint = f"Each new tensor has the shape of the old one: {tuple(like.shape)}, not {given}. A convolution's weights"
+        raise Mistake("wrong-shape", f"{hint} have two dimensions more than a linear layer's.")
     return found.to(like.dtype)
 
 
