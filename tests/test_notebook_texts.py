@@ -123,3 +123,16 @@ def test_a_stored_picture_follows_the_theme_and_is_small(notebook):
 
 def test_all_notebooks_together_are_small():
     assert sum(path.stat().st_size for path in PATHS) < ALL_NOTEBOOKS_BYTES
+
+
+def test_what_is_stored_shows_no_thousands_as_powers_of_ten():
+    """Such as "1e+03 iterations". Numbers below 1000, and columns of an order of magnitude, are written so on purpose."""
+    power = re.compile(r"(?<![\w.])\d(?:\.\d+)?e\+0[3-9](?!\d)")
+    tables = {
+        f"{path.stem}, {cell.source}": re.sub(r"data:image[^\"]*|<svg.*?</svg>", "", output.data["text/html"], flags=re.DOTALL)
+        for path in PATHS
+        for cell in nbformat.read(path, as_version=4).cells
+        for output in cell.get("outputs", [])
+        if "text/html" in output.get("data", {})
+    }
+    assert {name: found for name, text in tables.items() if (found := power.findall(text))} == {}
