@@ -49,9 +49,11 @@ def test_the_ceiling_is_measured_once_whatever_form_the_device_has():
     assert core.ceiling("cpu").gb_per_s > 0 and core.ceiling("cpu") is core.ceiling(torch.device("cpu"))
 
 
-def test_a_device_that_is_none_is_named(tmp_path):
+def test_a_device_that_is_none_is_named():
     with pytest.raises(LabError, match="'tpu' is not a valid device"):
         core.choose_device("tpu")
+    with pytest.raises(LabError, match="'tpu' is not a valid device"):
+        core.kernels(work, "tpu")
     with pytest.raises(LabError, match="'cuda:1' is not a device for ranks"):
         launch(int, ranks=1, device="cuda:1")
 

@@ -35,6 +35,8 @@ def named_or_kept(folder: Path | None) -> Path:
 
     if (found := folder or results_folder()) is None:
         raise LabError("HPML_RESULTS is empty: no results are kept.", "Name a folder that has some.")
+    if found.exists() and not found.is_dir():
+        raise LabError(f"{found} is not a folder.", "Name a folder of results, as `hpml-lab run` writes them.")
     return found
 
 

@@ -12,6 +12,7 @@ import pytest
 from hpml_lab.capstone import find_scans, load, save, synthetic
 from hpml_lab.capstone.tools import scans
 from hpml_lab.capstone.tools.ct import LUNG, NOISE, SOLID, Scan
+from hpml_lab.capstone.tools.reading import short_name
 from hpml_lab.core.system.errors import LabError
 
 SMALL = dict(shape=(24, 64, 64), spacing=(6.0, 3.0, 3.0))
@@ -306,3 +307,7 @@ def test_a_format_that_is_not_written(scan, tmp_path):
     with pytest.raises(LabError, match="'nii' is not a format"):
         save(scan, tmp_path, "nii")
     assert isinstance(scan, Scan) and list(tmp_path.iterdir()) == []
+
+
+def test_a_relative_path_is_not_named_as_an_absolute_one():
+    assert [short_name(name) for name in ("nope", "a/b/c", "/nope")] == ["nope", "b/c", "/nope"]

@@ -31,3 +31,11 @@ def test_a_damaged_file_counts_as_nothing_and_is_set_aside_by_the_next_check(tmp
     assert kept.tried_exercises(tmp_path) == {}
     check("outer-sum", lambda a, b: a[:, None] + b)
     assert "it is now called" in capsys.readouterr().err and kept.tried_exercises(tmp_path) == {"outer-sum": True}
+
+
+def test_a_file_for_the_folder_of_results_is_named(tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("HPML_RESULTS", str(tmp_path / "file"))
+    for command in ("progress", "report"):
+        assert cli.main([command]) == 2
+        assert f"{tmp_path / 'file'} is not a folder" in capsys.readouterr().err

@@ -21,7 +21,7 @@ import torch
 from torch import nn
 
 from hpml_lab import distributed
-from hpml_lab.capstone.tools import scans
+from hpml_lab.capstone.tools import reading, scans
 from hpml_lab.capstone.tools.ct import Scan
 from hpml_lab.capstone.tools.lung_pipeline import LungPipeline, PatientOutcome, PipelineSwitches
 from hpml_lab.core.system.errors import LabError
@@ -164,8 +164,7 @@ def _keep(outcome: PatientOutcome, name: str, version: list, results: Path, sett
 
 def failure_of(outcome: PatientOutcome, name: str) -> PatientFailure:
     """A patient's error with its file and its stage."""
-    path, error = Path(outcome.source), outcome.error
-    file = f"{path.parent.name}/{path.name}"
+    error, file = outcome.error, reading.short_name(outcome.source)
     if isinstance(error, LabError):
         return PatientFailure(name, file, outcome.stage, error.problem, error.fix)
     problem = f"{type(error).__name__}: {error}"

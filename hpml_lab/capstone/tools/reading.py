@@ -17,10 +17,14 @@ ANNOTATIONS = "annotations.csv"
 AGAIN = "Copy it again from its source; the other patients are not affected."
 
 
+def short_name(path: str | Path) -> str:
+    """A file or folder with the folder that it is in, where one is named."""
+    return Path(*Path(path).parts[-2:]).as_posix()
+
+
 def unreadable(path: str | Path, problem: str, fix: str = AGAIN) -> LabError:
     """The error for a file or folder that is not a scan: it begins with the stage and the file's name."""
-    path = Path(path)
-    return LabError(f"read, {path.parent.name}/{path.name}: {problem}", fix)
+    return LabError(f"read, {short_name(path)}: {problem}", fix)
 
 
 def damaged(path: Path, error: Exception) -> LabError:

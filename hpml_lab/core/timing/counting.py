@@ -19,6 +19,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from hpml_lab.core.system.device import choose_device
+
 # The profiler writes status lines from C otherwise, which notebooks would store. It reads this at the first profile.
 os.environ.setdefault("KINETO_LOG_LEVEL", "99")
 # Operators that only make or describe a tensor and move none of its elements; views are recognized by the operator itself.
@@ -124,7 +126,7 @@ def _start_cupti() -> None:
 def kernels(work: Callable[[], object], device: torch.device | str) -> list[Kernel]:
     """The kernels of one `work()`, the most expensive first: those of the GPU, copies and fills too; on the CPU the operators
     that spent time of their own."""
-    device = torch.device(device)
+    device = choose_device(device).torch
     events = profiled(work, device).key_averages()
     if device.type == "cuda":
         found = [Kernel(e.key, e.count, e.self_device_time_total / 1e6) for e in events if _on_gpu(e)]
