@@ -106,7 +106,7 @@ def play(answer: Callable, ranks: int, parameters: int) -> None:
         if not callable(finish):
             raise Mistake("no-finish", f"Return a function that is called after each backward pass; yours is {shown(finish)}.")
     for step, cleared in enumerate(CLEARED):
-        case = f"with {ranks} ranks in step {step}, counted from 0 (gradient before it: {cleared})"
+        case = f"in step {step} with {ranks} ranks, steps counted from 0 (gradient before it: {cleared})"
         for calls in played.calls:
             calls.clear()
         try:
