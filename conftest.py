@@ -36,7 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["KINETO_LOG_LEVEL"] = "99"  # torch's profiler writes to stderr from C otherwise
 os.environ["JUPYTER_PLATFORM_DIRS"] = "1"
 # torch finds a compiled kernel by its function alone: a run that pretends an older processor has a folder of its own.
-_kernels = f"hpml-lab-kernels-{getpass.getuser()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'here')}"
+_kernels = f"torchinductor-of-tests-{getpass.getuser()}-{os.environ.get('ATEN_CPU_CAPABILITY', 'here')}"
 os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", os.path.join(tempfile.gettempdir(), _kernels))
 # jsonschema, which nbformat imports, would build a grammar of international addresses: two seconds in each process.
 sys.modules["rfc3987_syntax"] = None

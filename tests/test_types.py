@@ -18,7 +18,7 @@ TRUE_TYPES = {
     "compare": "(a: () -> object, b: () -> object, *, samples: int, threads: int) -> Comparison",
     "Monitor.__init__": "(self: Monitor, rate: float, live: bool, process_id: int | None",
     "Adam.__init__": "eps: float, weight_decay: float, amsgrad: bool, *, foreach: bool | None, maximize: bool",
-    "launch": "*arguments: Any, ranks: int, device: str, method: str | None, deadline_seconds: float",
+    "launch": " | str, method: str | None, deadline_seconds: float",  # a device: mypy does not read torch
     "tuned": "Tuned",
 }
 WRONG = [
