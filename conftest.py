@@ -10,20 +10,26 @@ import faulthandler
 import gc
 import getpass
 import os
+import shutil
 import signal
 import sys
 import tempfile
 import time
+from collections import defaultdict
 from pathlib import Path
 from queue import Empty
 
 import pytest
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "tests"))
+import plan  # noqa: E402
+
 CELL_SECONDS = 600.0  # for a cell that hangs: with a load of 20 on two cores, the slowest took 307 s
 OUTPUT_SECONDS = 120.0
 CUDA_SECONDS = 300.0  # for a test marked `cuda`, unless its marker says otherwise: cuda(seconds=900)
 STDERR = pytest.StashKey[int]()
+TALLY = defaultdict(lambda: [0, 0.0])  # {group: [tests, seconds]} of this run
 WORKER_BYTES = 3_000_000_000  # of a worker with the kernel and the ranks that its tests start
 
 # The kernels that nbval starts inherit these: quick, quiet, and drawing without a screen.
@@ -52,6 +58,30 @@ def pytest_xdist_auto_num_workers():
     from hpml_lab.start.tools.probes_machine import memory_bytes
 
     return max(1, min(cores() + 1, (memory_bytes() or 0) // WORKER_BYTES))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A worker takes a group at a time: the cells of a notebook share its kernel, and a topic's tests read what it found."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByGroup(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return plan.group_of(nodeid)
+
+    return ByGroup(config, log)
+
+
+def pytest_addoption(parser):
+    parser.addoption(
+        "--topics", default="", metavar="NAMES", help="only these topics: notebook, tests, exercises, and the house"
+    )
+    parser.addoption("--changed", default="", metavar="REV", help="only what the changes since REV can break, and the house")
+    parser.addoption("--store-seconds", action="store_true", help="write tests/seconds.json, by which tests are put in order")
+
+
+def pytest_ignore_collect(collection_path, config):
+    return None if collection_path.is_dir() or plan.CHOSEN.runs(collection_path) else True
 
 
 def pytest_collection_finish():
@@ -87,6 +117,23 @@ def on_digits(without_mnist):
         return result
 
     return run
+
+
+@pytest.fixture(scope="session")
+def ran():
+    """(slug) -> the result that the topic's notebook got in this run of the tests, run here where the notebook did not.
+
+    The notebook stands first in its topic's group, so nothing that it has measured is measured again.
+    """
+    from hpml_lab.core.experiment.registry import find
+
+    def result(slug):
+        folder = results_of_this_run()
+        if not (path := folder / f"{slug}.json").is_file():
+            find(slug)("quick", device="cpu").save(folder)
+        return find(slug).load(path)
+
+    return result
 
 
 @pytest.fixture(scope="session")
@@ -173,8 +220,23 @@ def pytest_runtest_protocol(item):
         faulthandler.cancel_dump_traceback_later()
 
 
+def results_of_this_run():
+    """Where the notebooks' kernels keep their results, for `ran`."""
+    return Path(os.environ["HPML_TEST_RUN"]) / "results"
+
+
 def pytest_configure(config):
     config.stash[STDERR] = os.dup(2)  # during a test this is a file of pytest's, which is lost when the process ends
+    if hasattr(config, "workerinput"):
+        plan.CHOSEN = plan.Plan.read(Path(os.environ["HPML_TEST_RUN"]) / "plan.json")
+    else:
+        os.environ["HPML_TEST_RUN"] = tempfile.mkdtemp(prefix="hpml-tests-")  # the workers inherit it
+        results_of_this_run().mkdir()
+        try:
+            plan.CHOSEN = plan.planned(config.option.topics, config.option.changed)
+        except ValueError as error:
+            raise pytest.UsageError(str(error)) from None
+        plan.CHOSEN.write(Path(os.environ["HPML_TEST_RUN"]) / "plan.json")
     if not config.pluginmanager.hasplugin("nbval"):
         return  # a GPU machine without Jupyter: only the tests that need no notebook run there
     config.option.nbval_sanitize_with = config.option.nbval_sanitize_with or str(HERE / "tests" / "sanitize.cfg")
@@ -216,8 +278,20 @@ def pytest_configure(config):
         self.km.shutdown_kernel(now=True)
         del self.km
 
+    def start(self, *args, **kwargs):
+        """Start a kernel that keeps its results, for the tests of its topic."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("HPML_RESULTS", str(results_of_this_run()))
+            begin(self, *args, **kwargs)
+
+    begin, RunningKernel.__init__ = RunningKernel.__init__, start
     RunningKernel.await_reply, RunningKernel.execute_cell_input = await_reply, execute_cell_input
     RunningKernel.stop = stop
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput"):
+        shutil.rmtree(os.environ.pop("HPML_TEST_RUN"), ignore_errors=True)
 
 
 def pytest_collectstart(collector):
@@ -228,14 +302,44 @@ def pytest_collectstart(collector):
 
 def pytest_collection_modifyitems(config, items):
     asked = config.option.markexpr
+    places = {}
     for item in items:
-        if type(item).__name__ == "IPyNbCell":
+        is_cell = type(item).__name__ == "IPyNbCell"
+        if is_cell:
             item.output_timeout = OUTPUT_SECONDS
             item.add_marker(pytest.mark.notebook)
         if item.get_closest_marker("nightly") and "nightly" not in asked:
             item.add_marker(pytest.mark.skip(reason="long: runs with `make nightly`"))
+        marker = item.get_closest_marker("environment")
+        if marker and "nightly" not in asked and not plan.CHOSEN.touches(marker.kwargs["files"]):
+            item.add_marker(pytest.mark.skip(reason=f"{marker.args[0]}: runs with `make nightly`, or where its files changed"))
         if item.get_closest_marker("cuda"):  # not item.keywords: a parameter may be called cuda too
             import torch
 
             if not torch.cuda.is_available():
                 item.add_marker(pytest.mark.skip(reason="needs a CUDA GPU"))
+        group = plan.group_of(item.nodeid)
+        places[item] = -plan.last_seconds()[group], group, not is_cell
+    # The longest group first, so that no worker ends with one; a notebook before its topic's tests.
+    items.sort(key=places.__getitem__)
+
+
+def pytest_runtest_logreport(report):
+    """Count tests and seconds by group. With workers, their reports arrive at the process that started them."""
+    group = plan.group_of(report.nodeid)
+    TALLY[group][0] += report.when == "setup"
+    TALLY[group][1] += report.duration
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """How many tests each topic had, and their seconds: a run that lost some shows it."""
+    terminalreporter.section("tests and seconds by topic", sep="-")
+    topics = defaultdict(lambda: [0, 0.0])
+    for group, (tests, seconds) in TALLY.items():
+        name = group.removeprefix("exercises of ").removeprefix("tests/").partition("/")[0].removesuffix(".py")
+        topics[name][0] += tests
+        topics[name][1] += seconds
+    parts = [f"{name} {tests} ({seconds:.0f} s)" for name, (tests, seconds) in sorted(topics.items())]
+    terminalreporter.write_line(", ".join(parts))
+    if config.option.store_seconds:
+        plan.store_seconds({group: round(seconds, 1) for group, (_, seconds) in TALLY.items()})
