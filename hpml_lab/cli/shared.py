@@ -8,7 +8,7 @@ from types import ModuleType
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.errors import LabError
 
-RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as kept.results_folder has it
+RESULTS_FOLDER = "HPML_RESULTS, else results/"  # as core/experiment/results_folder.py has it
 FINE, FAILED, WRONG_INPUT, INTERRUPTED = 0, 1, 2, 130  # exit codes; 130 is the shell's own for Ctrl-C
 
 

@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from hpml_lab.core.system.shared_clock import CLOCK
 from torch import distributed as dist
 from torch import nn
 from torch.nn import functional as F
@@ -13,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from hpml_lab.core.experiment import Params, Result, Table
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.launcher import RankError, launch
+from hpml_lab.core.system.shared_clock import CLOCK
 from hpml_lab.core.timing.timeline import Span
 from hpml_lab.distributed.experiments import gradient_aggregation as module
 from hpml_lab.distributed.experiments.gradient_aggregation import figure as pictures
