@@ -1,4 +1,4 @@
-"""What notebooks show is kept: results and predictions, in a folder of the reader's own, and never by a test."""
+"""What notebooks run is kept: results and predictions, in a folder of the reader's own, and never by a test."""
 
 import json
 import multiprocessing
@@ -26,8 +26,13 @@ def folder(tmp_path, monkeypatch):
 
 @pytest.fixture
 def cell(monkeypatch):
-    """(code) the code of the cell that a notebook runs now."""
-    return lambda code: monkeypatch.setattr("IPython.get_ipython", lambda: Shell(code))
+    """(code) the code of the cell that a notebook runs now; at first one that runs an experiment."""
+
+    def run(code):
+        monkeypatch.setattr("IPython.get_ipython", lambda: Shell(code))
+
+    run("nets.xor()")
+    return run
 
 
 def made(size="quick", **changes):
@@ -47,7 +52,7 @@ def test_tests_keep_nothing_and_notebooks_keep_in_the_projects_folder(monkeypatc
     assert results_folder.results_folder() == RESULTS
 
 
-def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder):
+def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder, cell):
     def notes():
         return find("xor").load(folder / "xor.json").notes
 
@@ -67,21 +72,21 @@ def test_the_newest_result_is_kept_but_quick_does_not_replace_full(folder):
 
 
 @pytest.mark.parametrize("content", ["{", "[1, 2]", "", "7"])
-def test_a_damaged_file_is_replaced(folder, content):
+def test_a_damaged_file_is_replaced(folder, cell, content):
     folder.mkdir()
     (folder / "xor.json").write_text(content)
     results_folder.keep(made())
     assert find("xor").load(folder / "xor.json").notes == ["first"]
 
 
-def test_a_file_nested_deep_is_replaced(folder):
+def test_a_file_nested_deep_is_replaced(folder, cell):
     folder.mkdir()
     (folder / "xor.json").write_text("[" * 200_000)
     results_folder.keep(made())
     assert find("xor").load(folder / "xor.json").notes == ["first"]
 
 
-def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, capsys):
+def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, cell, capsys):
     folder.mkdir()
     damaged = '{"format": 2, "size": "full", "slug": "xor"}'
     (folder / "xor.json").write_text(damaged)
@@ -91,7 +96,7 @@ def test_a_full_run_that_cannot_be_read_is_set_aside_and_blocks_nothing(folder, 
     assert "xor.json is not a readable result" in (said := capsys.readouterr().err) and "now called xor.damaged.json" in said
 
 
-def test_a_result_of_no_experiment_is_not_kept(folder):
+def test_a_result_of_no_experiment_is_not_kept(folder, cell):
     results_folder.keep(Result())
     assert not folder.exists()
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, get_type_hints
 
-from hpml_lab.core.experiment import render, results_folder
+from hpml_lab.core.experiment import render
 from hpml_lab.core.experiment.findings import Claim, KeyFigure, Table
 from hpml_lab.core.experiment.result_json import WRONG, read_record, result_fields, unreadable, written_record
 from hpml_lab.core.show.picture import show_line, show_picture
@@ -184,7 +184,6 @@ class Result:
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        results_folder.keep(self)
         for figure, caption in self.pictures():
             if label := caption.removesuffix(self.experiment.caption).strip():  # "This run, ...:"
                 show_line(label)
