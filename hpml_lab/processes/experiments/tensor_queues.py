@@ -12,8 +12,8 @@ from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.ring import SHM
-from hpml_lab.processes.experiments.shared.exchange import RouteRate, crossover_kilobytes, measure_throughput
-from hpml_lab.processes.experiments.shared.start_cost import safe_methods
+from hpml_lab.processes.experiments.exchange import RouteRate, crossover_kilobytes, measure_throughput
+from hpml_lab.processes.experiments.start_cost import safe_methods
 from hpml_lab.processes.lessons.messages import COUNTED, ROUTES, RouteCopies, count_copies, message_bytes
 from hpml_lab.processes.tools import segments
 
