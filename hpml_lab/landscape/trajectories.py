@@ -1,7 +1,7 @@
 """Trajectories on a surface: one on plain floats, or a whole grid of settings as one batched tensor program.
 
-Both run the formulas of `hpml_lab.optim.formulas.rules` line by line. In a grid θ is one tensor (2, *cells), so a step of 40 000
-settings is some twenty tensor operations. What makes it fast, as measured on one core:
+Both run the formulas of `hpml_lab.optim.formulas.rules` line by line. In a grid θ is one tensor (2, *cells), so a step of
+40 000 settings is some twenty tensor operations. What makes it fast, as measured on one core:
 
 - A hyperparameter keeps its own axis ((1, 200) rates, (200, 1) momenta) and is broadcast: β₁ᵗ is then 200 powers, not 40 000.
 - The grid is cut into chunks whose tensors stay in the core's cache; with smaller chunks more operations have to be started.

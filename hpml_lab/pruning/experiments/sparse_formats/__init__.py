@@ -1,7 +1,7 @@
 """Why zeros alone do not make a net faster, and what does: sparse formats, 2:4, and rows or channels taken out.
 
-Which elements are kept, what stores them and the bytes by formula are in lessons/sparse_layouts.py, the times in format_times.py.
-lessons/channels.py takes channels out of LeNet, and smaller_nets.py times what is left.
+Which elements are kept, what stores them and the bytes by formula are in lessons/sparse_layouts.py, the times in
+format_times.py. lessons/channels.py takes channels out of LeNet, and smaller_nets.py times what is left.
 """
 
 import copy
