@@ -71,9 +71,24 @@ class Explanation:
 
 
 _OPTIONS = {
-    "momentum", "dampening", "nesterov", "betas", "eps", "rho", "alpha", "centered", "amsgrad", "lr_decay", "momentum_decay",
-    "trust_coeff", "always_adapt", "bias_correction", "max_grad_norm", "pre_normalize", "grad_averaging"
-}  # fmt: skip
+    "momentum",
+    "dampening",
+    "nesterov",
+    "betas",
+    "eps",
+    "rho",
+    "alpha",
+    "centered",
+    "amsgrad",
+    "lr_decay",
+    "momentum_decay",
+    "trust_coeff",
+    "always_adapt",
+    "bias_correction",
+    "max_grad_norm",
+    "pre_normalize",
+    "grad_averaging",
+}
 
 
 def _plain(value) -> str:

@@ -99,7 +99,7 @@ def draw(result: Result):
 
 @experiment(
     "kernel-table", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda", "mnist", "nsys")
-)  # fmt: skip
+)
 def kernel_table(params: Params) -> Result:
     """nvprof's table of an epoch of training: kernels and copies on a GPU, operators on a CPU."""
     device = params.device.torch

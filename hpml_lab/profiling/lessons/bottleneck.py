@@ -151,8 +151,11 @@ def decide(seen: Evidence) -> Diagnosis:
             where = (
                 f"; for {seen.handed_over:.0%} of the time it waits for a thread that works in its place, such as autograd's"
             )
-        return diagnosis("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
-                       f"{seen.cores_wanted:.1f} of {seen.cores}{where}")  # fmt: skip
+        return diagnosis(
+            "single thread",
+            f"one thread asks for {seen.busiest:.0%} of a core, all together for "
+            f"{seen.cores_wanted:.1f} of {seen.cores}{where}",
+        )
     return diagnosis(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
 
 

@@ -132,9 +132,7 @@ def measured_epochs(loaders: dict[int | str, DataLoader], step: float, rounds: i
     return epochs
 
 
-@experiment(
-    "num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL, uses=("cuda",))
 def num_workers(params: Params) -> Result:
     """How many workers: measured, the lecture's formula, the bound, and where the rest goes."""
     storage = StorageModel(params.scale)

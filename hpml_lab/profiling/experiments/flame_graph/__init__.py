@@ -124,9 +124,7 @@ def draw(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy", "perf")
-)  # fmt: skip
+@experiment("flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy", "perf"))
 def flame_graph(params: Params) -> Result:
     """Flame graph: where a running training program spends its time, seen from outside."""
     watched: tuple[str, SpeedscopeFile] | None = None

@@ -132,9 +132,7 @@ def where_the_time_went(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "perf-counters", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("perf",)
-)  # fmt: skip
+@experiment("perf-counters", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("perf",))
 def perf_counters(params: Params) -> Result:
     """What the machine counts while a native program runs: page faults, switches, cycles.
 

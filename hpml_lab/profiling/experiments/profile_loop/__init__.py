@@ -156,11 +156,13 @@ def profile_loop(params: Params) -> Result:
         below = rung if rung.kept else below
     start = SlowStart(slow.seconds * 1e3, slow.largest, 100 * slow.share(slow.largest), slow.profile, slow.history.losses)
 
-    result = Result([
-        Table("The slow trainer", [start]),
-        Table("The ladder: one change per rung", rows),
-        Table("Tempting mistakes on top of the best trainer", mistakes),
-    ])  # fmt: skip
+    result = Result(
+        [
+            Table("The slow trainer", [start]),
+            Table("The ladder: one change per rung", rows),
+            Table("Tempting mistakes on top of the best trainer", mistakes),
+        ]
+    )
     result.notes += [*ladder.notes, *missing_steps(params)]
     result.key_figure(TOTAL, total.ratio, unit="times")
     result.key_figure("its interval, and the noise", f"{total.interval}, ±{100 * total.noise:.2g} %")

@@ -124,9 +124,7 @@ def operators_and_memory(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "torch-profiler", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("torch-profiler", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def torch_profiler(params: Params) -> Result:
     """torch.profiler on DenseNet-121: a table of operators, a trace, memory over time."""
     from torchvision.models import densenet121  # late: this import takes seconds

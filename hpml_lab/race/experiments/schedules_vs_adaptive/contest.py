@@ -23,6 +23,7 @@ PEAKS = {
     "RMSprop": (0.0003, 0.001, 0.003, 0.01),
     "Adam": (0.001, 0.003, 0.01, 0.03),
 }
+# Set by hand: a line for each optimizer, or two of one schedule.
 ENTRANTS = (
     ("SGD", "constant"), ("SGD", "step"), ("SGD", "cosine"),
     ("Momentum", "constant"), ("Momentum", "step"), ("Momentum", "cosine"), ("Momentum", "one-cycle"),
