@@ -24,9 +24,7 @@ from hpml_lab.capstone.experiments.lung_nodule_pipeline.patient_training import 
     folder_on_ranks,
     trained_in_turns,
 )
-from hpml_lab.core.experiment.findings import Table
-from hpml_lab.core.experiment.registry import Params, experiment
-from hpml_lab.core.experiment.result import Result
+from hpml_lab.core.experiment import Params, Result, Table, experiment
 from hpml_lab.core.timing.noise import SpeedUp
 from hpml_lab.core.show.progress import progress
 from hpml_lab.core.system.device import NO_CUDA
