@@ -14,7 +14,7 @@ import pytest
 import hpml_lab
 from hpml_lab.core.experiment.registry import Experiment, all_experiments, find, import_topics, topics_that_do_not_load
 from hpml_lab.core.system.paths import NOTEBOOKS, REFERENCE, ROOT
-from hpml_lab.recording import LARGEST_FILE
+from hpml_lab.references import LARGEST_FILE
 
 PACKAGE = Path(hpml_lab.__file__).parent
 TOPICS = (
@@ -49,7 +49,7 @@ FLOORS = [
     set(TOPICS) - SECOND_HALVES.keys() - {"capstone"},
     {"storage", "sharding", "pruning", "capstone"},  # by front doors only
     {"serving"},
-    {"report", "recording", "course"},
+    {"report", "references", "course"},
     {"cli"},
     {"__main__"},
 ]
@@ -67,6 +67,17 @@ MAY_IMPORT = {
     "experiments": {"lessons", "tools", "views"},
     "exercises": {"lessons", "tools"},
 }
+# Module names that several folders have: a command (cli/) is called as what it calls; the others here.
+OF_AN_EXPERIMENT = {"rows", "figure", "on_ranks", "in_process"}  # the same task in each experiment's folder
+MEASURED = {
+    "adadelta",
+    "adagrad",
+    "adam",
+    "rmsprop",
+    "optimizer_lab",
+    "pruning",
+    "slow_causes",
+}  # and what an experiment measures
 CLAIMS = 6  # of a card
 ALL_NOTEBOOKS = sorted(NOTEBOOKS.glob("*.ipynb"))
 EXPERIMENTS = all_experiments()
@@ -126,6 +137,18 @@ def test_a_class_name_has_one_meaning_in_the_package():
             if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
                 found.setdefault(node.name, []).append(str(path.relative_to(PACKAGE)))
     assert {name: paths for name, paths in found.items() if len(paths) > 1} == {}
+
+
+def test_a_module_name_has_one_meaning_in_the_package():
+    found = {}
+    for path in sorted(PACKAGE.rglob("*.py")):
+        inner = path.relative_to(PACKAGE)
+        part_of_a_topic = inner.parts[0] in TOPICS and inner.parts[2:] == ("__init__.py",) and inner.parts[1] in PARTS
+        name = path.parent.name if path.name == "__init__.py" else path.stem
+        if not part_of_a_topic and inner.parts[0] != "cli" and name not in {*OF_AN_EXPERIMENT, *MEASURED}:
+            found.setdefault(name, []).append(str(inner))
+    twice = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert twice == {}, "call one of them after what it holds alone"
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -238,6 +261,20 @@ def test_an_experiment_is_one_file_with_its_name(experiment):
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", experiment.slug)
     assert experiment.function.__name__ == name
     assert experiment.function.__module__ == f"hpml_lab.{experiment.topic}.experiments.{name}"
+
+
+@pytest.mark.parametrize("topic", TOPICS)
+def test_what_stands_next_to_the_experiments_is_listed_and_used_by_several(topic):
+    folder, slugs = PACKAGE / topic / "experiments", {row.function.__name__ for row in EXPERIMENTS if row.topic == topic}
+    found = {path.stem for path in folder.iterdir() if path.name not in ("__init__.py", "__pycache__")}
+    text = ast.get_docstring(ast.parse((folder / "__init__.py").read_text(encoding="utf-8")))
+    listed = dict(re.findall(r"^    (\w+) +(.+)$", text, flags=re.MULTILINE))
+    assert found - slugs == listed.keys(), f"say in {topic}/experiments/__init__.py what it holds; it is no experiment"
+    package = f"hpml_lab.{topic}.experiments."
+    for name, what in listed.items():
+        importing = {module.removeprefix(package).split(".")[0] for module in importers().get(package + name, ())}
+        users = importing & slugs
+        assert len(users) > 1 or users and "child process" in what, f"{name}.py belongs into the folder of {users}"
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS, ids=lambda row: row.slug)

@@ -32,23 +32,33 @@ if TYPE_CHECKING:
     from hpml_lab.capstone.tools.scans import find_scans as find_scans, load as load, save as save
     from hpml_lab.capstone.tools.luna16 import luna16_folder as luna16_folder
     from hpml_lab.capstone.lessons.stages import (
-        hounsfield as hounsfield, resample as resample, voxel_size as voxel_size, lungs as lungs, lung_mask as lung_mask,
-        normalize as normalize, cut_patches as cut_patches,
-    )  # fmt: skip
+        hounsfield as hounsfield,
+        resample as resample,
+        voxel_size as voxel_size,
+        lungs as lungs,
+        lung_mask as lung_mask,
+        normalize as normalize,
+        cut_patches as cut_patches,
+    )
     from hpml_lab.capstone.experiments.nodule_detector import nodule_detector as nodule_detector
     from hpml_lab.capstone.experiments.nodule_detector.figure import found_nodules as found_nodules
     from hpml_lab.capstone.lessons.detector import trained_detector as trained_detector
     from hpml_lab.capstone.tools.lung_pipeline import (
-        LungPipeline as LungPipeline, PipelineSwitches as PipelineSwitches, FAST as FAST, PARTS as PARTS,
-    )  # fmt: skip
+        LungPipeline as LungPipeline,
+        PipelineSwitches as PipelineSwitches,
+        FAST as FAST,
+        PARTS as PARTS,
+    )
     from hpml_lab.capstone.experiments.lung_nodule_pipeline import lung_nodule_pipeline as lung_nodule_pipeline
     from hpml_lab.capstone.experiments.lung_nodule_pipeline.figure import (
         stages_before_and_after as stages_before_and_after,
         use_before_and_after as use_before_and_after,
     )
     from hpml_lab.capstone.lessons.overlap_arithmetic import (
-        sequential_time as sequential_time, overlapped_time as overlapped_time, time_per_item as time_per_item,
-    )  # fmt: skip
+        sequential_time as sequential_time,
+        overlapped_time as overlapped_time,
+        time_per_item as time_per_item,
+    )
     from hpml_lab.capstone.tools.folder_run import run_folder as run_folder, run_on_ranks as run_on_ranks
 else:
     __getattr__, __dir__, __all__ = attach(__name__, __file__)

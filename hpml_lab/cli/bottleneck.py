@@ -14,10 +14,18 @@ def add_parser(commands) -> None:
         description="Watches a program from outside, and changes nothing in it. The verdict comes on stderr when the program "
         "ends, also by a signal (`timeout 60 hpml-lab bottleneck -- COMMAND`); imports are left out.",
     )
-    parser.add_argument("--pid", type=int, metavar="PID", help="watch this process, and what it starts, instead of a command; "
-                        "Ctrl-C ends the watch, not the process")  # fmt: skip
-    parser.add_argument("--seconds", type=float, metavar="S", help="judge the first S seconds only; a command then goes on to "
-                        "its end, and its exit code is passed on as ever")  # fmt: skip
+    parser.add_argument(
+        "--pid",
+        type=int,
+        metavar="PID",
+        help="watch this process, and what it starts, instead of a command; Ctrl-C ends the watch, not the process",
+    )
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        metavar="S",
+        help="judge the first S seconds only; a command then goes on to its end, and its exit code is passed on as ever",
+    )
     parser.add_argument(
         "--json", type=Path, metavar="FILE", help="also write the verdict and its evidence to FILE as one JSON object"
     )

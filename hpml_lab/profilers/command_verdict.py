@@ -116,11 +116,15 @@ def _own_bound(seen: CommandEvidence) -> tuple[str, str]:
     if seen.gpu >= HIGH:
         return "GPU", f"a GPU runs kernels for {seen.gpu:.0%} of the time"
     if seen.gil_wait >= HIGH and seen.cores_wanted >= ONE_CORE - seen.gil_wait:
-        return "GIL", (f"{seen.gil_wait:.1f} threads of Python wait for the interpreter, which one of them has"
-                       f"{_at(seen.gil_where)}: processes, or code that releases it, would use more cores")  # fmt: skip
+        return "GIL", (
+            f"{seen.gil_wait:.1f} threads of Python wait for the interpreter, which one of them has"
+            f"{_at(seen.gil_where)}: processes, or code that releases it, would use more cores"
+        )
     if seen.disk_wait >= DISK_SHARE and seen.read_mb + seen.written_mb > 0:
-        return "disk", (f"it is blocked by storage for {seen.disk_wait:.0%} of the time{_at(seen.disk_where)}; "
-                        f"{seen.read_mb:.1f} MB/s read, {seen.written_mb:.1f} MB/s written")  # fmt: skip
+        return "disk", (
+            f"it is blocked by storage for {seen.disk_wait:.0%} of the time{_at(seen.disk_where)}; "
+            f"{seen.read_mb:.1f} MB/s read, {seen.written_mb:.1f} MB/s written"
+        )
     if seen.lock_threads >= 2 and seen.lock_wait >= HIGH and seen.cores_used <= ONE_CORE:
         return (
             "lock",
@@ -158,8 +162,12 @@ def _at(line: str) -> str:
 
 
 def _where_the_time_went(seen: CommandEvidence) -> str:
-    waits = {"waits for its input": (seen.input_wait, seen.input_where), "waits for storage": (seen.disk_wait, seen.disk_where),
-             "sleeps": (seen.sleep_wait, seen.wait_where), "is blocked": (seen.other_wait, seen.wait_where)}  # fmt: skip
+    waits = {
+        "waits for its input": (seen.input_wait, seen.input_where),
+        "waits for storage": (seen.disk_wait, seen.disk_where),
+        "sleeps": (seen.sleep_wait, seen.wait_where),
+        "is blocked": (seen.other_wait, seen.wait_where),
+    }
     what, (share, line) = max(waits.items(), key=lambda item: item[1][0])
     if share > LOW or share > seen.cores_wanted:
         return f"it {what} for {share:.0%} of the time{_at(line)}, and asks for {_cores(seen)}"

@@ -72,8 +72,10 @@ def diagnose_process(process_id: int, seconds: float | None = None) -> CommandDi
 
 def _need_proc() -> None:
     if not (PROC / "self" / "schedstat").exists():
-        raise LabError("this system does not say what the threads of a program wait for.",
-                       "On Linux it does (/proc); elsewhere use hpml_lab.profiling.classify(loop) in the program.")  # fmt: skip
+        raise LabError(
+            "this system does not say what the threads of a program wait for.",
+            "On Linux it does (/proc); elsewhere use hpml_lab.profiling.classify(loop) in the program.",
+        )
 
 
 @contextlib.contextmanager

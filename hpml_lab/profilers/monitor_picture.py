@@ -38,8 +38,13 @@ def monitored_run(samples: Sequence[MonitorSample], command: str = ""):
     disk.set(ylabel="disks, MB/s", ylim=(0, None))
     for number in range(gpus):
         use = [sample.gpus[number].utilization for sample in samples]
-        panels[3].plot(at, [float("nan") if value is None else value for value in use], color=style.CYCLE[number % 7],
-                       linestyle=style.LINES[number % len(style.LINES)], label=f"GPU {number}")  # fmt: skip
+        panels[3].plot(
+            at,
+            [float("nan") if value is None else value for value in use],
+            color=style.CYCLE[number % 7],
+            linestyle=style.LINES[number % len(style.LINES)],
+            label=f"GPU {number}",
+        )
     if gpus:
         panels[3].set(ylabel="GPU use, %", ylim=(0, 105))
     panels[-1].set_xlabel("time in s")

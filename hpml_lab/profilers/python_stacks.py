@@ -22,8 +22,18 @@ LONGEST = 10.0  # seconds until a process is asked again in which py-spy has fou
 TRIES = 3
 DUMP_SECONDS = 5.0
 # A thread whose innermost Python frame lies in these waits for another to give it work or to end: it is not judged.
-PATIENT = ("threading", "queue", "selectors", "subprocess", "multiprocessing", "concurrent/futures", "asyncio", "socketserver",
-           "torch/multiprocessing", "torch/distributed/elastic")  # fmt: skip
+PATIENT = (
+    "threading",
+    "queue",
+    "selectors",
+    "subprocess",
+    "multiprocessing",
+    "concurrent/futures",
+    "asyncio",
+    "socketserver",
+    "torch/multiprocessing",
+    "torch/distributed/elastic",
+)
 IMPORT_SYSTEM = "<frozen importlib._bootstrap>"  # the file of the frames in which Python imports a module
 # A worker is what multiprocessing's processes run of these files; the program that waits for it is in the same files.
 WORKERS = ("torch/utils/data/_utils/worker.py", "multiprocessing/pool.py", "concurrent/futures/process.py")

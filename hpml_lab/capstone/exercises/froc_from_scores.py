@@ -168,7 +168,7 @@ CASES = {
         np.array([-1, 1, 299, -1, 0, -1, 43, -1]),
         2,
         300,
-    ),  # fmt: skip
+    ),
     "80 detections": (_DRAW.integers(0, 30, 80) / 30, _DRAW.integers(-6, 12, 80).clip(-1), 9, 12),
 }
 

@@ -16,10 +16,13 @@ TILTED, OBLIQUE = [1.0, 0.0, 0.0, 0.0, 0.8, -0.6], [0.6, 0.8, 0.0, -0.48, 0.36, 
 
 
 def _series(
-    orientation: list[float], steps: list[float], origin: tuple[float, float, float] = (-150.0, -120.0, -37.5),
-    names: Callable[[int], str] = lambda k: f"1.2.{(k * 7919) % 1009}.dcm", number: Callable[[int], int] = lambda k: k + 1,
+    orientation: list[float],
+    steps: list[float],
+    origin: tuple[float, float, float] = (-150.0, -120.0, -37.5),
+    names: Callable[[int], str] = lambda k: f"1.2.{(k * 7919) % 1009}.dcm",
+    number: Callable[[int], int] = lambda k: k + 1,
     shift: Callable[[int], tuple[float, float]] = lambda k: (0.0, 0.0),
-) -> tuple[Headers]:  # fmt: skip
+) -> tuple[Headers]:
     """Headers in any order; `steps` are positions along the normal, `shift` mm along rows and columns."""
     rows, columns = np.reshape(orientation, (2, 3)).astype(float)
     normal = np.cross(rows, columns)

@@ -83,9 +83,12 @@ def mirrored(volume: np.ndarray, centers: np.ndarray, corner: np.ndarray, edge: 
 
 
 def training_batch(
-    scans: Sequence[PreparedScan], draw: np.random.Generator, size: int = BATCH, edge: int = TRAINING_PATCH,
+    scans: Sequence[PreparedScan],
+    draw: np.random.Generator,
+    size: int = BATCH,
+    edge: int = TRAINING_PATCH,
     cut: Callable[..., Labeled] = mirrored,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
+) -> tuple[Tensor, Tensor]:
     """Patches (size, 1, 24, 24, 24) of random patients, and targets (size, 5, 6, 6, 6).
 
     Of a sick patient most patches are placed so that they hold a nodule, the others somewhere in the lungs: of all cells of a

@@ -23,7 +23,7 @@ from hpml_lab.capstone.lessons.stages import (
     patch_corners,
     resampled_shape,
     voxel_size,
-)  # fmt: skip
+)
 
 
 def find_nodules(scan, network) -> np.ndarray:

@@ -197,9 +197,12 @@ def apply_network(network: nn.Module, patches: np.ndarray, batch: int = 16) -> n
 
 
 def decode(
-    outputs: np.ndarray, corners: np.ndarray, mask: np.ndarray, voxel: Sequence[float] = (SPACING,) * 3,
+    outputs: np.ndarray,
+    corners: np.ndarray,
+    mask: np.ndarray,
+    voxel: Sequence[float] = (SPACING,) * 3,
     certain: float = CERTAIN,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Candidates (n, 5) in float64: center z, y, x and radius in mm, score 0 to 1; of the cells that are certain enough.
 
     voxel    mm between voxel centers, as `voxel_size` gives them

@@ -183,9 +183,13 @@ def _stamp(hu: np.ndarray, walks: np.ndarray, held: np.ndarray, half: np.ndarray
 
 
 def _nodules(
-    draw: np.random.Generator, half: np.ndarray, lungs: list[_Ball], heart: _Ball, radius: tuple[float, float],
+    draw: np.random.Generator,
+    half: np.ndarray,
+    lungs: list[_Ball],
+    heart: _Ball,
+    radius: tuple[float, float],
     sick: bool | None,
-) -> np.ndarray:  # fmt: skip
+) -> np.ndarray:
     """Balls in the lungs, apart from wall, heart and each other: (n, 4) center in mm from the middle, and radius."""
     chance, count = draw.random() < 0.5, int(draw.integers(1, 4))
     count *= chance if sick is None else sick

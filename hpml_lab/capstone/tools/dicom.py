@@ -23,9 +23,15 @@ from hpml_lab.core.system.errors import LabError
 from hpml_lab.core.system.installed import need
 
 SHARED = (
-    "SeriesInstanceUID", "Rows", "Columns", "PixelSpacing", "ImageOrientationPatient", "RescaleSlope", "RescaleIntercept",
+    "SeriesInstanceUID",
+    "Rows",
+    "Columns",
+    "PixelSpacing",
+    "ImageOrientationPatient",
+    "RescaleSlope",
+    "RescaleIntercept",
     "PixelRepresentation",
-)  # fmt: skip  # all slices of one volume have the same
+)  # all slices of one volume have the same
 SPLIT = "Put each series into a folder of its own."
 SAME = 0.01  # mm: slices closer than this are at the same position, which a file gives with a few decimals
 ROUNDED = 0.02  # of a gap, likewise

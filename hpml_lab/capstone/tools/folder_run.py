@@ -63,9 +63,13 @@ class FolderReport:
 
 
 def run_folder(
-    folder: str | Path | Sequence[Path], results: str | Path, pipeline: LungPipeline, *,
-    load: Callable[[Path], Scan] | None = None, share: tuple[int, int] = (0, 1),
-) -> FolderReport:  # fmt: skip
+    folder: str | Path | Sequence[Path],
+    results: str | Path,
+    pipeline: LungPipeline,
+    *,
+    load: Callable[[Path], Scan] | None = None,
+    share: tuple[int, int] = (0, 1),
+) -> FolderReport:
     """Run the pipeline over all scans of a folder and keep each result at once.
 
     folder   that of the scans, or the paths themselves; threads and prefetching are switches of the pipeline
@@ -93,9 +97,15 @@ def run_folder(
 
 
 def run_on_ranks(
-    folder: str | Path, results: str | Path, network: nn.Module, switches: PipelineSwitches, *,
-    ranks: int = 2, device: torch.device | str = "cpu", deadline_seconds: float = 600.0,
-) -> FolderReport:  # fmt: skip
+    folder: str | Path,
+    results: str | Path,
+    network: nn.Module,
+    switches: PipelineSwitches,
+    *,
+    ranks: int = 2,
+    device: torch.device | str = "cpu",
+    deadline_seconds: float = 600.0,
+) -> FolderReport:
     """`run_folder` on N ranks of notebook 13's launcher: rank r takes every N-th patient; with "cuda" each rank has a GPU."""
     paths = scans.find_scans(folder)
     _by_name(paths)  # an error is raised here, before any rank starts

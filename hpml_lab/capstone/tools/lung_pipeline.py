@@ -108,9 +108,13 @@ class LungPipeline:
     """
 
     def __init__(
-        self, network: nn.Module, switches: PipelineSwitches | None = None, device: torch.device | str = "cpu",
-        dtype: torch.dtype = torch.bfloat16, classifier: Any = None,
-    ) -> None:  # fmt: skip
+        self,
+        network: nn.Module,
+        switches: PipelineSwitches | None = None,
+        device: torch.device | str = "cpu",
+        dtype: torch.dtype = torch.bfloat16,
+        classifier: Any = None,
+    ) -> None:
         self.switches, self.classifier = switches or PipelineSwitches(), classifier
         self.device, self.dtype = torch.device(device), dtype
         network = copy.deepcopy(network).eval()

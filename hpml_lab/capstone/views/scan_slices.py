@@ -23,9 +23,13 @@ LOOK = {
 
 
 def slices(
-    scan: Scan, at: tuple[float, float, float] | None = None, *, mask: np.ndarray | None = None,
-    detections: np.ndarray | None = None, window: tuple[float, float] = LUNG_WINDOW,
-) -> Picture:  # fmt: skip
+    scan: Scan,
+    at: tuple[float, float, float] | None = None,
+    *,
+    mask: np.ndarray | None = None,
+    detections: np.ndarray | None = None,
+    window: tuple[float, float] = LUNG_WINDOW,
+) -> Picture:
     """The scan cut by three planes through one point, with nodules, detections and the lungs' mask.
 
     at          z, y, x in mm from the center of the first voxel; the first nodule, or the middle of a healthy patient

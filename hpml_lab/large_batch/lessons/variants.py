@@ -53,6 +53,7 @@ class OptimizerVariant:
     base: Make  # the class of this package with its defaults for these options
 
 
+# Set by hand: a table of what is meant, by whom, and how it is called here; then the two classes that it is compared by.
 VARIANTS: Sequence[OptimizerVariant] = (
     OptimizerVariant("LARS", "rate outside the velocity", "timm; Apex's LARC with clip=False", "LARS(…)", lars, lars),
     OptimizerVariant("LARS", "rate inside the velocity", "the paper (2017)", "large_batch.PaperLARS(…)",

@@ -59,9 +59,7 @@ def draw(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "async-timing", lecture="L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("async-timing", lecture="L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def async_timing(params: Params) -> Result:
     """Clocks that stop before the work is done: naive, synchronized and event timing."""
     lengths = {"forward": params.forward, "backward": params.backward, "step": params.step}

@@ -14,8 +14,8 @@ import torch
 from hpml_lab.core.experiment import Row, Table, column
 from hpml_lab.core.experiment.render import table_text
 from hpml_lab.core.timing.counting import synchronize, trace_events
-from hpml_lab.profilers.device_work import device_evidence, device_spans, least_seconds
 from hpml_lab.profilers.thread_states import Watch
+from hpml_lab.profiling.tools.device_work import device_evidence, device_spans, least_seconds
 
 BOUNDS = ("input", "CPU", "transfer", "GPU compute", "GPU memory", "lock", "single thread")
 CANNOT_TELL = "cannot tell"
@@ -151,8 +151,11 @@ def decide(seen: Evidence) -> Diagnosis:
             where = (
                 f"; for {seen.handed_over:.0%} of the time it waits for a thread that works in its place, such as autograd's"
             )
-        return diagnosis("single thread", f"one thread asks for {seen.busiest:.0%} of a core, all together for "
-                       f"{seen.cores_wanted:.1f} of {seen.cores}{where}")  # fmt: skip
+        return diagnosis(
+            "single thread",
+            f"one thread asks for {seen.busiest:.0%} of a core, all together for "
+            f"{seen.cores_wanted:.1f} of {seen.cores}{where}",
+        )
     return diagnosis(CANNOT_TELL, f"{seen.cores_wanted:.1f} cores are asked for: neither one thread's worth nor clearly more")
 
 

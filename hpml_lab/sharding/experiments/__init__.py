@@ -1,1 +1,5 @@
-"""The experiments of notebook 14, one module or folder each."""
+"""The experiments of notebook 14, one module or folder each.
+
+Next to them, what several of them use:
+    quiet_deepspeed  DeepSpeed on ranks that end soon
+"""

@@ -28,9 +28,12 @@ COLORS = {"decode": style.SKY, "crop": style.GREEN, "flip": style.PURPLE, "color
 # one GPU, mixed precision; data sheets of DGX-1 (40 cores, 8 GPUs) and DGX A100 (128 cores, 8 GPUs).
 V100, A100 = "V100, 2017", "A100, 2020"
 WANTED = (
-    (ALEXNET, "two GTX 580, 2010", 227.0, None), (RESNET, V100, 1200.0, 5), (RESNET, A100, 2470.0, 16),
-    (SSD, V100, 323.0, 5), (SSD, A100, 724.0, 16),
-)  # fmt: skip
+    (ALEXNET, "two GTX 580, 2010", 227.0, None),
+    (RESNET, V100, 1200.0, 5),
+    (RESNET, A100, 2470.0, 16),
+    (SSD, V100, 323.0, 5),
+    (SSD, A100, 724.0, 16),
+)
 
 
 @dataclass

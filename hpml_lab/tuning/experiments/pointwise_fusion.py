@@ -24,8 +24,12 @@ from hpml_lab.tuning.tools.triton_kernel import require_triton
 QUICK = dict(sizes=(1_000_000,), samples=15, checked=3000)
 FULL = dict(sizes=(1_000_000, 1 << 26), samples=15, checked=100_003)
 EAGER, SCRIPTED, COMPILED, LIBRARY, TRITON = (
-    "formula, eager", "torch.jit.script (lecture)", "torch.compile", "F.gelu", "Triton kernel"
-)  # fmt: skip
+    "formula, eager",
+    "torch.jit.script (lecture)",
+    "torch.compile",
+    "F.gelu",
+    "Triton kernel",
+)
 MOVED, MOVED_FUSED = 11, 2  # tensors as large as x that are read or written: by the five operators, by one kernel
 REPLAYED = 20  # calls in one graph, so that launching the graph costs next to nothing
 

@@ -203,10 +203,19 @@ class TritonAdam(torch.optim.Optimizer):
         )
         with torch.cuda.device_of(params[0]):
             adam_kernel.on(device)[(table.programs,)](
-                table.rows, table.gradients(gradients), table.tensor, table.start, *scalars,
-                DECAY=group["weight_decay"] != 0, MAXIMIZE=group["maximize"], GPU=device.type == "cuda",
-                COLUMNS=COLUMNS, BLOCK=BLOCK, num_warps=WARPS, enable_fp_fusion=False,
-            )  # fmt: skip
+                table.rows,
+                table.gradients(gradients),
+                table.tensor,
+                table.start,
+                *scalars,
+                DECAY=group["weight_decay"] != 0,
+                MAXIMIZE=group["maximize"],
+                GPU=device.type == "cuda",
+                COLUMNS=COLUMNS,
+                BLOCK=BLOCK,
+                num_warps=WARPS,
+                enable_fp_fusion=False,
+            )
 
 
 def check_parameter(p: Tensor) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hpml_lab.optim.layerwise import trust_ratio
+from hpml_lab.optim.machinery.layerwise import trust_ratio
 from hpml_lab.tuning.lessons.triton_adam import BLOCK, COLUMNS, WARPS, TritonAdam, dense_gradient, rounded_to_float32
 from hpml_lab.tuning.tools.triton_kernel import TritonKernel, require_triton
 
@@ -85,9 +85,15 @@ class TritonLAMB(TritonAdam):
         numbers = (beta2, 1 - beta1, 1 - beta2, 1 - beta1**step, (1 - beta2**step) ** 0.5, group["eps"], group["weight_decay"])
         with torch.cuda.device_of(params[0]):
             direction_kernel.on(device)[(table.programs,)](
-                table.rows, table.gradients(gradients), table.tensor, table.start, directions, squares,
-                *map(rounded_to_float32, numbers), **options,
-            )  # fmt: skip
+                table.rows,
+                table.gradients(gradients),
+                table.tensor,
+                table.start,
+                directions,
+                squares,
+                *map(rounded_to_float32, numbers),
+                **options,
+            )
             p_norm, u_norm = torch.zeros(len(params), 2, device=device).index_add_(0, table.tensor, squares).sqrt().unbind(1)
             ratios = trust_ratio(p_norm, u_norm)
             step_kernel.on(device)[(table.programs,)](

@@ -134,9 +134,16 @@ def evaluate(
         false, recall = run.curve()
         kept = (np.diff(recall, prepend=-1) > 0) & (false <= MOST_FALSE)  # the corners of the curve
         rows.append(
-            TrainedSeed(seed, *recalls, run.score_at(ACCEPTED), float(right[-1].mean()), float(np.mean(losses[-20:])),
-                        false[kept].tolist(), recall[kept].tolist())
-        )  # fmt: skip
+            TrainedSeed(
+                seed,
+                *recalls,
+                run.score_at(ACCEPTED),
+                float(right[-1].mean()),
+                float(np.mean(losses[-20:])),
+                false[kept].tolist(),
+                recall[kept].tolist(),
+            )
+        )
         runs.append(run)
         found.append(ours)
     return rows, runs, found, np.array(right)
@@ -205,12 +212,14 @@ def nodule_detector(params: Params) -> Result:
     title = f"{params.test} patients with {nodules} nodules, after {params.steps} steps on {params.training} other patients"
     between, false = false_between(test, found[0], rows[0].score, TEST_FROM)
     where = [FalsePositives("between the lungs", between), FalsePositives("in the lungs", false - between)]
-    result = Result([
-        Table(title, rows),
-        Table("Seed 0, at one false positive per scan", by_size(test, found[0], rows[0].score)),
-        Table("Where the time goes", [TimeOfPart(part, seconds) for part, seconds in parts.items()]),
-        Table("False positives of seed 0", where),
-    ])  # fmt: skip
+    result = Result(
+        [
+            Table(title, rows),
+            Table("Seed 0, at one false positive per scan", by_size(test, found[0], rows[0].score)),
+            Table("Where the time goes", [TimeOfPart(part, seconds) for part, seconds in parts.items()]),
+            Table("False positives of seed 0", where),
+        ]
+    )
     result.arrays |= {
         "recall": froc.recall_interval(runs, ACCEPTED),
         "band": [froc.recall_interval(runs, rate, 300)[1:] for rate in froc.RATES],

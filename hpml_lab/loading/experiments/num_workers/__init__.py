@@ -23,7 +23,7 @@ from hpml_lab.loading.lessons.epoch_bounds import (
     simulate,
 )
 from hpml_lab.loading.tools.epochs import Accelerator, Epoch, run_epoch, stamped_loader
-from hpml_lab.loading.experiments.shared.slow_clips import StorageModel, batch_loads, clips_on_disk
+from hpml_lab.loading.experiments.slow_clips import StorageModel, batch_loads, clips_on_disk
 
 NOTEBOOK = "08_loading"
 PART_STYLE = {
@@ -130,9 +130,7 @@ def measured_epochs(loaders: dict[int | str, DataLoader], step: float, rounds: i
     return epochs
 
 
-@experiment(
-    "num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("num-workers", lecture="L0 L3 L4", notebook=NOTEBOOK, draw=draw_num_workers, quick=QUICK, full=FULL, uses=("cuda",))
 def num_workers(params: Params) -> Result:
     """How many workers: measured, the lecture's formula, the bound, and where the rest goes."""
     storage = StorageModel(params.scale)

@@ -105,9 +105,7 @@ def judge_loops(result: Result, measured: list[LoopDiagnosis]) -> None:
     )
 
 
-@experiment(
-    "bottleneck-classes", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("bottleneck-classes", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def bottleneck_classes(params: Params) -> Result:
     """Bottlenecks: a classifier that names the bound of a loop, judged on loops whose bound is known."""
     device, cpu = params.device.torch, torch.device("cpu")
@@ -123,10 +121,7 @@ def bottleneck_classes(params: Params) -> Result:
             measured.append(as_row(MeasuredLoop, known.name, known.truth, classify(loop, where)))
     written = [as_row(WrittenLoop, known.name, known.truth, decide(known.evidence)) for known in WRITTEN]
 
-    result = Result([
-        Table("Loops measured here", measured),
-        Table("Time lines of a GPU, written down by hand", written),
-    ])  # fmt: skip
+    result = Result([Table("Loops measured here", measured), Table("Time lines of a GPU, written down by hand", written)])
     result.claim(
         "On evidence that is written down the decision is right every time", all(row.known == row.named for row in written)
     )

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from hpml_lab.core.timing.timeline import Span
-from hpml_lab.profilers.device_work import device_evidence
 from hpml_lab.profiling.experiments.bottleneck_classes.known_loops import KnownLoop
 from hpml_lab.profiling.lessons.bottleneck import CANNOT_TELL, Evidence
+from hpml_lab.profiling.tools.device_work import device_evidence
 
 
 @dataclass(frozen=True)
@@ -44,10 +44,17 @@ WRITTEN = (
     _known("written: kernels at 85 % of the bandwidth", "GPU memory", _steps(0.046, 0.001, 0.003), 0.02, 0.39, **_BUSY),
     _known("written: kernels near neither ceiling", CANNOT_TELL, _steps(0.045, 0.0, 0.005), 0.02, 0.03, **_BUSY),
     _known("written: tiny kernels, host busy", "single thread", _TINY, 0.01, 0.01, **_BUSY),
-    _known("written: tiny kernels, half of them launched by autograd", "single thread", _TINY, 0.01, 0.01,
-           handed_over=0.45, **_BUSY),
+    _known(
+        "written: tiny kernels, half of them launched by autograd",
+        "single thread",
+        _TINY,
+        0.01,
+        0.01,
+        handed_over=0.45,
+        **_BUSY,
+    ),
     _known("written: GPU waits for the input", "input", _steps(0.006, 0.004, 0.040), 0.01, 0.01, input_wait=0.78),
-)  # fmt: skip
+)
 
 
 def on_gpu(device: torch.device) -> tuple[KnownLoop, ...]:

@@ -22,7 +22,7 @@ from hpml_lab.data import DataSet, load
 from hpml_lab.profilers import stacks
 from hpml_lab.profiling.views.icicle import draw_icicle
 from hpml_lab.profilers.py_spy import NOT_INSTALLED, read_speedscope, record_stacks
-from hpml_lab.profilers.perf import perf_stacks
+from hpml_lab.profiling.tools.perf import perf_stacks
 from hpml_lab.profilers.stacks import function_name
 from hpml_lab.profiling.lessons import native_program, training_program
 
@@ -122,9 +122,7 @@ def draw(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy", "perf")
-)  # fmt: skip
+@experiment("flame-graph", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("py-spy", "perf"))
 def flame_graph(params: Params) -> Result:
     """Flame graph: where a running training program spends its time, seen from outside."""
     watched: tuple[str, SpeedscopeFile] | None = None

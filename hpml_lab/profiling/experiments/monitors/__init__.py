@@ -136,9 +136,7 @@ def draw_gpu(axes, points: dict[str, list[tuple[float, float]]]) -> None:
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "monitors", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("monitors", lecture="L1 L3", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def monitors(params: Params) -> Result:
     """Monitors: what the machine does while a run goes, at an instant and on average."""
     device = params.device.torch

@@ -14,7 +14,7 @@ from hpml_lab.core.system.device import NO_CUDA
 from hpml_lab.data import load
 from hpml_lab.profiling.lessons.slow_and_fast import write_folder
 from hpml_lab.profiling.experiments.profile_loop.trainer_ladder import LadderPlan, TemptingMistake, TrainerLadder, TrainerRung
-from hpml_lab.profiling.experiments.profile_loop.changes import CHANGES, ROUNDING, applicable
+from hpml_lab.profiling.experiments.profile_loop.trainer_changes import CHANGES, ROUNDING, applicable
 from hpml_lab.profiling.lessons.slow_trainer import PARTS, TrainerSwitches
 
 QUICK = dict(data="digits", train=320, test=40, batch=64, iterations=8, profiled=8, look=8, turns=7, compile=False)
@@ -154,11 +154,13 @@ def profile_loop(params: Params) -> Result:
         below = rung if rung.kept else below
     start = SlowStart(slow.seconds * 1e3, slow.largest, 100 * slow.share(slow.largest), slow.profile, slow.history.losses)
 
-    result = Result([
-        Table("The slow trainer", [start]),
-        Table("The ladder: one change per rung", rows),
-        Table("Tempting mistakes on top of the best trainer", mistakes),
-    ])  # fmt: skip
+    result = Result(
+        [
+            Table("The slow trainer", [start]),
+            Table("The ladder: one change per rung", rows),
+            Table("Tempting mistakes on top of the best trainer", mistakes),
+        ]
+    )
     result.notes += [*ladder.notes, *missing_steps(params)]
     result.key_figure(TOTAL, total.ratio, unit="times")
     result.key_figure("its interval, and the noise", f"{total.interval}, ±{100 * total.noise:.2g} %")

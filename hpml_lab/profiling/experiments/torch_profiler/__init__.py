@@ -17,7 +17,7 @@ from hpml_lab.core.show import style
 from hpml_lab.core.show.charts import horizontal_bars
 from hpml_lab.core.show.picture import picture
 from hpml_lab.core.system.device import NO_CUDA
-from hpml_lab.profilers.device_work import device_spans
+from hpml_lab.profiling.tools.device_work import device_spans
 from hpml_lab.profilers.trace_calls import GPU, nested, of_categories
 from hpml_lab.profiling.tools import traces
 from hpml_lab.profiling.experiments.torch_profiler.profiler_cost import LEFT_ON, RESTARTED, ProfilerUse, profiler_uses
@@ -122,9 +122,7 @@ def operators_and_memory(result: Result):
 # ---- the experiment --------------------------------------------------------------------------------------------------
 
 
-@experiment(
-    "torch-profiler", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",)
-)  # fmt: skip
+@experiment("torch-profiler", lecture="L1", notebook="10_profiling", draw=draw, quick=QUICK, full=FULL, uses=("cuda",))
 def torch_profiler(params: Params) -> Result:
     """torch.profiler on DenseNet-121: a table of operators, a trace, memory over time."""
     from torchvision.models import densenet121  # late: this import takes seconds

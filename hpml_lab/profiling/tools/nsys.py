@@ -28,9 +28,13 @@ TABLES = {
     "CUPTI_ACTIVITY_KIND_RUNTIME": ("cuda_runtime", "s.value", NAMED.format("nameId"), "", "globalTid"),
     # A range has its text, or the number of one that was registered; a mark has no end.
     "NVTX_EVENTS": (
-        "user_annotation", "coalesce(text, s.value)", "LEFT " + NAMED.format("textId"), "WHERE t.end IS NOT NULL", "globalTid"
+        "user_annotation",
+        "coalesce(text, s.value)",
+        "LEFT " + NAMED.format("textId"),
+        "WHERE t.end IS NOT NULL",
+        "globalTid",
     ),
-}  # fmt: skip
+}
 
 
 def nsys_profile(arguments: Sequence[str], folder: Path | str, deadline_seconds: float = 300.0) -> Path:

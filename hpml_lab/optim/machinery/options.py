@@ -38,15 +38,21 @@ def check_options(options: dict[str, Any]) -> None:
     if "rho" in options and not options["rho"] <= 1:
         raise ValueError(f"Invalid rho value: {options['rho']}")
     if "alpha" in options and not options["alpha"] < 1:
-        raise ValueError(f"Invalid alpha value: {options['alpha']}: an average that keeps {options['alpha']} of its past "
-                         "never forgets; give a number from 0 to just below 1")  # fmt: skip
+        raise ValueError(
+            f"Invalid alpha value: {options['alpha']}: an average that keeps {options['alpha']} of its past "
+            "never forgets; give a number from 0 to just below 1"
+        )
     if options.get("momentum", 0) >= 1.5:
-        raise ValueError(f"Invalid momentum value: {options['momentum']}: the velocity grows by that factor at every step, so "
-                         "no learning rate converges; a usual value is 0.9")  # fmt: skip
+        raise ValueError(
+            f"Invalid momentum value: {options['momentum']}: the velocity grows by that factor at every step, so "
+            "no learning rate converges; a usual value is 0.9"
+        )
     _check_type("dampening", options.get("dampening", 0))
     if not 0 <= options.get("dampening", 0) < math.inf:
-        raise ValueError(f"Invalid dampening value: {options['dampening']}: 1 - dampening is the gradient's share in the "
-                         "velocity; give a number from 0 to 1")  # fmt: skip
+        raise ValueError(
+            f"Invalid dampening value: {options['dampening']}: 1 - dampening is the gradient's share in the "
+            "velocity; give a number from 0 to 1"
+        )
     if "betas" in options:
         _check_betas(options["betas"], foreach)
     if (largest := options.get("max_grad_norm")) is not None:

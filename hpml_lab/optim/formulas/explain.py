@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from hpml_lab.core.system.errors import LabError
-from hpml_lab.optim.lines import formula_lines
+from hpml_lab.optim.formulas.lines import formula_lines
 
 
 @dataclass(frozen=True)
@@ -71,9 +71,24 @@ class Explanation:
 
 
 _OPTIONS = {
-    "momentum", "dampening", "nesterov", "betas", "eps", "rho", "alpha", "centered", "amsgrad", "lr_decay", "momentum_decay",
-    "trust_coeff", "always_adapt", "bias_correction", "max_grad_norm", "pre_normalize", "grad_averaging"
-}  # fmt: skip
+    "momentum",
+    "dampening",
+    "nesterov",
+    "betas",
+    "eps",
+    "rho",
+    "alpha",
+    "centered",
+    "amsgrad",
+    "lr_decay",
+    "momentum_decay",
+    "trust_coeff",
+    "always_adapt",
+    "bias_correction",
+    "max_grad_norm",
+    "pre_normalize",
+    "grad_averaging",
+}
 
 
 def _plain(value) -> str:
