@@ -62,7 +62,7 @@ WRONG = [
     ("waiting-needs-cores", cores_for_all),
     ("part-of-a-round", no_rounds),
     ("full-rounds-only", whole_rounds),
-    ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: tasks * seconds),
+    ("one-after-the-other", lambda tasks, seconds, workers, cores, kind, on: tasks * seconds),
     ("returns-nothing", lambda tasks, seconds, workers, cores, kind, on: None),
 ]
 
@@ -103,7 +103,6 @@ WRONG += [
     ("wrong-value", lambda tasks, *rest: solution(tasks - 1, *rest)),
     ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
 ]
-WRONG[8] = ("one-after-the-other", WRONG[8][1])
 ALSO_RIGHT = [
     simulated,
     lambda tasks, seconds, *rest: -(-tasks // at_once(*rest[2:], *rest[:2])) * seconds,
