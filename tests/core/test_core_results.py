@@ -8,11 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from hpml_lab.core.experiment import registry
-from hpml_lab.core.experiment.findings import Row, Table, column
-from hpml_lab.core.experiment.registry import experiment, find, load_result
+from hpml_lab.core.experiment import Result, Row, Table, column, experiment, registry
+from hpml_lab.core.experiment.registry import find, load_result
 from hpml_lab.core.experiment.render import table_html
-from hpml_lab.core.experiment.result import Result
 from hpml_lab.core.show import style
 from hpml_lab.core.show.numbers import number
 from hpml_lab.core.system import machine

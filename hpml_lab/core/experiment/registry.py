@@ -15,14 +15,14 @@ from typing import Any
 import torch
 
 from hpml_lab.core.experiment.fits import Fits, free_bytes, is_out_of_memory, out_of_memory
-from hpml_lab.core.experiment.records import read_record
 from hpml_lab.core.experiment.result import Result, load_record
+from hpml_lab.core.experiment.result_json import read_record
 from hpml_lab.core.experiment.topics import import_topics
-from hpml_lab.core.judge.time_limit import whole_imports
 from hpml_lab.core.show import style
 from hpml_lab.core.system import machine
 from hpml_lab.core.system.device import choose_device
 from hpml_lab.core.system.errors import LabError
+from hpml_lab.core.system.imports import whole_imports
 from hpml_lab.core.system.paths import REFERENCE
 from hpml_lab.core.system.random_states import seed_everything
 from hpml_lab.core.timing.compilation import kernels_of_this_processor

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hpml_lab.core.experiment.render import show_figure
 from hpml_lab.core.show import style
 
 
