@@ -1,7 +1,8 @@
 """Every exercise: the stub is not yet an answer, the solution is right, and each known wrong answer is rejected by its name.
 
 `tests/<topic>/answers/<exercise>.py` holds `solution` and `WRONG`, pairs of (name of the mistake, answer); `ALSO_RIGHT` holds
-other right answers that a check once refused.
+other right answers that a check once refused. The rows of an exercise's rubric are wrong answers, too: WRONG does not repeat
+them, and holds what is written in another way or what no row describes.
 """
 
 import copy
@@ -105,12 +106,16 @@ def test_a_wrong_answer_is_named(exercise, mistake, answer):
     first_hint_after(exercise, verdict)
 
 
+def rubrics_of(exercise):
+    """{name: rubric} of the module that judges an exercise."""
+    return {name: found for name, found in vars(sys.modules[exercise.judge.__module__]).items() if isinstance(found, Rubric)}
+
+
 def rubrics():
     return [
-        pytest.param(exercise, found, id=f"{exercise.name}-{name}")
+        pytest.param(exercise, rubric, id=f"{exercise.name}-{name}")
         for exercise in EXERCISES
-        for name, found in vars(sys.modules[exercise.judge.__module__]).items()
-        if isinstance(found, Rubric)
+        for name, rubric in rubrics_of(exercise).items()
     ]
 
 
@@ -133,7 +138,9 @@ def test_every_row_of_a_rubric_runs_and_is_named(exercise, rubric):
 
 @pytest.mark.parametrize("exercise", EXERCISES, ids=lambda exercise: exercise.name)
 def test_every_exercise_has_at_least_five_wrong_answers_with_several_names(exercise):
+    """The rows of its rubrics and those written by hand."""
     names = [mistake for mistake, _ in answers(exercise).WRONG]
+    names += [mistake for rubric in rubrics_of(exercise).values() for mistake, _, _ in rubric.single()]
     assert len(names) >= 5 and len(set(names)) >= 4
 
 

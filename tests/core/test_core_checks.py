@@ -298,6 +298,18 @@ def test_what_an_answer_changes_in_the_process_is_set_back(judged, tmp_path, cha
     assert [key for key, value in before.items() if after[key] != value] == []
 
 
+def test_a_name_is_set_back_also_where_its_new_value_says_that_it_is_the_old_one(judged):
+    class EqualToAll:
+        __hash__ = None
+
+        def __eq__(self, other):
+            return True
+
+    before = np.add
+    assert judged(lambda: setattr(np, "add", EqualToAll()))
+    assert np.add is before
+
+
 def test_a_deleted_working_directory_is_no_error(judged, tmp_path):
     here, gone = os.getcwd(), tmp_path / "gone"
     gone.mkdir()

@@ -6,6 +6,7 @@ import decimal
 import gc
 import logging
 import math
+import operator
 import os
 import random
 import sys
@@ -120,7 +121,7 @@ def unchanged() -> Iterator[None]:
     and what it closed. A child that it forked ends here: two processes must not go on with one notebook.
     """
     process = os.getpid()
-    names = [dict(vars(owner)) for owner in _OWNERS]
+    names = [vars(owner).copy() for owner in _OWNERS]
     settings = [read() for read, _ in _SETTINGS]
     python, numpy = random.getstate(), np.random.get_state()
     with (
@@ -167,17 +168,24 @@ def _modes() -> Iterator[None]:
 
 
 def _set_names_back(before: list[dict[str, Any]]) -> None:
+    now = [vars(owner).copy() for owner in _OWNERS]
+    if all(map(_has_same_bindings, now, before)):  # at nearly every check
+        return
     known = {id(value) for names in before for value in names.values()}
-    for owner, names in zip(_OWNERS, before, strict=True):
-        now = dict(vars(owner))
+    for owner, current, names in zip(_OWNERS, now, before, strict=True):
         for name, value in names.items():
-            if now.get(name, _set_names_back) is not value and not _is_librarys(now.get(name), known):
+            if current.get(name, _set_names_back) is not value and not _is_librarys(current.get(name), known):
                 setattr(owner, name, value)
         # A new name of a module may be a submodule that was imported; one of a class may hide what the class inherits.
         if isinstance(owner, type):
-            for name in now.keys() - names.keys():
-                if any(hasattr(base, name) for base in owner.__bases__) and not _is_librarys(now[name], known):
+            for name in current.keys() - names.keys():
+                if any(hasattr(base, name) for base in owner.__bases__) and not _is_librarys(current[name], known):
                     delattr(owner, name)
+
+
+def _has_same_bindings(now: dict[str, Any], before: dict[str, Any]) -> bool:
+    """True for the same names, in the same order, bound to the very same objects: `==` would ask the objects themselves."""
+    return list(now) == list(before) and all(map(operator.is_, now.values(), before.values()))
 
 
 def _is_librarys(value: Any, known: set[int]) -> bool:

@@ -13,27 +13,12 @@ def solution(params, grads, state, lr=0.01, eps=1e-10):
 
 
 SUM = "        state[i] += g * g\n"
-STEP = "        p -= lr * g / (state[i].sqrt() + eps)\n"
 DEFAULT_SUMS = ("eps=1e-10", "eps=1e-10, sums={}")
 START = "        if i not in state:\n            state[i] = torch.zeros_like(p)\n"
 
 WRONG = wrong_answers(
     solution,
     [
-        ("eps-inside-root", ("(state[i].sqrt() + eps)", "(state[i] + eps).sqrt()")),
-        ("eps-on-weights", ("(state[i].sqrt() + eps)", "state[i].sqrt() + eps")),
-        ("eps-on-weights", ("g / (state[i].sqrt() + eps)", "(g / state[i].sqrt() + eps)")),
-        ("eps-missing", ("(state[i].sqrt() + eps)", "state[i].sqrt()")),
-        ("squares-not-accumulated", ("state[i] += g * g", "state[i] = g * g")),
-        ("accumulated-after-use", (f"{SUM}{STEP}", f"{STEP}{SUM}")),
-        ("root-missing", ("state[i].sqrt()", "state[i]")),
-        ("not-squared", ("g * g", "g.abs()")),
-        ("signs-cancel", ("g * g", "g"), ("state[i].sqrt()", "(state[i] ** 2).sqrt()")),
-        (
-            "mean-instead-of-sum",
-            ("    for i,", '    state["t"] = state.get("t", 0) + 1\n    for i,'),
-            ("state[i].sqrt()", '(state[i] / state["t"]).sqrt()'),
-        ),
         ("wrong-sign", ("p -= lr", "p += lr")),
         ("rebinds", ("p -= ", "p = p - ")),
         ("replaces-the-tensors", ("p -= ", "params[i] = p - ")),
@@ -55,16 +40,7 @@ WRONG = wrong_answers(
         ("float32-state-under-float64", ("torch.zeros_like(p)", "torch.zeros(p.shape)")),
         ("argument-ignored", ("+ eps)", "+ 1e-10)")),
         ("argument-ignored", ("p -= lr", "p -= 0.01")),
-        ("first-gradient-twice", ("torch.zeros_like(p)", "g * g")),
-        ("average-instead-of-sum", ("state[i] += g * g", "state[i] = 0.9 * state[i] + 0.1 * g * g")),
-        ("one-number-per-tensor", ("g * g", "(g * g).sum()")),
-        ("one-number-per-tensor", ("g * g", "(g * g).mean()")),
-        ("starts-elsewhere", ("torch.zeros_like(p)", "torch.ones_like(p)")),
-        ("starts-elsewhere", ("torch.zeros_like(p)", "torch.full_like(p, 0.1)")),
-        ("multiplied", ("g / (state[i].sqrt() + eps)", "g * (state[i].sqrt() + eps)")),
-        ("squared-step", ("lr * g /", "lr * g * g /")),
         ("some-parameters-rest", ("sqrt() + eps)", "sqrt() + eps)\n        break")),
-        ("eps-on-rate", ("lr * g / (state[i].sqrt() + eps)", "(lr / state[i].sqrt() + eps) * g")),
         ("state-shared-between-parameters", ("i not in", "p.shape not in"), ("state[i]", "state[p.shape]")),
         ("argument-ignored", ("g / (state[i].sqrt() + eps)", "torch.tanh(g)")),
         ("wrong-value", ("g / (state[i].sqrt() + eps)", "torch.tanh(g) / (1 + eps)")),

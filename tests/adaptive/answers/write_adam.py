@@ -17,14 +17,6 @@ def solution(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):
 
 
 WRONG = wrong_answers(solution, [*ADAM_EDITS, ("rebinds", ("p -= ", "p = p - "))])
-WRONG += wrong_answers(
-    solution,
-    [
-        ("one-beta-for-both", ("m / (1 - beta1**t)", "m / (1 - beta2**t)"), ("v / (1 - beta2**t)", "v / (1 - beta1**t)")),
-        ("nadam-instead", ("m_hat = m / (1 - beta1**t)", "m_hat = (beta1 * m + (1 - beta1) * g) / (1 - beta1**t)")),
-        ("square-of-the-average", ("(1 - beta2) * g * g", "(1 - beta2) * m * m")),
-    ],
-)
 
 
 def one_tensor_for_both(params, grads, state, lr=0.001, beta1=0.9, beta2=0.999, eps=1e-8):

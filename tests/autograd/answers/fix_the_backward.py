@@ -9,30 +9,13 @@ def solution(g, a, b):
     return g / b, grad_b.sum(0)
 
 
-FOR_A, EACH_USE, FOR_B = "return g / b", "-g * a / b**2", "grad_b.sum(0)"
+FOR_A, FOR_B = "return g / b", "grad_b.sum(0)"
 WRONG = wrong_answers(
     solution,
     [
-        ("sign", (EACH_USE, "g * a / b**2")),
-        ("not-summed", (FOR_B, "grad_b")),
-        ("averaged", (FOR_B, "grad_b.mean(0)")),
-        ("summed-to-one-number", (FOR_B, "grad_b.sum()")),
-        ("square-missing", ("b**2", "b")),
-        ("square-missing", (EACH_USE, "g * a / b")),
-        ("upstream-missing", ("-g * a", "-a")),
         ("upstream-missing", ("-g * a", "-a"), ("g / b,", "1 / b,")),
-        ("swapped", ("g / b, grad_b.sum(0)", "grad_b.sum(0), g / b")),
-        ("multiplied", (FOR_A, "return g * b")),
-        ("summed-where-not-repeated", (FOR_A, "return (g / b).sum(0)")),
         ("not-a-pair", (", grad_b.sum(0)", "")),
         ("not-a-pair", ("g / b, grad_b.sum(0)", "torch.stack([(g / b).sum(0), grad_b.sum(0)]).sum(0)")),
-        ("untouched", (EACH_USE, "g * a / b"), (FOR_B, "grad_b.mean(0)")),
-        ("still-averaged", ("b**2", "b"), (FOR_B, "grad_b.mean(0)")),
-        ("still-averaged", (EACH_USE, "g * a / b**2"), (FOR_B, "grad_b.mean(0)")),
-        ("a-missing", ("-g * a", "-g")),
-        ("summed-along-the-wrong-axis", (FOR_B, "grad_b.sum(1)")),
-        ("not-reduced-to-its-shape", (FOR_B, "grad_b.sum(0, keepdim=True)")),
-        ("sums-multiplied", (FOR_B, "-g.sum(0) * a.sum(0) / b**2")),
         ("wrong-value", (FOR_B, "grad_b.sum(0) / 3 * len(b) * 1.5 + 1")),
         ("wrong-value", (FOR_B, "grad_b.amax(0)")),
         ("wrong-value", (FOR_A, "return (g / b).half().to(g.dtype)")),

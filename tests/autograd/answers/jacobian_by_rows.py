@@ -19,16 +19,11 @@ STACKED = "torch.stack(rows)"
 BY_EDITS = wrong_answers(
     solution,
     [
-        ("transposed", (STACKED, "torch.stack(rows, dim=1)")),
         ("graph-freed", (", retain_graph=True", "")),
         ("vector-too-long", ("torch.eye(len(y))", "torch.eye(len(x))")),
-        ("list-of-rows", (STACKED, "rows")),
         ("still-attached", ("retain_graph", "create_graph")),
-        ("all-elements-in-one-line", (STACKED, "torch.cat(rows)")),
         ("rows-in-tuples", (")[0]", ")")),
-        ("rows-in-tuples", (")[0]", ")"), (STACKED, "rows")),
         ("history-cut", ("f(x)", "f(x.detach())")),
-        ("rows-in-reverse", (STACKED, "torch.stack(rows[::-1])")),
         ("wrong-value", (STACKED, "torch.stack(rows) * 1.001")),
     ],
 )

@@ -59,8 +59,6 @@ def in_the_stored_type(stored, slope, intercept, padding=None):
 
 
 HU = "stored.astype(np.float32) * slope.reshape(-1, 1, 1) + intercept.reshape(-1, 1, 1)"
-TIMES, PLUS = " * slope.reshape(-1, 1, 1)", " + intercept.reshape(-1, 1, 1)"
-PADDED = "    if padding is not None:\n        hu[stored == padding] = -1000\n"
 
 
 def before(line):
@@ -72,23 +70,6 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("no-slope", (TIMES, "")),
-            ("no-intercept", (PLUS, "")),
-            ("nothing-applied", (TIMES + PLUS, "")),
-            (
-                "intercept-times-slope",
-                (HU, "(stored.astype(np.float32) + intercept.reshape(-1, 1, 1)) * slope.reshape(-1, 1, 1)"),
-            ),
-            ("intercept-subtracted", (" + ", " - ")),
-            ("divided-by-the-slope", (" * ", " / ")),
-            ("inverse", (HU, "(stored.astype(np.float32) - intercept.reshape(-1, 1, 1)) / slope.reshape(-1, 1, 1)")),
-            ("slope-assumed", (TIMES + PLUS, " - 1024")),
-            ("slope-cut-to-an-integer", before("slope, intercept = np.trunc(slope), np.trunc(intercept)")),
-            ("slope-cut-to-an-integer", before("slope = np.trunc(slope)")),
-            ("wrong-axis", (".reshape(-1, 1, 1)", "")),
-            ("wrong-axis", (".reshape(-1, 1, 1)", ".reshape(-1, 1)")),
-            ("first-slice-for-all", before("slope, intercept = slope.ravel()[0], intercept.ravel()[0]")),
-            ("mean-for-all", before("slope, intercept = slope.mean(), intercept.mean()")),
             (
                 "per-slice-not-lined-up",
                 ("asarray(slope", "asarray(float(slope)"),
@@ -99,39 +80,11 @@ WRONG = [
                 "raises-in-place",
                 (HU, "stored.copy()\n    hu *= slope.reshape(-1, 1, 1)\n    hu += intercept.reshape(-1, 1, 1)"),
             ),
-            ("overflow", before("stored = stored.astype(np.int16)")),
-            (
-                "overflow",
-                (TIMES, " * slope.astype(np.uint16).reshape(-1, 1, 1)"),
-                (PLUS, " + intercept.astype(np.int32).reshape(-1, 1, 1)).astype(np.uint16).astype(np.float32)"),
-                ("stored.astype(np.float32)", "(stored.astype(np.uint16)"),
-            ),
-            ("padding-ignored", (PADDED, "")),
-            ("padding-0-ignored", ("if padding is not None", "if padding")),
-            ("padding-0-ignored", before("padding = padding or None")),
-            ("padding-without-padding", before("padding = padding or 0")),
-            ("padding-compared-with-hu", ("stored == padding", "hu == padding")),
-            ("padding-before-the-slope", before("stored = np.where(stored == padding, 0, stored)"), (PADDED, "")),
-            ("padding-before-the-slope", before("stored = np.where(stored == padding, -1000.0, stored)"), (PADDED, "")),
             ("inputs-changed", before("empty = stored == padding\n    stored[empty] = 0"), ("[stored == padding]", "[empty]")),
-            ("padding-and-below", ("==", "<=")),
-            ("padding-inverted", ("==", "!=")),
             ("padding-and-others", ("stored == padding", "(stored == padding).any(-1)")),
-            ("padding-0-hu", ("-1000", "0")),
-            ("padding-nan", ("-1000", "np.nan")),
-            ("padding-1024", ("-1000", "-1024")),
-            ("padding-lowest", ("-1000", "hu.min()")),
             ("other-padding", ("-1000", "-2000")),
             ("clipped", ("return hu", "return hu.clip(-1000, 3000)")),
-            ("clipped", ("return hu", "return hu.clip(-1024, 3071)")),
-            ("clipped", ("return hu", "return hu.clip(-1000)")),
-            ("float16", ("return hu", "return hu.astype(np.float16)")),
-            ("rounded", ("return hu", "return hu.round()")),
-            ("rounded", ("return hu", "return hu.astype(np.int32)")),
-            ("rounded", ("return hu", "return hu.astype(np.int64).astype(np.int16)")),
             ("wrong-value", ("return hu", "return hu.round(1)")),
-            ("flat", ("return hu", "return hu.ravel()")),
-            ("normalized", ("return hu", "return (hu + 1000) / 1400")),
             ("not-float32", ("return hu", "return hu.astype(np.float64)")),
             ("not-float32", ("return hu", "return hu.tolist()")),
             ("returns-nothing", ("return hu", "")),
@@ -146,7 +99,6 @@ WRONG = [
     ("overflow", in_the_stored_type),
     ("wrong-value", as_kaggle_did),
     ("wrong-value", lambda stored, slope, *more: solution(stored, np.asarray(slope, np.float16).astype(float), *more)),
-    ("swapped", lambda stored, slope, intercept, padding=None: solution(stored, intercept, slope, padding)),
     ("padding", lambda s, a, b, padding=None: solution(s, a, b, None if padding is None else s[0, 0, 0])),
 ]
 

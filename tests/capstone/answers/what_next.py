@@ -71,38 +71,12 @@ def sets_parts_to_0_and_leaves_them(profile, lanes, workers):
 
 
 LEAST, MOST = "min(left, key=left.get)", 'a_patient(profile) / left[part] if left[part] else float("inf")'
-LARGEST_OF_EQUAL = (LEAST, "min(left, key=lambda part: (left[part], -profile[part]))")
 WRONG = [
     *wrong_answers(
         solution,
         [
-            ("threads-in-whole-numbers", (" / workers", " // workers")),
-            ("workers-multiplied", (" / workers", " * workers")),
-            ("workers-ignored", (" / workers[lane]", "")),
-            (
-                "workers-ignored",  # by the choice of the lane alone
-                (LEAST, "max(max(lanes.values(), key=lambda parts: sum(profile[part] for part in parts)), key=profile.get)"),
-            ),
-            ("lanes-added", ("max(sum", "sum(sum")),
-            (
-                "lanes-added",  # in the gain, not in the choice
-                ("return part", "whole = sum(profile.values())\n    return part"),
-                ("a_patient(profile) / left[part] if left[part]", "whole / (whole - profile[part]) if whole > profile[part]"),
-            ),
-            ("parts-overlapped", ("max(sum", "max(max"), LARGEST_OF_EQUAL),
-            ("fastest-lane", ("max(sum", "min(sum"), LARGEST_OF_EQUAL),
-            ("largest-part", (LEAST, "max(profile, key=profile.get)")),
             ("smallest-gain", (LEAST, "min(profile, key=profile.get)"), (MOST, "1.0")),
-            ("twice-as-fast", ("part: 0}", "part: profile[part] / 2}")),
-            ("upside-down", (MOST, "left[part] / a_patient(profile)")),
-            ("percent", (MOST, f"100 * (({MOST}) - 1)")),
-            ("minus-one", ("left[part] if", "left[part] - 1 if")),
             ("below-1", ("left[part] if", "left[part] / (len(lanes) if len(lanes) > 2 else 1) if")),
-            ("seconds-saved", (MOST, "a_patient(profile) - left[part]")),
-            ("old-time", (MOST, "a_patient(profile)")),
-            ("sequence-before", ("a_patient(profile) / left", "sum(profile.values()) / left")),
-            ("rounded", (MOST, f"round({MOST}, 2)")),
-            ("rounded", (MOST, f"np.floor({MOST})")),
             ("rounded", (MOST, f"float(np.float16({MOST}))")),
             ("nothing-is-left", (' if left[part] else float("inf")', "")),
             ("nothing-is-left", ('float("inf")', "1e308")),

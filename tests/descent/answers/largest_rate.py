@@ -11,11 +11,6 @@ def solution(eigenvalues, momentum):
 
 
 WRONG = [
-    ("momentum-forgotten", lambda eigenvalues, momentum: 2 / max(eigenvalues)),
-    ("smallest-eigenvalue", lambda eigenvalues, momentum: 2 * (1 + momentum) / min(eigenvalues)),
-    ("nesterovs-boundary", lambda eigenvalues, momentum: 2 * (1 + momentum) / (1 + 2 * momentum) / max(eigenvalues)),
-    ("no-overshooting", lambda eigenvalues, momentum: (1 + momentum) / max(eigenvalues)),
-    ("momentum-slows", lambda eigenvalues, momentum: 2 * (1 - momentum) / max(eigenvalues)),
     ("momentum-divides", lambda eigenvalues, momentum: 2 / max(eigenvalues) / (1 - momentum)),
     ("mean-eigenvalue", lambda eigenvalues, momentum: 2 * (1 + momentum) * len(eigenvalues) / sum(eigenvalues)),
     ("polyaks-best", lambda eigenvalues, momentum: 4 / (max(eigenvalues) ** 0.5 + min(eigenvalues) ** 0.5) ** 2),
@@ -24,22 +19,11 @@ WRONG = [
 ]
 
 WRONG += [
-    ("fixed-position", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[-1]),
-    ("fixed-position", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues[0]),
-    ("momentum-hard-coded", lambda eigenvalues, momentum: 3.8 / max(eigenvalues)),
-    ("sum-of-eigenvalues", lambda eigenvalues, momentum: 2 * (1 + momentum) / sum(eigenvalues)),
-    ("root-of-momentum", lambda eigenvalues, momentum: (1 + momentum**0.5) ** 2 / max(eigenvalues)),
-    ("both-ends", lambda eigenvalues, momentum: 2 * (1 + momentum) / (max(eigenvalues) + min(eigenvalues))),
-    ("momentum-as-factor", lambda eigenvalues, momentum: 2 * momentum / max(eigenvalues)),
-    ("momentum-twice", lambda eigenvalues, momentum: 2 * (1 + 2 * momentum) / max(eigenvalues)),
     ("wrong-value", lambda eigenvalues, momentum: 0.152),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum) * max(eigenvalues)),
     ("wrong-value", lambda eigenvalues, momentum: 2 * (1 + momentum**2) / max(eigenvalues)),
     ("wrong-type", lambda eigenvalues, momentum: f"{2 * (1 + momentum) / max(eigenvalues):.3f}"),
     ("raises", lambda eigenvalues, momentum: 2 * (1 + momentum) / eigenvalues.max()),
-    ("momentum-squared", lambda eigenvalues, momentum: 2 * (1 + momentum) ** 2 / max(eigenvalues)),
-    ("momentum-not-doubled", lambda eigenvalues, momentum: (2 + momentum) / max(eigenvalues)),
-    ("one-rate-for-each", lambda eigenvalues, momentum: [2 * (1 + momentum) / value for value in eigenvalues]),
 ]
 ALSO_RIGHT = [
     lambda eigenvalues, momentum: (2 + 2 * momentum) / sorted(eigenvalues)[-1],

@@ -50,24 +50,14 @@ WRONG = [
     ("other-weights", lambda losses, samples, ranks: losses.clamp(min=0).sum() * ranks / samples),
     ("other-weights", lambda losses, samples, ranks: losses.sum() * round(ranks / samples, 2)),
     ("other-weights", lambda losses, samples, ranks: (losses.half().sum() * ranks / samples).to(losses.dtype)),
-    ("mean-of-the-share", lambda losses, samples, ranks: losses.mean()),
     ("mean-of-the-share", lambda losses, samples, ranks: losses.sum() / len(losses)),
-    ("divided-by-n-twice", lambda losses, samples, ranks: losses.sum() / samples),
     ("divided-by-n-twice", lambda losses, samples, ranks: losses.mean() * len(losses) / samples),
-    ("plain-sum", lambda losses, samples, ranks: losses.sum()),
-    ("divided-by-ranks", lambda losses, samples, ranks: losses.sum() / ranks),
     ("share-times-mean", lambda losses, samples, ranks: losses.sum() / (samples * ranks)),
     ("weight-upside-down", lambda losses, samples, ranks: losses.mean() * (samples / ranks) / len(losses)),
     ("mean-times-ranks", lambda losses, samples, ranks: ranks * losses.mean()),
-    ("mean-weighted-by-ranks", lambda losses, samples, ranks: losses.mean() * ranks / samples),
     ("mean-weighted-by-ranks", lambda losses, samples, ranks: losses.sum() / len(losses) / samples * ranks),
-    ("factor-upside-down", lambda losses, samples, ranks: losses.sum() * samples / ranks),
     ("calls-backward", lambda losses, samples, ranks: (losses.sum() * ranks / samples).backward()),
     ("asks-the-group", lambda losses, samples, ranks: losses.sum() * torch.distributed.get_world_size() / samples),
-    ("two-ranks", lambda losses, samples, ranks: losses.sum() * 2 / samples),
-    ("rounded-factor", lambda losses, samples, ranks: losses.sum() * (ranks // samples)),
-    ("sum-times-ranks", lambda losses, samples, ranks: losses.sum() * ranks),
-    ("per-sample", lambda losses, samples, ranks: losses * ranks / samples),
     ("not-differentiable", detached),
     ("not-differentiable", as_float),
     ("empty-share", weighted_mean),
@@ -82,7 +72,6 @@ WRONG = [
     *wrong_answers(
         solution, [("other-weights", ("/ samples", "/ (samples - 1)")), ("other-weights", (".sum()", ".sum().abs().sqrt()"))]
     ),
-    ("ranks-twice", lambda losses, samples, ranks: losses.sum() * ranks * ranks / samples),
     ("own-samples-for-ranks", lambda losses, samples, ranks: losses.sum() / samples * len(losses)),
 ]
 ALSO_RIGHT = [

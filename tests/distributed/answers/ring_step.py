@@ -2,7 +2,6 @@
 
 import numpy as np
 import torch
-from edited_source import wrong_answers
 
 
 def solution(chunks, step):
@@ -27,10 +26,6 @@ def in_place_and_returned(chunks, step):
 
 def all_sums(chunks, step):
     return chunks.sum(0).expand(len(chunks), -1)
-
-
-def transposed(chunks, step):
-    return solution(chunks.T, step).T
 
 
 def loses_what_it_sends(chunks, step):
@@ -102,32 +97,12 @@ WRONG = [
     ("all-steps", all_sums),
     ("replaces-too-early", lambda chunks, step: solution(chunks, step if step < len(chunks) - 2 else step + len(chunks))),
     ("wrong-sum", halves),
-    ("rows-and-columns", transposed),
     ("moved-not-copied", loses_what_it_sends),
     ("another-chunk-changed", whole_rows),
     ("not-the-sum", always_integers),
     ("nothing-moves", lambda chunks, step: chunks),
     ("returns-nothing", lambda chunks, step: None),
     ("wrong-shape", lambda chunks, step: solution(chunks, step)[0]),
-    *wrong_answers(
-        solution,
-        [
-            ("always-adds", ("if adds else chunks[rank, number]", "")),
-            ("never-adds", ("chunks[right, number] + chunks[rank, number] if adds else chunks", "chunks")),
-            ("phases-exchanged", ("chunks[rank, number] if adds", "chunks[rank, number] if not adds")),
-            ("one-step-too-many", ("+ chunks[rank, number] if adds", "+ chunks[rank, number] if step < ranks")),
-            ("sends-left", ("right = (rank + 1) % ranks", "right = (rank - 1) % ranks")),
-            ("ring-not-closed", ("in range(ranks)", "in range(ranks - 1)")),
-            ("only-one-rank", ("in range(ranks)", "in [0]")),
-            ("same-chunk-every-step", ("rank - step", "rank")),
-            ("counts-upward", ("rank - step", "rank + step")),
-            ("gather-starts-anew", ("rank - step", "rank - (step if adds else step - ranks + 1)")),
-            ("gather-off-by-one", ("rank - step", "rank - step + (not adds)")),
-            ("one-chunk-for-all", ("rank - step", "step")),
-            ("off-by-one", ("rank - step", "rank - step - 1")),
-            ("off-by-one", ("rank - step", "rank + 1 - step")),
-        ],
-    ),
     ("moved-not-copied", gives_away_while_it_adds),
     ("all-steps-so-far", from_the_start),
     ("chunk-renumbered", one_column_on),

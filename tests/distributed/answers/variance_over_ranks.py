@@ -47,12 +47,6 @@ def two_means(counts, means, variances):
     return both(counts, weighted(counts, variances) + between)
 
 
-def corrected_on_each_rank(counts, means, variances):
-    unbiased = variances * (counts / (counts - 1))[:, None]
-    within = weighted(counts, unbiased)
-    return solution(counts, means, variances)[0], within + weighted(counts, (means - weighted(counts, means)) ** 2)
-
-
 MEAN, DISTANCE = "(weights * means).sum(0) / n", "(means - mean) ** 2"
 M2 = f"(weights * (variances + {DISTANCE})).sum(0)"
 UNBIASED, BOTH = "m2 / (n - 1)", "m2 / n, m2 / (n - 1)"
@@ -60,42 +54,13 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("averaged-variances", (M2, "n * variances.mean(0)")),
             ("averaged-variances", (M2, "n * variances.mean(0)"), (UNBIASED, "m2 / n")),
-            ("summed", (M2, "n * variances.sum(0)")),
-            ("largest", (M2, "n * variances.amax(0)")),
-            ("only-within", (f" + {DISTANCE}", "")),
-            ("only-between", ("variances + ", "")),
-            ("between-not-weighted", (DISTANCE, "means.var(0, unbiased=False)")),
-            ("between-corrected", (DISTANCE, "torch.var(means, dim=0)")),
-            ("not-squared", (DISTANCE, "(means - mean).abs()")),
             ("not-weighted", (MEAN, "means.mean(0)"), (M2, f"n * (variances + {DISTANCE}).mean(0)")),
-            ("within-not-weighted", ("variances + ", "variances.mean(0) + ")),
-            ("unbiased-within", (M2, f"((weights - 1) * variances + weights * {DISTANCE}).sum(0)")),
             ("weights-do-not-broadcast", ("counts[:, None]", "counts")),
             ("cancels", (M2, "(weights * (variances + means**2)).sum(0) - n * mean**2")),
-            ("mean-of-means", (MEAN, "means.mean(0)")),
-            ("mean-of-one-rank", (MEAN, "means[0]")),
-            ("mean-rounded", ("sum(0) / n", "sum(0) // n")),
             ("inputs-changed", ("m2 = ", "means -= mean\n    m2 = "), (DISTANCE, "means**2")),
-            (
-                "first-ranks-only",
-                ("n = counts", "counts, means, variances = counts[:2], means[:2], variances[:2]\n    n = counts"),
-            ),
             ("wrong-correction", (UNBIASED, "m2 / max(2, n - 1)")),
-            ("inverted-correction", (UNBIASED, "m2 / n * (n - 1) / n")),
-            ("local-count", (UNBIASED, "m2 / n * counts[0] / (counts[0] - 1)")),
-            ("counts-ranks", (UNBIASED, "m2 / n * len(counts) / max(len(counts) - 1, 1)")),
-            ("counts-ranks", (UNBIASED, "m2 / (n - len(counts))")),
-            ("divided-again", (UNBIASED, "m2 / n / (n - 1)")),
-            ("whole-numbers", (UNBIASED, "m2 // (n - 1)")),
-            ("same-twice", (UNBIASED, "m2 / n")),
-            ("same-twice", (BOTH, "m2 / (n - 1), m2 / (n - 1)")),
             ("swapped", (BOTH, "m2 / (n - 1), m2 / n")),
-            ("not-divided", (BOTH, "m2, m2")),
-            ("standard-deviation", (BOTH, "(m2 / n).sqrt(), (m2 / (n - 1)).sqrt()")),
-            ("channels-mixed", (BOTH, "(m2 / n).mean(), (m2 / (n - 1)).mean()")),
-            ("mean-first", (BOTH, "mean, m2 / n")),
             ("returns-one", (BOTH, "m2 / n")),
             ("returns-nothing", (f"    return {BOTH}\n", "")),
         ],
@@ -109,11 +74,8 @@ WRONG = [
     ),
     ("pooled", pooled),
     ("first-ranks-only", two_means),
-    ("local-count", corrected_on_each_rank),
     ("wrong-value", lambda n, m, v: tuple(part.round(decimals=3) for part in solution(n, m, v))),
     ("single-precision", lambda counts, means, variances: solution(counts, means.float(), variances)),
-    ("pooled", lambda *given: (solution(*given)[0], pooled(*given)[1])),
-    ("one-channel-only", lambda *given: tuple(value[0] for value in solution(*given))),
     ("a-dictionary", lambda *given: dict(zip(("biased", "unbiased"), solution(*given), strict=True))),
 ]
 

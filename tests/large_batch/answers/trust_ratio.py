@@ -75,59 +75,19 @@ def ratio_of(size):
 
 
 RATIO, GUARD, IS_BIAS = ratio_of("{}.norm()"), "w.norm() > 0 and g.norm() > 0", "w.ndim == 1"
-BIAS_STEP, STEP = "new.append(w - lr * g)", "new.append(w - lr * r * (g + weight_decay * w))"
-OF_THE_SUM = "trust_coeff * w.norm() / (g + weight_decay * w).norm()"
+STEP = "new.append(w - lr * r * (g + weight_decay * w))"
 WRONG = [
     *wrong_answers(
         solution,
         [
-            ("inverted", (RATIO, "trust_coeff * (g.norm() + weight_decay * w.norm()) / w.norm()")),
-            ("inverted", (RATIO, "(g.norm() + weight_decay * w.norm()) / (trust_coeff * w.norm())")),
-            ("decay-not-in-the-ratio", (RATIO, "trust_coeff * w.norm() / g.norm()")),
-            ("decay-not-in-the-ratio", (RATIO, "trust_coeff * w.norm() / g.norm()"), (GUARD, "True")),
-            ("norm-of-the-sum", (RATIO, OF_THE_SUM)),
-            ("norm-of-the-sum", (RATIO, OF_THE_SUM), (GUARD, "True")),
-            ("decay-twice", (RATIO, "trust_coeff * w.norm() / ((g + weight_decay * w).norm() + weight_decay * w.norm())")),
-            ("no-coefficient", ("trust_coeff * w", "w")),
-            ("no-weight-norm", ("trust_coeff * w.norm()", "trust_coeff")),
-            ("squared-norms", (RATIO, ratio_of("({}**2).sum()"))),
-            ("sum-of-absolute-values", (RATIO, ratio_of("{}.abs().sum()"))),
-            ("largest-element", (RATIO, ratio_of("{}.abs().max()"))),
-            ("spectral-norm", (RATIO, ratio_of("torch.linalg.norm({}, 2)"))),
-            ("norm-of-each-row", (RATIO, ratio_of("{}.norm(dim=-1, keepdim=True)"))),
-            ("norm-of-each-row", (RATIO, ratio_of("torch.linalg.matrix_norm({}).sum()"))),
-            ("clipped-at-one", (RATIO, f"min({RATIO}, 1.0)")),
             ("wrong-length", (RATIO, f"({RATIO}) ** 0.5")),
             ("wrong-length", ("trust_coeff * w.norm()", "trust_coeff * w.norm().clamp(max=10)")),
             ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-3")),
             ("wrong-length", (GUARD, "min(w.norm(), g.norm()) >= 1e-8")),
             ("wrong-length", (IS_BIAS, "w.ndim in (1, 3)")),
-            ("convolution-as-a-bias", (IS_BIAS, "w.ndim != 2")),
-            ("biases-by-position", (IS_BIAS, "len(new) % 2")),
             ("biases-adapted", (IS_BIAS, "False"), (GUARD, "True")),
-            ("biases-adapted", (IS_BIAS, "False")),
-            (
-                "biases-adapted",  # but not decayed
-                (BIAS_STEP, "r = trust_coeff * w.norm() / g.norm() if w.any() and g.any() else 1.0\n            " + BIAS_STEP),
-                ("lr * g", "lr * r * g"),
-            ),
-            ("biases-decayed", (BIAS_STEP, "new.append(w - lr * (g + weight_decay * w))")),
-            ("biases-with-the-coefficient", (BIAS_STEP, "new.append(w - lr * trust_coeff * g)")),
-            ("unchanged", (BIAS_STEP, "new.append(w)")),
-            ("zeros-not-plain", (GUARD, "True")),
-            ("zeros-not-plain", (GUARD, "w.norm() > 0")),
-            ("zeros-never-move", ("r = 1.0", "r = 0.0")),
-            ("zeros-with-the-coefficient", ("r = 1.0", "r = trust_coeff")),
-            ("plain-sgd", (GUARD, "False")),
-            ("plain-without-decay", (GUARD, f"weight_decay > 0 and {GUARD}")),
-            ("decay-not-in-the-step", ("(g + weight_decay * w))", "g)")),
-            ("decay-outside", (STEP, "new.append(w - lr * r * g - lr * weight_decay * w)")),
             ("wrong-decay", (STEP, "new.append(w - lr * r * (g + weight_decay / 2 * w))")),
             ("inputs-changed", (STEP, "g += weight_decay * w\n        new.append(w - lr * r * g)")),
-            ("wrong-sign", ("w - lr", "w + lr")),
-            ("only-the-step", ("w - lr", "lr")),
-            ("no-rate", ("lr * ", "")),
-            ("rate-twice", ("lr * ", "lr * lr * ")),
             ("other-number", ("return new", "return new[:1]")),
             ("another-direction", ("return new", "return [w.to(torch.bfloat16) for w in new]")),
             ("returns-nothing", ("    return new\n", "")),

@@ -8,12 +8,10 @@ import torch
 solution = (140 / 62, 140 / 32, 140 / 22, 140 / 22)
 
 WRONG = [
-    ("compute-divided-too", (2, 4, 8, 16)),
     ("compute-bound-ignored", (2.26, 4.38, 8.24, 14.7)),
     ("first-batch-ignored", (2.33, 4.67, 7, 7)),
     ("nothing-overlaps", (1.75, 2.8, 4, 5.09)),
     ("the-faster-decides", (6.36, 6.36, 8.24, 14.7)),
-    ("seconds-instead", (62, 32, 22, 22)),
     ("upside-down", (0.443, 0.229, 0.157, 0.157)),
     ("compute-left-out-of-the-base", [1.94, 3.75, 5.45, 5.45]),
     ("wrong-count", (140 / 22,)),
@@ -23,30 +21,17 @@ WRONG = [
 
 WRONG += [
     ("first-batch-ignored", tuple(140 / (2 / n + max(20, 120 / n)) for n in (2, 4, 8, 16))),
-    ("compute-added", tuple(140 / (22 + 120 / n) for n in (2, 4, 8, 16))),
-    ("seconds-saved", (78, 108, 118, 118)),
     ("in-percent", (226, 438, 636, 636)),
     ("gain-instead", (1.26, 3.38, 5.36, 5.36)),
     ("largest-first", (6.36, 6.36, 4.38, 2.26)),
-    ("loading-alone", (2, 4, 8, 6)),
     ("wrong-value", (2.26, 4.38, 6.36, 7.0)),
-    ("compute-divided-too", (2.0, 4.0, 7.0, 7.0)),
     ("wrong-value", (2.26, 4.38, 6.36, 12)),
     ("wrong-count", (2.26, 4.38, 6.36)),
     ("not-four-numbers", {2: 2.26, 4: 4.38, 8: 6.36, 16: 6.36}),
     ("not-four-numbers", ("2.3", "4.4", "6.4", "6.4")),
     ("not-four-numbers", 140 / 22),
 ]
-WRONG += [
-    ("compute-divided-too", tuple(140 / (2 + 140 / n) for n in (2, 4, 8, 16))),
-    ("compute-divided-too", tuple(140 / max(20, 140 / n) for n in (2, 4, 8, 16))),
-    ("compute-ignored", tuple(140 / (120 / n) for n in (2, 4, 8, 16))),
-    ("first-batch-of-each-worker", tuple(140 / (2 * n + max(20, 120 / n)) for n in (2, 4, 8, 16))),
-    ("one-worker-too-many", tuple(140 / (2 + max(20, 120 / (n + 1))) for n in (2, 4, 8, 16))),
-    ("rounded-too-much", (2, 4, 6, 6)),
-    ("share-saved", (0.557, 0.771, 0.843, 0.843)),
-    ("seconds-instead", (60, 30, 20, 20)),
-]
+WRONG += [("share-saved", (0.557, 0.771, 0.843, 0.843)), ("seconds-instead", (60, 30, 20, 20))]
 ALSO_RIGHT = [
     np.array([140 / 62, 140 / 32, 140 / 22, 140 / 22]),
     torch.tensor([2.258, 4.375, 6.364, 6.364]),

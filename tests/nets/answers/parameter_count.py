@@ -50,7 +50,6 @@ def the_lectures_net(sizes):
 
 
 WRONG = [
-    ("no-biases", weights_only),
     ("bias-per-input", bias_on_the_input_side),
     ("one-bias-per-layer", single_bias),
     ("input-has-biases", all_units_have_biases),

@@ -71,55 +71,19 @@ def in_place(weight, scale, good, gradient_of, lr=0.1, growth=2.0, backoff=0.5, 
     return weight, scale, good
 
 
-ASKED, FINITE, UPDATE = "gradient_of(scale)", "torch.isfinite(gradient).all()", "lr * gradient"
-UNSCALED, BAD, STEP, COUNT = f"{ASKED} / scale", f"not {FINITE}", f"    weight = weight - {UPDATE}\n", "    good += 1\n"
+FINITE, UPDATE = "torch.isfinite(gradient).all()", "lr * gradient"
 FULL, GROWN, FALLEN, ALL = "good == interval", "scale * growth, 0", "scale * backoff, 0", "return weight, scale, good"
-NEW_SCALE = "(scale * growth if good + 1 == interval else scale)"
 WRONG = [
     *wrong_answers(
         solution,
         [
-            ("loss-not-scaled", (ASKED, "gradient_of(1.0)")),
-            ("unscaled-in-fp16", (ASKED, f"{ASKED}.half()")),
-            ("not-unscaled", (UNSCALED, ASKED)),
-            ("not-unscaled", (UPDATE, f"{UPDATE} * scale")),
-            ("unscaled-twice", (UNSCALED, f"{UNSCALED}**2")),
-            ("unscaled-twice", (UPDATE, f"{UPDATE} / scale")),
-            ("unscaled-by-the-new-scale", (UNSCALED, ASKED), (UPDATE, f"{UPDATE} / {NEW_SCALE}")),
-            ("nan-missed", (BAD, "torch.isinf(gradient).any()")),
-            ("inf-missed", (BAD, "torch.isnan(gradient).any()")),
-            ("one-finite-is-enough", (".all()", ".any()")),
-            ("looks-at-one-element", (FINITE, "torch.isfinite(gradient[0])")),
-            ("looks-at-one-element", (FINITE, "gradient.max() < math.inf")),  # misses minus infinity
             ("for-one-number-only", (FINITE, "math.isfinite(gradient)")),
-            ("steps-on-overflow", (STEP, ""), (f"    if {BAD}", f"{STEP}    if {BAD}")),
-            (
-                "skips-elements",
-                (STEP, ""),
-                (f"    if {BAD}", f"    weight = torch.where(gradient.isfinite(), weight - {UPDATE}, weight)\n    if {BAD}"),
-            ),
-            ("uphill", (f"- {UPDATE}", f"+ {UPDATE}")),
             ("option-ignored", (UPDATE, "0.1 * gradient")),
             ("option-ignored", (GROWN, "scale * 2.0, 0")),
             ("option-ignored", (FALLEN, "scale * 0.5, 0")),
             ("option-ignored", (GROWN, "scale * 2.0, 0"), (FALLEN, "scale * 0.5, 0")),
             ("option-ignored", (FULL, "good == 3")),
-            ("growth-and-backoff-swapped", (GROWN, "scale * shrinks, 0"), ("* backoff,", "* growth,"), ("shrinks", "backoff")),
-            ("scale-never-halved", (FALLEN, "scale, 0")),
-            ("stops-scaling", (FALLEN, "1.0, 0")),
             ("wrong-value", (FALLEN, "scale * 0.9, 0")),
-            ("never-grows", (GROWN, "scale, 0")),
-            ("grows-every-step", (FULL, "good >= 1")),
-            ("grows-late", (FULL, f"{FULL} + 1")),
-            ("grows-right-after-backoff", (FALLEN, "scale * backoff, good")),
-            (
-                "grows-right-after-backoff",  # an overflow counts, too
-                (COUNT, ""),
-                (f"    if {BAD}", f"{COUNT}    if {BAD}"),
-                (FALLEN, "scale * backoff, good"),
-                (FULL, "good >= interval"),
-            ),
-            ("count-goes-on", (GROWN, "scale * growth, good"), (FULL, "good >= interval")),
             ("count-wrong", (GROWN, "scale * growth, good"), (FULL, "good % interval == 0")),
         ],
     ),

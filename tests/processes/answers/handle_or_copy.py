@@ -69,6 +69,5 @@ def solved(pickled, handed, copies, rate, shared):
     return np.linalg.solve(both, [pickled, handed])[1]
 
 
-WRONG += [("rounded", lambda *case: round(solution(*case), -3))]
 ALSO_RIGHT += [bisected, solved]
 WRONG += [("another-unit", lambda *case: solution(*case) / 1e6), ("another-unit", lambda *case: solution(*case) / 2**20)]

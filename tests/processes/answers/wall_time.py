@@ -39,10 +39,6 @@ def as_many_cores_as_workers(tasks, seconds, workers, cores, kind, on):
     return math.ceil(tasks / (1 if kind == "python" and on == "threads" else workers)) * seconds
 
 
-def cores_for_all(tasks, seconds, workers, cores, kind, on):
-    return solution(tasks, seconds, min(workers, cores), cores, kind, on)
-
-
 def no_rounds(tasks, seconds, workers, cores, kind, on):
     at_once = workers if kind == "wait" else min(workers, cores)
     return tasks / (1 if kind == "python" and on == "threads" else at_once) * seconds
@@ -59,10 +55,9 @@ WRONG = [
     ("gil-while-waiting", waits_take_turns),
     ("gil-in-numpy", products_take_turns),
     ("cores-forgotten", as_many_cores_as_workers),
-    ("waiting-needs-cores", cores_for_all),
     ("part-of-a-round", no_rounds),
     ("full-rounds-only", whole_rounds),
-    ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: tasks * seconds),
+    ("one-after-the-other", lambda tasks, seconds, workers, cores, kind, on: tasks * seconds),
     ("returns-nothing", lambda tasks, seconds, workers, cores, kind, on: None),
 ]
 
@@ -96,14 +91,12 @@ WRONG += [
     ("processes-never-limited", timed(lambda kind, on, w, c: w if on == "processes" else at_once(kind, on, w, c))),
     ("one-after-the-other", lambda tasks, seconds, workers, cores, kind, on: seconds * tasks),
     ("one-round-too-many", timed(at_once, lambda rounds: int(rounds) + 1)),
-    ("rounds-for-time", lambda tasks, seconds, *rest: solution(tasks, 1, *rest)),
     ("all-in-one-round", lambda tasks, seconds, workers, cores, kind, on: seconds),
     ("rounded-to-the-nearest", timed(at_once, round)),
     ("wrong-value", lambda tasks, seconds, workers, cores, kind, on: max(seconds, tasks * seconds / workers)),
     ("wrong-value", lambda tasks, *rest: solution(tasks - 1, *rest)),
     ("raises", lambda tasks, seconds, workers, cores, kind, on: solution(tasks, seconds, workers // cores, cores, "wait", on)),
 ]
-WRONG[8] = ("one-after-the-other", WRONG[8][1])
 ALSO_RIGHT = [
     simulated,
     lambda tasks, seconds, *rest: -(-tasks // at_once(*rest[2:], *rest[:2])) * seconds,

@@ -93,11 +93,6 @@ def by_any_dtype(model):
     return names
 
 
-def one_class(model):
-    names = [name for name in solution(model)]
-    return [name for name in names if "IntxUnpacked" not in str(type(getattr(model.get_submodule(name), "weight", None)))]
-
-
 def other_dtypes(model):
     weights = {name: getattr(module, "weight", None) for name, module in model.named_modules()}
     weights = {name: weight() if callable(weight) else weight for name, weight in weights.items()}
@@ -122,31 +117,22 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("every-module", (CHANGED, "True")),
             ("without-weights-listed", (CHANGED, "type(module) is not nn.Linear")),
             ("without-weights-listed", (CHANGED, '(replaced or own) and "Packed" not in type(module).__name__')),
             ("containers-listed", (CHANGED, '"uantized" in repr(module)')),
-            ("containers-listed", ("recurse=False", "recurse=True")),
             ("parts-listed", (CHANGED, '(replaced or own) and "Linear" in type(module).__name__')),
-            ("parts-listed", (CHANGED, "replaced or own")),
             ("floats-listed", (CHANGED, "isinstance(module, nn.Linear)")),
             ("floats-listed", (CHANGED, "isinstance(module, (nn.Linear, torch.ao.nn.quantized.dynamic.Linear))")),
             (
                 "floats-listed",
                 (CHANGED, 'replaced and "Packed" not in str(type(module)) or list(module.parameters(recurse=False))'),
             ),
-            ("misses-torchao", (CHANGED, 'callable(getattr(module, "weight", None)) or hasattr(module, "get_weight")')),
             ("misses-torchao", (CHANGED, "replaced")),
-            ("misses-torch", (CHANGED, "own")),
-            ("finds-nothing", (CHANGED, "any(p.dtype in (torch.int8, torch.qint8) for p in module.parameters(recurse=False))")),
             ("only-some-kinds", (CHANGED, f'({CHANGED}) and "Linear" in type(module).__name__')),
-            ("only-some-kinds", (' or hasattr(module, "get_weight")', "")),
             ("only-some-kinds", (CHANGED, f'({CHANGED}) and "GRU" not in type(module).__name__')),
-            ("fake-quantized-listed", (CHANGED, f'{CHANGED} or hasattr(module, "weight_fake_quant")')),
             ("raises", (CHANGED, "module.weight.dtype == torch.int8")),
             ("named-twice", (ADDED, "names += [name, name]")),
             ("parameters-listed", (ADDED, 'names.append(f"{name}.weight")')),
-            ("last-part-of-the-name", (ADDED, 'names.append(name.split(".")[-1])')),
             ("not-a-layer", (ADDED, 'names.append(name.replace(".", "/"))')),
             ("not-names", (ADDED, "names.append(module)")),
             ("not-names", (ADDED, "names.append((name, module))")),
@@ -158,10 +144,8 @@ WRONG = [
         ],
     ),
     ("not-a-layer", lambda model: ["0", "2.0"]),  # those of the printed model
-    ("not-nested", lambda model: [name for name in solution(model) if "." not in name]),
     ("not-nested", children_of_the_model),
     ("only-some-kinds", other_dtypes),
     ("bfloat16-listed", by_any_dtype),
-    ("one-class-of-tensor", one_class),
     ("remembers-calls", all_that_was_ever_found),
 ]

@@ -115,11 +115,7 @@ def nothing(x, scale, zero_point, quant_min, quant_max):
 
 
 MASK = "(quant_min <= q) & (q <= quant_max)"
-VALUES = "(q.clamp(quant_min, quant_max) - zero_point) * scale"
 BACK = "return g * within"
-EXACT = "(x / scale + zero_point)"
-
-
 WRONG = [
     *wrong_answers(
         solution,
@@ -127,44 +123,10 @@ WRONG = [
             ("passes-where-clamped", (BACK, "return torch.where(within, g, 0.1 * g)")),
             ("another-gradient", (BACK, "return (2 * g).clamp(-1, 1) * within")),
             ("one-gradient-for-each-input", ("(ctx, x)", "(ctx, x, scale)"), ("apply(x)", "apply(x, scale)")),
-            ("no-clip", (BACK, "return g")),
-            ("no-clip", ("ctx.save_for", "q = q.clamp(quant_min, quant_max)\n            ctx.save_for")),
-            ("inverted-clip", (BACK, "return g * ~within")),
-            ("ends-left-out", (MASK, "(quant_min < q) & (q < quant_max)")),
-            ("ends-left-out", (MASK, "(quant_min <= q) & (q < quant_max)")),
-            ("one-sided-clip", (MASK, "q <= quant_max")),
-            ("one-sided-clip", (MASK, "q >= quant_min")),
-            (
-                "clip-before-rounding",
-                (MASK, "((quant_min - zero_point) * scale <= x) & (x <= (quant_max - zero_point) * scale)"),
-            ),
-            ("clip-before-rounding", (MASK, f"(quant_min - 0.5 <= {EXACT}) & ({EXACT} <= quant_max + 0.5)")),
-            ("zero-point-before-rounding", (MASK, f"(quant_min <= {EXACT}.round()) & ({EXACT}.round() <= quant_max)")),
             ("stopped-where-rounded", (MASK, "q.abs() <= quant_max")),
-            ("clip-without-zero-point", (MASK, "(quant_min <= q - zero_point) & (q - zero_point <= quant_max)")),
-            ("clip-without-scale", (MASK, "(quant_min <= x) & (x <= quant_max)")),
-            ("clip-at-one", (MASK, "x.abs() <= 1")),
-            ("scaled", (BACK, "return g * within * scale")),
-            ("scaled", (BACK, "return g * within / scale")),
             ("no-clip", (BACK, "return g * scale")),
-            ("gradient-of-round", (BACK, "return torch.zeros_like(g)")),
-            ("upstream-ignored", (BACK, "return within.float()")),
             ("no-clip", (BACK, "return torch.ones_like(g)")),
-            ("wrong-sign", (BACK, "return -g * within")),
-            ("returns-integers", (VALUES, "q.clamp(quant_min, quant_max)")),
-            ("zero-point-kept", (VALUES, "q.clamp(quant_min, quant_max) * scale")),
-            ("not-scaled-back", (VALUES, "q.clamp(quant_min, quant_max) - zero_point")),
-            ("not-clamped", (VALUES, "(q - zero_point) * scale")),
-            ("unchanged", (VALUES, "x.clone()")),
-            ("not-rounded", ("torch.round(x * (1 / scale))", "x * (1 / scale)")),
-            ("truncates", ("torch.round(x * (1 / scale))", "torch.trunc(x * (1 / scale))")),
-            ("multiplies", ("x * (1 / scale)", "x * scale")),
-            (
-                "zero-point-before-rounding",
-                ("torch.round(x * (1 / scale)) + zero_point", "torch.round(x * (1 / scale) + zero_point)"),
-            ),
             ("no-zero-point", (" + zero_point", ""), (" - zero_point", "")),
-            ("always-8-bits", (VALUES, "(q.clamp(-128, 127) - zero_point) * scale")),
         ],
     ),
     ("no-clip", one_line),

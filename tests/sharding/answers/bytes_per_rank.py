@@ -32,17 +32,6 @@ def in_order(first, second, third):
     return answer
 
 
-def each_stage_alone(parameters, ranks, stage):
-    w, g, s = 2 * parameters, 2 * parameters, 12 * parameters
-    if stage == 1:
-        s /= ranks
-    elif stage == 2:
-        g /= ranks
-    elif stage == 3:
-        w /= ranks
-    return w, g, s
-
-
 def copy_stays(parameters, ranks, stage):
     """The float32 copy is kept whole by every rank."""
     w, g, _ = solution(parameters, ranks, stage)
@@ -124,21 +113,10 @@ ALSO_RIGHT = [
     ),
 ]
 WRONG = [
-    ("eight-bytes-of-state", of_sizes(2, 2, 8)),
-    ("moments-forgotten", of_sizes(2, 2, 4)),
-    ("one-moment", of_sizes(2, 2, 6)),
-    ("float32-sizes", of_sizes(4, 4, 8)),
-    ("all-in-float32", of_sizes(4, 4, 12)),
-    ("float32-gradients", of_sizes(2, 4, 12)),
-    ("float32-parameters", of_sizes(4, 2, 12)),
-    ("copy-with-the-parameters", of_sizes(6, 2, 8)),
     ("copy-never-shared", copy_stays),
     ("never-shared", lambda n, ranks, stage: (2 * n, 2 * n, 12 * n)),
     ("everything-shared", lambda n, ranks, stage: (2 * n / ranks, 2 * n / ranks, 12 * n / ranks)),
     ("all-or-nothing", in_order(1, 1, 1)),
-    ("one-kind-each", each_stage_alone),
-    ("stage-too-high", lambda n, ranks, stage: solution(n, ranks, stage + 1)),
-    ("stage-too-low", lambda n, ranks, stage: solution(n, ranks, stage - 1)),
     ("wrong-order", in_order(1, 2, 3)),
     ("wrong-order", in_order(3, 1, 2)),
     ("wrong-order", in_order(2, 3, 1)),
@@ -148,15 +126,7 @@ WRONG = [
     ("gradients-never-shared", in_order(3, 9, 1)),
     ("state-never-shared", in_order(3, 2, 9)),
     ("stage-2-shares-all", in_order(2, 2, 1)),
-    ("all-ranks-together", lambda n, ranks, stage: [ranks * kept for kept in solution(n, ranks, stage)]),
-    ("bytes-per-parameter", lambda n, ranks, stage: solution(1, ranks, stage)),
-    ("numbers-not-bytes", of_sizes(1, 1, 3)),
-    ("bits", changed(lambda *kept: [8 * each for each in kept])),
-    ("wrong-unit", changed(lambda *kept: [each / 1e9 for each in kept])),
-    ("wrong-unit", changed(lambda *kept: [each / 2**30 for each in kept])),
     ("saved-not-kept", lambda n, r, stage: [a - b for a, b in zip(solution(n, r, 0), solution(n, r, stage))]),
-    ("one-rank-too-many", lambda n, ranks, stage: solution(n, ranks + 1, stage)),
-    ("wrong-order-of-the-answer", changed(lambda *kept: kept[::-1])),
     ("not-three-numbers", changed(lambda *kept: sum(kept))),
     ("not-three-numbers", changed(lambda *kept: kept[:2])),
     ("not-three-numbers", changed(lambda w, g, s: {"weights": w, "gradients": g, "state": s})),
@@ -164,5 +134,4 @@ WRONG = [
     ("returns-nothing", lambda n, ranks, stage: None),
     ("wrong-parameters", divided_by_the_stage),
     ("wrong-optimizer-state", of_sizes(2, 2, 16)),
-    ("the-example", lambda parameters, ranks, stage: solution(1000, 4, stage)),
 ]

@@ -20,46 +20,15 @@ WRONG = wrong_answers(
     solution,
     [
         ("image-only", (X, "pass"), NOT_EXCHANGED),
-        ("image-only", (X, "pass")),
-        ("points-only", ("image.flip(-1)", "image")),
-        ("nothing-moved", ("image.flip(-1)", "image"), (X, "pass"), NOT_EXCHANGED),
-        ("upside-down", ("image.flip(-1)", "image.flip(-2)"), (X, DOWN), NOT_EXCHANGED),
-        ("upside-down", ("image.flip(-1)", "image.flip(1)"), (X, DOWN)),
         ("wrong-axis", (X, DOWN), NOT_EXCHANGED),
-        ("wrong-axis-of-the-image", ("image.flip(-1)", "image.flip(1)")),
-        ("wrong-axis-of-the-image", ("image.flip(-1)", "torch.fliplr(image)")),
-        ("off-by-one", (X, "moved[:, 0] = width - points[:, 0]")),
         ("off-by-one", (X, "moved[:, 0] = width - points[:, 0]"), NOT_EXCHANGED),
-        ("height-for-width", (X, "moved[:, 0] = height - 1 - points[:, 0]")),
-        ("sign-only", (X, "moved[:, 0] = -points[:, 0]")),
-        ("left-and-right-not-exchanged", NOT_EXCHANGED),
         ("wrong-value", ("image.flip(-1)", "torch.zeros_like(image)"), (X, "pass"), NOT_EXCHANGED),
-        ("minus-reversed", (X, "moved[:, 0] = points[:, 0] - width - 1")),
-        ("minus-reversed", (X, "moved[:, 0] = points[:, 0] - (width - 1)")),
-        ("off-by-one-the-other-way", (X, "moved[:, 0] = width - 2 - points[:, 0]")),
-        ("off-by-one-the-other-way", (X, "moved[:, 0] = width + 1 - points[:, 0]")),
-        ("half-the-width", (X, "moved[:, 0] = (width - 1) / 2 - points[:, 0]")),
         ("wrong-value", (X, "moved[:, 0] = 13 - points[:, 0]")),
         ("wrong-value", (X, "moved[:, 0] = (width - 1 - points[:, 0]).round()")),
-        ("channels-for-width", (X, "moved[:, 0] = 2 - points[:, 0]")),
-        ("width-of-the-example", (X, "moved[:, 0] = 9 - points[:, 0]")),
-        ("both-axes", ("image.flip(-1)", "image.flip(-1, -2)"), (X, f"{X}; {DOWN}")),
         ("both-axes-of-the-points", (X, f"{X}; {DOWN}"), NOT_EXCHANGED),
-        ("both-axes-of-the-image", ("image.flip(-1)", "image.flip(-1, -2)")),
-        ("channels-reversed", ("image.flip(-1)", "image.flip(0)")),
-        ("everything-reversed", ("image.flip(-1)", "image.flip(0, 1, 2)")),
-        ("points-first", ("return image.flip(-1), moved", "return moved, image.flip(-1)")),
         ("rows-reversed", ("image.flip(-1), moved", "image.flip(-1), moved.flip(0)"), NOT_EXCHANGED),
         ("columns-exchanged", ("image.flip(-1), moved", "image.flip(-1), moved.flip(-1)"), NOT_EXCHANGED),
-        ("points-rounded", ("image.flip(-1), moved", "image.flip(-1), moved.long()")),
-        ("kept-inside", ("image.flip(-1), moved", "image.flip(-1), moved.clamp_min(0)")),
-        ("kept-inside", ("return", "moved[:, 0].clamp_(0, width - 1); return")),
-        ("only-one-pair-exchanged", ("in pairs", "in pairs[:1]")),
-        ("only-x-exchanged", (EXCHANGE, "moved[[left, right], 0] = moved[[right, left], 0]")),
-        ("rows-lost-in-the-exchange", (EXCHANGE, "moved[left], moved[right] = moved[right], moved[left]")),  # rows are views
         ("wrong-value", ("in pairs", "in ((0, 1), (3, 4))")),
-        ("left-and-right-not-exchanged", ("in pairs", "in ()")),
-        ("returns-one", ("image.flip(-1), moved", "image.flip(-1)")),
     ],
 )
 
@@ -90,19 +59,11 @@ def by_chance(image, points, pairs):
     return solution(image, points, pairs) if torch.rand(()) < 0.5 else (image.clone(), points.clone())
 
 
-def only_the_paired(image, points, pairs):
-    rows = [row for pair in pairs for row in pair]
-    moved = points.clone()
-    moved[rows] = solution(image, points, pairs)[1][rows]
-    return image.flip(-1), moved
-
-
 WRONG += [
     ("changed-in-place", in_place),
     ("changed-in-place", image_in_place),
     ("changed-in-place", through_numpy),
     ("by-chance", by_chance),
-    ("only-paired-points-moved", only_the_paired),
     ("returns-nothing", lambda image, points, pairs: None),
 ]
 

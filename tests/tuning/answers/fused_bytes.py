@@ -10,11 +10,6 @@ def solution(program, nbytes):
     return nbytes * one_by_one, nbytes * (len(read - written) + len(written - read))
 
 
-def saved_bytes(program, nbytes):
-    apart, fused = solution(program, nbytes)
-    return apart, apart - fused
-
-
 def neighbors_only(program, nbytes):
     """Finds a tensor that is read twice only where its names stand next to each other."""
     once = sum(len(names) + 1 - (len(names) > 1 and names[0] == names[1]) for names, _ in program)
@@ -41,7 +36,6 @@ def takes_out(program, nbytes):
 
 OPERATOR, APART, INPUTS, OUTPUTS = "len(set(names)) + 1", "nbytes * one_by_one", "len(read - written)", "len(written - read)"
 FUSED = f"nbytes * ({INPUTS} + {OUTPUTS})"
-INPUTS_AGAIN = (INPUTS, "sum(len(set(names) - written) for names, _ in program)")
 WRONG = [
     *wrong_answers(
         solution,
@@ -49,33 +43,12 @@ WRONG = [
             ("reads-only", (OPERATOR, "len(set(names))"), (f" + {OUTPUTS}", "")),
             ("writes-only", (OPERATOR, "1"), (FUSED, "nbytes")),
             ("writes-only", (APART, "nbytes * len(program)"), (FUSED, "nbytes")),
-            ("read-twice", (OPERATOR, "len(names) + 1")),
-            ("one-read-each", (OPERATOR, "2")),
-            ("two-reads-each", (OPERATOR, "3")),
             *(("wrong-value", (OPERATOR, f"min({most}, len(set(names))) + 1")) for most in (2, 3)),
-            ("writes-once", (OPERATOR, "len(set(names))"), (APART, "nbytes * (one_by_one + 1)")),
-            ("each-tensor-once", (APART, "nbytes * len(read | written)")),
-            ("each-tensor-once", (APART, "nbytes * (len(read) + len(program))")),
-            ("fused-first", (APART, FUSED)),
-            ("fused-moves-intermediates", (FUSED, APART)),
             ("wrong-value", (FUSED, f"{APART} // len(program)")),
-            ("first-input-only", (FUSED, "2 * nbytes")),
-            ("first-operator-only", (FUSED, "nbytes * (len(set(program[0][0])) + 1)")),
-            ("fused-still-writes", (OUTPUTS, f"{OUTPUTS} + len(program) - 1")),
-            ("one-output", (OUTPUTS, "1")),
-            ("inputs-read-again", INPUTS_AGAIN),
-            ("inputs-read-again", INPUTS_AGAIN, (OUTPUTS, "1")),
-            ("fused-reads-only", (f" + {OUTPUTS}", "")),
-            ("fused-writes-only", (f"{INPUTS} + ", "")),
             *(("wrong-value", (INPUTS, f"min({most}, {INPUTS})")) for most in (2, 3, 4)),
         ],
     ),
-    ("tensors-not-bytes", lambda program, nbytes: solution(program, 1)),
-    ("hard-coded-size", lambda program, nbytes: solution(program, 4000)),
-    ("bits", lambda program, nbytes: solution(program, 8 * nbytes)),
     ("another-unit", lambda program, nbytes: tuple(moved / 1000 for moved in solution(program, nbytes))),
-    ("swapped", lambda program, nbytes: solution(program, nbytes)[::-1]),
-    ("saved-not-moved", saved_bytes),
     ("wrong-value", neighbors_only),
     ("wrong-value", in_float32),
     ("wrong-value", characters_for_names),

@@ -57,8 +57,7 @@ def all_that_have_a_bias(net):
 
 
 BOTH, NORMS = (nn.Conv2d, nn.Linear), (nn.BatchNorm1d, nn.BatchNorm2d)
-LAYERS, PAIR = "list(net.named_children())", "(name, one), (_, after)"
-ALL = (LAYERS, '[*net.named_children(), ("", None)]')  # the last one is in a pair, too
+LAYERS = "list(net.named_children())"
 BIAS = 'getattr(one, "bias", None) is not None'
 NORM = "isinstance(after, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d))"
 BIAS_OF_BOTH = (BIAS, "isinstance(one, BOTH) and one.bias is not None")
@@ -66,19 +65,10 @@ WRONG = [
     *wrong_answers(
         solution,
         [
-            ("every-convolution", ALL, (BIAS, f"isinstance(one, nn.Conv2d) and {BIAS}"), (NORM, "True")),
-            ("every-bias", ALL, BIAS_OF_BOTH, (NORM, "True")),
-            ("linear-forgotten", (BIAS, f"isinstance(one, nn.Conv2d) and {BIAS}")),
-            ("linear-forgotten", (NORM, "isinstance(after, nn.BatchNorm2d)")),
             ("kind-of-layer-forgotten", BIAS_OF_BOTH),
             ("kind-of-layer-forgotten", (BIAS, f"isinstance(one, (*BOTH, nn.Conv1d, nn.Conv3d)) and {BIAS}")),
             ("kind-of-layer-forgotten", (NORM, "isinstance(after, NORMS)")),
-            ("bias-already-gone", (BIAS, "isinstance(one, BOTH)")),
             ("value-of-the-bias", (BIAS, f"{BIAS} and one.bias.abs().sum() > 0")),
-            ("any-norm", (NORM, "isinstance(after, (*NORMS, nn.LayerNorm, nn.GroupNorm))")),
-            ("group-norm", (NORM, "isinstance(after, (*NORMS, nn.GroupNorm))")),
-            ("norm-anywhere", ALL, BIAS_OF_BOTH, (NORM, "any(isinstance(layer, NORMS) for layer in net)")),
-            ("norm-in-front", (PAIR, "(_, after), (name, one)")),
             ("setting-of-the-norm", (NORM, f"{NORM} and after.affine")),
             ("setting-of-the-norm", (NORM, f"{NORM} and after.track_running_stats")),
             ("many-layers", (LAYERS, "sorted(net.named_children())")),
@@ -93,9 +83,6 @@ WRONG = [
     ("not-names", lambda net: "".join(solution(net))),
     ("not-names", lambda net: [f"{name}.weight" for name in solution(net)]),
     ("returns-nothing", lambda net: None),
-    ("first-only", lambda net: solution(net)[:1]),
-    ("last-only", lambda net: solution(net)[-1:]),
-    ("last-pair-missing", lambda net: [name for name in solution(net) if int(name) < len(net) - 2]),
     ("many-layers", lambda net: [name for name in solution(net) if int(name) % 2 == 0]),
     ("modules-not-names", lambda net: [net[int(name)] for name in solution(net)]),
     ("modules-not-names", lambda net: [net[int(name)].bias for name in solution(net)]),
