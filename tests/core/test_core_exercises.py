@@ -67,6 +67,13 @@ def test_the_first_case_that_differs_is_shown():
     assert name == "wrong-value" and "For x = [3]" in hint and "[9]" in hint and "[0]" in hint
 
 
+def test_truth_values_are_judged_like_other_values():
+    expect_function(lambda x: x > 2, lambda x: x >= 3, {"1": (1,), "3": (3,)})
+    with pytest.raises(Mistake, match="For 3 the answer should be True; yours is False"):
+        expect_function(lambda x: False, lambda x: x >= 3, {"1": (1,), "3": (3,)})
+    assert name_of(lambda x: True)[0] == "wrong-value"
+
+
 def test_a_mistake_that_cannot_be_computed_for_a_case_is_not_named():
     second = {"second": (lambda x: [x[1]], "…")}
     assert name_of(lambda x: [2.0], mistakes=second)[0] == "wrong-value"

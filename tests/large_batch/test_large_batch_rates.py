@@ -12,9 +12,6 @@ from torch.optim import lr_scheduler
 from hpml_lab import large_batch
 from hpml_lab.core.experiment import Params, Result
 from hpml_lab.core.experiment.registry import load_result
-from hpml_lab.core.judge.exercises import check
-from hpml_lab.large_batch.exercises import accumulate_gradients
-from hpml_lab.large_batch.exercises.watched_training import small_batches
 from hpml_lab.large_batch.experiments import large_batch_gap as gap
 from hpml_lab.large_batch.experiments import lr_finder_one_cycle as finder
 from hpml_lab.large_batch.experiments.accuracy_gains import gain, median_range, points
@@ -232,18 +229,3 @@ def test_the_slider_draws_what_the_choice_reads(finder_result):
     beta.value, seed.value = 0.5, 1
     after = bytes(widget.image.value)
     assert after != before and after.startswith(b"\x89PNG")
-
-
-# ---- the exercises --------------------------------------------------------------------------------------------------
-
-
-def test_mistakes_of_accumulation_are_told_apart():
-    known, cases = accumulate_gradients._known(), accumulate_gradients._SIZES.values()
-    paths = {name: [steps(small_batches(sizes), k) for sizes, k in cases] for name, (steps, _) in known.items()}
-    wanted = [accumulate_gradients._path(accumulate_gradients.right)(small_batches(sizes), k) for sizes, k in cases]
-    for name, found in paths.items():
-        assert any(
-            len(a) != len(b) or any((x - y).abs().max() > 1e-4 for x, y in zip(a, b, strict=True))
-            for a, b in zip(found, wanted, strict=True)
-        ), name
-    assert check("accumulate-gradients", accumulate_gradients.right)

@@ -84,6 +84,7 @@ def _close(given: torch.Tensor, wanted: torch.Tensor, tolerance: float, largest:
 
 def largest_of(value: torch.Tensor) -> float:
     """The largest finite number of a tensor, by size; 0 if there is none."""
+    value = value.int() if value.dtype == torch.bool else value  # truth values have no size in torch
     finite = value[value.isfinite()].abs()
     return finite.max().item() if finite.numel() else 0.0
 

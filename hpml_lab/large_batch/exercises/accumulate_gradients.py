@@ -1,240 +1,131 @@
 """accumulate-gradients: one step of a large batch from several small ones that fit into memory."""
 
-import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect_function
+from hpml_lab.core.judge.rubric import Judged, Rubric
 from hpml_lab.core.judge.same import same
 from hpml_lab.large_batch.exercises.watched_training import RATE, Batch, Train, WatchedTraining, small_batches, small_net
 
 Batches = Sequence[Batch]
-Steps = Callable[[list[Batch], int], list[torch.Tensor]]  # (batches, k) -> the parameters after each step
+Groups = list[Batches]
 
 
-def _path(train: Train) -> Steps:
-    """The parameters after each step of the optimizer that the training is given."""
-    return lambda batches, k: WatchedTraining(train, batches, k).points
-
-
-# ---- the answer, with parts that can be replaced ---------------------------------------------------------------------
-
-Groups = Callable[[Batches, int], Iterator[Batches]]
-Weight = Callable[[int, Batches, int, Batches], float]  # (samples of this batch, its group, k, all batches) -> its factor
-
-
-def _groups(batches: Batches, k: int) -> Iterator[Batches]:
-    for start in range(0, len(batches), k):
-        yield batches[start : start + k]
-
-
-def _full_groups(batches: Batches, k: int) -> Iterator[Batches]:
-    yield from (group for group in _groups(batches, k) if len(group) == k)
-
-
-def _one_early(batches: Batches, k: int) -> Iterator[Batches]:
-    """A step where the number of the batch, from 0, is a multiple of k; what follows the last of them is lost."""
-    start = 0
-    for i in range(0, len(batches), k):
-        yield batches[start : i + 1]
-        start = i + 1
-
-
-def _one_early_to_the_end(batches: Batches, k: int) -> Iterator[Batches]:
-    yield from _one_early(batches, k)
-    if rest := batches[(len(batches) - 1) // k * k + 1 :]:
-        yield rest
-
-
-def _rest_with_the_last(batches: Batches, k: int) -> Iterator[Batches]:
-    *first, last, rest = [[], [], *_groups(batches, k)]
-    groups = [group for group in first if group] + ([last, rest] if len(rest) == k else [[*last, *rest]])
-    yield from (group for group in groups if group)
-
-
-def _rest_one_by_one(batches: Batches, k: int) -> Iterator[Batches]:
-    for group in _groups(batches, k):
-        yield from [group] if len(group) == k else ([batch] for batch in group)
-
-
-def _singly(batches: Batches, k: int) -> Iterator[Batches]:
-    yield from ([batch] for batch in batches)
-
-
-def _at_once(batches: Batches, k: int) -> Iterator[Batches]:
-    yield batches
-
-
-def _k_groups(batches: Batches, k: int) -> Iterator[Batches]:
-    yield from _groups(batches, max(1, len(batches) // k))
-
-
-def _k_groups_rounded_up(batches: Batches, k: int) -> Iterator[Batches]:
-    yield from _groups(batches, -(-len(batches) // k))
-
-
-def _strided(batches: Batches, k: int) -> Iterator[Batches]:
-    count = -(-len(batches) // k)
-    yield from (batches[start::count] for start in range(count))
-
-
-def _by_samples(n: int, group: Batches, k: int, batches: Batches) -> float:
-    return n / sum(len(y) for _, y in group)
-
-
-def _by_batches(n: int, group: Batches, k: int, batches: Batches) -> float:
-    return 1 / len(group)
-
-
-def _by_k(n: int, group: Batches, k: int, batches: Batches) -> float:
-    return 1 / k
-
-
-def _count_goes_on(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
-    """The mean over all samples since the start, of the gradients of this group."""
-    samples = 0
-    for group in _groups(batches, k):
-        samples += sum(len(y) for _, y in group)
+def right(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
+    for group in in_groups(batches, k):
+        samples = sum(len(y) for _, y in group)
         optimizer.zero_grad()
         for x, y in group:
-            (F.cross_entropy(net(x), y, reduction="sum") / samples).backward()
+            loss = F.cross_entropy(net(x), y) * (len(y) / samples)
+            loss.backward()
         optimizer.step()
 
 
-def _train(groups: Groups = _groups, weight: Weight = _by_samples, clear: str = "groups") -> Train:
-    """clear: gradients are cleared before all "groups", before all "batches", "once", or also "before the step"."""
-
-    def train(net: nn.Module, optimizer: torch.optim.Optimizer, batches: Batches, k: int) -> None:
-        for group in groups(batches, k):
-            if clear == "groups":
-                optimizer.zero_grad()
-            for x, y in group:
-                if clear == "batches":
-                    optimizer.zero_grad()
-                (weight(len(y), group, k, batches) * F.cross_entropy(net(x), y)).backward()
-            if clear == "before the step":
-                optimizer.zero_grad()
-            optimizer.step()
-
-    return train
+# ---- Groups: the right ones and others -------------------------------------------------------------------------------
 
 
-WEIGHTS: dict[str, tuple[Weight, str]] = {
-    "batches-count-the-same": (
-        _by_batches,
-        "You take the mean of the batches' means. A sample in a small batch then counts more than one in a large batch.",
-    ),
-    "last-group-divided-by-k": (
-        _by_k,
-        "You divide by k in every group, but the last group may have fewer batches: its step is too short.",
-    ),
-    "not-divided": (
-        lambda n, group, k, batches: 1.0,
-        "backward adds the gradients up: those of k batches are about k times as long as one large batch's.",
-    ),
-    "sum-over-samples": (
-        lambda n, group, k, batches: float(n),
-        "Your gradient is that of the sum over the samples; the mean is asked for, over all samples of the group.",
-    ),
-    "divided-by-batch-and-group": (
-        lambda n, group, k, batches: 1 / sum(len(y) for _, y in group),
-        "cross_entropy has divided by the samples of the batch already, and you divide by those of the group as well.",
-    ),
-    "weight-upside-down": (
-        lambda n, group, k, batches: sum(len(y) for _, y in group) / n,
-        "Your weight is upside down: a batch with more samples has to count more, not less.",
-    ),
-    "divided-by-all-samples": (
-        lambda n, group, k, batches: n / sum(len(y) for _, y in batches),
-        "You divide by the samples of all batches together; a step's gradient is the mean over its own group.",
-    ),
-    "divided-by-all-batches": (
-        lambda n, group, k, batches: 1 / len(batches),
-        "You divide by the number of all batches; a step's gradient is the mean over its own group.",
-    ),
-    "divided-by-full-groups-samples, of the group's first batch": (
-        lambda n, group, k, batches: n / (k * len(group[0][1])),
-        "You divide by the samples that k batches like the first would have; count those that the group has.",
-    ),
-    "divided-by-full-groups-samples": (
-        lambda n, group, k, batches: n / (k * len(batches[0][1])),
-        "You divide by the samples that k batches like the first would have; count those that the group has.",
-    ),
-}
-K_GROUPS = "You make k groups of the batches. k is the number of batches in a group."
-GROUPS: dict[str, tuple[Groups, str]] = {
-    "last-group-dropped": (_full_groups, "The last group has fewer than k batches, and you take no step for it."),
-    "one-batch-early": (
-        _one_early,
-        "Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
-    ),
-    "one-batch-early, to the end": (
-        _one_early_to_the_end,
-        "Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
-    ),
-    "rest-joined-to-the-last-group": (_rest_with_the_last, "The batches that are left over are a group of their own."),
-    "rest-one-by-one": (_rest_one_by_one, "The batches that are left over make one step together, not one each."),
-    "a-step-for-each-batch": (_singly, "You take a step after every batch: nothing is accumulated over k of them."),
-    "k-groups": (_k_groups, K_GROUPS),
-    "k-groups, rounded up": (_k_groups_rounded_up, K_GROUPS),
-    "every-so-many": (
-        _strided,
-        "Your groups take one batch from here and one from there. Batches that follow each other form a group.",
-    ),
-    "one-step-for-all": (_at_once, "You take one step for all batches; k of them make a group."),
-}
-CLEARED = {
-    "never-cleared": ("once", "The gradients of the groups before are still in yours: who clears them?"),
-    "cleared-for-each-batch": (
-        "batches",
-        "Only the last batch of a group is in your step: are the gradients cleared before every batch, or the losses lost?",
-    ),
-}
-ALL_WEIGHTS = [_by_samples, *(weight for weight, _ in WEIGHTS.values())]
+def in_groups(batches: Batches, k: int) -> Groups:
+    return [batches[start : start + k] for start in range(0, len(batches), k)]
 
 
-@functools.cache
-def _known() -> dict[str, tuple[Steps, str]]:
-    """One mistake in each part; then a wrong grouping or clearing with a wrong weight, named by the first."""
-    known = {name: (_train(weight=weight), hint) for name, (weight, hint) in WEIGHTS.items()}
-    for number, weight in enumerate(ALL_WEIGHTS):
-        for name, (groups, hint) in GROUPS.items():
-            known[f"{name}, weight {number}"] = (_train(groups, weight), hint)
-        for name, (clear, hint) in CLEARED.items():
-            known[f"{name}, weight {number}"] = (_train(weight=weight, clear=clear), hint)
-            known[f"{name}, weight {number}, full groups"] = (_train(_full_groups, weight, clear), hint)
-    known["count-not-cleared"] = (
-        _count_goes_on,
-        "The number of samples by which you divide goes on from group to group: it has to begin anew with each.",
-    )
-    known["steps-without-gradient"] = (
-        _train(clear="before the step"),
-        "Your steps change nothing. Is there a backward before each that reaches the net, and does anything clear the "
-        "gradients in between?",
-    )
-    known["never-steps"] = (lambda *_: None, "The net has not changed: no step was taken. Where is optimizer.step()?")
-    return {name: (_remembered(_path(train)), hint) for name, (train, hint) in known.items()}
+def full_groups(batches: Batches, k: int) -> Groups:
+    return [group for group in in_groups(batches, k) if len(group) == k]
 
 
-def _remembered(steps: Steps) -> Steps:
-    """The same, trained once for each case: the batches of a case are always the same."""
-    found: dict[tuple, list[torch.Tensor]] = {}
-
-    def recalled(batches: list[Batch], k: int) -> list[torch.Tensor]:
-        case = (*(len(y) for _, y in batches), k)
-        if case not in found:
-            found[case] = steps(batches, k)
-        return found[case]
-
-    return recalled
+def one_early(batches: Batches, k: int) -> Groups:
+    """A step where the number of the batch, from 0, is a multiple of k; what follows the last of them is lost."""
+    return [batches[:1], *full_groups(batches[1:], k)]
 
 
-right = _train()
-_SIZES = {
+def one_early_to_the_end(batches: Batches, k: int) -> Groups:
+    return [batches[:1], *in_groups(batches[1:], k)]
+
+
+def rest_with_the_last(batches: Batches, k: int) -> Groups:
+    start_of_the_last = max(0, len(batches) // k - 1) * k
+    return [*in_groups(batches[:start_of_the_last], k), batches[start_of_the_last:]]
+
+
+def rest_one_by_one(batches: Batches, k: int) -> Groups:
+    full = full_groups(batches, k)
+    return full + in_groups(batches[len(full) * k :], 1)
+
+
+def strided(batches: Batches, k: int) -> Groups:
+    count = -(-len(batches) // k)
+    return [batches[start::count] for start in range(count)]
+
+
+OF_TUTORIALS = (  # most drop the last group and divide by k
+    ("in_groups(batches, k)", "full_groups(batches, k)"),
+    ("(len(y) / samples)", "(1 / k)"),
+)
+RUBRIC = Rubric(
+    right,
+    """
+in_groups(batches, k)
+    last-group-dropped :: full_groups(batches, k) :: $DROPPED
+    one-batch-early :: one_early(batches, k) :: $EARLY
+    one-batch-early :: one_early_to_the_end(batches, k) :: $EARLY
+    rest-joined-to-the-last-group :: rest_with_the_last(batches, k) :: The batches that are left over are a group of their own.
+    rest-one-by-one :: rest_one_by_one(batches, k) :: The batches that are left over make one step together, not one each.
+    a-step-for-each-batch :: in_groups(batches, 1) :: You take a step after every batch: nothing is accumulated over k of them.
+    k-groups :: in_groups(batches, max(1, len(batches) // k)) :: $K_GROUPS
+    k-groups :: in_groups(batches, -(-len(batches) // k)) :: $K_GROUPS
+    every-so-many :: strided(batches, k) :: Your groups take one batch from here and one from there. Batches that follow each
+        other form a group.
+    one-step-for-all :: [batches] :: You take one step for all batches; k of them make a group.
+optimizer.zero_grad()
+    never-cleared :: pass :: The gradients of the groups before are still in yours. || Each group begins without gradients: who
+        clears them?
+loss.backward()
+    cleared-for-each-batch :: optimizer.zero_grad(); loss.backward() :: Only the last batch of a group is in your step: are the
+        gradients cleared before every batch, or the losses lost? || backward adds to the gradients that are there.
+(len(y) / samples)
+    batches-count-the-same :: (1 / len(group)) :: You take the mean of the batches' means. || Each sample of a group counts the
+        same, whether its batch is small or large.
+    last-group-divided-by-k :: (1 / k) :: You divide by k in every group, but the last group may have fewer batches: its step is
+        too short.
+    not-divided :: 1 :: backward adds the gradients up: those of k batches are about k times as long as one large batch's.
+    sum-over-samples :: len(y) :: Your gradient is that of the sum over the samples; the mean is asked for, over all samples of
+        the group.
+    divided-by-batch-and-group :: (1 / samples) :: cross_entropy has divided by the samples of the batch already, and you divide
+        by those of the group as well.
+    weight-upside-down :: (samples / len(y)) :: Your weight is upside down: a batch with more samples has to count more, not
+        less.
+    divided-by-all-samples :: (len(y) / sum(len(y) for _, y in batches)) :: You divide by the samples of all batches together; a
+        step's gradient is the mean over its own group.
+    divided-by-all-batches :: (1 / len(batches)) :: You divide by the number of all batches; a step's gradient is the mean over
+        its own group.
+    divided-by-full-groups-samples :: (len(y) / (k * len(group[0][1]))) :: $FULL
+    divided-by-full-groups-samples :: (len(y) / (k * len(batches[0][1]))) :: $FULL
+samples = sum(len(y) for _, y in group)
+    count-not-cleared :: samples = net.samples = getattr(net, "samples", 0) + sum(len(y) for _, y in group) :: The number of
+        samples by which you divide goes on from group to group. || The count of samples begins anew with each group.
+optimizer.step()
+    never-steps :: pass :: The net has not changed: no step was taken. || What changes the net is optimizer.step(): where is it?
+    steps-without-gradient :: optimizer.zero_grad(); optimizer.step() :: $NO_GRADIENT
+    steps-without-gradient :: net.zero_grad(set_to_none=False); optimizer.step() :: $NO_GRADIENT
+whole answer
+    never-cleared :: RUBRIC.edited(*OF_TUTORIALS, ("optimizer.zero_grad()", "pass")) :: The gradients of the groups before are
+        still in yours: who clears them?
+    cleared-for-each-batch :: RUBRIC.edited(*OF_TUTORIALS, ("loss.backward()", "optimizer.zero_grad(); loss.backward()")) ::
+        Only the last batch of a group is in your step: are the gradients cleared before every batch, or the losses lost?
+""",
+    wrap=lambda train: lambda batches, k: WatchedTraining(train, batches, k).points,
+    DROPPED="The last group has fewer than k batches, and you take no step for it. || A last group of fewer batches is a "
+    "step, too.",
+    EARLY="Your first step comes after one batch: counted from 0, batch k − 1 is the last of the first group.",
+    K_GROUPS="You make k groups of the batches. k is the number of batches in a group.",
+    FULL="You divide by the samples that k batches like the first would have; count those that the group has.",
+    NO_GRADIENT="Your steps change nothing. Is there a backward before each that reaches the net, and does anything clear the "
+    "gradients in between?",
+)
+CASES = {
     "6 batches of 4 samples, k = 3": ((4, 4, 4, 4, 4, 4), 3),
     "5 batches of 4 samples, k = 2": ((4, 4, 4, 4, 4), 2),
     "batches of 5, 3, 4 and 1 samples, k = 3": ((5, 3, 4, 1), 3),
@@ -247,14 +138,8 @@ _SIZES = {
 
 @exercise("accumulate-gradients", notebook="15_large_batch")
 def judge_accumulate_gradients(answer: Train) -> None:
-    cases = {words: (small_batches(sizes), k) for words, (sizes, k) in _SIZES.items()}
-    try:
-        expect_function(_path(answer), _path(right), cases, mistakes=_known())
-    except Mistake as mistake:
-        if mistake.name in ("wrong-value", "wrong-type", "wrong-shape"):
-            for words, (batches, k) in cases.items():
-                _explain(answer, batches, k, words)
-        raise
+    cases = {words: (small_batches(sizes), k) for words, (sizes, k) in CASES.items()}
+    RUBRIC.expect(answer, cases, explain=lambda _, judged: _explain(answer, judged))
     batches, k = cases["batches of 5, 3, 4 and 1 samples, k = 3"]
     watched = WatchedTraining(answer, batches, k)
     if watched.most > max(len(y) for _, y in batches):
@@ -277,46 +162,46 @@ def judge_accumulate_gradients(answer: Train) -> None:
         raise Mistake("not-cleared-at-first", hint)
 
 
-def _explain(answer: Train, batches: list[Batch], k: int, words: str) -> None:
+def _explain(answer: Train, judged: list[Judged]) -> None:
     """Raise the Mistake that says how much each batch counts in the first wrong step, if its gradient is made of theirs."""
-    got, wanted, groups = (
-        WatchedTraining(answer, list(batches), k),
-        WatchedTraining(right, batches, k),
-        list(_groups(batches, k)),
-    )
-    if any(rate != RATE for rate in got.rates):
-        hint = "You change the optimizer's rate. With momentum that is not the same as another gradient: scale the losses."
-        raise Mistake("changes-the-rate", hint)
-    step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
-    if step is None:
-        if len(got.points) == len(wanted.points):
-            return
-        hint = f"For {words} there are {len(groups)} groups, and a step for each; you take {len(got.points)}."
-        raise Mistake("other-number-of-steps", hint)
+    for words, (batches, k), *_ in judged:
+        got, wanted = (WatchedTraining(train, list(batches), k) for train in (answer, right))
+        groups = in_groups(batches, k)
+        if any(rate != RATE for rate in got.rates):
+            hint = "You change the optimizer's rate. With momentum that is not the same as another gradient: scale the losses."
+            raise Mistake("changes-the-rate", hint)
+        step = next((i for i, pair in enumerate(zip(got.points, wanted.points, strict=False)) if not same(*pair)), None)
+        if step is None and len(got.points) != len(wanted.points):
+            hint = f"For {words} there are {len(groups)} groups, and a step for each; you take {len(got.points)}."
+            raise Mistake("other-number-of-steps", hint)
+        weights = None if step is None else _weights(got, wanted, step, batches)
+        if weights is None:
+            continue
+        samples, members = sum(len(y) for _, y in groups[step]), range(step * k, step * k + k)
+        right_weights = [len(y) / samples if i in members else 0.0 for i, (_, y) in enumerate(batches)]
+        pairs = [
+            f"batch {i} counts {round(own, 6) + 0.0:.3g} instead of {other:.3g}"
+            for i, (own, other) in enumerate(zip(weights, right_weights, strict=True))
+            if abs(own - other) > 1e-6
+        ]
+        factor = sum(weights)  # the right weights add up to 1
+        whole = factor > 0 and same(weights, [factor * weight for weight in right_weights], 1e-5)
+        more = f" The whole gradient is {factor:.3g} times the right one: is it clipped or scaled?" if whole else ""
+        if pairs:
+            raise Mistake(
+                "other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.{more}"
+            )
+
+
+def _weights(got: WatchedTraining, wanted: WatchedTraining, step: int, batches: Batches) -> list[float] | None:
+    """How much the gradient of each batch counts in the gradient of a step; None if that is not made of theirs."""
     net = small_net()
     if step:
         nn.utils.vector_to_parameters(wanted.points[step - 1], net.parameters())
-    each = torch.stack([_gradient(net, batch) for batch in batches], dim=1)
+    losses = (F.cross_entropy(net(x), y) for x, y in batches)
+    gradients = (torch.autograd.grad(loss, list(net.parameters())) for loss in losses)
+    each = torch.stack([nn.utils.parameters_to_vector(gradient) for gradient in gradients], dim=1)
     if got.gradients[step].shape != each[:, 0].shape:
-        return
+        return None
     weights = torch.linalg.lstsq(each, got.gradients[step][:, None]).solution[:, 0]
-    if not same(each @ weights, got.gradients[step]):
-        return
-    samples, first = sum(len(y) for _, y in groups[step]), step * k
-    right_weights = [len(batches[i][1]) / samples if first <= i < first + k else 0.0 for i in range(len(batches))]
-    pairs = [
-        f"batch {i} counts {round(own, 6) + 0.0:.3g} instead of {other:.3g}"
-        for i, (own, other) in enumerate(zip(weights.tolist(), right_weights, strict=True))
-        if abs(own - other) > 1e-6
-    ]
-    if not pairs:
-        return
-    factor = sum(weights.tolist())  # the right weights add up to 1
-    whole = factor > 0 and same(weights.tolist(), [factor * weight for weight in right_weights], 1e-5)
-    more = f" The whole gradient is {factor:.3g} times the right one: is it clipped or scaled?" if whole else ""
-    raise Mistake("other-weights", f"For {words}, in your step {step} the mean loss of {', of '.join(pairs[:4])}.{more}")
-
-
-def _gradient(net: nn.Module, batch: Batch) -> torch.Tensor:
-    found = torch.autograd.grad(F.cross_entropy(net(batch[0]), batch[1]), list(net.parameters()))
-    return torch.cat([gradient.flatten() for gradient in found])
+    return weights.tolist() if same(each @ weights, got.gradients[step]) else None

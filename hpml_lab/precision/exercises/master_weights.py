@@ -6,7 +6,7 @@ from typing import Any
 import torch
 
 from hpml_lab.core.judge.exercises import Mistake, exercise
-from hpml_lab.core.judge.expect import expect
+from hpml_lab.core.judge.rubric import Rubric
 from hpml_lab.core.judge.same import same
 
 # The first weight's updates are lost at the spacing of fp16, the second's underflow in fp16, and the third starts at 0, so that
@@ -56,55 +56,40 @@ def distances(step: Step, lr: float) -> torch.Tensor:
     return START - master.detach()
 
 
-def step_with(update: Callable[[torch.Tensor, torch.Tensor, torch.Tensor, float], torch.Tensor]) -> Step:
-    """The right step with its line for the new master replaced by update(master, short, grad, lr)."""
-
-    def step(master: torch.Tensor, gradient_of: Callable, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
-        short = master.half()
-        master = update(master, short, gradient_of(short), lr)
-        return master, master.half()
-
-    return step
+def right(master: torch.Tensor, gradient_of: Callable, lr: float) -> tuple[torch.Tensor, torch.Tensor]:
+    short = master.half()
+    grad = gradient_of(short)
+    master = master - lr * grad.float()
+    return master, master.half()
 
 
-def twice(step: Step) -> Step:
-    return lambda master, gradient_of, lr: step(step(master, gradient_of, lr)[0], gradient_of, lr)
-
-
-right = step_with(lambda master, short, grad, lr: master - lr * grad.float())
-_FP16 = "The update is added in fp16, where it is lost. Add it to the master in fp32."
-_RATE = "Your update does not depend on lr: multiply the gradient by it."
-MISTAKES: dict[str, tuple[Step, str]] = {
-    "updated-in-fp16": (step_with(lambda master, short, grad, lr: (short - lr * grad).float()), _FP16),
-    "updated-in-fp16, at the end": (step_with(lambda master, short, grad, lr: (master - lr * grad).half().float()), _FP16),
-    "product-in-fp16": (
-        step_with(lambda master, short, grad, lr: master - (lr * grad).float()),
-        "lr times the gradient is computed in fp16 and underflows. Convert the gradient to fp32 first.",
-    ),
-    "master-overwritten": (
-        step_with(lambda master, short, grad, lr: short.float() - lr * grad.float()),
-        "Each step starts from the fp16 copy, which has rounded away what the master had gained.",
-    ),
-    "uphill": (
-        step_with(lambda master, short, grad, lr: master + lr * grad.float()),
-        "The weights move away from the minimum: subtract the update.",
-    ),
-    "rate-ignored": (step_with(lambda master, short, grad, lr: master - grad.float()), _RATE),
-    "rate-ignored, a fixed one": (step_with(lambda master, short, grad, lr: master - RATES[0] * grad.float()), _RATE),
-    "divided-by-the-rate": (
-        step_with(lambda master, short, grad, lr: master - grad.float() / lr),
-        "You divide the gradient by lr. Multiply it.",
-    ),
-    "signs-only": (
-        step_with(lambda master, short, grad, lr: master - lr * grad.float().sign()),
-        "Each step is lr long, whatever the gradient: you used its sign only.",
-    ),
-    "gradient-averaged": (
-        step_with(lambda master, short, grad, lr: master - lr * grad.float().mean()),
-        "All weights move by the same amount. Each has its own element of the gradient.",
-    ),
-    "two-steps": (twice(right), "Each call takes two steps. Take one."),
-}
+RUBRIC = Rubric(
+    right,
+    """
+master - lr * grad.float()
+    updated-in-fp16 :: (short - lr * grad).float() :: $FP16
+    updated-in-fp16 :: (master - lr * grad).half().float() :: $FP16
+    master-overwritten :: short.float() - lr * grad.float() :: Each step starts from the fp16 copy, which has rounded away what
+        the master had gained.
+    uphill :: master + lr * grad.float() :: The weights move away from the minimum: subtract the update.
+lr * grad.float()
+    product-in-fp16 :: (lr * grad).float() :: lr times the gradient is computed in fp16 and underflows. || Convert the gradient
+        to fp32 before it is multiplied by lr.
+    rate-ignored :: grad.float() :: $RATE
+    rate-ignored :: 0.01 * grad.float() :: $RATE
+    divided-by-the-rate :: grad.float() / lr :: You divide the gradient by lr. Multiply it.
+grad.float()
+    gradient-averaged :: grad.float().mean() :: All weights move by the same amount. || Each weight has its own element of the
+        gradient.
+    signs-only :: grad.float().sign() :: Each step is lr long, whatever the gradient: you used its sign only.
+whole answer
+    two-steps :: lambda master, gradient_of, lr: right(right(master, gradient_of, lr)[0], gradient_of, lr) ::
+        Each call takes two steps. Take one.
+""",
+    wrap=lambda step: lambda lr: (distances(step, lr) / distances(right, lr)).tolist(),
+    FP16="The update is added in fp16, where it is lost. || Add the update to the master in fp32.",
+    RATE="Your update does not depend on lr: multiply the gradient by it.",
+)
 
 
 @exercise("master-weights", notebook="12_precision")
@@ -113,9 +98,7 @@ def judge_master_weights(answer: Step) -> None:
     for lr in RATES:
         moved, given = distances(right, lr), distances(answer, lr)
         if not given[:2].any():
-            hint = (
-                "After eight steps weights with small updates are what they were. Are these subtracted, and not lost in fp16?"
-            )
+            hint = "After eight steps weights with small updates are what they were. Are these subtracted, or lost in fp16?"
             raise Mistake("never-moves", hint)
         if not given[1] and same(given[[0, 2]], moved[[0, 2]]):
             hint = (
@@ -123,13 +106,9 @@ def judge_master_weights(answer: Step) -> None:
                 "digits. Do you leave small updates out? In the fp32 master none is too small."
             )
             raise Mistake("skips-small-updates", hint)
-        expect(
-            (given / moved).tolist(),
-            [1.0, 1.0, 1.0],
-            case=f"lr {lr:g} and eight steps on three weights, distances relative to the right ones",
-            mistakes={name: ((distances(step, lr) / moved).tolist(), hint) for name, (step, hint) in MISTAKES.items()},
-            tolerance=0.02,
-        )
-        if not same(given[2], moved[2], 1e-4):
+    words = "eight steps on three weights, distances relative to the right ones"
+    RUBRIC.expect(answer, {f"lr {lr:g} and {words}": (lr,) for lr in RATES}, tolerance=0.02)
+    for lr in RATES:
+        if not same(distances(answer, lr)[2], distances(right, lr)[2], 1e-4):
             hint = "Only three digits of the updates are right: lr or the gradient was rounded to 16 bits once more."
             raise Mistake("rounded-once-more", hint)
