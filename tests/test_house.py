@@ -138,7 +138,7 @@ def test_lessons_and_tools_know_nothing_of_experiments(topic):
             if part != "__init__.py" and module and module.startswith(f"hpml_lab.{topic}."):
                 other = module.split(".")[2]
                 assert other == part or other in MAY_IMPORT[part], (
-                    f"{path}, line {node.lineno}, imports {module}: {part} may import {' and '.join(sorted(MAY_IMPORT[part]))}; "
+                    f"{path}, line {node.lineno}, imports {module}: {part} may import {' and '.join(MAY_IMPORT[part])}; "
                     "move what both need there, or hand it in as an argument"
                 )
 
@@ -384,7 +384,7 @@ def test_a_notebook_shows_each_lesson(path):
     for lesson in (PACKAGE / path.stem.split("_", 1)[1] / "lessons").glob("[a-z]*.py"):
         names = {getattr(node, "name", "") for node in ast.parse(lesson.read_text(encoding="utf-8")).body}
         assert shown & {lesson.stem, *names}, (
-            f"{path.name} does not show {lesson.name}: add a cell `source({lesson.stem})`, or move the module to tools/ or views/"
+            f"{path.name} does not show {lesson.name}: add a cell `source({lesson.stem})`, or move it to tools/ or views/"
         )
 
 
@@ -394,7 +394,7 @@ def test_a_card_has_at_most_six_claims(path):
         for output in cell.get("outputs", []):
             if found := re.search(r"\d+ of (\d+) claims? holds?", output.get("data", {}).get("text/html", "")):
                 assert int(found[1]) <= CLAIMS, (
-                    f"{path.name}, cell {cell.id} shows {found[1]} claims, at most {CLAIMS} are read: join those about one thing, "
+                    f"{path.name}, cell {cell.id} shows {found[1]} claims, at most {CLAIMS} are read: join some, "
                     "or move checks of the apparatus to a test or to `result.check`"
                 )
 
